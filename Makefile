@@ -1,0 +1,49 @@
+# Needs Python 3.11 or newer, make and git; everything else is installed into .venv.
+PYTHON ?= python3
+UV_VERSION = 0.13.7
+SYNC = env -u VIRTUAL_ENV .venv/bin/uv sync --quiet --frozen --inexact --no-python-downloads --python .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint format setup clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+demo: .venv/.light ## see a run survive a crash and a failed one undo itself
+	@.venv/bin/python examples/demo.py $(ARGS)
+
+test: .venv/.full ## run the tests (ARGS="-k claim -x" is handed to pytest)
+	@.venv/bin/pytest -n 2 --dist loadgroup $(ARGS)
+
+check: lint test ## everything CI runs
+
+lint: .venv/.full ## formatting, lint, types, import layers
+	@echo "ruff format" && .venv/bin/ruff format --quiet --check .
+	@echo "ruff check" && .venv/bin/ruff check --quiet .
+	@echo "mypy" && .venv/bin/mypy
+	@echo "lint-imports" && .venv/bin/lint-imports --no-logo
+
+format: .venv/.full ## rewrite the code in the project's format
+	@.venv/bin/ruff format --quiet . && .venv/bin/ruff check --quiet --fix .
+
+setup: .venv/.full ## make .venv with all development tools
+
+clean: ## remove .venv and everything generated
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov dist
+	@find src tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# --inexact: syncing the light set must not remove the development tools, nor uv itself.
+.venv/.light: pyproject.toml uv.lock | .venv/bin/uv
+	@echo "setup: installing holdfast"
+	@$(SYNC) --no-dev --extra postgres && touch $@
+
+.venv/.full: pyproject.toml uv.lock | .venv/bin/uv
+	@echo "setup: installing holdfast and the development tools"
+	@$(SYNC) --all-extras && touch .venv/.light $@
+
+.venv/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Holdfast needs Python 3.11 or newer, '$(PYTHON)' is not: try make PYTHON=python3.12" >&2; exit 1; }
+	@echo "setup: making .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv .venv
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)

@@ -1,0 +1,80 @@
+"""Time, chance and identity, as arguments. The only place that asks the machine for them.
+
+Roles get an `Environment`; a simulation hands them one whose clock and dice follow a seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Environment:
+    """The real world."""
+
+    def __init__(self) -> None:
+        self.random = random.Random()  # noqa: S311  jitter and ids, not secrets
+        self.host = socket.gethostname()
+        self.pid = os.getpid()
+
+    def now(self) -> float:
+        """Seconds since the epoch, as this host believes."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def blocking(self, call: Callable[[], T]) -> T:
+        """Run a call that blocks (an fsync, a file lock) without stopping the loop."""
+        return await asyncio.get_running_loop().run_in_executor(None, call)
+
+    def new_id(self) -> str:
+        """A UUIDv7: unique, and sorted by time."""
+        ms = int(self.now() * 1000)
+        value = (ms & 0xFFFFFFFFFFFF) << 80 | 0x7 << 76 | 0b10 << 62
+        value |= self.random.getrandbits(12) << 64 | self.random.getrandbits(62)
+        text = f"{value:032x}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+class StoreClock:
+    """The store's clock, as this node can tell it between two answers: measured offset + monotonic clock.
+
+    The offset is taken from the moment halfway between asking and being answered, and only ever moves the clock
+    forward, so that times in one run's history do not go back.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        self._monotonic = environment.monotonic
+        self._offset = environment.now() - environment.monotonic()
+        self._last = 0.0
+
+    def learn(self, asked: float, answered: float, store_now: float) -> None:
+        """`asked` and `answered` on the monotonic clock, `store_now` on the store's."""
+        self._offset = store_now - (asked + answered) / 2
+
+    def now(self) -> float:
+        at = self._monotonic() + self._offset
+        if at > self._last:
+            self._last = at
+        return self._last
+
+
+async def first_of(*waits: Awaitable[object]) -> None:
+    """Return when the first of these is done; cancel the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,155 @@
+"""Every error Holdfast raises, grouped by who can act on it.
+
+    HoldfastError
+    ├── WorkflowError           the author: change the code
+    │   ├── DefinitionError       a step, workflow or signal is declared wrongly
+    │   ├── NotInStep             workflow code did what only a step may do
+    │   └── Drift                 the code no longer asks for what the run recorded
+    ├── RunError                the caller: change the call, or look at the run
+    │   ├── InvalidInput          a value does not fit its declared type
+    │   ├── UnknownRun · UnknownWorkflow · Conflict · WrongState
+    │   ├── StepFailed            a step gave up, and its own exception cannot be rebuilt here
+    │   │   └── StepTimeout · StepLost
+    │   └── RunFailed             what `run.result()` raises
+    │       └── RunCancelled · RunUndone · RunStuck
+    └── StoreError              the operator: mend the store
+        ├── StoreUnreachable · StoreFull · SchemaMismatch · StoreUnsupported
+        └── LeaseLost             another node holds what this one wrote to
+
+`Stop` and `RetryIn` are raised by authors, inside steps. `ContinueAsNew` is a control signal: it derives from
+BaseException so that an author's `except Exception` cannot swallow it.
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """Base of all errors of this library."""
+
+
+class WorkflowError(HoldfastError):
+    """The code of a workflow or step is wrong."""
+
+
+class DefinitionError(WorkflowError):
+    """A step, workflow or signal is declared in a way that cannot work."""
+
+
+class NotInStep(WorkflowError):
+    """Workflow code tried something that only a step may do: I/O, threads, processes."""
+
+
+class Drift(WorkflowError):
+    """The code asks for something else than what the run recorded under the same key."""
+
+    def __init__(self, key: str, recorded: str, asked: str) -> None:
+        super().__init__(f"step {key!r} was recorded with {recorded}, the code now asks for {asked}")
+        self.key, self.recorded, self.asked = key, recorded, asked
+
+
+class RunError(HoldfastError):
+    """A call about a run cannot be done as asked."""
+
+
+class InvalidInput(RunError):
+    """A value does not fit its declared type. The message names the field."""
+
+
+class UnknownRun(RunError):
+    """No run has this id."""
+
+
+class UnknownWorkflow(RunError):
+    """No workflow has this name here."""
+
+
+class Conflict(RunError):
+    """A run with this id exists, and it was started with something else."""
+
+
+class WrongState(RunError):
+    """The run is in a state in which this cannot be done."""
+
+
+class StepFailed(RunError):
+    """A step gave up. Raised in the workflow when the step's own exception cannot be rebuilt."""
+
+    def __init__(self, message: str, *, error_type: str = "", step: str = "") -> None:
+        super().__init__(message)
+        self.error_type, self.step = error_type, step
+
+
+class StepTimeout(StepFailed, TimeoutError):
+    """An attempt did not complete in time, and no attempt is left."""
+
+
+class StepLost(StepFailed):
+    """The step's agents were lost more often than its budget allows."""
+
+
+class RunFailed(RunError):
+    """The run ended without a result. `error_type` and `run_id` say which and of what kind."""
+
+    def __init__(self, message: str, *, run_id: str = "", error_type: str = "") -> None:
+        super().__init__(message)
+        self.run_id, self.error_type = run_id, error_type
+
+
+class RunCancelled(RunFailed):
+    """The run was cancelled."""
+
+
+class RunUndone(RunFailed):
+    """The run failed and took back what it had done."""
+
+
+class RunStuck(RunFailed):
+    """A person must look: see `holdfast why`."""
+
+
+class RunTimeout(RunError, TimeoutError):
+    """The run did not end before its deadline."""
+
+
+class StoreError(HoldfastError):
+    """The State Store cannot do what was asked."""
+
+
+class StoreUnreachable(StoreError):
+    """No connection to the store."""
+
+
+class StoreFull(StoreError):
+    """The store cannot write: the disk is full or read-only."""
+
+
+class StoreUnsupported(StoreError):
+    """The URL, the server's version or the SQLite library is not one Holdfast can use."""
+
+
+class SchemaMismatch(StoreError):
+    """The database was made for another version of Holdfast."""
+
+
+class LeaseLost(StoreError):
+    """A write named a fence that is no longer current: somebody else holds the row."""
+
+
+class Stop(Exception):  # noqa: N818  an author's word, not an error's name
+    """Raise in a step or workflow to fail at once: no retry."""
+
+
+class RetryIn(Exception):  # noqa: N818  an author's word, not an error's name
+    """Raise in a step to try again after `seconds`, as a server's Retry-After asks. It spends no attempt."""
+
+    def __init__(self, seconds: float, message: str = "") -> None:
+        super().__init__(message or f"asked to retry in {seconds:g} s")
+        self.seconds = float(seconds)
+
+
+class ContinueAsNew(BaseException):
+    """Ends this generation of a run and begins the next with a new input and an empty history."""
+
+    def __init__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        super().__init__("continue as new")
+        self.arguments, self.keywords = args, kwargs

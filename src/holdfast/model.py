@@ -1,0 +1,192 @@
+"""The nouns: what a run, a step, an attempt and a node are, as values.
+
+Everything here is data. Times are seconds since the epoch as the store's clock tells them; payloads are JSON bytes.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class RunState(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    UNDOING = "undoing"
+    HELD = "held"
+    STUCK = "stuck"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    UNDONE = "undone"
+    CANCELLED = "cancelled"
+
+
+class StepState(StrEnum):
+    WAITING = "waiting"
+    READY = "ready"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class StepKind(StrEnum):
+    CALL = "call"
+    TIMER = "timer"
+    SIGNAL = "signal"
+    CHILD = "child"
+
+
+class Ending(StrEnum):
+    """How an attempt ended that did not become the step's outcome."""
+
+    FAILED = "failed"
+    TIMED_OUT = "timed out"
+    LOST = "lost"
+    REFUSED = "refused"
+
+
+class NewRun(msgspec.Struct, frozen=True):
+    """A run as its caller asks for it."""
+
+    id: str
+    workflow: str
+    version: str
+    input: bytes
+    digest: bytes
+    namespace: str = "default"
+    priority: int = 0
+    timeout_s: float | None = None
+    tags: dict[str, str] = {}
+    parent_id: str | None = None
+    parent_n: int | None = None
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A run's row."""
+
+    id: str
+    namespace: str
+    workflow: str
+    version: str
+    state: RunState
+    priority: int
+    owner: str | None
+    fence: int
+    input: bytes
+    digest: bytes
+    output: bytes | None
+    error: str | None
+    tags: str | None
+    parent_id: str | None
+    parent_n: int | None
+    retry_of: str | None
+    generation: int
+    base_n: int
+    progress: str | None
+    published: str | None
+    resume: RunState | None
+    note: str | None
+    deadline: float | None
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A step's row: one durable thing a run waits for."""
+
+    run_id: str
+    n: int
+    key: str
+    kind: StepKind
+    name: str
+    lane: int
+    state: StepState
+    priority: int
+    ready_at: float
+    attempt: int
+    losses: int
+    excused: int
+    attempts_max: int
+    timeout_s: float | None
+    fence: int
+    agent: str | None
+    complete_by: float | None
+    input: bytes | None
+    digest: bytes | None
+    output: bytes | None
+    error: str | None
+    retry: str | None
+    checkpoint: bytes | None
+    progress: str | None
+    delivered_seq: int | None
+    issued_at: float
+    started_at: float | None
+    finished_at: float | None
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """An attempt that did not become its step's outcome."""
+
+    run_id: str
+    n: int
+    attempt: int
+    ending: Ending
+    agent: str | None
+    error: str | None
+    started_at: float | None
+    finished_at: float
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """A signal's row. `delivered_seq` is its place in the run's history, once the run's owner has taken it in."""
+
+    id: int
+    run_id: str
+    name: str
+    key: str
+    payload: bytes
+    delivered_seq: int | None
+    sent_at: float
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One process start. `offers` is what it can serve: workflows, steps and labels, as JSON."""
+
+    id: str
+    host: str
+    pid: int
+    roles: str
+    offers: str
+    capacity: int
+    started_at: float
+    lease_until: float
+    retired_at: float | None
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """A distinct set of needs: the step's name and the labels an agent must have."""
+
+    id: int
+    name: str
+    needs: tuple[str, ...]
+
+
+class JournalEntry(msgspec.Struct, frozen=True):
+    """What the Supervisor or an operator did, and why."""
+
+    id: int
+    at: float
+    actor: str
+    verb: str
+    run_id: str | None
+    n: int | None
+    note: str
+
+
+CANCEL = "$cancel"
+"""Name of the signal that asks a run to cancel itself."""
+DEADLINE = "$deadline"
+"""Key of the timer that ends a run at its deadline."""

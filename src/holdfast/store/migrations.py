@@ -1,0 +1,55 @@
+"""Forward-only, numbered, checksummed migrations. The dialects run them; this reads them and judges versions."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+from typing import NamedTuple
+
+from holdfast.errors import SchemaMismatch
+
+
+class Migration(NamedTuple):
+    version: int
+    name: str
+    sql: str
+    checksum: str
+
+
+def read_migrations(package: str) -> list[Migration]:
+    """The migrations of a dialect, in order, without gaps."""
+    found = []
+    for file in sorted(files(package).joinpath("migrations").iterdir(), key=lambda entry: entry.name):
+        if file.name.endswith(".sql"):
+            number, _, name = file.name.removesuffix(".sql").partition("_")
+            sql = file.read_text("utf-8")
+            found.append(Migration(int(number), name, sql, hashlib.sha256(sql.encode()).hexdigest()[:16]))
+    if [migration.version for migration in found] != list(range(1, len(found) + 1)):
+        raise ValueError(f"{package}: migrations must be numbered 1, 2, 3 … without gaps")
+    return found
+
+
+def judge(applied: list[tuple[int, str]], known: list[Migration], what: str) -> list[Migration]:
+    """The migrations still to run. Raises SchemaMismatch when the database is not one this version can use."""
+    for version, checksum in applied:
+        if version > len(known):
+            raise SchemaMismatch(
+                f"{what} is at schema {version}, this version of Holdfast knows {len(known)}: "
+                "install a newer Holdfast, or use another database"
+            )
+        if known[version - 1].checksum != checksum:
+            raise SchemaMismatch(
+                f"{what} was made by another build of Holdfast (schema {version} differs): use another database"
+            )
+    return known[len(applied) :]
+
+
+def demand_current(applied: list[tuple[int, str]], known: list[Migration], what: str) -> None:
+    """Raise unless the database is exactly at this version's schema."""
+    if pending := judge(applied, known, what):
+        at = len(applied)
+        state = "has no Holdfast tables yet" if at == 0 else f"is at schema {at}"
+        raise SchemaMismatch(
+            f"{what} {state}, this version needs {pending[-1].version}: run `holdfast migrate`"
+            + (" while no node is running" if at else "")
+        )

@@ -1,0 +1,111 @@
+-- Nodes, their leases, the leader, and what the leader may do. Its every write checks its epoch in the same statement.
+
+-- name: register
+INSERT INTO nodes (id, host, pid, roles, offers, capacity, lock_key, lease_until)
+VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + make_interval(secs => $8))
+ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity, lock_key = excluded.lock_key
+
+-- name: renew
+UPDATE nodes SET lease_until = clock_timestamp() + make_interval(secs => $2)
+WHERE id = $1 AND retired_at IS NULL
+RETURNING clock_timestamp()
+
+-- name: retire
+WITH runs_left AS (
+    UPDATE runs SET owner = NULL, fence = fence + 1 WHERE owner = $1),
+steps_left AS (
+    UPDATE steps SET state = 'ready', agent = NULL, complete_by = NULL, fence = fence + 1, excused = excused + 1
+    WHERE agent = $1 AND state = 'running')
+UPDATE nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retired_at IS NULL
+
+-- name: reconcile_runs
+UPDATE runs SET owner = NULL, fence = fence + 1 WHERE owner = $1 AND id <> ALL($2::text[]) RETURNING 1
+
+-- name: reconcile_steps
+UPDATE steps SET state = 'ready', agent = NULL, complete_by = NULL, fence = fence + 1, excused = excused + 1
+WHERE agent = $1 AND state = 'running'
+  AND NOT EXISTS (SELECT FROM unnest($2::text[], $3::int[]) u(run_id, n) WHERE u.run_id = steps.run_id AND u.n = steps.n)
+RETURNING 1
+
+-- name: lead
+INSERT INTO leases (name, holder, epoch, expires_at)
+VALUES ('leader', $1, 1, clock_timestamp() + make_interval(secs => $2))
+ON CONFLICT (name) DO UPDATE
+SET holder = $1, expires_at = clock_timestamp() + make_interval(secs => $2),
+    epoch = leases.epoch + CASE WHEN leases.holder = $1 AND leases.expires_at > clock_timestamp() THEN 0 ELSE 1 END
+WHERE leases.holder = $1 OR leases.holder IS NULL OR leases.expires_at <= clock_timestamp()
+   OR EXISTS (SELECT FROM nodes WHERE nodes.id = leases.holder
+              AND (nodes.retired_at IS NOT NULL
+                   OR (nodes.lock_key IS NOT NULL AND nodes.lock_key <> ALL($3::bigint[]))))
+RETURNING epoch
+
+-- name: resign
+UPDATE leases SET holder = NULL, expires_at = clock_timestamp() WHERE name = 'leader' AND holder = $1
+
+-- name: leader
+SELECT holder, epoch, expires_at FROM leases WHERE name = 'leader' AND holder IS NOT NULL
+
+-- Liveness locks are session advisory locks with class 0x486f6c64; objid and classid make up lock_key's halves.
+-- name: live_locks
+SELECT coalesce(array_agg((classid::bigint << 32) | objid::bigint), '{}') FROM pg_locks
+WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+
+-- name: dead_nodes
+SELECT id, lock_key, lease_until < clock_timestamp() AS expired FROM nodes
+WHERE retired_at IS NULL
+  AND (lease_until < clock_timestamp() OR (lock_key IS NOT NULL AND lock_key <> ALL($1::bigint[])))
+ORDER BY lease_until LIMIT 1000
+
+-- name: bury
+WITH leading AS (
+    SELECT epoch FROM leases WHERE name = 'leader' AND epoch = $2 AND expires_at > clock_timestamp() FOR SHARE),
+lost_runs AS (
+    SELECT id FROM runs WHERE owner = $1 AND EXISTS (SELECT FROM leading) ORDER BY id LIMIT $4 FOR UPDATE),
+freed AS (
+    UPDATE runs r SET owner = NULL, fence = r.fence + 1 FROM lost_runs WHERE r.id = lost_runs.id RETURNING 1),
+lost_steps AS (
+    SELECT run_id, n, attempt, started_at, losses FROM steps WHERE agent = $1 AND state = 'running'
+    AND EXISTS (SELECT FROM leading) ORDER BY run_id, n LIMIT $4 FOR UPDATE),
+kept AS (
+    INSERT INTO attempts (run_id, n, attempt, ending, agent, error, started_at)
+    SELECT run_id, n, attempt, 'lost', $1, $5, started_at FROM lost_steps),
+taken AS (
+    UPDATE steps s SET fence = s.fence + 1, losses = s.losses + 1, complete_by = NULL,
+        state = CASE WHEN s.losses + 1 > $3 THEN 'failed' ELSE 'ready' END,
+        agent = CASE WHEN s.losses + 1 > $3 THEN s.agent END,
+        error = CASE WHEN s.losses + 1 > $3 THEN $5 ELSE s.error END,
+        finished_at = CASE WHEN s.losses + 1 > $3 THEN clock_timestamp() END,
+        ready_at = clock_timestamp()
+    FROM lost_steps l WHERE s.run_id = l.run_id AND s.n = l.n
+    RETURNING s.state)
+SELECT (SELECT count(*) FROM leading) AS leading, (SELECT count(*) FROM freed) AS runs,
+       (SELECT count(*) FROM taken) AS steps, (SELECT count(*) FROM taken WHERE state = 'failed') AS failed
+
+-- name: retire_buried
+UPDATE nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retired_at IS NULL
+  AND NOT EXISTS (SELECT FROM runs WHERE owner = $1)
+  AND NOT EXISTS (SELECT FROM steps WHERE agent = $1 AND state = 'running')
+RETURNING 1
+
+-- name: end_overdue
+WITH leading AS (
+    SELECT epoch FROM leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
+overdue AS (
+    SELECT run_id, n, attempt, agent, started_at FROM steps
+    WHERE state = 'running' AND complete_by < clock_timestamp() - make_interval(secs => $2)
+      AND EXISTS (SELECT FROM leading)
+    ORDER BY complete_by LIMIT $3 FOR UPDATE SKIP LOCKED),
+kept AS (
+    INSERT INTO attempts (run_id, n, attempt, ending, agent, error, started_at)
+    SELECT run_id, n, attempt, 'timed out', agent, $4, started_at FROM overdue)
+UPDATE steps s SET fence = s.fence + 1, complete_by = NULL, agent = NULL,
+    state = CASE WHEN s.attempt - s.losses - s.excused >= s.attempts_max THEN 'failed' ELSE 'ready' END,
+    error = $4,
+    finished_at = CASE WHEN s.attempt - s.losses - s.excused >= s.attempts_max THEN clock_timestamp() END,
+    ready_at = clock_timestamp() + interval '1 second'
+FROM overdue o WHERE s.run_id = o.run_id AND s.n = o.n
+RETURNING s.run_id, s.n
+
+-- name: journal_add
+INSERT INTO journal (actor, verb, run_id, n, note) VALUES ($1, $2, $3, $4, $5)

@@ -1,0 +1,404 @@
+"""What each role may ask of the State Store: small protocols, so that the type checker enforces who may write what.
+
+Writes on the hot path are values (`Hop`, `Report`, …) handed to the node's `Writer`, which commits many of them as one
+transaction. Everything else is a method that is one transaction by itself. Every write names its precondition; an
+`Answer` says whether it held. Zero rows changed is an answer, not an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.model import (
+    Attempt,
+    JournalEntry,
+    Lane,
+    NewRun,
+    Node,
+    Run,
+    RunState,
+    Signal,
+    Step,
+    StepKind,
+    StepState,
+)
+
+
+class PreconditionFailed(Exception):  # noqa: N818  an answer about a batch, not a fault
+    """A batch met a failed precondition and nothing of it was written: ask again, one operation at a time."""
+
+
+class Answer(StrEnum):
+    """What became of a write."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    """The same write was accepted before: its reply was lost, nothing else is wrong."""
+    FENCED = "fenced"
+    """Somebody else holds the row now; nothing was changed."""
+
+
+class Bell(StrEnum):
+    """What a doorbell rings for. A hint: losing one costs latency, never work."""
+
+    RUNS = "runs"
+    """A run waits for a scheduler."""
+    STEPS = "steps"
+    """A step waits for an agent."""
+    OUTCOMES = "outcomes"
+    """An outcome or signal waits to be delivered, or a timer changed."""
+    ENDED = "ended"
+    """A run ended, was held, or otherwise changed for those who watch it."""
+    CANCELS = "cancels"
+    """A running step was cancelled: its agent should look."""
+
+
+# --- writes that share a commit -----------------------------------------------------------------------------------
+
+
+class NewStep(msgspec.Struct):
+    """A step as its scheduler issues it. `state` running means: leased to the issuing node's own agent."""
+
+    n: int
+    key: str
+    kind: StepKind
+    name: str
+    lane: int
+    state: StepState
+    priority: int = 0
+    ready_at: float | None = None
+    attempts_max: int = 1
+    timeout_s: float | None = None
+    input: bytes | None = None
+    digest: bytes | None = None
+    retry: str | None = None
+
+
+class Outcome(msgspec.Struct):
+    """The end of a step that this hop records and delivers. `fence` is the last one its holder knew."""
+
+    n: int
+    fence: int
+    state: StepState
+    output: bytes | None
+    error: str | None
+    at: float
+    seq: int
+
+
+class NewSignal(msgspec.Struct):
+    run_id: str
+    name: str
+    key: str
+    payload: bytes
+
+
+class Close(msgspec.Struct):
+    """The end of a run. A child's end is written into its parent's step in the same commit."""
+
+    state: RunState
+    output: bytes | None
+    error: str | None
+    at: float
+    parent_id: str | None = None
+    parent_n: int | None = None
+
+
+class Hop(msgspec.Struct):
+    """One advance of one run by its owner: what was delivered, and what the code did with it."""
+
+    run_id: str
+    fence: int
+    begin: NewRun | None = None
+    """The run starts with this hop, owned by the writing node with `fence`."""
+    begun_at: float = 0.0
+    deadline: float | None = None
+    outcomes: Sequence[Outcome] = ()
+    delivered: Sequence[tuple[int, int]] = ()
+    """(n, seq) of outcomes that others recorded."""
+    signals: Sequence[tuple[int, int]] = ()
+    """(signal id, seq)."""
+    ended: Sequence[tuple[int, int, bytes, float]] = ()
+    """(n, seq, payload, at) of signal waits that a delivered signal satisfied."""
+    issued: Sequence[NewStep] = ()
+    dropped: Sequence[int] = ()
+    """n of steps the code no longer waits for: cancelled if live, and never to be delivered."""
+    sends: Sequence[NewSignal] = ()
+    children: Sequence[NewRun] = ()
+    progress: str | None = None
+    published: str | None = None
+    """All published values as one JSON object."""
+    close: Close | None = None
+    next_input: bytes | None = None
+    """Continue as new: the history goes, the next generation begins with this input."""
+    park: bool = False
+    """Leave memory: the owner is cleared and the fence raised."""
+
+
+class Report(msgspec.Struct):
+    """The end of a step, recorded by its agent and delivered later by the run's owner."""
+
+    run_id: str
+    n: int
+    fence: int
+    state: StepState
+    output: bytes | None
+    error: str | None
+    at: float
+
+
+class TryAgain(msgspec.Struct):
+    """An attempt failed and the step is ready again after `delay_s`. `excused` attempts spend no budget."""
+
+    run_id: str
+    n: int
+    fence: int
+    delay_s: float
+    ending: str
+    error: str | None
+    excused: bool = False
+
+
+class HandBack(msgspec.Struct):
+    """A draining agent returns a step it has not finished: ready at once, no attempt spent."""
+
+    run_id: str
+    n: int
+    fence: int
+
+
+class Save(msgspec.Struct):
+    """A checkpoint or progress note of a running attempt. None leaves the column as it is."""
+
+    run_id: str
+    n: int
+    fence: int
+    checkpoint: bytes | None = None
+    progress: str | None = None
+
+
+class Start(msgspec.Struct):
+    """A run to be started by whichever scheduler claims it."""
+
+    run: NewRun
+
+
+Op = Hop | Report | TryAgain | HandBack | Save | Start
+
+
+# --- what reads and claims return -----------------------------------------------------------------------------------
+
+
+class ClaimedRun(msgspec.Struct):
+    """A run this node now owns, with everything needed to replay it."""
+
+    run: Run
+    steps: list[Step]
+    signals: list[Signal]
+
+
+class ClaimedStep(msgspec.Struct):
+    """A step this node's agent now holds."""
+
+    run_id: str
+    generation: int
+    n: int
+    key: str
+    name: str
+    fence: int
+    attempt: int
+    losses: int
+    excused: int
+    attempts_max: int
+    timeout_s: float | None
+    input: bytes
+    retry: str | None
+    checkpoint: bytes | None
+    issued_at: float
+
+
+class Undelivered(msgspec.Struct):
+    """What an owner has yet to deliver to its runs."""
+
+    steps: list[Step]
+    signals: list[Signal]
+
+
+class RunFilter(msgspec.Struct, kw_only=True):
+    states: tuple[str, ...] = ()
+    workflow: str | None = None
+    tags: dict[str, str] = {}
+    before: tuple[float, str] | None = None
+    """Cursor: (created_at, id) of the last row seen."""
+    limit: int = 50
+
+
+class Reclaimed(msgspec.Struct):
+    """What burying a node did."""
+
+    runs: int
+    steps: int
+    failed: int
+
+
+# --- one protocol per role -------------------------------------------------------------------------------------------
+
+
+class Writes(Protocol):
+    """What the `Writer` needs of a dialect: all ops in one transaction, or `PreconditionFailed` and nothing written."""
+
+    async def commit(self, node: str, ops: Sequence[Op]) -> list[Any]: ...
+
+
+class SchedulerStore(Protocol):
+    async def claim_runs(
+        self, node: str, workflows: Sequence[tuple[str, str]], limit: int
+    ) -> list[ClaimedRun]:
+        """Own up to `limit` runs: pending ones, and ownerless ones with something to deliver. By priority, then age."""
+
+    async def claim_run(self, node: str, run_id: str) -> ClaimedRun | None:
+        """Own this run if nobody does (used to go on at once with a run one was asked to run)."""
+
+    async def undelivered(self, node: str, limit: int) -> Undelivered:
+        """What others recorded for the runs this node owns."""
+
+    async def fire_timers(self, limit: int) -> int:
+        """Record due timers of runs that nobody owns as succeeded, so that the runs can be claimed."""
+
+    async def next_timer(self) -> float | None:
+        """When the earliest timer of an ownerless run comes due (store's clock)."""
+
+    async def hold_run(self, run_id: str, fence: int, note: str) -> Answer:
+        """The owner holds its run: drift, or code that cannot be loaded."""
+
+    async def lane(self, name: str, needs: tuple[str, ...]) -> int:
+        """The lane's number, made if new."""
+
+    async def lost_runs(self, node: str, held: Sequence[tuple[str, int]]) -> list[str]:
+        """Ids among (run, fence) that this node no longer owns."""
+
+
+class AgentStore(Protocol):
+    async def lanes(self) -> list[Lane]: ...
+
+    async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
+        """Take ready steps of these lanes by priority, then age. Counts the attempt, raises the fence."""
+
+    async def lost_steps(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
+        """(run, n) among (run, n, fence) that this node no longer holds: cancelled, timed out or reclaimed."""
+
+    async def next_ready(self, lanes: Sequence[int]) -> float | None:
+        """When the earliest backing-off step of these lanes becomes claimable."""
+
+
+class SupervisorStore(Protocol):
+    async def lead(self, node: str, lease_s: float) -> int | None:
+        """Take or keep the leader's lease; the epoch, or None when another node leads. A leader whose liveness lock
+        is gone is succeeded at once."""
+
+    async def resign(self, node: str) -> None: ...
+
+    async def dead_nodes(self, grace_s: float) -> list[tuple[str, str]]:
+        """(node, reason) whose lease ran out or whose liveness lock is gone, and that still hold something or are
+        not retired."""
+
+    async def bury(
+        self, node: str, epoch: int, reason: str, losses_max: int, limit: int
+    ) -> Reclaimed | None:
+        """Clear the dead node's runs and take back its steps, raising their fences; None when `epoch` is not current.
+        A step lost more than `losses_max` times fails. Bounded by `limit`: call again until nothing is left."""
+
+    async def end_overdue(self, epoch: int, grace_s: float, limit: int) -> int:
+        """Time out attempts whose agent should have ended them: ready again, or failed when the budget is spent."""
+
+
+class NodeStore(Protocol):
+    async def register(
+        self, node: str, *, host: str, pid: int, roles: str, offers: str, capacity: int, lease_s: float
+    ) -> None:
+        """Take the liveness lock and enter the node's row."""
+
+    async def renew(self, node: str, lease_s: float) -> float | None:
+        """Renew the lease; the store's time, or None when the node was buried. Never waits for the writer."""
+
+    async def retire(self, node: str) -> None:
+        """Leave: nothing held is kept, the liveness lock is given back."""
+
+    async def reconcile(
+        self, node: str, runs: Sequence[str], steps: Sequence[tuple[str, int]]
+    ) -> tuple[int, int]:
+        """Give up whatever the store says this node holds beyond these (a reply was lost): runs are parked, steps
+        handed back. Returns how many of each."""
+
+    async def ring(self, bells: set[Bell]) -> None: ...
+
+    async def listen(self, heard: Any) -> Any:
+        """Call `heard(bell)` for bells rung by other nodes, until the returned `close()` coroutine function is called."""
+
+
+class ClientStore(Protocol):
+    async def run(self, run_id: str) -> Run | None: ...
+
+    async def runs(self, where: RunFilter) -> list[Run]: ...
+
+    async def runs_by_state(self) -> dict[str, int]: ...
+
+    async def steps(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[Step]: ...
+
+    async def attempts(self, run_id: str) -> list[Attempt]: ...
+
+    async def signals(self, run_id: str) -> list[Signal]: ...
+
+    async def children(self, run_id: str) -> list[Run]: ...
+
+    async def nodes(self) -> list[Node]: ...
+
+    async def journal(self, run_id: str | None, limit: int = 100) -> list[JournalEntry]: ...
+
+    async def leader(self) -> tuple[str, int, float] | None:
+        """(node, epoch, expires_at)."""
+
+    async def send_signal(self, signal: NewSignal) -> Answer:
+        """ACCEPTED, DUPLICATE (same key before), or FENCED when the run has ended. UnknownRun if there is none."""
+
+    async def cancel_run(self, run_id: str, actor: str, note: str) -> RunState:
+        """A pending run nobody owns is cancelled at once, any other gets the `$cancel` signal. Returns the state now."""
+
+    async def hold(self, run_id: str, actor: str, note: str) -> RunState: ...
+
+    async def release(self, run_id: str, actor: str, note: str) -> RunState: ...
+
+    async def retry_now(self, run_id: str, actor: str) -> int:
+        """Make the run's backing-off steps ready at once; how many."""
+
+    async def retry_run(self, run_id: str, new_id: str, before_seq: int | None, actor: str) -> None:
+        """Start `new_id` as a copy of an ended run: same input, and its succeeded history with `delivered_seq` below
+        `before_seq` (None: none of it)."""
+
+    async def doctor(self) -> list[tuple[str, str, int]]:
+        """The invariants as SQL: (name, what it means, number of rows that break it)."""
+
+
+class Store(
+    Writes, SchedulerStore, AgentStore, SupervisorStore, NodeStore, ClientStore, Protocol
+):
+    """A dialect: everything, on one database."""
+
+    url: str
+
+    async def open(self) -> None:
+        """Connect and check the schema's version; a new SQLite file is migrated by itself."""
+
+    async def close(self) -> None: ...
+
+    async def migrate(self) -> tuple[int, int]:
+        """Bring the schema to this version; (from, to)."""
+
+    async def now(self) -> float: ...
+
+    async def start_within(self, transaction: Any, run: NewRun) -> None:
+        """Start a run inside the caller's own transaction on the same database."""

