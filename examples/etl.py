@@ -3,9 +3,9 @@
     holdfast run examples/etl.py:pipeline
     holdfast run examples/etl.py:pipeline --input '{"folder": "work/etl", "limit": 2}'
 
-What it shows: a bounded fan-out with `step.map`; large data stays in files and steps hand over paths; a load that
-happens once however often it is tried, because `here.key` is written in the same transaction as the rows; a bad file
-that is tolerated and named in the result.
+What it shows: a bounded fan-out with `step.map`; large data stays in files and steps hand over paths; a load that can be
+repeated, because it replaces what the same file loaded before in one transaction; a bad file that is tolerated and
+named in the result.
 
 Put files of your own into work/etl/sources (columns: day, product, amount, currency), or let the first step make some.
 """
@@ -23,13 +23,14 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast import Stop, here, set_progress, step, workflow
+from holdfast import Retry, Stop, set_progress, step, workflow
 
 EURO_PER_UNIT = {"EUR": 1.0, "NOK": 0.085, "USD": 0.92}
 
 
 @dataclass(frozen=True)
 class Cleaned:
+    source: str
     path: str
     rows: int
     rejected: int
@@ -54,9 +55,9 @@ def find_sources(folder: str) -> list[str]:
     return [str(path) for path in sorted(sources.iterdir()) if path.suffix in {".csv", ".json"}]
 
 
-@step
+@step(retry=Retry(attempts=3, never=ValueError))
 def clean(source: str) -> Cleaned:
-    """Read one source, bring its rows into one shape, write them as JSON lines."""
+    """Read one source, bring its rows into one shape, write them as JSON lines. A broken file stays broken: no retry."""
     target = Path(source).parent.parent / "cleaned" / (Path(source).name + "l")
     target.parent.mkdir(parents=True, exist_ok=True)
     rows = rejected = 0
@@ -64,33 +65,35 @@ def clean(source: str) -> Cleaned:
         for raw in read(Path(source)):
             try:
                 euro = round(float(raw["amount"]) * EURO_PER_UNIT[raw["currency"]], 2)
-                row = {"day": date.fromisoformat(raw["day"]).isoformat(), "product": raw["product"], "euro": euro}
+                row = {
+                    "day": date.fromisoformat(raw["day"]).isoformat(),
+                    "product": raw["product"],
+                    "euro": euro,
+                }
             except (KeyError, ValueError):
                 rejected += 1
             else:
                 rows += 1
                 lines.write(json.dumps(row) + "\n")
-    return Cleaned(str(target), rows, rejected)
+    return Cleaned(Path(source).name, str(target), rows, rejected)
 
 
 @step
 def load(database: str, cleaned: Cleaned) -> int:
-    """All rows of one file, in one transaction, once."""
-    with closing(open_database(database)) as db, db:
+    """All rows of one file in one transaction, in place of what an earlier attempt or run loaded of it."""
+    with closing(open_database(database)) as db, db, Path(cleaned.path).open() as lines:
         db.execute("BEGIN IMMEDIATE")
-        try:
-            db.execute("INSERT INTO loads (key, path) VALUES (?, ?)", (here.key, cleaned.path))
-        except sqlite3.IntegrityError:
-            return cleaned.rows  # an earlier attempt did it, and could not tell
-        with Path(cleaned.path).open() as lines:
-            db.executemany("INSERT INTO sales VALUES (:day, :product, :euro)", map(json.loads, lines))
-    return cleaned.rows
+        db.execute("DELETE FROM sales WHERE source = ?", (cleaned.source,))
+        rows = ({**json.loads(line), "source": cleaned.source} for line in lines)
+        return db.executemany("INSERT INTO sales VALUES (:source, :day, :product, :euro)", rows).rowcount
 
 
 @step
 def total(database: str) -> dict[str, float]:
     with closing(open_database(database)) as db:
-        return dict(db.execute("SELECT product, round(sum(euro), 2) FROM sales GROUP BY product ORDER BY product"))
+        return dict(
+            db.execute("SELECT product, round(sum(euro), 2) FROM sales GROUP BY product ORDER BY product")
+        )
 
 
 @workflow
@@ -102,7 +105,9 @@ async def pipeline(folder: str = "work/etl", limit: int = 4) -> Report:
 
     results = await clean.map(sources, limit=limit, tolerate=0.2)
     cleaned = [result for result in results if isinstance(result, Cleaned)]
-    unreadable = [source for source, result in zip(sources, results, strict=True) if result not in cleaned]
+    unreadable = [
+        each for each, result in zip(sources, results, strict=True) if not isinstance(result, Cleaned)
+    ]
     set_progress(0.5, f"{len(cleaned)} files cleaned")
 
     loaded = await load.map([(database, each) for each in cleaned], limit=limit)
@@ -123,8 +128,7 @@ def read(source: Path) -> Iterator[dict[str, Any]]:
 
 def open_database(path: str) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=30, isolation_level=None)
-    db.execute("CREATE TABLE IF NOT EXISTS sales (day TEXT, product TEXT, euro REAL)")
-    db.execute("CREATE TABLE IF NOT EXISTS loads (key TEXT PRIMARY KEY, path TEXT)")
+    db.execute("CREATE TABLE IF NOT EXISTS sales (source TEXT, day TEXT, product TEXT, euro REAL)")
     return db
 
 

@@ -84,19 +84,20 @@ def book(what: str, city: str, traveller: str) -> Booking:
         raise
 
 
-_service: subprocess.Popen[str] | None = None
-_service_url = os.environ.get("BOOKING_SERVICE", "")
+_started: list[tuple[str, subprocess.Popen[str]]] = []
 _starting = threading.Lock()
 
 
 def service_url() -> str:
-    """Where the booking service is; it is started if there is none."""
-    global _service, _service_url  # noqa: PLW0603  one service per process
+    """Where the booking service is; one is started for this process if none is named."""
+    if url := os.environ.get("BOOKING_SERVICE"):
+        return url
     with _starting:
-        if not _service_url:
+        if not _started:
+            program = str(Path(__file__).with_name("trip_service.py"))
             ledger = os.environ.get("BOOKING_LEDGER", "work/trip/bookings.db")
-            command = [sys.executable, Path(__file__).with_name("trip_service.py"), "--attached", "--ledger", ledger]
-            _service = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            assert _service.stdout is not None
-            _service_url = _service.stdout.readline().strip()
-        return _service_url
+            command = [sys.executable, program, "--attached", "--ledger", ledger]
+            service = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            assert service.stdout is not None
+            _started.append((service.stdout.readline().strip(), service))
+        return _started[0][0]

@@ -10,7 +10,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -65,16 +65,5 @@ class StoreClock:
 
     def now(self) -> float:
         at = self._monotonic() + self._offset
-        if at > self._last:
-            self._last = at
+        self._last = max(at, self._last)
         return self._last
-
-
-async def first_of(*waits: Awaitable[object]) -> None:
-    """Return when the first of these is done; cancel the others."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()

@@ -135,6 +135,8 @@ class Hop(msgspec.Struct):
     close: Close | None = None
     next_input: bytes | None = None
     """Continue as new: the history goes, the next generation begins with this input."""
+    unread: Sequence[int] = ()
+    """With `next_input`: numbers of delivered signals that no wait consumed; they become undelivered again."""
     park: bool = False
     """Leave memory: the owner is cleared and the fence raised."""
 
@@ -312,6 +314,9 @@ class SupervisorStore(Protocol):
         """Clear the dead node's runs and take back its steps, raising their fences; None when `epoch` is not current.
         A step lost more than `losses_max` times fails. Bounded by `limit`: call again until nothing is left."""
 
+    async def hush_signals(self, epoch: int, limit: int) -> int:
+        """Mark signals that ended runs never took in, so that nobody looks at them again; how many."""
+
     async def end_overdue(self, epoch: int, grace_s: float, limit: int) -> int:
         """Time out attempts whose agent should have ended them: ready again, or failed when the budget is spent."""
 
@@ -344,6 +349,9 @@ class ClientStore(Protocol):
     async def run(self, run_id: str) -> Run | None: ...
 
     async def runs(self, where: RunFilter) -> list[Run]: ...
+
+    async def ended_runs(self, run_ids: Sequence[str]) -> list[Run]:
+        """Those of these runs that have ended."""
 
     async def runs_by_state(self) -> dict[str, int]: ...
 

@@ -149,3 +149,9 @@ BEGIN
     END IF;
     RETURN true;
 END $$;
+
+-- The state of a run whose owner is gone: one that has recorded nothing yet is pending again, any other wakes by what
+-- is delivered to it.
+CREATE FUNCTION holdfast_freed(run text, state text) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN state = 'running' AND NOT EXISTS (SELECT FROM steps WHERE run_id = run) THEN 'pending' ELSE state END
+$$;

@@ -74,15 +74,6 @@ UPDATE steps s SET fence = s.fence + 1, delivered_seq = 0,
 FROM unnest($1::text[], $2::int[]) u(run_id, n)
 WHERE s.run_id = u.run_id AND s.n = u.n AND s.delivered_seq IS NULL
 
--- name: sweep_closed_steps
-UPDATE steps SET fence = fence + 1, delivered_seq = 0,
-                 state = CASE WHEN state IN ('waiting', 'ready', 'running') THEN 'cancelled' ELSE state END,
-                 finished_at = coalesce(finished_at, clock_timestamp())
-WHERE run_id = ANY($1::text[]) AND delivered_seq IS NULL
-
--- name: sweep_closed_signals
-UPDATE signals SET delivered_seq = 0 WHERE run_id = ANY($1::text[]) AND delivered_seq IS NULL
-
 -- name: send_signals
 INSERT INTO signals (run_id, name, key, payload)
 SELECT u.run_id, u.name, u.key, u.payload
@@ -110,7 +101,8 @@ WHERE r.id = u.id AND r.fence = u.fence
 -- name: continue_run
 WITH gone AS (DELETE FROM steps WHERE run_id = $1 RETURNING n),
      tries AS (DELETE FROM attempts WHERE run_id = $1),
-     heard AS (DELETE FROM signals WHERE run_id = $1 AND delivered_seq IS NOT NULL)
+     heard AS (DELETE FROM signals WHERE run_id = $1 AND delivered_seq <> ALL($5::int[])),
+     unread AS (UPDATE signals SET delivered_seq = NULL WHERE run_id = $1 AND delivered_seq = ANY($5::int[]))
 UPDATE runs SET input = $2, digest = $3, generation = generation + 1, progress = NULL, started_at = to_timestamp($4),
                 base_n = greatest(base_n, (SELECT coalesce(max(n), 0) FROM gone))
 WHERE id = $1

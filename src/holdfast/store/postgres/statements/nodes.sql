@@ -12,14 +12,15 @@ RETURNING clock_timestamp()
 
 -- name: retire
 WITH runs_left AS (
-    UPDATE runs SET owner = NULL, fence = fence + 1 WHERE owner = $1),
+    UPDATE runs SET owner = NULL, fence = fence + 1, state = holdfast_freed(id, state) WHERE owner = $1),
 steps_left AS (
     UPDATE steps SET state = 'ready', agent = NULL, complete_by = NULL, fence = fence + 1, excused = excused + 1
     WHERE agent = $1 AND state = 'running')
 UPDATE nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retired_at IS NULL
 
 -- name: reconcile_runs
-UPDATE runs SET owner = NULL, fence = fence + 1 WHERE owner = $1 AND id <> ALL($2::text[]) RETURNING 1
+UPDATE runs SET owner = NULL, fence = fence + 1, state = holdfast_freed(id, state)
+WHERE owner = $1 AND id <> ALL($2::text[]) RETURNING 1
 
 -- name: reconcile_steps
 UPDATE steps SET state = 'ready', agent = NULL, complete_by = NULL, fence = fence + 1, excused = excused + 1
@@ -58,15 +59,16 @@ WHERE retired_at IS NULL
 ORDER BY lease_until LIMIT 1000
 
 -- name: bury
-WITH leading AS (
+WITH reign AS (
     SELECT epoch FROM leases WHERE name = 'leader' AND epoch = $2 AND expires_at > clock_timestamp() FOR SHARE),
 lost_runs AS (
-    SELECT id FROM runs WHERE owner = $1 AND EXISTS (SELECT FROM leading) ORDER BY id LIMIT $4 FOR UPDATE),
+    SELECT id FROM runs WHERE owner = $1 AND EXISTS (SELECT FROM reign) ORDER BY id LIMIT $4 FOR UPDATE),
 freed AS (
-    UPDATE runs r SET owner = NULL, fence = r.fence + 1 FROM lost_runs WHERE r.id = lost_runs.id RETURNING 1),
+    UPDATE runs r SET owner = NULL, fence = r.fence + 1, state = holdfast_freed(r.id, r.state)
+    FROM lost_runs WHERE r.id = lost_runs.id RETURNING 1),
 lost_steps AS (
     SELECT run_id, n, attempt, started_at, losses FROM steps WHERE agent = $1 AND state = 'running'
-    AND EXISTS (SELECT FROM leading) ORDER BY run_id, n LIMIT $4 FOR UPDATE),
+    AND EXISTS (SELECT FROM reign) ORDER BY run_id, n LIMIT $4 FOR UPDATE),
 kept AS (
     INSERT INTO attempts (run_id, n, attempt, ending, agent, error, started_at)
     SELECT run_id, n, attempt, 'lost', $1, $5, started_at FROM lost_steps),
@@ -79,7 +81,7 @@ taken AS (
         ready_at = clock_timestamp()
     FROM lost_steps l WHERE s.run_id = l.run_id AND s.n = l.n
     RETURNING s.state)
-SELECT (SELECT count(*) FROM leading) AS leading, (SELECT count(*) FROM freed) AS runs,
+SELECT (SELECT count(*) FROM reign) AS reign, (SELECT count(*) FROM freed) AS runs,
        (SELECT count(*) FROM taken) AS steps, (SELECT count(*) FROM taken WHERE state = 'failed') AS failed
 
 -- name: retire_buried
@@ -89,12 +91,12 @@ UPDATE nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retired_at IS 
 RETURNING 1
 
 -- name: end_overdue
-WITH leading AS (
+WITH reign AS (
     SELECT epoch FROM leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
 overdue AS (
     SELECT run_id, n, attempt, agent, started_at FROM steps
     WHERE state = 'running' AND complete_by < clock_timestamp() - make_interval(secs => $2)
-      AND EXISTS (SELECT FROM leading)
+      AND EXISTS (SELECT FROM reign)
     ORDER BY complete_by LIMIT $3 FOR UPDATE SKIP LOCKED),
 kept AS (
     INSERT INTO attempts (run_id, n, attempt, ending, agent, error, started_at)
@@ -106,6 +108,15 @@ UPDATE steps s SET fence = s.fence + 1, complete_by = NULL, agent = NULL,
     ready_at = clock_timestamp() + interval '1 second'
 FROM overdue o WHERE s.run_id = o.run_id AND s.n = o.n
 RETURNING s.run_id, s.n
+
+-- name: hush_signals
+WITH reign AS (
+    SELECT epoch FROM leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
+late AS (
+    SELECT s.id FROM signals s JOIN runs r ON r.id = s.run_id
+    WHERE s.delivered_seq IS NULL AND r.finished_at IS NOT NULL AND EXISTS (SELECT FROM reign)
+    ORDER BY s.id LIMIT $2)
+UPDATE signals s SET delivered_seq = 0 FROM late WHERE s.id = late.id AND s.delivered_seq IS NULL
 
 -- name: journal_add
 INSERT INTO journal (actor, verb, run_id, n, note) VALUES ($1, $2, $3, $4, $5)

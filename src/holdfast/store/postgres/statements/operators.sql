@@ -14,6 +14,9 @@ WHERE (cardinality($1::text[]) = 0 OR state = ANY($1))
   AND ($5::jsonb IS NULL OR tags::jsonb @> $5)
 ORDER BY created_at DESC, id DESC LIMIT $6
 
+-- name: ended_runs
+SELECT * FROM runs WHERE id = ANY($1::text[]) AND finished_at IS NOT NULL
+
 -- name: runs_by_state
 SELECT state, count(*) FROM runs GROUP BY state
 
@@ -57,7 +60,8 @@ WHERE id = $1 AND state IN ('pending', 'running', 'undoing')
 RETURNING 1
 
 -- name: release
-UPDATE runs SET state = resume, resume = NULL, note = NULL, fence = fence + 1
+-- A released run is pending again, so that a scheduler looks at it at once, with its history.
+UPDATE runs SET state = CASE resume WHEN 'undoing' THEN 'undoing' ELSE 'pending' END, resume = NULL, note = NULL, fence = fence + 1
 WHERE id = $1 AND state = 'held'
 RETURNING state
 

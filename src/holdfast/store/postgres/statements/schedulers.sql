@@ -28,19 +28,6 @@ UPDATE runs r SET owner = $1, fence = r.fence + 1
 FROM next WHERE r.id = next.id
 RETURNING r.*
 
--- name: claim_ownerless
-WITH next AS (
-    SELECT r.id FROM runs r
-    WHERE r.state IN ('running', 'undoing') AND r.owner IS NULL
-      AND NOT EXISTS (SELECT FROM steps s WHERE s.run_id = r.id AND s.n > r.base_n
-                      AND (s.delivered_seq IS NULL OR s.delivered_seq > 0))
-      AND (r.workflow, r.version) IN (SELECT * FROM unnest($2::text[], $3::text[]))
-    ORDER BY r.priority DESC, r.created_at LIMIT $4
-    FOR UPDATE SKIP LOCKED)
-UPDATE runs r SET owner = $1, fence = r.fence + 1
-FROM next WHERE r.id = next.id
-RETURNING r.*
-
 -- name: claim_run
 UPDATE runs r SET state = CASE r.state WHEN 'pending' THEN 'running' ELSE r.state END, owner = $1, fence = r.fence + 1,
                   started_at = coalesce(r.started_at, clock_timestamp())

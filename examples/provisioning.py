@@ -1,0 +1,125 @@
+"""Cloud provisioning: a network first, then machines and a database in parallel, then a name for them.
+
+    holdfast run examples/provisioning.py:provision --input '{"name": "shop", "machines": 3}'
+    holdfast run examples/provisioning.py:provision --input '{"name": "mall", "machines": 9}'     over the quota: fails
+
+What it shows: `TaskGroup` in a workflow; `here.key` as the client token by which a cloud makes one resource of two
+requests; waiting for something slow by asking now and then, with a durable `asyncio.sleep` in between, so that no agent
+is busy while nothing happens.
+
+The cloud is a folder, work/cloud: one JSON file for each resource.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from holdfast import Stop, here, set_progress, step, workflow
+
+QUOTA = 8
+"""Machines the cloud gives away."""
+
+
+@dataclass(frozen=True)
+class Resource:
+    id: str
+    kind: str
+    name: str
+    address: str
+    usable_from: float
+    """Resources take a moment to come up."""
+    within: str = ""
+
+
+@dataclass(frozen=True)
+class Platform:
+    network: Resource
+    machines: list[Resource]
+    database: Resource
+    url: str
+
+
+@step(timeout=10)
+def create(cloud: str, kind: str, name: str, within: str = "") -> Resource:
+    """Ask the cloud for a resource. Asking again with the same key gives the same one."""
+    return Cloud(cloud).create(here.key, kind, name, within)
+
+
+@step(timeout=10)
+def is_up(cloud: str, resource: Resource) -> bool:
+    return Cloud(cloud).find(resource.id).usable_from <= time.time()
+
+
+@step(timeout=10)
+def point(cloud: str, name: str, machines: list[Resource]) -> str:
+    """Give the machines a name. Writing the same record twice changes nothing."""
+    zone = Path(cloud, "zone.json")
+    records = json.loads(zone.read_text()) if zone.exists() else {}
+    records[f"{name}.example"] = [machine.address for machine in machines]
+    write(zone, records)
+    return f"https://{name}.example"
+
+
+async def ready(cloud: str, kind: str, name: str, within: str = "") -> Resource:
+    """A part of the workflow: create, then wait until it is up."""
+    resource = await create(cloud, kind, name, within)
+    async with asyncio.timeout(300):
+        while not await is_up(cloud, resource):  # noqa: ASYNC110  only the cloud knows, and it has no events
+            await asyncio.sleep(0.5)
+    return resource
+
+
+@workflow
+async def provision(name: str = "shop", machines: int = 3, cloud: str = "work/cloud") -> Platform:
+    network = await ready(cloud, "network", name)
+    set_progress(0.3, "the network is up")
+    async with asyncio.TaskGroup() as group:  # if one cannot be had, the others are cancelled
+        database = group.create_task(ready(cloud, "database", f"{name}-db", network.id), name="database")
+        servers = [
+            group.create_task(ready(cloud, "machine", f"{name}-{n}", network.id), name=f"machine-{n}")
+            for n in range(1, machines + 1)
+        ]
+    made = [server.result() for server in servers]
+    set_progress(0.9, f"{machines} machines and the database are up")
+    return Platform(network, made, database.result(), await point(cloud, name, made))
+
+
+class Cloud:
+    """A cloud of files. A token names its resource, so a repeated request finds what the first one made."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def create(self, token: str, kind: str, name: str, within: str) -> Resource:
+        resource_id = f"{kind}-{hashlib.sha256(token.encode()).hexdigest()[:10]}"
+        with Path(self.folder, "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # one request at a time, so that the quota is kept
+            if self._file(resource_id).exists():
+                return self.find(resource_id)
+            if kind == "machine" and len(list(self.folder.glob("machine-*.json"))) >= QUOTA:
+                raise Stop(f"the quota of {QUOTA} machines is used up")
+            address = f"10.0.{int(resource_id[-2:], 16)}.{int(resource_id[-4:-2], 16)}"
+            resource = Resource(resource_id, kind, name, address, time.time() + 0.7, within)
+            write(self._file(resource_id), asdict(resource))
+            return resource
+
+    def find(self, resource_id: str) -> Resource:
+        return Resource(**json.loads(self._file(resource_id).read_text()))
+
+    def _file(self, resource_id: str) -> Path:
+        return self.folder / f"{resource_id}.json"
+
+
+def write(path: Path, value: object) -> None:
+    """Whole or not at all."""
+    draft = path.with_suffix(f".{os.getpid()}.draft")
+    draft.write_text(json.dumps(value, indent=2))
+    draft.replace(path)

@@ -1,0 +1,60 @@
+"""Holdfast: multi-step operations that either finish or undo themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInput,
+    RetryIn,
+    RunFailed,
+    StepFailed,
+    StepTimeout,
+    Stop,
+    WorkflowError,
+)
+from holdfast.policy import Retry
+from holdfast.workflow.ambient import continue_as_new, now, publish, random, set_progress, uuid4
+from holdfast.workflow.definition import workflow
+from holdfast.workflow.here import here
+from holdfast.workflow.lint import HoldfastWarning
+from holdfast.workflow.signal import Signal
+from holdfast.workflow.step import step
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast, Run
+
+__all__ = [
+    "Holdfast",
+    "HoldfastError",
+    "HoldfastWarning",
+    "InvalidInput",
+    "Retry",
+    "RetryIn",
+    "Run",
+    "RunFailed",
+    "Signal",
+    "StepFailed",
+    "StepTimeout",
+    "Stop",
+    "WorkflowError",
+    "continue_as_new",
+    "here",
+    "now",
+    "publish",
+    "random",
+    "set_progress",
+    "step",
+    "uuid4",
+    "workflow",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The client brings the store along: workflow code that only declares does not load it."""
+    if name in {"Holdfast", "Run"}:
+        from holdfast import client
+
+        return getattr(client, name)
+    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

@@ -1,0 +1,352 @@
+"""The Agent: holds steps by lease, executes them, and reports each outcome once.
+
+May change: only the steps it holds, named by their fence. Must never: write after it lost its lease. A report goes to
+`report`, which the node answers for; a refused one is not repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from holdfast import codec, policy
+from holdfast.agent.holding import Holding, effect_key
+from holdfast.config import Config
+from holdfast.environment import Environment, StoreClock
+from holdfast.errors import InvalidInput, StepTimeout
+from holdfast.model import Ending, Lane, StepState
+from holdfast.policy import Retry
+from holdfast.store.protocol import AgentStore, Answer, ClaimedStep, HandBack, Report, Save, TryAgain
+from holdfast.workflow.here import Attempting, here_var
+from holdfast.workflow.step import Step
+
+log = logging.getLogger("holdfast.agent")
+
+Write = Callable[[Report | TryAgain | HandBack | Save, Callable[[Any], None] | None], None]
+
+
+class Agent:
+    def __init__(
+        self,
+        store: AgentStore,
+        write: Write,
+        node: str,
+        *,
+        steps: Mapping[str, Step[Any, Any]],
+        labels: frozenset[str],
+        environment: Environment,
+        clock: StoreClock,
+        config: Config,
+    ) -> None:
+        self._store, self._write, self._node = store, write, node
+        self._steps, self._labels = steps, labels
+        self._environment, self._clock, self._config = environment, clock, config
+        self.held: dict[tuple[str, int], Holding] = {}
+        self._free_async, self._free_threads = config.steps_max, config.threads_max
+        self._lanes: dict[bool, list[int]] = {True: [], False: []}
+        self._threads = ThreadPoolExecutor(config.threads_max, thread_name_prefix="holdfast-step")
+        self.wake: Callable[[float], None] = lambda delay_s: None
+        """Set by the node: call `claim` again after so many seconds."""
+        self.closing = False
+
+    # --- capacity -----------------------------------------------------------------------------------------------------
+
+    def capable(self, name: str, needs: tuple[str, ...]) -> bool:
+        return name in self._steps and self._labels.issuperset(needs)
+
+    def reserve(self, step: Step[Any, Any]) -> bool:
+        """Keep a place for a step that this node's scheduler is about to issue."""
+        if self.closing or not self.capable(step.name, step.needs):
+            return False
+        if step.is_async:
+            if self._free_async <= 0:
+                return False
+            self._free_async -= 1
+        else:
+            if self._free_threads <= 0:
+                return False
+            self._free_threads -= 1
+        return True
+
+    def unreserve(self, step: Step[Any, Any]) -> None:
+        if step.is_async:
+            self._free_async += 1
+        else:
+            self._free_threads += 1
+
+    # --- taking steps up ----------------------------------------------------------------------------------------------
+
+    async def learn_lanes(self) -> None:
+        """Which lanes this agent can serve, those of `async def` steps and those of threads apart."""
+        served: dict[bool, list[int]] = {True: [], False: []}
+        lane: Lane
+        for lane in await self._store.lanes():
+            if self.capable(lane.name, lane.needs):
+                served[self._steps[lane.name].is_async].append(lane.id)
+        self._lanes = served
+
+    async def claim(self) -> int:
+        """Claim as many steps as there are free places."""
+        claimed = 0
+        for is_async in (True, False):
+            lanes = self._lanes[is_async]
+            free = min(self._free_async if is_async else self._free_threads, self._config.claim_max)
+            if free <= 0 or not lanes or self.closing:
+                continue
+            for item in await self._store.claim_steps(self._node, lanes, free):
+                self._begin_claimed(item)
+                claimed += 1
+        return claimed
+
+    async def next_ready(self) -> float | None:
+        lanes = [*self._lanes[True], *self._lanes[False]]
+        return await self._store.next_ready(lanes) if lanes else None
+
+    def _begin_claimed(self, item: ClaimedStep) -> None:
+        step = self._steps[item.name]
+        self.reserve(step)
+        holding = Holding(
+            step,
+            item.run_id,
+            item.n,
+            effect_key(item.run_id, item.generation, item.key),
+            item.fence,
+            None,
+            retry=Retry.decode(item.retry) if item.retry else step.retry,
+            timeout_s=item.timeout_s,
+            issued_at=item.issued_at,
+            attempt=item.attempt,
+            losses=item.losses,
+            excused=item.excused,
+        )
+        try:
+            holding.arguments = step.shape.decode(item.input)
+        except InvalidInput as error:
+            self.held[item.run_id, item.n] = holding
+            self._fail(holding, error, Ending.FAILED)
+            return
+        self.begin(holding, item.checkpoint)
+
+    def begin(self, holding: Holding, checkpoint: bytes | None = None) -> None:
+        """Execute a step whose lease is committed. Its place was reserved before."""
+        self.held[holding.run_id, holding.n] = holding
+        loop = asyncio.get_running_loop()
+        context = contextvars.copy_context()
+        here = holding.here = Attempting(
+            run_id=holding.run_id,
+            key=holding.key,
+            attempt=holding.attempt,
+            step=holding.step.name,
+            on_beat=lambda progress, note: self._beat(holding, progress, note),
+            on_save=lambda raw: self._save(holding, raw),
+            saved_raw=checkpoint,
+            loop=loop,
+        )
+        context.run(here_var.set, here)
+        work = self._run_async(holding) if holding.step.is_async else self._run_thread(holding, context)
+        holding.task = loop.create_task(work, context=context)
+
+    # --- executing ----------------------------------------------------------------------------------------------------
+
+    async def _run_async(self, holding: Holding) -> None:
+        step, timer = holding.step, None
+        if holding.timeout_s is not None:
+            timer = asyncio.get_running_loop().call_later(holding.timeout_s, self._time_out, holding)
+        try:
+            value = await step.shape.call(step.fn, holding.arguments)
+            output = step.shape.encode_result(value)
+        except asyncio.CancelledError as error:
+            self._cancelled(holding, error)
+        except Exception as error:
+            self._fail(holding, error, Ending.FAILED)
+        except BaseException as error:
+            self._fail(holding, error, Ending.FAILED)
+            raise
+        else:
+            self._succeed(holding, output)
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _run_thread(self, holding: Holding, context: contextvars.Context) -> None:
+        """A thread cannot be stopped: after its timeout it is left to itself, and keeps its place until it returns."""
+        step = holding.step
+        loop = asyncio.get_running_loop()
+        call = loop.run_in_executor(
+            self._threads, context.copy().run, step.shape.call, step.fn, holding.arguments
+        )
+        try:
+            async with asyncio.timeout(holding.timeout_s):
+                value = await asyncio.shield(call)
+            output = step.shape.encode_result(value)
+        except TimeoutError as error:
+            if call.done() and not call.cancelled() and call.exception() is error:
+                self._fail(holding, error, Ending.FAILED)
+                return
+            holding.timed_out = True
+            self._abandon_thread(holding, call)
+            self._fail(holding, _overran(holding), Ending.TIMED_OUT)
+        except asyncio.CancelledError as error:
+            self._abandon_thread(holding, call)
+            self._cancelled(holding, error)
+        except Exception as error:
+            self._fail(holding, error, Ending.FAILED)
+        else:
+            self._succeed(holding, output)
+
+    def _abandon_thread(self, holding: Holding, call: asyncio.Future[Any]) -> None:
+        if holding.here is not None:
+            holding.here.cancelled = True
+        if not call.done():
+            self._free_threads -= 1
+
+            def returned(done: asyncio.Future[Any]) -> None:
+                self._free_threads += 1
+                if not done.cancelled():
+                    done.exception()
+
+            call.add_done_callback(returned)
+
+    def _time_out(self, holding: Holding) -> None:
+        holding.timed_out = True
+        if holding.here is not None:
+            holding.here.cancelled = True
+        if holding.task is not None:
+            holding.task.cancel()
+
+    def _cancelled(self, holding: Holding, error: BaseException) -> None:
+        if holding.lost:
+            self._let_go(holding)
+        elif holding.timed_out:
+            self._fail(holding, _overran(holding), Ending.TIMED_OUT)
+        elif self.closing:
+            self._let_go(holding)
+            self._write(HandBack(holding.run_id, holding.n, holding.fence), None)
+        else:
+            self._fail(holding, error, Ending.FAILED)
+
+    # --- reporting ----------------------------------------------------------------------------------------------------
+
+    def _succeed(self, holding: Holding, output: bytes) -> None:
+        if self._let_go(holding):
+            self._write(
+                Report(
+                    holding.run_id,
+                    holding.n,
+                    holding.fence,
+                    StepState.SUCCEEDED,
+                    output,
+                    None,
+                    self._clock.now(),
+                ),
+                None,
+            )
+
+    def _fail(self, holding: Holding, error: BaseException, ending: Ending) -> None:
+        if not self._let_go(holding):
+            return
+        now = self._clock.now()
+        verdict = policy.decide(
+            holding.retry,
+            spent=holding.spent,
+            error=error,
+            elapsed_s=now - holding.issued_at,
+            random=self._environment.random,
+            asked=holding.excused,
+        )
+        told = codec.encode_error(error, step=holding.step.name, ending=ending)
+        if isinstance(verdict, policy.TryAgain):
+            delay_s = verdict.after_s
+
+            def waiting(answer: Any) -> None:
+                if answer is Answer.ACCEPTED:
+                    self.wake(delay_s)
+
+            self._write(
+                TryAgain(
+                    holding.run_id, holding.n, holding.fence, delay_s, ending, told, not verdict.spends
+                ),
+                waiting,
+            )
+            return
+        self._write(
+            Report(holding.run_id, holding.n, holding.fence, StepState.FAILED, None, told, now), None
+        )
+
+    def _let_go(self, holding: Holding) -> bool:
+        """Give the place back; False when nothing may be reported."""
+        if self.held.pop((holding.run_id, holding.n), None) is not holding:
+            return False
+        self.unreserve(holding.step)
+        return not holding.lost
+
+    # --- beating ------------------------------------------------------------------------------------------------------
+
+    def _beat(self, holding: Holding, progress: float | None, note: str) -> None:
+        holding.progress = json.dumps({"fraction": progress, "note": note})
+
+    async def _save(self, holding: Holding, raw: bytes) -> None:
+        saved: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._write(
+            Save(holding.run_id, holding.n, holding.fence, checkpoint=raw),
+            lambda answer: None if saved.done() else saved.set_result(answer),
+        )
+        await saved
+
+    async def beat(self) -> None:
+        """Write progress, and drop what this agent no longer holds: cancelled, timed out elsewhere, reclaimed."""
+        for holding in list(self.held.values()):
+            if holding.progress is not None:
+                progress, holding.progress = holding.progress, None
+                self._write(Save(holding.run_id, holding.n, holding.fence, progress=progress), None)
+        held = [(holding.run_id, holding.n, holding.fence) for holding in self.held.values()]
+        if held:
+            for run_id, n in await self._store.lost_steps(self._node, held):
+                self.stop(run_id, n)
+
+    def stop(self, run_id: str, n: int) -> None:
+        """This step is no longer ours: stop it, report nothing."""
+        holding = self.held.get((run_id, n))
+        if holding is not None:
+            holding.lost = True
+            if holding.here is not None:
+                holding.here.cancelled = True
+            if holding.task is not None:
+                holding.task.cancel()
+
+    # --- leaving ------------------------------------------------------------------------------------------------------
+
+    async def drain(self, limit_s: float) -> None:
+        """Finish what is running within the limit, hand the rest back."""
+        self.closing = True
+        tasks = [holding.task for holding in self.held.values() if holding.task is not None]
+        if tasks and limit_s > 0:
+            await asyncio.wait(tasks, timeout=limit_s)
+        left = [holding for holding in self.held.values() if holding.task is not None]
+        for holding in left:
+            if holding.task is not None:
+                holding.task.cancel()
+        if left:
+            await asyncio.wait([holding.task for holding in left if holding.task is not None], timeout=5)
+
+    def abandon(self) -> None:
+        """This node lost its lease: stop everything, report nothing."""
+        self.closing = True
+        for run_id, n in list(self.held):
+            self.stop(run_id, n)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _overran(holding: Holding) -> StepTimeout:
+    return StepTimeout(
+        f"attempt {holding.attempt} did not complete within {holding.timeout_s:g} s",
+        error_type="holdfast.errors.StepTimeout",
+        step=holding.step.name,
+    )

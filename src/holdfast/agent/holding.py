@@ -1,0 +1,68 @@
+"""One step an agent holds, from lease to report."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from holdfast.policy import Retry
+from holdfast.workflow.here import Attempting
+from holdfast.workflow.step import Step
+
+
+class Holding:
+    __slots__ = (
+        "arguments",
+        "attempt",
+        "excused",
+        "fence",
+        "here",
+        "issued_at",
+        "key",
+        "lost",
+        "losses",
+        "n",
+        "progress",
+        "retry",
+        "run_id",
+        "step",
+        "task",
+        "timed_out",
+        "timeout_s",
+    )
+
+    def __init__(
+        self,
+        step: Step[Any, Any],
+        run_id: str,
+        n: int,
+        key: str,
+        fence: int,
+        arguments: Any,
+        *,
+        retry: Retry,
+        timeout_s: float | None,
+        issued_at: float,
+        attempt: int = 1,
+        losses: int = 0,
+        excused: int = 0,
+    ) -> None:
+        self.step, self.run_id, self.n, self.key, self.fence = step, run_id, n, key, fence
+        self.arguments, self.retry, self.timeout_s, self.issued_at = arguments, retry, timeout_s, issued_at
+        self.attempt, self.losses, self.excused = attempt, losses, excused
+        self.task: asyncio.Task[None] | None = None
+        self.here: Attempting | None = None
+        self.progress: str | None = None
+        self.timed_out = False
+        self.lost = False
+        """The lease is gone: whatever comes of it is not reported."""
+
+    @property
+    def spent(self) -> int:
+        """Attempts that count against the step's own budget, this one included."""
+        return self.attempt - self.losses - self.excused
+
+
+def effect_key(run_id: str, generation: int, key: str) -> str:
+    """`here.key`: the same for every attempt of a step, and for no other step."""
+    return f"{run_id}/{key}" if generation == 1 else f"{run_id}~{generation}/{key}"

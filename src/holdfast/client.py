@@ -1,0 +1,398 @@
+"""The way in for programs: `Holdfast` opens a store, hosts the roles it is asked to, and starts runs.
+
+    async with Holdfast("sqlite:///holdfast.db") as hf:
+        run = await hf.start(order.using(id="order-42"), "tok_1", [1, 2])
+        receipt = await run.result(timeout=60)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar
+
+from holdfast import codec
+from holdfast.config import DEFAULT, Config
+from holdfast.environment import Environment
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    RunCancelled,
+    RunFailed,
+    RunStuck,
+    RunUndone,
+    UnknownRun,
+    WrongState,
+)
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import Attempt, NewRun, RunState, Step
+from holdfast.model import Run as RunRow
+from holdfast.node import ROLES, Node
+from holdfast.store import open_store
+from holdfast.store.protocol import Answer, Bell, Close, NewSignal, RunFilter, Store
+from holdfast.supervisor.why import Facts, explain
+from holdfast.workflow import door
+from holdfast.workflow.definition import Workflow
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+DEFAULT_STORE = "sqlite:///holdfast.db"
+ID_MAX_CHARS = 200
+
+
+class RunView(NamedTuple):
+    """A run and its steps as they are at one moment."""
+
+    run: RunRow
+    steps: list[Step]
+    attempts: list[Attempt]
+
+
+class Holdfast:
+    """A store, and the roles this process hosts on it. `roles=()` only starts and watches runs."""
+
+    def __init__(
+        self,
+        store: str | None = None,
+        *,
+        roles: Iterable[str] = ROLES,
+        labels: Iterable[str] = (),
+        config: Config = DEFAULT,
+        environment: Environment | None = None,
+    ) -> None:
+        self.url = store or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
+        self.config = config
+        self.environment = environment or Environment()
+        self._roles, self._labels = tuple(roles), tuple(labels)
+        self._store: Store | None = None
+        self._node: Node | None = None
+        self._thread: _LoopThread | None = None
+
+    # --- opening ------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> Self:
+        store = open_store(self.url, self.environment, self.config)
+        await store.open()
+        self._store = store
+        self._node = Node(
+            store,
+            roles=self._roles,
+            labels=self._labels,
+            environment=self.environment,
+            config=self.config,
+        )
+        try:
+            await self._node.start()
+        except BaseException:
+            await self._node.stop(0)
+            await store.close()
+            raise
+        door.current = self
+        return self
+
+    async def close(self, drain_s: float | None = 0.0) -> None:
+        """Leave: steps still running get `drain_s` seconds to finish, and are then handed back."""
+        if door.current is self:
+            door.current = None
+        if self._node is not None:
+            await self._node.stop(drain_s)
+        if self._store is not None:
+            await self._store.close()
+        self._node = self._store = None
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def lifespan(self, app: object) -> AsyncIterator[None]:
+        """For Starlette and FastAPI: `FastAPI(lifespan=hf.lifespan)`."""
+        async with self:
+            yield
+
+    @property
+    def node(self) -> Node:
+        if self._node is None:
+            raise HoldfastError("this Holdfast is not open: use `async with Holdfast(…) as hf:`")
+        return self._node
+
+    @property
+    def store(self) -> Store:
+        if self._store is None:
+            raise HoldfastError("this Holdfast is not open: use `async with Holdfast(…) as hf:`")
+        return self._store
+
+    # --- starting -----------------------------------------------------------------------------------------------------
+
+    async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """Start a run. The same id and input again gives the same run; the same id with another input is a Conflict."""
+        raw, _ = workflow.shape.checked(args, kwargs)
+        return await self.start_raw(workflow, raw)
+
+    async def start_raw(self, workflow: Workflow[Any, R], raw: bytes) -> Run[R]:
+        """As `start`, with an input that is already encoded (see `workflow.shape.from_json`)."""
+        new = self._new_run(workflow, raw)
+        answer = await self.node.start_run(new)
+        if answer is Answer.FENCED:
+            raise Conflict(
+                f"run {new.id!r} exists and was started with another workflow or input: "
+                f"`holdfast show {new.id}` shows it; choose another id"
+            )
+        return Run(self, new.id, workflow)
+
+    def within(self, transaction: Any) -> Within:
+        """Start runs inside the caller's own transaction on the same database: `await hf.within(tx).start(…)`."""
+        return Within(self, transaction)
+
+    def _new_run(self, workflow: Workflow[Any, Any], raw: bytes) -> NewRun:
+        run_id = workflow.id or self.environment.new_id()
+        if not run_id.isprintable() or len(run_id) > ID_MAX_CHARS or run_id != run_id.strip() or not run_id:
+            raise HoldfastError(
+                f"{run_id[:50]!r} cannot be a run's id: 1 to {ID_MAX_CHARS} printable characters, no spaces around it"
+            )
+        return NewRun(
+            run_id,
+            workflow.name,
+            workflow.version,
+            raw,
+            codec.digest(raw),
+            priority=workflow.priority,
+            timeout_s=workflow.timeout_s,
+            tags=workflow.tags,
+        )
+
+    def run(self, run_id: str, workflow: Workflow[Any, R] | None = None) -> Run[R]:
+        """A handle to a run that exists."""
+        return Run(self, run_id, workflow)
+
+    async def runs(self, where: RunFilter | None = None) -> list[RunRow]:
+        return await self.store.runs(where or RunFilter())
+
+    async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
+        answer = await self.store.send_signal(
+            NewSignal(run_id, name, key or self.environment.new_id(), payload)
+        )
+        if answer is Answer.FENCED:
+            raise WrongState(f"run {run_id!r} has ended and takes no signals")
+        self.node.ring(Bell.OUTCOMES)
+
+    # --- for programs without an event loop ---------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._thread = _LoopThread()
+        try:
+            self._thread.call(self.open)
+        except BaseException:
+            self._thread.stop()
+            self._thread = None
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._thread is not None:
+            try:
+                self._thread.call(self.close)
+            finally:
+                self._thread.stop()
+                self._thread = None
+
+    def start_sync(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """As `start`, from plain code: `with Holdfast(…) as hf: hf.start_sync(…).wait()`."""
+        return self._call_sync(lambda: self.start(workflow, *args, **kwargs))
+
+    def _call_sync(self, call: Callable[[], Any]) -> Any:
+        if self._thread is None:
+            raise HoldfastError("this Holdfast is not open for plain code: use `with Holdfast(…) as hf:`")
+        return self._thread.call(call)
+
+
+class Within:
+    """Starts runs inside a transaction of the caller: they exist when it commits, and never when it does not."""
+
+    def __init__(self, hf: Holdfast, transaction: Any) -> None:
+        self._hf, self._transaction = hf, transaction
+
+    async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        raw, _ = workflow.shape.checked(args, kwargs)
+        new = self._hf._new_run(workflow, raw)
+        await self._hf.store.start_within(self._transaction, new)
+        return Run(self._hf, new.id, workflow)
+
+
+class Run(Generic[R]):
+    """A handle to one run."""
+
+    def __init__(self, hf: Holdfast, run_id: str, workflow: Workflow[Any, R] | None) -> None:
+        self._hf, self.id, self._workflow = hf, run_id, workflow
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id}>"
+
+    async def result(self, timeout: float | None = None) -> R:  # noqa: ASYNC109  part of what users expect of a handle
+        """The workflow's result, when the run has ended; raises RunFailed or a subclass when it ended otherwise."""
+        async with asyncio.timeout(timeout):
+            close = await self._hf.node.watch_end(self.id)
+        return self._result(close)
+
+    def _result(self, close: Close) -> R:
+        if close.state is RunState.SUCCEEDED:
+            if self._workflow is not None:
+                value: R = self._workflow.shape.decode_result(close.output or b"null")
+                return value
+            plain: R = json.loads(close.output or b"null")
+            return plain
+        told = codec.describe_error(close.error) if close.error else "no reason was recorded"
+        error_type = json.loads(close.error).get("type", "") if close.error else ""
+        kind = {RunState.CANCELLED: RunCancelled, RunState.UNDONE: RunUndone, RunState.STUCK: RunStuck}
+        raise kind.get(RunState(close.state), RunFailed)(
+            f"run {self.id} {close.state}: {told}", run_id=self.id, error_type=error_type
+        )
+
+    async def info(self) -> RunRow:
+        """The run's row as it is now."""
+        row = await self._hf.store.run(self.id)
+        if row is None:
+            raise UnknownRun(f"no run has the id {self.id!r}: `holdfast ps` lists the newest")
+        return row
+
+    async def state(self) -> RunState:
+        return RunState((await self.info()).state)
+
+    async def published(self) -> dict[str, Any]:
+        """What the workflow made visible with `publish`."""
+        raw = (await self.info()).published
+        return json.loads(raw) if raw else {}
+
+    async def steps(self) -> list[Step]:
+        found: list[Step] = []
+        while True:
+            page = await self._hf.store.steps(self.id, after=found[-1].n if found else 0, limit=1000)
+            found += page
+            if len(page) < 1000:  # noqa: PLR2004  the page's size
+                return found
+
+    async def view(self) -> RunView:
+        return RunView(await self.info(), await self.steps(), await self._hf.store.attempts(self.id))
+
+    async def why(self) -> str:
+        """One sentence: what the run waits for, and what would move it."""
+        view, store = await self.view(), self._hf.store
+        signals = await store.signals(self.id)
+        facts = Facts(
+            view.run, view.steps, view.attempts, signals, await store.nodes(), await store.lanes(), await store.now()
+        )
+        return explain(facts)
+
+    async def watch(self, every_s: float = 0.1) -> AsyncIterator[RunView]:
+        """The run's view, now and whenever it changed, until the run has ended."""
+        last: object = None
+        while True:
+            view = await self.view()
+            mark = (
+                view.run.state,
+                view.run.fence,
+                view.run.progress,
+                view.run.published,
+                len(view.attempts),
+                [(step.fence, step.delivered_seq, step.progress) for step in view.steps],
+            )
+            if mark != last:
+                last = mark
+                yield view
+            if view.run.state in RUN_ENDED:
+                return
+            await self._hf.environment.sleep(every_s)
+
+    async def cancel(self, note: str = "") -> RunState:
+        """Ask the run to cancel itself; its running steps are cancelled. Returns the state right after."""
+        state = await self._hf.store.cancel_run(self.id, actor(), note)
+        for bell in (Bell.OUTCOMES, Bell.RUNS, Bell.ENDED):
+            self._hf.node.ring(bell)
+        self._hf.node._look.set()
+        return state
+
+    async def hold(self, note: str = "") -> RunState:
+        """Stop deciding: no further step is issued until `release`. Steps already running end and are recorded."""
+        state = await self._hf.store.hold(self.id, actor(), note)
+        self._hf.node.ring(Bell.OUTCOMES)
+        return state
+
+    async def release(self, note: str = "") -> RunState:
+        state = await self._hf.store.release(self.id, actor(), note)
+        self._hf.node.ring(Bell.RUNS)
+        return state
+
+    async def retry(self) -> Run[R]:
+        """Try again: a live run's backing-off steps at once; an ended run as a new one that keeps what succeeded
+        before the step that failed it."""
+        row = await self.info()
+        if row.state not in RUN_ENDED:
+            await self._hf.store.retry_now(self.id, actor())
+            self._hf.node.ring(Bell.STEPS)
+            return self
+        if row.state is RunState.SUCCEEDED:
+            raise WrongState(f"run {self.id!r} succeeded: there is nothing to retry")
+        before = await self._keep_before(row)
+        number = 2
+        stem = self.id.rsplit("~", 1)[0] if row.retry_of else self.id
+        while True:
+            new_id = f"{stem}~{number}"
+            with suppress(Conflict):
+                await self._hf.store.retry_run(self.id, new_id, before, actor())
+                break
+            number += 1
+        self._hf.node.ring(Bell.RUNS)
+        return Run(self._hf, new_id, self._workflow)
+
+    async def _keep_before(self, row: RunRow) -> int:
+        """Everything delivered before the last failed step is kept; all of it when no step failed."""
+        steps = await self.steps()
+        failed = [step.delivered_seq for step in steps if step.state == "failed" and step.delivered_seq]
+        if row.state is RunState.FAILED and failed:
+            return max(failed)
+        return max((step.delivered_seq or 0 for step in steps), default=0) + 1
+
+    def wait(self, timeout: float | None = None) -> R:
+        """As `result`, from plain code."""
+        value: R = self._hf._call_sync(lambda: self.result(timeout))
+        return value
+
+
+def actor() -> str:
+    """Who acts, for the journal."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+class _LoopThread:
+    """An event loop in a thread of its own, for callers that have none."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast", daemon=True)
+        self._thread.start()
+
+    def call(self, call: Callable[[], Any]) -> Any:
+        async def run() -> Any:
+            return await call()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()
+
+
+__all__ = ["Holdfast", "Run", "RunView"]

@@ -1,0 +1,168 @@
+"""Exceptions as JSON and back: a workflow can catch the very exception its step raised on another machine.
+
+Rebuilding never imports a module and never runs an author's `__init__`: what cannot be rebuilt becomes a `StepFailed`
+with the same words.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import types
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast import errors
+from holdfast.codec.payload import decode_any, encode_any
+from holdfast.policy import name_of
+
+MESSAGE_MAX_CHARS = 4_000
+TRACE_MAX_FRAMES = 12
+"""The innermost frames: where it went wrong."""
+TRACE_MAX_CHARS = 6_000
+EXTRAS_MAX_BYTES = 16_000
+"""Arguments and attributes of an exception are kept when they are JSON and no larger than this."""
+
+_LIBRARY = str(Path(__file__).parent.parent)
+_ASYNCIO = str(Path(types.__file__).parent / "asyncio")
+_CONCURRENT = str(Path(types.__file__).parent / "concurrent")
+
+
+class Failure(msgspec.Struct, omit_defaults=True):
+    """An exception, as it is recorded."""
+
+    type: str
+    message: str
+    step: str = ""
+    ending: str = "failed"
+    args: list[Any] | None = None
+    attributes: dict[str, Any] = {}
+    notes: list[str] = []
+    traceback: str = ""
+    cause: dict[str, str] | None = None
+
+
+_read = msgspec.json.Decoder(Failure)
+
+
+def encode_error(error: BaseException, *, step: str = "", ending: str = "failed") -> str:
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    failure = Failure(
+        type=name_of(type(error)),
+        message=message_of(error),
+        step=step,
+        ending=ending,
+        args=_json(list(error.args)),
+        attributes={
+            name: value
+            for name, value in getattr(error, "__dict__", {}).items()
+            if name != "__notes__" and _json(value) is not None
+        },
+        notes=[str(note)[:MESSAGE_MAX_CHARS] for note in getattr(error, "__notes__", ())][:20],
+        traceback=_trace(error),
+        cause=None if cause is None else {"type": name_of(type(cause)), "message": message_of(cause)},
+    )
+    return msgspec.json.encode(failure).decode()
+
+
+def decode_error(raw: str) -> Exception:
+    """The exception to raise in the workflow."""
+    failure = _parsed(raw)
+    rebuilt = _rebuild(failure) if failure.ending not in ("timed out", "lost") else None
+    if rebuilt is None:
+        kind = {"timed out": errors.StepTimeout, "lost": errors.StepLost}.get(failure.ending, errors.StepFailed)
+        rebuilt = kind(_line(failure), error_type=failure.type, step=failure.step)
+    for note in failure.notes:
+        rebuilt.add_note(note)
+    if failure.step:
+        note = f"in step {failure.step}"
+        if note not in failure.notes:
+            rebuilt.add_note(note)
+    return rebuilt
+
+
+def describe_error(raw: str) -> str:
+    """One line for people: `ValueError: bad card`."""
+    return " ".join(_line(_parsed(raw)).split())
+
+
+def message_of(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception as wrong:  # noqa: BLE001  an author's __str__ must not hide the failure
+        text = f"(its message cannot be shown: {type(wrong).__name__})"
+    if isinstance(error, BaseExceptionGroup):
+        inner = "; ".join(f"{type(e).__name__}: {message_of(e)}" for e in error.exceptions[:5])
+        text = f"{error.message}: {inner}"
+    return text.encode("utf-8", "backslashreplace").decode()[:MESSAGE_MAX_CHARS]
+
+
+def _parsed(raw: str) -> Failure:
+    try:
+        return _read.decode(raw)
+    except msgspec.MsgspecError:
+        return Failure(type="builtins.Exception", message=raw[:MESSAGE_MAX_CHARS])
+
+
+def _line(failure: Failure) -> str:
+    name = failure.type.rsplit(".", 1)[-1]
+    return f"{name}: {failure.message}" if failure.message else name
+
+
+def _json(value: Any) -> Any:
+    """The value, if JSON keeps it as it is."""
+    try:
+        raw = encode_any(value, "")
+        return value if len(raw) <= EXTRAS_MAX_BYTES and decode_any(raw) == value else None
+    except errors.InvalidInput:
+        return None
+    except Exception:  # noqa: BLE001  an author's __eq__ or __getattr__ must not hide the failure
+        return None
+
+
+def _trace(error: BaseException) -> str:
+    """The author's frames: not Holdfast's, not asyncio's."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((_LIBRARY, _ASYNCIO, _CONCURRENT))
+    ]
+    text = "".join(traceback.format_list(frames[-TRACE_MAX_FRAMES:]))
+    return text.encode("utf-8", "backslashreplace").decode()[-TRACE_MAX_CHARS:]
+
+
+def _rebuild(failure: Failure) -> Exception | None:
+    cls = _class(failure.type)
+    if cls is None:
+        return None
+    args = failure.args if failure.args is not None else [failure.message]
+    try:
+        if isinstance(cls.__init__, types.FunctionType):
+            made = cls.__new__(cls, *args)
+            made.args = tuple(args)
+        else:
+            made = cls(*args)
+        made.__dict__.update(failure.attributes)
+        str(made)
+    except Exception:  # noqa: BLE001  a class that cannot be made this way is told by its words
+        return None
+    return made
+
+
+def _class(name: str) -> type[Exception] | None:
+    """An exception class that is loaded here and whose `__new__` is Python's own."""
+    parts = name.split(".")
+    for cut in range(len(parts) - 1, 0, -1):
+        found: Any = sys.modules.get(".".join(parts[:cut]))
+        if found is None:
+            continue
+        for part in parts[cut:]:
+            found = getattr(found, part, None) if part != "<locals>" else None
+        if not isinstance(found, type) or not issubclass(found, Exception):
+            return None
+        if issubclass(found, StopIteration | StopAsyncIteration) or isinstance(found.__new__, types.FunctionType):
+            return None
+        return found
+    return None

@@ -1,0 +1,238 @@
+"""Types: which ones can be stored, and how those are that msgspec does not know by itself.
+
+msgspec refuses a union of several dataclass-like types, because their JSON does not tell them apart. Where one stands in
+an annotation, at any depth, it is replaced by a `Variant`, and its values are written as `{"$type": "Name", …}`. Inside the
+fields of an author's own class it cannot be replaced: that is a DefinitionError with the way out.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import PurePath
+from typing import Any, Literal, NoReturn, TypeAlias, Union, get_args, get_origin
+
+import msgspec
+from msgspec import inspect as described
+
+from holdfast.errors import DefinitionError
+
+TAG = "$type"
+Wrap: TypeAlias = Callable[[Any], Any]
+
+
+class Form(msgspec.Struct, frozen=True):
+    """An annotation, ready for msgspec."""
+
+    type: Any
+    wrap: Wrap | None
+    """Marks the values of unions that need a tag, before they are written."""
+    order: Literal["deterministic"] | None
+    """Sets have no order of their own: theirs is fixed, or the digest of equal inputs would differ."""
+    holds_floats: bool
+    """NaN and infinity may be in it: msgspec would write them as null."""
+
+
+class Variant:
+    """Stands for one union of several dataclass-like types. A subclass is made for each."""
+
+    members: dict[str, type]
+    others: Any = None
+
+    @classmethod
+    def read(cls, value: Any) -> Any:
+        if isinstance(value, dict) and TAG in value:
+            fields = dict(value)
+            name = fields.pop(TAG)
+            member = cls.members.get(name) if isinstance(name, str) else None
+            if member is not None:
+                return convert(fields, member)
+        elif cls.others is not None and not isinstance(value, dict):
+            return convert(value, cls.others)
+        names = " or ".join(f"`{name}`" for name in cls.members)
+        raise ValueError(f"Expected an object whose `{TAG}` is {names}")
+
+    @classmethod
+    def wrap(cls, value: Any) -> Any:
+        member = cls.members.get(type(value).__name__)
+        return Tagged(value) if member is type(value) else value
+
+
+class Tagged:
+    """A value of a `Variant`, on its way to JSON."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def enc_hook(value: Any) -> Any:
+    """What msgspec cannot write by itself."""
+    if isinstance(value, Tagged):
+        fields = msgspec.to_builtins(value.value, enc_hook=enc_hook)
+        return {TAG: type(value.value).__name__, **fields}
+    if is_pydantic(type(value)):
+        return value.model_dump(mode="json", by_alias=True, round_trip=True)
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"a {type(value).__qualname__} cannot be stored: make it a dataclass, or pass plain values")
+
+
+def dec_hook(kind: type, value: Any) -> Any:
+    """What msgspec cannot read by itself."""
+    if issubclass(kind, Variant):
+        try:
+            return kind.read(value)
+        except msgspec.ValidationError as wrong:
+            raise ValueError(str(wrong)) from None  # so that msgspec adds the place of the union to the place in it
+    if is_pydantic(kind):
+        return kind.model_validate(value)  # type: ignore[attr-defined]  # a pydantic model, which is not imported here
+    if issubclass(kind, PurePath) and isinstance(value, str):
+        return kind(value)
+    raise ValueError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
+
+
+def convert(value: Any, kind: Any) -> Any:
+    return msgspec.convert(value, kind, dec_hook=dec_hook)
+
+
+def is_pydantic(kind: Any) -> bool:
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
+
+
+def form_of(annotation: Any, where: str) -> Form:
+    """The form of an annotation, or a DefinitionError that says what to do."""
+    kind, wrap = _prepare(annotation, where)
+    ordered = floats = False
+    for node in _nodes(kind, where):
+        ordered |= isinstance(node, described.SetType | described.FrozenSetType)
+        floats |= isinstance(node, described.FloatType | described.AnyType | described.CustomType)
+    return Form(kind, wrap, "deterministic" if ordered else None, floats)
+
+
+def _prepare(annotation: Any, where: str) -> tuple[Any, Wrap | None]:
+    """The annotation with its unions replaced, and how to mark its values."""
+    if annotation is object or isinstance(annotation, typing.TypeVar) or annotation in (typing.NoReturn, typing.Never):
+        return Any, None
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is typing.Annotated:
+        kind, wrap = _prepare(args[0], where)
+        return (annotation if kind is args[0] else typing.Annotated[(kind, *args[1:])]), wrap
+    if origin in (Union, types.UnionType):
+        return _prepare_union(annotation, args, where)
+    if origin is None or not isinstance(origin, type) or not issubclass(origin, collections.abc.Collection):
+        return annotation, None
+    parts = [(arg, None) if arg is ... else _prepare(arg, where) for arg in args]
+    if all(kind is arg for (kind, _), arg in zip(parts, args, strict=True)):
+        return annotation, None
+    kinds = tuple(kind for kind, _ in parts)
+    wraps = [wrap or _as_is for _, wrap in parts]
+    return origin[kinds], _wrap_collection(origin, args, wraps)
+
+
+def _prepare_union(annotation: Any, args: tuple[Any, ...], where: str) -> tuple[Any, Wrap | None]:
+    tagged = [arg for arg in args if _is_record(arg)]
+    custom = [arg for arg in args if is_pydantic(arg) or (isinstance(arg, type) and issubclass(arg, PurePath))]
+    beside = [arg for arg in args if arg is not types.NoneType]
+    if len(tagged) > 1 or (custom and len(beside) > 1):
+        if [arg for arg in custom if arg not in tagged]:
+            _refuse(where, annotation, "a Path can only be joined with None: take str instead")
+        members = {arg.__name__: arg for arg in tagged}
+        if len(members) < len(tagged):
+            _refuse(where, annotation, "two of its types have the same name: rename one")
+        others = tuple(arg for arg in args if arg not in tagged)
+        for member in tagged:
+            for _ in _nodes(member, where):
+                pass
+        rest, wrap_rest = _prepare(Union[others], where) if others else (None, None)  # noqa: UP007  made at run time
+        name = "_or_".join(members)
+        variant = type(name, (Variant,), {"members": members, "others": rest})
+        if wrap_rest is not None:
+            return variant, lambda value: variant.wrap(wrap_rest(value))
+        return variant, variant.wrap
+    parts = [_prepare(arg, where) for arg in args]
+    if all(kind is arg for (kind, _), arg in zip(parts, args, strict=True)):
+        return annotation, None
+    wraps = [(get_origin(arg), wrap) for arg, (_, wrap) in zip(args, parts, strict=True) if wrap is not None]
+
+    def wrap_one(value: Any) -> Any:
+        for origin, wrap in wraps:
+            if origin is None or not isinstance(origin, type) or isinstance(value, origin):
+                return wrap(value)
+        return value
+
+    return Union[tuple(kind for kind, _ in parts)], wrap_one  # noqa: UP007  made at run time
+
+
+def _wrap_collection(origin: type, args: tuple[Any, ...], wraps: list[Wrap]) -> Wrap:
+    if issubclass(origin, collections.abc.Mapping):
+        wrap_value = wraps[1]
+        return lambda value: (
+            {k: wrap_value(v) for k, v in value.items()} if isinstance(value, collections.abc.Mapping) else value
+        )
+    if issubclass(origin, tuple) and len(args) != 2 or issubclass(origin, tuple) and args[1] is not ...:
+        return lambda value: (
+            [wrap(v) for wrap, v in zip(wraps, value, strict=True)]
+            if isinstance(value, tuple | list) and len(value) == len(wraps)
+            else value
+        )
+    wrap_item = wraps[0]
+    return lambda value: (
+        [wrap_item(v) for v in value] if isinstance(value, collections.abc.Collection) and not isinstance(value, str) else value
+    )
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+def _is_record(kind: Any) -> bool:
+    """A type whose JSON is an object that does not say which type it is."""
+    if not isinstance(kind, type):
+        kind = get_origin(kind)
+        if not isinstance(kind, type):
+            return False
+    if issubclass(kind, msgspec.Struct):
+        return kind.__struct_config__.tag is None
+    return dataclasses.is_dataclass(kind) or hasattr(kind, "__attrs_attrs__") or typing.is_typeddict(kind) or is_pydantic(kind)
+
+
+def _nodes(kind: Any, where: str) -> Iterator[described.Type]:
+    """Every type that occurs in this one. Refuses those that cannot be stored."""
+    try:
+        todo: list[Any] = [described.type_info(kind)]
+        msgspec.json.Decoder(kind)
+    except (TypeError, NameError) as wrong:
+        _refuse(where, kind, f"{wrong}. Use a dataclass for it, or msgspec.Struct with tag=True for each type of a union")
+    seen: set[Any] = set()
+    while todo:
+        node = todo.pop()
+        if isinstance(node, tuple):
+            todo += node
+        if not isinstance(node, described.Type | described.Field):
+            continue
+        owner = getattr(node, "cls", None)
+        if owner is not None:
+            if owner in seen:
+                continue
+            seen.add(owner)
+        if isinstance(node, described.Type):
+            if isinstance(node, described.CustomType) and not _is_custom(node.cls):
+                _refuse(where, node.cls, "make it a dataclass, or store its parts")
+            yield node
+        todo += [getattr(node, name) for name in node.__struct_fields__ if name not in ("cls", "default", "default_factory")]
+
+
+def _is_custom(kind: type) -> bool:
+    return issubclass(kind, Variant | PurePath) or is_pydantic(kind)
+
+
+def _refuse(where: str, kind: Any, why: str) -> NoReturn:
+    shown = kind.__qualname__ if isinstance(kind, type) else str(kind)
+    raise DefinitionError(f"{where}: values of type {shown} cannot be stored: {why}")

@@ -1,0 +1,238 @@
+"""The shape of a function: its parameters and result as payloads. Made once, from the signature."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from inspect import Parameter
+from typing import Any, NoReturn, get_type_hints
+
+import msgspec
+from msgspec.structs import astuple
+
+from holdfast import config
+from holdfast.codec.forms import Wrap, form_of
+from holdfast.codec.payload import PROBLEMS, Payload, decoder_of, encoder_of, refuse, refuse_nan, refuse_size
+from holdfast.errors import DefinitionError, InvalidInput
+
+
+class Shape:
+    """How calls of one function are checked, written and read. `what` names it in errors: `charge()`."""
+
+    __slots__ = (
+        "_decode", "_encode", "_floats", "_plain", "_signature", "_wraps", "decode_result", "encode_result", "parameters",
+        "result", "spreads", "struct", "what",
+    )  # fmt: skip
+
+    @staticmethod
+    def early(fn: Callable[..., Any], scope: dict[str, Any] | None = None) -> Shape | None:
+        """The shape, unless an annotation names something that is only defined further down."""
+        try:
+            return Shape(fn, _hints(fn, scope))
+        except NameError:
+            return None
+
+    @staticmethod
+    def of(fn: Callable[..., Any], scope: dict[str, Any] | None = None) -> Shape:
+        try:
+            return Shape(fn, _hints(fn, scope))
+        except NameError as missing:
+            raise DefinitionError(
+                f"{fn.__name__}(): the annotations name {missing.name!r}, which is not there at run time: "
+                "import it outside of `if TYPE_CHECKING:`, at the top of the file"
+            ) from None
+
+    def __init__(self, fn: Callable[..., Any], hints: dict[str, Any]) -> None:
+        self.what = f"{fn.__name__}()"
+        self._signature = inspect.signature(fn)
+        self.parameters = tuple(self._signature.parameters.values())
+        self._plain = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in self.parameters)
+        self.spreads = len([p for p in self.parameters if p.kind is not Parameter.VAR_KEYWORD]) > 1 or any(
+            p.kind is Parameter.VAR_POSITIONAL for p in self.parameters
+        )
+        fields: list[tuple[str, Any, Any]] = []
+        self._wraps: dict[str, Wrap] = {}
+        for parameter in self.parameters:
+            annotation = _annotation(parameter, hints)
+            form = form_of(annotation, f"{self.what}: {parameter.name}")
+            if form.wrap is not None:
+                self._wraps[parameter.name] = form.wrap
+            fields.append((parameter.name, form.type, _field(parameter)))
+        self.struct = msgspec.defstruct(fn.__name__, fields, kw_only=not self._plain)
+        form = form_of(self.struct, self.what)
+        self._floats = form.holds_floats
+        self._encode = encoder_of(form).encode
+        self._decode = decoder_of(form).decode
+        self.result = Payload(hints.get("return", Any), f"{self.what} result")
+        self.encode_result = self.result.encode
+        self.decode_result = self.result.decode
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> msgspec.Struct:
+        """The arguments by parameter, as Python would bind them."""
+        if self._plain:
+            try:
+                return self.struct(*args, **kwargs)
+            except TypeError:
+                pass  # the signature says what is wrong in the words Python would use
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as wrong:
+            raise InvalidInput(f"{self.what}: {wrong}") from None
+        found = bound.arguments
+        for parameter in self.parameters:
+            if parameter.kind is Parameter.VAR_POSITIONAL:
+                found[parameter.name] = list(found.get(parameter.name, ()))
+        return self.struct(**found)
+
+    def encode(self, bound: msgspec.Struct) -> bytes:
+        """JSON of bound arguments. Their types are checked when they are read: see `checked`."""
+        wrapped = bound
+        if self._wraps:
+            wrapped = msgspec.structs.replace(bound, **{name: wrap(getattr(bound, name)) for name, wrap in self._wraps.items()})
+        try:
+            raw = self._encode(wrapped)
+        except PROBLEMS as wrong:
+            self._blame(wrapped, wrong)
+        if self._floats and b"null" in raw:
+            refuse_nan(bound, self.what)
+        if len(raw) > config.DEFAULT.payload_max_bytes:
+            refuse_size(self.what, len(raw))
+        return raw
+
+    def decode(self, raw: bytes) -> msgspec.Struct:
+        try:
+            return self._decode(raw)  # type: ignore[no-any-return]  # a decoder of a type made at run time
+        except PROBLEMS as wrong:
+            refuse(self.what, wrong)
+
+    def checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, msgspec.Struct]:
+        """The arguments as JSON and read again: checked, and sharing nothing with the caller's objects."""
+        raw = self.encode(self.bind(args, kwargs))
+        return raw, self.decode(raw)
+
+    def call(self, fn: Callable[..., Any], bound: msgspec.Struct) -> Any:
+        """Call the function with these arguments."""
+        if self._plain:
+            return fn(*astuple(bound))
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for parameter in self.parameters:
+            value = getattr(bound, parameter.name)
+            if parameter.kind is Parameter.VAR_POSITIONAL:
+                args += value
+            elif parameter.kind is Parameter.VAR_KEYWORD:
+                kwargs |= value
+            elif parameter.kind is Parameter.KEYWORD_ONLY:
+                kwargs[parameter.name] = value
+            else:
+                args.append(value)
+        return fn(*args, **kwargs)
+
+    def from_json(self, raw: bytes | str) -> bytes:
+        """What a person wrote: an object of parameters by name, an array of positionals, or the one bare value."""
+        value = _parse(raw, self.what)
+        names = [p.name for p in self.parameters]
+        if isinstance(value, list):
+            bound = self._positionals(value)
+        elif isinstance(value, dict):
+            bound = value
+            if (extra := _var_keyword(self.parameters)) is None:
+                for name in value:
+                    if name not in names:
+                        takes = ", ".join(f"`{n}`" for n in names) or "no parameters"
+                        raise InvalidInput(f"{self.what}: unknown parameter `{name}`: it takes {takes}")
+            else:
+                bound = {name: value[name] for name in value if name in names and name != extra}
+                bound[extra] = {name: value[name] for name in value if name not in bound}
+        elif len(names) == 1:
+            bound = self._positionals([value])
+        else:
+            raise InvalidInput(f"{self.what}: an object of parameters by name, or an array of them, not {json.dumps(value)[:40]}")
+        try:
+            plain = msgspec.json.encode(bound)
+        except PROBLEMS as wrong:
+            refuse(self.what, wrong)
+        return self.encode(self.decode(plain))
+
+    def _positionals(self, values: list[Any]) -> dict[str, Any]:
+        bound: dict[str, Any] = {}
+        left = list(values)
+        for parameter in self.parameters:
+            if parameter.kind is Parameter.VAR_POSITIONAL:
+                bound[parameter.name], left = left, []
+            elif left and parameter.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
+                bound[parameter.name] = left.pop(0)
+        if left:
+            raise InvalidInput(f"{self.what}: {len(values)} values in the array, {len(values) - len(left)} parameters for them")
+        return bound
+
+    def _blame(self, bound: msgspec.Struct, wrong: BaseException) -> NoReturn:
+        """Find the parameter that could not be written."""
+        for name in bound.__struct_fields__:
+            try:
+                self._encode(getattr(bound, name))
+            except PROBLEMS as problem:
+                refuse(f"{self.what}: {name}", problem)
+        refuse(self.what, wrong)
+
+
+def _hints(fn: Callable[..., Any], scope: dict[str, Any] | None) -> dict[str, Any]:
+    if scope is not None and fn.__closure__ is not None:
+        scope = {**scope, **inspect.getclosurevars(fn).nonlocals}
+    return get_type_hints(fn, localns=scope, include_extras=True)
+
+
+def _annotation(parameter: Parameter, hints: dict[str, Any]) -> Any:
+    annotation = hints.get(parameter.name, Any)
+    if parameter.kind is Parameter.VAR_POSITIONAL:
+        return list[annotation]
+    if parameter.kind is Parameter.VAR_KEYWORD:
+        return dict[str, annotation]
+    if parameter.default is None and annotation is not Any:
+        return annotation | None  # `note: str = None` is what people write
+    return annotation
+
+
+def _field(parameter: Parameter) -> Any:
+    if parameter.kind is Parameter.VAR_POSITIONAL:
+        return msgspec.field(default_factory=list)
+    if parameter.kind is Parameter.VAR_KEYWORD:
+        return msgspec.field(default_factory=dict)
+    default = parameter.default
+    if default is Parameter.empty:
+        return msgspec.field()
+    if isinstance(default, list | dict | set | bytearray):
+        return msgspec.field(default_factory=lambda: default)  # the function's own object, as in any call
+    return msgspec.field(default=default)
+
+
+def _var_keyword(parameters: tuple[Parameter, ...]) -> str | None:
+    return next((p.name for p in parameters if p.kind is Parameter.VAR_KEYWORD), None)
+
+
+def _parse(raw: bytes | str, what: str) -> Any:
+    """JSON as the standard says: no NaN, no key twice, nothing after the value."""
+
+    def refuse_constant(name: str) -> NoReturn:
+        raise InvalidInput(f"{what}: {name} is not JSON: use null or a number")
+
+    def no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise InvalidInput(f"{what}: the key {json.dumps(key)} occurs twice in one object")
+            found[key] = value
+        return found
+
+    try:
+        text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
+        return json.loads(text, object_pairs_hook=no_twins, parse_constant=refuse_constant)
+    except UnicodeDecodeError as wrong:
+        raise InvalidInput(f"{what}: the input is not UTF-8: {wrong.reason} at byte {wrong.start}") from None
+    except json.JSONDecodeError as wrong:
+        raise InvalidInput(f"{what}: the input is not JSON: {wrong.msg} at line {wrong.lineno}, column {wrong.colno}") from None
+    except RecursionError:
+        raise InvalidInput(f"{what}: the input is nested too deeply") from None
+    except ValueError as wrong:  # an integer of thousands of digits
+        raise InvalidInput(f"{what}: {wrong}") from None

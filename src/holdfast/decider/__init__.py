@@ -1,0 +1,10 @@
+"""The deterministic loop and replay: a run's code as a pure function of its recorded history.
+
+`Decider` takes outcomes one at a time and answers with a `Turn`: the commands the workflow's code gave. It does no I/O,
+starts no thread and reads no clock; whoever drives it writes the turn and the delivery in one commit.
+"""
+
+from holdfast.decider.commands import Child, Finish, Issue, Op, Send, Turn
+from holdfast.decider.decider import Decider
+
+__all__ = ["Child", "Decider", "Finish", "Issue", "Op", "Send", "Turn"]

@@ -1,0 +1,94 @@
+"""What workflow code asked for, as values. A `Turn` is everything it did in answer to one or more deliveries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from holdfast.model import StepKind
+
+if TYPE_CHECKING:
+    from holdfast.decider.loop import Timer
+    from holdfast.workflow.definition import Workflow
+    from holdfast.workflow.step import Step
+
+
+class Child(msgspec.Struct, frozen=True):
+    """The run a `child` step waits for, as the parent's code asks for it."""
+
+    workflow: Workflow[Any, Any]
+    id: str
+    priority: int
+    timeout_s: float | None
+    tags: dict[str, str]
+
+
+class Issue(msgspec.Struct):
+    """A step to be written. `arguments` is the decoded input, for an agent in the same process."""
+
+    n: int
+    key: str
+    kind: StepKind
+    name: str
+    input: bytes | None = None
+    digest: bytes | None = None
+    step: Step[Any, Any] | None = None
+    arguments: Any = None
+    ready_at: float | None = None
+    child: Child | None = None
+
+
+class Op(msgspec.Struct, eq=False):
+    """One thing the code waits for. `n` is 0 until `take()` numbers it."""
+
+    key: str
+    kind: StepKind
+    name: str
+    future: asyncio.Future[Any] | None = None
+    decode: Callable[[bytes], Any] | None = None
+    issue: Issue | None = None
+    n: int = 0
+    ready_at: float | None = None
+    timer: Timer | None = None
+    child_id: str | None = None
+    known: bool = False
+    """Its end is already recorded: whatever the code does with it now needs no writing."""
+
+
+class Send(msgspec.Struct, frozen=True):
+    """A signal to another run, to be written in the same commit."""
+
+    run_id: str
+    name: str
+    key: str
+    payload: bytes
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The end of this generation of the run. `input` is the next generation's, when it continues as new."""
+
+    how: Literal["succeeded", "failed", "cancelled", "continued"]
+    output: bytes | None = None
+    error: str | None = None
+    input: bytes | None = None
+    unread: tuple[int, ...] = ()
+    """Numbers of delivered signals that no wait consumed: a next generation must find them undelivered again."""
+
+
+class Turn(msgspec.Struct):
+    """Everything the code did since the last `take()`."""
+
+    issued: list[Issue]
+    dropped: list[int]
+    """Recorded steps the code no longer waits for: to be cancelled, `delivered_seq = 0`."""
+    dropped_children: list[str]
+    """Ids of the child runs among them: to be asked to cancel themselves."""
+    ended: list[tuple[int, int, bytes]]
+    """Satisfied signal waits: their n, the number of the signal that satisfied them, its payload."""
+    sends: list[Send]
+    progress: str | None
+    published: dict[str, bytes] | None
+    finish: Finish | None

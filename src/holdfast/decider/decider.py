@@ -1,0 +1,468 @@
+"""One run's code, driven by its history.
+
+The decider runs the workflow on a loop of its own and turns what the code waits for into commands. Outcomes are delivered
+one at a time, in an order that the owner of the run records; each is followed by running the code until nothing is
+ready. Given the same input and the same deliveries it does the same, which is all that replay needs. It holds no lock,
+writes nothing and knows no clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as chance
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from holdfast import codec
+from holdfast.decider.commands import Child, Finish, Issue, Op, Send, Turn
+from holdfast.decider.loop import RunLoop, Runaway, Timer
+from holdfast.decider.replay import Outcome, Recorded, described, drift, timeline
+from holdfast.errors import ContinueAsNew, Drift, HoldfastError, RunTimeout, StepFailed, WorkflowError
+from holdfast.model import CANCEL, DEADLINE, Signal, Step, StepKind, StepState
+
+if TYPE_CHECKING:
+    from holdfast.workflow.definition import Workflow
+    from holdfast.workflow.signal import Signal as AuthoredSignal
+    from holdfast.workflow.step import Step as AuthoredStep
+
+_CALL, _TIMER, _SIGNAL, _CHILD = StepKind.CALL, StepKind.TIMER, StepKind.SIGNAL, StepKind.CHILD
+_SUCCEEDED, _FAILED = StepState.SUCCEEDED, StepState.FAILED
+
+
+class Decider:
+    """The code of one run, between two deliveries."""
+
+    def __init__(
+        self,
+        workflow: Workflow[Any, Any],
+        run_id: str,
+        input: bytes,
+        *,
+        begun_at: float,
+        generation: int = 1,
+        base_n: int = 0,
+        deadline: float | None = None,
+    ) -> None:
+        self.workflow = workflow
+        self.run_id = run_id
+        self.generation = generation
+        self.seq = 0
+        self.done = False
+        self.waiting: dict[int, Op] = {}
+        self._input = input
+        self.deadline = deadline
+        self._deadline: Op | None = None
+        self.last_n = base_n
+        self._loop = RunLoop(self, begun_at, "" if generation == 1 else f"@{generation}")
+        self._main: asyncio.Task[Any] | None = None
+        self._ending: Literal["cancel", "deadline"] | None = None
+        self._finish: Finish | None = None
+        self._new: list[Op] = []
+        self._dropped: list[int] = []
+        self._dropped_children: list[str] = []
+        self._ended: list[tuple[Op, int, bytes]] = []
+        self._sends: list[Send] = []
+        self._progress: str | None = None
+        self._published: dict[str, bytes] = {}
+        self._changed: dict[str, bytes] = {}
+        self._inbox: dict[str, deque[tuple[int, bytes]]] = {}
+        self._readers: dict[str, deque[Op]] = {}
+        self._recorded = Recorded()
+        self._ghosts: list[Op] = []
+        self._replaying = False
+        self._drift: Drift | None = None
+        self._random: chance.Random | None = None
+
+    # What the owner of the run calls.
+
+    def begin(self) -> None:
+        """Run the code of a fresh run until nothing is ready."""
+        if self.deadline is not None:
+            timer = Timer(self.deadline, self._expire, (), self._loop)
+            timer.op = None
+            self._deadline = self._open_timer(self._loop.root.prefix + DEADLINE, "deadline", timer)
+        try:
+            bound = self.workflow.shape.decode(self._input)
+            main = self.workflow.shape.call(self.workflow.fn, bound)
+        except HoldfastError as error:
+            self._end(Finish("failed", error=codec.encode_error(error)))
+            return
+        self._main = self._loop.create_main(main)
+        self._run()
+
+    def replay(self, steps: Sequence[Step], signals: Sequence[Signal]) -> None:
+        """Begin, and deliver again what was delivered, in its order. A run without steps never committed its first turn."""
+        if not steps and not signals:
+            self.begin()
+            return
+        self._recorded = Recorded(steps)
+        self._replaying = self._loop.quiet = True
+        self.begin()
+        for seq, event in timeline(steps, signals):
+            if self.done or self._drift is not None:
+                break
+            self.seq = seq - 1
+            if isinstance(event, Step):
+                self.deliver(event.n, event.state, event.output, event.error, event.finished_at or 0.0)
+            else:
+                self.deliver_signal(event.name, event.payload, event.sent_at)
+        self._replaying = self._loop.quiet = False
+        self._settle()
+
+    def deliver(self, n: int, state: StepState, output: bytes | None, error: str | None, at: float) -> int:
+        """Hand one outcome to the code and run it on. `at` is the step's recorded `finished_at`."""
+        self.seq += 1
+        loop = self._loop
+        if at > loop.now:
+            loop.now = at
+        op = self.waiting.pop(n, None)
+        if op is None:
+            if self._recorded:
+                self._recorded.keep(n, Outcome(state, output, error))
+            return self.seq
+        self._resolve(op, state, output, error)
+        self._run()
+        return self.seq
+
+    def deliver_signal(self, name: str, payload: bytes, at: float) -> int:
+        """Hand one signal to the code and run it on. `at` is its recorded `sent_at`. `$cancel` cancels the run's main task."""
+        self.seq += 1
+        if at > self._loop.now:
+            self._loop.now = at
+        if name == CANCEL:
+            self._cancel("cancel")
+        else:
+            readers = self._readers.get(name)
+            if readers:
+                self._satisfy(readers.popleft(), self.seq, payload)
+            else:
+                self._inbox.setdefault(name, deque()).append((self.seq, payload))
+        self._run()
+        return self.seq
+
+    def expects(self, n: int) -> bool:
+        """Is the outcome of this step still to be delivered?"""
+        return n in self.waiting or (bool(self._recorded) and self._recorded.unasked(n))
+
+    def take(self) -> Turn:
+        """Everything the code did since the last take. New steps get their number here, for ever."""
+        issued: list[Issue] = []
+        n = self.last_n
+        for op in self._new:
+            issue = op.issue
+            if issue is None:
+                continue  # given up by the code before anybody heard of it
+            n += 1
+            op.issue = None
+            op.n = issue.n = n
+            issued.append(issue)
+            if op.future is None or not op.future.done():
+                self.waiting[n] = op
+        self.last_n = n
+        turn = Turn(
+            issued,
+            self._dropped,
+            self._dropped_children,
+            [(op.n, seq, payload) for op, seq, payload in self._ended],
+            self._sends,
+            self._progress,
+            self._changed or None,
+            self._finish,
+        )
+        self._new, self._dropped, self._ended, self._sends = [], [], [], []
+        self._dropped_children = []
+        self._progress, self._changed, self._finish = None, {}, None
+        return turn
+
+    def close(self) -> None:
+        """Leave memory. Suspended code is closed; what it does on its way out is not recorded."""
+        self.done = True
+        self._loop.close()
+        self.waiting.clear()
+        self._new.clear()
+        self._readers.clear()
+        self._main = None
+
+    # What workflow code calls, through the words in `workflow/`.
+
+    def call(self, step: AuthoredStep[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
+        """Ask for a step."""
+        shape = step.shape
+        raw, arguments = shape.checked(args, kwargs)
+        digest = codec.digest(raw)
+        key = self._loop.branch().name(step.label)
+        issue = Issue(0, key, _CALL, step.name, raw, digest, step, arguments)
+        return self._ask(Op(key, _CALL, step.name, self._loop.create_future(), shape.decode_result, issue))
+
+    def child(self, workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
+        """Ask for a run of another workflow."""
+        shape = workflow.shape
+        raw, arguments = shape.checked(args, kwargs)
+        key = self._loop.branch().name(workflow.label)
+        child = Child(
+            workflow,
+            workflow.id if workflow.id is not None else f"{self.run_id}/{key}",
+            workflow.priority,
+            workflow.timeout_s,
+            dict(workflow.tags),
+        )
+        issue = Issue(0, key, _CHILD, workflow.name, raw, codec.digest(raw), None, arguments, None, child)
+        op = Op(key, _CHILD, workflow.name, self._loop.create_future(), shape.decode_result, issue)
+        op.child_id = child.id
+        return self._ask(op)
+
+    def wait_signal(self, signal: AuthoredSignal[Any]) -> Op:
+        """Ask for the next signal of this name."""
+        name = signal.name
+        key = self._loop.branch().name(signal.label)
+        op = Op(key, _SIGNAL, name, self._loop.create_future(), signal.decode, Issue(0, key, _SIGNAL, name))
+        self._ask(op)
+        inbox = self._inbox.get(name)
+        if inbox:
+            self._satisfy(op, *inbox.popleft())
+        else:
+            self._readers.setdefault(name, deque()).append(op)
+        return op
+
+    def start_timer(self, label: str, timer: Timer) -> None:
+        """Ask for a timer: the loop's `call_at`."""
+        self._open_timer(self._loop.branch().name(label), label, timer)
+
+    def drop(self, op: Op) -> None:
+        """The code gave up waiting."""
+        if op.future is not None and op.future.done() and not op.future.cancelled():
+            return  # it was answered, and the task that waited for it was cancelled in the same turn
+        if op.n == 0:
+            op.issue = None
+        elif self.waiting.pop(op.n, None) is not None and not op.known:
+            self._give_up(op)
+        if op.kind is _SIGNAL:
+            readers = self._readers.get(op.name)
+            if readers and op in readers:
+                readers.remove(op)
+
+    def _give_up(self, op: Op) -> None:
+        self._dropped.append(op.n)
+        if op.child_id is not None:
+            self._dropped_children.append(op.child_id)
+
+    def send(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
+        """Send a signal to another run, in the commit of this turn."""
+        place = self._loop.branch().name(f"{name}.send")
+        if not self._replaying:
+            self._sends.append(Send(run_id, name, f"{self.run_id}/{place}" if key is None else key, payload))
+
+    def set_progress(self, fraction: float, note: str) -> None:
+        if not self._replaying:
+            self._progress = msgspec.json.encode({"fraction": fraction, "note": note}).decode()
+
+    def publish(self, key: str, value: bytes) -> None:
+        if self._published.get(key) != value:
+            self._published[key] = value
+            if not self._replaying:
+                self._changed[key] = value
+
+    def now(self) -> float:
+        return self._loop.now
+
+    def random(self) -> chance.Random:
+        if self._random is None:
+            self._random = chance.Random(f"{self.run_id}:{self.generation}")  # noqa: S311  reproducible on purpose
+        return self._random
+
+    def is_main(self) -> bool:
+        """Is the workflow function itself running, not a task it started?"""
+        return self._main is not None and asyncio.current_task(self._loop) is self._main
+
+    # Asking.
+
+    def _open_timer(self, key: str, name: str, timer: Timer) -> Op:
+        at = timer.when()
+        issue = Issue(0, key, _TIMER, name, None, None, None, None, at)
+        op = timer.op = Op(key, _TIMER, name, None, None, issue, 0, at, timer)
+        return self._ask(op)
+
+    def _ask(self, op: Op) -> Op:
+        found = self._recorded.ask(op.key) if self._recorded else None
+        if found is None:
+            self._new.append(op)
+            return op
+        recorded, outcome = found
+        issue, op.issue = op.issue, None
+        assert issue is not None
+        changed = drift(recorded, op.kind, op.name, issue.input, issue.digest)
+        if changed is not None:
+            self._diverge(changed)
+            return op
+        op.n = recorded.n
+        op.known = recorded.delivered_seq is not None
+        if op.kind is _TIMER:
+            op.ready_at = recorded.ready_at
+        if recorded.delivered_seq == 0:
+            self._ghosts.append(op)
+        if outcome is None:
+            self.waiting[op.n] = op
+        else:
+            self._resolve(op, outcome.state, outcome.output, outcome.error)
+        return op
+
+    def _diverge(self, changed: Drift) -> None:
+        """The code has changed: stop it where it is. Nothing it did since is kept."""
+        if self._drift is None:
+            self._drift = changed
+        self._loop.ready.clear()
+
+    # Answering.
+
+    def _resolve(self, op: Op, state: StepState, output: bytes | None, error: str | None) -> None:
+        if op.timer is not None:
+            if op.ready_at is not None and op.ready_at > self._loop.now:
+                self._loop.now = op.ready_at
+            op.timer.op = None
+            self._loop.ready.append(op.timer)
+            return
+        future = op.future
+        assert future is not None
+        if future.done():
+            return
+        if state is _SUCCEEDED:
+            assert op.decode is not None
+            try:
+                future.set_result(op.decode(output if output is not None else b"null"))
+            except HoldfastError as wrong:
+                future.set_exception(wrong)
+        elif state is _FAILED and error is not None:
+            future.set_exception(codec.decode_error(error))
+        else:
+            why = f": {codec.describe_error(error)}" if error else ""
+            future.set_exception(StepFailed(f"step {op.key!r} was {state}{why}", step=op.name))
+
+    def _satisfy(self, op: Op, seq: int, payload: bytes) -> None:
+        self.waiting.pop(op.n, None)
+        if not op.known:
+            self._ended.append((op, seq, payload))
+        self._resolve(op, _SUCCEEDED, payload, None)
+
+    def _expire(self) -> None:
+        self._cancel("deadline")
+
+    def _cancel(self, why: Literal["cancel", "deadline"]) -> None:
+        if self._ending is None:
+            self._ending = why
+        if self._main is not None:
+            self._main.cancel()
+
+    # Running and ending.
+
+    def _run(self) -> None:
+        if self.done:
+            self._loop.ready.clear()
+            return
+        try:
+            self._loop.run()
+        except Runaway as error:
+            self._end(Finish("failed", error=codec.encode_error(error)))
+            return
+        if not self._replaying:
+            self._settle()
+        elif self._main is not None and self._main.done():
+            self._conclude(self._main)
+
+    def _settle(self) -> None:
+        """The code is at rest: has it drifted, ended, or is it waiting for something that can never come?"""
+        if self._ghosts and self._drift is None:
+            self._drift = self._haunted()
+        if self._drift is not None:
+            raise self._drift
+        if self.done:
+            return
+        main = self._main
+        assert main is not None
+        if main.done():
+            self._conclude(main)
+        elif len(self.waiting) <= 1 and not self._has_hope():
+            waits = _waits_for(main)
+            error = WorkflowError(
+                f"the workflow waits for something that is not a step, timer, signal or child: {waits}"
+            )
+            self._end(Finish("failed", error=codec.encode_error(error)))
+
+    def _has_hope(self) -> bool:
+        for op in self._new:
+            if op.issue is not None and op is not self._deadline:
+                return True
+        return any(op is not self._deadline for op in self.waiting.values())
+
+    def _haunted(self) -> Drift | None:
+        """A step that the code once gave up is never delivered: waiting for it now would be for ever."""
+        ghosts, self._ghosts = self._ghosts, []
+        for op in ghosts:
+            if op.n in self.waiting and op is not self._deadline:
+                return Drift(op.key, "a wait that was given up", described(op.kind, op.name, None))
+        return None
+
+    def _conclude(self, main: asyncio.Task[Any]) -> None:
+        self._end(self._outcome(main))
+
+    def _outcome(self, main: asyncio.Task[Any]) -> Finish:
+        error: BaseException | None
+        if main.cancelled():
+            if self._ending == "cancel":
+                return Finish("cancelled", error=codec.encode_error(asyncio.CancelledError("the run was cancelled")))
+            error = (
+                RunTimeout("the run did not end before its deadline")
+                if self._ending == "deadline"
+                else WorkflowError("the workflow cancelled itself: let it return or raise instead")
+            )
+        else:
+            error = main.exception()
+        try:
+            if error is None:
+                return Finish("succeeded", output=self.workflow.shape.encode_result(main.result()))
+            again = _continuation(error)
+            if again is not None:
+                raw, _ = self.workflow.shape.checked(again.arguments, again.keywords)
+                unread = tuple(sorted(seq for box in self._inbox.values() for seq, _ in box))
+                return Finish("continued", input=raw, unread=unread)
+        except HoldfastError as wrong:
+            error = wrong
+        return Finish("failed", error=codec.encode_error(error))
+
+    def _end(self, finish: Finish) -> None:
+        """Cancel what the code left behind, and give up everything it still waits for."""
+        self.done = True
+        self._finish = finish
+        left = [task for task in self._loop.tasks if not task.done()]
+        if left:
+            for task in left:
+                task.cancel()
+            try:
+                self._loop.run()
+            except Runaway:
+                pass  # it has ended already
+        for op in self._new:
+            if op.future is None or not op.future.done():
+                op.issue = None
+        for op in self.waiting.values():
+            if not op.known:
+                self._give_up(op)
+        self.waiting.clear()
+
+
+def _continuation(error: BaseException) -> ContinueAsNew | None:
+    """`continue_as_new` raised in the body of a TaskGroup arrives in a group of one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error if isinstance(error, ContinueAsNew) else None
+
+
+def _waits_for(main: asyncio.Task[Any]) -> str:
+    coro: Any = main.get_coro()
+    while getattr(coro, "cr_await", None) is not None and hasattr(coro.cr_await, "cr_frame"):
+        coro = coro.cr_await
+    frame = getattr(coro, "cr_frame", None)
+    place = f" at {frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
+    return f"{getattr(coro, 'cr_await', None)!r}{place}"

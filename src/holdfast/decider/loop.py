@@ -1,0 +1,343 @@
+"""A deterministic event loop: first in, first out, no I/O, no threads, no clock.
+
+Everything in asyncio that only needs a loop works on it unchanged. Timers become durable steps of the run; its time is the
+time of the last outcome delivered. It never waits: `run()` returns when nothing is ready. It may run inside a callback of
+another loop, because the running loop is swapped for the time of a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import math
+import sys
+from asyncio import _get_running_loop, _set_running_loop, current_task
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+
+from holdfast.decider.keys import Branch, word
+from holdfast.errors import NotInStep, WorkflowError
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from holdfast.decider.commands import Op
+    from holdfast.workflow.definition import Workflow
+    from holdfast.workflow.signal import Signal
+    from holdfast.workflow.step import Step
+
+T = TypeVar("T")
+Coro = Coroutine[Any, Any, T] | Generator[Any, Any, T]
+
+TURN_MAX_CALLBACKS = 1_000_000
+"""A turn is microseconds of work; a million callbacks are a loop that never ends."""
+LATEST = 253_402_300_799.0
+"""The last second of the year 9999: `asyncio.sleep(inf)` is a timer that never comes, not an error."""
+
+_TIMER_LABELS = {
+    "_set_result_unless_cancelled": "sleep",
+    "_on_timeout": "timeout",
+    "_handle_timeout": "timeout",
+    "_release_waiter": "timeout",
+}
+"""The standard library's timer callbacks, so that keys are the same on every version of Python."""
+
+_leaves: dict[int, object] = {}
+_log = logging.getLogger("holdfast.workflow")
+
+
+def leaf(function: Callable[..., object]) -> None:
+    """Coroutines of this function wait for one thing: a task that only wraps one adds no level to its key.
+
+    The coroutine's `__qualname__` is the label of the key.
+    """
+    code = function.__code__  # type: ignore[attr-defined]  # only ever a plain function
+    _leaves[id(code)] = code
+
+
+leaf(asyncio.sleep)
+
+
+class Runaway(WorkflowError):
+    """The code did not come to rest within one turn."""
+
+
+class Host(Protocol):
+    """What the loop, and the words authors use, need of the decider they run in."""
+
+    def start_timer(self, label: str, timer: Timer) -> None: ...
+    def drop(self, op: Op) -> None: ...
+    def call(self, step: Step[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op: ...
+    def child(self, workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op: ...
+    def wait_signal(self, signal: Signal[Any]) -> Op: ...
+    def send(self, run_id: str, name: str, payload: bytes, key: str | None) -> None: ...
+    def set_progress(self, fraction: float, note: str) -> None: ...
+    def publish(self, key: str, value: bytes) -> None: ...
+    def random(self) -> Random: ...
+    def is_main(self) -> bool: ...
+
+
+class Timer(asyncio.TimerHandle):
+    """A timer of the standard library that knows its durable step, if it has one."""
+
+    __slots__ = ("op",)
+
+    op: Op | None
+
+
+class RunTask(asyncio.Task[Any]):
+    """A task that knows its place in the tree."""
+
+    __slots__ = ("branch", "label", "parent")
+
+    branch: Branch
+    label: str
+    parent: Branch | None
+
+    def set_name(self, value: object) -> None:
+        """Before 3.13, `create_task(…, name=…)` names the task only after it was made: the branch follows."""
+        if self.parent is not None and ":" not in self.label and current_task() is not self:
+            self.branch = self.parent.renamed(self.branch, self.label, word(str(value)))
+            self.parent = None
+        super().set_name(value)
+
+
+class RunLoop(asyncio.AbstractEventLoop):
+    """The loop of one run."""
+
+    def __init__(self, host: Host, now: float, root: str = "") -> None:
+        self.host = host
+        self.now = now
+        self.root = Branch(root)
+        self.ready: deque[asyncio.Handle] = deque()
+        self.tasks: list[RunTask] = []
+        self.closing = False
+        self.quiet = False
+        self._compact_at = 64
+        self._hooks = (_begin_generator, self._end_generator)
+
+    def run(self) -> None:
+        """Run what is ready, and what becomes ready by that, until nothing is."""
+        outer = _get_running_loop()
+        hooks = sys.get_asyncgen_hooks()
+        _set_running_loop(self)
+        sys.set_asyncgen_hooks(*self._hooks)
+        ready = self.ready
+        try:
+            for _ in range(TURN_MAX_CALLBACKS):
+                if not ready:
+                    return
+                handle = ready.popleft()
+                if handle._cancelled:
+                    continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except BaseException as error:  # noqa: BLE001  whatever the code raised has become its task's outcome
+                    self.call_exception_handler({"message": "a callback failed", "exception": error})
+            if ready:
+                ready.clear()
+                raise Runaway(
+                    f"the workflow ran {TURN_MAX_CALLBACKS:,} callbacks without waiting for a step: "
+                    "look for a loop around `asyncio.sleep(0)`"
+                )
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+            _set_running_loop(outer)
+
+    def branch(self) -> Branch:
+        """Where in the tree the code is now."""
+        task = current_task(self)
+        return task.branch if isinstance(task, RunTask) else self.root
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self.ready.append(handle)
+        return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        if self.closing:
+            raise GeneratorExit
+        if math.isnan(when):
+            raise ValueError("a delay must be a number, not NaN")
+        timer = Timer(min(when, LATEST), callback, args, self, context)
+        timer.op = None
+        timer._scheduled = True
+        if when <= self.now:
+            self.ready.append(timer)
+        else:
+            self.host.start_timer(_TIMER_LABELS.get(getattr(callback, "__name__", ""), "timer"), timer)
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        op = getattr(handle, "op", None)
+        if op is not None:
+            handle.op = None  # type: ignore[attr-defined]  # a Timer: only call_at makes handles
+            self.host.drop(op)
+
+    def time(self) -> float:
+        return self.now
+
+    def create_future(self) -> asyncio.Future[Any]:
+        if self.closing:
+            raise GeneratorExit
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Coro[T],
+        *,
+        name: object = None,
+        context: contextvars.Context | None = None,
+        **options: Any,
+    ) -> asyncio.Task[T]:
+        if self.closing:
+            raise GeneratorExit
+        parent: Branch | None = self.branch()
+        assert parent is not None
+        own = id(getattr(coro, "cr_code", None)) in _leaves
+        label = getattr(coro, "__qualname__" if own else "__name__", "task")
+        if name is not None and ":" not in label:
+            label = word(str(name))
+        elif not own and _is_wait_for():
+            branch, parent = parent, None
+        if parent is not None:
+            branch = Branch(parent.component(label), own=own)
+        task = RunTask(coro, loop=self, name=branch.path, context=context)
+        task.branch, task.label, task.parent = branch, label, None if name is not None else parent
+        self.tasks.append(task)
+        if len(self.tasks) > self._compact_at:
+            self.tasks = [task for task in self.tasks if not task.done()]
+            self._compact_at = 64 + 2 * len(self.tasks)
+        return task
+
+    def create_main(self, coro: Coroutine[Any, Any, Any]) -> RunTask:
+        """The workflow's own task: it is the root of the tree."""
+        task = RunTask(coro, loop=self, name="main")
+        task.branch, task.label, task.parent = self.root, "", None
+        self.tasks.append(task)
+        return task
+
+    def _end_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """An abandoned async generator runs its `finally` on this loop."""
+        if not self.closing:
+            self.create_task(generator.aclose())
+
+    def close(self) -> None:
+        """Drop everything. Suspended code sees GeneratorExit, and any attempt to wait again raises it once more."""
+        self.closing = True
+        self.ready.clear()
+        outer = _get_running_loop()
+        hooks = sys.get_asyncgen_hooks()
+        _set_running_loop(self)
+        sys.set_asyncgen_hooks(None, None)
+        try:
+            for task in self.tasks:
+                if not task.done():
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]  # the only switch asyncio has
+                    _close(task.get_coro())
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+            _set_running_loop(outer)
+        self.tasks.clear()
+        self.ready.clear()
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """A background task failed and nobody asked. Said once, by the run that lives: not by a replay or a closing."""
+        if not self.closing and not self.quiet:
+            error = context.get("exception")
+            _log.warning("in a workflow: %s: %r", context.get("message"), error)
+
+    default_exception_handler = call_exception_handler
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self.closing
+
+    def is_closed(self) -> bool:
+        return self.closing
+
+    def get_task_factory(self) -> None:
+        return None
+
+    def get_exception_handler(self) -> None:
+        return None
+
+
+def running() -> RunLoop | None:
+    """The loop of the run whose workflow code is executing now, if any."""
+    loop = _get_running_loop()
+    return loop if type(loop) is RunLoop else None
+
+
+def _begin_generator(generator: AsyncGenerator[Any, Any]) -> None:
+    """Async generators of workflow code are not the outer loop's."""
+
+
+def _close(coro: Any) -> None:
+    for _ in range(100):  # code that catches GeneratorExit and awaits again gets it again, but not for ever
+        try:
+            coro.close()
+        except RuntimeError:
+            continue
+        except BaseException:  # noqa: BLE001, S110  an author's `finally` failed while the run leaves memory: nobody to tell
+            pass
+        return
+
+
+_WAIT_FOR = asyncio.wait_for.__code__
+
+
+def _is_wait_for() -> bool:
+    """Before 3.12, `wait_for` puts its coroutine in a task; since, it awaits it: the keys must not differ."""
+    if sys.version_info >= (3, 12):
+        return False
+    frame = sys._getframe(1)  # create_task, called by _ensure_future, ensure_future, wait_for
+    for _ in range(3):
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return frame.f_code is _WAIT_FOR
+
+
+def _refuse(method: str) -> Callable[..., NoReturn]:
+    def refuse(self: RunLoop, *args: object, **kwargs: object) -> NoReturn:
+        raise NotInStep(
+            f"workflow code called {method}(), which needs the outside world: put it in a step, "
+            "so that it happens once and its result is recorded"
+        )
+
+    refuse.__name__ = method
+    return refuse
+
+
+_OUTSIDE = """
+run_forever run_until_complete stop shutdown_asyncgens shutdown_default_executor call_soon_threadsafe run_in_executor
+set_default_executor getaddrinfo getnameinfo create_connection create_server start_tls sendfile create_unix_connection
+create_unix_server connect_accepted_socket create_datagram_endpoint connect_read_pipe connect_write_pipe subprocess_shell
+subprocess_exec add_reader remove_reader add_writer remove_writer sock_recv sock_recv_into sock_recvfrom sock_recvfrom_into
+sock_sendall sock_sendto sock_connect sock_accept sock_sendfile add_signal_handler remove_signal_handler set_task_factory
+set_exception_handler set_debug
+"""
+for _method in _OUTSIDE.split():
+    setattr(RunLoop, _method, _refuse(_method))

@@ -1,0 +1,481 @@
+"""A node: one process start hosting any of the roles. All loops live here; roles only know a bounded `tick` each.
+
+The node joins its scheduler and agent around the one writer: an outcome of a local agent whose run lives in the same
+node goes straight to the scheduler, which commits it together with what comes next. Neither role knows of the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from holdfast.agent import Agent
+from holdfast.agent.holding import Holding, effect_key
+from holdfast.config import DEFAULT, Config
+from holdfast.decider import Issue
+from holdfast.environment import Environment, StoreClock
+from holdfast.errors import HoldfastError, LeaseLost, StoreError, StoreUnreachable
+from holdfast.model import NewRun
+from holdfast.scheduler import Lease, Scheduler
+from holdfast.store.protocol import Answer, Bell, Close, HandBack, Report, Save, Start, Store, TryAgain
+from holdfast.store.writer import Writer
+from holdfast.supervisor import Supervisor
+from holdfast.workflow import registry
+
+log = logging.getLogger("holdfast.node")
+
+ROLES = ("scheduler", "agent", "supervisor")
+RING_EVERY_S = 0.005
+"""Doorbells to other nodes are coalesced: at most one round this often."""
+
+
+class Node:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        roles: Iterable[str] = ROLES,
+        labels: Iterable[str] = (),
+        environment: Environment | None = None,
+        config: Config = DEFAULT,
+    ) -> None:
+        self.store, self.config = store, config
+        self.environment = environment or Environment()
+        self.roles = tuple(role for role in ROLES if role in set(roles))
+        self.labels = frozenset(labels)
+        self.clock = StoreClock(self.environment)
+        self.id = self.environment.new_id()
+        self.writer = Writer(store, self.id, self.environment, config)
+        self.scheduler: Scheduler | None = None
+        self.agent: Agent | None = None
+        self.supervisor: Supervisor | None = None
+        self.fenced = False
+        """This node lost its lease and stopped itself. It writes nothing any more."""
+        self.on_fenced: Callable[[], None] | None = None
+        self._bells = {bell: asyncio.Event() for bell in Bell}
+        self._outside: set[Bell] = set()
+        self._ring_outside = asyncio.Event()
+        self._watchers: dict[str, list[asyncio.Future[Close]]] = {}
+        self._look = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._unlisten: Callable[[], Awaitable[None]] | None = None
+        self._lease_sent = 0.0
+        self._make_roles()
+
+    def _make_roles(self) -> None:
+        if "agent" in self.roles:
+            self.agent = Agent(
+                self.store,
+                self._agent_writes,
+                self.id,
+                steps=registry.steps,
+                labels=self.labels,
+                environment=self.environment,
+                clock=self.clock,
+                config=self.config,
+            )
+            self.agent.wake = lambda delay_s: self._ring_later(delay_s, Bell.STEPS)
+        if "scheduler" in self.roles:
+            self.scheduler = Scheduler(
+                self.store,
+                self.writer.submit,
+                self.id,
+                workflows=registry.workflows,
+                seat=_LocalSeat(self.agent, self.scheduler_clock) if self.agent is not None else None,
+                ring=self.ring,
+                ended=self._run_ended,
+                clock=self.clock,
+                config=self.config,
+            )
+        if "supervisor" in self.roles:
+            self.supervisor = Supervisor(self.store, self.id, self.environment, self.config)
+
+    def scheduler_clock(self) -> float:
+        return self.clock.now()
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Register, look once for what is lost, and begin."""
+        self._writing = asyncio.create_task(self.writer.run(), name="holdfast-writer")
+        self.writer.after_trouble = self._reconcile
+        if not self.roles:
+            self._unlisten = await self.store.listen(self._heard)
+            self._spawn(self._ring_loop(), self._watch_loop())
+            return
+        await self._register()
+        self._unlisten = await self.store.listen(self._heard)
+        await self._renew_once()
+        if self.scheduler is not None:
+            await self.scheduler.learn_lanes()
+        if self.agent is not None:
+            await self.agent.learn_lanes()
+        if self.supervisor is not None:
+            await self.supervisor.tick()
+        self._spawn(self._ring_loop(), self._watch_loop(), self._renew_loop())
+        if self.scheduler is not None:
+            self._spawn(self._claim_runs_loop(), self._collect_loop(), self._timer_loop(), self._park_loop())
+        if self.agent is not None:
+            self._spawn(self._claim_steps_loop(), self._beat_loop())
+        if self.supervisor is not None:
+            self._spawn(self._supervise_loop())
+
+    async def stop(self, drain_s: float | None = None) -> None:
+        """Drain: finish or hand back steps, park runs, retire. Costs no attempt."""
+        if self.agent is not None and not self.fenced:
+            await self.agent.drain(self.config.drain_s if drain_s is None else drain_s)
+        if self.scheduler is not None and not self.fenced:
+            self.scheduler.park_all()
+        self.writer.close()
+        if self._writing is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._writing), 10)
+            self._writing.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.agent is not None:
+            self.agent.close()
+        with contextlib.suppress(StoreError):
+            if self._unlisten is not None:
+                await self._unlisten()
+            if self.supervisor is not None:
+                await self.supervisor.resign()
+            if self.roles and not self.fenced:
+                await self.store.retire(self.id)
+                await self.store.ring({Bell.RUNS, Bell.STEPS, Bell.OUTCOMES})
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                watcher.cancel()
+
+    def _spawn(self, *loops: Any) -> None:
+        for loop in loops:
+            self._tasks.append(asyncio.create_task(loop, name=f"holdfast-{loop.__name__}"))
+
+    async def _register(self) -> None:
+        offers = {
+            "workflows": [f"{name}@{version}" for name, version in registry.workflows],
+            "steps": sorted(registry.steps),
+            "labels": sorted(self.labels),
+        }
+        self._lease_sent = self.environment.monotonic()
+        await self.store.register(
+            self.id,
+            host=self.environment.host,
+            pid=self.environment.pid,
+            roles=",".join(self.roles),
+            offers=json.dumps(offers),
+            capacity=self.config.steps_max,
+            lease_s=self.config.lease_s,
+        )
+
+    # --- what callers use ---------------------------------------------------------------------------------------------
+
+    async def start_run(self, run: NewRun) -> Answer:
+        """Start a run: here, with its first steps in the same commit, when this node can; else by whoever claims it."""
+        scheduler = self.scheduler
+        if scheduler is not None and not self.fenced:
+            answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+            def then(answer: Any) -> None:
+                if not answered.done():
+                    answered.set_result(answer)
+
+            if scheduler.begin(run, then):
+                answer = await answered
+                if answer is Answer.ACCEPTED:
+                    return Answer.ACCEPTED
+                if isinstance(answer, BaseException) and not isinstance(answer, LeaseLost):
+                    raise answer
+        # Also tells a duplicate from a conflict.
+        answer = await self.writer.write(Start(run))
+        if answer is Answer.ACCEPTED:
+            self.ring(Bell.RUNS)
+        return Answer(answer)
+
+    def watch_end(self, run_id: str) -> asyncio.Future[Close]:
+        """Resolves when the run ends, here or elsewhere."""
+        watcher: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
+        if self.scheduler is None or run_id not in self.scheduler.runs:
+            self._look.set()
+        watchers = self._watchers.setdefault(run_id, [])
+        watchers.append(watcher)
+
+        def gone(_: Any) -> None:
+            if watcher in watchers:
+                watchers.remove(watcher)
+            if not watchers and self._watchers.get(run_id) is watchers:
+                del self._watchers[run_id]
+
+        watcher.add_done_callback(gone)
+        return watcher
+
+    def bell(self, bell: Bell) -> asyncio.Event:
+        return self._bells[bell]
+
+    # --- bells --------------------------------------------------------------------------------------------------------
+
+    def ring(self, bell: Bell) -> None:
+        """Wake this node's loops at once, and other nodes soon."""
+        self._bells[bell].set()
+        if bell not in self._outside:
+            self._outside.add(bell)
+            self._ring_outside.set()
+
+    def _heard(self, bell: Bell) -> None:
+        self._bells[bell].set()
+        if bell is Bell.ENDED:
+            self._look.set()
+
+    def _ring_later(self, delay_s: float, bell: Bell) -> None:
+        asyncio.get_running_loop().call_later(delay_s + 0.001, self._bells[bell].set)
+
+    async def _ring_loop(self) -> None:
+        while True:
+            await self._ring_outside.wait()
+            self._ring_outside.clear()
+            bells, self._outside = self._outside, set()
+            with contextlib.suppress(StoreError):
+                await self.store.ring(bells)
+            await self.environment.sleep(RING_EVERY_S)
+
+    def _run_ended(self, run_id: str, close: Close) -> None:
+        for watcher in self._watchers.pop(run_id, ()):
+            if not watcher.done():
+                watcher.set_result(close)
+        self.ring(Bell.ENDED)
+        if self.scheduler is not None and self.scheduler.room == 1:
+            self._bells[Bell.RUNS].set()
+
+    # --- the join of the roles ----------------------------------------------------------------------------------------
+
+    def _agent_writes(
+        self, op: Report | TryAgain | HandBack | Save, then: Callable[[Any], None] | None
+    ) -> None:
+        scheduler = self.scheduler
+        if type(op) is Report:
+            if scheduler is not None and scheduler.deliver(
+                op.run_id, op.n, op.fence, op.state, op.output, op.error
+            ):
+                return
+        elif scheduler is not None and type(op) is not Save:
+            scheduler.forget_lease(op.run_id, op.n)
+
+        def answered(answer: Any) -> None:
+            if answer is Answer.FENCED:
+                log.info("%s of step %s of run %s came too late", type(op).__name__, op.n, op.run_id)
+            elif isinstance(answer, BaseException):
+                log.error("%s of step %s of run %s: %s", type(op).__name__, op.n, op.run_id, answer)
+            elif type(op) is Report:
+                self.ring(Bell.OUTCOMES)
+            elif type(op) is HandBack:
+                self.ring(Bell.STEPS)
+            if then is not None:
+                then(answer)
+
+        self.writer.submit(op, answered)
+
+    async def _reconcile(self) -> None:
+        """The store was away: give up what it says this node holds and this node knows nothing of."""
+        runs = list(self.scheduler.runs) if self.scheduler is not None else []
+        steps = list(self.agent.held) if self.agent is not None else []
+        if self.roles and not self.fenced:
+            await self.store.reconcile(self.id, runs, steps)
+            self._bells[Bell.RUNS].set()
+            self._bells[Bell.OUTCOMES].set()
+
+    # --- loops --------------------------------------------------------------------------------------------------------
+
+    async def _renew_once(self) -> None:
+        sent = self.environment.monotonic()
+        store_now = await self.store.renew(self.id, self.config.lease_s)
+        if store_now is None:
+            self._fence_self("it was buried")
+            return
+        self._lease_sent = sent
+        self.clock.learn(sent, self.environment.monotonic(), store_now)
+
+    async def _renew_loop(self) -> None:
+        while not self.fenced:
+            await self.environment.sleep(self.config.renew_s * (0.75 + self.environment.random.random() / 2))
+            with contextlib.suppress(StoreUnreachable):
+                await self._renew_once()
+            if self.environment.monotonic() - self._lease_sent > self.config.lease_s:
+                self._fence_self("it could not renew in time")
+
+    def _fence_self(self, why: str) -> None:
+        if self.fenced:
+            return
+        log.error("node %s lost its lease: %s; it stops its steps and writes nothing more", self.id, why)
+        self.fenced = True
+        if self.agent is not None:
+            self.agent.abandon()
+        if self.scheduler is not None:
+            self.scheduler.abandon()
+        self.writer.abandon()
+        if self.on_fenced is not None:
+            self.on_fenced()
+
+    async def _guarded(self, what: str, tick: Callable[[], Awaitable[Any]]) -> Any:
+        """A pass that fails must not end its loop: the store may be away, and comes back."""
+        try:
+            return await tick()
+        except StoreUnreachable as error:
+            log.warning("%s: %s", what, error)
+            await self.environment.sleep(0.2 + self.environment.random.random() * 0.3)
+        except HoldfastError as error:
+            log.error("%s: %s", what, error)
+            await self.environment.sleep(self.config.poll_s)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("%s", what)
+            await self.environment.sleep(self.config.poll_s)
+        return 0
+
+    async def _wait(self, bell: Bell, limit_s: float) -> None:
+        """Until the bell rings, or as the safety net, for about `limit_s`."""
+        await _wait_for(self._bells[bell], limit_s * (0.75 + self.environment.random.random() / 2))
+
+    async def _watch_loop(self) -> None:
+        """Answer those who wait for runs that end in other nodes."""
+        while True:
+            await _wait_for(self._look, self.config.poll_s)
+            here = self.scheduler.runs if self.scheduler is not None else {}
+            away = [run_id for run_id in self._watchers if run_id not in here]
+            for start in range(0, len(away), self.config.claim_max):
+                part = away[start : start + self.config.claim_max]
+                for run in await self._guarded("watching", lambda part=part: self.store.ended_runs(part)) or ():
+                    close = Close(run.state, run.output, run.error, run.finished_at or 0.0)
+                    for watcher in self._watchers.pop(run.id, ()):
+                        if not watcher.done():
+                            watcher.set_result(close)
+
+    async def _claim_runs_loop(self) -> None:
+        scheduler = self.scheduler
+        assert scheduler is not None
+        while not self.fenced:
+            await self._wait(Bell.RUNS, self.config.poll_s)
+            while not self.fenced and await self._guarded("claiming runs", scheduler.claim):
+                pass
+
+    async def _collect_loop(self) -> None:
+        scheduler = self.scheduler
+        assert scheduler is not None
+        while not self.fenced:
+            await self._wait(Bell.OUTCOMES, self.config.poll_s)
+            await self._guarded("delivering", scheduler.collect)
+            # What is not in memory here may be claimable by now.
+            self._bells[Bell.RUNS].set()
+
+    async def _timer_loop(self) -> None:
+        scheduler = self.scheduler
+        assert scheduler is not None
+        look_at = 0.0
+        while not self.fenced:
+            scheduler.fire()
+            if self.clock.now() >= look_at:
+                if await self._guarded("firing timers", scheduler.fire_sleeping):
+                    self._bells[Bell.RUNS].set()
+                    continue
+                look_at = self.clock.now() + self.config.poll_s
+                due = await self._guarded("looking at timers", self.store.next_timer)
+                if due:
+                    look_at = min(look_at, due)
+            mine = scheduler.next_due()
+            until = look_at if mine is None else min(look_at, mine)
+            await _wait_for(scheduler.timer_set, max(0.0005, until - self.clock.now()))
+
+    async def _park_loop(self) -> None:
+        scheduler = self.scheduler
+        assert scheduler is not None
+        while not self.fenced:
+            await self.environment.sleep(1.0)
+            scheduler.park_quiet()
+            await self._guarded("checking runs", scheduler.check_lost)
+            await self._guarded("lanes", scheduler.learn_lanes)
+
+    async def _claim_steps_loop(self) -> None:
+        agent = self.agent
+        assert agent is not None
+        lanes_at = 0.0
+        while not self.fenced:
+            await self._wait(Bell.STEPS, self.config.poll_s)
+            if self.environment.monotonic() - lanes_at > self.config.poll_s:
+                lanes_at = self.environment.monotonic()
+                await self._guarded("lanes", agent.learn_lanes)
+            while not self.fenced and await self._guarded("claiming steps", agent.claim):
+                pass
+            due = await self._guarded("back-off", agent.next_ready)
+            if due and due - self.clock.now() < self.config.poll_s:
+                self._ring_later(max(0.0, due - self.clock.now()), Bell.STEPS)
+
+    async def _beat_loop(self) -> None:
+        agent = self.agent
+        assert agent is not None
+        while not self.fenced:
+            await self._wait(Bell.CANCELS, self.config.beat_s)
+            await self._guarded("beating", agent.beat)
+
+    async def _supervise_loop(self) -> None:
+        supervisor = self.supervisor
+        assert supervisor is not None
+        while not self.fenced:
+            remedied = await self._guarded("supervising", supervisor.tick)
+            if remedied:
+                for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES):
+                    self.ring(bell)
+            await self.environment.sleep(self.config.sweep_s * (0.75 + self.environment.random.random() / 2))
+
+
+async def _wait_for(event: asyncio.Event, limit_s: float) -> None:
+    """Until the event is set, at most so long; leaves it cleared."""
+    if not event.is_set():
+        timer = asyncio.get_running_loop().call_later(limit_s, event.set)
+        try:
+            await event.wait()
+        finally:
+            timer.cancel()
+    event.clear()
+
+
+class _LocalSeat:
+    """The agent of this node, as its scheduler sees it: places, and leases to begin."""
+
+    def __init__(self, agent: Agent, now: Callable[[], float]) -> None:
+        self._agent, self._now = agent, now
+
+    def reserve(self, issue: Issue) -> bool:
+        return issue.step is not None and self._agent.reserve(issue.step)
+
+    def begin(self, leases: list[Lease]) -> None:
+        for lease in leases:
+            step = lease.issue.step
+            assert step is not None
+            self._agent.begin(
+                Holding(
+                    step,
+                    lease.run_id,
+                    lease.n,
+                    effect_key(lease.run_id, lease.generation, lease.issue.key),
+                    1,
+                    lease.issue.arguments,
+                    retry=step.retry,
+                    timeout_s=step.timeout_s,
+                    issued_at=self._now(),
+                )
+            )
+
+    def release(self, leases: list[Lease]) -> None:
+        for lease in leases:
+            if lease.issue.step is not None:
+                self._agent.unreserve(lease.issue.step)
+
+    def stop(self, run_id: str, steps: list[int]) -> None:
+        for n in steps:
+            self._agent.stop(run_id, n)

@@ -1,0 +1,553 @@
+"""The Scheduler: owns runs, lets their deciders run on, and commits what they decide, one hop at a time.
+
+May change: the runs it owns, and the steps it issues for them. Must never: execute a step, or talk to a remote service.
+Every hop names the fence its node got with the run; once that is raised by somebody else, the run leaves memory and
+nothing it still wanted to write happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.config import Config
+from holdfast.decider import Decider, Issue, Turn
+from holdfast.environment import StoreClock
+from holdfast.errors import Drift, HoldfastError
+from holdfast.lifecycle import STEP_ENDED
+from holdfast.model import CANCEL, NewRun, Run, RunState, StepKind, StepState
+from holdfast.scheduler.owned import Arrival, Ended, Lease, Owned, Recorded, Seat, Sent
+from holdfast.store.protocol import (
+    Answer,
+    Bell,
+    ClaimedRun,
+    Close,
+    Hop,
+    NewSignal,
+    NewStep,
+    Op,
+    Outcome,
+    SchedulerStore,
+)
+from holdfast.workflow.definition import Workflow
+
+log = logging.getLogger("holdfast.scheduler")
+
+Submit = Callable[[Op, Callable[[Any], None]], None]
+Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
+
+
+class Scheduler:
+    def __init__(
+        self,
+        store: SchedulerStore,
+        submit: Submit,
+        node: str,
+        *,
+        workflows: Workflows,
+        seat: Seat | None,
+        ring: Callable[[Bell], None],
+        ended: Callable[[str, Close], None],
+        clock: StoreClock,
+        config: Config,
+    ) -> None:
+        self._store, self._submit, self._node = store, submit, node
+        self._workflows, self._seat, self._ring, self._ended = workflows, seat, ring, ended
+        self._clock, self._config = clock, config
+        self.runs: dict[str, Owned] = {}
+        self._timers: list[tuple[float, str, int]] = []
+        self.timer_set = asyncio.Event()
+        """Set when a timer became the next one due."""
+        self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
+        self.closing = False
+
+    # --- taking runs up ---------------------------------------------------------------------------------------------
+
+    @property
+    def room(self) -> int:
+        return 0 if self.closing else self._config.runs_max - len(self.runs)
+
+    def begin(self, run: NewRun, then: Callable[[Any], None]) -> bool:
+        """Start a run here, its first steps in the same commit; False when it must be started another way."""
+        workflow = self._workflows.get((run.workflow, run.version))
+        if workflow is None or self.room <= 0 or run.id in self.runs:
+            return False
+        at = self._clock.now()
+        deadline = None if run.timeout_s is None else at + run.timeout_s
+        decider = Decider(workflow, run.id, run.input, begun_at=at, deadline=deadline)
+        owned = Owned(
+            run.id, 1, decider, priority=run.priority, parent_id=run.parent_id, parent_n=run.parent_n
+        )
+        decider.begin()
+        turn = decider.take()
+        if not self._lanes_known(turn):
+            decider.close()
+            return False
+        self.runs[run.id] = owned
+        hop = Hop(run.id, 1, begin=run, begun_at=at, deadline=deadline)
+        self._commit(owned, hop, turn, then)
+        return True
+
+    async def claim(self) -> int:
+        """Claim what waits for a scheduler, as far as there is room."""
+        limit = min(self.room, self._config.claim_max)
+        if limit <= 0 or not self._workflows:
+            return 0
+        claimed = await self._store.claim_runs(self._node, list(self._workflows), limit)
+        for item in claimed:
+            await self._adopt(item)
+        return len(claimed)
+
+    async def claim_one(self, run_id: str) -> bool:
+        """Go on with this run at once, if nobody owns it."""
+        if run_id in self.runs or self.room <= 0:
+            return False
+        claimed = await self._store.claim_run(self._node, run_id)
+        if claimed is None:
+            return False
+        await self._adopt(claimed)
+        return True
+
+    async def _adopt(self, claimed: ClaimedRun) -> None:
+        """Replay a claimed run, and deliver what waits for it."""
+        run = claimed.run
+        workflow = self._workflows.get((run.workflow, run.version))
+        if workflow is None:
+            await self._store.hold_run(
+                run.id, run.fence, _note("missing", f"{run.workflow} version {run.version} is not loaded here")
+            )
+            return
+        decider = Decider(
+            workflow,
+            run.id,
+            run.input,
+            begun_at=run.started_at or run.created_at,
+            generation=run.generation,
+            base_n=run.base_n,
+            deadline=run.deadline,
+        )
+        try:
+            if claimed.steps or claimed.signals:
+                decider.replay(claimed.steps, [row for row in claimed.signals if row.delivered_seq])
+            else:
+                decider.begin()
+        except Drift as drift:
+            decider.close()
+            log.warning("run %s is held: %s", run.id, drift)
+            note = _note("drift", str(drift), key=drift.key, recorded=drift.recorded, asked=drift.asked)
+            await self._store.hold_run(run.id, run.fence, note)
+            self._ring(Bell.ENDED)
+            return
+        except HoldfastError as error:
+            decider.close()
+            log.warning("run %s is held: its code cannot replay it: %s", run.id, error)
+            await self._store.hold_run(run.id, run.fence, _note("replay", str(error)))
+            self._ring(Bell.ENDED)
+            return
+        owned = _owned(run, decider)
+        self.runs[run.id] = owned
+        for n, op in decider.waiting.items():
+            if op.kind is StepKind.TIMER and op.ready_at is not None:
+                self._set_timer(op.ready_at, run.id, n)
+        for step in claimed.steps:
+            if step.delivered_seq is None and step.state in STEP_ENDED:
+                at = step.finished_at or self._clock.now()
+                owned.arrive(Recorded(step.n, step.state, step.output, step.error, at))
+        for row in claimed.signals:
+            if row.delivered_seq is None:
+                owned.arrive(Sent(row.id, row.name, row.payload, row.sent_at))
+        await self._advance_knowing_lanes(owned)
+
+    # --- deliveries ---------------------------------------------------------------------------------------------------
+
+    def deliver(
+        self, run_id: str, n: int, fence: int, state: StepState, output: bytes | None, error: str | None
+    ) -> bool:
+        """Take an outcome from an agent in this node; False when the run is not in memory here."""
+        owned = self.runs.get(run_id)
+        if owned is None or n not in owned.mine:
+            return False
+        owned.mine.discard(n)
+        if owned.arrive(Ended(n, fence, state, output, error, self._clock.now())):
+            self._advance(owned)
+        return True
+
+    def forget_lease(self, run_id: str, n: int) -> None:
+        """A step leased to this node goes back to the store: its outcome will come from there."""
+        if owned := self.runs.get(run_id):
+            owned.mine.discard(n)
+
+    async def collect(self) -> int:
+        """Deliver what others recorded for runs in memory."""
+        if not self.runs:
+            return 0
+        found = await self._store.undelivered(self._node, self._config.claim_max)
+        touched: dict[str, Owned] = {}
+        for step in found.steps:
+            owned = self.runs.get(step.run_id)
+            if owned is not None and step.n not in owned.mine and owned.decider.expects(step.n):
+                at = step.finished_at or self._clock.now()
+                if owned.arrive(Recorded(step.n, step.state, step.output, step.error, at)):
+                    touched[step.run_id] = owned
+        for row in found.signals:
+            owned = self.runs.get(row.run_id)
+            if owned is not None and owned.arrive(Sent(row.id, row.name, row.payload, row.sent_at)):
+                touched[row.run_id] = owned
+        for owned in touched.values():
+            await self._advance_knowing_lanes(owned)
+        return len(touched)
+
+    def _set_timer(self, ready_at: float, run_id: str, n: int) -> None:
+        heapq.heappush(self._timers, (ready_at, run_id, n))
+        if self._timers[0][0] == ready_at:
+            self.timer_set.set()
+
+    def next_due(self) -> float | None:
+        """When the next timer of a run in memory comes due."""
+        return self._timers[0][0] if self._timers else None
+
+    def fire(self) -> int:
+        """Deliver the timers that came due, of runs in memory."""
+        now, fired = self._clock.now(), 0
+        while self._timers and self._timers[0][0] <= now:
+            _, run_id, n = heapq.heappop(self._timers)
+            owned = self.runs.get(run_id)
+            if owned is not None and n in owned.decider.waiting:
+                if owned.arrive(Ended(n, 0, StepState.SUCCEEDED, None, None, now)):
+                    self._advance(owned)
+                fired += 1
+        return fired
+
+    async def fire_sleeping(self) -> int:
+        """Record due timers of runs that are in nobody's memory, so that they can be claimed."""
+        return await self._store.fire_timers(self._config.claim_max)
+
+    # --- one hop ------------------------------------------------------------------------------------------------------
+
+    def _advance(self, owned: Owned) -> None:
+        """Deliver the inbox, let the code run on, submit the hop."""
+        if owned.in_flight or not owned.inbox:
+            return
+        hop = Hop(owned.run_id, owned.fence)
+        turn = self._turn(owned, hop)
+        self._commit(owned, hop, turn, None)
+
+    def _turn(self, owned: Owned, hop: Hop) -> Turn:
+        decider = owned.decider
+        outcomes: list[Outcome] = []
+        delivered: list[tuple[int, int]] = []
+        signals: list[tuple[int, int]] = []
+        inbox = owned.inbox
+        while inbox:
+            item: Arrival = inbox.popleft()
+            if type(item) is Ended:
+                seq = decider.deliver(item.n, item.state, item.output, item.error, item.at)
+                outcomes.append(Outcome(item.n, item.fence, item.state, item.output, item.error, item.at, seq))
+            elif type(item) is Recorded:
+                seq = decider.deliver(item.n, item.state, item.output, item.error, item.at)
+                delivered.append((item.n, seq))
+            elif type(item) is Sent:
+                signals.append((item.id, decider.deliver_signal(item.name, item.payload, item.at)))
+        hop.outcomes, hop.delivered, hop.signals = outcomes, delivered, signals
+        return decider.take()
+
+    def _lanes_known(self, turn: Turn) -> bool:
+        lanes = self._lanes
+        return all(
+            issue.step is None or (issue.step.name, issue.step.needs) in lanes for issue in turn.issued
+        )
+
+    async def learn_lanes(self) -> None:
+        """Number the lanes of all steps with their declared needs, so that issuing one needs no look-up."""
+        from holdfast.workflow import registry  # noqa: PLC0415  read late: modules may register more
+
+        for step in list(registry.steps.values()):
+            await self._lane(step.name, step.needs)
+
+    async def _lane(self, name: str, needs: tuple[str, ...]) -> None:
+        if (name, needs) not in self._lanes:
+            self._lanes[name, needs] = await self._store.lane(name, needs)
+
+    async def _advance_knowing_lanes(self, owned: Owned) -> None:
+        """As `_advance`, for a run that has just been loaded: its code may ask for lanes not numbered yet."""
+        if owned.in_flight:
+            return
+        hop = Hop(owned.run_id, owned.fence)
+        owned.in_flight = True
+        turn = self._turn(owned, hop)
+        for issue in turn.issued:
+            if issue.step is not None:
+                await self._lane(issue.step.name, issue.step.needs)
+        owned.in_flight = False
+        if self.runs.get(owned.run_id) is owned:
+            self._commit(owned, hop, turn, None)
+
+    def _commit(self, owned: Owned, hop: Hop, turn: Turn, then: Callable[[Any], None] | None) -> None:
+        """Complete the hop by what the code did, and submit it."""
+        leases: list[Lease] = []
+        if turn.issued:
+            hop.issued = self._issue(owned, hop, turn.issued, leases)
+        if turn.dropped:
+            self._drop(owned, hop, turn)
+        if turn.ended:
+            at = self._clock.now()
+            hop.ended = [(n, seq, payload, at) for n, seq, payload in turn.ended]
+        if turn.sends:
+            hop.sends = [*hop.sends, *(NewSignal(s.run_id, s.name, s.key, s.payload) for s in turn.sends)]
+        if turn.progress is not None:
+            hop.progress = turn.progress
+        if turn.published is not None:
+            owned.published.update({key: json.loads(raw) for key, raw in turn.published.items()})
+            hop.published = json.dumps(owned.published)
+        finish = turn.finish
+        if finish is not None:
+            if finish.how == "continued":
+                hop.next_input, hop.unread = finish.input, finish.unread
+                hop.begun_at = self._clock.now()
+            else:
+                hop.close = Close(
+                    RunState(finish.how),
+                    finish.output,
+                    finish.error,
+                    self._clock.now(),
+                    owned.parent_id,
+                    owned.parent_n,
+                )
+        elif _nothing(hop):
+            owned.in_flight = False
+            self._rest(owned)
+            if then is not None:
+                then(Answer.ACCEPTED)
+            return
+        owned.in_flight = True
+
+        def committed(answer: Any) -> None:
+            self._committed(owned, hop, leases, answer)
+            if then is not None:
+                then(answer)
+
+        self._submit(hop, committed)
+
+    def _issue(self, owned: Owned, hop: Hop, issues: list[Issue], leases: list[Lease]) -> list[NewStep]:
+        rows: list[NewStep] = []
+        seat = self._seat
+        for issue in issues:
+            step = issue.step
+            if step is not None:
+                leased = seat is not None and not self.closing and seat.reserve(issue)
+                if leased:
+                    leases.append(Lease(owned.run_id, owned.generation, issue.n, issue))
+                    owned.mine.add(issue.n)
+                rows.append(
+                    NewStep(
+                        issue.n,
+                        issue.key,
+                        issue.kind,
+                        issue.name,
+                        self._lanes.get((step.name, step.needs), 0),
+                        StepState.RUNNING if leased else StepState.READY,
+                        owned.priority + step.priority,
+                        None,
+                        step.retry.attempts,
+                        step.timeout_s,
+                        issue.input,
+                        issue.digest,
+                        step.retry_override,
+                    )
+                )
+                continue
+            rows.append(
+                NewStep(
+                    issue.n,
+                    issue.key,
+                    issue.kind,
+                    issue.name,
+                    0,
+                    StepState.WAITING,
+                    owned.priority,
+                    issue.ready_at,
+                    input=issue.input,
+                    digest=issue.digest,
+                )
+            )
+            if issue.kind is StepKind.TIMER and issue.ready_at is not None:
+                self._set_timer(issue.ready_at, owned.run_id, issue.n)
+            elif issue.child is not None:
+                child = issue.child
+                hop.children = [
+                    *hop.children,
+                    NewRun(
+                        child.id,
+                        child.workflow.name,
+                        child.workflow.version,
+                        issue.input or b"",
+                        issue.digest or b"",
+                        priority=owned.priority + child.priority,
+                        timeout_s=child.timeout_s,
+                        tags=child.tags,
+                        parent_id=owned.run_id,
+                        parent_n=issue.n,
+                    ),
+                ]
+        return rows
+
+    def _drop(self, owned: Owned, hop: Hop, turn: Turn) -> None:
+        hop.dropped = turn.dropped
+        for child_id in turn.dropped_children:
+            payload = json.dumps({"actor": f"run {owned.run_id}", "note": "its parent no longer waits"}).encode()
+            hop.sends = [*hop.sends, NewSignal(child_id, CANCEL, "cancel", payload)]
+
+    def _committed(self, owned: Owned, hop: Hop, leases: list[Lease], answer: Any) -> None:
+        owned.in_flight = False
+        if answer is not Answer.ACCEPTED:
+            self._evict(owned, answer, leases)
+            return
+        for out in hop.outcomes:
+            owned.pending.discard(out.n)
+        for n, _ in hop.delivered:
+            owned.pending.discard(n)
+        if leases and self._seat is not None:
+            self._seat.begin(leases)
+        if len(leases) < len(hop.issued) and any(step.state is StepState.READY for step in hop.issued):
+            self._ring(Bell.STEPS)
+        if hop.children:
+            self._ring(Bell.RUNS)
+        if hop.sends:
+            self._ring(Bell.OUTCOMES)
+        if hop.dropped:
+            self._ring(Bell.CANCELS)
+            if self._seat is not None:
+                self._seat.stop(owned.run_id, list(hop.dropped))
+            owned.mine.difference_update(hop.dropped)
+        if hop.close is not None:
+            self._leave(owned)
+            if hop.close.parent_id is not None:
+                self._ring(Bell.OUTCOMES)
+            self._ended(owned.run_id, hop.close)
+        elif hop.next_input is not None:
+            self._continue(owned, hop)
+        elif hop.park:
+            self._leave(owned)
+        elif owned.inbox:
+            self._advance(owned)
+        else:
+            self._rest(owned)
+
+    def _continue(self, owned: Owned, hop: Hop) -> None:
+        """Begin the next generation of a run that continues as new."""
+        old = owned.decider
+        workflow, base_n = old.workflow, old.last_n
+        deadline = old.deadline
+        old.close()
+        assert hop.next_input is not None
+        owned.generation += 1
+        owned.decider = Decider(
+            workflow,
+            owned.run_id,
+            hop.next_input,
+            begun_at=hop.begun_at,
+            generation=owned.generation,
+            base_n=base_n,
+            deadline=deadline,
+        )
+        owned.inbox.clear()
+        owned.pending.clear()
+        owned.signals_seen.clear()
+        owned.mine.clear()
+        owned.decider.begin()
+        self._commit(owned, Hop(owned.run_id, owned.fence), owned.decider.take(), None)
+        self._ring(Bell.OUTCOMES)
+
+    def _rest(self, owned: Owned) -> None:
+        owned.quiet_since = self._clock.now()
+
+    def _leave(self, owned: Owned) -> None:
+        self.runs.pop(owned.run_id, None)
+        owned.decider.close()
+
+    def _evict(self, owned: Owned, answer: Any, reserved: list[Lease]) -> None:
+        """A hop was refused: what this node believes of the run is no longer true. The store knows better."""
+        log.info("run %s left memory: %s", owned.run_id, answer)
+        if reserved and self._seat is not None:
+            self._seat.release(reserved)
+        if self.runs.get(owned.run_id) is owned:
+            self._leave(owned)
+
+    # --- leaving ------------------------------------------------------------------------------------------------------
+
+    def park_quiet(self) -> int:
+        """Let runs that wait leave memory: those quiet for long, and sooner when there is no room."""
+        limit_s = self._config.park_after_s if self.room > 0 else min(1.0, self._config.park_after_s)
+        before = self._clock.now() - limit_s
+        quiet = [owned for owned in self.runs.values() if owned.quiet and owned.quiet_since < before]
+        for owned in quiet[: self._config.claim_max]:
+            self._park(owned)
+        return len(quiet)
+
+    def park_all(self) -> None:
+        """This node stops: hand every run that is not in the middle of a hop back to the store."""
+        self.closing = True
+        for owned in list(self.runs.values()):
+            if not owned.in_flight:
+                self._park(owned)
+
+    def _park(self, owned: Owned) -> None:
+        owned.in_flight = True
+        hop = Hop(owned.run_id, owned.fence, park=True)
+        self._submit(hop, lambda answer: self._committed(owned, hop, [], answer))
+
+    async def check_lost(self) -> int:
+        """Drop runs that somebody else owns by now."""
+        held = [(owned.run_id, owned.fence) for owned in self.runs.values() if not owned.in_flight]
+        lost = await self._store.lost_runs(self._node, held) if held else []
+        for run_id in lost:
+            owned = self.runs.get(run_id)
+            if owned is not None and not owned.in_flight:
+                self._evict(owned, "another node owns it", [])
+        return len(lost)
+
+    def abandon(self) -> None:
+        """This node lost its lease: forget everything, write nothing."""
+        self.closing = True
+        for owned in list(self.runs.values()):
+            self._leave(owned)
+
+
+def _owned(run: Run, decider: Decider) -> Owned:
+    owned = Owned(
+        run.id,
+        run.fence,
+        decider,
+        priority=run.priority,
+        generation=run.generation,
+        parent_id=run.parent_id,
+        parent_n=run.parent_n,
+    )
+    if run.published:
+        owned.published = json.loads(run.published)
+    return owned
+
+
+def _nothing(hop: Hop) -> bool:
+    return not (
+        hop.begin
+        or hop.outcomes
+        or hop.delivered
+        or hop.signals
+        or hop.issued
+        or hop.dropped
+        or hop.ended
+        or hop.sends
+        or hop.progress is not None
+        or hop.published is not None
+    )
+
+
+def _note(why: str, message: str, **more: str) -> str:
+    return json.dumps({"why": why, "message": message, **more})
+
+

@@ -1,0 +1,258 @@
+"""Turns a batch of operations into arrays and statements: the part of the dialect where every microsecond counts.
+
+Rows are gathered per verb and turned into columns once. When a batch needs only one statement it runs by itself (one
+round trip, one commit); otherwise all of them run in one transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+
+from holdfast.model import NewRun, RunState, StepState
+from holdfast.store.postgres.verbs import VERBS
+from holdfast.store.protocol import (
+    Answer,
+    HandBack,
+    Hop,
+    Op,
+    PreconditionFailed,
+    Report,
+    Save,
+    Start,
+    TryAgain,
+)
+
+FAILED_PRECONDITION = "HF001"
+_RUNNING = StepState.RUNNING
+
+
+class Batch:
+    """One commit's worth of operations of one node."""
+
+    def __init__(self, node: str, ops: Sequence[Op]) -> None:
+        self.node = node
+        self.ops = ops
+        self.statements: list[tuple[str, tuple[Any, ...]]] = []
+        hops: list[Hop] = []
+        rows: dict[type, list[Any]] = {}
+        for op in ops:
+            if type(op) is Hop:
+                hops.append(op)
+            else:
+                rows.setdefault(type(op), []).append(op)
+        # One order of locks for every batch of every node, so that two batches cannot wait for one another.
+        hops.sort(key=lambda hop: hop.run_id)
+        if hops:
+            self._add_hops(hops)
+        self._starts: list[Start] = rows.get(Start, [])
+        reports: list[Report] = rows.get(Report, [])
+        if reports:
+            reports.sort(key=lambda op: (op.run_id, op.n))
+            self._add(
+                VERBS.report,
+                [(op.run_id, op.n, op.fence, op.state, op.output, op.error, op.at) for op in reports],
+            )
+        again: list[TryAgain] = rows.get(TryAgain, [])
+        if again:
+            again.sort(key=lambda op: (op.run_id, op.n))
+            self._add(
+                VERBS.try_again,
+                [
+                    (op.run_id, op.n, op.fence, op.delay_s, op.ending, op.error, int(op.excused))
+                    for op in again
+                ],
+                self.node,
+            )
+        back: list[HandBack] = rows.get(HandBack, [])
+        if back:
+            back.sort(key=lambda op: (op.run_id, op.n))
+            self._add(VERBS.hand_back, [(op.run_id, op.n, op.fence) for op in back])
+        saves: list[Save] = rows.get(Save, [])
+        if saves:
+            newest = {(op.run_id, op.n): op for op in saves}
+            if len(newest) == len(saves):
+                self._add(
+                    VERBS.save,
+                    [(op.run_id, op.n, op.fence, op.checkpoint, op.progress) for _, op in sorted(newest.items())],
+                )
+            else:  # one row twice in one statement would take only one of them
+                for op in saves:
+                    self._add(VERBS.save, [(op.run_id, op.n, op.fence, op.checkpoint, op.progress)])
+
+    def _add(self, statement: str, rows: list[tuple[Any, ...]], *more: Any) -> None:
+        self.statements.append((statement, (*zip(*rows, strict=True), *more)))
+
+    def _add_hops(self, hops: list[Hop]) -> None:
+        begun, owned, outcomes, delivered, issued, closed = [], [], [], [], [], []
+        signals, ended, dropped, sends, children, notes, parents, parked = [], [], [], [], [], [], [], []
+        continued = []
+        for hop in hops:
+            run_id = hop.run_id
+            if hop.begin is None:
+                owned.append((run_id, hop.fence))
+            else:
+                begun.append(
+                    (
+                        run_id,
+                        hop.begin.namespace,
+                        hop.begin.workflow,
+                        hop.begin.version,
+                        hop.begin.priority,
+                        hop.fence,
+                        hop.begin.input,
+                        hop.begin.digest,
+                        json.dumps(hop.begin.tags) if hop.begin.tags else None,
+                        hop.begin.parent_id,
+                        hop.begin.parent_n,
+                        hop.deadline,
+                        hop.begun_at,
+                    )
+                )
+            for out in hop.outcomes:
+                outcomes.append((run_id, out.n, out.fence, out.state, out.output, out.error, out.at, out.seq))
+            for n, seq in hop.delivered:
+                delivered.append((run_id, n, seq))
+            for step in hop.issued:
+                issued.append(
+                    (
+                        run_id,
+                        step.n,
+                        step.key,
+                        step.kind,
+                        step.name,
+                        step.lane,
+                        step.state,
+                        step.priority,
+                        step.ready_at,
+                        1 if step.state is _RUNNING else 0,
+                        step.attempts_max,
+                        step.timeout_s,
+                        step.input,
+                        step.digest,
+                        step.retry,
+                    )
+                )
+            close = hop.close
+            if close is not None:
+                closed.append((run_id, hop.fence, close.state, close.output, close.error, close.at))
+                if close.parent_id is not None:
+                    good = close.state is RunState.SUCCEEDED
+                    state = StepState.SUCCEEDED if good else StepState.FAILED
+                    parents.append(
+                        (close.parent_id, close.parent_n, state, close.output, close.error, close.at)
+                    )
+            signals.extend(hop.signals)
+            for n, seq, payload, at in hop.ended:
+                ended.append((run_id, n, seq, payload, at))
+            for n in hop.dropped:
+                dropped.append((run_id, n))
+            for send in hop.sends:
+                sends.append((send.run_id, send.name, send.key, send.payload))
+            children.extend(self.start_row(child) for child in hop.children)
+            if hop.progress is not None or hop.published is not None:
+                notes.append((run_id, hop.progress, hop.published))
+            if hop.next_input is not None:
+                continued.append((run_id, hop.next_input, hop.begun_at, list(hop.unread)))
+            if hop.park:
+                parked.append((run_id, hop.fence))
+        self.statements.append(
+            (
+                VERBS.hop,
+                (
+                    self.node,
+                    *_columns(begun, 13),
+                    *_columns(owned, 2),
+                    *_columns(outcomes, 8),
+                    *_columns(delivered, 3),
+                    *_columns(issued, 15),
+                    *_columns(closed, 6),
+                ),
+            )
+        )
+        for statement, rows in (
+            (VERBS.deliver_signals, signals),
+            (VERBS.end_waits, ended),
+            (VERBS.drop_steps, dropped),
+            (VERBS.start, children),
+            (VERBS.send_signals, sends),
+            (VERBS.note_runs, notes),
+            (VERBS.tell_parents, parents),
+            (VERBS.park_runs, parked),
+        ):
+            if rows:
+                self._add(statement, rows)
+        for run_id, raw, at, unread in continued:
+            digest = hashlib.blake2b(raw, digest_size=16).digest()
+            self.statements.append((VERBS.continue_run, (run_id, raw, digest, at, unread)))
+
+    @staticmethod
+    def start_row(run: NewRun) -> tuple[Any, ...]:
+        return (
+            run.id,
+            run.namespace,
+            run.workflow,
+            run.version,
+            run.priority,
+            run.input,
+            run.digest,
+            json.dumps(run.tags) if run.tags else None,
+            run.parent_id,
+            run.parent_n,
+            run.timeout_s,
+        )
+
+    async def run(self, connection: asyncpg.Connection[Any]) -> list[Any]:
+        """Commit all, or raise PreconditionFailed with nothing written."""
+        try:
+            if len(self.statements) == 1 and not self._starts:
+                statement, arguments = self.statements[0]
+                await connection.fetch(statement, *arguments)
+                return [Answer.ACCEPTED] * len(self.ops)
+            async with connection.transaction():
+                for statement, arguments in self.statements:
+                    await connection.fetch(statement, *arguments)
+                if not self._starts:
+                    return [Answer.ACCEPTED] * len(self.ops)
+                started = await self._start_all(connection)
+        except asyncpg.PostgresError as error:
+            if error.sqlstate == FAILED_PRECONDITION:
+                raise PreconditionFailed from error
+            raise
+        return [started[id(op)] if type(op) is Start else Answer.ACCEPTED for op in self.ops]
+
+    async def _start_all(self, connection: asyncpg.Connection[Any]) -> dict[int, Answer]:
+        """A start never fails its batch: the same id again is an answer."""
+        first: dict[str, Start] = {}
+        for op in self._starts:
+            first.setdefault(op.run.id, op)
+        columns = zip(*(self.start_row(op.run) for _, op in sorted(first.items())), strict=True)
+        made = {row[0] for row in await connection.fetch(VERBS.start, *columns)}
+        answers = {id(first[run_id]): Answer.ACCEPTED for run_id in made}
+        rest = [op for op in self._starts if id(op) not in answers]
+        if rest:
+            rows = await connection.fetch(VERBS.started_as, list({op.run.id for op in rest}))
+            seen = {row["id"]: (row["workflow"], row["digest"]) for row in rows}
+            for op in rest:
+                same = seen[op.run.id] == (op.run.workflow, op.run.digest)
+                answers[id(op)] = Answer.DUPLICATE if same else Answer.FENCED
+        return answers
+
+    async def answer_alone(self, connection: asyncpg.Connection[Any]) -> Answer:
+        """Why a single operation was not accepted."""
+        op = self.ops[0]
+        if isinstance(op, Report):
+            if await connection.fetchval(VERBS.reported_before, op.run_id, op.n, op.fence, self.node):
+                return Answer.DUPLICATE
+            await connection.execute(VERBS.refuse_report, op.run_id, op.n, self.node, op.error)
+        if isinstance(op, Hop) and op.begin is not None:
+            return Answer.DUPLICATE
+        return Answer.FENCED
+
+
+def _columns(rows: list[tuple[Any, ...]], width: int) -> tuple[Any, ...]:
+    return tuple(zip(*rows, strict=True)) if rows else ((),) * width

@@ -1,0 +1,635 @@
+"""The State Store on PostgreSQL, through asyncpg.
+
+Connections of one node: the *hot* one runs the writer's batches with pinned plans; the *direct* one holds the liveness
+lock, listens for doorbells and renews the lease, so that renewing never waits for anything else; a small pool does
+everything else. Every method is one statement or one transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+
+from holdfast.config import Config
+from holdfast.environment import Environment
+from holdfast.errors import (
+    Conflict,
+    StoreError,
+    StoreFull,
+    StoreUnreachable,
+    StoreUnsupported,
+    UnknownRun,
+    WrongState,
+)
+from holdfast.model import (
+    CANCEL,
+    Attempt,
+    JournalEntry,
+    Lane,
+    NewRun,
+    Node,
+    Run,
+    RunState,
+    Signal,
+    Step,
+    StepKind,
+    StepState,
+)
+from holdfast.store.migrations import demand_current, judge, read_migrations
+from holdfast.store.postgres.batch import Batch
+from holdfast.store.postgres.verbs import VERBS
+from holdfast.store.protocol import (
+    Answer,
+    Bell,
+    ClaimedRun,
+    ClaimedStep,
+    NewSignal,
+    Op,
+    PreconditionFailed,
+    Reclaimed,
+    RunFilter,
+    Undelivered,
+)
+
+OLDEST_SERVER = 14
+CHANNEL = "holdfast"
+PINNED = {
+    # Estimates for unnest joins flip between index lookups and whole-table hash joins as statistics change; on this
+    # connection every plan is by primary key or named index.
+    "plan_cache_mode": "force_generic_plan",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "jit": "off",
+}
+EPOCH_2000_US = 946_684_800 * 1_000_000
+
+T = TypeVar("T")
+
+
+async def _prepare_connection(connection: asyncpg.Connection[Any]) -> None:
+    """Times are floats (seconds since the epoch) in Python and timestamptz in the database."""
+    await connection.set_type_codec(
+        "timestamptz",
+        schema="pg_catalog",
+        format="tuple",
+        encoder=lambda at: (round(at * 1_000_000) - EPOCH_2000_US,),
+        decoder=lambda value: (value[0] + EPOCH_2000_US) / 1_000_000,
+    )
+
+
+class PostgresStore:
+    def __init__(self, url: str, environment: Environment, config: Config) -> None:
+        self.url = url
+        self._environment, self._config = environment, config
+        self._pool: asyncpg.Pool[Any] | None = None
+        self._hot: asyncpg.Connection[Any] | None = None
+        self._direct: asyncpg.Connection[Any] | None = None
+        self._lock_key: int | None = None
+        self._heard: Callable[[Bell], None] | None = None
+        self._missing_since: dict[str, float] = {}
+        self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
+
+    # --- connecting ---------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        await self._connect_pool()
+        try:
+            demand_current(await self._applied(), read_migrations(__package__ or ""), "the database")
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        for connection in (self._hot, self._direct):
+            if connection is not None and not connection.is_closed():
+                await connection.close(timeout=5)
+        if self._pool is not None:
+            self._pool.terminate() if self._pool.is_closing() else await self._close_pool(self._pool)
+        self._hot = self._direct = self._pool = None
+
+    @staticmethod
+    async def _close_pool(pool: asyncpg.Pool[Any]) -> None:
+        try:
+            await asyncio.wait_for(pool.close(), 5)
+        except TimeoutError:
+            pool.terminate()
+
+    async def migrate(self) -> tuple[int, int]:
+        if self._pool is None:
+            await self._connect_pool()
+        known = read_migrations(__package__ or "")
+
+        async def run(connection: asyncpg.Connection[Any]) -> tuple[int, int]:
+            async with connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock(4870117)")
+                await connection.execute(VERBS.make_migrations)
+                applied = [(row[0], row[1]) for row in await connection.fetch(VERBS.applied_migrations)]
+                pending = judge(applied, known, "the database")
+                for migration in pending:
+                    await connection.execute(migration.sql)
+                    await connection.execute(
+                        VERBS.record_migration, migration.version, migration.name, migration.checksum
+                    )
+                return len(applied), len(known)
+
+        return await self._on_pool(run)
+
+    async def _applied(self) -> list[tuple[int, str]]:
+        async def run(connection: asyncpg.Connection[Any]) -> list[tuple[int, str]]:
+            if not await connection.fetchval("SELECT to_regclass('holdfast_migrations') IS NOT NULL"):
+                return []
+            return [(row[0], row[1]) for row in await connection.fetch(VERBS.applied_migrations)]
+
+        return await self._on_pool(run)
+
+    async def _connect_pool(self) -> None:
+        try:
+            self._pool = await asyncpg.create_pool(
+                self.url, min_size=1, max_size=4, init=_prepare_connection, server_settings={"jit": "off"}
+            )
+        except _AWAY as error:
+            raise _unreachable(error) from error
+        async with self._pool.acquire() as connection:
+            version = connection.get_server_version()
+            if version.major < OLDEST_SERVER:
+                raise StoreUnsupported(
+                    f"the server is PostgreSQL {version.major}: Holdfast needs {OLDEST_SERVER} or newer"
+                )
+
+    async def _connect_hot(self) -> asyncpg.Connection[Any]:
+        if self._hot is None or self._hot.is_closed():
+            try:
+                self._hot = await asyncpg.connect(self.url, server_settings=PINNED)
+            except _AWAY as error:
+                raise _unreachable(error) from error
+        return self._hot
+
+    async def _connect_direct(self) -> asyncpg.Connection[Any]:
+        """The node's own session. Reconnecting takes the liveness lock and the doorbell up again."""
+        if self._direct is None or self._direct.is_closed():
+            try:
+                self._direct = await asyncpg.connect(self.url)
+                await _prepare_connection(self._direct)
+                if self._lock_key is not None:
+                    await self._direct.execute("SELECT pg_advisory_lock($1)", self._lock_key)
+                if self._heard is not None:
+                    await self._direct.add_listener(CHANNEL, self._on_notify)
+            except _AWAY as error:
+                raise _unreachable(error) from error
+        return self._direct
+
+    async def _on_pool(self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]]) -> T:
+        if self._pool is None:
+            raise StoreUnreachable("the store is not open")
+        for attempt in range(5):
+            try:
+                async with self._pool.acquire() as connection:
+                    return await use(connection)  # type: ignore[arg-type]  a pool's proxy is a connection in all but type
+            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+                if attempt == 4:  # noqa: PLR2004  the last of five
+                    raise
+            except _AWAY as error:
+                raise _unreachable(error) from error
+            except (asyncpg.DiskFullError, asyncpg.ReadOnlySQLTransactionError) as error:
+                raise StoreFull(f"the database cannot write: {error}") from error
+            except asyncpg.InsufficientPrivilegeError as error:
+                raise StoreError(f"the database user may not do this: {error}") from error
+        raise AssertionError("unreachable")
+
+    async def _fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        return await self._on_pool(lambda connection: connection.fetch(statement, *arguments))
+
+    # --- Writes: the hot path ---------------------------------------------------------------------------------------
+
+    async def commit(self, node: str, ops: Sequence[Op]) -> list[Any]:
+        connection = await self._connect_hot()
+        batch = Batch(node, ops)
+        while True:
+            try:
+                return await batch.run(connection)
+            except PreconditionFailed:
+                if len(ops) > 1:
+                    raise
+                return [await batch.answer_alone(connection)]
+            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+                continue
+            except _AWAY as error:
+                raise _unreachable(error) from error
+            except (asyncpg.DiskFullError, asyncpg.ReadOnlySQLTransactionError) as error:
+                # Nothing is lost: the writer keeps the batch and tries again until there is room.
+                raise StoreUnreachable(f"the database cannot write: {error}") from error
+            except asyncpg.PostgresError as error:
+                if len(ops) > 1:
+                    raise PreconditionFailed from error
+                raise StoreError(f"the database refused a write: {error}") from error
+
+    async def start_within(self, transaction: Any, run: NewRun) -> None:
+        arguments = [[value] for value in Batch.start_row(run)]
+        if type(transaction).__module__.startswith("asyncpg"):
+            rows = await transaction.fetch(VERBS.start, *arguments)
+            seen = [] if rows else await transaction.fetch(VERBS.started_as, [run.id])
+            await transaction.execute("SELECT pg_notify($1, $2)", CHANNEL, Bell.RUNS.value)
+        elif type(transaction).__module__.startswith("psycopg"):
+            import psycopg  # noqa: PLC0415  only when the caller uses it
+
+            if isinstance(transaction, psycopg.AsyncConnection):
+                cursor: Any = psycopg.AsyncRawCursor(transaction)
+                rows = await (await cursor.execute(VERBS.start, arguments)).fetchall()
+                seen = [] if rows else await (await cursor.execute(VERBS.started_as, [[run.id]])).fetchall()
+                await cursor.execute("SELECT pg_notify($1, $2)", [CHANNEL, Bell.RUNS.value])
+            else:
+                cursor = psycopg.RawCursor(transaction)
+                rows = cursor.execute(VERBS.start, arguments).fetchall()
+                seen = [] if rows else cursor.execute(VERBS.started_as, [[run.id]]).fetchall()
+                cursor.execute("SELECT pg_notify($1, $2)", [CHANNEL, Bell.RUNS.value])
+        else:
+            raise StoreUnsupported(
+                f"tx= got a {type(transaction).__module__}.{type(transaction).__name__}: "
+                "pass an asyncpg or psycopg 3 connection inside its transaction"
+            )
+        for _, workflow, digest in seen:
+            if (workflow, bytes(digest)) != (run.workflow, run.digest):
+                raise Conflict(f"run {run.id!r} exists and was started with another workflow or input")
+
+    # --- SchedulerStore ---------------------------------------------------------------------------------------------
+
+    async def claim_runs(
+        self, node: str, workflows: Sequence[tuple[str, str]], limit: int
+    ) -> list[ClaimedRun]:
+        names = [name for name, _ in workflows]
+        versions = [version for _, version in workflows]
+        rows = await self._fetch(VERBS.claim_awake, node, names, versions, limit)
+        if len(rows) < limit:
+            rows += await self._fetch(VERBS.claim_pending, node, names, versions, limit - len(rows))
+        return await self._with_history(rows)
+
+    async def claim_run(self, node: str, run_id: str) -> ClaimedRun | None:
+        claimed = await self._with_history(await self._fetch(VERBS.claim_run, node, run_id))
+        return claimed[0] if claimed else None
+
+    async def _with_history(self, rows: list[asyncpg.Record]) -> list[ClaimedRun]:
+        claimed = {row["id"]: ClaimedRun(_run(row), [], []) for row in rows}
+        # A run that never had an owner before has no history to read, though signals may already wait for it.
+        older = [row["id"] for row in rows if row["fence"] > 1 or row["retry_of"] is not None]
+        for start in range(0, len(older), 100):
+            part = older[start : start + 100]
+            for row in await self._fetch(VERBS.history_steps, part):
+                claimed[row["run_id"]].steps.append(_step(row))
+        if claimed:
+            for row in await self._fetch(VERBS.history_signals, list(claimed)):
+                claimed[row["run_id"]].signals.append(_signal(row))
+        return list(claimed.values())
+
+    async def undelivered(self, node: str, limit: int) -> Undelivered:
+        return Undelivered(
+            [_step(row) for row in await self._fetch(VERBS.undelivered_steps, node, limit)],
+            [_signal(row) for row in await self._fetch(VERBS.undelivered_signals, node, limit)],
+        )
+
+    async def fire_timers(self, limit: int) -> int:
+        return len(await self._fetch(VERBS.fire_timers, limit))
+
+    async def next_timer(self) -> float | None:
+        rows = await self._fetch(VERBS.next_timer)
+        return rows[0][0] if rows else None
+
+    async def hold_run(self, run_id: str, fence: int, note: str) -> Answer:
+        rows = await self._fetch(VERBS.hold_run, run_id, fence, note)
+        return Answer.ACCEPTED if rows else Answer.FENCED
+
+    async def lane(self, name: str, needs: tuple[str, ...]) -> int:
+        known = self._lanes.get((name, needs))
+        while known is None:
+            # Two nodes may make one lane at once: the loser's statement sees neither row, and asks again.
+            rows = await self._fetch(VERBS.lane, name, json.dumps(needs))
+            if rows:
+                known = self._lanes[name, needs] = rows[0][0]
+        return known
+
+    async def lost_runs(self, node: str, held: Sequence[tuple[str, int]]) -> list[str]:
+        rows = await self._fetch(
+            VERBS.lost_runs, node, [run_id for run_id, _ in held], [fence for _, fence in held]
+        )
+        return [row[0] for row in rows]
+
+    # --- AgentStore -------------------------------------------------------------------------------------------------
+
+    async def lanes(self) -> list[Lane]:
+        return [
+            Lane(row[0], row[1], tuple(json.loads(row[2]))) for row in await self._fetch(VERBS.lanes)
+        ]
+
+    async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
+        rows = await self._fetch(VERBS.claim_steps, node, lanes, limit)
+        return [ClaimedStep(*row) for row in rows]
+
+    async def lost_steps(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
+        rows = await self._fetch(VERBS.lost_steps, *([list(part) for part in zip(*held, strict=True)] or [[], [], []]))
+        return [(row[0], row[1]) for row in rows]
+
+    async def next_ready(self, lanes: Sequence[int]) -> float | None:
+        rows = await self._fetch(VERBS.next_ready, lanes)
+        return rows[0][0] if rows else None
+
+    # --- SupervisorStore --------------------------------------------------------------------------------------------
+
+    async def _live_locks(self) -> list[int]:
+        rows = await self._fetch(VERBS.live_locks)
+        return list(rows[0][0])
+
+    async def lead(self, node: str, lease_s: float) -> int | None:
+        rows = await self._fetch(VERBS.lead, node, lease_s, await self._live_locks())
+        return rows[0][0] if rows else None
+
+    async def resign(self, node: str) -> None:
+        await self._fetch(VERBS.resign, node)
+
+    async def dead_nodes(self, grace_s: float) -> list[tuple[str, str]]:
+        rows = await self._fetch(VERBS.dead_nodes, await self._live_locks())
+        at = self._environment.monotonic()
+        missing = {row["id"] for row in rows}
+        self._missing_since = {
+            node: since for node, since in self._missing_since.items() if node in missing
+        }
+        dead = []
+        for row in rows:
+            since = self._missing_since.setdefault(row["id"], at)
+            if row["expired"]:
+                dead.append((row["id"], "its lease ran out"))
+            elif at - since >= grace_s:
+                dead.append((row["id"], "its process is gone"))
+        return dead
+
+    async def bury(
+        self, node: str, epoch: int, reason: str, losses_max: int, limit: int
+    ) -> Reclaimed | None:
+        error = json.dumps(
+            {"type": "holdfast.errors.StepLost", "message": f"agent {node} was lost: {reason}", "ending": "lost"}
+        )
+
+        async def run(connection: asyncpg.Connection[Any]) -> Reclaimed | None:
+            async with connection.transaction():
+                row = await connection.fetchrow(VERBS.bury, node, epoch, losses_max, limit, error)
+                if row is None or not row["reign"]:
+                    return None
+                if await connection.fetchval(VERBS.retire_buried, node):
+                    note = f"{reason}: {row['runs']} runs freed, {row['steps']} steps taken back"
+                    await connection.execute(
+                        VERBS.journal_add, "supervisor", "bury", None, None, f"node {node}: {note}"
+                    )
+                return Reclaimed(row["runs"], row["steps"], row["failed"])
+
+        return await self._on_pool(run)
+
+    async def hush_signals(self, epoch: int, limit: int) -> int:
+        tag = await self._on_pool(lambda connection: connection.execute(VERBS.hush_signals, epoch, limit))
+        return int(tag.rsplit(" ", 1)[-1])
+
+    async def end_overdue(self, epoch: int, grace_s: float, limit: int) -> int:
+        error = json.dumps(
+            {
+                "type": "holdfast.errors.StepTimeout",
+                "message": "the attempt did not complete in time, and its agent did not say so",
+                "ending": "timed out",
+            }
+        )
+        rows = await self._fetch(VERBS.end_overdue, epoch, grace_s, limit, error)
+        for row in rows:
+            await self._fetch(VERBS.journal_add, "supervisor", "end_overdue", row[0], row[1], "attempt overdue")
+        return len(rows)
+
+    # --- NodeStore --------------------------------------------------------------------------------------------------
+
+    async def register(
+        self, node: str, *, host: str, pid: int, roles: str, offers: str, capacity: int, lease_s: float
+    ) -> None:
+        digest = hashlib.blake2b(node.encode(), digest_size=8).digest()
+        key = int.from_bytes(digest, "big", signed=True)
+        if self._lock_key is None:
+            self._lock_key = key
+            if self._direct is not None and not self._direct.is_closed():
+                await self._direct.close()
+        await self._connect_direct()
+        await self._fetch(VERBS.register, node, host, pid, roles, offers, capacity, key, lease_s)
+
+    async def renew(self, node: str, lease_s: float) -> float | None:
+        try:
+            connection = await self._connect_direct()
+            return await connection.fetchval(VERBS.renew, node, lease_s, timeout=lease_s)
+        except _AWAY as error:
+            raise _unreachable(error) from error
+
+    async def retire(self, node: str) -> None:
+        await self._fetch(VERBS.retire, node)
+        self._lock_key = None
+        if self._direct is not None and not self._direct.is_closed():
+            await self._direct.close(timeout=5)
+
+    async def reconcile(
+        self, node: str, runs: Sequence[str], steps: Sequence[tuple[str, int]]
+    ) -> tuple[int, int]:
+        gone_runs = await self._fetch(VERBS.reconcile_runs, node, runs)
+        gone_steps = await self._fetch(
+            VERBS.reconcile_steps, node, [run_id for run_id, _ in steps], [n for _, n in steps]
+        )
+        return len(gone_runs), len(gone_steps)
+
+    async def ring(self, bells: set[Bell]) -> None:
+        for bell in sorted(bells):
+            await self._fetch("SELECT pg_notify($1, $2)", CHANNEL, bell.value)
+
+    async def listen(self, heard: Callable[[Bell], None]) -> Callable[[], Awaitable[None]]:
+        self._heard = heard
+        connection = await self._connect_direct()
+        await connection.remove_listener(CHANNEL, self._on_notify)
+        await connection.add_listener(CHANNEL, self._on_notify)
+
+        async def close() -> None:
+            self._heard = None
+            if self._direct is not None and not self._direct.is_closed():
+                await self._direct.remove_listener(CHANNEL, self._on_notify)
+
+        return close
+
+    def _on_notify(self, connection: Any, pid: int, channel: str, payload: Any) -> None:
+        if self._heard is not None and pid != getattr(connection, "get_server_pid", lambda: 0)():
+            try:
+                bell = Bell(payload)
+            except ValueError:
+                return
+            self._heard(bell)
+
+    # --- ClientStore ------------------------------------------------------------------------------------------------
+
+    async def now(self) -> float:
+        at: float = (await self._fetch(VERBS.store_now))[0][0]
+        return at
+
+    async def run(self, run_id: str) -> Run | None:
+        rows = await self._fetch(VERBS.run, run_id)
+        return _run(rows[0]) if rows else None
+
+    async def runs(self, where: RunFilter) -> list[Run]:
+        at, after = where.before or (None, None)
+        tags = json.dumps(where.tags) if where.tags else None
+        rows = await self._fetch(VERBS.runs, list(where.states), where.workflow, at, after, tags, where.limit)
+        return [_run(row) for row in rows]
+
+    async def ended_runs(self, run_ids: Sequence[str]) -> list[Run]:
+        return [_run(row) for row in await self._fetch(VERBS.ended_runs, run_ids)]
+
+    async def runs_by_state(self) -> dict[str, int]:
+        return {row[0]: row[1] for row in await self._fetch(VERBS.runs_by_state)}
+
+    async def steps(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[Step]:
+        return [_step(row) for row in await self._fetch(VERBS.steps, run_id, after, limit)]
+
+    async def attempts(self, run_id: str) -> list[Attempt]:
+        return [Attempt(*row) for row in await self._fetch(VERBS.attempts, run_id)]
+
+    async def signals(self, run_id: str) -> list[Signal]:
+        return [_signal(row) for row in await self._fetch(VERBS.signals, run_id)]
+
+    async def children(self, run_id: str) -> list[Run]:
+        return [_run(row) for row in await self._fetch(VERBS.children, run_id)]
+
+    async def nodes(self) -> list[Node]:
+        return [Node(*row) for row in await self._fetch(VERBS.nodes)]
+
+    async def journal(self, run_id: str | None, limit: int = 100) -> list[JournalEntry]:
+        return [JournalEntry(*row) for row in await self._fetch(VERBS.journal, run_id, limit)]
+
+    async def leader(self) -> tuple[str, int, float] | None:
+        rows = await self._fetch(VERBS.leader)
+        return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
+
+    async def send_signal(self, signal: NewSignal) -> Answer:
+        arguments = (signal.run_id, signal.name, signal.key)
+        if await self._fetch(VERBS.send_signal, *arguments, signal.payload):
+            return Answer.ACCEPTED
+        await self._known(signal.run_id)
+        return Answer.DUPLICATE if await self._fetch(VERBS.sent_before, *arguments) else Answer.FENCED
+
+    async def _known(self, run_id: str) -> Run:
+        run = await self.run(run_id)
+        if run is None:
+            raise UnknownRun(f"no run has the id {run_id!r}: `holdfast ps` lists the newest")
+        return run
+
+    async def cancel_run(self, run_id: str, actor: str, note: str) -> RunState:
+        async def run(connection: asyncpg.Connection[Any]) -> RunState | None:
+            async with connection.transaction():
+                row = await connection.fetchrow(VERBS.cancel_pending, run_id, note)
+                if row is None:
+                    return None
+                await connection.execute(VERBS.journal_add, actor, "cancel", run_id, None, note)
+                if row["parent_id"] is not None:
+                    error = json.dumps(
+                        {"type": "holdfast.errors.RunCancelled", "message": f"run {run_id} was cancelled"}
+                    )
+                    at = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+                    await connection.execute(
+                        VERBS.tell_parents, [row[0]], [row[1]], ["failed"], [None], [error], [at]
+                    )
+                return RunState.CANCELLED
+
+        done = await self._on_pool(run)
+        if done is not None:
+            return done
+        seen = await self._known(run_id)
+        if seen.state is RunState.HELD:
+            await self.release(run_id, actor, "cancelled while held")
+        if seen.finished_at is None:
+            payload = json.dumps({"actor": actor, "note": note}).encode()
+            if await self.send_signal(NewSignal(run_id, CANCEL, "cancel", payload)) is Answer.ACCEPTED:
+                await self._fetch(VERBS.journal_add, actor, "cancel", run_id, None, note)
+        return (await self._known(run_id)).state
+
+    async def hold(self, run_id: str, actor: str, note: str) -> RunState:
+        if not await self._fetch(VERBS.hold, run_id, note):
+            seen = await self._known(run_id)
+            if seen.state is not RunState.HELD:
+                raise WrongState(f"run {run_id!r} is {seen.state}: only a run that has not ended can be held")
+        else:
+            await self._fetch(VERBS.journal_add, actor, "hold", run_id, None, note)
+        return RunState.HELD
+
+    async def release(self, run_id: str, actor: str, note: str) -> RunState:
+        rows = await self._fetch(VERBS.release, run_id)
+        if not rows:
+            seen = await self._known(run_id)
+            raise WrongState(f"run {run_id!r} is {seen.state}: only a held run can be released")
+        await self._fetch(VERBS.journal_add, actor, "release", run_id, None, note)
+        return RunState(rows[0][0])
+
+    async def retry_now(self, run_id: str, actor: str) -> int:
+        await self._known(run_id)
+        count = len(await self._fetch(VERBS.retry_now, run_id))
+        if count:
+            await self._fetch(VERBS.journal_add, actor, "retry", run_id, None, f"{count} steps ready at once")
+        return count
+
+    async def retry_run(self, run_id: str, new_id: str, before_seq: int | None, actor: str) -> None:
+        async def run(connection: asyncpg.Connection[Any]) -> None:
+            async with connection.transaction():
+                if not await connection.fetchval(VERBS.copy_run, run_id, new_id):
+                    raise Conflict(f"a run with the id {new_id!r} exists already")
+                if before_seq is not None:
+                    await connection.execute(VERBS.copy_steps, run_id, new_id, before_seq)
+                    await connection.execute(VERBS.copy_signals, run_id, new_id, before_seq)
+                await connection.execute(VERBS.journal_add, actor, "retry", run_id, None, f"as {new_id}")
+
+        await self._known(run_id)
+        await self._on_pool(run)
+
+    async def doctor(self) -> list[tuple[str, str, int]]:
+        return [(row[0], row[1], row[2]) for row in await self._fetch(VERBS.doctor)]
+
+
+_AWAY = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+)
+"""What says that the database cannot be reached now, or with this URL."""
+
+
+def _unreachable(error: BaseException) -> StoreUnreachable:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return StoreUnreachable(f"cannot reach the database: {reason}: check the URL and that the server runs")
+
+
+_RUN_STATES = {state.value: state for state in RunState}
+_STEP_STATES = {state.value: state for state in StepState}
+_STEP_KINDS = {kind.value: kind for kind in StepKind}
+
+
+def _run(row: asyncpg.Record) -> Run:
+    fields = {field: row[field] for field in Run.__struct_fields__}
+    fields["state"] = _RUN_STATES[row["state"]]
+    fields["resume"] = _RUN_STATES.get(row["resume"])
+    return Run(**fields)
+
+
+def _step(row: asyncpg.Record) -> Step:
+    fields = {field: row[field] for field in Step.__struct_fields__}
+    fields["state"], fields["kind"] = _STEP_STATES[row["state"]], _STEP_KINDS[row["kind"]]
+    return Step(**fields)
+
+
+def _signal(row: asyncpg.Record) -> Signal:
+    return Signal(*[row[field] for field in Signal.__struct_fields__])

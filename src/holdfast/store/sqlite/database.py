@@ -1,0 +1,253 @@
+"""The connections to one SQLite file, and the one way to write to it.
+
+Two connections: one writes, one reads, so that reading never waits for a commit. Statements run in the event loop's
+own thread, because they touch only the page cache; what waits for the disk, the commit, runs in a thread through
+`environment.blocking`. An asyncio lock keeps the writing connection to one transaction, and one thread, at a time.
+
+A database in memory has a single connection, for which reading takes the same lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import unquote
+
+import apsw
+
+from holdfast.environment import Environment
+from holdfast.errors import StoreFull, StoreUnreachable, StoreUnsupported
+from holdfast.store.sqlite.faults import explain, explained
+
+T = TypeVar("T")
+
+OLDEST_LIBRARY = 3_051_003
+"""Older ones can corrupt a database when its write-ahead log is reset."""
+PAGE_BYTES = 8192
+"""Rows with their payloads are some hundred bytes to some kilobytes: 8 KiB measured a fifth faster than 4."""
+CACHE_KIB = 64 * 1024
+"""Holds what recent hops touch: the tail of `steps` and the inner pages of its indexes."""
+CHECKPOINT_PAGES = 4000
+"""The commit that finds this much in the write-ahead log moves it into the file: 32 MiB, so that pages that change in
+many commits are moved once, and a restart has little to read."""
+LOG_KEPT_BYTES = 64 * 1024 * 1024
+"""A log that a long reader made grow is cut back to this."""
+BUSY_S = 10.0
+"""How long another process may keep the file's write lock before this one gives up."""
+RETRY_S = 0.0005
+"""First wait for another process's transaction; grows to twenty times this. A commit takes about a millisecond."""
+IN_MEMORY = ":memory:"
+
+
+def path_of(url: str) -> str:
+    """`sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://:memory:` as SQLite names them."""
+    rest = unquote(url.removeprefix("sqlite:"))
+    name = rest[3:] if rest.startswith("///") else rest.removeprefix("//")
+    if name == IN_MEMORY:
+        return name
+    if not rest.startswith("///") or not name or name.endswith("/"):
+        raise StoreUnsupported(f"{url!r} names no file: use sqlite:///file.db or sqlite:////folder/file.db")
+    return name
+
+
+class Database:
+    def __init__(self, path: str, environment: Environment) -> None:
+        if apsw.SQLITE_VERSION_NUMBER < OLDEST_LIBRARY:
+            raise StoreUnsupported(
+                f"SQLite {apsw.sqlite_lib_version()} can corrupt a database in WAL mode: install apsw 3.54 or newer"
+            )
+        self.in_memory = path == IN_MEMORY
+        self.path = path if self.in_memory else str(Path(path).absolute())
+        self.what = "the database in memory" if self.in_memory else f"the database {path}"
+        self._environment = environment
+        self._writer: apsw.Connection | None = None
+        self._reader: apsw.Connection | None = None
+        self._lock = asyncio.Lock()
+        self._seen_version = 0
+        self.changed_elsewhere = False
+        """Another connection has committed since this was last set to False."""
+
+    # --- opening ------------------------------------------------------------------------------------------------
+
+    async def open(self, check: Callable[[apsw.Connection], None]) -> None:
+        """Connect. `check` sees the connection before anything is changed, and may refuse."""
+        await self._environment.blocking(lambda: self._open(check))
+
+    def _open(self, check: Callable[[apsw.Connection], None]) -> None:
+        if not self.in_memory:
+            self._make_file()
+        with explained(self.what):
+            writer = apsw.Connection(self.path, statementcachesize=200)
+        try:
+            with explained(self.what):
+                writer.set_busy_timeout(int(BUSY_S * 1000))
+                check(writer)
+                self._settle(writer)
+                writer.set_busy_timeout(0)
+                if self.in_memory:
+                    self._reader = writer
+                else:
+                    self._reader = self._connect_reader()
+        except BaseException:
+            writer.close()
+            raise
+        self._writer = writer
+        self._look_around(writer)
+        self.changed_elsewhere = False
+
+    def _make_file(self) -> None:
+        """A new file is for its owner alone. An old one is not touched: closing it here would drop SQLite's locks."""
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            folder = Path(self.path).parent
+            raise StoreUnreachable(
+                f"cannot open {self.what}: the folder {folder} does not exist: create it or name another file"
+            ) from None
+        except OSError as error:
+            reason = error.strerror or "it failed"
+            if isinstance(error, PermissionError):
+                raise StoreUnreachable(f"cannot create {self.what}: {reason}: choose a folder you may write") from None
+            raise StoreFull(f"cannot create {self.what}: {reason}: make room or choose another folder") from None
+
+    def _settle(self, connection: apsw.Connection) -> None:
+        connection.pragma("page_size", PAGE_BYTES)  # takes effect in a new file only
+        if not self.in_memory and connection.pragma("journal_mode") != "wal":
+            connection.pragma("journal_mode", "WAL")
+        connection.pragma("synchronous", "FULL")
+        connection.pragma("cache_size", -CACHE_KIB)
+        connection.pragma("temp_store", "MEMORY")
+        connection.pragma("journal_size_limit", LOG_KEPT_BYTES)
+        connection.wal_autocheckpoint(CHECKPOINT_PAGES)
+
+    def _connect_reader(self) -> apsw.Connection:
+        reader = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=200)
+        reader.set_busy_timeout(int(BUSY_S * 1000))  # readers wait only while another process recovers the log
+        reader.pragma("query_only", 1)
+        reader.pragma("cache_size", -CACHE_KIB)
+        return reader
+
+    async def close(self) -> None:
+        async with self._lock:
+            connections = [one for one in (self._reader, self._writer) if one is not None]
+            self._reader = self._writer = None
+            for connection in connections:
+                await self._to_the_end(connection.close)  # the last one to close moves the log into the file
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[apsw.Connection]:
+        """A connection to read from, as of the last commit. Do not await inside."""
+        if self._reader is None:
+            raise StoreUnreachable(f"{self.what} is not open")
+        if not self.in_memory:
+            with explained(self.what):
+                yield self._reader
+            return
+        async with self._lock:
+            with explained(self.what):
+                yield self._reader
+
+    async def read_long(self, read: Callable[[apsw.Connection], T]) -> T:
+        """Run a query that may take seconds, on a connection and in a thread of its own."""
+        if self.in_memory:
+            async with self.reading() as connection:
+                return read(connection)
+
+        def apart() -> T:
+            with explained(self.what):
+                connection = self._connect_reader()
+                try:
+                    return read(connection)
+                finally:
+                    connection.close()
+
+        return await self._environment.blocking(apart)
+
+    # --- writing ------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[apsw.Connection]:
+        """One write transaction, committed at the end of the block, undone by an exception. Do not await inside."""
+        async with self._lock:
+            if self._writer is None:
+                raise StoreUnreachable(f"{self.what} is not open")
+            connection = self._writer
+            before = connection.total_changes()
+            await self._begin(connection)
+            try:
+                with explained(self.what):
+                    yield connection
+            except BaseException:
+                self._undo(connection)
+                raise
+            if connection.total_changes() == before:
+                self._undo(connection)  # nothing to make durable
+                return
+            try:
+                with explained(self.what):
+                    await self._to_the_end(lambda: connection.execute("COMMIT"))
+            finally:
+                self._undo(connection)  # a commit that failed leaves its transaction open
+
+    async def _begin(self, connection: apsw.Connection) -> None:
+        wait_s, waited_s = RETRY_S, 0.0
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except apsw.BusyError as error:
+                if waited_s >= BUSY_S:
+                    raise explain(self.what, error) from error
+            except apsw.Error as error:
+                raise explain(self.what, error) from error
+            else:
+                self._look_around(connection)
+                return
+            pause_s = wait_s * (0.5 + self._environment.random.random())
+            await self._environment.sleep(pause_s)
+            waited_s += pause_s
+            wait_s = min(wait_s * 1.5, RETRY_S * 20)
+
+    @staticmethod
+    def _undo(connection: apsw.Connection) -> None:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+    async def _to_the_end(self, call: Callable[[], object]) -> None:
+        """Block in a thread, and stay until it is done even when cancelled: the thread uses the connection."""
+        done = asyncio.ensure_future(self._environment.blocking(call))
+        cancelled: asyncio.CancelledError | None = None
+        while not done.done():
+            try:
+                await asyncio.wait([done])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            if not done.cancelled():
+                done.exception()  # the caller is gone and will not ask what became of it
+            raise cancelled
+        done.result()
+
+    # --- noticing what other processes wrote --------------------------------------------------------------------
+
+    def _look_around(self, connection: apsw.Connection) -> None:
+        version = connection.execute("PRAGMA data_version").get  # apsw's data_version() counts our own commits too
+        if version != self._seen_version:
+            self._seen_version = version
+            self.changed_elsewhere = True
+
+    def look_around(self) -> bool:
+        """Whether another connection has committed since the last look. Asked on the writing connection, because its
+        own commits do not count there; while that is busy, every transaction looks as it begins."""
+        if self._writer is not None and not self._lock.locked():
+            with explained(self.what):
+                self._look_around(self._writer)
+        changed, self.changed_elsewhere = self.changed_elsewhere, False
+        return changed

@@ -1,0 +1,62 @@
+"""Whose file this is, at which version, and how it is brought to this one."""
+
+from __future__ import annotations
+
+import apsw
+
+from holdfast.errors import SchemaMismatch
+from holdfast.store.migrations import Migration, demand_current, judge, read_migrations
+from holdfast.store.sqlite.verbs import VERBS
+
+APPLICATION_ID = int.from_bytes(b"Hold", "big")
+"""Stands in the file's header, so that `file` and other programs can tell whose it is."""
+
+
+def known() -> list[Migration]:
+    return read_migrations(__package__ or "")
+
+
+def applied(connection: apsw.Connection) -> list[tuple[int, str]]:
+    if not connection.table_exists("main", "holdfast_migrations"):
+        return []
+    return [(version, checksum) for version, checksum in connection.execute(VERBS.applied_migrations)]
+
+
+def is_empty(connection: apsw.Connection) -> bool:
+    return connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
+
+
+def demand_ours(connection: apsw.Connection, what: str) -> None:
+    """Refuse a file that another program made, before anything in it is changed."""
+    if connection.pragma("application_id") != APPLICATION_ID and not is_empty(connection):
+        raise SchemaMismatch(f"{what} was made by another program: name another file")
+
+
+def check(connection: apsw.Connection, what: str) -> None:
+    """Refuse what this version cannot use. An empty file passes: it is migrated next."""
+    demand_ours(connection, what)
+    if not is_empty(connection):
+        demand_current(applied(connection), known(), what)
+
+
+def migrate(connection: apsw.Connection, what: str, now: float) -> tuple[int, int]:
+    """Run what is missing, in one transaction under the write lock, so that two processes do not both."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        demand_ours(connection, what)
+        done = applied(connection)
+        pending = judge(done, known(), what)
+        if pending:
+            connection.execute(VERBS.make_migrations)
+            connection.pragma("application_id", APPLICATION_ID)
+        for migration in pending:
+            connection.execute(migration.sql)
+            connection.execute(
+                VERBS.record_migration, (migration.version, migration.name, migration.checksum, now)
+            )
+            connection.pragma("user_version", migration.version)
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    return len(done), len(known())

@@ -1,0 +1,41 @@
+-- The invariants, as queries that count the rows which break them. The names are those of the guarantees.
+
+-- name: doctor
+SELECT 'I1', 'each key stands once in a run',
+    (SELECT count(*) FROM (SELECT 1 FROM steps GROUP BY run_id, key HAVING count(*) > 1))
+UNION ALL SELECT 'I2', 'an ended step has a fence above that of its last attempt, and an end time',
+    (SELECT count(*) FROM steps WHERE state IN ('succeeded', 'failed', 'cancelled')
+     AND (fence <= attempt OR finished_at IS NULL))
+UNION ALL SELECT 'I4', 'an active run nobody owns has something that can wake it or be delivered',
+    (SELECT count(*) FROM runs r WHERE r.state IN ('running', 'undoing') AND r.owner IS NULL
+     AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run_id = r.id AND +s.delivered_seq IS NULL)
+     AND NOT EXISTS (SELECT 1 FROM signals s WHERE s.run_id = r.id AND s.delivered_seq IS NULL))
+UNION ALL SELECT 'I8', 'no step used more attempts than its budgets allow',
+    (SELECT count(*) FROM steps WHERE attempt - losses - excused > attempts_max AND kind = 'call')
+UNION ALL SELECT 'I9', 'an ended run has an end time, a live one has none',
+    (SELECT count(*) FROM runs
+     WHERE (state IN ('succeeded', 'failed', 'undone', 'cancelled')) <> (finished_at IS NOT NULL))
+UNION ALL SELECT 'I10', 'a running step has an agent that is not retired',
+    (SELECT count(*) FROM steps s LEFT JOIN nodes n ON n.id = s.agent
+     WHERE s.state = 'running' AND (n.id IS NULL OR n.retired_at IS NOT NULL))
+UNION ALL SELECT 'I10b', 'an owned run has an owner that is not retired',
+    (SELECT count(*) FROM runs r LEFT JOIN nodes n ON n.id = r.owner
+     WHERE r.owner IS NOT NULL AND (n.id IS NULL OR n.retired_at IS NOT NULL))
+UNION ALL SELECT 'I11', 'no two outcomes of one run share a place in its history',
+    (SELECT count(*) FROM (SELECT 1 FROM steps WHERE delivered_seq > 0 AND kind <> 'signal'
+     GROUP BY run_id, delivered_seq HAVING count(*) > 1))
+UNION ALL SELECT 'I11b', 'only what has ended is delivered',
+    (SELECT count(*) FROM steps WHERE delivered_seq IS NOT NULL AND state IN ('waiting', 'ready', 'running'))
+UNION ALL SELECT 'I12', 'an ended run has no live step',
+    (SELECT count(*) FROM steps s JOIN runs r ON r.id = s.run_id
+     WHERE r.finished_at IS NOT NULL AND s.state IN ('waiting', 'ready', 'running'))
+UNION ALL SELECT 'I17', 'no step, attempt or signal without its run',
+    (SELECT count(*) FROM steps s WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run_id))
+    + (SELECT count(*) FROM attempts a WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = a.run_id))
+    + (SELECT count(*) FROM signals s WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run_id))
+UNION ALL SELECT 'I18', 'a waiting child step has its child',
+    (SELECT count(*) FROM steps s WHERE s.kind = 'child' AND s.state = 'waiting'
+     AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n))
+UNION ALL SELECT 'I18b', 'a child that ended has told its parent',
+    (SELECT count(*) FROM steps s JOIN runs r ON r.parent_id = s.run_id AND r.parent_n = s.n
+     WHERE s.kind = 'child' AND s.state = 'waiting' AND r.finished_at IS NOT NULL)

@@ -1,0 +1,9 @@
+-- name: make_migrations
+CREATE TABLE IF NOT EXISTS holdfast_migrations (
+    version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at REAL NOT NULL) STRICT
+
+-- name: applied_migrations
+SELECT version, checksum FROM holdfast_migrations ORDER BY version
+
+-- name: record_migration
+INSERT INTO holdfast_migrations (version, name, checksum, applied_at) VALUES (?, ?, ?, ?)

@@ -1,0 +1,88 @@
+-- Nodes, their leases, the leader, and what the leader may do. Its every write checks its epoch in the same transaction.
+
+-- name: register
+INSERT INTO nodes (id, host, pid, roles, offers, capacity, started_at, lease_until)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity
+
+-- name: renew
+UPDATE nodes SET lease_until = ? WHERE id = ? AND retired_at IS NULL
+
+-- name: owned_by
+SELECT id FROM runs INDEXED BY runs_owned WHERE owner = ? LIMIT ?
+
+-- name: held_by
+SELECT run_id, n, fence FROM steps INDEXED BY steps_held WHERE state = 'running' AND agent = ? LIMIT ?
+
+-- A run that waits for nothing is pending again, so that it is claimed: it has not said yet what it waits for.
+-- name: free_runs
+UPDATE runs SET owner = NULL, fence = fence + 1,
+                state = CASE WHEN EXISTS (SELECT 1 FROM steps WHERE run_id = runs.id AND +delivered_seq IS NULL)
+                               OR EXISTS (SELECT 1 FROM signals WHERE run_id = runs.id AND delivered_seq IS NULL)
+                             THEN state ELSE 'pending' END
+WHERE id = ? AND +owner = ?
+
+-- name: retire
+UPDATE nodes SET retired_at = ? WHERE id = ? AND retired_at IS NULL
+
+-- name: node
+SELECT lease_until, retired_at FROM nodes WHERE id = ?
+
+-- name: lead
+INSERT INTO leases (name, holder, epoch, expires_at) VALUES ('leader', ?1, ?2, ?3)
+ON CONFLICT (name) DO UPDATE SET holder = ?1, epoch = ?2, expires_at = ?3
+
+-- name: resign
+UPDATE leases SET holder = NULL, expires_at = ? WHERE name = 'leader' AND holder = ?
+
+-- name: leader
+SELECT holder, epoch, expires_at FROM leases WHERE name = 'leader'
+
+-- name: leading
+SELECT 1 FROM leases WHERE name = 'leader' AND epoch = ? AND expires_at > ?
+
+-- name: live_nodes
+SELECT id, lease_until FROM nodes INDEXED BY nodes_live WHERE retired_at IS NULL ORDER BY lease_until
+
+-- Everybody who holds a step or run, one index look per holder, however much each holds.
+-- name: holders
+WITH RECURSIVE
+    agents (id) AS (
+        SELECT min(agent) FROM steps WHERE state = 'running'
+        UNION ALL
+        SELECT (SELECT min(agent) FROM steps WHERE state = 'running' AND agent > agents.id) FROM agents
+        WHERE agents.id IS NOT NULL),
+    owners (id) AS (
+        SELECT min(owner) FROM runs WHERE owner IS NOT NULL
+        UNION ALL
+        SELECT (SELECT min(owner) FROM runs WHERE owner IS NOT NULL AND owner > owners.id) FROM owners
+        WHERE owners.id IS NOT NULL)
+SELECT id FROM agents WHERE id IS NOT NULL UNION SELECT id FROM owners WHERE id IS NOT NULL
+
+-- name: reclaim_steps
+UPDATE steps SET fence = fence + 1, losses = losses + 1, complete_by = NULL, agent = NULL, ready_at = ?1,
+                 state = CASE WHEN losses + 1 > ?2 THEN 'failed' ELSE 'ready' END,
+                 error = CASE WHEN losses + 1 > ?2 THEN ?3 ELSE error END,
+                 finished_at = CASE WHEN losses + 1 > ?2 THEN ?1 END
+WHERE run_id = ?4 AND n = ?5 AND fence = ?6
+RETURNING state
+
+-- name: overdue_steps
+SELECT run_id, n, fence FROM steps INDEXED BY steps_held
+WHERE state = 'running' AND agent = ? AND complete_by < ? ORDER BY complete_by LIMIT ?
+
+-- name: time_out_steps
+UPDATE steps SET fence = fence + 1, complete_by = NULL, agent = NULL, error = ?3, ready_at = ?2,
+                 state = CASE WHEN attempt - losses - excused >= attempts_max THEN 'failed' ELSE 'ready' END,
+                 finished_at = CASE WHEN attempt - losses - excused >= attempts_max THEN ?1 END
+WHERE run_id = ?4 AND n = ?5 AND fence = ?6
+
+-- name: late_signals
+SELECT s.id FROM signals s INDEXED BY signals_undelivered CROSS JOIN runs r ON r.id = s.run_id
+WHERE s.delivered_seq IS NULL AND r.finished_at IS NOT NULL ORDER BY s.run_id, s.id LIMIT ?
+
+-- name: hush_signals
+UPDATE signals SET delivered_seq = 0 WHERE id = ? AND +delivered_seq IS NULL
+
+-- name: journal_add
+INSERT INTO journal (at, actor, verb, run_id, n, note) VALUES (?, ?, ?, ?, ?, ?)

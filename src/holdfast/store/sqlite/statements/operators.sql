@@ -1,0 +1,43 @@
+-- What callers and operators ask for, about one run each.
+
+-- name: sent_before
+SELECT 1 FROM signals WHERE run_id = ? AND name = ? AND key = ?
+
+-- A run with steps has done something: it must undo that itself, so it gets the signal instead.
+-- name: cancel_pending
+UPDATE runs SET state = 'cancelled', finished_at = ?, fence = fence + 1, note = ?
+WHERE id = ? AND +owner IS NULL AND +state = 'pending' AND NOT EXISTS (SELECT 1 FROM steps WHERE run_id = runs.id)
+RETURNING parent_id, parent_n
+
+-- name: hold
+UPDATE runs SET resume = state, state = 'held', owner = NULL, fence = fence + 1, note = ?
+WHERE id = ? AND +state IN ('pending', 'running', 'undoing')
+
+-- A released run is pending again, so that a scheduler looks at it at once, with its history.
+-- name: release
+UPDATE runs SET state = CASE resume WHEN 'undoing' THEN 'undoing' ELSE 'pending' END, resume = NULL, note = NULL,
+                fence = fence + 1
+WHERE id = ? AND +state = 'held'
+RETURNING state
+
+-- name: retry_now
+UPDATE steps SET ready_at = ?1, fence = fence + 1 WHERE run_id = ?2 AND +state = 'ready' AND +ready_at > ?1
+
+-- name: copy_run
+INSERT INTO runs (id, namespace, workflow, version, state, priority, input, digest, tags, retry_of, deadline, created_at)
+SELECT ?2, namespace, workflow, version, 'pending', priority, input, digest, tags, id, ?3 + (deadline - created_at), ?3
+FROM runs WHERE id = ?1
+ON CONFLICT (id) DO NOTHING
+
+-- name: copy_steps
+INSERT INTO steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max,
+                   timeout_s, fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at,
+                   finished_at)
+SELECT ?2, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max, timeout_s,
+       fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at, finished_at
+FROM steps WHERE run_id = ?1 AND delivered_seq > 0 AND delivered_seq < ?3 AND key <> '$deadline'
+
+-- name: copy_signals
+INSERT INTO signals (run_id, name, key, payload, delivered_seq, sent_at)
+SELECT ?2, name, key, payload, delivered_seq, sent_at FROM signals
+WHERE run_id = ?1 AND delivered_seq > 0 AND delivered_seq < ?3 AND name NOT LIKE '$%'

@@ -1,0 +1,53 @@
+-- What schedulers claim, read and fire. A claim raises the run's fence, so that an earlier owner's hops find no row.
+
+-- name: pending_runs
+SELECT priority, created_at, id, fence FROM runs INDEXED BY runs_pending
+WHERE state = 'pending' AND workflow = ? AND version = ? ORDER BY priority DESC, created_at LIMIT ?
+
+-- name: awake_runs
+SELECT r.priority, r.created_at, r.id, r.fence, r.workflow, r.version
+FROM (SELECT run_id FROM steps INDEXED BY steps_undelivered
+      WHERE delivered_seq IS NULL AND state IN ('succeeded', 'failed', 'cancelled')
+      UNION SELECT run_id FROM signals INDEXED BY signals_undelivered WHERE delivered_seq IS NULL) awake
+CROSS JOIN runs r ON r.id = awake.run_id
+WHERE +r.owner IS NULL AND +r.state IN ('running', 'undoing')
+
+-- name: claim_run
+UPDATE runs SET state = CASE state WHEN 'pending' THEN 'running' ELSE state END, owner = ?1, fence = fence + 1,
+                started_at = coalesce(started_at, ?2)
+WHERE id = ?3 AND +owner IS NULL AND +state IN ('pending', 'running', 'undoing')
+
+-- name: undelivered_steps
+SELECT s.run_id, s.n, s.key, s.kind, s.name, s.lane, s.state, s.priority, s.ready_at, s.attempt, s.losses, s.excused,
+       s.attempts_max, s.timeout_s, s.fence, s.agent, s.complete_by, s.input, s.digest, s.output, s.error, s.retry,
+       s.checkpoint, s.progress, s.delivered_seq, s.issued_at, s.started_at, s.finished_at
+FROM steps s INDEXED BY steps_undelivered CROSS JOIN runs r ON r.id = s.run_id
+WHERE s.delivered_seq IS NULL AND s.state IN ('succeeded', 'failed', 'cancelled') AND +r.owner = ?
+ORDER BY s.run_id LIMIT ?
+
+-- name: undelivered_signals
+SELECT s.id, s.run_id, s.name, s.key, s.payload, s.delivered_seq, s.sent_at
+FROM signals s INDEXED BY signals_undelivered CROSS JOIN runs r ON r.id = s.run_id
+WHERE s.delivered_seq IS NULL AND +r.owner = ?
+ORDER BY s.run_id, s.id LIMIT ?
+
+-- name: due_timers
+SELECT s.run_id, s.n, s.fence FROM steps s INDEXED BY steps_timers CROSS JOIN runs r ON r.id = s.run_id
+WHERE s.state = 'waiting' AND s.kind = 'timer' AND s.ready_at <= ?
+  AND +r.owner IS NULL AND +r.state IN ('running', 'undoing')
+ORDER BY s.ready_at LIMIT ?
+
+-- name: fire_timers
+UPDATE steps SET state = 'succeeded', fence = fence + 1, finished_at = ? WHERE run_id = ? AND n = ? AND fence = ?
+
+-- name: next_timer
+SELECT s.ready_at FROM steps s INDEXED BY steps_timers CROSS JOIN runs r ON r.id = s.run_id
+WHERE s.state = 'waiting' AND s.kind = 'timer' AND +r.owner IS NULL AND +r.state IN ('running', 'undoing')
+ORDER BY s.ready_at LIMIT 1
+
+-- name: hold_run
+UPDATE runs SET resume = state, state = 'held', note = ?, owner = NULL, fence = fence + 1
+WHERE id = ? AND fence = ? AND +state IN ('pending', 'running', 'undoing')
+
+-- name: owns_run
+SELECT 1 FROM runs WHERE id = ? AND fence = ? AND +owner = ?

@@ -1,0 +1,288 @@
+"""The hot path: a batch of operations as one transaction. The part of the dialect where every microsecond counts.
+
+Rows are gathered per verb over the whole batch, and each verb runs once with all its rows. The number of changed rows
+tells whether every precondition held; if not, nothing is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import apsw
+
+from holdfast.errors import Conflict, StoreFull, StoreUnreachable, StoreUnsupported
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import NewRun, RunState, StepState
+from holdfast.store.protocol import (
+    Answer,
+    Close,
+    HandBack,
+    Hop,
+    NewStep,
+    Op,
+    PreconditionFailed,
+    Report,
+    Save,
+    Start,
+    TryAgain,
+)
+from holdfast.store.sqlite.database import BUSY_S, RETRY_S
+from holdfast.store.sqlite.dialect import Dialect
+from holdfast.store.sqlite.faults import explain, explained
+from holdfast.store.sqlite.rows import digest_of, start_row, tags_text
+from holdfast.store.sqlite.verbs import VERBS
+
+Rows = list[tuple[Any, ...]]
+
+_RUNNING = StepState.RUNNING
+
+
+class Batch:
+    """One commit's worth of operations of one node, as rows of parameters."""
+
+    def __init__(self, node: str, ops: Sequence[Op], now: float) -> None:
+        self.node, self.now = node, now
+        self.starts: list[Start] = []
+        self.begun: Rows = []
+        self.owned: Rows = []
+        self.outcomes: Rows = []
+        self.delivered: Rows = []
+        self.heard: Rows = []
+        self.ended: Rows = []
+        self.continued: list[Hop] = []
+        self.issued: Rows = []
+        self.dropped: Rows = []
+        self.children: Rows = []
+        self.sends: Rows = []
+        self.notes: Rows = []
+        self.closed: Rows = []
+        self.swept: Rows = []
+        self.parents: Rows = []
+        self.parked: Rows = []
+        self.reports: Rows = []
+        self.kept: Rows = []
+        self.again: Rows = []
+        self.back: Rows = []
+        self.saves: Rows = []
+        for op in ops:
+            if type(op) is Hop:
+                self._add_hop(op)
+            elif type(op) is Report:
+                self.reports.append((op.state, op.output, op.error, op.at, op.run_id, op.n, op.fence))
+            elif type(op) is TryAgain:
+                self.kept.append((op.run_id, op.n, op.fence, op.ending, op.error, now))
+                self.again.append(
+                    (int(op.excused), op.error, now + op.delay_s, op.run_id, op.n, op.fence)
+                )
+            elif type(op) is HandBack:
+                self.back.append((op.run_id, op.n, op.fence))
+            elif type(op) is Save:
+                self.saves.append((op.checkpoint, op.progress, op.run_id, op.n, op.fence))
+            elif type(op) is Start:
+                self.starts.append(op)
+            else:
+                raise TypeError(f"not an operation: {op!r}")
+
+    def _add_hop(self, hop: Hop) -> None:
+        run_id = hop.run_id
+        if hop.begin is None:
+            self.owned.append((run_id, hop.fence))
+        else:
+            self.begun.append(self._begin_row(hop, hop.begin))
+        for end in hop.outcomes:
+            self.outcomes.append(
+                (end.state, end.output, end.error, end.at, end.seq, run_id, end.n, end.fence)
+            )
+        for step in hop.issued:
+            self.issued.append(self._issue_row(run_id, step))
+        for n, seq in hop.delivered:
+            self.delivered.append((seq, run_id, n))
+        for signal_id, seq in hop.signals:
+            self.heard.append((seq, signal_id, run_id))
+        for n, seq, payload, at in hop.ended:
+            self.ended.append((payload, seq, at, run_id, n))
+        for n in hop.dropped:
+            self.dropped.append((self.now, run_id, n))
+        for child in hop.children:
+            self.children.append(start_row(child, self.now))
+        for send in hop.sends:
+            self.sends.append((send.run_id, send.name, send.key, send.payload, self.now))
+        if hop.progress is not None or hop.published is not None:
+            self.notes.append((hop.progress, hop.published, run_id))
+        if hop.next_input is not None:
+            self.continued.append(hop)
+        if hop.close is not None:
+            self._add_close(run_id, hop.fence, hop.close)
+        if hop.park:
+            self.parked.append((run_id, hop.fence))
+
+    def _begin_row(self, hop: Hop, run: NewRun) -> tuple[Any, ...]:
+        return (
+            run.id,
+            run.namespace,
+            run.workflow,
+            run.version,
+            run.priority,
+            self.node,
+            hop.fence,
+            run.input,
+            run.digest,
+            tags_text(run),
+            run.parent_id,
+            run.parent_n,
+            hop.deadline,
+            hop.begun_at,
+            hop.begun_at,
+        )
+
+    def _issue_row(self, run_id: str, step: NewStep) -> tuple[Any, ...]:
+        now = self.now
+        leased = step.state is _RUNNING
+        return (
+            run_id,
+            step.n,
+            step.key,
+            step.kind,
+            step.name,
+            step.lane,
+            step.state,
+            step.priority,
+            now if step.ready_at is None else step.ready_at,
+            1 if leased else 0,
+            1 if leased else 0,
+            self.node if leased else None,
+            step.attempts_max,
+            step.timeout_s,
+            now + step.timeout_s if leased and step.timeout_s is not None else None,
+            step.input,
+            step.digest,
+            step.retry,
+            now,
+            now if leased else None,
+        )
+
+    def _add_close(self, run_id: str, fence: int, close: Close) -> None:
+        ended = close.state in RUN_ENDED
+        self.closed.append(
+            (close.state, close.output, close.error, close.at if ended else None, run_id, fence)
+        )
+        if not ended:  # stuck: a person will move it on, with what it had
+            return
+        self.swept.append((close.at, run_id))
+        if close.parent_id is not None:
+            good = close.state is RunState.SUCCEEDED
+            state = StepState.SUCCEEDED if good else StepState.FAILED
+            self.parents.append(
+                (state, close.output, close.error, close.at, close.parent_id, close.parent_n)
+            )
+
+    def write(self, connection: apsw.Connection) -> bool:
+        """Run everything but the starts. False when a precondition failed: then the transaction must be undone."""
+        many = connection.executemany
+        if self.begun and not all_changed(connection, VERBS.begin_runs, self.begun):
+            return False
+        if self.owned and len(many(VERBS.owned_runs, self.owned).fetchall()) != len(self.owned):
+            return False
+        for verb, rows in (
+            (VERBS.record_outcomes, self.outcomes),
+            (VERBS.deliver_steps, self.delivered),
+            (VERBS.deliver_signals, self.heard),
+            (VERBS.end_waits, self.ended),
+        ):
+            if rows and not all_changed(connection, verb, rows):
+                return False
+        for hop in self.continued:
+            self._continue(connection, hop)
+        if self.issued and not all_changed(connection, VERBS.issue_steps, self.issued):
+            return False
+        if self.dropped:
+            many(VERBS.drop_steps, self.dropped)
+        if self.children:
+            many(VERBS.start, self.children).fetchall()
+        if self.sends:
+            many(VERBS.send_signals, self.sends)
+        if self.notes:
+            many(VERBS.note_runs, self.notes)
+        if self.closed:
+            if not all_changed(connection, VERBS.close_runs, self.closed):
+                return False
+            many(VERBS.sweep_closed_steps, self.swept)
+            many(VERBS.sweep_closed_signals, [(run_id,) for _, run_id in self.swept])
+            many(VERBS.tell_parents, self.parents)
+        if self.parked and not all_changed(connection, VERBS.park_runs, self.parked):
+            return False
+        return self._write_agents(connection)
+
+    def _write_agents(self, connection: apsw.Connection) -> bool:
+        for verb, rows in (
+            (VERBS.report, self.reports),
+            (VERBS.keep_attempt, self.kept),
+            (VERBS.try_again, self.again),
+            (VERBS.hand_back, self.back),
+            (VERBS.save, self.saves),
+        ):
+            if rows and not all_changed(connection, verb, rows):
+                return False
+        return True
+
+    def _continue(self, connection: apsw.Connection, hop: Hop) -> None:
+        run_id, raw = hop.run_id, hop.next_input or b""
+        connection.execute(VERBS.continue_run, (run_id, raw, digest_of(raw), hop.begun_at or self.now))
+        connection.execute(VERBS.forget_steps, (run_id,))
+        connection.execute(VERBS.forget_attempts, (run_id,))
+        # Deleted before the unread ones lose their number, or they would go too.
+        connection.execute(VERBS.forget_signals, (run_id, json.dumps(list(hop.unread))))
+        connection.execute(VERBS.unread_signals, (run_id,))
+        row = (self.now, "scheduler", "continue", run_id, None, "the next generation began")
+        connection.execute(VERBS.journal_add, row)
+
+    def start_all(self, connection: apsw.Connection) -> list[Answer]:
+        """A start never fails its batch: the same id again is an answer."""
+        answers = []
+        for op in self.starts:
+            run = op.run
+            if connection.execute(VERBS.start, start_row(run, self.now)).fetchall():
+                answers.append(Answer.ACCEPTED)
+            else:
+                same = connection.execute(VERBS.started_as, (run.id,)).get == (run.workflow, run.digest)
+                answers.append(Answer.DUPLICATE if same else Answer.FENCED)
+        return answers
+
+    def refuse(self, connection: apsw.Connection, op: Op) -> Answer:
+        """Why a single operation was not accepted."""
+        if isinstance(op, Report):
+            asked = (op.run_id, op.n, op.fence, self.node, op.state)
+            if connection.execute(VERBS.reported_before, asked).get:
+                return Answer.DUPLICATE
+            connection.execute(VERBS.refuse_report, (op.run_id, op.n, self.node, op.error, self.now))
+        if isinstance(op, Hop) and op.begin is not None:
+            return Answer.DUPLICATE
+        return Answer.FENCED
+
+
+def all_changed(connection: apsw.Connection, verb: str, rows: Rows) -> bool:
+    """Run the verb for all rows; whether each changed its one row."""
+    before = connection.total_changes()
+    connection.executemany(verb, rows)
+    return connection.total_changes() - before == len(rows)
+
+
+class Writes(Dialect):
+    async def commit(self, node: str, ops: Sequence[Op]) -> list[Any]:
+        try:
+            async with self._database.transaction() as connection:
+                batch = Batch(node, ops, self._environment.now())
+                if not batch.write(connection):
+                    if len(ops) > 1:
+                        raise PreconditionFailed
+                    connection.execute("ROLLBACK TO batch")
+                    return [batch.refuse(connection, ops[0])]
+                if not batch.starts:
+                    return [Answer.ACCEPTED] * len(ops)
+                started = iter(batch.start_all(connection))
+                return [next(started) if type(op) is Start else Answer.ACCEPTED for op in ops]
+        except StoreFull as error:
+            # Nothing is lost: the writer keeps the batch and tries again until there is room.
+            raise StoreUnreachable(str(error)) from error

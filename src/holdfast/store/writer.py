@@ -1,0 +1,112 @@
+"""The one writer of a node: group commit.
+
+What is submitted while a commit is in flight becomes the next one. A batch is optimistic: if any precondition fails,
+nothing of it is written and its operations are asked again one at a time, so that each gets its own answer.
+
+While the store is away the writer keeps its batch and tries again; whether the lost commit happened shows when the
+batch is repeated, because every operation names a fence that its first success raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from holdfast.config import Config
+from holdfast.environment import Environment
+from holdfast.errors import LeaseLost, StoreError, StoreUnreachable
+from holdfast.store.protocol import Op, PreconditionFailed, Writes
+
+Then = Callable[[Any], None]
+"""Called with the operation's answer, or with the exception that ended it."""
+
+
+class Writer:
+    def __init__(self, store: Writes, node: str, environment: Environment, config: Config) -> None:
+        self._store, self._node = store, node
+        self._environment, self._config = environment, config
+        self._queue: list[tuple[Op, Then]] = []
+        self._bell = asyncio.Event()
+        self._closing = False
+        self.commits = 0
+        self.operations = 0
+        self.trouble: StoreError | None = None
+        """Why the store does not answer at the moment."""
+        self.after_trouble: Callable[[], Awaitable[None]] | None = None
+        """Called when the store is back, before the lost batch is repeated."""
+
+    def submit(self, op: Op, then: Then) -> None:
+        """Write `op` with the next commit; `then` is called after it, never before."""
+        self._queue.append((op, then))
+        if not self._bell.is_set():
+            self._bell.set()
+
+    def write(self, op: Op) -> asyncio.Future[Any]:
+        """Write `op` and wait for its answer."""
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def then(answer: Any) -> None:
+            if not answered.done():
+                if isinstance(answer, BaseException):
+                    answered.set_exception(answer)
+                else:
+                    answered.set_result(answer)
+
+        self.submit(op, then)
+        return answered
+
+    async def run(self) -> None:
+        """Commit until closed; what is queued at closing is still committed."""
+        while not (self._closing and not self._queue):
+            if not self._queue:
+                self._bell.clear()
+                await self._bell.wait()
+                continue
+            size = self._config.batch_max
+            batch, self._queue = self._queue[:size], self._queue[size:]
+            await self._commit(batch)
+
+    def close(self) -> None:
+        self._closing = True
+        self._bell.set()
+
+    def abandon(self) -> None:
+        """The node lost its lease: nothing queued may be written any more."""
+        queue, self._queue = self._queue, []
+        for _, then in queue:
+            then(LeaseLost("this node lost its lease"))
+
+    async def _commit(self, batch: list[tuple[Op, Then]]) -> None:
+        try:
+            answers = await self._patiently([op for op, _ in batch])
+        except PreconditionFailed:
+            for op, then in batch:
+                try:
+                    answer = (await self._patiently([op]))[0]
+                except StoreError as error:
+                    answer = error
+                then(answer)
+            return
+        except StoreError as error:
+            answers = [error] * len(batch)
+        for (_, then), answer in zip(batch, answers, strict=True):
+            then(answer)
+
+    async def _patiently(self, ops: list[Op]) -> list[Any]:
+        """Commit, waiting out a store that is away."""
+        delay_s = 0.05
+        while True:
+            try:
+                if self.trouble is not None and self.after_trouble is not None:
+                    await self.after_trouble()
+                answers = await self._store.commit(self._node, ops)
+            except StoreUnreachable as error:
+                self.trouble = error
+                await self._environment.sleep(delay_s * (0.5 + self._environment.random.random()))
+                delay_s = min(delay_s * 2, 1.0)
+            else:
+                self.trouble = None
+                self.commits += 1
+                self.operations += len(ops)
+                return answers

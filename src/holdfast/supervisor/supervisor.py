@@ -1,0 +1,45 @@
+"""The Supervisor: one bounded `tick` that leads, and then does each duty once.
+
+May change only what is overdue or ownerless, only while it is leader, and says so in the journal. It knows no business
+logic: it never looks into a payload.
+"""
+
+from __future__ import annotations
+
+from holdfast.config import Config
+from holdfast.environment import Environment
+from holdfast.store.protocol import SupervisorStore
+from holdfast.supervisor.overdue import end_overdue
+from holdfast.supervisor.reclaim import reclaim_lost
+from holdfast.supervisor.tidy import hush_signals
+
+
+class Supervisor:
+    def __init__(self, store: SupervisorStore, node: str, environment: Environment, config: Config) -> None:
+        self._store, self._node = store, node
+        self._environment, self._config = environment, config
+        self.epoch: int | None = None
+        """The epoch this node leads in, as far as it knows. The store decides."""
+        self._led_at = 0.0
+        self._tidied_at = 0.0
+
+    async def tick(self) -> int:
+        """One pass over every duty. Returns how many things were remedied, so that the caller can go on at once."""
+        at = self._environment.monotonic()
+        if self.epoch is None or at - self._led_at > self._config.leader_lease_s / 5:
+            self.epoch = await self._store.lead(self._node, self._config.leader_lease_s)
+            self._led_at = at
+        if self.epoch is None:
+            return 0
+        remedied = await reclaim_lost(self._store, self.epoch, self._config)
+        remedied += await end_overdue(self._store, self.epoch, self._config)
+        if at - self._tidied_at > self._config.leader_lease_s:
+            self._tidied_at = at
+            remedied += await hush_signals(self._store, self.epoch, self._config)
+        return remedied
+
+    async def resign(self) -> None:
+        """Let another node lead at once."""
+        if self.epoch is not None:
+            self.epoch = None
+            await self._store.resign(self._node)

@@ -1,0 +1,202 @@
+"""`why`: for any run one true sentence, what it waits for and what would move it. Pure: facts in, sentence out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.lifecycle import RUN_ENDED, STEP_LIVE
+from holdfast.model import CANCEL, Attempt, Lane, Node, Run, RunState, Signal, Step, StepKind, StepState
+
+
+class Facts(NamedTuple):
+    run: Run
+    steps: Sequence[Step]
+    attempts: Sequence[Attempt]
+    signals: Sequence[Signal]
+    nodes: Sequence[Node]
+    lanes: Sequence[Lane]
+    now: float
+
+
+def explain(facts: Facts) -> str:
+    """What this run waits for, and what would move it."""
+    run = facts.run
+    if run.state in RUN_ENDED:
+        return _ended(facts)
+    if run.state is RunState.HELD:
+        return _held(run)
+    if run.state is RunState.PENDING:
+        return _pending(facts)
+    if any(row.name == CANCEL and row.delivered_seq is None for row in facts.signals):
+        return "It is being cancelled: the request waits for the run's scheduler."
+    live = [step for step in facts.steps if step.state in STEP_LIVE and step.key != "$deadline"]
+    if not live:
+        return _undecided(facts)
+    sentences = [_step(step, facts) for step in sorted(live, key=_urgency)]
+    more = len(sentences) - 1
+    others = f" {more} other step{'s' if more > 1 else ''} of it {'are' if more > 1 else 'is'} open too." if more else ""
+    return sentences[0] + others
+
+
+def _urgency(step: Step) -> tuple[int, int]:
+    """What most needs explaining comes first: what nobody works on, then what runs, then what sleeps."""
+    order = {StepState.READY: 0, StepState.RUNNING: 1, StepState.WAITING: 2}
+    return order.get(StepState(step.state), 3), step.n
+
+
+def _ended(facts: Facts) -> str:
+    run = facts.run
+    took = ago(run.finished_at - run.created_at) if run.finished_at else "?"
+    if run.state is RunState.SUCCEEDED:
+        return f"It succeeded, {took} after it was started; nothing is left to do."
+    reason = ""
+    if run.error:
+        error = json.loads(run.error)
+        reason = f": {str(error.get('type', '')).rsplit('.', 1)[-1]}: {error.get('message', '')}"
+    failed = [step for step in facts.steps if step.state is StepState.FAILED]
+    where = f" after step {failed[-1].key} gave up at attempt {failed[-1].attempt}" if failed else ""
+    move = f"; `holdfast retry {run.id}` tries again from there" if run.state is RunState.FAILED else ""
+    return f"It {run.state}{where}{reason}{move}."
+
+
+def _held(run: Run) -> str:
+    note = run.note or ""
+    move = f"`holdfast release {run.id}` lets it go on"
+    try:
+        told = json.loads(note)
+    except ValueError:
+        told = None
+    if isinstance(told, dict) and told.get("why") == "drift":
+        return (
+            f"It is held because its code changed under it: {told.get('message', '')}; "
+            f"deploy code that asks for the recorded step, then {move}."
+        )
+    if isinstance(told, dict):
+        return f"It is held: {told.get('message', '')}; {move}."
+    return f"It is held by an operator{f' ({note})' if note else ''}; {move}."
+
+
+def _offering(facts: Facts, kind: str, value: str) -> tuple[list[Node], Node | None]:
+    """Live nodes that offer this, and the last one that ever did."""
+    live, last = [], None
+    for node in facts.nodes:
+        offers = json.loads(node.offers)
+        if value in offers.get(kind, ()):
+            if node.retired_at is None and node.lease_until > facts.now:
+                live.append(node)
+            elif last is None or node.lease_until > last.lease_until:
+                last = node
+    return live, last
+
+
+def _schedulers(facts: Facts) -> tuple[list[Node], Node | None]:
+    live, last = _offering(facts, "workflows", f"{facts.run.workflow}@{facts.run.version}")
+    return [node for node in live if "scheduler" in node.roles], last
+
+
+def _pending(facts: Facts) -> str:
+    run = facts.run
+    live, last = _schedulers(facts)
+    since = ago(facts.now - run.created_at)
+    if not live:
+        return (
+            f"It waits for a scheduler since {since}: no live node has {run.workflow} version {run.version} loaded"
+            f"{_had(last, facts.now)}; start one with `holdfast up` or `holdfast scheduler`."
+        )
+    return f"It waits to be claimed by one of {len(live)} schedulers since {since}: they are busy or about to take it."
+
+
+def _had(last: Node | None, now: float) -> str:
+    return f" ({last.host} pid {last.pid} had it until {ago(now - last.lease_until)} ago)" if last else ""
+
+
+def _undecided(facts: Facts) -> str:
+    run = facts.run
+    live, last = _schedulers(facts)
+    if not live:
+        return (
+            f"Its next decision waits for a scheduler: no live node has {run.workflow} version {run.version} loaded"
+            f"{_had(last, facts.now)}; start one with `holdfast up` or `holdfast scheduler`."
+        )
+    return "Its scheduler is deciding what comes next."
+
+
+def _step(step: Step, facts: Facts) -> str:
+    now, name = facts.now, step.key
+    if step.kind is StepKind.TIMER:
+        return f"It sleeps ({name}) for another {ago(step.ready_at - now)}." if step.ready_at > now else (
+            f"Its timer {name} came due {ago(now - step.ready_at)} ago and waits for a scheduler."
+        )
+    if step.kind is StepKind.SIGNAL:
+        return (
+            f"It waits for the signal {step.name!r} since {ago(now - step.issued_at)}: "
+            f"`holdfast signal {facts.run.id} {step.name}` sends it."
+        )
+    if step.kind is StepKind.CHILD:
+        return f"It waits for its child run {name} ({step.name}) since {ago(now - step.issued_at)}."
+    if step.state is StepState.RUNNING:
+        return _running(step, facts)
+    if step.ready_at > now:
+        return _backing_off(step, facts)
+    return _unclaimed(step, facts)
+
+
+def _running(step: Step, facts: Facts) -> str:
+    agent = next((node for node in facts.nodes if node.id == step.agent), None)
+    where = f"on {agent.host} pid {agent.pid}" if agent else "on an agent nobody knows"
+    since = ago(facts.now - (step.started_at or facts.now))
+    text = f"Step {step.key} runs {where} since {since}, attempt {step.attempt}"
+    if agent is not None and agent.lease_until < facts.now:
+        return f"{text}; that agent's lease ran out {ago(facts.now - agent.lease_until)} ago: a Supervisor will take the step back."
+    if step.complete_by is not None:
+        left = step.complete_by - facts.now
+        text += f"; it is timed out in {ago(left)}" if left > 0 else f"; it is overdue by {ago(-left)}"
+    return text + "."
+
+
+def _backing_off(step: Step, facts: Facts) -> str:
+    spent = step.attempt - step.losses - step.excused
+    reason = ""
+    if step.error:
+        error = json.loads(step.error)
+        reason = f" after {str(error.get('type', '')).rsplit('.', 1)[-1]}: {error.get('message', '')}"
+    return (
+        f"Step {step.key} backs off{reason}: attempt {spent + 1} of {step.attempts_max} in {ago(step.ready_at - facts.now)}; "
+        f"`holdfast retry {facts.run.id}` tries at once."
+    )
+
+
+def _unclaimed(step: Step, facts: Facts) -> str:
+    lane = next((lane for lane in facts.lanes if lane.id == step.lane), None)
+    needs = lane.needs if lane else ()
+    having, last = _offering(facts, "steps", step.name)
+    able = [
+        node
+        for node in having
+        if "agent" in node.roles and set(needs) <= set(json.loads(node.offers).get("labels", ()))
+    ]
+    since = ago(facts.now - step.ready_at)
+    if able:
+        return f"Step {step.key} is ready since {since}; {len(able)} agents can take it and are busy or about to."
+    if having and needs:
+        return (
+            f"Step {step.key} is ready since {since}, but no live agent with {step.name} has "
+            f"{', '.join(needs)}: start one with `holdfast agent --label {needs[0]}`."
+        )
+    return (
+        f"Step {step.key} is ready since {since}, but no live agent has {step.name}{_had(last, facts.now)}: "
+        "start one with `holdfast agent`."
+    )
+
+
+def ago(seconds: float) -> str:
+    """A duration for people."""
+    seconds = max(0.0, seconds)
+    if seconds < 10:  # noqa: PLR2004  below this a tenth matters
+        return f"{seconds:.1f} s"
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size * 2:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,62 @@
+"""Time, chance, identity and what a run says about itself: words that work anywhere in workflow code.
+
+Inside a run `now`, `random` and `uuid4` are functions of its history; outside they are the real ones.
+"""
+
+from __future__ import annotations
+
+import random as chance
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+from uuid import UUID
+
+from holdfast import codec
+from holdfast.decider.loop import Host, running
+from holdfast.environment import Environment
+from holdfast.errors import ContinueAsNew, WorkflowError
+
+_world = Environment()
+
+
+def now() -> datetime:
+    """The time, in UTC. In a workflow: when the last thing it waited for came."""
+    loop = running()
+    return datetime.fromtimestamp(_world.now() if loop is None else loop.now, UTC)
+
+
+def random() -> chance.Random:
+    """A source of chance. In a workflow: the same numbers at every replay."""
+    loop = running()
+    return _world.random if loop is None else loop.host.random()
+
+
+def uuid4() -> UUID:
+    """A random UUID. In a workflow: the same at every replay."""
+    return UUID(int=random().getrandbits(128), version=4)
+
+
+def set_progress(fraction: float, note: str = "") -> None:
+    """Say how far the run is: 0 to 1, and a few words."""
+    host = _host("set_progress()")
+    if not 0 <= fraction <= 1:
+        raise WorkflowError(f"set_progress({fraction!r}): a number from 0 to 1")
+    host.set_progress(float(fraction), str(note))
+
+
+def publish(key: str, value: Any) -> None:
+    """Let others read a value of the run while it goes on."""
+    _host("publish()").publish(str(key), codec.encode_any(value, f"publish({key!r})"))
+
+
+def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
+    """End here and begin again with these arguments and an empty history: for workflows that never end."""
+    if not _host("continue_as_new()").is_main():
+        raise WorkflowError("continue_as_new() works in the workflow function itself, not in a task it started")
+    raise ContinueAsNew(args, kwargs)
+
+
+def _host(what: str) -> Host:
+    loop = running()
+    if loop is None:
+        raise WorkflowError(f"{what} works in a workflow only")
+    return loop.host

@@ -1,0 +1,140 @@
+"""Workflows: async functions whose progress is durable. Called in another workflow, one is a child run."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+
+from holdfast.codec import Shape
+from holdfast.decider.loop import leaf, running
+from holdfast.errors import DefinitionError
+from holdfast.workflow import options, registry
+from holdfast.workflow.lint import lint
+from holdfast.workflow.options import UNSET, Seconds, Unset
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Workflow(Generic[P, R]):
+    """An async function whose progress is durable. Made by `@workflow`."""
+
+    shape: Shape
+
+    def __init__(
+        self,
+        fn: Callable[..., Coroutine[Any, Any, Any]],
+        *,
+        name: str | None = None,
+        version: str = "1",
+        timeout: Seconds | None = None,
+        priority: int = 0,
+        scope: dict[str, Any] | None = None,
+    ) -> None:
+        if not inspect.iscoroutinefunction(fn):
+            raise DefinitionError(f"@workflow takes an async def, not {fn!r}: work that is not awaited goes in a step")
+        if not isinstance(version, str) or not version:
+            raise DefinitionError(f'version={version!r}: a word, as in version="2"')
+        self.fn = fn
+        self.name = options.name_of(fn, name)
+        self.version = version
+        self.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
+        self.priority = options.whole(priority, f"{self.name}: priority")
+        self.id: str | None = None
+        self.tags: dict[str, str] = {}
+        self.label = options.label_of(self.name)
+        self.doc = inspect.getdoc(fn)
+        self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
+        self.__doc__ = fn.__doc__
+        self.__wrapped__ = fn
+        self._scope = scope
+        shape = Shape.early(fn, scope)
+        if shape is not None:
+            self.shape = shape
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        call = perform(self, args, kwargs)
+        call.__qualname__ = self.label
+        return cast("Coroutine[Any, Any, R]", call)
+
+    def using(
+        self,
+        *,
+        id: str | Unset = UNSET,
+        priority: int | Unset = UNSET,
+        tags: Mapping[str, str] | Unset = UNSET,
+        timeout: Seconds | None | Unset = UNSET,
+    ) -> Workflow[P, R]:
+        """The same workflow with other settings, for one run: `hf.start(order.using(id="order-42"), …)`."""
+        other: Workflow[P, R] = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        if not isinstance(id, Unset):
+            if not isinstance(id, str) or not id or not id.isprintable():
+                raise DefinitionError(f"id={id!r}: a printable text, such as 'order-42'")
+            other.id = id
+        if not isinstance(priority, Unset):
+            other.priority = options.whole(priority, f"{self.name}: priority")
+        if not isinstance(tags, Unset):
+            other.tags = {str(key): str(value) for key, value in tags.items()}
+        if not isinstance(timeout, Unset):
+            other.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
+        return other
+
+    def __getattr__(self, name: str) -> Any:
+        """A shape whose types were not there yet when the workflow was declared is made when it is first needed."""
+        if name == "shape":
+            self.shape = Shape.of(self.fn, self._scope)
+            return self.shape
+        raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name} {self.version}>"
+
+
+async def perform(workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """One call of a workflow: a child run inside a run, the bare function outside."""
+    loop = running()
+    if loop is None:
+        return await workflow.fn(*args, **kwargs)
+    decider = loop.host
+    op = decider.child(workflow, args, kwargs)
+    try:
+        return await op.future
+    except asyncio.CancelledError:
+        decider.drop(op)
+        raise
+
+
+leaf(perform)
+
+
+class WorkflowDecorator(Protocol):
+    """`@workflow(…)`, waiting for its function."""
+
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+
+
+@overload
+def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+@overload
+def workflow(
+    *, name: str | None = None, version: str = "1", timeout: Seconds | None = None, priority: int = 0
+) -> WorkflowDecorator: ...
+def workflow(fn: Callable[..., Coroutine[Any, Any, Any]] | None = None, /, **settings: Any) -> Any:
+    """Make an async function durable: `@workflow`, or `@workflow(version="2", timeout=timedelta(days=7))`.
+
+    Its code must do the same when it is run again on the same results: clocks, dice and I/O belong in steps. What looks
+    otherwise is warned about here.
+    """
+    scope = options.scope_of(sys._getframe(1))
+
+    def declare(fn: Callable[..., Coroutine[Any, Any, Any]]) -> Workflow[Any, Any]:
+        made: Workflow[Any, Any] = Workflow(fn, scope=scope, **settings)
+        lint(fn)
+        registry.register_workflow(made)
+        return made
+
+    return declare if fn is None else declare(fn)

@@ -1,0 +1,147 @@
+"""What workflow code must not do, found by looking at its byte code when it is declared.
+
+Only names that really lead to these functions are reported: each chain of loads is followed through the function's
+own globals, closure and imports to the object it names. Code it calls elsewhere is not looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import datetime
+import dis
+import os
+import random
+import sys
+import time
+import types
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+_MISSING = object()
+_IO_MODULES = {"aiohttp", "http.client", "httpx", "httpx2", "requests", "socket", "subprocess", "urllib.request"}
+_IO_CLASSES = {"AsyncClient", "Client", "ClientSession", "HTTPConnection", "HTTPSConnection", "Popen", "Session", "socket"}
+
+_IN_A_STEP = "put it in a step"
+_NOW = "use holdfast.now()"
+_ADVICE: dict[int, str] = {
+    id(function): advice
+    for advice, functions in {
+        _NOW: (time.time, time.time_ns, time.monotonic, time.monotonic_ns, time.perf_counter, time.localtime, time.gmtime),
+        "use asyncio.sleep(), which is durable here": (time.sleep,),
+        "use holdfast.uuid4()": (uuid.uuid1, uuid.uuid4),
+        "use holdfast.random()": (os.urandom, random.SystemRandom),
+        _IN_A_STEP: (
+            builtins.open,
+            builtins.input,
+            os.system,
+            asyncio.to_thread,
+            asyncio.create_subprocess_exec,
+            asyncio.create_subprocess_shell,
+            asyncio.open_connection,
+        ),
+    }.items()
+    for function in functions
+}
+
+
+class HoldfastWarning(UserWarning):
+    """Workflow code does something that will not be the same when it is replayed."""
+
+
+def lint(fn: Callable[..., Any]) -> None:
+    """Warn about every place in this function that a replay would not repeat."""
+    for line, what, advice in findings(fn):
+        warnings.warn_explicit(
+            f"workflow {fn.__name__}() uses {what}, which is not the same when the run is replayed: {advice}",
+            HoldfastWarning,
+            filename=fn.__code__.co_filename,
+            lineno=line,
+            module=fn.__module__,
+        )
+
+
+def findings(fn: Callable[..., Any]) -> list[tuple[int, str, str]]:
+    """Line, what is used, and what to write instead."""
+    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False))
+    return sorted(set(_look(fn.__code__, fn.__globals__, cells)))
+
+
+def _look(
+    code: types.CodeType, names: dict[str, Any], cells: dict[str, types.CellType]
+) -> Iterator[tuple[int, str, str]]:
+    local: dict[str, Any] = {}
+    here: Any = _MISSING
+    said = ""
+    line = code.co_firstlineno
+    for op in dis.get_instructions(code):
+        if op.positions is not None and op.positions.lineno is not None:
+            line = op.positions.lineno
+        was, here = here, _MISSING
+        name = op.argval
+        match op.opname:
+            case "LOAD_GLOBAL" | "LOAD_NAME":
+                here = names.get(name, getattr(builtins, name, _MISSING))
+                said = name
+            case "LOAD_FAST" | "LOAD_FAST_CHECK":
+                here, said = local.get(name, _MISSING), name
+            case "LOAD_DEREF" | "LOAD_CLASSDEREF" | "LOAD_FROM_DICT_OR_DEREF":
+                here, said = local.get(name, _contents(cells.get(name))), name
+            case "LOAD_ATTR" | "LOAD_METHOD" | "IMPORT_FROM":
+                here, advice = _attribute(was, name)
+                said = f"{said}.{name}"
+                if advice:
+                    yield line, f"{said}()", advice
+                if op.opname != "IMPORT_FROM":
+                    here = _MISSING if advice else here
+            case "IMPORT_NAME":
+                here, said = sys.modules.get(name, _MISSING), name
+            case "STORE_FAST" | "STORE_DEREF":
+                local[name] = was
+            case "PUSH_NULL" | "CACHE" | "PRECALL" | "COPY_FREE_VARS" | "RESUME":
+                here = was
+        if here is not _MISSING and op.opname.startswith("LOAD_"):
+            advice = _advice(here)
+            if advice:
+                yield line, f"{said}()", advice
+                here = _MISSING
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _look(constant, names, cells | {k: types.CellType(v) for k, v in local.items() if v is not _MISSING})
+
+
+def _contents(cell: types.CellType | None) -> Any:
+    try:
+        return _MISSING if cell is None else cell.cell_contents
+    except ValueError:  # the cell is still empty
+        return _MISSING
+
+
+def _attribute(owner: Any, name: str) -> tuple[Any, str | None]:
+    """The attribute, if it can be told without running anything, and advice that depends on its owner."""
+    if isinstance(owner, type) and issubclass(owner, datetime.date) and name in {"now", "utcnow", "today"}:
+        return _MISSING, _NOW
+    if isinstance(owner, types.ModuleType):
+        return vars(owner).get(name, _MISSING), None
+    return _MISSING, None
+
+
+def _advice(found: Any) -> str | None:
+    advice = _ADVICE.get(id(found))
+    if advice is not None:
+        return advice
+    owner = getattr(found, "__self__", None)
+    if isinstance(owner, random.Random) and owner is getattr(random, "_inst", None):
+        return "use holdfast.random()"
+    module = getattr(found, "__module__", None)
+    if not isinstance(module, str):
+        return None
+    if module == "secrets" and callable(found):
+        return f"{_IN_A_STEP}, or use holdfast.random()"
+    if isinstance(found, types.FunctionType | types.BuiltinFunctionType) or getattr(found, "__name__", None) in _IO_CLASSES:
+        parts = module.split(".")
+        if any(".".join(parts[:n]) in _IO_MODULES for n in range(1, len(parts) + 1)):
+            return _IN_A_STEP
+    return None

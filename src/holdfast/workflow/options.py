@@ -1,0 +1,89 @@
+"""What authors may write for a duration, a policy or a list of needs, as the one form the rest of Holdfast uses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from inspect import CO_NEWLOCALS
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, TypeAlias
+
+from holdfast.decider.keys import word
+from holdfast.errors import DefinitionError
+from holdfast.policy import DEFAULT_RETRY, Retry
+
+Seconds: TypeAlias = float | timedelta
+"""A duration: seconds, or a timedelta."""
+
+
+class Unset:
+    """`using(timeout=None)` removes a timeout; leaving it out keeps the one there is."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+UNSET: Final = Unset()
+
+
+def seconds(value: Seconds | None, what: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
+        raise DefinitionError(f"{what}: seconds as a number, or a timedelta, not {value!r}")
+    found = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if not (math.isfinite(found) and found > 0):
+        raise DefinitionError(f"{what}: a time above 0, not {value!r}")
+    return found
+
+
+def policy(value: Retry | int | None, what: str) -> Retry:
+    if value is None:
+        return DEFAULT_RETRY
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Retry(attempts=value)
+    if not isinstance(value, Retry):
+        raise DefinitionError(f"{what}: a Retry, or the number of attempts, not {value!r}")
+    return value
+
+
+def needs(value: Iterable[str], what: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise DefinitionError(f"{what}: a list of labels: write needs=[{value!r}]")
+    found = tuple(sorted(set(value)))
+    for label in found:
+        if not isinstance(label, str) or not label or label != label.strip():
+            raise DefinitionError(f"{what}: labels like 'gpu' or 'region:eu', not {label!r}")
+    return found
+
+
+def whole(value: int, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise DefinitionError(f"{what}: a whole number, not {value!r}")
+    return value
+
+
+def name_of(fn: Callable[..., Any], name: str | None) -> str:
+    """`file.qualname`, unless the author says otherwise: it must survive moving the package and running the file itself."""
+    if name is not None:
+        if not name or not name.isprintable() or name != name.strip() or name.startswith("$"):
+            raise DefinitionError(f"name={name!r}: a printable word that does not begin with $")
+        return name
+    if "<lambda>" in fn.__qualname__:
+        raise DefinitionError("a lambda has no name to be found by: write a def, or pass name=…")
+    module = fn.__module__.rsplit(".", 1)[-1]
+    if module == "__main__":
+        module = Path(fn.__code__.co_filename).stem
+    return f"{module}.{fn.__qualname__.replace('.<locals>', '')}"
+
+
+def label_of(name: str) -> str:
+    """The short name, as a word of a key."""
+    return word(name.rsplit(".", 1)[-1])
+
+
+def scope_of(frame: FrameType) -> dict[str, Any] | None:
+    """The names around a function that is declared inside another one, for resolving its annotations."""
+    return dict(frame.f_locals) if frame.f_code.co_flags & CO_NEWLOCALS else None

@@ -1,0 +1,58 @@
+"""Every step and workflow this process knows, by name. Filled by the decorators; read by schedulers and agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import DefinitionError, UnknownWorkflow
+
+if TYPE_CHECKING:
+    from holdfast.workflow.definition import Workflow
+    from holdfast.workflow.step import Step
+
+steps: dict[str, Step[Any, Any]] = {}
+workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}
+"""By name and version."""
+
+
+def register_step(step: Step[Any, Any]) -> None:
+    _refuse_twin(step.name, steps.get(step.name), step.fn)
+    steps[step.name] = step
+
+
+def register_workflow(workflow: Workflow[Any, Any]) -> None:
+    key = (workflow.name, workflow.version)
+    _refuse_twin(workflow.name, workflows.get(key), workflow.fn)
+    workflows[key] = workflow
+
+
+def find_workflow(name: str) -> Workflow[Any, Any]:
+    """By full name, or by its last part when only one workflow has it. The newest version."""
+    found = {full for full, _ in workflows if full == name}
+    found = found or {full for full, _ in workflows if full.endswith("." + name)}
+    if not found:
+        known = ", ".join(sorted({full for full, _ in workflows})) or "none"
+        raise UnknownWorkflow(f"no workflow is called {name!r} here; known: {known}")
+    if len(found) > 1:
+        raise UnknownWorkflow(f"{name!r} may be {' or '.join(sorted(found))}: give the full name")
+    (full,) = found
+    return max((w for (n, _), w in workflows.items() if n == full), key=lambda w: _age(w.version))
+
+
+def _age(version: str) -> tuple[tuple[int, int, str], ...]:
+    """Versions sort as people read them: 2 before 10, 1.9 before 1.10."""
+    parts = version.replace("-", ".").split(".")
+    return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)
+
+
+def _refuse_twin(name: str, known: Step[Any, Any] | Workflow[Any, Any] | None, fn: Callable[..., Any]) -> None:
+    """The same function again is a reload. Another one of the same name would take over its runs."""
+    if known is not None and _place(known.fn) != _place(fn):
+        raise DefinitionError(
+            f"{name!r} is defined twice, in {_place(known.fn)[0]} and in {_place(fn)[0]}: give one of them name=…"
+        )
+
+
+def _place(fn: Callable[..., Any]) -> tuple[str, str]:
+    return fn.__code__.co_filename, fn.__qualname__

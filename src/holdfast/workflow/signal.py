@@ -1,0 +1,67 @@
+"""Signals: values sent to a run from outside. They may arrive before the run waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Generic, TypeVar, cast
+
+from holdfast.codec import Payload
+from holdfast.decider.loop import leaf, running
+from holdfast.errors import DefinitionError, WorkflowError
+from holdfast.workflow import door, options
+from holdfast.workflow.options import Seconds
+
+T = TypeVar("T")
+
+
+class Signal(Generic[T]):
+    """`paid = Signal("paid", Payment)`: a run waits by `await paid.wait()`, anyone sends by `await paid.send(run_id, value)`."""
+
+    def __init__(self, name: str, type: type[T]) -> None:
+        if not isinstance(name, str) or not name or name.startswith("$") or not name.isprintable():
+            raise DefinitionError(f"Signal({name!r}): a printable word that does not begin with $")
+        self.name = name
+        self.type = type
+        self.label = options.label_of(name)
+        self._payload = Payload(type, f"signal {name}")
+        self.decode = self._payload.decode
+
+    def wait(self, timeout: Seconds | None = None) -> Coroutine[Any, Any, T]:
+        """The next value, in a workflow. Each wait takes one, in the order of sending. TimeoutError when none came in time."""
+        call = _wait(self, options.seconds(timeout, f"{self.name}.wait: timeout"))
+        call.__qualname__ = self.label
+        return cast("Coroutine[Any, Any, T]", call)
+
+    async def send(self, run_id: str, value: T, key: str | None = None) -> None:
+        """Send a value to a run. Sent twice with the same `key`, it arrives once."""
+        payload = self._payload.encode(value)
+        loop = running()
+        if loop is not None:
+            loop.host.send(run_id, self.name, payload, key)
+        elif door.current is not None:
+            await door.current.send_signal(run_id, self.name, payload, key)
+        else:
+            raise WorkflowError(
+                f"{self.name}.send() needs an open Holdfast: call it inside `async with Holdfast(…)`, or in a workflow"
+            )
+
+    def __repr__(self) -> str:
+        return f"<signal {self.name}>"
+
+
+async def _wait(signal: Signal[Any], timeout_s: float | None) -> Any:
+    loop = running()
+    if loop is None:
+        raise WorkflowError(f"{signal.name}.wait() works in a workflow only: a signal is sent to a run")
+    decider = loop.host
+    op = decider.wait_signal(signal)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await op.future
+    except (asyncio.CancelledError, TimeoutError):
+        decider.drop(op)
+        raise
+
+
+leaf(_wait)

@@ -1,0 +1,196 @@
+"""Steps: functions whose calls are durable. In a workflow a call becomes a row, an agent runs it, its result is recorded.
+
+Outside of a run a step is just its function, so it can be called and tested as such.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+
+from holdfast.codec import Shape
+from holdfast.decider.loop import leaf, running
+from holdfast.errors import DefinitionError
+from holdfast.policy import Retry
+from holdfast.workflow import options, registry
+from holdfast.workflow.fan import fan
+from holdfast.workflow.options import UNSET, Seconds, Unset
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Step(Generic[P, R]):
+    """A function whose calls are durable. Made by `@step`."""
+
+    shape: Shape
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        name: str | None = None,
+        retry: Retry | int | None = None,
+        timeout: Seconds | None = None,
+        needs: Iterable[str] = (),
+        priority: int = 0,
+        isolate: bool = False,
+        key: str | None = None,
+        scope: dict[str, Any] | None = None,
+    ) -> None:
+        if not inspect.isfunction(fn):
+            raise DefinitionError(f"@step takes a def or an async def, not {fn!r}")
+        if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+            raise DefinitionError(f"{fn.__qualname__} is a generator: a step returns one value")
+        self.fn = fn
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self.name = options.name_of(fn, name)
+        self.retry = options.policy(retry, f"{self.name}: retry")
+        self.retry_override: str | None = None
+        """A policy given for one call, as it travels with the step; an agent knows the declared one."""
+        self.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
+        self.needs = options.needs(needs, f"{self.name}: needs")
+        self.priority = options.whole(priority, f"{self.name}: priority")
+        self.isolate = bool(isolate)
+        self.key = key
+        self.doc = inspect.getdoc(fn)
+        if self.isolate and self.is_async:
+            raise DefinitionError(f"{self.name}: isolate=True runs a def in a process of its own: make it a plain def")
+        self.label = _label(self.name, key)
+        self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
+        self.__doc__ = fn.__doc__
+        self.__wrapped__ = fn
+        self._scope = scope
+        shape = Shape.early(fn, scope)
+        if shape is not None:
+            self.shape = shape
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        call = perform(self, args, kwargs)
+        call.__qualname__ = self.label
+        return cast("Coroutine[Any, Any, R]", call)
+
+    def using(
+        self,
+        *,
+        key: str | Unset = UNSET,
+        timeout: Seconds | None | Unset = UNSET,
+        retry: Retry | int | None | Unset = UNSET,
+        priority: int | Unset = UNSET,
+        needs: Iterable[str] | Unset = UNSET,
+    ) -> Step[P, R]:
+        """The same step with other settings, for one call: `charge.using(timeout=5)(card, 300)`."""
+        other: Step[P, R] = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        if not isinstance(key, Unset):
+            other.key, other.label = key, _label(self.name, key)
+        if not isinstance(timeout, Unset):
+            other.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
+        if not isinstance(retry, Unset):
+            other.retry = options.policy(retry, f"{self.name}: retry")
+            other.retry_override = other.retry.encode()
+        if not isinstance(priority, Unset):
+            other.priority = options.whole(priority, f"{self.name}: priority")
+        if not isinstance(needs, Unset):
+            other.needs = options.needs(needs, f"{self.name}: needs")
+        return other
+
+    @overload
+    def map(self: Step[[T], R], items: Iterable[T], *, limit: int = 50) -> Coroutine[Any, Any, list[R]]: ...
+    @overload
+    def map(
+        self: Step[[T], R], items: Iterable[T], *, limit: int = 50, tolerate: float
+    ) -> Coroutine[Any, Any, list[R | Exception]]: ...
+    @overload
+    def map(self, items: Iterable[tuple[Any, ...]], *, limit: int = 50) -> Coroutine[Any, Any, list[R]]: ...
+    @overload
+    def map(
+        self, items: Iterable[tuple[Any, ...]], *, limit: int = 50, tolerate: float
+    ) -> Coroutine[Any, Any, list[R | Exception]]: ...
+    def map(self, items: Iterable[Any], *, limit: int = 50, tolerate: float = 0.0) -> Coroutine[Any, Any, Any]:
+        """One call per item, at most `limit` at a time; the results in the order of the items.
+
+        Tuples are spread over the parameters of a step that has several. `tolerate` failures, as a share (0.1) or
+        a number (3), leave the exception in the place of the result; one more cancels the rest and is raised.
+        """
+        call = cast("Callable[..., Coroutine[Any, Any, R]]", self)
+        spread = self.shape.spreads
+        calls = [(item if spread and isinstance(item, tuple) else (item,)) for item in items]
+        return fan(call, calls, limit=limit, tolerate=tolerate)
+
+    def __getattr__(self, name: str) -> Any:
+        """A shape whose types were not there yet when the step was declared is made when it is first needed."""
+        if name == "shape":
+            self.shape = Shape.of(self.fn, self._scope)
+            return self.shape
+        raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
+
+    def __repr__(self) -> str:
+        return f"<step {self.name}>"
+
+
+async def perform(step: Step[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """One call of a step: durable inside a run, the bare function outside."""
+    loop = running()
+    if loop is None:
+        if step.is_async:
+            return await step.fn(*args, **kwargs)
+        return await asyncio.to_thread(step.fn, *args, **kwargs)
+    decider = loop.host
+    op = decider.call(step, args, kwargs)
+    try:
+        return await op.future
+    except asyncio.CancelledError:
+        decider.drop(op)
+        raise
+
+
+leaf(perform)
+
+
+def _label(name: str, key: str | None) -> str:
+    return options.label_of(name) if key is None else f"{options.label_of(name)}:{key}"
+
+
+class StepDecorator(Protocol):
+    """`@step(…)`, waiting for its function."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Step[P, R]: ...
+
+
+@overload
+def step(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+@overload
+def step(fn: Callable[P, R], /) -> Step[P, R]: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    retry: Retry | int | None = None,
+    timeout: Seconds | None = None,
+    needs: Iterable[str] = (),
+    priority: int = 0,
+    isolate: bool = False,
+    key: str | None = None,
+) -> StepDecorator: ...
+def step(fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
+    """Make a function's calls durable: `@step`, or `@step(retry=5, timeout=30)`.
+
+    `retry` is a `Retry` or a number of attempts; `timeout` is for one attempt, in seconds or as a timedelta; `needs` are
+    labels an agent must have; `isolate=True` runs a plain def in a process that can be killed.
+    """
+    scope = options.scope_of(sys._getframe(1))
+
+    def declare(fn: Callable[..., Any]) -> Step[Any, Any]:
+        made: Step[Any, Any] = Step(fn, scope=scope, **settings)
+        registry.register_step(made)
+        return made
+
+    return declare if fn is None else declare(fn)

@@ -1,0 +1,54 @@
+"""Rolling deployment: servers are processes, and the roll-out stops at a bad one."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from examples import deployment
+from holdfast import Holdfast, RunFailed
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Path]:
+    """A folder for servers, all of which are stopped in the end."""
+    yield tmp_path / "servers"
+    deployment.stop_servers.fn(str(tmp_path / "servers"))
+
+
+def versions(folder: Path) -> dict[str, str]:
+    """What each server's process says it is running."""
+    found = {home.parent.name: deployment.ask(home.parent) for home in folder.glob("*/address")}
+    return {name: health["version"] for name, health in sorted(found.items()) if health}
+
+
+async def roll_out(store_url: str, folder: Path, version: str, unconfigured: list[str]) -> deployment.Rollout:
+    async with Holdfast(store_url) as hf:
+        roll_out = deployment.roll_out.using(id=f"roll-out-{version}")
+        run = await hf.start(roll_out, version, soak_s=0.05, unconfigured=unconfigured, folder=str(folder))
+        return await run.result(timeout=60)
+
+
+async def test_every_server_runs_the_new_version(store_url: str, servers: Path) -> None:
+    """After the roll-out each server's own process answers with the new version."""
+    done = await roll_out(store_url, servers, "2.0", [])
+    assert done == deployment.Rollout("2.0", ["web-1", "web-2", "web-3", "web-4"])
+    assert await asyncio.to_thread(versions, servers) == dict.fromkeys(deployment.SERVERS, "2.0")
+
+
+async def test_a_bad_server_stops_the_roll_out(store_url: str, servers: Path) -> None:
+    """The bad server's batch is put back, earlier batches keep the new version, later ones never get it."""
+    with pytest.raises(RunFailed, match=r"web-3 runs 2\.1: no DATABASE in settings\.env"):
+        await roll_out(store_url, servers, "2.1", ["web-3"])
+    now = await asyncio.to_thread(versions, servers)
+    assert now == {"web-1": "2.1", "web-2": "2.1", "web-3": "1.0", "web-4": "1.0"}
+
+
+async def test_shut_down_stops_the_processes(store_url: str, servers: Path) -> None:
+    """The second workflow of the example leaves no server behind."""
+    await roll_out(store_url, servers, "2.0", [])
+    async with Holdfast(store_url) as hf:
+        stopped = await (await hf.start(deployment.shut_down, str(servers))).result(timeout=60)
+    assert stopped == deployment.SERVERS
+    assert await asyncio.to_thread(versions, servers) == {}

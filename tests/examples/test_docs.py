@@ -1,0 +1,162 @@
+"""The documentation is executed.
+
+In a page, ```` ```python run ```` is a complete program, ```` ```python file=NAME ```` is a file of the page's folder, and the lines
+after `$` in ```` ```console run ```` are one shell script (`exit=1`: it ends with that code). They are run in the page's order, in one
+empty folder with an empty store.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from holdfast.config import Config
+from holdfast.lifecycle import RUN_TRANSITIONS, STEP_TRANSITIONS, Transition
+from holdfast.model import RunState, StepState
+from tests.examples.conftest import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [page for page in PAGES if "decisions" not in page.parts]
+BLOCK = re.compile(
+    r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
+)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+class Block(NamedTuple):
+    info: list[str]
+    text: str
+    line: int
+
+    def option(self, name: str) -> str | None:
+        return next((word.partition("=")[2] for word in self.info if word.startswith(f"{name}=")), None)
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [
+        Block(found["info"].split(), textwrap.dedent(found["text"]), text[: found.start()].count("\n") + 1)
+        for found in BLOCK.finditer(text)
+    ]
+
+
+def named(pages: Iterable[Path]) -> list[object]:
+    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages]
+
+
+def runs(block: Block) -> bool:
+    return "run" in block.info or block.option("file") is not None
+
+
+def execute(block: Block, folder: Path) -> None:
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "NO_COLOR": "1",
+        "PYTHONWARNINGS": "error",
+    }
+    environment.pop("HOLDFAST_STORE", None)
+    if name := block.option("file"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(block.text)
+        return
+    if block.info[0] == "python":
+        (folder / "program.py").write_text(block.text)
+        command = [sys.executable, "program.py"]
+    else:
+        lines = [line[2:] for line in block.text.splitlines() if line.startswith(("$ ", "> "))]
+        command = ["bash", "-ec", "\n".join(lines)]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == int(block.option("exit") or 0), (
+        f"line {block.line}:\n{block.text}\n{done.stdout}"
+    )
+
+
+@pytest.mark.parametrize("page", named(page for page in PAGES if any(map(runs, blocks(page)))))
+def test_what_a_page_shows_works(page: Path, tmp_path: Path) -> None:
+    """Every program and command of the page runs, in the order in which a reader meets them."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for block in blocks(page):
+        if runs(block):
+            execute(block, tmp_path)
+
+
+@pytest.mark.parametrize("page", named(PAGES))
+def test_every_piece_of_python_is_python(page: Path) -> None:
+    """Fragments that cannot run by themselves are at least free of syntax errors."""
+    for block in blocks(page):
+        if block.info[:1] == ["python"]:
+            compile(
+                f"async def fragment():\n{textwrap.indent(block.text, '    ')}\n    ...",
+                f"{page}:{block.line}",
+                "exec",
+            )
+
+
+@pytest.mark.parametrize("page", named(PAGES))
+def test_links_lead_somewhere(page: Path) -> None:
+    """A relative link names a file that exists, and a heading that it has."""
+    for link in LINK.findall(BLOCK.sub("", page.read_text())):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", target.read_text()), re.MULTILINE)
+            slugs = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+            assert anchor in slugs, link
+
+
+def diagram(transitions: Iterable[Transition], states: type[RunState] | type[StepState]) -> list[str]:
+    """The lines of a state diagram, in the order of the tables."""
+    return [
+        f"{source} --> {row.target}: {row.name}"
+        for row in transitions
+        for source in ([state.value for state in states if state.value in row.sources] or ["[*]"])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("transitions", "states"),
+    [(RUN_TRANSITIONS, RunState), (STEP_TRANSITIONS, StepState)],
+    ids=["run", "step"],
+)
+def test_the_diagrams_are_the_tables(
+    transitions: tuple[Transition, ...], states: type[RunState] | type[StepState]
+) -> None:
+    """docs/concepts.md draws exactly the transitions of lifecycle.py."""
+    drawn = [
+        [line.strip() for line in block.text.splitlines()[1:]]
+        for block in blocks(ROOT / "docs" / "concepts.md")
+        if block.info == ["mermaid"]
+    ]
+    assert diagram(transitions, states) in drawn
+
+
+def test_every_limit_is_documented() -> None:
+    """docs/reference/configuration.md lists each limit of config.py with its default."""
+    rows = dict(
+        re.findall(
+            r"^\| `(\w+)` \| ([^|]+?) \|",
+            (ROOT / "docs/reference/configuration.md").read_text(),
+            re.MULTILINE,
+        )
+    )
+    assert rows == {name: f"{getattr(Config(), name):,}" for name in Config.__struct_fields__}
