@@ -9,8 +9,8 @@ SYNC = env -u VIRTUAL_ENV .venv/bin/uv sync --quiet --frozen --inexact --no-pyth
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
 
-demo: .venv/.light ## see a run survive a crash and a failed one undo itself
-	@.venv/bin/python examples/demo.py $(ARGS)
+demo: .venv/.light ## book two trips: a lost reply is retried, a refusal fails cleanly
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" sh examples/demo.sh
 
 test: .venv/.full ## run the tests (ARGS="-k claim -x" is handed to pytest)
 	@.venv/bin/pytest -n 2 --dist loadgroup $(ARGS)

@@ -54,7 +54,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The client brings the store along: workflow code that only declares does not load it."""
     if name in {"Holdfast", "Run"}:
-        from holdfast import client
+        from holdfast import client  # noqa: PLC0415  see above
 
         return getattr(client, name)
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

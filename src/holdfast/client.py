@@ -207,7 +207,8 @@ class Holdfast:
 
     def start_sync(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """As `start`, from plain code: `with Holdfast(…) as hf: hf.start_sync(…).wait()`."""
-        return self._call_sync(lambda: self.start(workflow, *args, **kwargs))
+        run: Run[R] = self._call_sync(lambda: self.start(workflow, *args, **kwargs))
+        return run
 
     def _call_sync(self, call: Callable[[], Any]) -> Any:
         if self._thread is None:
@@ -237,7 +238,7 @@ class Run(Generic[R]):
     def __repr__(self) -> str:
         return f"<Run {self.id}>"
 
-    async def result(self, timeout: float | None = None) -> R:  # noqa: ASYNC109  part of what users expect of a handle
+    async def result(self, timeout: float | None = None) -> R:
         """The workflow's result, when the run has ended; raises RunFailed or a subclass when it ended otherwise."""
         async with asyncio.timeout(timeout):
             close = await self._hf.node.watch_end(self.id)
@@ -277,7 +278,7 @@ class Run(Generic[R]):
         while True:
             page = await self._hf.store.steps(self.id, after=found[-1].n if found else 0, limit=1000)
             found += page
-            if len(page) < 1000:  # noqa: PLR2004  the page's size
+            if len(page) < 1000:
                 return found
 
     async def view(self) -> RunView:

@@ -135,11 +135,11 @@ class LeaseLost(StoreError):
     """A write named a fence that is no longer current: somebody else holds the row."""
 
 
-class Stop(Exception):  # noqa: N818  an author's word, not an error's name
+class Stop(Exception):
     """Raise in a step or workflow to fail at once: no retry."""
 
 
-class RetryIn(Exception):  # noqa: N818  an author's word, not an error's name
+class RetryIn(Exception):
     """Raise in a step to try again after `seconds`, as a server's Retry-After asks. It spends no attempt."""
 
     def __init__(self, seconds: float, message: str = "") -> None:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 from holdfast.agent import Agent
@@ -86,7 +87,7 @@ class Node:
                 self.writer.submit,
                 self.id,
                 workflows=registry.workflows,
-                seat=_LocalSeat(self.agent, self.scheduler_clock) if self.agent is not None else None,
+                seat=_LocalSeat(self.agent, self.clock) if self.agent is not None else None,
                 ring=self.ring,
                 ended=self._run_ended,
                 clock=self.clock,
@@ -94,9 +95,6 @@ class Node:
             )
         if "supervisor" in self.roles:
             self.supervisor = Supervisor(self.store, self.id, self.environment, self.config)
-
-    def scheduler_clock(self) -> float:
-        return self.clock.now()
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -350,7 +348,7 @@ class Node:
             away = [run_id for run_id in self._watchers if run_id not in here]
             for start in range(0, len(away), self.config.claim_max):
                 part = away[start : start + self.config.claim_max]
-                for run in await self._guarded("watching", lambda part=part: self.store.ended_runs(part)) or ():
+                for run in await self._guarded("watching", partial(self.store.ended_runs, part)) or ():
                     close = Close(run.state, run.output, run.error, run.finished_at or 0.0)
                     for watcher in self._watchers.pop(run.id, ()):
                         if not watcher.done():
@@ -361,7 +359,7 @@ class Node:
         assert scheduler is not None
         while not self.fenced:
             await self._wait(Bell.RUNS, self.config.poll_s)
-            while not self.fenced and await self._guarded("claiming runs", scheduler.claim):
+            while await self._guarded("claiming runs", scheduler.claim):
                 pass
 
     async def _collect_loop(self) -> None:
@@ -409,7 +407,7 @@ class Node:
             if self.environment.monotonic() - lanes_at > self.config.poll_s:
                 lanes_at = self.environment.monotonic()
                 await self._guarded("lanes", agent.learn_lanes)
-            while not self.fenced and await self._guarded("claiming steps", agent.claim):
+            while await self._guarded("claiming steps", agent.claim):
                 pass
             due = await self._guarded("back-off", agent.next_ready)
             if due and due - self.clock.now() < self.config.poll_s:
@@ -447,8 +445,8 @@ async def _wait_for(event: asyncio.Event, limit_s: float) -> None:
 class _LocalSeat:
     """The agent of this node, as its scheduler sees it: places, and leases to begin."""
 
-    def __init__(self, agent: Agent, now: Callable[[], float]) -> None:
-        self._agent, self._now = agent, now
+    def __init__(self, agent: Agent, clock: StoreClock) -> None:
+        self._agent, self._clock = agent, clock
 
     def reserve(self, issue: Issue) -> bool:
         return issue.step is not None and self._agent.reserve(issue.step)
@@ -467,7 +465,7 @@ class _LocalSeat:
                     lease.issue.arguments,
                     retry=step.retry,
                     timeout_s=step.timeout_s,
-                    issued_at=self._now(),
+                    issued_at=self._clock.now(),
                 )
             )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random as chance
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -29,7 +29,7 @@ def name_of(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _names(of: Errors, field: str) -> tuple[str, ...]:
+def _names(of: object, field: str) -> tuple[str, ...]:
     found = []
     for item in of if isinstance(of, tuple | list) else (of,):
         if isinstance(item, str):
@@ -41,6 +41,11 @@ def _names(of: Errors, field: str) -> tuple[str, ...]:
                 f"Retry({field}=…) takes exception classes, not {item!r}: write {field}=ConnectionError or a tuple of classes"
             )
     return tuple(found)
+
+
+def _check_attempts(attempts: object) -> None:
+    if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
+        raise errors.DefinitionError(f"Retry(attempts={attempts!r}): at least 1, which means no retry")
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -63,14 +68,17 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "on", _names(self.on, "on"))
         msgspec.structs.force_setattr(self, "never", _names(self.never, "never"))
-        if not isinstance(self.attempts, int) or self.attempts < 1:
-            raise errors.DefinitionError(f"Retry(attempts={self.attempts!r}): at least 1, which means no retry")
+        _check_attempts(self.attempts)
         if self.jitter not in ("full", "equal", "none"):
             raise errors.DefinitionError(f"Retry(jitter={self.jitter!r}): 'full', 'equal' or 'none'")
         if not (self.delay >= 0 and self.factor >= 1 and self.max_delay >= 0):
-            raise errors.DefinitionError("Retry: delay and max_delay are seconds from 0, factor is at least 1")
+            raise errors.DefinitionError(
+                "Retry: delay and max_delay are seconds from 0, factor is at least 1"
+            )
         if self.total is not None and not self.total > 0:
-            raise errors.DefinitionError(f"Retry(total={self.total!r}): seconds above 0, or None for no bound")
+            raise errors.DefinitionError(
+                f"Retry(total={self.total!r}): seconds above 0, or None for no bound"
+            )
 
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -140,7 +148,7 @@ def _put_off(policy: Retry, seconds: float, *, elapsed_s: float, asked: int) -> 
     limit_s = policy.total if policy.total is not None else RETRY_IN_MAX_S
     if asked >= policy.attempts * RETRY_IN_PER_ATTEMPT:
         return GiveUp(f"RetryIn was raised {asked} times")
-    after_s = seconds if seconds > RETRY_IN_FLOOR_S else RETRY_IN_FLOOR_S  # also turns NaN into the floor
+    after_s = max(RETRY_IN_FLOOR_S, seconds)  # in this order, which turns NaN into the floor
     if elapsed_s + after_s > limit_s:
         return GiveUp(f"RetryIn({seconds:g}) would go beyond {limit_s:g} s after the first attempt")
     return TryAgain(after_s, spends=False)
@@ -151,9 +159,8 @@ def retries(policy: Retry, error: BaseException) -> bool:
     if not policy.on and not policy.never:
         return True
     names = {name_of(cls) for cls in type(error).__mro__}
-    if not names.isdisjoint(policy.never):
-        return False
-    return not policy.on or not names.isdisjoint(policy.on)
+    on, never = cast("tuple[str, ...]", policy.on), cast("tuple[str, ...]", policy.never)
+    return names.isdisjoint(never) and (not on or not names.isdisjoint(on))
 
 
 def backoff_s(policy: Retry, spent: int, random: chance.Random) -> float:

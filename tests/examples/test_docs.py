@@ -5,12 +5,14 @@ after `$` in ```` ```console run ```` are one shell script (`exit=1`: it ends wi
 empty folder with an empty store.
 """
 
+import ast
 import os
 import re
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +25,7 @@ from tests.examples.conftest import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if "decisions" not in page.parts]
+CONFIG = ROOT / "src/holdfast/config.py"
 BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
 )
@@ -151,12 +154,15 @@ def test_the_diagrams_are_the_tables(
 
 
 def test_every_limit_is_documented() -> None:
-    """docs/reference/configuration.md lists each limit of config.py with its default."""
-    rows = dict(
-        re.findall(
-            r"^\| `(\w+)` \| ([^|]+?) \|",
-            (ROOT / "docs/reference/configuration.md").read_text(),
-            re.MULTILINE,
-        )
-    )
-    assert rows == {name: f"{getattr(Config(), name):,}" for name in Config.__struct_fields__}
+    """docs/reference/configuration.md lists each limit of config.py with its default and its reason."""
+    (config,) = (each for each in ast.parse(CONFIG.read_text()).body if isinstance(each, ast.ClassDef))
+    expected = [
+        f"| `{limit.target.id}` | {getattr(Config(), limit.target.id):,} | {ast.literal_eval(reason.value)} |"
+        for limit, reason in pairwise(config.body)
+        if isinstance(limit, ast.AnnAssign)
+        and isinstance(limit.target, ast.Name)
+        and isinstance(reason, ast.Expr)
+    ]
+    page = (ROOT / "docs/reference/configuration.md").read_text()
+    table = page.partition("| limit | default | reason |\n|---|---|---|\n")[2].rstrip().splitlines()
+    assert table == expected

@@ -72,7 +72,9 @@ def decode_error(raw: str) -> Exception:
     failure = _parsed(raw)
     rebuilt = _rebuild(failure) if failure.ending not in ("timed out", "lost") else None
     if rebuilt is None:
-        kind = {"timed out": errors.StepTimeout, "lost": errors.StepLost}.get(failure.ending, errors.StepFailed)
+        kind = {"timed out": errors.StepTimeout, "lost": errors.StepLost}.get(
+            failure.ending, errors.StepFailed
+        )
         rebuilt = kind(_line(failure), error_type=failure.type, step=failure.step)
     for note in failure.notes:
         rebuilt.add_note(note)
@@ -118,7 +120,7 @@ def _json(value: Any) -> Any:
         return value if len(raw) <= EXTRAS_MAX_BYTES and decode_any(raw) == value else None
     except errors.InvalidInput:
         return None
-    except Exception:  # noqa: BLE001  an author's __eq__ or __getattr__ must not hide the failure
+    except Exception:  # noqa: BLE001  an author's __eq__ must not hide the failure
         return None
 
 
@@ -162,7 +164,9 @@ def _class(name: str) -> type[Exception] | None:
             found = getattr(found, part, None) if part != "<locals>" else None
         if not isinstance(found, type) or not issubclass(found, Exception):
             return None
-        if issubclass(found, StopIteration | StopAsyncIteration) or isinstance(found.__new__, types.FunctionType):
+        if issubclass(found, StopIteration | StopAsyncIteration) or isinstance(
+            found.__new__, types.FunctionType
+        ):
             return None
         return found
     return None

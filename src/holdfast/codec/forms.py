@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
-from typing import Any, Literal, NoReturn, TypeAlias, Union, get_args, get_origin
+from typing import Any, Literal, NoReturn, TypeAlias, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import inspect as described
@@ -80,7 +80,9 @@ def enc_hook(value: Any) -> Any:
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
     if isinstance(value, PurePath):
         return str(value)
-    raise TypeError(f"a {type(value).__qualname__} cannot be stored: make it a dataclass, or pass plain values")
+    raise TypeError(
+        f"a {type(value).__qualname__} cannot be stored: make it a dataclass, or pass plain values"
+    )
 
 
 def dec_hook(kind: type, value: Any) -> Any:
@@ -89,7 +91,9 @@ def dec_hook(kind: type, value: Any) -> Any:
         try:
             return kind.read(value)
         except msgspec.ValidationError as wrong:
-            raise ValueError(str(wrong)) from None  # so that msgspec adds the place of the union to the place in it
+            raise ValueError(
+                str(wrong)
+            ) from None  # so that msgspec adds the place of the union to the place in it
     if is_pydantic(kind):
         return kind.model_validate(value)  # type: ignore[attr-defined]  # a pydantic model, which is not imported here
     if issubclass(kind, PurePath) and isinstance(value, str):
@@ -118,7 +122,11 @@ def form_of(annotation: Any, where: str) -> Form:
 
 def _prepare(annotation: Any, where: str) -> tuple[Any, Wrap | None]:
     """The annotation with its unions replaced, and how to mark its values."""
-    if annotation is object or isinstance(annotation, typing.TypeVar) or annotation in (typing.NoReturn, typing.Never):
+    if (
+        annotation is object
+        or isinstance(annotation, typing.TypeVar)
+        or annotation in (typing.NoReturn, typing.Never)
+    ):
         return Any, None
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is typing.Annotated:
@@ -133,12 +141,14 @@ def _prepare(annotation: Any, where: str) -> tuple[Any, Wrap | None]:
         return annotation, None
     kinds = tuple(kind for kind, _ in parts)
     wraps = [wrap or _as_is for _, wrap in parts]
-    return origin[kinds], _wrap_collection(origin, args, wraps)
+    return types.GenericAlias(origin, kinds), _wrap_collection(origin, args, wraps)
 
 
 def _prepare_union(annotation: Any, args: tuple[Any, ...], where: str) -> tuple[Any, Wrap | None]:
     tagged = [arg for arg in args if _is_record(arg)]
-    custom = [arg for arg in args if is_pydantic(arg) or (isinstance(arg, type) and issubclass(arg, PurePath))]
+    custom = [
+        arg for arg in args if is_pydantic(arg) or (isinstance(arg, type) and issubclass(arg, PurePath))
+    ]
     beside = [arg for arg in args if arg is not types.NoneType]
     if len(tagged) > 1 or (custom and len(beside) > 1):
         if [arg for arg in custom if arg not in tagged]:
@@ -152,7 +162,7 @@ def _prepare_union(annotation: Any, args: tuple[Any, ...], where: str) -> tuple[
                 pass
         rest, wrap_rest = _prepare(Union[others], where) if others else (None, None)  # noqa: UP007  made at run time
         name = "_or_".join(members)
-        variant = type(name, (Variant,), {"members": members, "others": rest})
+        variant = cast("type[Variant]", type(name, (Variant,), {"members": members, "others": rest}))
         if wrap_rest is not None:
             return variant, lambda value: variant.wrap(wrap_rest(value))
         return variant, variant.wrap
@@ -174,9 +184,11 @@ def _wrap_collection(origin: type, args: tuple[Any, ...], wraps: list[Wrap]) -> 
     if issubclass(origin, collections.abc.Mapping):
         wrap_value = wraps[1]
         return lambda value: (
-            {k: wrap_value(v) for k, v in value.items()} if isinstance(value, collections.abc.Mapping) else value
+            {k: wrap_value(v) for k, v in value.items()}
+            if isinstance(value, collections.abc.Mapping)
+            else value
         )
-    if issubclass(origin, tuple) and len(args) != 2 or issubclass(origin, tuple) and args[1] is not ...:
+    if issubclass(origin, tuple) and (len(args) != 2 or args[1] is not ...):
         return lambda value: (
             [wrap(v) for wrap, v in zip(wraps, value, strict=True)]
             if isinstance(value, tuple | list) and len(value) == len(wraps)
@@ -184,7 +196,9 @@ def _wrap_collection(origin: type, args: tuple[Any, ...], wraps: list[Wrap]) -> 
         )
     wrap_item = wraps[0]
     return lambda value: (
-        [wrap_item(v) for v in value] if isinstance(value, collections.abc.Collection) and not isinstance(value, str) else value
+        [wrap_item(v) for v in value]
+        if isinstance(value, collections.abc.Collection) and not isinstance(value, str)
+        else value
     )
 
 
@@ -200,7 +214,12 @@ def _is_record(kind: Any) -> bool:
             return False
     if issubclass(kind, msgspec.Struct):
         return kind.__struct_config__.tag is None
-    return dataclasses.is_dataclass(kind) or hasattr(kind, "__attrs_attrs__") or typing.is_typeddict(kind) or is_pydantic(kind)
+    return (
+        dataclasses.is_dataclass(kind)
+        or hasattr(kind, "__attrs_attrs__")
+        or typing.is_typeddict(kind)
+        or is_pydantic(kind)
+    )
 
 
 def _nodes(kind: Any, where: str) -> Iterator[described.Type]:
@@ -209,7 +228,11 @@ def _nodes(kind: Any, where: str) -> Iterator[described.Type]:
         todo: list[Any] = [described.type_info(kind)]
         msgspec.json.Decoder(kind)
     except (TypeError, NameError) as wrong:
-        _refuse(where, kind, f"{wrong}. Use a dataclass for it, or msgspec.Struct with tag=True for each type of a union")
+        _refuse(
+            where,
+            kind,
+            f"{wrong}. Use a dataclass for it, or msgspec.Struct with tag=True for each type of a union",
+        )
     seen: set[Any] = set()
     while todo:
         node = todo.pop()
@@ -226,7 +249,11 @@ def _nodes(kind: Any, where: str) -> Iterator[described.Type]:
             if isinstance(node, described.CustomType) and not _is_custom(node.cls):
                 _refuse(where, node.cls, "make it a dataclass, or store its parts")
             yield node
-        todo += [getattr(node, name) for name in node.__struct_fields__ if name not in ("cls", "default", "default_factory")]
+        todo += [
+            getattr(node, name)
+            for name in node.__struct_fields__
+            if name not in ("cls", "default", "default_factory")
+        ]
 
 
 def _is_custom(kind: type) -> bool:

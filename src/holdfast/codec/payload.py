@@ -113,7 +113,9 @@ def refuse_nan(value: Any, what: str) -> None:
     while todo:
         place, item = todo.pop()
         if isinstance(item, float) and not math.isfinite(item):
-            raise InvalidInput(f"{what}: {(place.lstrip('.') + ': ') if place else ''}{item} is not a number JSON can hold: use None or text")
+            raise InvalidInput(
+                f"{what}: {(place.lstrip('.') + ': ') if place else ''}{item} is not a number JSON can hold: use None or text"
+            )
         if isinstance(item, dict):
             todo += [(f"{place}.{key}", part) for key, part in item.items()]
         elif isinstance(item, list | tuple | set | frozenset):

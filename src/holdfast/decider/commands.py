@@ -47,7 +47,7 @@ class Op(msgspec.Struct, eq=False):
     key: str
     kind: StepKind
     name: str
-    future: asyncio.Future[Any] | None = None
+    future: asyncio.Future[Any] = None  # type: ignore[assignment]  # a timer has none
     decode: Callable[[bytes], Any] | None = None
     issue: Issue | None = None
     n: int = 0

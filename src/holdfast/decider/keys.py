@@ -35,7 +35,10 @@ class Branch:
         if self.own:
             self.own, self.used = False, True
             return self.path
-        return self.component(label)
+        if label in self.counts:
+            return self.component(label)
+        self.counts[label] = 1
+        return self.prefix + label
 
     def component(self, label: str) -> str:
         """The path of the next task or step with this label here: both share one counter."""

@@ -23,15 +23,12 @@ class Outcome(msgspec.Struct, frozen=True):
 class Recorded:
     """The steps of a run that its code has not asked for yet."""
 
-    __slots__ = ("by_key", "keys", "kept")
+    __slots__ = ("by_key", "kept", "keys")
 
     def __init__(self, steps: Sequence[Step] = ()) -> None:
         self.by_key = {step.key: step for step in steps}
         self.keys = {step.n: step.key for step in steps}
         self.kept: dict[str, Outcome] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self.by_key)
 
     def ask(self, key: str) -> tuple[Step, Outcome | None] | None:
         """What is recorded under this key. Asked once: the code has it from here on."""
@@ -69,7 +66,7 @@ def _number(event: tuple[int, Step | Signal]) -> int:
     return event[0]
 
 
-def drift(recorded: Step, kind: StepKind, name: str, input: bytes | None, digest: bytes | None) -> Drift | None:
+def drift(recorded: Step, kind: StepKind, name: str, raw: bytes | None, digest: bytes | None) -> Drift | None:
     """Does the code still ask for what was recorded under this key? A timer's time is the recorded one, whatever the code says."""
     if recorded.kind is kind:
         if kind is StepKind.TIMER:
@@ -77,13 +74,13 @@ def drift(recorded: Step, kind: StepKind, name: str, input: bytes | None, digest
         if recorded.name == name and (recorded.digest == digest or recorded.digest is None):
             return None
     return Drift(
-        recorded.key, described(recorded.kind, recorded.name, recorded.input), described(kind, name, input)
+        recorded.key, described(recorded.kind, recorded.name, recorded.input), described(kind, name, raw)
     )
 
 
-def described(kind: StepKind, name: str, input: bytes | None) -> str:
+def described(kind: StepKind, name: str, raw: bytes | None) -> str:
     """One side of a drift, for people."""
-    text = input.decode("utf-8", "replace") if input else ""
+    text = raw.decode("utf-8", "replace") if raw else ""
     if len(text) > SHOWN_CHARS:
         text = text[: SHOWN_CHARS - 1] + "…"
     return f"{kind} {name} {text}".rstrip()

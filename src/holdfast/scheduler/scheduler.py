@@ -31,6 +31,7 @@ from holdfast.store.protocol import (
     NewStep,
     Op,
     Outcome,
+    Report,
     SchedulerStore,
 )
 from holdfast.workflow.definition import Workflow
@@ -405,6 +406,8 @@ class Scheduler:
         owned.in_flight = False
         if answer is not Answer.ACCEPTED:
             self._evict(owned, answer, leases)
+            if isinstance(answer, Answer):
+                self._report_apart(owned, hop)
             return
         for out in hop.outcomes:
             owned.pending.discard(out.n)
@@ -476,6 +479,15 @@ class Scheduler:
             self._seat.release(reserved)
         if self.runs.get(owned.run_id) is owned:
             self._leave(owned)
+
+    def _report_apart(self, owned: Owned, hop: Hop) -> None:
+        """The run is no longer ours, but a step that this node's agent executed may be: its outcome stands by itself."""
+        ended = [(out.n, out.fence, out.state, out.output, out.error, out.at) for out in hop.outcomes]
+        ended += [tuple(item) for item in owned.inbox if type(item) is Ended]
+        for n, fence, state, output, error, at in ended:
+            if fence > 0:
+                report = Report(owned.run_id, n, fence, state, output, error, at)
+                self._submit(report, lambda answer: self._ring(Bell.OUTCOMES))
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from holdfast.model import (
 )
 
 
-class PreconditionFailed(Exception):  # noqa: N818  an answer about a batch, not a fault
+class PreconditionFailed(Exception):
     """A batch met a failed precondition and nothing of it was written: ask again, one operation at a time."""
 
 

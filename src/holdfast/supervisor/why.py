@@ -194,7 +194,7 @@ def _unclaimed(step: Step, facts: Facts) -> str:
 def ago(seconds: float) -> str:
     """A duration for people."""
     seconds = max(0.0, seconds)
-    if seconds < 10:  # noqa: PLR2004  below this a tenth matters
+    if seconds < 10:
         return f"{seconds:.1f} s"
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size * 2:

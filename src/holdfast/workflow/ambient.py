@@ -51,7 +51,9 @@ def publish(key: str, value: Any) -> None:
 def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
     """End here and begin again with these arguments and an empty history: for workflows that never end."""
     if not _host("continue_as_new()").is_main():
-        raise WorkflowError("continue_as_new() works in the workflow function itself, not in a task it started")
+        raise WorkflowError(
+            "continue_as_new() works in the workflow function itself, not in a task it started"
+        )
     raise ContinueAsNew(args, kwargs)
 
 

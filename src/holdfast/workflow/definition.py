@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.codec import Shape
-from holdfast.decider.loop import leaf, running
+from holdfast.decider.loop import RunLoop, leaf
 from holdfast.errors import DefinitionError
 from holdfast.workflow import options, registry
 from holdfast.workflow.lint import lint
@@ -35,12 +36,12 @@ class Workflow(Generic[P, R]):
         scope: dict[str, Any] | None = None,
     ) -> None:
         if not inspect.iscoroutinefunction(fn):
-            raise DefinitionError(f"@workflow takes an async def, not {fn!r}: work that is not awaited goes in a step")
-        if not isinstance(version, str) or not version:
-            raise DefinitionError(f'version={version!r}: a word, as in version="2"')
+            raise DefinitionError(
+                f"@workflow takes an async def, not {fn!r}: work that is not awaited goes in a step"
+            )
         self.fn = fn
         self.name = options.name_of(fn, name)
-        self.version = version
+        self.version = options.text(version, f"{self.name}: version")
         self.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
         self.priority = options.whole(priority, f"{self.name}: priority")
         self.id: str | None = None
@@ -56,9 +57,10 @@ class Workflow(Generic[P, R]):
             self.shape = shape
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        call = perform(self, args, kwargs)
+        call: Any = perform(self, args, kwargs)
         call.__qualname__ = self.label
-        return cast("Coroutine[Any, Any, R]", call)
+        durable: Coroutine[Any, Any, R] = call
+        return durable
 
     def using(
         self,
@@ -66,15 +68,13 @@ class Workflow(Generic[P, R]):
         id: str | Unset = UNSET,
         priority: int | Unset = UNSET,
         tags: Mapping[str, str] | Unset = UNSET,
-        timeout: Seconds | None | Unset = UNSET,
+        timeout: Seconds | Unset | None = UNSET,
     ) -> Workflow[P, R]:
         """The same workflow with other settings, for one run: `hf.start(order.using(id="order-42"), …)`."""
         other: Workflow[P, R] = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         if not isinstance(id, Unset):
-            if not isinstance(id, str) or not id or not id.isprintable():
-                raise DefinitionError(f"id={id!r}: a printable text, such as 'order-42'")
-            other.id = id
+            other.id = options.text(id, f"{self.name}: id")
         if not isinstance(priority, Unset):
             other.priority = options.whole(priority, f"{self.name}: priority")
         if not isinstance(tags, Unset):
@@ -96,8 +96,8 @@ class Workflow(Generic[P, R]):
 
 async def perform(workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """One call of a workflow: a child run inside a run, the bare function outside."""
-    loop = running()
-    if loop is None:
+    loop = _get_running_loop()
+    if type(loop) is not RunLoop:
         return await workflow.fn(*args, **kwargs)
     decider = loop.host
     op = decider.child(workflow, args, kwargs)

@@ -12,7 +12,11 @@ R = TypeVar("R")
 
 
 async def fan(
-    call: Callable[..., Coroutine[Any, Any, R]], calls: Sequence[tuple[Any, ...]], *, limit: int, tolerate: float
+    call: Callable[..., Coroutine[Any, Any, R]],
+    calls: Sequence[tuple[Any, ...]],
+    *,
+    limit: int,
+    tolerate: float,
 ) -> list[R | Exception]:
     """Results in the order of the calls. Tasks are made in that order too, so the k-th call has the k-th key."""
     allowed = allowance(tolerate, len(calls))
@@ -71,5 +75,7 @@ def allowance(tolerate: float, count: int) -> int:
     if isinstance(tolerate, int):
         return tolerate
     if tolerate >= 1:
-        raise DefinitionError(f"map(tolerate={tolerate!r}): a share is below 1; for a number of failures write an int")
+        raise DefinitionError(
+            f"map(tolerate={tolerate!r}): a share is below 1; for a number of failures write an int"
+        )
     return int(tolerate * count)

@@ -121,7 +121,11 @@ class Here:
     def load(self, type: type[T]) -> T | None:
         """What an earlier attempt saved last, as a value of this type, or None."""
         at = _attempting()
-        return None if at.saved_raw is None else codec.Payload(type, f"{at.step}: here.load()").decode(at.saved_raw)
+        return (
+            None
+            if at.saved_raw is None
+            else codec.Payload(type, f"{at.step}: here.load()").decode(at.saved_raw)
+        )
 
     def __repr__(self) -> str:
         at = here_var.get()
@@ -140,7 +144,9 @@ def _attempting() -> Attempting:
     if at is not None:
         return at
     if running() is not None:
-        raise NotInStep("`here` is for steps: in workflow code use now(), random(), uuid4(), set_progress() and publish()")
+        raise NotInStep(
+            "`here` is for steps: in workflow code use now(), random(), uuid4(), set_progress() and publish()"
+        )
     at = Attempting(
         run_id="", key=_world.new_id(), attempt=1, step="", on_beat=lambda progress, note: None, on_save=_keep
     )

@@ -6,44 +6,56 @@ own globals, closure and imports to the object it names. Code it calls elsewhere
 
 from __future__ import annotations
 
-import asyncio
 import builtins
-import datetime
+import datetime as dt
 import dis
-import os
 import random
 import sys
-import time
 import types
-import uuid
 import warnings
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 _MISSING = object()
-_IO_MODULES = {"aiohttp", "http.client", "httpx", "httpx2", "requests", "socket", "subprocess", "urllib.request"}
-_IO_CLASSES = {"AsyncClient", "Client", "ClientSession", "HTTPConnection", "HTTPSConnection", "Popen", "Session", "socket"}
+_IO_MODULES = {
+    "aiohttp",
+    "http.client",
+    "httpx",
+    "httpx2",
+    "requests",
+    "socket",
+    "subprocess",
+    "urllib.request",
+}
+_IO_CLASSES = {
+    "AsyncClient",
+    "Client",
+    "ClientSession",
+    "HTTPConnection",
+    "HTTPSConnection",
+    "Popen",
+    "Session",
+    "socket",
+}
 
 _IN_A_STEP = "put it in a step"
 _NOW = "use holdfast.now()"
-_ADVICE: dict[int, str] = {
-    id(function): advice
-    for advice, functions in {
-        _NOW: (time.time, time.time_ns, time.monotonic, time.monotonic_ns, time.perf_counter, time.localtime, time.gmtime),
-        "use asyncio.sleep(), which is durable here": (time.sleep,),
-        "use holdfast.uuid4()": (uuid.uuid1, uuid.uuid4),
-        "use holdfast.random()": (os.urandom, random.SystemRandom),
-        _IN_A_STEP: (
-            builtins.open,
-            builtins.input,
-            os.system,
-            asyncio.to_thread,
-            asyncio.create_subprocess_exec,
-            asyncio.create_subprocess_shell,
-            asyncio.open_connection,
-        ),
-    }.items()
-    for function in functions
+_RANDOM = "use holdfast.random()"
+_ADVICE = {
+    _NOW: "time.time time.time_ns time.monotonic time.monotonic_ns time.perf_counter time.localtime time.gmtime",
+    _RANDOM: "os.urandom random.SystemRandom",
+    "use holdfast.uuid4()": "uuid.uuid1 uuid.uuid4",
+    "use asyncio.sleep(), which is durable here": "time.sleep",
+    _IN_A_STEP: (
+        "builtins.open builtins.input os.system asyncio.to_thread asyncio.create_subprocess_exec "
+        "asyncio.create_subprocess_shell asyncio.open_connection"
+    ),
+}
+_FUNCTIONS = {
+    id(getattr(import_module(path.partition(".")[0]), path.partition(".")[2])): advice
+    for advice, paths in _ADVICE.items()
+    for path in paths.split()
 }
 
 
@@ -109,7 +121,9 @@ def _look(
                 here = _MISSING
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _look(constant, names, cells | {k: types.CellType(v) for k, v in local.items() if v is not _MISSING})
+            yield from _look(
+                constant, names, cells | {k: types.CellType(v) for k, v in local.items() if v is not _MISSING}
+            )
 
 
 def _contents(cell: types.CellType | None) -> Any:
@@ -121,7 +135,7 @@ def _contents(cell: types.CellType | None) -> Any:
 
 def _attribute(owner: Any, name: str) -> tuple[Any, str | None]:
     """The attribute, if it can be told without running anything, and advice that depends on its owner."""
-    if isinstance(owner, type) and issubclass(owner, datetime.date) and name in {"now", "utcnow", "today"}:
+    if isinstance(owner, type) and issubclass(owner, dt.date) and name in {"now", "utcnow", "today"}:
         return _MISSING, _NOW
     if isinstance(owner, types.ModuleType):
         return vars(owner).get(name, _MISSING), None
@@ -129,18 +143,21 @@ def _attribute(owner: Any, name: str) -> tuple[Any, str | None]:
 
 
 def _advice(found: Any) -> str | None:
-    advice = _ADVICE.get(id(found))
+    advice = _FUNCTIONS.get(id(found))
     if advice is not None:
         return advice
     owner = getattr(found, "__self__", None)
     if isinstance(owner, random.Random) and owner is getattr(random, "_inst", None):
-        return "use holdfast.random()"
+        return _RANDOM
     module = getattr(found, "__module__", None)
     if not isinstance(module, str):
         return None
     if module == "secrets" and callable(found):
-        return f"{_IN_A_STEP}, or use holdfast.random()"
-    if isinstance(found, types.FunctionType | types.BuiltinFunctionType) or getattr(found, "__name__", None) in _IO_CLASSES:
+        return _RANDOM
+    if (
+        isinstance(found, types.FunctionType | types.BuiltinFunctionType)
+        or getattr(found, "__name__", None) in _IO_CLASSES
+    ):
         parts = module.split(".")
         if any(".".join(parts[:n]) in _IO_MODULES for n in range(1, len(parts) + 1)):
             return _IN_A_STEP

@@ -53,13 +53,22 @@ def needs(value: Iterable[str], what: str) -> tuple[str, ...]:
     if isinstance(value, str):
         raise DefinitionError(f"{what}: a list of labels: write needs=[{value!r}]")
     found = tuple(sorted(set(value)))
-    for label in found:
-        if not isinstance(label, str) or not label or label != label.strip():
-            raise DefinitionError(f"{what}: labels like 'gpu' or 'region:eu', not {label!r}")
-    return found
+    return tuple(text(label, what) for label in found)
 
 
-def whole(value: int, what: str) -> int:
+def text(value: object, what: str) -> str:
+    if (
+        not isinstance(value, str)
+        or not value
+        or value != value.strip()
+        or not value.isprintable()
+        or value[0] == "$"
+    ):
+        raise DefinitionError(f"{what}: a printable text that does not begin with $, not {value!r}")
+    return value
+
+
+def whole(value: object, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise DefinitionError(f"{what}: a whole number, not {value!r}")
     return value
@@ -68,9 +77,7 @@ def whole(value: int, what: str) -> int:
 def name_of(fn: Callable[..., Any], name: str | None) -> str:
     """`file.qualname`, unless the author says otherwise: it must survive moving the package and running the file itself."""
     if name is not None:
-        if not name or not name.isprintable() or name != name.strip() or name.startswith("$"):
-            raise DefinitionError(f"name={name!r}: a printable word that does not begin with $")
-        return name
+        return text(name, "name")
     if "<lambda>" in fn.__qualname__:
         raise DefinitionError("a lambda has no name to be found by: write a def, or pass name=…")
     module = fn.__module__.rsplit(".", 1)[-1]

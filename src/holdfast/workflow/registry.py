@@ -46,7 +46,9 @@ def _age(version: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)
 
 
-def _refuse_twin(name: str, known: Step[Any, Any] | Workflow[Any, Any] | None, fn: Callable[..., Any]) -> None:
+def _refuse_twin(
+    name: str, known: Step[Any, Any] | Workflow[Any, Any] | None, fn: Callable[..., Any]
+) -> None:
     """The same function again is a reload. Another one of the same name would take over its runs."""
     if known is not None and _place(known.fn) != _place(fn):
         raise DefinitionError(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from holdfast.codec import Payload
 from holdfast.decider.loop import leaf, running
-from holdfast.errors import DefinitionError, WorkflowError
+from holdfast.errors import WorkflowError
 from holdfast.workflow import door, options
 from holdfast.workflow.options import Seconds
 
@@ -19,9 +19,7 @@ class Signal(Generic[T]):
     """`paid = Signal("paid", Payment)`: a run waits by `await paid.wait()`, anyone sends by `await paid.send(run_id, value)`."""
 
     def __init__(self, name: str, type: type[T]) -> None:
-        if not isinstance(name, str) or not name or name.startswith("$") or not name.isprintable():
-            raise DefinitionError(f"Signal({name!r}): a printable word that does not begin with $")
-        self.name = name
+        self.name = options.text(name, "the name of a signal")
         self.type = type
         self.label = options.label_of(name)
         self._payload = Payload(type, f"signal {name}")
@@ -29,9 +27,10 @@ class Signal(Generic[T]):
 
     def wait(self, timeout: Seconds | None = None) -> Coroutine[Any, Any, T]:
         """The next value, in a workflow. Each wait takes one, in the order of sending. TimeoutError when none came in time."""
-        call = _wait(self, options.seconds(timeout, f"{self.name}.wait: timeout"))
+        call: Any = _wait(self, options.seconds(timeout, f"{self.name}.wait: timeout"))
         call.__qualname__ = self.label
-        return cast("Coroutine[Any, Any, T]", call)
+        durable: Coroutine[Any, Any, T] = call
+        return durable
 
     async def send(self, run_id: str, value: T, key: str | None = None) -> None:
         """Send a value to a run. Sent twice with the same `key`, it arrives once."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from holdfast.codec import Shape
-from holdfast.decider.loop import leaf, running
+from holdfast.decider.loop import RunLoop, leaf
 from holdfast.errors import DefinitionError
 from holdfast.policy import Retry
 from holdfast.workflow import options, registry
@@ -59,7 +60,9 @@ class Step(Generic[P, R]):
         self.key = key
         self.doc = inspect.getdoc(fn)
         if self.isolate and self.is_async:
-            raise DefinitionError(f"{self.name}: isolate=True runs a def in a process of its own: make it a plain def")
+            raise DefinitionError(
+                f"{self.name}: isolate=True runs a def in a process of its own: make it a plain def"
+            )
         self.label = _label(self.name, key)
         self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
         self.__doc__ = fn.__doc__
@@ -70,16 +73,17 @@ class Step(Generic[P, R]):
             self.shape = shape
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        call = perform(self, args, kwargs)
+        call: Any = perform(self, args, kwargs)
         call.__qualname__ = self.label
-        return cast("Coroutine[Any, Any, R]", call)
+        durable: Coroutine[Any, Any, R] = call
+        return durable
 
     def using(
         self,
         *,
         key: str | Unset = UNSET,
-        timeout: Seconds | None | Unset = UNSET,
-        retry: Retry | int | None | Unset = UNSET,
+        timeout: Seconds | Unset | None = UNSET,
+        retry: Retry | int | Unset | None = UNSET,
         priority: int | Unset = UNSET,
         needs: Iterable[str] | Unset = UNSET,
     ) -> Step[P, R]:
@@ -111,7 +115,9 @@ class Step(Generic[P, R]):
     def map(
         self, items: Iterable[tuple[Any, ...]], *, limit: int = 50, tolerate: float
     ) -> Coroutine[Any, Any, list[R | Exception]]: ...
-    def map(self, items: Iterable[Any], *, limit: int = 50, tolerate: float = 0.0) -> Coroutine[Any, Any, Any]:
+    def map(
+        self, items: Iterable[Any], *, limit: int = 50, tolerate: float = 0.0
+    ) -> Coroutine[Any, Any, Any]:
         """One call per item, at most `limit` at a time; the results in the order of the items.
 
         Tuples are spread over the parameters of a step that has several. `tolerate` failures, as a share (0.1) or
@@ -135,8 +141,8 @@ class Step(Generic[P, R]):
 
 async def perform(step: Step[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """One call of a step: durable inside a run, the bare function outside."""
-    loop = running()
-    if loop is None:
+    loop = _get_running_loop()
+    if type(loop) is not RunLoop:
         if step.is_async:
             return await step.fn(*args, **kwargs)
         return await asyncio.to_thread(step.fn, *args, **kwargs)

@@ -113,10 +113,10 @@ class Batch:
                         hop.begun_at,
                     )
                 )
-            for out in hop.outcomes:
-                outcomes.append((run_id, out.n, out.fence, out.state, out.output, out.error, out.at, out.seq))
-            for n, seq in hop.delivered:
-                delivered.append((run_id, n, seq))
+            outcomes += [
+                (run_id, out.n, out.fence, out.state, out.output, out.error, out.at, out.seq) for out in hop.outcomes
+            ]
+            delivered += [(run_id, n, seq) for n, seq in hop.delivered]
             for step in hop.issued:
                 issued.append(
                     (
@@ -147,13 +147,10 @@ class Batch:
                         (close.parent_id, close.parent_n, state, close.output, close.error, close.at)
                     )
             signals.extend(hop.signals)
-            for n, seq, payload, at in hop.ended:
-                ended.append((run_id, n, seq, payload, at))
-            for n in hop.dropped:
-                dropped.append((run_id, n))
-            for send in hop.sends:
-                sends.append((send.run_id, send.name, send.key, send.payload))
-            children.extend(self.start_row(child) for child in hop.children)
+            ended += [(run_id, n, seq, payload, at) for n, seq, payload, at in hop.ended]
+            dropped += [(run_id, n) for n in hop.dropped]
+            sends += [(send.run_id, send.name, send.key, send.payload) for send in hop.sends]
+            children += [self.start_row(child) for child in hop.children]
             if hop.progress is not None or hop.published is not None:
                 notes.append((run_id, hop.progress, hop.published))
             if hop.next_input is not None:

@@ -101,7 +101,12 @@ class PostgresStore:
     async def open(self) -> None:
         await self._connect_pool()
         try:
-            demand_current(await self._applied(), read_migrations(__package__ or ""), "the database")
+            applied = await self._applied()
+            if not applied:
+                # A database without our tables needs no decision; an older one is upgraded by `holdfast migrate`.
+                await self.migrate()
+                applied = await self._applied()
+            demand_current(applied, read_migrations(__package__ or ""), "the database")
         except BaseException:
             await self.close()
             raise
@@ -129,6 +134,7 @@ class PostgresStore:
         async def run(connection: asyncpg.Connection[Any]) -> tuple[int, int]:
             async with connection.transaction():
                 await connection.execute("SELECT pg_advisory_xact_lock(4870117)")
+                await connection.execute(VERBS.make_schema)
                 await connection.execute(VERBS.make_migrations)
                 applied = [(row[0], row[1]) for row in await connection.fetch(VERBS.applied_migrations)]
                 pending = judge(applied, known, "the database")
@@ -143,7 +149,7 @@ class PostgresStore:
 
     async def _applied(self) -> list[tuple[int, str]]:
         async def run(connection: asyncpg.Connection[Any]) -> list[tuple[int, str]]:
-            if not await connection.fetchval("SELECT to_regclass('holdfast_migrations') IS NOT NULL"):
+            if not await connection.fetchval("SELECT to_regclass('holdfast.migrations') IS NOT NULL"):
                 return []
             return [(row[0], row[1]) for row in await connection.fetch(VERBS.applied_migrations)]
 
@@ -193,7 +199,7 @@ class PostgresStore:
                 async with self._pool.acquire() as connection:
                     return await use(connection)  # type: ignore[arg-type]  a pool's proxy is a connection in all but type
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
-                if attempt == 4:  # noqa: PLR2004  the last of five
+                if attempt == 4:
                     raise
             except _AWAY as error:
                 raise _unreachable(error) from error

@@ -75,6 +75,7 @@ class Verbs(Statements):
     copy_steps: str
     copy_signals: str
     doctor: str
+    make_schema: str
     make_migrations: str
     applied_migrations: str
     record_migration: str

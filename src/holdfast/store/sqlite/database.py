@@ -71,6 +71,14 @@ class Database:
         self.changed_elsewhere = False
         """Another connection has committed since this was last set to False."""
 
+    @property
+    def is_open(self) -> bool:
+        return self._writer is not None
+
+    def is_at(self, path: str) -> bool:
+        """Whether a connection to `path` is one to this database."""
+        return not self.in_memory and bool(path) and Path(path).samefile(self.path)
+
     # --- opening ------------------------------------------------------------------------------------------------
 
     async def open(self, check: Callable[[apsw.Connection], None]) -> None:
@@ -113,8 +121,12 @@ class Database:
         except OSError as error:
             reason = error.strerror or "it failed"
             if isinstance(error, PermissionError):
-                raise StoreUnreachable(f"cannot create {self.what}: {reason}: choose a folder you may write") from None
-            raise StoreFull(f"cannot create {self.what}: {reason}: make room or choose another folder") from None
+                raise StoreUnreachable(
+                    f"cannot create {self.what}: {reason}: choose a folder you may write"
+                ) from None
+            raise StoreFull(
+                f"cannot create {self.what}: {reason}: make room or choose another folder"
+            ) from None
 
     def _settle(self, connection: apsw.Connection) -> None:
         connection.pragma("page_size", PAGE_BYTES)  # takes effect in a new file only
@@ -128,7 +140,9 @@ class Database:
 
     def _connect_reader(self) -> apsw.Connection:
         reader = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=200)
-        reader.set_busy_timeout(int(BUSY_S * 1000))  # readers wait only while another process recovers the log
+        reader.set_busy_timeout(
+            int(BUSY_S * 1000)
+        )  # readers wait only while another process recovers the log
         reader.pragma("query_only", 1)
         reader.pragma("cache_size", -CACHE_KIB)
         return reader
@@ -197,6 +211,19 @@ class Database:
             finally:
                 self._undo(connection)  # a commit that failed leaves its transaction open
 
+    async def exclusively(self, call: Callable[[apsw.Connection], T]) -> T:
+        """Run a call that brings its own transaction, in a thread, with the writing connection to itself."""
+        async with self._lock:
+            if self._writer is None:
+                raise StoreUnreachable(f"{self.what} is not open")
+            connection = self._writer
+            connection.set_busy_timeout(int(BUSY_S * 1000))
+            try:
+                with explained(self.what):
+                    return await self._to_the_end(lambda: call(connection))
+            finally:
+                connection.set_busy_timeout(0)
+
     async def _begin(self, connection: apsw.Connection) -> None:
         wait_s, waited_s = RETRY_S, 0.0
         while True:
@@ -220,7 +247,7 @@ class Database:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
-    async def _to_the_end(self, call: Callable[[], object]) -> None:
+    async def _to_the_end(self, call: Callable[[], T]) -> T:
         """Block in a thread, and stay until it is done even when cancelled: the thread uses the connection."""
         done = asyncio.ensure_future(self._environment.blocking(call))
         cancelled: asyncio.CancelledError | None = None
@@ -233,12 +260,14 @@ class Database:
             if not done.cancelled():
                 done.exception()  # the caller is gone and will not ask what became of it
             raise cancelled
-        done.result()
+        return done.result()
 
     # --- noticing what other processes wrote --------------------------------------------------------------------
 
     def _look_around(self, connection: apsw.Connection) -> None:
-        version = connection.execute("PRAGMA data_version").get  # apsw's data_version() counts our own commits too
+        version = connection.execute(
+            "PRAGMA data_version"
+        ).get  # apsw's data_version() counts our own commits too
         if version != self._seen_version:
             self._seen_version = version
             self.changed_elsewhere = True

@@ -25,13 +25,17 @@ def explain(what: str, error: apsw.Error) -> StoreError:
     if isinstance(error, apsw.ReadOnlyError):
         return StoreFull(f"{what} is read-only: make the file and its folder writable for this user")
     if isinstance(error, apsw.CantOpenError):
-        return StoreUnreachable(f"cannot open {what}: check that the file and its folder can be read and written")
+        return StoreUnreachable(
+            f"cannot open {what}: check that the file and its folder can be read and written"
+        )
     if isinstance(error, apsw.NotADBError):
         return StoreUnsupported(f"{what} is not a SQLite database: name another file")
     if isinstance(error, apsw.CorruptError):
         return StoreError(f"{what} is damaged ({error}): stop all nodes and restore a backup")
     if isinstance(error, apsw.BusyError | apsw.LockedError):
-        return StoreUnreachable(f"{what} is locked by another process: look for one that keeps a transaction open")
+        return StoreUnreachable(
+            f"{what} is locked by another process: look for one that keeps a transaction open"
+        )
     if isinstance(error, apsw.IOError):
         return StoreUnreachable(f"reading or writing {what} failed ({error}): check the disk")
     return StoreError(f"{what} refused a statement: {error}")

@@ -36,7 +36,9 @@ class Liveness:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(descriptor)
-            raise StoreUnreachable(f"another process runs as node {node}: a node's id is for one process") from error
+            raise StoreUnreachable(
+                f"another process runs as node {node}: a node's id is for one process"
+            ) from error
         self._held[node] = descriptor
 
     def is_gone(self, node: str) -> bool:

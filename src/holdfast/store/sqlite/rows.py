@@ -7,9 +7,17 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import apsw
+
 from holdfast.model import Attempt, Ending, NewRun, Run, RunState, Signal, Step, StepKind, StepState
 
 Row = Sequence[Any]
+
+
+def fetch(connection: apsw.Connection, verb: str, parameters: Sequence[Any] = ()) -> list[Any]:
+    """All rows of a statement. Never half of them: an unfinished statement keeps its snapshot open."""
+    return connection.execute(verb, parameters).fetchall()
+
 
 _RUN_STATES: dict[str | None, RunState | None] = {state.value: state for state in RunState} | {None: None}
 _STEP_STATES = {state.value: state for state in StepState}

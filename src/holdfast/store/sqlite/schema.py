@@ -23,7 +23,7 @@ def applied(connection: apsw.Connection) -> list[tuple[int, str]]:
 
 
 def is_empty(connection: apsw.Connection) -> bool:
-    return connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
+    return not connection.execute("SELECT count(*) FROM sqlite_schema").get
 
 
 def demand_ours(connection: apsw.Connection, what: str) -> None:

@@ -74,6 +74,7 @@ class Verbs(Statements):
     journal_add: str
     run: str
     runs: str
+    ended_run: str
     runs_by_state: str
     steps: str
     attempts: str

@@ -7,7 +7,7 @@ tells whether every precondition held; if not, nothing is kept.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import apsw
@@ -30,8 +30,8 @@ from holdfast.store.protocol import (
 )
 from holdfast.store.sqlite.database import BUSY_S, RETRY_S
 from holdfast.store.sqlite.dialect import Dialect
-from holdfast.store.sqlite.faults import explain, explained
-from holdfast.store.sqlite.rows import digest_of, start_row, tags_text
+from holdfast.store.sqlite.faults import explain
+from holdfast.store.sqlite.rows import digest_of, fetch, start_row, tags_text
 from holdfast.store.sqlite.verbs import VERBS
 
 Rows = list[tuple[Any, ...]]
@@ -73,9 +73,7 @@ class Batch:
                 self.reports.append((op.state, op.output, op.error, op.at, op.run_id, op.n, op.fence))
             elif type(op) is TryAgain:
                 self.kept.append((op.run_id, op.n, op.fence, op.ending, op.error, now))
-                self.again.append(
-                    (int(op.excused), op.error, now + op.delay_s, op.run_id, op.n, op.fence)
-                )
+                self.again.append((int(op.excused), op.error, now + op.delay_s, op.run_id, op.n, op.fence))
             elif type(op) is HandBack:
                 self.back.append((op.run_id, op.n, op.fence))
             elif type(op) is Save:
@@ -174,9 +172,7 @@ class Batch:
         if close.parent_id is not None:
             good = close.state is RunState.SUCCEEDED
             state = StepState.SUCCEEDED if good else StepState.FAILED
-            self.parents.append(
-                (state, close.output, close.error, close.at, close.parent_id, close.parent_n)
-            )
+            self.parents.append((state, close.output, close.error, close.at, close.parent_id, close.parent_n))
 
     def write(self, connection: apsw.Connection) -> bool:
         """Run everything but the starts. False when a precondition failed: then the transaction must be undone."""
@@ -243,7 +239,7 @@ class Batch:
         answers = []
         for op in self.starts:
             run = op.run
-            if connection.execute(VERBS.start, start_row(run, self.now)).fetchall():
+            if fetch(connection, VERBS.start, start_row(run, self.now)):
                 answers.append(Answer.ACCEPTED)
             else:
                 same = connection.execute(VERBS.started_as, (run.id,)).get == (run.workflow, run.digest)
@@ -274,15 +270,67 @@ class Writes(Dialect):
         try:
             async with self._database.transaction() as connection:
                 batch = Batch(node, ops, self._environment.now())
-                if not batch.write(connection):
-                    if len(ops) > 1:
-                        raise PreconditionFailed
-                    connection.execute("ROLLBACK TO batch")
-                    return [batch.refuse(connection, ops[0])]
-                if not batch.starts:
-                    return [Answer.ACCEPTED] * len(ops)
-                started = iter(batch.start_all(connection))
-                return [next(started) if type(op) is Start else Answer.ACCEPTED for op in ops]
+                try:
+                    return (
+                        self._commit_one(connection, batch, ops[0])
+                        if len(ops) == 1
+                        else self._commit_all(connection, batch, ops)
+                    )
+                except apsw.ConstraintError as error:
+                    if len(ops) > 1:  # each gets its own answer, so that one bad row does not fail the others
+                        raise PreconditionFailed from error
+                    raise
         except StoreFull as error:
             # Nothing is lost: the writer keeps the batch and tries again until there is room.
             raise StoreUnreachable(str(error)) from error
+
+    @staticmethod
+    def _commit_all(connection: apsw.Connection, batch: Batch, ops: Sequence[Op]) -> list[Any]:
+        if not batch.write(connection):
+            raise PreconditionFailed
+        if not batch.starts:
+            return [Answer.ACCEPTED] * len(ops)
+        started = iter(batch.start_all(connection))
+        return [next(started) if type(op) is Start else Answer.ACCEPTED for op in ops]
+
+    @staticmethod
+    def _commit_one(connection: apsw.Connection, batch: Batch, op: Op) -> list[Any]:
+        if batch.starts:
+            return batch.start_all(connection)
+        connection.execute("SAVEPOINT alone")
+        if batch.write(connection):
+            return [Answer.ACCEPTED]
+        connection.execute("ROLLBACK TO alone")
+        return [batch.refuse(connection, op)]
+
+    async def start_within(self, transaction: Any, run: NewRun) -> None:
+        """`transaction` is the caller's own apsw connection to the same file."""
+        if not isinstance(transaction, apsw.Connection):
+            kind = f"{type(transaction).__module__}.{type(transaction).__name__}"
+            raise StoreUnsupported(
+                f"tx= got a {kind}: pass an apsw.Connection to the same file; two SQLite libraries on one file in one "
+                "process can corrupt it"
+            )
+        if not self._database.is_at(transaction.filename):
+            raise StoreUnsupported(f"tx= is a connection to another database than {self._database.what}")
+        made = await self._write_within(transaction, start_row(run, self._environment.now()))
+        if not made and transaction.execute(VERBS.started_as, (run.id,)).get != (run.workflow, run.digest):
+            raise Conflict(f"run {run.id!r} exists and was started with another workflow or input")
+
+    async def _write_within(self, transaction: apsw.Connection, row: tuple[Any, ...]) -> bool:
+        """Insert, waiting for other writers. Not under our own lock: our writer may be waiting for this caller."""
+        waited_s = 0.0
+        while True:
+            try:
+                return bool(fetch(transaction, VERBS.start, row))
+            except apsw.BusyError as error:
+                if getattr(error, "extendedresult", 0) == apsw.SQLITE_BUSY_SNAPSHOT:
+                    raise StoreUnreachable(
+                        "the caller's transaction read before others wrote: begin it with BEGIN IMMEDIATE"
+                    ) from error
+                if waited_s >= BUSY_S:
+                    raise explain(self._database.what, error) from error
+            except apsw.Error as error:
+                raise explain(self._database.what, error) from error
+            await self._environment.sleep(RETRY_S * 4)
+            waited_s += RETRY_S * 4

@@ -2,7 +2,7 @@
 -- Rows that every hop touches are narrow, have room for heap-only updates (fillfactor), and no index names a column
 -- that every hop changes.
 
-CREATE TABLE runs (
+CREATE TABLE holdfast.runs (
     id          text COLLATE "C" PRIMARY KEY,
     namespace   text NOT NULL DEFAULT 'default',
     workflow    text NOT NULL,
@@ -34,12 +34,12 @@ CREATE TABLE runs (
     CONSTRAINT owned_is_active CHECK (owner IS NULL OR state IN ('running', 'undoing'))
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
-CREATE INDEX runs_pending ON runs (workflow, version, priority DESC, created_at) WHERE state = 'pending';
-CREATE INDEX runs_owned ON runs (owner) WHERE owner IS NOT NULL;
-CREATE INDEX runs_newest ON runs (created_at DESC, id DESC);
-CREATE INDEX runs_parent ON runs (parent_id) WHERE parent_id IS NOT NULL;
+CREATE INDEX runs_pending ON holdfast.runs (workflow, version, priority DESC, created_at) WHERE state = 'pending';
+CREATE INDEX runs_owned ON holdfast.runs (owner) WHERE owner IS NOT NULL;
+CREATE INDEX runs_newest ON holdfast.runs (created_at DESC, id DESC);
+CREATE INDEX runs_parent ON holdfast.runs (parent_id) WHERE parent_id IS NOT NULL;
 
-CREATE TABLE steps (
+CREATE TABLE holdfast.steps (
     run_id        text COLLATE "C" NOT NULL,
     n             integer NOT NULL,
     key           text NOT NULL,
@@ -72,13 +72,13 @@ CREATE TABLE steps (
     CONSTRAINT running_has_agent CHECK (state <> 'running' OR agent IS NOT NULL)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
-CREATE INDEX steps_ready ON steps (lane, priority DESC, ready_at) WHERE state = 'ready';
-CREATE INDEX steps_held ON steps (agent) WHERE state = 'running';
-CREATE INDEX steps_timers ON steps (ready_at) WHERE state = 'waiting' AND kind = 'timer';
-CREATE INDEX steps_undelivered ON steps (run_id)
+CREATE INDEX steps_ready ON holdfast.steps (lane, priority DESC, ready_at) WHERE state = 'ready';
+CREATE INDEX steps_held ON holdfast.steps (agent) WHERE state = 'running';
+CREATE INDEX steps_timers ON holdfast.steps (ready_at) WHERE state = 'waiting' AND kind = 'timer';
+CREATE INDEX steps_undelivered ON holdfast.steps (run_id)
     WHERE delivered_seq IS NULL AND state IN ('succeeded', 'failed', 'cancelled');
 
-CREATE TABLE attempts (
+CREATE TABLE holdfast.attempts (
     run_id      text COLLATE "C" NOT NULL,
     n           integer NOT NULL,
     attempt     integer NOT NULL,
@@ -88,9 +88,9 @@ CREATE TABLE attempts (
     started_at  timestamptz,
     finished_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-CREATE INDEX attempts_of ON attempts (run_id, n, attempt);
+CREATE INDEX attempts_of ON holdfast.attempts (run_id, n, attempt);
 
-CREATE TABLE signals (
+CREATE TABLE holdfast.signals (
     id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run_id        text COLLATE "C" NOT NULL,
     name          text NOT NULL,
@@ -100,16 +100,16 @@ CREATE TABLE signals (
     sent_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     UNIQUE (run_id, name, key)
 );
-CREATE INDEX signals_undelivered ON signals (run_id, id) WHERE delivered_seq IS NULL;
+CREATE INDEX signals_undelivered ON holdfast.signals (run_id, id) WHERE delivered_seq IS NULL;
 
-CREATE TABLE lanes (
+CREATE TABLE holdfast.lanes (
     id    integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name  text NOT NULL,
     needs text NOT NULL,
     UNIQUE (name, needs)
 );
 
-CREATE TABLE nodes (
+CREATE TABLE holdfast.nodes (
     id          text PRIMARY KEY,
     host        text NOT NULL,
     pid         integer NOT NULL,
@@ -121,16 +121,16 @@ CREATE TABLE nodes (
     lease_until timestamptz NOT NULL,
     retired_at  timestamptz
 );
-CREATE INDEX nodes_live ON nodes (lease_until) WHERE retired_at IS NULL;
+CREATE INDEX nodes_live ON holdfast.nodes (lease_until) WHERE retired_at IS NULL;
 
-CREATE TABLE leases (
+CREATE TABLE holdfast.leases (
     name       text PRIMARY KEY,
     holder     text,
     epoch      integer NOT NULL,
     expires_at timestamptz NOT NULL
 );
 
-CREATE TABLE journal (
+CREATE TABLE holdfast.journal (
     id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     actor  text NOT NULL,
@@ -139,10 +139,10 @@ CREATE TABLE journal (
     n      integer,
     note   text NOT NULL DEFAULT ''
 );
-CREATE INDEX journal_of ON journal (run_id, id) WHERE run_id IS NOT NULL;
+CREATE INDEX journal_of ON holdfast.journal (run_id, id) WHERE run_id IS NOT NULL;
 
 -- Raises when a batch met a failed precondition, so that the whole statement is rolled back.
-CREATE FUNCTION holdfast_all(ok boolean) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION holdfast.demand(ok boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT ok THEN
         RAISE EXCEPTION USING ERRCODE = 'HF001', MESSAGE = 'a precondition failed';
@@ -152,6 +152,6 @@ END $$;
 
 -- The state of a run whose owner is gone: one that has recorded nothing yet is pending again, any other wakes by what
 -- is delivered to it.
-CREATE FUNCTION holdfast_freed(run text, state text) RETURNS text LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN state = 'running' AND NOT EXISTS (SELECT FROM steps WHERE run_id = run) THEN 'pending' ELSE state END
+CREATE FUNCTION holdfast.freed(run text, state text) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN state = 'running' AND NOT EXISTS (SELECT FROM holdfast.steps WHERE run_id = run) THEN 'pending' ELSE state END
 $$;

@@ -2,25 +2,25 @@
 
 -- name: report
 WITH told AS (
-    UPDATE steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
+    UPDATE holdfast.steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
                        finished_at = to_timestamp(u.at)
     FROM unnest($1::text[], $2::int[], $3::int[], $4::text[], $5::bytea[], $6::text[], $7::float8[])
          u(run_id, n, fence, state, output, error, at)
     WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
     RETURNING 1)
-SELECT holdfast_all((SELECT count(*) FROM told) = cardinality($1))
+SELECT holdfast.demand((SELECT count(*) FROM told) = cardinality($1))
 
 -- name: reported_before
-SELECT 1 FROM steps
+SELECT 1 FROM holdfast.steps
 WHERE run_id = $1 AND n = $2 AND fence = $3::int + 1 AND agent = $4 AND state IN ('succeeded', 'failed')
 
 -- name: refuse_report
-INSERT INTO attempts (run_id, n, attempt, ending, agent, error)
-SELECT run_id, n, attempt, 'refused', $3, $4 FROM steps WHERE run_id = $1 AND n = $2
+INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error)
+SELECT run_id, n, attempt, 'refused', $3, $4 FROM holdfast.steps WHERE run_id = $1 AND n = $2
 
 -- name: try_again
 WITH again AS (
-    UPDATE steps s SET state = 'ready', fence = s.fence + 1, agent = NULL, complete_by = NULL,
+    UPDATE holdfast.steps s SET state = 'ready', fence = s.fence + 1, agent = NULL, complete_by = NULL,
                        excused = s.excused + u.excused, error = u.error,
                        ready_at = clock_timestamp() + make_interval(secs => u.delay_s)
     FROM unnest($1::text[], $2::int[], $3::int[], $4::float8[], $5::text[], $6::text[], $7::int[])
@@ -28,32 +28,32 @@ WITH again AS (
     WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
     RETURNING s.run_id, s.n, s.attempt, u.ending, u.error, s.started_at),
 kept AS (
-    INSERT INTO attempts (run_id, n, attempt, ending, agent, error, started_at)
+    INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error, started_at)
     SELECT run_id, n, attempt, ending, $8, error, started_at FROM again)
-SELECT holdfast_all((SELECT count(*) FROM again) = cardinality($1))
+SELECT holdfast.demand((SELECT count(*) FROM again) = cardinality($1))
 
 -- name: hand_back
 WITH back AS (
-    UPDATE steps s SET state = 'ready', fence = s.fence + 1, agent = NULL, complete_by = NULL, excused = s.excused + 1
+    UPDATE holdfast.steps s SET state = 'ready', fence = s.fence + 1, agent = NULL, complete_by = NULL, excused = s.excused + 1
     FROM unnest($1::text[], $2::int[], $3::int[]) u(run_id, n, fence)
     WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
     RETURNING 1)
-SELECT holdfast_all((SELECT count(*) FROM back) = cardinality($1))
+SELECT holdfast.demand((SELECT count(*) FROM back) = cardinality($1))
 
 -- name: save
 WITH saved AS (
-    UPDATE steps s SET checkpoint = coalesce(u.checkpoint, s.checkpoint), progress = coalesce(u.progress, s.progress)
+    UPDATE holdfast.steps s SET checkpoint = coalesce(u.checkpoint, s.checkpoint), progress = coalesce(u.progress, s.progress)
     FROM unnest($1::text[], $2::int[], $3::int[], $4::bytea[], $5::text[]) u(run_id, n, fence, checkpoint, progress)
     WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
     RETURNING 1)
-SELECT holdfast_all((SELECT count(*) FROM saved) = cardinality($1))
+SELECT holdfast.demand((SELECT count(*) FROM saved) = cardinality($1))
 
 -- name: lanes
-SELECT id, name, needs FROM lanes ORDER BY id
+SELECT id, name, needs FROM holdfast.lanes ORDER BY id
 
 -- name: lane
-WITH made AS (INSERT INTO lanes (name, needs) VALUES ($1, $2) ON CONFLICT (name, needs) DO NOTHING RETURNING id)
-SELECT id FROM made UNION ALL SELECT id FROM lanes WHERE name = $1 AND needs = $2
+WITH made AS (INSERT INTO holdfast.lanes (name, needs) VALUES ($1, $2) ON CONFLICT (name, needs) DO NOTHING RETURNING id)
+SELECT id FROM made UNION ALL SELECT id FROM holdfast.lanes WHERE name = $1 AND needs = $2
 
 -- One index range per lane, so that no lane's backlog is sorted; locked rows are another claimer's.
 -- name: claim_steps
@@ -61,13 +61,13 @@ WITH next AS (
     SELECT s.run_id, s.n, r.generation
     FROM unnest($2::int[]) l(lane)
     CROSS JOIN LATERAL (
-        SELECT run_id, n, priority, ready_at FROM steps
+        SELECT run_id, n, priority, ready_at FROM holdfast.steps
         WHERE lane = l.lane AND state = 'ready' AND ready_at <= clock_timestamp()
         ORDER BY priority DESC, ready_at LIMIT $3
         FOR UPDATE SKIP LOCKED) s
-    JOIN runs r ON r.id = s.run_id AND r.state IN ('running', 'undoing')
+    JOIN holdfast.runs r ON r.id = s.run_id AND r.state IN ('running', 'undoing')
     ORDER BY s.priority DESC, s.ready_at LIMIT $3)
-UPDATE steps s SET state = 'running', agent = $1, attempt = s.attempt + 1, fence = s.fence + 1,
+UPDATE holdfast.steps s SET state = 'running', agent = $1, attempt = s.attempt + 1, fence = s.fence + 1,
                    started_at = clock_timestamp(),
                    complete_by = clock_timestamp() + make_interval(secs => s.timeout_s)
 FROM next
@@ -77,10 +77,10 @@ RETURNING s.run_id, next.generation, s.n, s.key, s.name, s.fence, s.attempt, s.l
 
 -- name: lost_steps
 SELECT u.run_id, u.n FROM unnest($1::text[], $2::int[], $3::int[]) u(run_id, n, fence)
-LEFT JOIN steps s ON s.run_id = u.run_id AND s.n = u.n
+LEFT JOIN holdfast.steps s ON s.run_id = u.run_id AND s.n = u.n
 WHERE s.fence IS DISTINCT FROM u.fence
 
 -- name: next_ready
 SELECT min(due.ready_at) FROM unnest($1::int[]) l(lane)
-CROSS JOIN LATERAL (SELECT ready_at FROM steps WHERE lane = l.lane AND state = 'ready'
+CROSS JOIN LATERAL (SELECT ready_at FROM holdfast.steps WHERE lane = l.lane AND state = 'ready'
                     AND ready_at > clock_timestamp() ORDER BY ready_at LIMIT 1) due

@@ -3,33 +3,33 @@
 -- name: doctor
 SELECT * FROM (VALUES
     ('I4', 'an active run nobody owns has something that can wake it or be delivered',
-     (SELECT count(*) FROM runs r WHERE r.state IN ('running', 'undoing') AND r.owner IS NULL
-      AND EXISTS (SELECT FROM steps s WHERE s.run_id = r.id)
-      AND NOT EXISTS (SELECT FROM steps s WHERE s.run_id = r.id
+     (SELECT count(*) FROM holdfast.runs r WHERE r.state IN ('running', 'undoing') AND r.owner IS NULL
+      AND EXISTS (SELECT FROM holdfast.steps s WHERE s.run_id = r.id)
+      AND NOT EXISTS (SELECT FROM holdfast.steps s WHERE s.run_id = r.id
                       AND (s.state IN ('waiting', 'ready', 'running') OR s.delivered_seq IS NULL))
-      AND NOT EXISTS (SELECT FROM signals s WHERE s.run_id = r.id AND s.delivered_seq IS NULL))),
+      AND NOT EXISTS (SELECT FROM holdfast.signals s WHERE s.run_id = r.id AND s.delivered_seq IS NULL))),
     ('I9', 'an ended run has an end time, a live one has none',
-     (SELECT count(*) FROM runs WHERE (state IN ('succeeded', 'failed', 'undone', 'cancelled')) <> (finished_at IS NOT NULL))),
+     (SELECT count(*) FROM holdfast.runs WHERE (state IN ('succeeded', 'failed', 'undone', 'cancelled')) <> (finished_at IS NOT NULL))),
     ('I10', 'a running step has an agent that is not retired',
-     (SELECT count(*) FROM steps s LEFT JOIN nodes n ON n.id = s.agent
+     (SELECT count(*) FROM holdfast.steps s LEFT JOIN holdfast.nodes n ON n.id = s.agent
       WHERE s.state = 'running' AND (n.id IS NULL OR n.retired_at IS NOT NULL))),
     ('I10b', 'an owned run has an owner that is not retired',
-     (SELECT count(*) FROM runs r LEFT JOIN nodes n ON n.id = r.owner
+     (SELECT count(*) FROM holdfast.runs r LEFT JOIN holdfast.nodes n ON n.id = r.owner
       WHERE r.owner IS NOT NULL AND (n.id IS NULL OR n.retired_at IS NOT NULL))),
     ('I11', 'no two outcomes of one run share a place in its history',
-     (SELECT count(*) FROM (SELECT 1 FROM steps WHERE delivered_seq > 0 AND kind <> 'signal'
+     (SELECT count(*) FROM (SELECT 1 FROM holdfast.steps WHERE delivered_seq > 0 AND kind <> 'signal'
       GROUP BY run_id, delivered_seq HAVING count(*) > 1) twice)),
     ('I12', 'an ended run has no live step',
-     (SELECT count(*) FROM steps s JOIN runs r ON r.id = s.run_id
+     (SELECT count(*) FROM holdfast.steps s JOIN holdfast.runs r ON r.id = s.run_id
       WHERE r.finished_at IS NOT NULL AND s.state IN ('waiting', 'ready', 'running'))),
     ('I8', 'no step used more attempts than its budgets allow',
-     (SELECT count(*) FROM steps WHERE attempt - losses - excused > attempts_max AND kind = 'call')),
+     (SELECT count(*) FROM holdfast.steps WHERE attempt - losses - excused > attempts_max AND kind = 'call')),
     ('I17', 'no step or signal without its run',
-     (SELECT count(*) FROM steps s WHERE NOT EXISTS (SELECT FROM runs r WHERE r.id = s.run_id))
-     + (SELECT count(*) FROM signals s WHERE NOT EXISTS (SELECT FROM runs r WHERE r.id = s.run_id))),
+     (SELECT count(*) FROM holdfast.steps s WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = s.run_id))
+     + (SELECT count(*) FROM holdfast.signals s WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = s.run_id))),
     ('I1', 'each key stands once in a run',
-     (SELECT count(*) FROM (SELECT 1 FROM steps GROUP BY run_id, key HAVING count(*) > 1) twice)),
+     (SELECT count(*) FROM (SELECT 1 FROM holdfast.steps GROUP BY run_id, key HAVING count(*) > 1) twice)),
     ('I18', 'a waiting child step has its child',
-     (SELECT count(*) FROM steps s WHERE s.kind = 'child' AND s.state = 'waiting'
-      AND NOT EXISTS (SELECT FROM runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)))
+     (SELECT count(*) FROM holdfast.steps s WHERE s.kind = 'child' AND s.state = 'waiting'
+      AND NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)))
 ) facts(name, meaning, broken)

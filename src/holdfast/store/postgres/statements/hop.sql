@@ -4,7 +4,7 @@
 
 -- name: hop
 WITH begun AS (
-    INSERT INTO runs (id, namespace, workflow, version, state, priority, owner, fence, input, digest, tags,
+    INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, owner, fence, input, digest, tags,
                       parent_id, parent_n, deadline, created_at, started_at)
     SELECT u.id, u.namespace, u.workflow, u.version, 'running', u.priority, $1, u.fence, u.input, u.digest, u.tags,
            u.parent_id, u.parent_n, to_timestamp(u.deadline), to_timestamp(u.at), to_timestamp(u.at)
@@ -15,22 +15,22 @@ WITH begun AS (
     RETURNING 1),
 owned AS (
     SELECT r.id FROM unnest($15::text[], $16::int[]) u(id, fence)
-    JOIN runs r ON r.id = u.id AND r.fence = u.fence
+    JOIN holdfast.runs r ON r.id = u.id AND r.fence = u.fence
     FOR NO KEY UPDATE OF r),
 ended AS (
-    UPDATE steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
+    UPDATE holdfast.steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
                        finished_at = to_timestamp(u.at), delivered_seq = u.seq
     FROM unnest($17::text[], $18::int[], $19::int[], $20::text[], $21::bytea[], $22::text[], $23::float8[], $24::int[])
          u(run_id, n, fence, state, output, error, at, seq)
     WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
     RETURNING 1),
 delivered AS (
-    UPDATE steps s SET delivered_seq = u.seq
+    UPDATE holdfast.steps s SET delivered_seq = u.seq
     FROM unnest($25::text[], $26::int[], $27::int[]) u(run_id, n, seq)
     WHERE s.run_id = u.run_id AND s.n = u.n AND s.delivered_seq IS NULL
     RETURNING 1),
 issued AS (
-    INSERT INTO steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, fence, agent, attempts_max,
+    INSERT INTO holdfast.steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, fence, agent, attempts_max,
                        timeout_s, complete_by, input, digest, retry, issued_at, started_at)
     SELECT u.run_id, u.n, u.key, u.kind, u.name, u.lane, u.state, u.priority,
            coalesce(to_timestamp(u.ready_at), clock_timestamp()), u.leased, u.leased,
@@ -42,13 +42,13 @@ issued AS (
          u(run_id, n, key, kind, name, lane, state, priority, ready_at, leased, attempts_max, timeout_s, input, digest,
            retry)),
 closed AS (
-    UPDATE runs r SET state = u.state, output = u.output, error = u.error, finished_at = to_timestamp(u.at),
+    UPDATE holdfast.runs r SET state = u.state, output = u.output, error = u.error, finished_at = to_timestamp(u.at),
                       owner = NULL, fence = r.fence + 1
     FROM unnest($43::text[], $44::int[], $45::text[], $46::bytea[], $47::text[], $48::float8[])
          u(id, fence, state, output, error, at)
     WHERE r.id = u.id AND r.fence = u.fence
     RETURNING 1)
-SELECT holdfast_all((SELECT count(*) FROM begun) = cardinality($2)
+SELECT holdfast.demand((SELECT count(*) FROM begun) = cardinality($2)
                 AND (SELECT count(*) FROM owned) = cardinality($15)
                 AND (SELECT count(*) FROM ended) = cardinality($17)
                 AND (SELECT count(*) FROM delivered) = cardinality($25)
@@ -57,52 +57,52 @@ SELECT holdfast_all((SELECT count(*) FROM begun) = cardinality($2)
 -- The rest of a hop, each only when a batch has any.
 
 -- name: deliver_signals
-UPDATE signals s SET delivered_seq = u.seq
+UPDATE holdfast.signals s SET delivered_seq = u.seq
 FROM unnest($1::bigint[], $2::int[]) u(id, seq)
 WHERE s.id = u.id AND s.delivered_seq IS NULL
 
 -- name: end_waits
-UPDATE steps s SET state = 'succeeded', fence = s.fence + 1, output = u.output, delivered_seq = u.seq,
+UPDATE holdfast.steps s SET state = 'succeeded', fence = s.fence + 1, output = u.output, delivered_seq = u.seq,
                    finished_at = to_timestamp(u.at)
 FROM unnest($1::text[], $2::int[], $3::int[], $4::bytea[], $5::float8[]) u(run_id, n, seq, output, at)
 WHERE s.run_id = u.run_id AND s.n = u.n AND s.state = 'waiting'
 
 -- name: drop_steps
-UPDATE steps s SET fence = s.fence + 1, delivered_seq = 0,
+UPDATE holdfast.steps s SET fence = s.fence + 1, delivered_seq = 0,
                    state = CASE WHEN s.state IN ('waiting', 'ready', 'running') THEN 'cancelled' ELSE s.state END,
                    finished_at = coalesce(s.finished_at, clock_timestamp())
 FROM unnest($1::text[], $2::int[]) u(run_id, n)
 WHERE s.run_id = u.run_id AND s.n = u.n AND s.delivered_seq IS NULL
 
 -- name: send_signals
-INSERT INTO signals (run_id, name, key, payload)
+INSERT INTO holdfast.signals (run_id, name, key, payload)
 SELECT u.run_id, u.name, u.key, u.payload
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[]) u(run_id, name, key, payload)
-JOIN runs r ON r.id = u.run_id AND r.finished_at IS NULL
+JOIN holdfast.runs r ON r.id = u.run_id AND r.finished_at IS NULL
 ON CONFLICT (run_id, name, key) DO NOTHING
 
 -- name: note_runs
-UPDATE runs r SET progress = coalesce(u.progress, r.progress), published = coalesce(u.published, r.published)
+UPDATE holdfast.runs r SET progress = coalesce(u.progress, r.progress), published = coalesce(u.published, r.published)
 FROM unnest($1::text[], $2::text[], $3::text[]) u(id, progress, published)
 WHERE r.id = u.id
 
 -- name: tell_parents
-UPDATE steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
+UPDATE holdfast.steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
                    finished_at = to_timestamp(u.at)
 FROM unnest($1::text[], $2::int[], $3::text[], $4::bytea[], $5::text[], $6::float8[])
      u(run_id, n, state, output, error, at)
 WHERE s.run_id = u.run_id AND s.n = u.n AND s.state = 'waiting' AND s.kind = 'child'
 
 -- name: park_runs
-UPDATE runs r SET owner = NULL, fence = r.fence + 1
+UPDATE holdfast.runs r SET owner = NULL, fence = r.fence + 1
 FROM unnest($1::text[], $2::int[]) u(id, fence)
 WHERE r.id = u.id AND r.fence = u.fence
 
 -- name: continue_run
-WITH gone AS (DELETE FROM steps WHERE run_id = $1 RETURNING n),
-     tries AS (DELETE FROM attempts WHERE run_id = $1),
-     heard AS (DELETE FROM signals WHERE run_id = $1 AND delivered_seq <> ALL($5::int[])),
-     unread AS (UPDATE signals SET delivered_seq = NULL WHERE run_id = $1 AND delivered_seq = ANY($5::int[]))
-UPDATE runs SET input = $2, digest = $3, generation = generation + 1, progress = NULL, started_at = to_timestamp($4),
+WITH gone AS (DELETE FROM holdfast.steps WHERE run_id = $1 RETURNING n),
+     tries AS (DELETE FROM holdfast.attempts WHERE run_id = $1),
+     heard AS (DELETE FROM holdfast.signals WHERE run_id = $1 AND delivered_seq <> ALL($5::int[])),
+     unread AS (UPDATE holdfast.signals SET delivered_seq = NULL WHERE run_id = $1 AND delivered_seq = ANY($5::int[]))
+UPDATE holdfast.runs SET input = $2, digest = $3, generation = generation + 1, progress = NULL, started_at = to_timestamp($4),
                 base_n = greatest(base_n, (SELECT coalesce(max(n), 0) FROM gone))
 WHERE id = $1

@@ -1,50 +1,50 @@
 -- Nodes, their leases, the leader, and what the leader may do. Its every write checks its epoch in the same statement.
 
 -- name: register
-INSERT INTO nodes (id, host, pid, roles, offers, capacity, lock_key, lease_until)
+INSERT INTO holdfast.nodes (id, host, pid, roles, offers, capacity, lock_key, lease_until)
 VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + make_interval(secs => $8))
 ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity, lock_key = excluded.lock_key
 
 -- name: renew
-UPDATE nodes SET lease_until = clock_timestamp() + make_interval(secs => $2)
+UPDATE holdfast.nodes SET lease_until = clock_timestamp() + make_interval(secs => $2)
 WHERE id = $1 AND retired_at IS NULL
 RETURNING clock_timestamp()
 
 -- name: retire
 WITH runs_left AS (
-    UPDATE runs SET owner = NULL, fence = fence + 1, state = holdfast_freed(id, state) WHERE owner = $1),
+    UPDATE holdfast.runs SET owner = NULL, fence = fence + 1, state = holdfast.freed(id, state) WHERE owner = $1),
 steps_left AS (
-    UPDATE steps SET state = 'ready', agent = NULL, complete_by = NULL, fence = fence + 1, excused = excused + 1
+    UPDATE holdfast.steps SET state = 'ready', agent = NULL, complete_by = NULL, fence = fence + 1, excused = excused + 1
     WHERE agent = $1 AND state = 'running')
-UPDATE nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retired_at IS NULL
+UPDATE holdfast.nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retired_at IS NULL
 
 -- name: reconcile_runs
-UPDATE runs SET owner = NULL, fence = fence + 1, state = holdfast_freed(id, state)
+UPDATE holdfast.runs SET owner = NULL, fence = fence + 1, state = holdfast.freed(id, state)
 WHERE owner = $1 AND id <> ALL($2::text[]) RETURNING 1
 
 -- name: reconcile_steps
-UPDATE steps SET state = 'ready', agent = NULL, complete_by = NULL, fence = fence + 1, excused = excused + 1
+UPDATE holdfast.steps SET state = 'ready', agent = NULL, complete_by = NULL, fence = fence + 1, excused = excused + 1
 WHERE agent = $1 AND state = 'running'
   AND NOT EXISTS (SELECT FROM unnest($2::text[], $3::int[]) u(run_id, n) WHERE u.run_id = steps.run_id AND u.n = steps.n)
 RETURNING 1
 
 -- name: lead
-INSERT INTO leases (name, holder, epoch, expires_at)
+INSERT INTO holdfast.leases (name, holder, epoch, expires_at)
 VALUES ('leader', $1, 1, clock_timestamp() + make_interval(secs => $2))
 ON CONFLICT (name) DO UPDATE
 SET holder = $1, expires_at = clock_timestamp() + make_interval(secs => $2),
     epoch = leases.epoch + CASE WHEN leases.holder = $1 AND leases.expires_at > clock_timestamp() THEN 0 ELSE 1 END
 WHERE leases.holder = $1 OR leases.holder IS NULL OR leases.expires_at <= clock_timestamp()
-   OR EXISTS (SELECT FROM nodes WHERE nodes.id = leases.holder
+   OR EXISTS (SELECT FROM holdfast.nodes WHERE nodes.id = leases.holder
               AND (nodes.retired_at IS NOT NULL
                    OR (nodes.lock_key IS NOT NULL AND nodes.lock_key <> ALL($3::bigint[]))))
 RETURNING epoch
 
 -- name: resign
-UPDATE leases SET holder = NULL, expires_at = clock_timestamp() WHERE name = 'leader' AND holder = $1
+UPDATE holdfast.leases SET holder = NULL, expires_at = clock_timestamp() WHERE name = 'leader' AND holder = $1
 
 -- name: leader
-SELECT holder, epoch, expires_at FROM leases WHERE name = 'leader' AND holder IS NOT NULL
+SELECT holder, epoch, expires_at FROM holdfast.leases WHERE name = 'leader' AND holder IS NOT NULL
 
 -- Liveness locks are session advisory locks with class 0x486f6c64; objid and classid make up lock_key's halves.
 -- name: live_locks
@@ -53,27 +53,27 @@ WHERE locktype = 'advisory' AND objsubid = 1 AND granted
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 
 -- name: dead_nodes
-SELECT id, lock_key, lease_until < clock_timestamp() AS expired FROM nodes
+SELECT id, lock_key, lease_until < clock_timestamp() AS expired FROM holdfast.nodes
 WHERE retired_at IS NULL
   AND (lease_until < clock_timestamp() OR (lock_key IS NOT NULL AND lock_key <> ALL($1::bigint[])))
 ORDER BY lease_until LIMIT 1000
 
 -- name: bury
 WITH reign AS (
-    SELECT epoch FROM leases WHERE name = 'leader' AND epoch = $2 AND expires_at > clock_timestamp() FOR SHARE),
+    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $2 AND expires_at > clock_timestamp() FOR SHARE),
 lost_runs AS (
-    SELECT id FROM runs WHERE owner = $1 AND EXISTS (SELECT FROM reign) ORDER BY id LIMIT $4 FOR UPDATE),
+    SELECT id FROM holdfast.runs WHERE owner = $1 AND EXISTS (SELECT FROM reign) ORDER BY id LIMIT $4 FOR UPDATE),
 freed AS (
-    UPDATE runs r SET owner = NULL, fence = r.fence + 1, state = holdfast_freed(r.id, r.state)
+    UPDATE holdfast.runs r SET owner = NULL, fence = r.fence + 1, state = holdfast.freed(r.id, r.state)
     FROM lost_runs WHERE r.id = lost_runs.id RETURNING 1),
 lost_steps AS (
-    SELECT run_id, n, attempt, started_at, losses FROM steps WHERE agent = $1 AND state = 'running'
+    SELECT run_id, n, attempt, started_at, losses FROM holdfast.steps WHERE agent = $1 AND state = 'running'
     AND EXISTS (SELECT FROM reign) ORDER BY run_id, n LIMIT $4 FOR UPDATE),
 kept AS (
-    INSERT INTO attempts (run_id, n, attempt, ending, agent, error, started_at)
+    INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error, started_at)
     SELECT run_id, n, attempt, 'lost', $1, $5, started_at FROM lost_steps),
 taken AS (
-    UPDATE steps s SET fence = s.fence + 1, losses = s.losses + 1, complete_by = NULL,
+    UPDATE holdfast.steps s SET fence = s.fence + 1, losses = s.losses + 1, complete_by = NULL,
         state = CASE WHEN s.losses + 1 > $3 THEN 'failed' ELSE 'ready' END,
         agent = CASE WHEN s.losses + 1 > $3 THEN s.agent END,
         error = CASE WHEN s.losses + 1 > $3 THEN $5 ELSE s.error END,
@@ -85,23 +85,23 @@ SELECT (SELECT count(*) FROM reign) AS reign, (SELECT count(*) FROM freed) AS ru
        (SELECT count(*) FROM taken) AS steps, (SELECT count(*) FROM taken WHERE state = 'failed') AS failed
 
 -- name: retire_buried
-UPDATE nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retired_at IS NULL
-  AND NOT EXISTS (SELECT FROM runs WHERE owner = $1)
-  AND NOT EXISTS (SELECT FROM steps WHERE agent = $1 AND state = 'running')
+UPDATE holdfast.nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retired_at IS NULL
+  AND NOT EXISTS (SELECT FROM holdfast.runs WHERE owner = $1)
+  AND NOT EXISTS (SELECT FROM holdfast.steps WHERE agent = $1 AND state = 'running')
 RETURNING 1
 
 -- name: end_overdue
 WITH reign AS (
-    SELECT epoch FROM leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
+    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
 overdue AS (
-    SELECT run_id, n, attempt, agent, started_at FROM steps
+    SELECT run_id, n, attempt, agent, started_at FROM holdfast.steps
     WHERE state = 'running' AND complete_by < clock_timestamp() - make_interval(secs => $2)
       AND EXISTS (SELECT FROM reign)
     ORDER BY complete_by LIMIT $3 FOR UPDATE SKIP LOCKED),
 kept AS (
-    INSERT INTO attempts (run_id, n, attempt, ending, agent, error, started_at)
+    INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error, started_at)
     SELECT run_id, n, attempt, 'timed out', agent, $4, started_at FROM overdue)
-UPDATE steps s SET fence = s.fence + 1, complete_by = NULL, agent = NULL,
+UPDATE holdfast.steps s SET fence = s.fence + 1, complete_by = NULL, agent = NULL,
     state = CASE WHEN s.attempt - s.losses - s.excused >= s.attempts_max THEN 'failed' ELSE 'ready' END,
     error = $4,
     finished_at = CASE WHEN s.attempt - s.losses - s.excused >= s.attempts_max THEN clock_timestamp() END,
@@ -111,12 +111,12 @@ RETURNING s.run_id, s.n
 
 -- name: hush_signals
 WITH reign AS (
-    SELECT epoch FROM leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
+    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
 late AS (
-    SELECT s.id FROM signals s JOIN runs r ON r.id = s.run_id
+    SELECT s.id FROM holdfast.signals s JOIN holdfast.runs r ON r.id = s.run_id
     WHERE s.delivered_seq IS NULL AND r.finished_at IS NOT NULL AND EXISTS (SELECT FROM reign)
     ORDER BY s.id LIMIT $2)
-UPDATE signals s SET delivered_seq = 0 FROM late WHERE s.id = late.id AND s.delivered_seq IS NULL
+UPDATE holdfast.signals s SET delivered_seq = 0 FROM late WHERE s.id = late.id AND s.delivered_seq IS NULL
 
 -- name: journal_add
-INSERT INTO journal (actor, verb, run_id, n, note) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO holdfast.journal (actor, verb, run_id, n, note) VALUES ($1, $2, $3, $4, $5)

@@ -4,10 +4,10 @@
 SELECT clock_timestamp()
 
 -- name: run
-SELECT * FROM runs WHERE id = $1
+SELECT * FROM holdfast.runs WHERE id = $1
 
 -- name: runs
-SELECT * FROM runs
+SELECT * FROM holdfast.runs
 WHERE (cardinality($1::text[]) = 0 OR state = ANY($1))
   AND ($2::text IS NULL OR workflow = $2 OR workflow LIKE '%.' || $2)
   AND ($3::timestamptz IS NULL OR (created_at, id) < ($3, $4))
@@ -15,77 +15,77 @@ WHERE (cardinality($1::text[]) = 0 OR state = ANY($1))
 ORDER BY created_at DESC, id DESC LIMIT $6
 
 -- name: ended_runs
-SELECT * FROM runs WHERE id = ANY($1::text[]) AND finished_at IS NOT NULL
+SELECT * FROM holdfast.runs WHERE id = ANY($1::text[]) AND finished_at IS NOT NULL
 
 -- name: runs_by_state
-SELECT state, count(*) FROM runs GROUP BY state
+SELECT state, count(*) FROM holdfast.runs GROUP BY state
 
 -- name: steps
-SELECT * FROM steps WHERE run_id = $1 AND n > $2 ORDER BY n LIMIT $3
+SELECT * FROM holdfast.steps WHERE run_id = $1 AND n > $2 ORDER BY n LIMIT $3
 
 -- name: attempts
-SELECT * FROM attempts WHERE run_id = $1 ORDER BY n, attempt, finished_at
+SELECT * FROM holdfast.attempts WHERE run_id = $1 ORDER BY n, attempt, finished_at
 
 -- name: signals
-SELECT * FROM signals WHERE run_id = $1 ORDER BY id
+SELECT * FROM holdfast.signals WHERE run_id = $1 ORDER BY id
 
 -- name: children
-SELECT * FROM runs WHERE parent_id = $1 ORDER BY created_at, id
+SELECT * FROM holdfast.runs WHERE parent_id = $1 ORDER BY created_at, id
 
 -- name: nodes
-SELECT id, host, pid, roles, offers, capacity, started_at, lease_until, retired_at FROM nodes
+SELECT id, host, pid, roles, offers, capacity, started_at, lease_until, retired_at FROM holdfast.nodes
 ORDER BY retired_at IS NOT NULL, started_at DESC LIMIT 1000
 
 -- name: journal
-SELECT id, at, actor, verb, run_id, n, note FROM journal
+SELECT id, at, actor, verb, run_id, n, note FROM holdfast.journal
 WHERE $1::text IS NULL OR run_id = $1 ORDER BY id DESC LIMIT $2
 
 -- name: send_signal
-INSERT INTO signals (run_id, name, key, payload)
-SELECT id, $2, $3, $4 FROM runs WHERE id = $1 AND finished_at IS NULL FOR SHARE
+INSERT INTO holdfast.signals (run_id, name, key, payload)
+SELECT id, $2, $3, $4 FROM holdfast.runs WHERE id = $1 AND finished_at IS NULL FOR SHARE
 ON CONFLICT (run_id, name, key) DO NOTHING
 RETURNING 1
 
 -- name: sent_before
-SELECT 1 FROM signals WHERE run_id = $1 AND name = $2 AND key = $3
+SELECT 1 FROM holdfast.signals WHERE run_id = $1 AND name = $2 AND key = $3
 
 -- name: cancel_pending
-UPDATE runs SET state = 'cancelled', finished_at = clock_timestamp(), fence = fence + 1, note = $2
+UPDATE holdfast.runs SET state = 'cancelled', finished_at = clock_timestamp(), fence = fence + 1, note = $2
 WHERE id = $1 AND owner IS NULL AND state = 'pending'
 RETURNING parent_id, parent_n
 
 -- name: hold
-UPDATE runs SET resume = state, state = 'held', owner = NULL, fence = fence + 1, note = $2
+UPDATE holdfast.runs SET resume = state, state = 'held', owner = NULL, fence = fence + 1, note = $2
 WHERE id = $1 AND state IN ('pending', 'running', 'undoing')
 RETURNING 1
 
 -- name: release
 -- A released run is pending again, so that a scheduler looks at it at once, with its history.
-UPDATE runs SET state = CASE resume WHEN 'undoing' THEN 'undoing' ELSE 'pending' END, resume = NULL, note = NULL, fence = fence + 1
+UPDATE holdfast.runs SET state = CASE resume WHEN 'undoing' THEN 'undoing' ELSE 'pending' END, resume = NULL, note = NULL, fence = fence + 1
 WHERE id = $1 AND state = 'held'
 RETURNING state
 
 -- name: retry_now
-UPDATE steps SET ready_at = clock_timestamp(), fence = fence + 1
+UPDATE holdfast.steps SET ready_at = clock_timestamp(), fence = fence + 1
 WHERE run_id = $1 AND state = 'ready' AND ready_at > clock_timestamp()
 RETURNING 1
 
 -- name: copy_run
-INSERT INTO runs (id, namespace, workflow, version, state, priority, input, digest, tags, retry_of, deadline)
+INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, input, digest, tags, retry_of, deadline)
 SELECT $2, namespace, workflow, version, 'pending', priority, input, digest, tags, id,
        clock_timestamp() + (deadline - created_at)
-FROM runs WHERE id = $1
+FROM holdfast.runs WHERE id = $1
 ON CONFLICT (id) DO NOTHING RETURNING 1
 
 -- name: copy_steps
-INSERT INTO steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max,
+INSERT INTO holdfast.steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max,
                    timeout_s, fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at,
                    finished_at)
 SELECT $2, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max, timeout_s,
        fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at, finished_at
-FROM steps WHERE run_id = $1 AND delivered_seq > 0 AND delivered_seq < $3 AND key <> '$deadline'
+FROM holdfast.steps WHERE run_id = $1 AND delivered_seq > 0 AND delivered_seq < $3 AND key <> '$deadline'
 
 -- name: copy_signals
-INSERT INTO signals (run_id, name, key, payload, delivered_seq, sent_at)
-SELECT $2, name, key, payload, delivered_seq, sent_at FROM signals
+INSERT INTO holdfast.signals (run_id, name, key, payload, delivered_seq, sent_at)
+SELECT $2, name, key, payload, delivered_seq, sent_at FROM holdfast.signals
 WHERE run_id = $1 AND delivered_seq > 0 AND delivered_seq < $3 AND name NOT LIKE '$%'

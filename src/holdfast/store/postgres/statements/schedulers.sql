@@ -4,75 +4,75 @@
 WITH next AS (
     SELECT c.id FROM unnest($2::text[], $3::text[]) w(workflow, version)
     CROSS JOIN LATERAL (
-        SELECT id, priority, created_at FROM runs
+        SELECT id, priority, created_at FROM holdfast.runs
         WHERE workflow = w.workflow AND version = w.version AND state = 'pending'
         ORDER BY priority DESC, created_at LIMIT $4
         FOR UPDATE SKIP LOCKED) c
     ORDER BY c.priority DESC, c.created_at LIMIT $4)
-UPDATE runs r SET state = 'running', owner = $1, fence = r.fence + 1,
+UPDATE holdfast.runs r SET state = 'running', owner = $1, fence = r.fence + 1,
                   started_at = coalesce(r.started_at, clock_timestamp())
 FROM next WHERE r.id = next.id
 RETURNING r.*
 
 -- name: claim_awake
 WITH next AS (
-    SELECT r.id FROM runs r
-    WHERE r.id IN (SELECT run_id FROM steps
+    SELECT r.id FROM holdfast.runs r
+    WHERE r.id IN (SELECT run_id FROM holdfast.steps
                    WHERE delivered_seq IS NULL AND state IN ('succeeded', 'failed', 'cancelled')
-                   UNION SELECT run_id FROM signals WHERE delivered_seq IS NULL)
+                   UNION SELECT run_id FROM holdfast.signals WHERE delivered_seq IS NULL)
       AND r.owner IS NULL AND r.state IN ('running', 'undoing')
       AND (r.workflow, r.version) IN (SELECT * FROM unnest($2::text[], $3::text[]))
     ORDER BY r.priority DESC, r.created_at LIMIT $4
     FOR UPDATE SKIP LOCKED)
-UPDATE runs r SET owner = $1, fence = r.fence + 1
+UPDATE holdfast.runs r SET owner = $1, fence = r.fence + 1
 FROM next WHERE r.id = next.id
 RETURNING r.*
 
 -- name: claim_run
-UPDATE runs r SET state = CASE r.state WHEN 'pending' THEN 'running' ELSE r.state END, owner = $1, fence = r.fence + 1,
+UPDATE holdfast.runs r SET state = CASE r.state WHEN 'pending' THEN 'running' ELSE r.state END, owner = $1, fence = r.fence + 1,
                   started_at = coalesce(r.started_at, clock_timestamp())
 WHERE id = $2 AND owner IS NULL AND state IN ('pending', 'running', 'undoing')
 RETURNING r.*
 
 -- name: history_steps
-SELECT * FROM steps WHERE run_id = ANY($1::text[]) ORDER BY run_id, n
+SELECT * FROM holdfast.steps WHERE run_id = ANY($1::text[]) ORDER BY run_id, n
 
 -- name: history_signals
-SELECT * FROM signals WHERE run_id = ANY($1::text[]) ORDER BY run_id, id
+SELECT * FROM holdfast.signals WHERE run_id = ANY($1::text[]) ORDER BY run_id, id
 
 -- name: undelivered_steps
-SELECT s.* FROM steps s JOIN runs r ON r.id = s.run_id AND r.owner = $1
+SELECT s.* FROM holdfast.steps s JOIN holdfast.runs r ON r.id = s.run_id AND r.owner = $1
 WHERE s.delivered_seq IS NULL AND s.state IN ('succeeded', 'failed', 'cancelled')
 ORDER BY s.finished_at, s.run_id, s.n LIMIT $2
 
 -- name: undelivered_signals
-SELECT s.* FROM signals s JOIN runs r ON r.id = s.run_id AND r.owner = $1
+SELECT s.* FROM holdfast.signals s JOIN holdfast.runs r ON r.id = s.run_id AND r.owner = $1
 WHERE s.delivered_seq IS NULL
 ORDER BY s.id LIMIT $2
 
 -- name: fire_timers
 WITH due AS (
-    SELECT s.run_id, s.n FROM steps s JOIN runs r ON r.id = s.run_id
+    SELECT s.run_id, s.n FROM holdfast.steps s JOIN holdfast.runs r ON r.id = s.run_id
     WHERE s.state = 'waiting' AND s.kind = 'timer' AND s.ready_at <= clock_timestamp()
       AND r.owner IS NULL AND r.state IN ('running', 'undoing')
     ORDER BY s.ready_at LIMIT $1
     FOR UPDATE OF s SKIP LOCKED)
-UPDATE steps s SET state = 'succeeded', fence = s.fence + 1, finished_at = clock_timestamp()
+UPDATE holdfast.steps s SET state = 'succeeded', fence = s.fence + 1, finished_at = clock_timestamp()
 FROM due WHERE s.run_id = due.run_id AND s.n = due.n
 RETURNING 1
 
 -- name: next_timer
-SELECT s.ready_at FROM steps s JOIN runs r ON r.id = s.run_id
+SELECT s.ready_at FROM holdfast.steps s JOIN holdfast.runs r ON r.id = s.run_id
 WHERE s.state = 'waiting' AND s.kind = 'timer' AND r.owner IS NULL AND r.state IN ('running', 'undoing')
 ORDER BY s.ready_at LIMIT 1
 
 -- name: hold_run
 WITH held AS (
-    UPDATE runs SET resume = state, state = 'held', note = $3, owner = NULL, fence = fence + 1
+    UPDATE holdfast.runs SET resume = state, state = 'held', note = $3, owner = NULL, fence = fence + 1
     WHERE id = $1 AND fence = $2 RETURNING id)
-INSERT INTO journal (actor, verb, run_id, note) SELECT 'scheduler', 'hold', id, $3 FROM held RETURNING 1
+INSERT INTO holdfast.journal (actor, verb, run_id, note) SELECT 'scheduler', 'hold', id, $3 FROM held RETURNING 1
 
 -- name: lost_runs
 SELECT u.id FROM unnest($2::text[], $3::int[]) u(id, fence)
-LEFT JOIN runs r ON r.id = u.id AND r.fence = u.fence AND r.owner = $1
+LEFT JOIN holdfast.runs r ON r.id = u.id AND r.fence = u.fence AND r.owner = $1
 WHERE r.id IS NULL

@@ -1,5 +1,5 @@
 -- name: start
-INSERT INTO runs (id, namespace, workflow, version, state, priority, input, digest, tags, parent_id, parent_n, deadline)
+INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, input, digest, tags, parent_id, parent_n, deadline)
 SELECT u.id, u.namespace, u.workflow, u.version, 'pending', u.priority, u.input, u.digest, u.tags, u.parent_id,
        u.parent_n, clock_timestamp() + make_interval(secs => u.timeout_s)
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bytea[], $7::bytea[], $8::text[],
@@ -9,4 +9,4 @@ ON CONFLICT (id) DO NOTHING
 RETURNING id
 
 -- name: started_as
-SELECT id, workflow, digest FROM runs WHERE id = ANY($1::text[])
+SELECT id, workflow, digest FROM holdfast.runs WHERE id = ANY($1::text[])

@@ -18,6 +18,12 @@ WHERE (created_at, id) < (:at, :id)
        ON have.key = want.key AND have.value = want.value) = (SELECT count(*) FROM json_each(:tags))
 ORDER BY created_at DESC, id DESC LIMIT :limit
 
+-- name: ended_run
+SELECT id, namespace, workflow, version, state, priority, owner, fence, input, digest, output, error, tags, parent_id,
+       parent_n, retry_of, generation, base_n, progress, published, resume, note, deadline, created_at, started_at,
+       finished_at
+FROM runs WHERE id = ? AND finished_at IS NOT NULL
+
 -- name: runs_by_state
 SELECT state, count(*) FROM runs GROUP BY state
 

@@ -1,11 +1,11 @@
 -- What schedulers claim, read and fire. A claim raises the run's fence, so that an earlier owner's hops find no row.
 
 -- name: pending_runs
-SELECT priority, created_at, id, fence FROM runs INDEXED BY runs_pending
+SELECT priority, created_at, id FROM runs INDEXED BY runs_pending
 WHERE state = 'pending' AND workflow = ? AND version = ? ORDER BY priority DESC, created_at LIMIT ?
 
 -- name: awake_runs
-SELECT r.priority, r.created_at, r.id, r.fence, r.workflow, r.version
+SELECT r.priority, r.created_at, r.id, r.workflow, r.version
 FROM (SELECT run_id FROM steps INDEXED BY steps_undelivered
       WHERE delivered_seq IS NULL AND state IN ('succeeded', 'failed', 'cancelled')
       UNION SELECT run_id FROM signals INDEXED BY signals_undelivered WHERE delivered_seq IS NULL) awake

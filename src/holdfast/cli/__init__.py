@@ -1,0 +1,90 @@
+"""The command line. This file knows the names of the commands and what each is for, and loads one only when it is used.
+
+May change: nothing by itself; every command goes through `holdfast.client`, as a program would. Each command is the
+function of its own name in one of the modules below; errors become exit codes in errors.py, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from holdfast.cli.errors import answered
+
+SECTIONS = {
+    "Run": {
+        "run": ("running", "Run a workflow to its end, here, with live progress."),
+        "up": ("serving", "Host all roles in one process until stopped."),
+        "scheduler": ("serving", "Host a Scheduler until stopped."),
+        "agent": ("serving", "Host an Agent until stopped."),
+        "supervisor": ("serving", "Host a Supervisor until stopped."),
+    },
+    "Look": {
+        "ps": ("looking", "List runs, newest first."),
+        "show": ("showing", "Show one run: its steps in time, each failed attempt, its result."),
+        "why": ("looking", "Say in one sentence what a run waits for."),
+        "watch": ("running", "Follow a run until it ends."),
+        "doctor": ("doctoring", "Check the store's invariants and health."),
+    },
+    "Operate": {
+        "start": ("operating", "Start a run for the processes that are up."),
+        "signal": ("operating", "Send a signal to a run."),
+        "cancel": ("operating", "Ask a run to cancel itself."),
+        "hold": ("operating", "Stop a run from going on until it is released."),
+        "release": ("operating", "Let a held run go on."),
+        "retry": ("operating", "Try again: now what backs off, or an ended run anew."),
+        "migrate": ("operating", "Bring the store's schema up to date."),
+    },
+}
+"""Section → command → (module, what it is for). So the list needs none of the modules."""
+COMMANDS = {name: place for commands in SECTIONS.values() for name, place in commands.items()}
+
+
+class Commands(click.Group):
+    """The commands, by sections, each loaded when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"holdfast.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, commands in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, purpose) for name, (_, purpose) in commands.items()], col_max=12)
+
+
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="holdfast", message="holdfast %(version)s")
+@click.pass_context
+def holdfast(ctx: click.Context) -> None:
+    """Operations of many steps that either finish or undo themselves.
+
+    \b
+    holdfast run app.py:order --input '{"card": "tok_1"}' --id order-42
+    holdfast show order-42
+
+    The store is named by --store or HOLDFAST_STORE; without them it is sqlite:///holdfast.db in the working folder.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The `holdfast` command. Returns its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return answered(
+        lambda: holdfast.main(given, prog_name="holdfast", standalone_mode=False), as_json="--json" in given
+    )

@@ -1,0 +1,100 @@
+"""The one place where errors become words and exit codes.
+
+0 done · 1 the run ended otherwise, or an invariant is broken · 2 the call or the environment is wrong · 3 this node lost
+its lease · 130 and 143: interrupted and terminated · 141: whoever read the output went away.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+
+import click
+
+from holdfast.errors import HoldfastError, WorkflowError
+
+DONE, ENDED_OTHERWISE, WRONG, FENCED = 0, 1, 2, 3
+INTERRUPTED, TERMINATED, PIPE_CLOSED = 130, 143, 141
+THREADS_GRACE_S = 0.5
+"""Idle threads of an agent end by themselves in less than this."""
+
+
+class NotLoadable(WorkflowError):
+    """A file or module with workflows cannot be found, read or imported."""
+
+
+def answered(command: Callable[[], object], *, as_json: bool) -> int:
+    """Run a command; its exit code, when everything it had to say was said."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a glyph gets a question mark
+    try:
+        code = command()
+        sys.stdout.flush()
+        code = code if isinstance(code, int) else DONE
+    except BrokenPipeError:
+        _forget_stdout()
+        code = PIPE_CLOSED
+    except (KeyboardInterrupt, click.Abort):
+        code = INTERRUPTED
+    except Exception as error:
+        if os.environ.get("HOLDFAST_DEBUG"):
+            traceback.print_exc()
+        code = _told(_kind(error), _words(error), as_json=as_json)
+    _leave_threads(code)
+    return code
+
+
+def _kind(error: Exception) -> str:
+    return "UsageError" if isinstance(error, click.ClickException) else type(error).__name__
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, click.UsageError):
+        path = error.ctx.command_path if error.ctx else "holdfast"
+        return f"{error.format_message().rstrip('.')}: see `{path} --help`"
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, HoldfastError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return f"{type(error).__name__}: {error}: this should not happen; HOLDFAST_DEBUG=1 shows where it did"
+
+
+def _told(kind: str, message: str, *, as_json: bool) -> int:
+    line = " ".join(message.split())
+    try:
+        if as_json:
+            print(json.dumps({"error": {"type": kind, "message": line}}, ensure_ascii=False), flush=True)
+        click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+        click.echo(line, err=True)
+    except OSError:
+        _forget_stdout()
+    return WRONG
+
+
+def _forget_stdout() -> None:
+    """Nobody reads any more: let the interpreter's own last flush go nowhere, silently."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            os.dup2(nowhere, stream.fileno())
+        except (OSError, ValueError, AttributeError):
+            pass  # not a real stream: nothing to flush
+    os.close(nowhere)
+
+
+def _leave_threads(code: int) -> None:
+    """A `def` step that was given up goes on in its thread, which cannot be stopped: the process does not wait for it."""
+    for thread in threading.enumerate():
+        if thread.name.startswith("holdfast-step"):
+            thread.join(THREADS_GRACE_S)
+            if thread.is_alive():
+                for stream in (sys.stdout, sys.stderr):
+                    stream.flush()
+                os._exit(code)

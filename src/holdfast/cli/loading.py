@@ -1,0 +1,162 @@
+"""The author's code: FILE.py, FILE.py:WORKFLOW, package.module or package.module:WORKFLOW, imported once.
+
+A file is imported under its stem with its folder on the path, as `python FILE.py` would find its neighbours; so steps
+and workflows have the same names whichever way they are loaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import warnings
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, TextIO
+
+import click
+
+from holdfast.cli.errors import NotLoadable
+from holdfast.errors import UnknownWorkflow
+from holdfast.workflow import registry
+from holdfast.workflow.definition import Workflow
+
+
+def find_workflow(target: str) -> Workflow[Any, Any]:
+    """The workflow that `FILE[:WORKFLOW]` names."""
+    place, name = _split(target)
+    module = load(place)
+    here = _workflows(module)
+    if not here:
+        raise UnknownWorkflow(f"{place} has no workflow: mark an async function with @workflow")
+    if name is None:
+        if len({workflow.name for workflow in here.values()}) > 1:
+            first = next(iter(here))
+            raise UnknownWorkflow(
+                f"{place} has several workflows ({', '.join(here)}): say which, as in {place}:{first}"
+            )
+        return registry.find_workflow(next(iter(here.values())).name)
+    if name in here:
+        return here[name]
+    for workflow in here.values():
+        if name in {workflow.name, workflow.name.rsplit(".", 1)[-1]}:
+            return registry.find_workflow(workflow.name)
+    raise UnknownWorkflow(f"{place} has no workflow {name!r}; it has {', '.join(here)}")
+
+
+def load(place: str) -> ModuleType:
+    """Import a file or a module. Raises NotLoadable, with the line that is wrong."""
+    warnings.showwarning = _show_warning
+    if place.endswith(".py") or "/" in place or Path(place).exists():
+        return _load_file(Path(place))
+    return _load_module(place)
+
+
+def _split(target: str) -> tuple[str, str | None]:
+    place, colon, name = target.rpartition(":")
+    if not colon:
+        return target, None
+    if not place or not name:
+        raise NotLoadable(f"{target!r} names no workflow: write FILE.py:WORKFLOW")
+    return place, name
+
+
+def _workflows(module: ModuleType) -> dict[str, Workflow[Any, Any]]:
+    """What the module defines itself; if that is nothing, what it imports."""
+    found = {name: value for name, value in vars(module).items() if isinstance(value, Workflow)}
+    own = {name: workflow for name, workflow in found.items() if workflow.fn.__module__ == module.__name__}
+    return own or found
+
+
+def _load_file(file: Path) -> ModuleType:
+    if not file.exists():
+        raise NotLoadable(f"there is no file {file}: check the path")
+    if file.suffix != ".py" or not file.is_file():
+        raise NotLoadable(f"{file} is not a Python file: name one that ends in .py")
+    path, name = file.resolve(), file.stem
+    known = sys.modules.get(name)
+    if known is not None:
+        if getattr(known, "__file__", None) == str(path):
+            return known
+        where = getattr(known, "__file__", None) or "Python itself"
+        raise NotLoadable(f"{file} cannot be imported as {name!r}, which is {where} already: rename the file")
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise NotLoadable(_explain(error, file)) from error
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise NotLoadable(
+                f"there is no module {name!r} and no such file: name a file as ./app.py, or install the module"
+            ) from error
+        raise NotLoadable(_explain(error, Path(name))) from error
+    except (Exception, SystemExit) as error:
+        raise NotLoadable(_explain(error, Path(name))) from error
+
+
+def _explain(error: BaseException, file: Path) -> str:
+    """Where the author's code went wrong, and how."""
+    if isinstance(error, SyntaxError):
+        name = Path(error.filename or str(file))
+        return f"{_shown(name)}, line {error.lineno}: {type(error).__name__}: {error.msg}"
+    if isinstance(error, OSError) and error.__traceback__ and _line(error.__traceback__) is None:
+        return f"cannot read {file}: {error.strerror or error}"
+    place = _line(error.__traceback__)
+    where = f"{_shown(place[0])}, line {place[1]}" if place else str(file)
+    if isinstance(error, SystemExit):
+        return f"{where}: it ends the process when it is imported: guard that with if __name__ == '__main__'"
+    move = ""
+    if isinstance(error, ModuleNotFoundError):
+        move = f": install it for {sys.executable}"
+    elif isinstance(error, ImportError) and "relative import" in str(error):
+        move = ": name the module instead of the file, as in package.module:workflow"
+    return f"{where}: {type(error).__name__}: {error}{move}"
+
+
+def _line(trace: TracebackType | None) -> tuple[Path, int] | None:
+    """The last line of code that is the author's: not ours, not the import machinery's, not an installed package's."""
+    ours = str(Path(__file__).parents[1])
+    found = None
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if not name.startswith((ours, "<")) and "site-packages" not in name and "/lib/python" not in name:
+            found = Path(name), trace.tb_lineno
+        trace = trace.tb_next
+    return found
+
+
+def _shown(file: Path) -> str:
+    """As seen from the working folder."""
+    try:
+        return str(file.relative_to(Path.cwd()))
+    except ValueError:
+        return str(file)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    click.secho("warning: ", fg="yellow", nl=False, err=True)
+    click.echo(f"{_shown(Path(filename))}, line {lineno}: {message}", err=True)

@@ -1,0 +1,102 @@
+"""What callers and operators ask for, about one run each. Every action leaves a row in the journal."""
+
+from __future__ import annotations
+
+import json
+
+import apsw
+
+from holdfast.errors import Conflict, UnknownRun, WrongState
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import CANCEL, Run, RunState, StepState
+from holdfast.store.protocol import Answer, NewSignal
+from holdfast.store.sqlite.dialect import Dialect
+from holdfast.store.sqlite.rows import fetch, run_of
+from holdfast.store.sqlite.verbs import VERBS
+
+
+class Operating(Dialect):
+    async def send_signal(self, signal: NewSignal) -> Answer:
+        async with self._database.transaction() as connection:
+            return self._send(connection, signal)
+
+    def _send(self, connection: apsw.Connection, signal: NewSignal) -> Answer:
+        sent = (signal.run_id, signal.name, signal.key)
+        before = connection.total_changes()
+        connection.execute(VERBS.send_signals, (*sent, signal.payload, self._environment.now()))
+        if connection.total_changes() > before:
+            return Answer.ACCEPTED
+        _known(connection, signal.run_id)
+        return Answer.DUPLICATE if connection.execute(VERBS.sent_before, sent).get else Answer.FENCED
+
+    async def cancel_run(self, run_id: str, actor: str, note: str) -> RunState:
+        async with self._database.transaction() as connection:
+            now = self._environment.now()
+            cancelled = fetch(connection, VERBS.cancel_pending, (now, note, run_id))
+            if cancelled:
+                self._journal(connection, actor, "cancel", note, run_id)
+                connection.execute(VERBS.sweep_closed_signals, (run_id,))
+                error = {"type": "holdfast.errors.RunCancelled", "message": f"run {run_id} was cancelled"}
+                parent = (StepState.FAILED, None, json.dumps(error), now, *cancelled[0])
+                connection.execute(VERBS.tell_parents, parent)
+                return RunState.CANCELLED
+            run = _known(connection, run_id)
+            if run.state is RunState.HELD:
+                self._release(connection, run_id, actor, "cancelled while held")
+            payload = json.dumps({"actor": actor, "note": note}).encode()
+            if self._send(connection, NewSignal(run_id, CANCEL, "cancel", payload)) is Answer.ACCEPTED:
+                self._journal(connection, actor, "cancel", note, run_id)
+            return _known(connection, run_id).state
+
+    async def hold(self, run_id: str, actor: str, note: str) -> RunState:
+        async with self._database.transaction() as connection:
+            before = connection.total_changes()
+            connection.execute(VERBS.hold, (note, run_id))
+            if connection.total_changes() > before:
+                self._journal(connection, actor, "hold", note, run_id)
+            elif (state := _known(connection, run_id).state) is not RunState.HELD:
+                raise WrongState(f"run {run_id!r} is {state}: only a run that has not ended can be held")
+            return RunState.HELD
+
+    async def release(self, run_id: str, actor: str, note: str) -> RunState:
+        async with self._database.transaction() as connection:
+            return self._release(connection, run_id, actor, note)
+
+    def _release(self, connection: apsw.Connection, run_id: str, actor: str, note: str) -> RunState:
+        released = fetch(connection, VERBS.release, (run_id,))
+        if not released:
+            state = _known(connection, run_id).state
+            raise WrongState(f"run {run_id!r} is {state}: only a held run can be released")
+        self._journal(connection, actor, "release", note, run_id)
+        return RunState(released[0][0])
+
+    async def retry_now(self, run_id: str, actor: str) -> int:
+        async with self._database.transaction() as connection:
+            _known(connection, run_id)
+            before = connection.total_changes()
+            connection.execute(VERBS.retry_now, (self._environment.now(), run_id))
+            count = connection.total_changes() - before
+            if count:
+                self._journal(connection, actor, "retry", f"{count} steps ready at once", run_id)
+            return count
+
+    async def retry_run(self, run_id: str, new_id: str, before_seq: int | None, actor: str) -> None:
+        async with self._database.transaction() as connection:
+            run = _known(connection, run_id)
+            if run.state not in RUN_ENDED:
+                raise WrongState(f"run {run_id!r} is {run.state}: only a run that has ended can be retried")
+            before = connection.total_changes()
+            connection.execute(VERBS.copy_run, (run_id, new_id, self._environment.now()))
+            if connection.total_changes() == before:
+                raise Conflict(f"a run with the id {new_id!r} exists already")
+            if before_seq is not None:
+                connection.execute(VERBS.copy_steps, (run_id, new_id, before_seq))
+                connection.execute(VERBS.copy_signals, (run_id, new_id, before_seq))
+            self._journal(connection, actor, "retry", f"as {new_id}", run_id)
+
+
+def _known(connection: apsw.Connection, run_id: str) -> Run:
+    row = connection.execute(VERBS.run, (run_id,)).get
+    if row is None:
+        raise UnknownRun(f"no run has the id {run_id!r}: `holdfast ps` lists the newest")
+    return run_of(row)

@@ -1,0 +1,120 @@
+"""What a scheduler asks: runs to own, outcomes to deliver, timers to fire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import apsw
+
+from holdfast.model import Run
+from holdfast.store.protocol import Answer, ClaimedRun, Undelivered
+from holdfast.store.sqlite.dialect import Dialect
+from holdfast.store.sqlite.rows import fetch, run_of, signal_of, step_of
+from holdfast.store.sqlite.verbs import VERBS
+
+Candidate = tuple[int, float, str]
+"""(-priority, created_at, id): sorts by priority, then age."""
+
+
+class Scheduling(Dialect):
+    async def claim_runs(
+        self, node: str, workflows: Sequence[tuple[str, str]], limit: int
+    ) -> list[ClaimedRun]:
+        async with self._database.reading() as connection:
+            if not _claimable(connection, workflows, 1):
+                return []  # an idle node does not take the write lock
+        async with self._database.transaction() as connection:
+            claimed: list[ClaimedRun] = []
+            steps = 0
+            for _, _, run_id in _claimable(connection, workflows, limit):
+                one = self._claim(connection, node, run_id)
+                if one is not None:
+                    claimed.append(one)
+                    steps += len(one.steps)
+                if steps >= self._config.replay_slice_steps:
+                    break  # the rest is claimed after these were replayed
+            return claimed
+
+    async def claim_run(self, node: str, run_id: str) -> ClaimedRun | None:
+        async with self._database.transaction() as connection:
+            return self._claim(connection, node, run_id)
+
+    def _claim(self, connection: apsw.Connection, node: str, run_id: str) -> ClaimedRun | None:
+        before = connection.total_changes()
+        connection.execute(VERBS.claim_run, (node, self._environment.now(), run_id))
+        if connection.total_changes() == before:
+            return None
+        run: Run = run_of(connection.execute(VERBS.run, (run_id,)).get)
+        steps = [step_of(row) for row in connection.execute(VERBS.steps, (run_id, 0, -1))]
+        signals = [signal_of(row) for row in connection.execute(VERBS.signals, (run_id,))]
+        return ClaimedRun(run, steps, signals)
+
+    async def undelivered(self, node: str, limit: int) -> Undelivered:
+        async with self._database.reading() as connection:
+            steps = [step_of(row) for row in connection.execute(VERBS.undelivered_steps, (node, limit))]
+            signals = [signal_of(row) for row in connection.execute(VERBS.undelivered_signals, (node, limit))]
+        steps.sort(key=lambda step: (step.finished_at or 0.0, step.run_id, step.n))
+        signals.sort(key=lambda signal: signal.id)
+        return Undelivered(steps, signals)
+
+    async def fire_timers(self, limit: int) -> int:
+        now = self._environment.now()
+        async with self._database.reading() as connection:
+            if not fetch(connection, VERBS.due_timers, (now, 1)):
+                return 0
+        async with self._database.transaction() as connection:
+            now = self._environment.now()
+            due = fetch(connection, VERBS.due_timers, (now, limit))
+            connection.executemany(VERBS.fire_timers, [(now, *timer) for timer in due])
+            return len(due)
+
+    async def next_timer(self) -> float | None:
+        async with self._database.reading() as connection:
+            at: float | None = connection.execute(VERBS.next_timer).get
+            return at
+
+    async def hold_run(self, run_id: str, fence: int, note: str) -> Answer:
+        async with self._database.transaction() as connection:
+            before = connection.total_changes()
+            connection.execute(VERBS.hold_run, (note, run_id, fence))
+            if connection.total_changes() == before:
+                return Answer.FENCED
+            self._journal(connection, "scheduler", "hold", note, run_id)
+            return Answer.ACCEPTED
+
+    async def lane(self, name: str, needs: tuple[str, ...]) -> int:
+        row = (name, json.dumps(needs))
+        async with self._database.reading() as connection:
+            known: int | None = connection.execute(VERBS.lane, row).get
+        if known is None:
+            async with self._database.transaction() as connection:
+                connection.execute(VERBS.make_lane, row)
+                known = connection.execute(VERBS.lane, row).get
+        assert known is not None
+        return known
+
+    async def lost_runs(self, node: str, held: Sequence[tuple[str, int]]) -> list[str]:
+        async with self._database.reading() as connection:
+            return [
+                run_id
+                for run_id, fence in held
+                if not connection.execute(VERBS.owns_run, (run_id, fence, node)).get
+            ]
+
+
+def _claimable(
+    connection: apsw.Connection, workflows: Sequence[tuple[str, str]], limit: int
+) -> list[Candidate]:
+    """Runs to claim: one index range per workflow, and those that something waits to be delivered to."""
+    found: set[Candidate] = set()
+    for workflow, version in workflows:
+        for priority, created_at, run_id in connection.execute(
+            VERBS.pending_runs, (workflow, version, limit)
+        ):
+            found.add((-priority, created_at, run_id))
+    served = set(workflows)
+    for priority, created_at, run_id, workflow, version in connection.execute(VERBS.awake_runs):
+        if (workflow, version) in served:
+            found.add((-priority, created_at, run_id))
+    return sorted(found)[:limit]

@@ -1,0 +1,79 @@
+"""What an agent asks: steps to hold, and whether it still holds them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+import apsw
+
+from holdfast.model import Lane
+from holdfast.store.protocol import ClaimedStep
+from holdfast.store.sqlite.dialect import Dialect
+from holdfast.store.sqlite.rows import fetch
+from holdfast.store.sqlite.verbs import VERBS
+
+ABOVE_ALL = 2**31
+"""Higher than any priority."""
+
+
+class Working(Dialect):
+    async def lanes(self) -> list[Lane]:
+        async with self._database.reading() as connection:
+            rows = fetch(connection, VERBS.lanes)
+            return [Lane(lane, name, tuple(json.loads(needs))) for lane, name, needs in rows]
+
+    async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
+        async with self._database.reading() as connection:
+            if not _due(connection, lanes, self._environment.now(), 1):
+                return []  # an idle agent does not take the write lock
+        async with self._database.transaction() as connection:
+            now = self._environment.now()
+            claimed = []
+            for _, _, run_id, n, fence, generation in _due(connection, lanes, now, limit):
+                (row,) = fetch(connection, VERBS.claim_step, (node, now, run_id, n, fence))
+                claimed.append(ClaimedStep(run_id, generation, *row))
+            return claimed
+
+    async def lost_steps(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
+        async with self._database.reading() as connection:
+            return [
+                (run_id, n)
+                for run_id, n, fence in held
+                if not connection.execute(VERBS.holds_step, (run_id, n, fence, node)).get
+            ]
+
+    async def next_ready(self, lanes: Sequence[int]) -> float | None:
+        now = self._environment.now()
+        async with self._database.reading() as connection:
+            times = [
+                connection.execute(VERBS.next_ready, (lane, priority, now)).get
+                for lane in lanes
+                for priority in _priorities(connection, lane)
+            ]
+        return min((at for at in times if at is not None), default=None)
+
+
+def _priorities(connection: apsw.Connection, lane: int) -> Iterator[int]:
+    """The priorities that ready steps of a lane have, highest first."""
+    priority = ABOVE_ALL
+    while (found := connection.execute(VERBS.next_priority, (lane, priority)).get) is not None:
+        priority = found
+        yield priority
+
+
+def _due(
+    connection: apsw.Connection, lanes: Sequence[int], now: float, limit: int
+) -> list[tuple[int, float, str, int, int, int]]:
+    """Ready steps whose time has come, by priority, then age: (-priority, ready_at, run, n, fence, generation)."""
+    found = []
+    for lane in lanes:
+        wanted = limit
+        for priority in _priorities(connection, lane):
+            rows = fetch(connection, VERBS.due_steps, (lane, priority, now, wanted))
+            found += [(-row[0], *row[1:]) for row in rows]
+            wanted -= len(rows)
+            if wanted <= 0:
+                break
+    found.sort()
+    return found[:limit]

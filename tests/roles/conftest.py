@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.config import Config
+from tests.roles import flows
+
+FAST = Config(poll_s=0.05, sweep_s=0.05, renew_s=0.3, beat_s=0.05, park_after_s=0.2)
+"""Safety nets that are cheap to wait for. Nothing in the tests depends on them being fast, only on their being there."""
+
+
+@pytest.fixture(autouse=True)
+def clean_effects() -> None:
+    flows.effects.clear()
+    flows.keys.clear()
+    flows.gates.clear()
+
+
+@pytest.fixture
+async def hf(store_url: str) -> AsyncIterator[Holdfast]:
+    async with Holdfast(store_url, config=FAST) as holdfast:
+        yield holdfast
+
+
+async def until(true: Callable[[], bool], limit_s: float = 10.0) -> None:
+    """Wait for a condition of this process, with a deadline instead of a guess."""
+    async with asyncio.timeout(limit_s):
+        while not true():
+            await asyncio.sleep(0.005)
