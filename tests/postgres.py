@@ -89,7 +89,7 @@ def join(folder: Path, port: int = 0) -> Server:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not address.exists():
             keeper = subprocess.Popen(
-                [sys.executable, __file__, "--keep", str(folder), "--port", str(port)],
+                [sys.executable, "-P", __file__, "--keep", str(folder), "--port", str(port)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

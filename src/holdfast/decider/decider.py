@@ -100,6 +100,7 @@ class Decider:
             self.begin()
             return
         self._recorded = Recorded(steps)
+        self.last_n = max((step.n for step in steps), default=self.last_n)
         self._replaying = self._loop.quiet = True
         self.begin()
         for seq, event in timeline(steps, signals):

@@ -38,6 +38,9 @@ from holdfast.workflow.definition import Workflow
 
 log = logging.getLogger("holdfast.scheduler")
 
+REFUSED_MAX = 5
+"""Refused hops of one run in this node before a person should look. One or two are a race; five are a bug."""
+
 Submit = Callable[[Op, Callable[[Any], None]], None]
 Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
 
@@ -65,6 +68,8 @@ class Scheduler:
         """Set when a timer became the next one due."""
         self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
         self.closing = False
+        self._refused: dict[str, int] = {}
+        self._holding: set[asyncio.Future[Answer]] = set()
 
     # --- taking runs up ---------------------------------------------------------------------------------------------
 
@@ -408,6 +413,7 @@ class Scheduler:
             self._evict(owned, answer, leases)
             if isinstance(answer, Answer):
                 self._report_apart(owned, hop)
+                self._let_others(owned)
             return
         for out in hop.outcomes:
             owned.pending.discard(out.n)
@@ -479,6 +485,21 @@ class Scheduler:
             self._seat.release(reserved)
         if self.runs.get(owned.run_id) is owned:
             self._leave(owned)
+
+    def _let_others(self, owned: Owned) -> None:
+        """A refused hop does not say that the run is lost. If it is still this node's, give it back: whoever claims it
+        next replays it. A run whose hops are refused again and again is held, so that a person looks."""
+        refused = self._refused[owned.run_id] = self._refused.get(owned.run_id, 0) + 1
+        if len(self._refused) > self._config.runs_max:
+            self._refused.clear()
+        if refused > REFUSED_MAX:
+            note = _note("refused", f"the store refused {refused} of its hops")
+            self._holding.add(task := asyncio.ensure_future(self._store.hold_run(owned.run_id, owned.fence, note)))
+            task.add_done_callback(self._holding.discard)
+            return
+        self._submit(
+            Hop(owned.run_id, owned.fence, park=True), lambda answer: self._ring(Bell.OUTCOMES)
+        )
 
     def _report_apart(self, owned: Owned, hop: Hop) -> None:
         """The run is no longer ours, but a step that this node's agent executed may be: its outcome stands by itself."""

@@ -17,7 +17,7 @@ WHERE run_id = ? AND n = ? AND fence = ?
 -- The plus keeps the planner on the primary key: a partial index names the same columns.
 -- name: deliver_steps
 UPDATE steps SET delivered_seq = ?
-WHERE run_id = ? AND n = ? AND +delivered_seq IS NULL AND +state IN ('succeeded', 'failed', 'cancelled')
+WHERE run_id = ? AND n = ? AND +delivered_seq IS NULL AND finished_at IS NOT NULL
 
 -- name: deliver_signals
 UPDATE signals SET delivered_seq = ? WHERE id = ? AND run_id = ? AND +delivered_seq IS NULL
@@ -34,8 +34,8 @@ ON CONFLICT (run_id, n) DO NOTHING
 
 -- name: drop_steps
 UPDATE steps SET delivered_seq = 0, finished_at = coalesce(finished_at, ?),
-                 fence = fence + (state IN ('waiting', 'ready', 'running')),
-                 state = CASE WHEN state IN ('waiting', 'ready', 'running') THEN 'cancelled' ELSE state END
+                 fence = fence + (finished_at IS NULL),
+                 state = CASE WHEN finished_at IS NULL THEN 'cancelled' ELSE state END
 WHERE run_id = ? AND n = ? AND +delivered_seq IS NULL
 
 -- name: send_signals
@@ -52,8 +52,8 @@ WHERE id = ? AND fence = ?
 
 -- name: sweep_closed_steps
 UPDATE steps SET delivered_seq = 0, finished_at = coalesce(finished_at, ?),
-                 fence = fence + (state IN ('waiting', 'ready', 'running')),
-                 state = CASE WHEN state IN ('waiting', 'ready', 'running') THEN 'cancelled' ELSE state END
+                 fence = fence + (finished_at IS NULL),
+                 state = CASE WHEN finished_at IS NULL THEN 'cancelled' ELSE state END
 WHERE run_id = ? AND +delivered_seq IS NULL
 
 -- name: sweep_closed_signals

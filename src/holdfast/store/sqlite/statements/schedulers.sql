@@ -7,7 +7,7 @@ WHERE state = 'pending' AND workflow = ? AND version = ? ORDER BY priority DESC,
 -- name: awake_runs
 SELECT r.priority, r.created_at, r.id, r.workflow, r.version
 FROM (SELECT run_id FROM steps INDEXED BY steps_undelivered
-      WHERE delivered_seq IS NULL AND state IN ('succeeded', 'failed', 'cancelled')
+      WHERE delivered_seq IS NULL AND finished_at IS NOT NULL
       UNION SELECT run_id FROM signals INDEXED BY signals_undelivered WHERE delivered_seq IS NULL) awake
 CROSS JOIN runs r ON r.id = awake.run_id
 WHERE +r.owner IS NULL AND +r.state IN ('running', 'undoing')
@@ -22,7 +22,7 @@ SELECT s.run_id, s.n, s.key, s.kind, s.name, s.lane, s.state, s.priority, s.read
        s.attempts_max, s.timeout_s, s.fence, s.agent, s.complete_by, s.input, s.digest, s.output, s.error, s.retry,
        s.checkpoint, s.progress, s.delivered_seq, s.issued_at, s.started_at, s.finished_at
 FROM steps s INDEXED BY steps_undelivered CROSS JOIN runs r ON r.id = s.run_id
-WHERE s.delivered_seq IS NULL AND s.state IN ('succeeded', 'failed', 'cancelled') AND +r.owner = ?
+WHERE s.delivered_seq IS NULL AND s.finished_at IS NOT NULL AND +r.owner = ?
 ORDER BY s.run_id LIMIT ?
 
 -- name: undelivered_signals

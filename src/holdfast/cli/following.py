@@ -1,0 +1,181 @@
+"""Following a run: reading it again and again, and showing what changed, to people or line by line."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from holdfast.cli import output, wording
+from holdfast.cli.looping import Leaving
+from holdfast.client import Holdfast, RunView
+from holdfast.environment import StoreClock
+from holdfast.errors import StoreUnreachable, UnknownRun
+from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
+from holdfast.model import RunState, Step, StepState
+
+LOOK_EVERY_S = 0.12
+"""Often enough to look live, seldom enough to cost nothing."""
+LOOK_SHARE = 5
+"""A look that takes long (a run of many thousand steps) is followed by a pause this many times as long."""
+PAGE = 1000
+
+
+class Follower:
+    """Reads a run; of its steps only those that may still change, and new ones."""
+
+    def __init__(self, hf: Holdfast, run_id: str) -> None:
+        self._hf, self.run_id = hf, run_id
+        self._steps: dict[int, Step] = {}
+        self._attempts_mark = -1
+        self._view: RunView | None = None
+        self.clock = StoreClock(hf.environment)
+
+    async def learn_time(self) -> None:
+        """What the store's clock says: durations of what still runs are measured by it."""
+        asked = self._hf.environment.monotonic()
+        now = await self._hf.store.now()
+        self.clock.learn(asked, self._hf.environment.monotonic(), now)
+
+    async def look(self) -> RunView:
+        store = self._hf.store
+        run = await store.run(self.run_id)
+        if run is None:
+            raise UnknownRun(f"no run has the id {self.run_id!r}: `holdfast ps` lists the newest")
+        for n in [n for n in self._steps if n <= run.base_n]:
+            del self._steps[n]  # it continued as new: the earlier history is gone
+        after = min((n for n, step in self._steps.items() if step.state not in STEP_ENDED), default=None)
+        after = max(self._steps, default=0) if after is None else after - 1
+        while page := await store.steps(self.run_id, after=after, limit=PAGE):
+            self._steps.update((step.n, step) for step in page)
+            after = page[-1].n
+            if len(page) < PAGE:
+                break
+        steps = [self._steps[n] for n in sorted(self._steps)]
+        mark = sum(step.attempt + step.losses for step in steps)
+        attempts = self._view.attempts if self._view else []
+        if mark != self._attempts_mark or any(step.state is StepState.READY for step in steps):
+            attempts, self._attempts_mark = await store.attempts(self.run_id), mark
+        self._view = RunView(run, steps, attempts)
+        return self._view
+
+
+class Shown(Protocol):
+    """Who a run is followed for."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def show(self, view: RunView, now: float) -> None: ...
+    def trouble(self, error: StoreUnreachable) -> None: ...
+
+
+class Silent:
+    """For scripts: nothing until the end."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def show(self, view: RunView, now: float) -> None: ...
+
+    def trouble(self, error: StoreUnreachable) -> None: ...
+
+
+class Lines(Silent):
+    """For logs: one line for each thing that happened, on standard error."""
+
+    def __init__(self) -> None:
+        self._state: str | None = None
+        self._progress: str | None = None
+        self._steps: dict[int, tuple[str, int]] = {}
+        self._attempts = 0
+        self._trouble = ""
+
+    def show(self, view: RunView, now: float) -> None:
+        run = view.run
+        self._trouble = ""
+        if run.state != self._state and run.state not in RUN_ENDED:
+            self._line(f"{run.id} {run.state} {run.workflow}")
+        keys = {step.n: step.key for step in view.steps}
+        for attempt in view.attempts[self._attempts :]:
+            self._line(f"  {keys.get(attempt.n, '?')} attempt {attempt.attempt}: {wording.ending(attempt)}")
+        self._attempts = len(view.attempts)
+        for step in view.steps:
+            state = wording.step_state(step, now)
+            if self._steps.get(step.n) != (state, step.attempt) and not step.key.startswith("$"):
+                self._steps[step.n] = (state, step.attempt)
+                self._step(step, state, now)
+        if run.progress != self._progress and run.progress:
+            self._line(f"  {wording.progress_words(run.progress)}")
+        self._state, self._progress = run.state, run.progress
+
+    def _step(self, step: Step, state: str, now: float) -> None:
+        said = wording.detail(step, (), now)
+        lasted = wording.took(step.started_at or step.issued_at, step.finished_at, now)
+        if step.state in STEP_ENDED:
+            said = f"{said} after {lasted}" if said else f"after {lasted}"
+        self._line(f"  {step.key} {state} {said}".rstrip())
+
+    def trouble(self, error: StoreUnreachable) -> None:
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            self._line(f"waiting: {error}")
+
+    @staticmethod
+    def _line(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+def shown(as_json: bool) -> Shown:
+    if as_json:
+        return Silent()
+    if sys.stderr.isatty():
+        from holdfast.cli.live import Live  # noqa: PLC0415  loads rich
+
+        return Live(output.screen(to_errors=True))
+    return Lines()
+
+
+async def follow(
+    hf: Holdfast,
+    run_id: str,
+    to: Shown,
+    *,
+    leave: Leaving,
+    fenced: asyncio.Event | None = None,
+    until: Sequence[RunState] = tuple(RUN_ENDED),
+    nudge: Callable[[RunView], Awaitable[None]] | None = None,
+) -> RunView:
+    """Show the run until its state is one of `until`, or this process has to leave. `nudge` is called at each look."""
+    follower = Follower(hf, run_id)
+    await follower.learn_time()
+    ended = hf.node.watch_end(run_id)
+    stops = [asyncio.ensure_future(event.wait()) for event in (leave.asked, fenced) if event is not None]
+    monotonic = hf.environment.monotonic
+    try:
+        view = await follower.look()
+        while True:
+            begun = monotonic()
+            try:
+                view = await follower.look()
+            except StoreUnreachable as error:
+                to.trouble(error)
+            else:
+                to.show(view, follower.clock.now())
+                if view.run.state in until:
+                    return view
+                if nudge is not None:
+                    await nudge(view)
+            if any(stop.done() for stop in stops):
+                return view
+            pause_s = max(LOOK_EVERY_S, (monotonic() - begun) * LOOK_SHARE)
+            waited = [*stops, *([] if ended.done() else [ended])]
+            await asyncio.wait(waited, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for future in (ended, *stops):
+            future.cancel()

@@ -1,0 +1,124 @@
+"""A run as people watch it: one line a step, calm, never taller than the terminal."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Self
+
+import rich.live
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli import wording
+from holdfast.cli.screen import Screen, styled_state
+from holdfast.client import RunView
+from holdfast.errors import StoreUnreachable
+from holdfast.lifecycle import STEP_ENDED
+from holdfast.model import Attempt, Step
+
+MARGIN_ROWS = 6
+"""Heading, gap, progress, and room for the prompt."""
+BAR_CELLS = 30
+
+
+class Live:
+    """Redraws the run in place, on standard error."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._live = rich.live.Live(
+            console=screen,
+            auto_refresh=False,
+            redirect_stdout=sys.stdout.isatty(),
+            vertical_overflow="visible",
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def show(self, view: RunView, now: float) -> None:
+        rows = max(3, self._screen.height - MARGIN_ROWS)
+        self._live.update(drawn(view, now, rows), refresh=True)
+
+    def trouble(self, error: StoreUnreachable) -> None:
+        self._live.update(Text(f"waiting: {error}", style="yellow"), refresh=True)
+
+
+def drawn(view: RunView, now: float, rows: int) -> RenderableType:
+    """The whole picture, with at most `rows` steps."""
+    run = view.run
+    head = Table.grid(padding=(0, 2), expand=True)
+    head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    head.add_column(justify="right", no_wrap=True)
+    name = Text.assemble((run.workflow.rsplit(".", 1)[-1], "bold"), "  ", (run.id, "bright_black"))
+    head.add_row(name, Text.assemble(styled_state(run.state), "  ", wording.run_took(run, now)))
+    parts: list[RenderableType] = [head]
+    if view.steps:
+        parts.append(_steps(view, now, rows))
+    fraction, note = wording.progress(run.progress)
+    if fraction is not None:
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            "",
+            ProgressBar(total=1, completed=fraction, width=BAR_CELLS, complete_style="cyan", finished_style="green"),
+            f"{fraction:4.0%}",
+            Text(note, style="bright_black"),
+        )
+        parts.append(bar)
+    return Group(*parts)
+
+
+def _steps(view: RunView, now: float, rows: int) -> Table:
+    steps = [step for step in view.steps if not step.key.startswith("$")]
+    chosen, left_out = chosen_steps(steps, rows)
+    attempts = wording.attempts_of(view.attempts)
+    grid = Table.grid(padding=(0, 1), expand=True)
+    grid.add_column(width=2, justify="right")
+    grid.add_column(no_wrap=True, overflow="ellipsis", max_width=48)
+    grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    grid.add_column(justify="right", no_wrap=True)
+    if left_out:
+        grid.add_row("", Text(f"… {wording.counted(left_out, 'step')} more", style="bright_black"), "", "")
+    for step in chosen:
+        grid.add_row(*_row(step, attempts.get(step.n, []), now))
+    return grid
+
+
+def _row(step: Step, attempts: list[Attempt], now: float) -> tuple[RenderableType, ...]:
+    state = wording.step_state(step, now)
+    said = wording.detail(step, attempts, now)
+    trouble = state in {"failed", "backing off"} or (attempts and state == "running")
+    begun = step.started_at or (step.issued_at if step.kind != "call" else None)
+    quiet = state in {"succeeded", "cancelled"}
+    return (
+        styled_state(state, word=False),
+        Text(step.key, style="" if not quiet else "default"),
+        Text(said, style=("red" if state == "failed" else "yellow") if trouble else "bright_black"),
+        Text(wording.took(begun, step.finished_at, now), style="bright_black"),
+    )
+
+
+def chosen_steps(steps: list[Step], rows: int) -> tuple[list[Step], int]:
+    """What is shown when there is no room for all: first what goes on or failed, then what ended last. By number."""
+    if len(steps) <= rows:
+        return steps, 0
+    room = max(1, rows - 1)
+
+    def weight(step: Step) -> tuple[int, float]:
+        if step.state == "running":
+            return 0, step.n
+        if step.state not in STEP_ENDED:
+            return 1, step.n
+        return (2 if step.state == "failed" else 3), -(step.finished_at or 0)
+
+    chosen = sorted(sorted(steps, key=weight)[:room], key=lambda step: step.n)
+    return chosen, len(steps) - len(chosen)

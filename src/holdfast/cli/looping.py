@@ -1,0 +1,60 @@
+"""Running coroutines for commands: the loop, and leaving it on SIGINT and SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run_quickly(work: Coroutine[Any, Any, T]) -> T:
+    """On the standard loop: for commands that ask the store a few things."""
+    return asyncio.run(work)
+
+
+def run_long(work: Coroutine[Any, Any, T]) -> T:
+    """On uvloop where it is installed: for commands that host roles."""
+    try:
+        import uvloop  # noqa: PLC0415  not on every platform
+    except ImportError:
+        return asyncio.run(work)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+class Leaving:
+    """Whether this process was asked to leave, and by which signal."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.signal: signal.Signals | None = None
+
+    def ask(self, number: signal.Signals) -> None:
+        if self.signal is not None:
+            os._exit(128 + number)  # asked twice: now
+        self.signal = number
+        self.asked.set()
+
+    @property
+    def code(self) -> int:
+        """The exit code by which shells know the signal."""
+        return 0 if self.signal is None else 128 + self.signal
+
+
+@contextmanager
+def leaving() -> Iterator[Leaving]:
+    """SIGINT and SIGTERM ask to leave; a second one ends the process at once."""
+    loop, leave = asyncio.get_running_loop(), Leaving()
+    asking = (signal.SIGINT, signal.SIGTERM)
+    for number in asking:
+        loop.add_signal_handler(number, leave.ask, number)
+    try:
+        yield leave
+    finally:
+        for number in asking:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,202 @@
+"""What commands print: JSON for scripts, and the terminal for people. Loads rich only when people look."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+import click
+
+from holdfast.cli.wording import COLOURS, GLYPHS, plain_value, progress
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import Attempt, JournalEntry, Run, RunState, Signal, Step
+
+if TYPE_CHECKING:
+    from holdfast.cli.screen import Screen
+
+Object = dict[str, Any]
+
+
+def print_json(value: Any) -> None:
+    """One JSON document: on one line for a pipe, indented for a terminal."""
+    indent = 2 if sys.stdout.isatty() else None
+    print(json.dumps(value, ensure_ascii=False, indent=indent), flush=True)
+
+
+def say(line: str, state: str | None = None) -> None:
+    """One line for people, led by the glyph of a state."""
+    if state is not None:
+        click.secho(f"{GLYPHS.get(state, '·')} ", fg=COLOURS.get(state), nl=False)
+    click.echo(line)
+
+
+def screen(*, to_errors: bool = False) -> Screen:
+    """A terminal for people: standard output, or standard error for what only accompanies a result."""
+    from holdfast.cli.screen import Screen  # noqa: PLC0415  rich takes longer to load than most commands to run
+
+    return Screen(stderr=to_errors, highlight=False, soft_wrap=False)
+
+
+@contextmanager
+def stdout_kept(as_json: bool) -> Iterator[None]:
+    """With --json, standard output is for the one object: whatever the author's code prints meanwhile, and the programs
+    it starts, goes to standard error."""
+    if not as_json:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def without_password(url: str) -> str:
+    """A store's address as it may be shown."""
+    parts = urlsplit(url)
+    if not parts.password:
+        return url
+    user, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:…@{host}"))
+
+
+# --- rows as JSON objects -----------------------------------------------------------------------------------------
+
+
+def moment(at: float | None) -> str | None:
+    """A time in UTC: 2030-01-31T12:00:00.250Z."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def local_time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def seconds(begun: float | None, ended: float | None) -> float | None:
+    return None if begun is None or ended is None else round(ended - begun, 6)
+
+
+def error_object(raw: str | None) -> Object | None:
+    if raw is None:
+        return None
+    told = json.loads(raw)
+    name = str(told.get("type", "")).removeprefix("builtins.")
+    found = {"type": name.removeprefix("holdfast.errors."), "message": told.get("message", "")}
+    return found | {key: told[key] for key in ("step", "cause") if told.get(key)}
+
+
+def run_object(run: Run) -> Object:
+    """A run without its payloads."""
+    fraction, note = progress(run.progress)
+    return {
+        "id": run.id,
+        "workflow": run.workflow,
+        "version": run.version,
+        "state": str(run.state),
+        "priority": run.priority,
+        "tags": plain_value(run.tags) or {},
+        "parent_id": run.parent_id,
+        "retry_of": run.retry_of,
+        "generation": run.generation,
+        "progress": None if run.progress is None else {"fraction": fraction, "note": note},
+        "note": run.note,
+        "created_at": moment(run.created_at),
+        "started_at": moment(run.started_at),
+        "finished_at": moment(run.finished_at),
+        "deadline": moment(run.deadline),
+        "seconds": seconds(run.created_at, run.finished_at),
+    }
+
+
+def result_object(run: Run, steps: Sequence[Step], *, why: str = "") -> Object:
+    """What `run`, `watch` and `start` answer with: `output` when it succeeded, `error` when it did not."""
+    found: Object = {"id": run.id, "state": str(run.state)}
+    if run.state is RunState.SUCCEEDED:
+        found["output"] = plain_value(run.output)
+    elif run.error is not None:
+        found["error"] = error_object(run.error)
+    elif run.state in RUN_ENDED:
+        found["error"] = {"type": f"Run{run.state.capitalize()}", "message": run.note or f"it was {run.state}"}
+    elif why:
+        found["error"] = {"type": "NotEnded", "message": why}
+    found["workflow"] = run.workflow
+    found["seconds"] = seconds(run.created_at, run.finished_at)
+    found["steps"] = [step_object(step) for step in steps]
+    return found
+
+
+def step_object(step: Step) -> Object:
+    return {
+        "key": step.key,
+        "name": step.name,
+        "kind": str(step.kind),
+        "state": str(step.state),
+        "attempts": step.attempt,
+        "started_at": moment(step.started_at or step.issued_at),
+        "finished_at": moment(step.finished_at),
+        "seconds": seconds(step.started_at or step.issued_at, step.finished_at),
+        "error": error_object(step.error) if step.state == "failed" else None,
+    }
+
+
+def whole_step_object(step: Step, attempts: Sequence[Attempt]) -> Object:
+    """A step with its payloads and the attempts that did not become its outcome."""
+    return step_object(step) | {
+        "n": step.n,
+        "input": plain_value(step.input),
+        "output": plain_value(step.output),
+        "issued_at": moment(step.issued_at),
+        "ready_at": moment(step.ready_at),
+        "agent": step.agent,
+        "losses": step.losses,
+        "delivered_seq": step.delivered_seq,
+        "failed_attempts": [attempt_object(attempt) for attempt in attempts],
+    }
+
+
+def attempt_object(attempt: Attempt) -> Object:
+    return {
+        "attempt": attempt.attempt,
+        "ending": str(attempt.ending),
+        "agent": attempt.agent,
+        "started_at": moment(attempt.started_at),
+        "finished_at": moment(attempt.finished_at),
+        "error": error_object(attempt.error),
+    }
+
+
+def signal_object(signal: Signal) -> Object:
+    return {
+        "name": signal.name,
+        "key": signal.key,
+        "payload": plain_value(signal.payload),
+        "sent_at": moment(signal.sent_at),
+        "delivered": signal.delivered_seq is not None,
+    }
+
+
+def journal_object(entry: JournalEntry) -> Object:
+    return {
+        "at": moment(entry.at),
+        "actor": entry.actor,
+        "verb": entry.verb,
+        "n": entry.n,
+        "note": entry.note,
+    }
+
+
+def by_state(counts: Mapping[str, int]) -> dict[str, int]:
+    """Runs by state, in the order of a run's life."""
+    return {state: counts[state] for state in RunState if counts.get(state)}

@@ -1,0 +1,211 @@
+"""`run`: one run to its end, in this process. `watch`: the same view of a run that others carry."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import click
+
+from holdfast.cli import loading, output, wording
+from holdfast.cli.errors import DONE, ENDED_OTHERWISE, FENCED
+from holdfast.cli.following import Follower, follow, shown
+from holdfast.cli.looping import Leaving, leaving, run_long, run_quickly
+from holdfast.cli.options import (
+    command,
+    given_text,
+    label_option,
+    opened,
+    run_argument,
+    start_options,
+)
+from holdfast.client import Holdfast, RunView
+from holdfast.environment import Environment
+from holdfast.errors import Conflict, UnknownWorkflow
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import Run, RunState
+from holdfast.store import open_store
+from holdfast.workflow import registry
+from holdfast.workflow.definition import Workflow
+
+NOBODY_MOVES = (RunState.HELD, RunState.STUCK)
+"""States that only a person ends: waiting here would not help."""
+
+
+class Ended(NamedTuple):
+    """How a command that followed a run came to its end."""
+
+    view: RunView
+    code: int
+    why: str = ""
+
+
+@command()
+@start_options
+@label_option
+def run(
+    target: str,
+    text: str | None,
+    run_id: str | None,
+    priority: int | None,
+    tags: dict[str, str],
+    timeout: float | None,
+    labels: tuple[str, ...],
+    store: str,
+    as_json: bool,
+) -> int:
+    """Run a workflow to its end, here, with live progress.
+
+    \b
+    holdfast run app.py:order --input '{"card": "tok_1", "pages": [1, 2]}' --id order-42
+
+    The same id is the same run: after a crash, a kill or Ctrl-C the same line goes on where it stopped (--input need not
+    be repeated), and after its end it prints the recorded result. Progress goes to standard error, the result to standard
+    output. Exit code 0: succeeded; 1: ended otherwise; 2: the call or the environment is wrong.
+    """
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    with output.stdout_kept(as_json):
+        workflow = loading.find_workflow(target)
+        raw = None if text is None else workflow.shape.from_json(given_text(text))
+        settings: dict[str, Any] = {"id": run_id, "priority": priority, "timeout": timeout}
+        settings = {name: value for name, value in settings.items() if value is not None}
+        asked = workflow.using(tags=tags, **settings)
+        ended = run_long(_run(asked, raw, Holdfast(store, labels=labels), as_json, target))
+    return _answer(ended, as_json)
+
+
+@command()
+@run_argument
+def watch(run_id: str, store: str, as_json: bool) -> int:
+    """Follow a run until it ends.
+
+    \b
+    holdfast watch order-42
+
+    The run is carried by other processes; Ctrl-C stops only the watching. Exit codes as `holdfast run`.
+    """
+    return _answer(run_quickly(_watch(run_id, store, as_json)), as_json)
+
+
+async def _watch(run_id: str, store: str, as_json: bool) -> Ended:
+    async with opened(store) as hf:
+        with leaving() as leave, shown(as_json) as to:
+            view = await follow(hf, run_id, to, leave=leave)
+        return Ended(view, leave.code or _code(view.run), await hf.run(run_id).why() if leave.code else "")
+
+
+async def _run(workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast, as_json: bool, target: str) -> Ended:
+    with leaving() as leave:
+        known = await _recorded(hf.url, workflow.id) if workflow.id else None
+        if known is not None:
+            _check_same(known, workflow)
+            if known.state in RUN_ENDED:
+                return await _ended_before(workflow, raw, hf)
+        elif raw is None:
+            raw = workflow.shape.from_json("{}")
+        await hf.open()
+        try:
+            handle = hf.run(known.id, workflow) if known and raw is None else await hf.start_raw(workflow, raw or b"")
+            return await _carry(hf, handle.id, leave, as_json, target)
+        finally:
+            await hf.close()
+
+
+async def _recorded(url: str, run_id: str) -> Run | None:
+    """The run's row, if there is one, before this process hosts anything."""
+    store = open_store(url, Environment())
+    await store.open()
+    try:
+        return await store.run(run_id)
+    finally:
+        await store.close()
+
+
+def _check_same(known: Run, workflow: Workflow[Any, Any]) -> None:
+    if known.workflow != workflow.name:
+        raise Conflict(f"run {known.id!r} is a run of {known.workflow}, not of {workflow.name}: choose another id")
+    if known.state not in RUN_ENDED and (known.workflow, known.version) not in registry.workflows:
+        raise UnknownWorkflow(
+            f"run {known.id!r} was started with version {known.version} of {known.workflow}, which is not in this file: "
+            "keep the old version beside the new one until its runs have ended"
+        )
+
+
+async def _ended_before(workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast) -> Ended:
+    """Nothing is run: what was recorded is the answer."""
+    async with Holdfast(hf.url, roles=()) as looking:
+        if raw is not None:
+            await looking.start_raw(workflow, raw)  # raises Conflict when the input is another
+        assert workflow.id is not None
+        view = await looking.run(workflow.id).view()
+    return Ended(view, _code(view.run))
+
+
+async def _carry(hf: Holdfast, run_id: str, leave: Leaving, as_json: bool, target: str) -> Ended:
+    """Go on with the run until it ends or only a person can move it."""
+    fenced = asyncio.Event()
+    hf.node.on_fenced = fenced.set
+    until = (*RUN_ENDED, *NOBODY_MOVES)
+    with shown(as_json) as to:
+        view = await follow(hf, run_id, to, leave=leave, fenced=fenced, until=until, nudge=_take_up(hf))
+    if view.run.state in RUN_ENDED:
+        return Ended(view, _code(view.run))
+    if view.run.state in NOBODY_MOVES:
+        return Ended(view, ENDED_OTHERWISE, await hf.run(run_id).why())
+    again = f"`holdfast run {shlex.quote(target)} --id {shlex.quote(run_id)}` goes on with it"
+    if fenced.is_set():
+        return Ended(view, FENCED, f"this process lost its lease and left the run to others: {again}")
+    await hf.close()
+    async with opened(hf.url) as looking:
+        left = await Follower(looking, run_id).look()
+    return Ended(left, leave.code, f"left before its end: {again}")
+
+
+def _take_up(hf: Holdfast) -> Callable[[RunView], Awaitable[None]]:
+    """Go on at once with a run that nobody owns, because its last process was killed or left: do not wait for a
+    doorbell. Once is enough: later on it may rest in the store like any other."""
+    scheduler, done = hf.node.scheduler, False
+
+    async def nudge(view: RunView) -> None:
+        nonlocal done
+        if done or scheduler is None or view.run.owner is not None:
+            done = done or view.run.owner == hf.node.id
+            return
+        done = await scheduler.claim_one(view.run.id)
+
+    return nudge
+
+
+def _code(run: Run) -> int:
+    return DONE if run.state is RunState.SUCCEEDED else ENDED_OTHERWISE
+
+
+def _answer(ended: Ended, as_json: bool) -> int:
+    """The end, as one object or for people: what happened on standard error, the result on standard output."""
+    run, steps = ended.view.run, ended.view.steps
+    if as_json:
+        output.print_json(output.result_object(run, steps, why=ended.why))
+        return ended.code
+    lasted = wording.run_took(run, run.finished_at or run.created_at)
+    if run.state not in RUN_ENDED:
+        line = f"{run.id} is {run.state}: {ended.why}"
+    elif run.state is RunState.SUCCEEDED:
+        line = f"{run.id} succeeded in {lasted}, {wording.counted(_done(ended.view), 'step')}"
+    else:
+        reason = wording.failure(run)
+        line = f"{run.id} {run.state} after {lasted}{f': {reason}' if reason else ''}"
+        if run.state is RunState.FAILED:
+            line += f"\n  `holdfast retry {shlex.quote(run.id)}` tries again and keeps what succeeded"
+    glyph, colour = wording.GLYPHS[run.state], wording.COLOURS[run.state]
+    click.secho(f"{glyph} ", fg=colour, nl=False, err=True)
+    click.echo(line, err=True)
+    if run.state is RunState.SUCCEEDED:
+        output.print_result(run.output)
+    return ended.code
+
+
+def _done(view: RunView) -> int:
+    return sum(1 for step in view.steps if step.state == "succeeded" and not step.key.startswith("$"))

@@ -1,0 +1,167 @@
+"""Rows as words for people. Pure: rows and the time in, text out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from holdfast.codec import describe_error
+from holdfast.model import CANCEL, Attempt, Ending, Run, Signal, Step, StepKind, StepState
+
+GLYPHS = {
+    "succeeded": "✓",
+    "failed": "✗",
+    "undone": "↶",
+    "cancelled": "⊘",
+    "running": "●",
+    "undoing": "↶",
+    "waiting": "◌",
+    "ready": "○",
+    "backing off": "↻",
+    "pending": "○",
+    "held": "‖",
+    "stuck": "!",
+}
+COLOURS = {
+    "succeeded": "green",
+    "failed": "red",
+    "undone": "yellow",
+    "cancelled": "bright_black",
+    "running": "cyan",
+    "undoing": "yellow",
+    "waiting": "blue",
+    "ready": "bright_black",
+    "backing off": "yellow",
+    "pending": "bright_black",
+    "held": "magenta",
+    "stuck": "red",
+}
+
+
+def span(seconds: float) -> str:
+    """A duration: 340 ms, 1.3 s, 65 s, 12 min, 3 h, 5 d."""
+    seconds = max(0.0, seconds)
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size * 2:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def trimmed(text: str, width: int) -> str:
+    """One line of at most `width` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: max(0, width - 1)] + "…"
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def plain_value(raw: bytes | str | None) -> Any:
+    """A payload as it is recorded."""
+    return None if raw is None else json.loads(raw)
+
+
+def took(begun: float | None, ended: float | None, now: float) -> str:
+    return "" if begun is None else span((now if ended is None else ended) - begun)
+
+
+def run_took(run: Run, now: float) -> str:
+    return took(run.created_at, run.finished_at, now)
+
+
+def failure(run: Run) -> str:
+    """Why a run did not succeed, in one line."""
+    if run.error:
+        return describe_error(run.error)
+    return run.note or ""
+
+
+def progress(raw: str | None) -> tuple[float | None, str]:
+    """What `set_progress` and `here.beat` said last."""
+    told = json.loads(raw) if raw else {}
+    return told.get("fraction"), str(told.get("note") or "")
+
+
+def progress_words(raw: str | None) -> str:
+    fraction, note = progress(raw)
+    share = "" if fraction is None else f"{fraction:.0%}"
+    return f"{share} {note}".strip()
+
+
+def step_state(step: Step, now: float) -> str:
+    """The step's state as people see it: a step that waits for its next attempt backs off."""
+    backs_off = step.state is StepState.READY and step.kind is StepKind.CALL and step.ready_at > now
+    return "backing off" if backs_off else str(step.state)
+
+
+def attempts_of(attempts: Iterable[Attempt]) -> dict[int, list[Attempt]]:
+    """By the number of their step."""
+    found: dict[int, list[Attempt]] = {}
+    for attempt in attempts:
+        found.setdefault(attempt.n, []).append(attempt)
+    return found
+
+
+def ending(attempt: Attempt) -> str:
+    """How an attempt ended: `failed: ConnectionError: reset`."""
+    if attempt.ending == Ending.LOST:
+        return "lost: its agent died"
+    if not attempt.error:
+        return str(attempt.ending)
+    if attempt.ending == Ending.TIMED_OUT:
+        return "timed out"
+    return describe_error(attempt.error)
+
+
+def detail(step: Step, attempts: Sequence[Attempt], now: float) -> str:
+    """What there is to say about a step beyond its name and state."""
+    if step.state is StepState.FAILED:
+        said = describe_error(step.error) if step.error else ""
+        return f"{said} (attempt {step.attempt})" if step.attempt > 1 else said
+    if step.state is StepState.SUCCEEDED:
+        return counted(step.attempt, "attempt") if step.attempt > 1 else ""
+    if step.state is StepState.CANCELLED:
+        return ""
+    if step.kind is StepKind.TIMER:
+        return f"another {span(step.ready_at - now)}" if step.ready_at > now else "due"
+    if step.kind is StepKind.SIGNAL:
+        return f"for signal {step.name!r}"
+    if step.kind is StepKind.CHILD:
+        return f"for child run of {step.name}"
+    last = ending(attempts[-1]) if attempts else ""
+    if step.state is StepState.READY:
+        if step.ready_at > now:
+            spent = step.attempt - step.losses - step.excused
+            again = f"attempt {spent + 1} of {step.attempts_max} in {span(step.ready_at - now)}"
+            return f"{again} · {last}" if last else again
+        return f"for an agent · {last}" if last else "for an agent"
+    said = [f"attempt {step.attempt}" if step.attempt > 1 else "", progress_words(step.progress)]
+    said.append(f"after {last}" if last else "")
+    return " · ".join(part for part in said if part)
+
+
+def waits_for(steps: Sequence[Step], now: float) -> str:
+    """What a live run waits for, in a few words: the first thing that can move, and how much else there is."""
+    live = [s for s in steps if s.state in {"waiting", "ready", "running"} and not s.key.startswith("$")]
+    if not live:
+        return ""
+    order = {StepState.RUNNING: 0, StepState.READY: 1, StepState.WAITING: 2}
+    first = min(live, key=lambda step: (order[step.state], step.n))
+    said = detail(first, (), now)
+    more = f" and {len(live) - 1:,} more" if len(live) > 1 else ""
+    return f"{first.key}{f' {said}' if said else ''}{more}"
+
+
+def signal_words(signal: Signal) -> tuple[str, str]:
+    """A signal's name and payload; a request to cancel reads as one."""
+    if signal.name == CANCEL:
+        asked = plain_value(signal.payload) or {}
+        note = f" ({asked['note']})" if asked.get("note") else ""
+        return "cancel", f"asked by {asked.get('actor', 'somebody')}{note}"
+    return signal.name, signal.payload.decode()

@@ -1,0 +1,139 @@
+"""What happens when processes die, stop or leave, with real processes and signals, on both stores."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from holdfast import Holdfast
+from holdfast.config import Config
+from tests.roles import outside
+from tests.roles.conftest import until
+from tests.roles.outside import effects
+
+LEASE_S = 30.0
+"""Longer than any test waits: recovery within it is the liveness lock's doing."""
+
+
+def quick(lease_s: float) -> Config:
+    return Config(lease_s=lease_s, renew_s=lease_s / 5, poll_s=0.1, beat_s=0.1, sweep_s=0.1)
+
+
+@asynccontextmanager
+async def worker(url: str, roles: str, lease_s: float = LEASE_S) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.roles.worker", url, roles, str(lease_s), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        assert await asyncio.wait_for(process.stdout.readline(), 30) == b"up\n"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def test_a_killed_process_is_noticed_at_once_and_its_run_goes_on(store_url: str, tmp_path: Path) -> None:
+    """SIGKILL of the node that owns the run and executes its step: another node goes on within seconds although the
+    lease has long to run, the recorded step does not run again, and the loss does not spend the step's attempts."""
+    folder = str(tmp_path)
+    async with Holdfast(store_url, roles=[]) as caller, worker(store_url, "scheduler,agent,supervisor") as first:
+        run = await caller.start(outside.around_block, folder)
+        await until(lambda: "block gate attempt 1" in effects(folder))
+        async with Holdfast(store_url, config=quick(LEASE_S)):
+            first.kill()
+            await until(lambda: "block gate attempt 2" in effects(folder), 5)
+            (tmp_path / "gate").touch()
+            assert await run.result(10) == 2
+        view = await run.view()
+        assert [attempt.ending for attempt in view.attempts] == ["lost"]
+        assert effects(folder).count("mark before") == 1
+        assert effects(folder).count("mark after") == 1
+        assert view.steps[1].losses == 1
+
+
+async def test_a_stopped_process_is_fenced_and_its_late_report_refused(store_url: str, tmp_path: Path) -> None:
+    """SIGSTOP for longer than the lease: its step is reclaimed; continued, it can write nothing: one outcome stands."""
+    folder, lease_s = str(tmp_path), 1.0
+    async with worker(store_url, "scheduler,agent", lease_s) as first, Holdfast(store_url, roles=[]) as caller:
+        run = await caller.start(outside.around_block, folder)
+        await until(lambda: "block gate attempt 1" in effects(folder))
+        async with Holdfast(store_url, config=quick(lease_s)):
+            os.kill(first.pid, signal.SIGSTOP)
+            await until(lambda: "block gate attempt 2" in effects(folder), 15)
+            (tmp_path / "gate").touch()
+            assert await run.result(10) == 2
+            os.kill(first.pid, signal.SIGCONT)
+            nodes = {node.pid: node for node in await caller.store.nodes()}
+            assert nodes[first.pid].retired_at is not None
+            first.terminate()
+            await asyncio.wait_for(first.wait(), 15)
+        assert (await run.steps())[1].attempt == 2
+        assert effects(folder).count("mark after") == 1
+        assert [name for name, _, broken in await caller.store.doctor() if broken] == []
+
+
+async def test_sigterm_drains_and_hands_back_without_spending_an_attempt(store_url: str, tmp_path: Path) -> None:
+    """A node that is told to leave hands its unfinished step back; the other finishes it; no attempt is spent."""
+    folder = str(tmp_path)
+    async with worker(store_url, "scheduler,agent,supervisor") as first, Holdfast(store_url, roles=[]) as caller:
+        run = await caller.start(outside.around_block, folder)
+        await until(lambda: "block gate attempt 1" in effects(folder))
+        first.terminate()
+        assert await asyncio.wait_for(first.wait(), 15) == 0
+        async with Holdfast(store_url, config=quick(LEASE_S)):
+            await until(lambda: "block gate attempt 2" in effects(folder), 10)
+            (tmp_path / "gate").touch()
+            assert await run.result(10) == 2
+        step = (await run.steps())[1]
+        assert (step.attempt, step.excused, step.losses) == (2, 1, 0)
+
+
+async def test_roles_in_processes_of_their_own_finish_a_run(store_url: str, tmp_path: Path) -> None:
+    """Scheduler, agent and supervisor each in its own process meet only in the store."""
+    (tmp_path / "gate").touch()
+    async with (
+        worker(store_url, "scheduler"),
+        worker(store_url, "agent") as agent,
+        worker(store_url, "supervisor"),
+        Holdfast(store_url, roles=[]) as caller,
+    ):
+        run = await caller.start(outside.around_block, str(tmp_path))
+        assert await run.result(20) == 1
+        assert all(step.agent is not None for step in await run.steps())
+        nodes = {node.id: node.pid for node in await caller.store.nodes()}
+        assert {nodes[step.agent or ""] for step in await run.steps()} == {agent.pid}
+
+
+async def test_the_leader_is_succeeded_when_its_process_is_killed(store_url: str) -> None:
+    """Leadership passes at once, with a higher epoch, when the leader's liveness lock is gone."""
+    async with worker(store_url, "supervisor") as first, Holdfast(store_url, roles=[]) as caller:
+        leader = await caller.store.leader()
+        assert leader is not None
+        async with Holdfast(store_url, roles=["supervisor"], config=quick(LEASE_S)) as second:
+            first.kill()
+            supervisor = second.node.supervisor
+            assert supervisor is not None
+            await until(lambda: supervisor.epoch is not None, 3)
+            assert (await caller.store.leader() or ("", 0, 0))[:2] == (second.node.id, leader[1] + 1)
+
+
+async def test_a_step_that_kills_its_agents_is_stopped(store_url: str, tmp_path: Path) -> None:
+    """A poison step fails after its budget of losses; the workflow is told, and the next agent lives."""
+    folder = str(tmp_path)
+    async with Holdfast(store_url, roles=["scheduler", "supervisor"], config=quick(LEASE_S)) as hf:
+        run = await hf.start(outside.poison, folder)
+        for attempt in range(1, 5):
+            async with worker(store_url, "agent") as victim:
+                await asyncio.wait_for(victim.wait(), 15)
+                assert f"poison attempt {attempt}" in effects(folder)
+        assert await run.result(15) == "StepLost"
+        async with worker(store_url, "agent") as survivor:
+            assert survivor.returncode is None
+            assert len(effects(folder)) == 4
