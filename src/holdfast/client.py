@@ -26,6 +26,7 @@ from holdfast.errors import (
     RunFailed,
     RunStuck,
     RunUndone,
+    StoreUnreachable,
     UnknownRun,
     WrongState,
 )
@@ -73,6 +74,7 @@ class Holdfast:
         self._roles, self._labels = tuple(roles), tuple(labels)
         self._store: Store | None = None
         self._node: Node | None = None
+        self._rejoining: asyncio.Future[None] | None = None
         self._thread: _LoopThread | None = None
 
     # --- opening ------------------------------------------------------------------------------------------------------
@@ -80,14 +82,7 @@ class Holdfast:
     async def open(self) -> Self:
         store = open_store(self.url, self.environment, self.config)
         await store.open()
-        self._store = store
-        self._node = Node(
-            store,
-            roles=self._roles,
-            labels=self._labels,
-            environment=self.environment,
-            config=self.config,
-        )
+        self._store, self._node = store, self._new_node(store)
         try:
             await self._node.start()
         except BaseException:
@@ -97,10 +92,41 @@ class Holdfast:
         door.current = self
         return self
 
+    def _new_node(self, store: Store) -> Node:
+        node = Node(
+            store,
+            roles=self._roles,
+            labels=self._labels,
+            environment=self.environment,
+            config=self.config,
+        )
+        node.on_fenced = self._on_fenced
+        return node
+
+    def _on_fenced(self) -> None:
+        self._rejoining = asyncio.ensure_future(self._rejoin())
+
+    async def _rejoin(self) -> None:
+        """The node lost its lease and stopped itself: begin again as another one, when the store can be reached."""
+        old, store = self.node, self.store
+        node = self._new_node(store)
+        node.succeed(old)
+        self._node = node
+        await old.stop(0)
+        while True:
+            try:
+                await node.start()
+            except StoreUnreachable:
+                await self.environment.sleep(self.config.poll_s)
+            else:
+                return
+
     async def close(self, drain_s: float | None = 0.0) -> None:
         """Leave: steps still running get `drain_s` seconds to finish, and are then handed back."""
         if door.current is self:
             door.current = None
+        if self._rejoining is not None:
+            self._rejoining.cancel()
         if self._node is not None:
             await self._node.stop(drain_s)
         if self._store is not None:

@@ -213,6 +213,11 @@ class Node:
         watcher.add_done_callback(gone)
         return watcher
 
+    def succeed(self, other: Node) -> None:
+        """Answer those who wait for the end of runs at a node that lost its lease."""
+        self._watchers, other._watchers = other._watchers, {}
+        self._look.set()
+
     def bell(self, bell: Bell) -> asyncio.Event:
         return self._bells[bell]
 

@@ -137,3 +137,20 @@ async def test_a_step_that_kills_its_agents_is_stopped(store_url: str, tmp_path:
         async with worker(store_url, "agent") as survivor:
             assert survivor.returncode is None
             assert len(effects(folder)) == 4
+
+
+async def test_a_node_that_lost_its_lease_begins_again_as_another(store_url: str, tmp_path: Path) -> None:
+    """An embedded node that was buried while its process could not run fences itself, then joins again under a new
+    identity and finishes the run; those who wait for the result get it."""
+    folder = str(tmp_path)
+    async with Holdfast(store_url, config=quick(2.0)) as hf, Holdfast(store_url, roles=[]) as other:
+        run = await hf.start(outside.around_block, folder)
+        waiting = asyncio.create_task(run.result(20))
+        await until(lambda: "block gate attempt 1" in effects(folder))
+        first = hf.node.id
+        epoch = await other.store.lead(first, 30)
+        assert epoch is not None
+        assert await other.store.bury(first, epoch, "the test says so", 3, 100) is not None
+        await until(lambda: hf.node.id != first)
+        (tmp_path / "gate").touch()
+        assert await waiting == 2

@@ -41,7 +41,7 @@ def answered(command: Callable[[], object], *, as_json: bool) -> int:
         code = PIPE_CLOSED
     except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  a person gets one line, whatever it was
         if os.environ.get("HOLDFAST_DEBUG"):
             traceback.print_exc()
         code = _told(_kind(error), _words(error), as_json=as_json)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from holdfast.cli import output, wording
 from holdfast.cli.looping import Leaving
@@ -147,35 +147,34 @@ async def follow(
     to: Shown,
     *,
     leave: Leaving,
-    fenced: asyncio.Event | None = None,
-    until: Sequence[RunState] = tuple(RUN_ENDED),
+    until: Container[RunState] = RUN_ENDED,
     nudge: Callable[[RunView], Awaitable[None]] | None = None,
 ) -> RunView:
-    """Show the run until its state is one of `until`, or this process has to leave. `nudge` is called at each look."""
-    follower = Follower(hf, run_id)
+    """Show the run until its state is one of `until`, or this process is asked to leave. `nudge` sees every look.
+
+    A store that goes away is waited for: this process may be the one that carries the run.
+    """
+    follower, monotonic = Follower(hf, run_id), hf.environment.monotonic
     await follower.learn_time()
-    ended = hf.node.watch_end(run_id)
-    stops = [asyncio.ensure_future(event.wait()) for event in (leave.asked, fenced) if event is not None]
-    monotonic = hf.environment.monotonic
+    ended, left = hf.node.watch_end(run_id), asyncio.ensure_future(leave.asked.wait())
+    view = await follower.look()
     try:
-        view = await follower.look()
         while True:
             begun = monotonic()
             try:
                 view = await follower.look()
-            except StoreUnreachable as error:
-                to.trouble(error)
-            else:
                 to.show(view, follower.clock.now())
                 if view.run.state in until:
                     return view
                 if nudge is not None:
                     await nudge(view)
-            if any(stop.done() for stop in stops):
+            except StoreUnreachable as error:
+                to.trouble(error)
+            if left.done():
                 return view
+            waited: list[asyncio.Future[Any]] = [left] if ended.done() else [left, ended]
             pause_s = max(LOOK_EVERY_S, (monotonic() - begun) * LOOK_SHARE)
-            waited = [*stops, *([] if ended.done() else [ended])]
             await asyncio.wait(waited, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for future in (ended, *stops):
-            future.cancel()
+        left.cancel()
+        ended.cancel()

@@ -16,8 +16,8 @@ from holdfast.cli import wording
 from holdfast.cli.screen import Screen, styled_state
 from holdfast.client import RunView
 from holdfast.errors import StoreUnreachable
-from holdfast.lifecycle import STEP_ENDED
-from holdfast.model import Attempt, Step
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import Attempt, Step, StepKind
 
 MARGIN_ROWS = 6
 """Heading, gap, progress, and room for the prompt."""
@@ -65,11 +65,13 @@ def drawn(view: RunView, now: float, rows: int) -> RenderableType:
     if view.steps:
         parts.append(_steps(view, now, rows))
     fraction, note = wording.progress(run.progress)
-    if fraction is not None:
+    if fraction is not None and run.state not in RUN_ENDED:
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
             "",
-            ProgressBar(total=1, completed=fraction, width=BAR_CELLS, complete_style="cyan", finished_style="green"),
+            ProgressBar(
+                total=1, completed=fraction, width=BAR_CELLS, complete_style="cyan", finished_style="green"
+            ),
             f"{fraction:4.0%}",
             Text(note, style="bright_black"),
         )
@@ -79,7 +81,7 @@ def drawn(view: RunView, now: float, rows: int) -> RenderableType:
 
 def _steps(view: RunView, now: float, rows: int) -> Table:
     steps = [step for step in view.steps if not step.key.startswith("$")]
-    chosen, left_out = chosen_steps(steps, rows)
+    chosen, left_out = wording.chosen_steps(steps, rows)
     attempts = wording.attempts_of(view.attempts)
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(width=2, justify="right")
@@ -97,28 +99,12 @@ def _row(step: Step, attempts: list[Attempt], now: float) -> tuple[RenderableTyp
     state = wording.step_state(step, now)
     said = wording.detail(step, attempts, now)
     trouble = state in {"failed", "backing off"} or (attempts and state == "running")
-    begun = step.started_at or (step.issued_at if step.kind != "call" else None)
-    quiet = state in {"succeeded", "cancelled"}
+    begun = step.started_at if step.kind is StepKind.CALL else step.issued_at
+    if step.state == "ready":
+        begun = None
     return (
         styled_state(state, word=False),
-        Text(step.key, style="" if not quiet else "default"),
+        Text(step.key),
         Text(said, style=("red" if state == "failed" else "yellow") if trouble else "bright_black"),
         Text(wording.took(begun, step.finished_at, now), style="bright_black"),
     )
-
-
-def chosen_steps(steps: list[Step], rows: int) -> tuple[list[Step], int]:
-    """What is shown when there is no room for all: first what goes on or failed, then what ended last. By number."""
-    if len(steps) <= rows:
-        return steps, 0
-    room = max(1, rows - 1)
-
-    def weight(step: Step) -> tuple[int, float]:
-        if step.state == "running":
-            return 0, step.n
-        if step.state not in STEP_ENDED:
-            return 1, step.n
-        return (2 if step.state == "failed" else 3), -(step.finished_at or 0)
-
-    chosen = sorted(sorted(steps, key=weight)[:room], key=lambda step: step.n)
-    return chosen, len(steps) - len(chosen)

@@ -6,13 +6,16 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
+from holdfast.cli.loading import find_workflow
 from holdfast.client import DEFAULT_STORE, Holdfast
 from holdfast.errors import InvalidInput, StoreUnreachable
+from holdfast.workflow.definition import Workflow
 
 Command = Callable[..., Any]
 
@@ -31,7 +34,8 @@ def command(**settings: Any) -> Callable[[Command], click.Command]:
             help="sqlite:///file.db or postgresql://user@host/database.",
         )
         as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
-        return click.command(**settings)(store(as_json(fn)))
+        found: click.Command = click.command(**settings)(store(as_json(fn)))
+        return found
 
     return made
 
@@ -47,29 +51,77 @@ def _tags(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]
 
 
 tag_option = click.option(
-    "--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=_tags, help="A tag of the run; may be repeated."
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_tags,
+    help="A tag of the run; may be repeated.",
 )
 label_option = click.option(
-    "--label", "labels", multiple=True, metavar="LABEL", help="What this agent has, for steps that need it: gpu."
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="LABEL",
+    help="What this agent has, for steps that need it: gpu.",
 )
 note_option = click.option("--note", default="", metavar="TEXT", help="Why, for the journal.")
 run_argument = click.argument("run_id", metavar="RUN")
 
 
+class Asked(NamedTuple):
+    """A run as the command line asks for it."""
+
+    target: str
+    text: str | None
+    run_id: str | None
+    priority: int | None
+    tags: dict[str, str]
+    timeout: float | None
+
+    def workflow(self) -> Workflow[Any, Any]:
+        """The workflow, with what was asked for."""
+        settings: dict[str, Any] = {"id": self.run_id, "priority": self.priority, "timeout": self.timeout}
+        given = {name: value for name, value in settings.items() if value is not None}
+        return find_workflow(self.target).using(tags=self.tags, **given)
+
+    def input(self, workflow: Workflow[Any, Any]) -> bytes | None:
+        """The input as it is recorded; None when none was given."""
+        return None if self.text is None else workflow.shape.from_json(given_text(self.text))
+
+
 def start_options(fn: Command) -> Command:
-    """How a run is asked for."""
-    for option in (
-        click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S",
-                     help="The run fails when it has not ended after so many seconds."),
-        tag_option,
-        click.option("--priority", type=int, metavar="N", help="Higher goes first; 0 unless the workflow says more."),
-        click.option("--id", "run_id", metavar="ID", help="The run's id. The same id is the same run."),
-        click.option("--input", "text", metavar="JSON",
-                     help="The arguments: an object by name, or an array. `-` reads standard input."),
+    """The options by which a run is asked for, handed on as one value."""
+
+    @wraps(fn)
+    def packed(**given: Any) -> Any:
+        asked = Asked(**{name: given.pop(name) for name in Asked._fields})
+        return fn(asked=asked, **given)
+
+    options = (
         click.argument("target", metavar="FILE[:WORKFLOW]"),
-    ):
-        fn = option(fn)
-    return fn
+        click.option(
+            "--input",
+            "text",
+            metavar="JSON",
+            help="The arguments: an object by name, or an array. `-` reads standard input.",
+        ),
+        click.option("--id", "run_id", metavar="ID", help="The run's id. The same id is the same run."),
+        click.option(
+            "--priority", type=int, metavar="N", help="Higher goes first. [default: the workflow's own]"
+        ),
+        tag_option,
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="S",
+            help="The run fails when it has not ended after so many seconds.",
+        ),
+    )
+    found: Command = packed
+    for option in reversed(options):
+        found = option(found)
+    return found
 
 
 def given_text(text: str) -> str:

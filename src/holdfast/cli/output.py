@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import click
 
-from holdfast.cli.wording import COLOURS, GLYPHS, plain_value, progress
+from holdfast.cli.wording import COLOURS, GLYPHS, json_text, plain_value, progress
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Attempt, JournalEntry, Run, RunState, Signal, Step
 
@@ -27,6 +27,13 @@ def print_json(value: Any) -> None:
     """One JSON document: on one line for a pipe, indented for a terminal."""
     indent = 2 if sys.stdout.isatty() else None
     print(json.dumps(value, ensure_ascii=False, indent=indent), flush=True)
+
+
+def print_result(raw: bytes | None) -> None:
+    """A workflow's result. At a terminal nothing is said of no result."""
+    value = plain_value(raw)
+    if value is not None or not sys.stdout.isatty():
+        print(json_text(value), flush=True)
 
 
 def say(line: str, state: str | None = None) -> None:
@@ -128,7 +135,10 @@ def result_object(run: Run, steps: Sequence[Step], *, why: str = "") -> Object:
     elif run.error is not None:
         found["error"] = error_object(run.error)
     elif run.state in RUN_ENDED:
-        found["error"] = {"type": f"Run{run.state.capitalize()}", "message": run.note or f"it was {run.state}"}
+        found["error"] = {
+            "type": f"Run{run.state.capitalize()}",
+            "message": run.note or f"it was {run.state}",
+        }
     elif why:
         found["error"] = {"type": "NotEnded", "message": why}
     found["workflow"] = run.workflow

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shlex
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import click
 
-from holdfast.cli import loading, output, wording
-from holdfast.cli.errors import DONE, ENDED_OTHERWISE, FENCED
+from holdfast.cli import output, wording
+from holdfast.cli.errors import DONE, ENDED_OTHERWISE
 from holdfast.cli.following import Follower, follow, shown
 from holdfast.cli.looping import Leaving, leaving, run_long, run_quickly
 from holdfast.cli.options import (
+    Asked,
     command,
-    given_text,
     label_option,
     opened,
     run_argument,
@@ -24,14 +24,14 @@ from holdfast.cli.options import (
 )
 from holdfast.client import Holdfast, RunView
 from holdfast.environment import Environment
-from holdfast.errors import Conflict, UnknownWorkflow
+from holdfast.errors import Conflict, StoreError, UnknownWorkflow
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Run, RunState
 from holdfast.store import open_store
 from holdfast.workflow import registry
 from holdfast.workflow.definition import Workflow
 
-NOBODY_MOVES = (RunState.HELD, RunState.STUCK)
+NOBODY_MOVES = frozenset({RunState.HELD, RunState.STUCK})
 """States that only a person ends: waiting here would not help."""
 
 
@@ -46,17 +46,7 @@ class Ended(NamedTuple):
 @command()
 @start_options
 @label_option
-def run(
-    target: str,
-    text: str | None,
-    run_id: str | None,
-    priority: int | None,
-    tags: dict[str, str],
-    timeout: float | None,
-    labels: tuple[str, ...],
-    store: str,
-    as_json: bool,
-) -> int:
+def run(asked: Asked, labels: tuple[str, ...], store: str, as_json: bool) -> int:
     """Run a workflow to its end, here, with live progress.
 
     \b
@@ -68,12 +58,9 @@ def run(
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     with output.stdout_kept(as_json):
-        workflow = loading.find_workflow(target)
-        raw = None if text is None else workflow.shape.from_json(given_text(text))
-        settings: dict[str, Any] = {"id": run_id, "priority": priority, "timeout": timeout}
-        settings = {name: value for name, value in settings.items() if value is not None}
-        asked = workflow.using(tags=tags, **settings)
-        ended = run_long(_run(asked, raw, Holdfast(store, labels=labels), as_json, target))
+        workflow = asked.workflow()
+        raw = asked.input(workflow)
+        ended = run_long(_run(workflow, raw, Holdfast(store, labels=labels), as_json, asked.target))
     return _answer(ended, as_json)
 
 
@@ -97,7 +84,9 @@ async def _watch(run_id: str, store: str, as_json: bool) -> Ended:
         return Ended(view, leave.code or _code(view.run), await hf.run(run_id).why() if leave.code else "")
 
 
-async def _run(workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast, as_json: bool, target: str) -> Ended:
+async def _run(
+    workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast, as_json: bool, target: str
+) -> Ended:
     with leaving() as leave:
         known = await _recorded(hf.url, workflow.id) if workflow.id else None
         if known is not None:
@@ -108,7 +97,11 @@ async def _run(workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast, as
             raw = workflow.shape.from_json("{}")
         await hf.open()
         try:
-            handle = hf.run(known.id, workflow) if known and raw is None else await hf.start_raw(workflow, raw or b"")
+            handle = (
+                hf.run(known.id, workflow)
+                if known and raw is None
+                else await hf.start_raw(workflow, raw or b"")
+            )
             return await _carry(hf, handle.id, leave, as_json, target)
         finally:
             await hf.close()
@@ -126,7 +119,9 @@ async def _recorded(url: str, run_id: str) -> Run | None:
 
 def _check_same(known: Run, workflow: Workflow[Any, Any]) -> None:
     if known.workflow != workflow.name:
-        raise Conflict(f"run {known.id!r} is a run of {known.workflow}, not of {workflow.name}: choose another id")
+        raise Conflict(
+            f"run {known.id!r} is a run of {known.workflow}, not of {workflow.name}: choose another id"
+        )
     if known.state not in RUN_ENDED and (known.workflow, known.version) not in registry.workflows:
         raise UnknownWorkflow(
             f"run {known.id!r} was started with version {known.version} of {known.workflow}, which is not in this file: "
@@ -146,35 +141,35 @@ async def _ended_before(workflow: Workflow[Any, Any], raw: bytes | None, hf: Hol
 
 async def _carry(hf: Holdfast, run_id: str, leave: Leaving, as_json: bool, target: str) -> Ended:
     """Go on with the run until it ends or only a person can move it."""
-    fenced = asyncio.Event()
-    hf.node.on_fenced = fenced.set
-    until = (*RUN_ENDED, *NOBODY_MOVES)
+    until = RUN_ENDED | NOBODY_MOVES
     with shown(as_json) as to:
-        view = await follow(hf, run_id, to, leave=leave, fenced=fenced, until=until, nudge=_take_up(hf))
+        view = await follow(hf, run_id, to, leave=leave, until=until, nudge=_take_up(hf))
     if view.run.state in RUN_ENDED:
         return Ended(view, _code(view.run))
     if view.run.state in NOBODY_MOVES:
         return Ended(view, ENDED_OTHERWISE, await hf.run(run_id).why())
-    again = f"`holdfast run {shlex.quote(target)} --id {shlex.quote(run_id)}` goes on with it"
-    if fenced.is_set():
-        return Ended(view, FENCED, f"this process lost its lease and left the run to others: {again}")
     await hf.close()
-    async with opened(hf.url) as looking:
-        left = await Follower(looking, run_id).look()
-    return Ended(left, leave.code, f"left before its end: {again}")
+    with suppress(StoreError):
+        async with opened(hf.url) as looking:
+            view = await Follower(looking, run_id).look()
+    again = f"holdfast run {shlex.quote(target)} --id {shlex.quote(run_id)}"
+    return Ended(view, leave.code, f"left before its end; `{again}` goes on with it")
 
 
 def _take_up(hf: Holdfast) -> Callable[[RunView], Awaitable[None]]:
     """Go on at once with a run that nobody owns, because its last process was killed or left: do not wait for a
-    doorbell. Once is enough: later on it may rest in the store like any other."""
-    scheduler, done = hf.node.scheduler, False
+    doorbell. Once for each node is enough: later on the run may rest in the store like any other."""
+    taken_by = ""
 
     async def nudge(view: RunView) -> None:
-        nonlocal done
-        if done or scheduler is None or view.run.owner is not None:
-            done = done or view.run.owner == hf.node.id
+        nonlocal taken_by
+        node = hf.node
+        if taken_by == node.id or node.scheduler is None:
             return
-        done = await scheduler.claim_one(view.run.id)
+        if view.run.owner == node.id or (
+            view.run.owner is None and await node.scheduler.claim_one(view.run.id)
+        ):
+            taken_by = node.id
 
     return nudge
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -10,7 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli import wording
 from holdfast.cli.wording import COLOURS, GLYPHS
+from holdfast.model import Run
+
+FILE_WIDTH = 200
+"""Columns when nobody looks at a terminal."""
 
 
 class Screen(Console):
@@ -29,19 +34,33 @@ def styled_state(state: str, *, word: bool = True) -> Text:
     return Text(text, style=COLOURS.get(state, ""), no_wrap=True)
 
 
-def table(*columns: str) -> Table:
-    """A plain table: a heading, a rule, rows."""
-    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for column in columns:
-        made.add_column(column)
-    return made
+def print_runs(rows: Sequence[tuple[Run, str]], now: float) -> None:
+    """Runs and what is to say about each, as a table."""
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    shown.add_column("run", overflow="fold")
+    shown.add_column("workflow", style="bright_black", no_wrap=True)
+    shown.add_column("state", no_wrap=True)
+    shown.add_column("started", justify="right", no_wrap=True)
+    shown.add_column("took", justify="right", no_wrap=True)
+    shown.add_column("", style="bright_black", no_wrap=True, overflow="ellipsis")
+    for run, said in rows:
+        shown.add_row(
+            run.id,
+            run.workflow,
+            styled_state(run.state),
+            f"{wording.span(now - run.created_at)} ago",
+            wording.run_took(run, now),
+            Text(" ".join(said.split())),
+        )
+    screen = Screen(highlight=False)
+    if not screen.is_terminal:
+        screen.width = FILE_WIDTH
+    screen.print(shown)
 
 
 def payload(value: Any, *, lines_max: int = 12, chars_max: int = 2000) -> Text:
     """A value as indented JSON, trimmed."""
-    text = json.dumps(value, ensure_ascii=False, indent=2)
-    if len(text) <= 60:
-        text = json.dumps(value, ensure_ascii=False)
+    text = wording.json_text(value)
     lines = text.splitlines()
     kept = "\n".join(lines[:lines_max])[:chars_max]
     left = len(text) - len(kept)

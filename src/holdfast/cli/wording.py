@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.codec import describe_error
+from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import CANCEL, Attempt, Ending, Run, Signal, Step, StepKind, StepState
 
 GLYPHS = {
@@ -67,6 +68,12 @@ def plain_value(raw: bytes | str | None) -> Any:
     return None if raw is None else json.loads(raw)
 
 
+def json_text(value: Any) -> str:
+    """A value for people to read: on one line if it is short."""
+    line = json.dumps(value, ensure_ascii=False)
+    return line if len(line) <= 72 else json.dumps(value, ensure_ascii=False, indent=2)
+
+
 def took(begun: float | None, ended: float | None, now: float) -> str:
     return "" if begun is None else span((now if ended is None else ended) - begun)
 
@@ -124,26 +131,30 @@ def detail(step: Step, attempts: Sequence[Attempt], now: float) -> str:
     if step.state is StepState.FAILED:
         said = describe_error(step.error) if step.error else ""
         return f"{said} (attempt {step.attempt})" if step.attempt > 1 else said
-    if step.state is StepState.SUCCEEDED:
-        return counted(step.attempt, "attempt") if step.attempt > 1 else ""
-    if step.state is StepState.CANCELLED:
-        return ""
-    if step.kind is StepKind.TIMER:
-        return f"another {span(step.ready_at - now)}" if step.ready_at > now else "due"
-    if step.kind is StepKind.SIGNAL:
-        return f"for signal {step.name!r}"
-    if step.kind is StepKind.CHILD:
-        return f"for child run of {step.name}"
+    if step.state in STEP_ENDED:
+        tried = step.state is StepState.SUCCEEDED and step.attempt > 1
+        return counted(step.attempt, "attempt") if tried else ""
+    if step.kind is not StepKind.CALL:
+        return _waiting(step, now)
     last = ending(attempts[-1]) if attempts else ""
     if step.state is StepState.READY:
-        if step.ready_at > now:
-            spent = step.attempt - step.losses - step.excused
-            again = f"attempt {spent + 1} of {step.attempts_max} in {span(step.ready_at - now)}"
-            return f"{again} · {last}" if last else again
-        return f"for an agent · {last}" if last else "for an agent"
-    said = [f"attempt {step.attempt}" if step.attempt > 1 else "", progress_words(step.progress)]
-    said.append(f"after {last}" if last else "")
-    return " · ".join(part for part in said if part)
+        return " · ".join(part for part in (_ready(step, now), last) if part)
+    said = f"attempt {step.attempt}" if step.attempt > 1 else ""
+    parts = (said, progress_words(step.progress), f"after {last}" if last else "")
+    return " · ".join(part for part in parts if part)
+
+
+def _waiting(step: Step, now: float) -> str:
+    if step.kind is StepKind.TIMER:
+        return f"another {span(step.ready_at - now)}" if step.ready_at > now else "due"
+    return f"for signal {step.name!r}" if step.kind is StepKind.SIGNAL else f"for a run of {step.name}"
+
+
+def _ready(step: Step, now: float) -> str:
+    if step.ready_at <= now:
+        return "for an agent"
+    spent = step.attempt - step.losses - step.excused
+    return f"attempt {spent + 1} of {step.attempts_max} in {span(step.ready_at - now)}"
 
 
 def waits_for(steps: Sequence[Step], now: float) -> str:
@@ -165,3 +176,20 @@ def signal_words(signal: Signal) -> tuple[str, str]:
         note = f" ({asked['note']})" if asked.get("note") else ""
         return "cancel", f"asked by {asked.get('actor', 'somebody')}{note}"
     return signal.name, signal.payload.decode()
+
+
+def chosen_steps(steps: list[Step], rows: int) -> tuple[list[Step], int]:
+    """What is shown when there is no room for all: first what goes on or failed, then what ended last. By number."""
+    if len(steps) <= rows:
+        return steps, 0
+    room = max(1, rows - 1)
+
+    def weight(step: Step) -> tuple[int, float]:
+        if step.state == "running":
+            return 0, step.n
+        if step.state not in STEP_ENDED:
+            return 1, step.n
+        return (2 if step.state == "failed" else 3), -(step.finished_at or 0)
+
+    chosen = sorted(sorted(steps, key=weight)[:room], key=lambda step: step.n)
+    return chosen, len(steps) - len(chosen)

@@ -441,6 +441,7 @@ class Decider:
         """Cancel what the code left behind, and give up everything it still waits for."""
         self.done = True
         self._finish = finish
+        self._loop.report_unheard()
         left = [task for task in self._loop.tasks if not task.done()]
         if left:
             for task in left:
@@ -456,6 +457,8 @@ class Decider:
             if not op.known:
                 self._give_up(op)
         self.waiting.clear()
+        if self._recorded is not None:
+            self._dropped += self._recorded.left()
 
 
 def _continuation(error: BaseException) -> ContinueAsNew | None:

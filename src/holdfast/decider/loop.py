@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, TypeVarTuple
 import msgspec
 
 from holdfast.decider.keys import Branch, word
+from holdfast.decider.stdlib import TIMER_LABELS, given, is_wait_for, maker
 from holdfast.errors import NotInStep, WorkflowError
 
 if TYPE_CHECKING:
@@ -38,14 +39,6 @@ TURN_MAX_CALLBACKS = 1_000_000
 """A turn is microseconds of work; a million callbacks are a loop that never ends."""
 LATEST = 253_402_300_799.0
 """The last second of the year 9999: `asyncio.sleep(inf)` is a timer that never comes, not an error."""
-
-_TIMER_LABELS = {
-    "_set_result_unless_cancelled": "sleep",
-    "_on_timeout": "timeout",
-    "_handle_timeout": "timeout",
-    "_release_waiter": "timeout",
-}
-"""The standard library's timer callbacks, so that keys are the same on every version of Python."""
 
 _leaves: dict[int, object] = {}
 _log = logging.getLogger("holdfast.workflow")
@@ -110,13 +103,27 @@ class Soon(msgspec.Struct, eq=False):
 
 
 class RunTask(asyncio.Task[Any]):
-    """A task that knows its place in the tree."""
+    """A task that knows its place in the tree. Its hash is its number, so that a set of tasks has the same order at every replay."""
 
-    __slots__ = ("branch", "label", "parent")
+    __slots__ = ("branch", "label", "number", "parent")
 
-    branch: Branch
-    label: str
-    parent: Branch | None
+    def __init__(
+        self,
+        coro: Any,
+        loop: RunLoop,
+        branch: Branch,
+        *,
+        label: str = "",
+        parent: Branch | None = None,
+        context: contextvars.Context | None = None,
+    ) -> None:
+        loop.tasks_made += 1
+        self.number = loop.tasks_made
+        self.branch, self.label, self.parent = branch, label, parent
+        super().__init__(coro, loop=loop, name=branch.path or "main", context=context)
+
+    def __hash__(self) -> int:
+        return self.number
 
     def set_name(self, value: object) -> None:
         """Before 3.13, `create_task(…, name=…)` names the task only after it was made: the branch follows."""
@@ -137,7 +144,9 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.tasks: list[RunTask] = []
         self.closing = False
         self.quiet = False
+        self.tasks_made = 0
         self._compact_at = 64
+        self._made: dict[int, RunTask] = {}
         self._hooks = (_begin_generator, self._end_generator)
 
     def run(self) -> None:
@@ -206,7 +215,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         if when <= self.now:
             self.ready.append(timer)
         else:
-            self.host.start_timer(_TIMER_LABELS.get(getattr(callback, "__name__", ""), "timer"), timer)
+            self.host.start_timer(TIMER_LABELS.get(getattr(callback, "__name__", ""), "timer"), timer)
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -233,40 +242,73 @@ class RunLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[T]:
         if self.closing:
             raise GeneratorExit
-        parent: Branch | None = self.branch()
+        if self._made:
+            made = self._made.pop(id(coro), None)
+            if made is not None:
+                return made
+        frame = maker(sys._getframe(1))
+        if frame is None:
+            return self._make(coro, name, context)
+        if is_wait_for(frame):
+            return self._make(coro, name, context, apart=False)
+        for sibling in given(frame):
+            self._made[id(sibling)] = self._make(sibling)
+        return self._made.pop(id(coro), None) or self._make(coro)
+
+    def _make(
+        self,
+        coro: Coro[Any],
+        name: object = None,
+        context: contextvars.Context | None = None,
+        *,
+        apart: bool = True,
+    ) -> RunTask:
+        parent = self.branch()
         own = id(getattr(coro, "cr_code", None)) in _leaves
-        label = getattr(coro, "__qualname__" if own else "__name__", "task")
-        if name is not None and ":" not in label:
-            label = word(str(name))
-        elif not own and _is_wait_for():
-            parent = None
-        branch = self.branch() if parent is None else Branch(parent.component(label), own=own)
-        task = RunTask(coro, loop=self, name=branch.path, context=context)
-        task.branch, task.label, task.parent = branch, label, None if name is not None else parent
+        if apart or own:
+            label = getattr(coro, "__qualname__" if own else "__name__", "task")
+            if name is not None and ":" not in label:
+                label = word(str(name))
+            branch = Branch(parent.component(label), own=own)
+            known = None if name is not None else parent
+            task = RunTask(coro, self, branch, label=label, parent=known, context=context)
+        else:
+            task = RunTask(coro, self, parent, context=context)
         self.tasks.append(task)
         if len(self.tasks) > self._compact_at:
-            self.tasks = [task for task in self.tasks if not task.done()]
+            self.forget_done()
             self._compact_at = 64 + 2 * len(self.tasks)
         return task
 
     def create_main(self, coro: Coroutine[Any, Any, Any]) -> RunTask:
         """The workflow's own task: it is the root of the tree."""
-        task = RunTask(coro, loop=self, name="main")
-        task.branch, task.label, task.parent = self.root, "", None
+        task = RunTask(coro, self, self.root)
         self.tasks.append(task)
         return task
+
+    def report_unheard(self) -> None:
+        """The run has ended: say which of its tasks failed without anybody asking."""
+        for task in self.tasks:
+            if task.done() and task._log_traceback:
+                error = task.exception()
+                self.call_exception_handler(
+                    {"message": f"task {task.get_name()} failed unheard", "exception": error}
+                )
+
+    def forget_done(self) -> None:
+        self.tasks = [task for task in self.tasks if not task.done()]
 
     def _end_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
         """An abandoned async generator runs its `finally` on this loop."""
         if not self.closing:
-            self.create_task(generator.aclose())
+            self._make(generator.aclose(), "aclose")
 
     def close(self) -> None:
         """Drop everything. Suspended code sees GeneratorExit, and any attempt to wait again raises it once more."""
         self.closing = True
         self.ready.clear()
-        left = [task for task in self.tasks if not task.done()]
-        self.tasks.clear()
+        self.forget_done()
+        left, self.tasks = self.tasks, []
         if not left:
             return
         outer = _get_running_loop()
@@ -325,21 +367,6 @@ def _close(coro: Any) -> None:
         except BaseException:  # noqa: BLE001, S110  an author's `finally` failed while the run leaves memory: nobody to tell
             pass
         return
-
-
-_WAIT_FOR = asyncio.wait_for.__code__
-
-
-def _is_wait_for() -> bool:
-    """Before 3.12, `wait_for` puts its coroutine in a task; since, it awaits it: the keys must not differ."""
-    if sys.version_info >= (3, 12):
-        return False
-    frame = sys._getframe(1)  # create_task, called by _ensure_future, ensure_future, wait_for
-    for _ in range(3):
-        if frame.f_back is None:
-            return False
-        frame = frame.f_back
-    return frame.f_code is _WAIT_FOR
 
 
 def _refuse(method: str) -> Callable[..., NoReturn]:

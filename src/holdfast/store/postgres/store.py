@@ -371,6 +371,7 @@ class PostgresStore:
                 dead.append((row["id"], "its lease ran out"))
             elif at - since >= grace_s:
                 dead.append((row["id"], "its process is gone"))
+        dead += [(row[0], "it left and still holds something") for row in await self._fetch(VERBS.strangers)]
         return dead
 
     async def bury(
@@ -418,10 +419,10 @@ class PostgresStore:
     ) -> None:
         digest = hashlib.blake2b(node.encode(), digest_size=8).digest()
         key = int.from_bytes(digest, "big", signed=True)
-        if self._lock_key is None:
+        if self._lock_key != key:
             self._lock_key = key
             if self._direct is not None and not self._direct.is_closed():
-                await self._direct.close()
+                await self._direct.close(timeout=5)
         await self._connect_direct()
         await self._fetch(VERBS.register, node, host, pid, roles, offers, capacity, key, lease_s)
 

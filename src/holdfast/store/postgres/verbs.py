@@ -49,6 +49,7 @@ class Verbs(Statements):
     leader: str
     live_locks: str
     dead_nodes: str
+    strangers: str
     bury: str
     retire_buried: str
     hush_signals: str

@@ -27,6 +27,8 @@ class Scheduling(Dialect):
         async with self._database.transaction() as connection:
             claimed: list[ClaimedRun] = []
             steps = 0
+            if not connection.execute(VERBS.is_live, (node,)).get:
+                return []  # a node that was buried claims nothing more
             for _, _, run_id in _claimable(connection, workflows, limit):
                 one = self._claim(connection, node, run_id)
                 if one is not None:
@@ -38,6 +40,8 @@ class Scheduling(Dialect):
 
     async def claim_run(self, node: str, run_id: str) -> ClaimedRun | None:
         async with self._database.transaction() as connection:
+            if not connection.execute(VERBS.is_live, (node,)).get:
+                return None
             return self._claim(connection, node, run_id)
 
     def _claim(self, connection: apsw.Connection, node: str, run_id: str) -> ClaimedRun | None:

@@ -6,6 +6,7 @@ from holdfast.store.statements import Statements
 
 
 class Verbs(Statements):
+    is_live: str
     begin_runs: str
     owned_runs: str
     record_outcomes: str

@@ -29,7 +29,9 @@ class Working(Dialect):
                 return []  # an idle agent does not take the write lock
         async with self._database.transaction() as connection:
             now = self._environment.now()
-            claimed = []
+            claimed: list[ClaimedStep] = []
+            if not connection.execute(VERBS.is_live, (node,)).get:
+                return claimed  # a node that was buried claims nothing more
             for _, _, run_id, n, fence, generation in _due(connection, lanes, now, limit):
                 (row,) = fetch(connection, VERBS.claim_step, (node, now, run_id, n, fence))
                 claimed.append(ClaimedStep(run_id, generation, *row))

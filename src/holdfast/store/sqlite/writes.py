@@ -177,8 +177,12 @@ class Batch:
     def write(self, connection: apsw.Connection) -> bool:
         """Run everything but the starts. False when a precondition failed: then the transaction must be undone."""
         many = connection.executemany
-        if self.begun and not all_changed(connection, VERBS.begin_runs, self.begun):
-            return False
+        if self.begun:
+            # A node that was buried begins nothing more.
+            if not connection.execute(VERBS.is_live, (self.node,)).get:
+                return False
+            if not all_changed(connection, VERBS.begin_runs, self.begun):
+                return False
         if self.owned and len(many(VERBS.owned_runs, self.owned).fetchall()) != len(self.owned):
             return False
         for verb, rows in (

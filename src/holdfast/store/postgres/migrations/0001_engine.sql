@@ -150,8 +150,11 @@ BEGIN
     RETURN true;
 END $$;
 
--- The state of a run whose owner is gone: one that has recorded nothing yet is pending again, any other wakes by what
--- is delivered to it.
+-- The state of a run whose owner is gone: one that waits for nothing has not said yet what it waits for, and is pending
+-- again; any other wakes by what is delivered to it.
 CREATE FUNCTION holdfast.freed(run text, state text) RETURNS text LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN state = 'running' AND NOT EXISTS (SELECT FROM holdfast.steps WHERE run_id = run) THEN 'pending' ELSE state END
+    SELECT CASE WHEN state = 'running'
+                 AND NOT EXISTS (SELECT FROM holdfast.steps WHERE run_id = run AND delivered_seq IS NULL)
+                 AND NOT EXISTS (SELECT FROM holdfast.signals WHERE run_id = run AND delivered_seq IS NULL)
+           THEN 'pending' ELSE state END
 $$;

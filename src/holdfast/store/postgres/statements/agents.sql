@@ -55,7 +55,7 @@ SELECT id, name, needs FROM holdfast.lanes ORDER BY id
 WITH made AS (INSERT INTO holdfast.lanes (name, needs) VALUES ($1, $2) ON CONFLICT (name, needs) DO NOTHING RETURNING id)
 SELECT id FROM made UNION ALL SELECT id FROM holdfast.lanes WHERE name = $1 AND needs = $2
 
--- One index range per lane, so that no lane's backlog is sorted; locked rows are another claimer's.
+-- A node that was buried claims nothing more. One index range per lane, so that no lane's backlog is sorted; locked rows are another claimer's.
 -- name: claim_steps
 WITH next AS (
     SELECT s.run_id, s.n, r.generation
@@ -66,6 +66,7 @@ WITH next AS (
         ORDER BY priority DESC, ready_at LIMIT $3
         FOR UPDATE SKIP LOCKED) s
     JOIN holdfast.runs r ON r.id = s.run_id AND r.state IN ('running', 'undoing')
+    WHERE EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
     ORDER BY s.priority DESC, s.ready_at LIMIT $3)
 UPDATE holdfast.steps s SET state = 'running', agent = $1, attempt = s.attempt + 1, fence = s.fence + 1,
                    started_at = clock_timestamp(),

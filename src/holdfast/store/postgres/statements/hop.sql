@@ -11,6 +11,7 @@ WITH begun AS (
     FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::int[], $8::bytea[], $9::bytea[],
                 $10::text[], $11::text[], $12::int[], $13::float8[], $14::float8[])
          u(id, namespace, workflow, version, priority, fence, input, digest, tags, parent_id, parent_n, deadline, at)
+    WHERE EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
     ON CONFLICT (id) DO NOTHING
     RETURNING 1),
 owned AS (

@@ -58,6 +58,24 @@ WHERE retired_at IS NULL
   AND (lease_until < clock_timestamp() OR (lock_key IS NOT NULL AND lock_key <> ALL($1::bigint[])))
 ORDER BY lease_until LIMIT 1000
 
+-- Everybody who holds a step or run and is not a live node: found by what is held, whatever the node's row says, one
+-- index look per holder, however much each holds.
+-- name: strangers
+WITH RECURSIVE
+agents(id) AS (
+    SELECT min(agent) FROM holdfast.steps WHERE state = 'running'
+    UNION ALL
+    SELECT (SELECT min(agent) FROM holdfast.steps WHERE state = 'running' AND agent > agents.id) FROM agents
+    WHERE agents.id IS NOT NULL),
+owners(id) AS (
+    SELECT min(owner) FROM holdfast.runs WHERE owner IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(owner) FROM holdfast.runs WHERE owner IS NOT NULL AND owner > owners.id) FROM owners
+    WHERE owners.id IS NOT NULL)
+SELECT h.id FROM (SELECT id FROM agents UNION SELECT id FROM owners) h
+LEFT JOIN holdfast.nodes n ON n.id = h.id AND n.retired_at IS NULL
+WHERE h.id IS NOT NULL AND n.id IS NULL
+
 -- name: bury
 WITH reign AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $2 AND expires_at > clock_timestamp() FOR SHARE),

@@ -1,4 +1,5 @@
--- What schedulers claim, read and fire. A claim raises the run's fence, so that an earlier owner's hops find no row.
+-- What schedulers claim, read and fire. A claim raises the run's fence, so that an earlier owner's hops find no
+-- row; a node that was buried claims nothing more.
 
 -- name: claim_pending
 WITH next AS (
@@ -8,6 +9,7 @@ WITH next AS (
         WHERE workflow = w.workflow AND version = w.version AND state = 'pending'
         ORDER BY priority DESC, created_at LIMIT $4
         FOR UPDATE SKIP LOCKED) c
+    WHERE EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
     ORDER BY c.priority DESC, c.created_at LIMIT $4)
 UPDATE holdfast.runs r SET state = 'running', owner = $1, fence = r.fence + 1,
                   started_at = coalesce(r.started_at, clock_timestamp())
@@ -22,6 +24,7 @@ WITH next AS (
                    UNION SELECT run_id FROM holdfast.signals WHERE delivered_seq IS NULL)
       AND r.owner IS NULL AND r.state IN ('running', 'undoing')
       AND (r.workflow, r.version) IN (SELECT * FROM unnest($2::text[], $3::text[]))
+      AND EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
     ORDER BY r.priority DESC, r.created_at LIMIT $4
     FOR UPDATE SKIP LOCKED)
 UPDATE holdfast.runs r SET owner = $1, fence = r.fence + 1
@@ -32,6 +35,7 @@ RETURNING r.*
 UPDATE holdfast.runs r SET state = CASE r.state WHEN 'pending' THEN 'running' ELSE r.state END, owner = $1, fence = r.fence + 1,
                   started_at = coalesce(r.started_at, clock_timestamp())
 WHERE id = $2 AND owner IS NULL AND state IN ('pending', 'running', 'undoing')
+  AND EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
 RETURNING r.*
 
 -- name: history_steps

@@ -19,11 +19,15 @@ SELECT run_id, n, fence FROM steps INDEXED BY steps_held WHERE state = 'running'
 UPDATE runs SET owner = NULL, fence = fence + 1,
                 state = CASE WHEN EXISTS (SELECT 1 FROM steps WHERE run_id = runs.id AND +delivered_seq IS NULL)
                                OR EXISTS (SELECT 1 FROM signals WHERE run_id = runs.id AND delivered_seq IS NULL)
+                               OR state <> 'running'
                              THEN state ELSE 'pending' END
 WHERE id = ? AND +owner = ?
 
 -- name: retire
 UPDATE nodes SET retired_at = ? WHERE id = ? AND retired_at IS NULL
+
+-- name: is_live
+SELECT 1 FROM nodes WHERE id = ? AND retired_at IS NULL
 
 -- name: node
 SELECT lease_until, retired_at FROM nodes WHERE id = ?

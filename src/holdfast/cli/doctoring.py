@@ -1,0 +1,182 @@
+"""`doctor`: the health of a store as a list of facts, each with the next move when there is one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import click
+
+from holdfast.cli import output, wording
+from holdfast.cli.errors import DONE, ENDED_OTHERWISE
+from holdfast.cli.looping import run_quickly
+from holdfast.cli.options import command, opened
+from holdfast.client import Holdfast
+from holdfast.model import Node, RunState
+from holdfast.store.migrations import read_migrations
+from holdfast.store.protocol import RunFilter
+
+PENDING_MAX = 500
+"""How many pending runs are read to find the oldest."""
+WAITS_LONG_S = 60.0
+"""A run that no scheduler took for this long wants one."""
+REPORT = "keep a copy of the store and report it: this should not be possible"
+MOVES = {
+    "I4": "`holdfast why RUN` says what each waits for; `holdfast hold RUN` and `holdfast release RUN` wake it",
+    "I10": "a Supervisor takes these steps back: is one running? `holdfast supervisor`",
+    "I10b": "a Supervisor frees these runs: is one running? `holdfast supervisor`",
+}
+"""What an operator can do about a broken invariant, by its name."""
+
+
+class Fact(NamedTuple):
+    name: str
+    value: str
+    ok: bool = True
+    """False: worth a look. Only invariants decide the exit code."""
+    move: str = ""
+
+
+class Invariant(NamedTuple):
+    name: str
+    meaning: str
+    broken: int
+
+
+class Health(NamedTuple):
+    facts: list[Fact]
+    invariants: list[Invariant]
+    found: output.Object
+
+
+@command()
+def doctor(store: str, as_json: bool) -> int:
+    """Check the store's invariants and health.
+
+    \b
+    holdfast doctor --store postgresql://holdfast@db.example/holdfast
+
+    Exit code 1 when an invariant is broken.
+    """
+    health = run_quickly(_examine(store))
+    if as_json:
+        output.print_json(health.found)
+    else:
+        _print(health)
+    return ENDED_OTHERWISE if any(invariant.broken for invariant in health.invariants) else DONE
+
+
+async def _examine(url: str) -> Health:
+    async with opened(url) as hf:
+        now = await hf.store.now()
+        nodes = [node for node in await hf.store.nodes() if node.retired_at is None]
+        alive = [node for node in nodes if node.lease_until > now]
+        runs = output.by_state(await hf.store.runs_by_state())
+        leader = await hf.store.leader()
+        invariants = [Invariant(*row) for row in await hf.store.doctor()]
+        pending_s = await _oldest_pending(hf, now)
+    dialect = "sqlite" if url.startswith("sqlite:") else "postgres"
+    schema = len(read_migrations(f"holdfast.store.{dialect}"))
+    leads = leader is not None and leader[2] > now
+    facts = [
+        Fact("store", f"{output.without_password(url)}, schema {schema}"),
+        _nodes(nodes, alive),
+        _leader(leader, nodes, now) if leads and leader else _leaderless(alive, runs),
+        Fact("runs", ", ".join(f"{count:,} {state}" for state, count in runs.items()) or "none"),
+        _pending(runs.get(RunState.PENDING, 0), pending_s, alive),
+    ]
+    facts += [
+        Fact(
+            state,
+            f"{wording.counted(runs[state], 'run')} wait for a person",
+            False,
+            f"`holdfast ps --state {state}`",
+        )
+        for state in (RunState.STUCK, RunState.HELD)
+        if runs.get(state)
+    ]
+    found = {
+        "store": output.without_password(url),
+        "schema": schema,
+        "nodes": [
+            {
+                "id": node.id,
+                "host": node.host,
+                "pid": node.pid,
+                "roles": node.roles.split(","),
+                "alive": node in alive,
+            }
+            for node in nodes
+        ],
+        "leader": leader[0] if leads and leader else None,
+        "runs": runs,
+        "oldest_pending_s": None if pending_s is None else round(pending_s, 3),
+        "invariants": [
+            {"name": one.name, "meaning": one.meaning, "broken": one.broken, "ok": not one.broken}
+            | ({"move": MOVES.get(one.name, REPORT)} if one.broken else {})
+            for one in invariants
+        ],
+        "ok": not any(one.broken for one in invariants),
+    }
+    return Health(facts, invariants, found)
+
+
+async def _oldest_pending(hf: Holdfast, now: float) -> float | None:
+    """How long the oldest pending run waits; of more than PENDING_MAX, the oldest of the newest."""
+    pending = await hf.runs(RunFilter(states=(RunState.PENDING,), limit=PENDING_MAX))
+    return now - pending[-1].created_at if pending else None
+
+
+def _nodes(nodes: list[Node], alive: list[Node]) -> Fact:
+    said = f"{len(alive)} alive"
+    roles = {role: sum(role in node.roles for node in alive) for role in ("scheduler", "agent", "supervisor")}
+    if alive:
+        said += f" ({', '.join(wording.counted(count, role) for role, count in roles.items())})"
+    dead = len(nodes) - len(alive)
+    if dead:
+        return Fact("nodes", f"{said}, {dead} dead", False, "a Supervisor buries them: `holdfast supervisor`")
+    return Fact("nodes", said)
+
+
+def _leader(leader: tuple[str, int, float], nodes: list[Node], now: float) -> Fact:
+    node = next((node for node in nodes if node.id == leader[0]), None)
+    where = f"{node.host} pid {node.pid}" if node else leader[0]
+    return Fact("leader", f"{where}, epoch {leader[1]}, for another {wording.span(leader[2] - now)}")
+
+
+def _leaderless(alive: list[Node], runs: dict[str, int]) -> Fact:
+    busy = alive or any(runs.get(state) for state in (RunState.PENDING, RunState.RUNNING, RunState.UNDOING))
+    move = "nobody takes back what is lost: start `holdfast supervisor` or `holdfast up`" if busy else ""
+    return Fact("leader", "none", not busy, move)
+
+
+def _pending(count: int, oldest_s: float | None, alive: list[Node]) -> Fact:
+    if oldest_s is None:
+        return Fact("pending", "no run waits for a scheduler")
+    said = f"{wording.counted(count, 'run')}, the oldest for {wording.span(oldest_s)}"
+    if not any("scheduler" in node.roles for node in alive):
+        return Fact(
+            "pending", said, False, "no scheduler is alive: start `holdfast up` or `holdfast scheduler`"
+        )
+    move = "`holdfast why RUN` says why" if oldest_s > WAITS_LONG_S else ""
+    return Fact("pending", said, not move, move)
+
+
+def _print(health: Health) -> None:
+    for fact in health.facts:
+        _line(
+            "✓" if fact.ok else "!", "green" if fact.ok else "yellow", f"{fact.name}: {fact.value}", fact.move
+        )
+    click.echo()
+    for invariant in health.invariants:
+        if invariant.broken:
+            words = f"{invariant.name} is broken in {wording.counted(invariant.broken, 'row')}: {invariant.meaning}"
+            _line("✗", "red", words, MOVES.get(invariant.name, REPORT))
+        else:
+            _line("✓", "green", f"{invariant.name} {invariant.meaning}", "")
+
+
+def _line(glyph: str, colour: str, words: str, move: str) -> None:
+    click.secho(f"{glyph} ", fg=colour, nl=False)
+    click.echo(words)
+    if move:
+        click.secho(f"  {move}", dim=True)

@@ -1,0 +1,108 @@
+"""`ps` and `why`: what is there, and what does it wait for."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli import output, wording
+from holdfast.cli.looping import run_quickly
+from holdfast.cli.options import command, opened, run_argument, tag_option
+from holdfast.client import Holdfast
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import Run, RunState
+from holdfast.store.protocol import RunFilter
+
+PAGE = 500
+LOOK_INTO_STEPS = 500
+"""A live run with more steps than this is not looked into for a list."""
+
+
+@command()
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([str(state) for state in RunState]),
+    metavar="STATE",
+    help="Only runs in this state; may be repeated.",
+)
+@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
+@tag_option
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="How many."
+)
+@click.option("--all", "everything", is_flag=True, help="All of them, not only the newest.")
+def ps(
+    *,
+    states: tuple[str, ...],
+    workflow: str | None,
+    tags: dict[str, str],
+    limit: int,
+    everything: bool,
+    store: str,
+    as_json: bool,
+) -> None:
+    """List runs, newest first.
+
+    \b
+    holdfast ps --state failed --workflow order
+    """
+    where = RunFilter(states=states, workflow=workflow, tags=tags, limit=PAGE if everything else limit)
+    run_quickly(_ps(where, everything, store, as_json))
+
+
+async def _ps(where: RunFilter, everything: bool, store: str, as_json: bool) -> None:
+    async with opened(store) as hf:
+        runs = await hf.runs(where)
+        page = runs
+        while everything and len(page) == where.limit:
+            where.before = (page[-1].created_at, page[-1].id)
+            page = await hf.runs(where)
+            runs += page
+        if as_json:
+            output.print_json(
+                [output.run_object(run) | {"error": output.error_object(run.error)} for run in runs]
+            )
+            return
+        if not runs:
+            narrowed = where.states or where.workflow or where.tags
+            output.say("no such run" if narrowed else "no run yet: `holdfast run FILE.py` makes one")
+            return
+        now = await hf.store.now()
+        rows = [(run, await _in_short(hf, run, now)) for run in runs]
+    from holdfast.cli.screen import print_runs  # noqa: PLC0415  for people only
+
+    print_runs(rows, now)
+    if not everything and len(runs) == where.limit:
+        click.secho(f"the newest {where.limit}; --all shows all", dim=True, err=True)
+
+
+async def _in_short(hf: Holdfast, run: Run, now: float) -> str:
+    """What became of it, or what it waits for."""
+    if run.state in RUN_ENDED or run.state in {RunState.STUCK, RunState.HELD}:
+        return "" if run.state is RunState.SUCCEEDED else wording.failure(run)
+    if run.state is RunState.PENDING:
+        return "for a scheduler"
+    steps = await hf.store.steps(run.id, limit=LOOK_INTO_STEPS)
+    waits = wording.waits_for(steps, now) if len(steps) < LOOK_INTO_STEPS else f"{LOOK_INTO_STEPS}+ steps"
+    return " · ".join(part for part in (wording.progress_words(run.progress), waits) if part)
+
+
+@command()
+@run_argument
+def why(run_id: str, store: str, as_json: bool) -> None:
+    """Say in one sentence what a run waits for.
+
+    \b
+    holdfast why order-42
+    """
+    sentence = run_quickly(_why(run_id, store))
+    if as_json:
+        output.print_json({"id": run_id, "why": sentence})
+    else:
+        output.say(sentence)
+
+
+async def _why(run_id: str, store: str) -> str:
+    async with opened(store) as hf:
+        return await hf.run(run_id).why()

@@ -1,0 +1,195 @@
+"""Commands that tell a run something, and `migrate`. Each is one write; who did it stands in the journal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdfast.cli import output
+from holdfast.cli.looping import run_quickly
+from holdfast.cli.options import (
+    Asked,
+    command,
+    json_value,
+    note_option,
+    opened,
+    run_argument,
+    start_options,
+)
+from holdfast.client import Holdfast, Run
+from holdfast.environment import Environment
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import RunState
+from holdfast.store import open_store
+
+
+@command()
+@start_options
+def start(asked: Asked, store: str, as_json: bool) -> None:
+    """Start a run for the processes that are up.
+
+    \b
+    holdfast start app.py:order --input '{"card": "tok_1"}' --id order-42
+
+    It returns as soon as the run is recorded. The same id and input again is the same run.
+    """
+    with output.stdout_kept(as_json):
+        workflow = asked.workflow()
+        raw = asked.input(workflow) or workflow.shape.from_json("{}")
+        started, state = run_quickly(_start(workflow, raw, store))
+    _said(as_json, started, state, f"{started} is {state}")
+
+
+async def _start(workflow: Any, raw: bytes, store: str) -> tuple[str, RunState]:
+    async with Holdfast(store, roles=()) as hf:
+        run = await hf.start_raw(workflow, raw)
+        return run.id, await run.state()
+
+
+@command()
+@run_argument
+@click.argument("name")
+@click.option("--data", default="null", metavar="JSON", help="What it carries; `-` reads standard input.")
+@click.option("--key", metavar="KEY", help="The same key again is the same signal: sent once.")
+def signal(run_id: str, name: str, data: str, key: str | None, store: str, as_json: bool) -> None:
+    """Send a signal to a run.
+
+    \b
+    holdfast signal order-42 paid --data '{"cents": 900}' --key event-7
+
+    It may arrive before the run waits for it.
+    """
+    payload = json_value(data, "--data")
+
+    async def send() -> RunState:
+        async with opened(store) as hf:
+            await hf.send_signal(run_id, name, payload, key)
+            return await hf.run(run_id).state()
+
+    _said(as_json, run_id, run_quickly(send()), f"{run_id} got the signal {name}", signal=name)
+
+
+@command()
+@run_argument
+@note_option
+def cancel(run_id: str, note: str, store: str, as_json: bool) -> None:
+    """Ask a run to cancel itself.
+
+    \b
+    holdfast cancel order-42 --note 'the customer changed their mind'
+
+    The workflow gets CancelledError where it waits, its running steps are cancelled, and it ends cancelled.
+    """
+
+    async def ask() -> tuple[RunState, RunState]:
+        async with opened(store) as hf:
+            before = await hf.run(run_id).state()
+            return before, await hf.run(run_id).cancel(note)
+
+    before, state = run_quickly(ask())
+    if before in RUN_ENDED:
+        words = (
+            f"{run_id} has {state} already: nothing to cancel"
+            if state != "cancelled"
+            else f"{run_id} was cancelled before"
+        )
+    else:
+        words = f"{run_id} is cancelled" if state in RUN_ENDED else f"{run_id} is asked to cancel itself"
+    _said(as_json, run_id, state, words)
+
+
+@command()
+@run_argument
+@note_option
+def hold(run_id: str, note: str, store: str, as_json: bool) -> None:
+    """Stop a run from going on until it is released.
+
+    \b
+    holdfast hold order-42 --note 'waiting for the bank'
+
+    Steps that run may finish and are recorded; no further one is issued.
+    """
+
+    async def ask() -> RunState:
+        async with opened(store) as hf:
+            return await hf.run(run_id).hold(note)
+
+    _said(as_json, run_id, run_quickly(ask()), f"{run_id} is held; `holdfast release {run_id}` lets it go on")
+
+
+@command()
+@run_argument
+@note_option
+def release(run_id: str, note: str, store: str, as_json: bool) -> None:
+    """Let a held run go on.
+
+    \b
+    holdfast release order-42
+    """
+
+    async def ask() -> RunState:
+        async with opened(store) as hf:
+            return await hf.run(run_id).release(note)
+
+    state = run_quickly(ask())
+    _said(as_json, run_id, state, f"{run_id} is released and {state}")
+
+
+@command()
+@run_argument
+def retry(run_id: str, store: str, as_json: bool) -> None:
+    """Try again: now what backs off, or an ended run anew.
+
+    \b
+    holdfast retry order-42
+
+    A live run's steps that wait for their next attempt are tried at once. A run that failed or was cancelled is started
+    again under a new id, with everything that succeeded before the step that failed.
+    """
+
+    async def ask() -> tuple[str, RunState]:
+        async with opened(store) as hf:
+            again: Run[Any] = await hf.run(run_id).retry()
+            return again.id, await again.state()
+
+    again, state = run_quickly(ask())
+    if again == run_id:
+        words = f"{run_id} is {state}: what backs off is tried at once"
+    else:
+        words = f"{again} is {state}: {run_id} again, from where it failed"
+    _said(as_json, again, state, words, retry_of=None if again == run_id else run_id)
+
+
+@command()
+def migrate(store: str, as_json: bool) -> None:
+    """Bring the store's schema up to date.
+
+    \b
+    holdfast migrate --store postgresql://holdfast@db.example/holdfast
+
+    Needed once for each new version of Holdfast, while no node is running. An empty database is set up by itself.
+    """
+
+    async def run() -> tuple[int, int]:
+        opening = open_store(store, Environment())
+        try:
+            return await opening.migrate()
+        finally:
+            await opening.close()
+
+    before, after = run_quickly(run())
+    shown = output.without_password(store)
+    if as_json:
+        output.print_json({"store": shown, "from": before, "to": after})
+    elif before == after:
+        output.say(f"{shown} is at schema {after}: nothing to do")
+    else:
+        output.say(f"{shown} went from schema {before} to {after}")
+
+
+def _said(as_json: bool, run_id: str, state: RunState, words: str, **more: Any) -> None:
+    if as_json:
+        output.print_json({"id": run_id, "state": str(state), **more})
+    else:
+        output.say(words, state)

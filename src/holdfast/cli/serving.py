@@ -1,0 +1,272 @@
+"""`up`, `scheduler`, `agent`, `supervisor`: a node that hosts roles until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self
+
+import click
+
+from holdfast.cli import loading, output
+from holdfast.cli.errors import DONE, FENCED, NotLoadable
+from holdfast.cli.looping import leaving, run_long
+from holdfast.cli.options import command, label_option
+from holdfast.client import Holdfast
+from holdfast.config import DEFAULT, Config
+from holdfast.errors import StoreError
+from holdfast.node import ROLES
+from holdfast.workflow import registry
+
+STATUS_EVERY_S = 1.0
+STATUS_SHARE = 20
+"""Counting a large store's runs takes a while: the pause after it is this many times as long."""
+
+log = logging.getLogger("holdfast.cli")
+
+files_argument = click.argument("files", nargs=-1, required=True, metavar="FILE…")
+steps_option = click.option(
+    "--steps-max",
+    type=click.IntRange(min=1),
+    default=DEFAULT.steps_max,
+    show_default=True,
+    metavar="N",
+    help="`async def` steps to run at once.",
+)
+threads_option = click.option(
+    "--threads-max",
+    type=click.IntRange(min=1),
+    default=DEFAULT.threads_max,
+    show_default=True,
+    metavar="N",
+    help="`def` steps to run at once, each in a thread.",
+)
+
+
+@command()
+@files_argument
+@label_option
+@steps_option
+@threads_option
+def up(
+    files: tuple[str, ...],
+    labels: tuple[str, ...],
+    steps_max: int,
+    threads_max: int,
+    store: str,
+    as_json: bool,
+) -> int:
+    """Host all roles in one process until stopped.
+
+    \b
+    holdfast up app.py
+
+    SIGTERM and Ctrl-C drain: steps that run get 30 s to finish and are then handed back, which costs no attempt; a second
+    one ends at once. Exit code 3 means that this node lost its lease: start it again.
+    """
+    config = Config(steps_max=steps_max, threads_max=threads_max)
+    return _serve(files, ROLES, store, as_json, labels=labels, config=config)
+
+
+@command()
+@files_argument
+def scheduler(files: tuple[str, ...], store: str, as_json: bool) -> int:
+    """Host a Scheduler until stopped.
+
+    \b
+    holdfast scheduler app.py
+
+    It runs workflow code and executes no step. Start two: one takes over when the other goes.
+    """
+    return _serve(files, ("scheduler",), store, as_json)
+
+
+@command()
+@files_argument
+@label_option
+@steps_option
+@threads_option
+def agent(
+    files: tuple[str, ...],
+    labels: tuple[str, ...],
+    steps_max: int,
+    threads_max: int,
+    store: str,
+    as_json: bool,
+) -> int:
+    """Host an Agent until stopped.
+
+    \b
+    holdfast agent app.py --label gpu
+
+    It executes the steps of these files that need nothing it has no label for. Start as many as there is work.
+    """
+    config = Config(steps_max=steps_max, threads_max=threads_max)
+    return _serve(files, ("agent",), store, as_json, labels=labels, config=config)
+
+
+@command()
+def supervisor(store: str, as_json: bool) -> int:
+    """Host a Supervisor until stopped.
+
+    \b
+    holdfast supervisor
+
+    It takes back what dead processes held and ends what is overdue. It needs no code of yours. Start two: one leads.
+    """
+    return _serve((), ("supervisor",), store, as_json)
+
+
+def _serve(
+    files: Sequence[str],
+    roles: Sequence[str],
+    store: str,
+    as_json: bool,
+    *,
+    labels: Sequence[str] = (),
+    config: Config = DEFAULT,
+) -> int:
+    for file in files:
+        loading.load(file)
+    if "scheduler" in roles and not registry.workflows:
+        raise NotLoadable(f"{', '.join(files)}: no workflow here: mark an async function with @workflow")
+    if "agent" in roles and "scheduler" not in roles and not registry.steps:
+        raise NotLoadable(f"{', '.join(files)}: no step here: mark a function with @step")
+    hf = Holdfast(store, roles=roles, labels=labels, config=config)
+    return run_long(_until_stopped(hf, roles, as_json))
+
+
+async def _until_stopped(hf: Holdfast, roles: Sequence[str], as_json: bool) -> int:
+    fenced = asyncio.Event()
+    with leaving() as leave, _shown(as_json) as to:
+        await hf.open()
+        hf.node.on_fenced = fenced.set
+        to.say("up", f"node {hf.node.id} hosts {', '.join(roles)} on {output.without_password(hf.url)}")
+        stops = [asyncio.ensure_future(leave.asked.wait()), asyncio.ensure_future(fenced.wait())]
+        try:
+            await _report(hf, to, stops)
+            if not fenced.is_set():
+                to.say(
+                    "draining", "draining: steps that run get time to finish; a second signal ends at once"
+                )
+        finally:
+            for stop in stops:
+                stop.cancel()
+            await hf.close(drain_s=None)
+        if fenced.is_set():
+            to.say(
+                "fenced", "this node lost its lease: others go on with its work; start it again", wrong=True
+            )
+            return FENCED
+        to.say("down", "down")
+    return DONE
+
+
+async def _report(hf: Holdfast, to: Shown, stops: Sequence[asyncio.Future[Any]]) -> None:
+    """Say now and then what goes on, until one of `stops` is done."""
+    monotonic, store = hf.environment.monotonic, hf.store
+    begun, counted, counted_at = monotonic(), hf.node.writer.operations, monotonic()
+    pause_s = 0.0
+    while not any(stop.done() for stop in stops):
+        await asyncio.wait(stops, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+        asked, pause_s = monotonic(), STATUS_EVERY_S
+        if not to.wants_status:
+            continue
+        try:
+            leader, runs = await store.leader(), await store.runs_by_state()
+        except StoreError as error:
+            to.trouble(str(error))
+            continue
+        operations, at = hf.node.writer.operations, monotonic()
+        rate = (operations - counted) / max(at - counted_at, 0.001)
+        counted, counted_at = operations, at
+        pause_s = max(STATUS_EVERY_S, (at - asked) * STATUS_SHARE)
+        lead = (
+            "nobody leads" if leader is None else "leads" if leader[0] == hf.node.id else "another node leads"
+        )
+        to.status(Status(at - begun, output.by_state(runs), rate, lead))
+
+
+class Status(NamedTuple):
+    up_s: float
+    runs: dict[str, int]
+    writes_per_s: float
+    leader: str
+
+
+class Shown(Protocol):
+    """Who a node reports to."""
+
+    wants_status: bool
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def say(self, event: str, message: str, *, wrong: bool = False) -> None: ...
+    def status(self, status: Status) -> None: ...
+    def trouble(self, message: str) -> None: ...
+
+
+class Logged:
+    """Log lines on standard error; with --json, events and logs as one JSON object a line on standard output."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.wants_status = as_json
+        self._as_json = as_json
+        self._last: Any = None
+
+    def __enter__(self) -> Self:
+        stream = logging.StreamHandler(sys.stdout if self._as_json else sys.stderr)
+        stream.setFormatter(
+            JsonLines()
+            if self._as_json
+            else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        )
+        logging.basicConfig(level=logging.INFO, handlers=[stream], force=True)
+        return self
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def say(self, event: str, message: str, *, wrong: bool = False) -> None:
+        log.log(logging.ERROR if wrong else logging.INFO, message, extra={"event": event})
+
+    def status(self, status: Status) -> None:
+        mark = (status.runs, status.leader)
+        if mark != self._last:
+            self._last = mark
+            told = {
+                "runs": status.runs,
+                "writes_per_s": round(status.writes_per_s, 1),
+                "leader": status.leader,
+            }
+            log.info("status", extra={"event": "status", "told": told})
+
+    def trouble(self, message: str) -> None:
+        log.warning(message)
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        told = {
+            "at": output.moment(record.created),
+            "event": getattr(record, "event", "log"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            **getattr(record, "told", {}),
+        }
+        if record.exc_info:
+            told["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(told, ensure_ascii=False)
+
+
+def _shown(as_json: bool) -> Shown:
+    if as_json or not sys.stderr.isatty():
+        return Logged(as_json)
+    from holdfast.cli.status_line import StatusLine  # noqa: PLC0415  loads rich
+
+    return StatusLine(output.screen(to_errors=True))

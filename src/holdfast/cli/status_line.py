@@ -1,0 +1,62 @@
+"""The one line by which a node tells people at its terminal that all is well."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import rich.live
+from rich.text import Text
+
+from holdfast.cli import wording
+from holdfast.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from holdfast.cli.serving import Status
+
+
+class StatusLine:
+    """A line that is redrawn in place; log lines and what steps print scroll by above it."""
+
+    wants_status = True
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._live = rich.live.Live(console=screen, auto_refresh=False, redirect_stdout=sys.stdout.isatty())
+
+    def __enter__(self) -> Self:
+        logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", force=True)
+        self._live.start()
+        for stream in logging.getLogger().handlers:
+            if isinstance(stream, logging.StreamHandler):
+                stream.setStream(sys.stderr)  # the one that knows of the line below it
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def say(self, event: str, message: str, *, wrong: bool = False) -> None:
+        self._screen.print(Text(message, style="red" if wrong else "bright_black"))
+        if event in {"draining", "down", "fenced"}:
+            self._live.update(Text(""), refresh=True)
+
+    def status(self, status: Status) -> None:
+        text = Text.assemble(
+            ("●", "green"), f" up {wording.span(status.up_s)}", no_wrap=True, overflow="ellipsis"
+        )
+        for state, count in status.runs.items():
+            text.append(" · ", style="bright_black")
+            text.append(f"{count:,} {state}", style=wording.COLOURS.get(state, ""))
+        if not status.runs:
+            text.append(" · no runs yet", style="bright_black")
+        text.append(f" · {status.writes_per_s:,.0f} writes/s · {status.leader}", style="bright_black")
+        self._live.update(text, refresh=True)
+
+    def trouble(self, message: str) -> None:
+        self._live.update(
+            Text(f"● {message}", style="yellow", no_wrap=True, overflow="ellipsis"), refresh=True
+        )

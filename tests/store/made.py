@@ -1,0 +1,133 @@
+"""Values the claims about the store are made of: runs, steps and hops with everything but the point left out."""
+
+import json
+from collections.abc import Sequence
+
+from holdfast.environment import Environment
+from holdfast.model import NewRun, RunState, Step, StepKind, StepState
+from holdfast.store.protocol import Answer, ClaimedStep, Close, Hop, NewStep, Outcome, Report, Start, Store
+
+ENVIRONMENT = Environment()
+WORKFLOW = "shop.order"
+VERSION = "1"
+SERVED = [(WORKFLOW, VERSION)]
+A, B, C = "node-a", "node-b", "node-c"
+"""Nodes every store of these tests knows."""
+D = "node-d"
+"""A node for a test to register."""
+LONG_S = 3600.0
+
+
+def new_id() -> str:
+    return ENVIRONMENT.new_id()
+
+
+def new_run(run_id: str | None = None, **more: object) -> NewRun:
+    values: dict[str, object] = {
+        "id": run_id or new_id(),
+        "workflow": WORKFLOW,
+        "version": VERSION,
+        "input": b'{"item": 1}',
+        "digest": b"0123456789abcdef",
+    }
+    return NewRun(**(values | more))  # type: ignore[arg-type]  a test names fields, the type checker sees only objects
+
+
+def call(n: int = 1, state: StepState = StepState.READY, **more: object) -> NewStep:
+    """A call step; ready unless told."""
+    values: dict[str, object] = {
+        "n": n,
+        "key": f"charge#{n}",
+        "kind": StepKind.CALL,
+        "name": "shop.charge",
+        "lane": 1,
+        "state": state,
+        "attempts_max": 3,
+        "input": b"[1]",
+        "digest": b"d",
+    }
+    return NewStep(**(values | more))  # type: ignore[arg-type]  as above
+
+
+def held(n: int = 1, **more: object) -> NewStep:
+    """A call step leased to the issuing node."""
+    return call(n, StepState.RUNNING, **more)
+
+
+def timer(n: int, ready_at: float, key: str | None = None) -> NewStep:
+    return NewStep(n, key or f"sleep#{n}", StepKind.TIMER, "sleep", 0, StepState.WAITING, ready_at=ready_at)
+
+
+def wait(n: int) -> NewStep:
+    return NewStep(n, f"signal#{n}", StepKind.SIGNAL, "paid", 0, StepState.WAITING)
+
+
+def child(n: int) -> NewStep:
+    return NewStep(n, f"child#{n}", StepKind.CHILD, WORKFLOW, 0, StepState.WAITING)
+
+
+def succeeded(n: int, fence: int, seq: int, output: bytes = b'"ok"') -> Outcome:
+    return Outcome(n, fence, StepState.SUCCEEDED, output, None, ENVIRONMENT.now(), seq)
+
+
+def report(run_id: str, n: int, fence: int, output: bytes = b'"ok"') -> Report:
+    return Report(run_id, n, fence, StepState.SUCCEEDED, output, None, ENVIRONMENT.now())
+
+
+def report_of(step: ClaimedStep, output: bytes = b'"ok"') -> Report:
+    return report(step.run_id, step.n, step.fence, output)
+
+
+def closing(state: RunState = RunState.SUCCEEDED, **more: object) -> Close:
+    values: dict[str, object] = {"state": state, "output": None, "error": None, "at": ENVIRONMENT.now()}
+    return Close(**(values | more))  # type: ignore[arg-type]  as above
+
+
+async def join(store: Store, node: str = A, *, lease_s: float = LONG_S, capacity: int = 100) -> None:
+    await store.register(
+        node, host="here", pid=1, roles="all", offers=json.dumps({}), capacity=capacity, lease_s=lease_s
+    )
+
+
+async def begin(store: Store, *steps: NewStep, node: str = A, run: NewRun | None = None) -> str:
+    """A run begun and owned by `node` with fence 1, and its first steps."""
+    run = run or new_run()
+    hop = Hop(run.id, 1, begin=run, begun_at=ENVIRONMENT.now(), issued=steps)
+    assert await store.commit(node, [hop]) == [Answer.ACCEPTED]
+    return run.id
+
+
+async def parked(store: Store, *steps: NewStep, node: str = A, run: NewRun | None = None) -> str:
+    """The same, left by its owner: fence 2."""
+    run_id = await begin(store, *steps, node=node, run=run)
+    assert await store.commit(node, [Hop(run_id, 1, park=True)]) == [Answer.ACCEPTED]
+    return run_id
+
+
+async def start(store: Store, run: NewRun | None = None, node: str = A) -> str:
+    run = run or new_run()
+    assert await store.commit(node, [Start(run)]) == [Answer.ACCEPTED]
+    return run.id
+
+
+async def ended(store: Store, *steps: NewStep, node: str = A) -> str:
+    """A run that succeeded; its steps were dropped."""
+    run_id = await begin(store, *steps, node=node)
+    hop = Hop(run_id, 1, dropped=[step.n for step in steps], close=closing())
+    assert await store.commit(node, [hop]) == [Answer.ACCEPTED]
+    return run_id
+
+
+async def step(store: Store, run_id: str, n: int = 1) -> Step:
+    found = [one for one in await store.steps(run_id) if one.n == n]
+    assert found, f"run {run_id} has no step {n}"
+    return found[0]
+
+
+async def broken(store: Store) -> set[str]:
+    """The invariants that do not hold."""
+    return {name for name, _, rows in await store.doctor() if rows}
+
+
+def ids(claimed: Sequence[object]) -> list[str]:
+    return [one.run.id for one in claimed]  # type: ignore[attr-defined]  claimed runs

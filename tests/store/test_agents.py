@@ -1,0 +1,247 @@
+"""An agent writes only what it holds, and what it holds nobody else gets."""
+
+import asyncio
+
+import pytest
+
+from holdfast.model import Ending, StepState
+from holdfast.store.protocol import Answer, HandBack, Report, Save, Store, TryAgain
+from tests.store.made import (
+    ENVIRONMENT,
+    LONG_S,
+    A,
+    B,
+    D,
+    begin,
+    call,
+    held,
+    join,
+    new_run,
+    report,
+    report_of,
+    start,
+    step,
+)
+
+
+async def test_a_report_ends_the_step_and_waits_for_its_owner(store: Store) -> None:
+    """The outcome is recorded and undelivered; the run's owner finds it."""
+    run_id = await begin(store, held(1))
+    at = ENVIRONMENT.now()
+    failed = Report(run_id, 1, 1, StepState.FAILED, None, '{"type": "x"}', at)
+    assert await store.commit(A, [failed]) == [Answer.ACCEPTED]
+    row = await step(store, run_id)
+    assert (row.state, row.error, row.fence, row.delivered_seq) == (
+        StepState.FAILED,
+        '{"type": "x"}',
+        2,
+        None,
+    )
+    assert row.finished_at == pytest.approx(at, abs=0.001)
+    assert [one.n for one in (await store.undelivered(A, 10)).steps] == [1]
+    assert (await store.undelivered(B, 10)).steps == []
+
+
+async def test_a_repeated_report_is_a_duplicate(store: Store) -> None:
+    """A report whose reply was lost is answered: accepted before. Also after its delivery."""
+    run_id = await begin(store, held(1))
+    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.ACCEPTED]
+    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.DUPLICATE]
+    assert await store.attempts(run_id) == []
+
+
+async def test_a_stale_report_is_refused_and_remembered(store: Store) -> None:
+    """A report with an old fence changes nothing but leaves a row that says it came."""
+    run_id = await begin(store, call(1))
+    (claimed,) = await store.claim_steps(B, [1], 10)
+    await store.commit(B, [HandBack(run_id, 1, claimed.fence)])
+    (again,) = await store.claim_steps(A, [1], 10)
+    assert await store.commit(B, [report_of(claimed)]) == [Answer.FENCED]
+    assert [(one.ending, one.agent) for one in await store.attempts(run_id)] == [(Ending.REFUSED, B)]
+    assert await store.commit(A, [report_of(again, b'"mine"')]) == [Answer.ACCEPTED]
+    assert (await step(store, run_id)).output == b'"mine"'
+
+
+async def test_a_report_about_nothing_is_fenced(store: Store) -> None:
+    """Unknown run, unknown step: refused, and no row is left behind."""
+    run_id = await begin(store)
+    assert await store.commit(A, [report("no-such-run", 1, 1)]) == [Answer.FENCED]
+    assert await store.commit(A, [report(run_id, 5, 1)]) == [Answer.FENCED]
+    assert await store.attempts(run_id) == await store.attempts("no-such-run") == []
+
+
+async def test_another_nodes_report_is_not_a_duplicate(store: Store) -> None:
+    """Only the agent that was accepted is told so."""
+    run_id = await begin(store, held(1))
+    await store.commit(A, [report(run_id, 1, 1)])
+    assert await store.commit(B, [report(run_id, 1, 1)]) == [Answer.FENCED]
+
+
+async def test_a_failed_attempt_backs_off(store: Store) -> None:
+    """Trying again leaves the attempt's row, frees the step and waits before it is claimable."""
+    run_id = await begin(store, held(1))
+    again = TryAgain(run_id, 1, 1, LONG_S, Ending.FAILED, '{"type": "x"}')
+    assert await store.commit(A, [again]) == [Answer.ACCEPTED]
+    row = await step(store, run_id)
+    assert (row.state, row.agent, row.fence, row.attempt, row.excused) == (StepState.READY, None, 2, 1, 0)
+    assert row.ready_at == pytest.approx(await store.now() + LONG_S, abs=5)
+    (kept,) = await store.attempts(run_id)
+    assert (kept.attempt, kept.ending, kept.agent, kept.error) == (1, Ending.FAILED, A, '{"type": "x"}')
+    assert await store.claim_steps(B, [1], 10) == []
+    assert await store.next_ready([1]) == pytest.approx(row.ready_at, abs=0.01)
+    assert await store.commit(A, [again]) == [Answer.FENCED]
+    assert len(await store.attempts(run_id)) == 1
+
+
+async def test_an_excused_attempt_spends_no_budget(store: Store) -> None:
+    """What the remote service asked for is counted apart."""
+    run_id = await begin(store, held(1))
+    await store.commit(A, [TryAgain(run_id, 1, 1, 0.0, Ending.FAILED, None, excused=True)])
+    (claimed,) = await store.claim_steps(A, [1], 10)
+    assert (claimed.attempt, claimed.excused, claimed.fence) == (2, 1, 3)
+
+
+async def test_handing_back_costs_nothing(store: Store) -> None:
+    """A draining agent's step is ready at once, and its attempt does not count."""
+    run_id = await begin(store, held(1))
+    assert await store.commit(A, [HandBack(run_id, 1, 1)]) == [Answer.ACCEPTED]
+    assert await store.commit(A, [HandBack(run_id, 1, 1)]) == [Answer.FENCED]
+    (claimed,) = await store.claim_steps(B, [1], 10)
+    assert claimed.attempt - claimed.losses - claimed.excused == 1
+    assert await store.attempts(run_id) == []
+
+
+async def test_a_checkpoint_survives_the_attempt(store: Store) -> None:
+    """What one attempt saved the next finds; None leaves a column alone; the fence stays the holder's."""
+    run_id = await begin(store, held(1))
+    assert await store.commit(A, [Save(run_id, 1, 1, checkpoint=b"7", progress="half")]) == [Answer.ACCEPTED]
+    assert await store.commit(A, [Save(run_id, 1, 1, progress="most")]) == [Answer.ACCEPTED]
+    assert (await step(store, run_id)).progress == "most"
+    await store.commit(A, [TryAgain(run_id, 1, 1, 0.0, Ending.FAILED, None)])
+    assert await store.commit(A, [Save(run_id, 1, 1, checkpoint=b"8")]) == [Answer.FENCED]
+    (claimed,) = await store.claim_steps(B, [1], 10)
+    assert claimed.checkpoint == b"7"
+
+
+async def test_two_saves_of_one_step_share_a_commit(store: Store) -> None:
+    """The later one wins."""
+    run_id = await begin(store, held(1))
+    saves = [Save(run_id, 1, 1, progress="half"), Save(run_id, 1, 1, progress="most")]
+    assert await store.commit(A, saves) == [Answer.ACCEPTED] * 2
+    assert (await step(store, run_id)).progress == "most"
+
+
+async def test_a_claim_counts_the_attempt_and_sets_its_deadline(store: Store) -> None:
+    """All a claim changes, and all it hands over."""
+    run_id = await begin(store, call(1, timeout_s=30.0, retry='{"delay_s": 1}'))
+    (claimed,) = await store.claim_steps(B, [1], 10)
+    assert (claimed.run_id, claimed.n, claimed.generation) == (run_id, 1, 1)
+    assert (claimed.attempt, claimed.fence, claimed.attempts_max, claimed.timeout_s) == (1, 1, 3, 30.0)
+    assert (claimed.key, claimed.name, claimed.input, claimed.retry) == (
+        "charge#1",
+        "shop.charge",
+        b"[1]",
+        '{"delay_s": 1}',
+    )
+    row = await step(store, run_id)
+    assert (row.state, row.agent) == (StepState.RUNNING, B)
+    assert row.started_at is not None
+    assert row.complete_by == pytest.approx(row.started_at + 30, abs=0.01)
+    assert row.issued_at == pytest.approx(claimed.issued_at, abs=0.001)
+
+
+async def test_steps_are_claimed_by_priority_then_age(store: Store) -> None:
+    """The highest priority first; within it the oldest; over all lanes asked for, and no other."""
+    wanted = [(0, 20.0, 1), (5, 30.0, 2), (5, 10.0, 1), (-1, 1.0, 1), (9, 5.0, 3), (0, 40.0, 2)]
+    steps = [
+        call(n, priority=priority, ready_at=ready_at, lane=lane)
+        for n, (priority, ready_at, lane) in enumerate(wanted, 1)
+    ]
+    await begin(store, *steps)
+    claimed = await store.claim_steps(B, [1, 2], 4)
+    assert sorted(one.n for one in claimed) == [1, 2, 3, 6]
+    assert [one.n for one in await store.claim_steps(B, [1, 2], 4)] == [4]
+    assert await store.claim_steps(B, [1, 2], 4) == []
+    assert [one.n for one in await store.claim_steps(B, [3], 4)] == [5]
+
+
+async def test_higher_priority_that_backs_off_does_not_hide_what_is_due(store: Store) -> None:
+    """Steps whose time has not come do not keep others of their lane waiting."""
+    later = ENVIRONMENT.now() + LONG_S
+    await begin(store, *(call(n, priority=9, ready_at=later) for n in range(1, 30)), call(30, ready_at=1.0))
+    assert [one.n for one in await store.claim_steps(B, [1], 1)] == [30]
+
+
+async def test_no_lanes_no_steps(store: Store) -> None:
+    """An agent that serves nothing gets nothing."""
+    await begin(store, call(1))
+    assert await store.claim_steps(B, [], 10) == []
+    assert await store.next_ready([]) is None
+
+
+async def test_two_claimers_never_get_the_same_step(store: Store, other: Store) -> None:
+    """Claims at the same time through two doors part the work between them."""
+    await begin(store, *(call(n) for n in range(1, 201)))
+
+    async def take(through: Store, node: str) -> list[int]:
+        got: list[int] = []
+        for _ in range(30):
+            got += [one.n for one in await through.claim_steps(node, [1], 10)]
+        return got
+
+    first, second = await asyncio.gather(take(store, A), take(other, B))
+    assert sorted(first + second) == list(range(1, 201))
+
+
+async def test_steps_of_a_held_run_are_not_claimed(store: Store) -> None:
+    """A hold stops what has not begun; releasing lets it go on."""
+    run_id = await begin(store, call(1))
+    await store.hold(run_id, "ann", "look first")
+    assert await store.claim_steps(B, [1], 10) == []
+    await store.release(run_id, "ann", "looked")
+    assert await store.claim_run(A, run_id) is not None
+    assert [one.run_id for one in await store.claim_steps(B, [1], 10)] == [run_id]
+
+
+async def test_an_agent_learns_what_it_lost(store: Store) -> None:
+    """Only what it no longer holds is named: reported, taken back, or never there."""
+    run_id = await begin(store, held(1), held(2), held(3))
+    await store.commit(A, [report(run_id, 2, 1)])
+    asked = [(run_id, 1, 1), (run_id, 2, 1), (run_id, 3, 9), ("no-such-run", 1, 1)]
+    lost = await store.lost_steps(A, asked)
+    assert sorted(lost) == sorted([(run_id, 2), (run_id, 3), ("no-such-run", 1)])
+
+
+async def test_a_lane_has_one_number(store: Store, other: Store) -> None:
+    """The same needs give the same lane, through any door, and are read back as they were."""
+    first, second = await asyncio.gather(
+        store.lane("shop.charge", ("gpu",)), other.lane("shop.charge", ("gpu",))
+    )
+    third = await store.lane("shop.charge", ())
+    assert first == second != third
+    assert [(one.id, one.name, one.needs) for one in await other.lanes() if one.id == first] == [
+        (first, "shop.charge", ("gpu",))
+    ]
+
+
+async def test_a_pending_runs_step_is_not_there_to_claim(store: Store) -> None:
+    """A run that was started has no steps before a scheduler owned it."""
+    await start(store, new_run())
+    assert await store.claim_steps(B, [0, 1], 10) == []
+
+
+async def test_a_late_report_is_refused_after_reclaim(store: Store) -> None:
+    """The agent was buried, its step taken back and given to another: what it says now is refused, once and for all."""
+    await join(store, D, lease_s=-1.0)
+    run_id = await begin(store, call(1))
+    (claimed,) = await store.claim_steps(D, [1], 10)
+    epoch = await store.lead(A, LONG_S)
+    assert epoch is not None
+    await store.bury(D, epoch, "its lease ran out", 3, 100)
+    (again,) = await store.claim_steps(A, [1], 10)
+    assert (again.attempt, again.losses) == (2, 1)
+    assert await store.commit(D, [report_of(claimed, b'"late"')]) == [Answer.FENCED]
+    assert await store.commit(A, [report_of(again, b'"in time"')]) == [Answer.ACCEPTED]
+    assert await store.commit(D, [report_of(claimed, b'"late"')]) == [Answer.FENCED]
+    assert (await step(store, run_id)).output == b'"in time"'
+    assert {one.ending for one in await store.attempts(run_id)} == {Ending.LOST, Ending.REFUSED}

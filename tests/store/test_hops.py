@@ -1,0 +1,326 @@
+"""One advance of one run: everything in it happens, or nothing."""
+
+import json
+
+import pytest
+
+from holdfast.model import RunState, StepState
+from holdfast.store.protocol import Answer, Hop, NewSignal, Outcome, PreconditionFailed, Report, Store
+from tests.store.made import (
+    ENVIRONMENT,
+    SERVED,
+    A,
+    B,
+    begin,
+    call,
+    child,
+    closing,
+    held,
+    ids,
+    new_run,
+    parked,
+    report,
+    start,
+    step,
+    succeeded,
+    timer,
+    wait,
+)
+
+
+async def test_an_outcome_is_recorded_delivered_and_followed(store: Store) -> None:
+    """The hot hop: the step ends with its place in history, the next one is leased to the writer."""
+    run_id = await begin(store, held(1, timeout_s=30.0))
+    at = ENVIRONMENT.now()
+    outcome = Outcome(1, 1, StepState.SUCCEEDED, b'"paid"', None, at, 1)
+    assert await store.commit(A, [Hop(run_id, 1, outcomes=[outcome], issued=[held(2)])]) == [Answer.ACCEPTED]
+    first, second = await store.steps(run_id)
+    assert (first.state, first.output, first.delivered_seq, first.fence) == (
+        StepState.SUCCEEDED,
+        b'"paid"',
+        1,
+        2,
+    )
+    assert first.finished_at == pytest.approx(at, abs=0.001)
+    assert first.agent == A
+    assert (second.state, second.agent, second.attempt, second.fence) == (StepState.RUNNING, A, 1, 1)
+
+
+async def test_issued_steps_are_leased_ready_or_waiting(store: Store) -> None:
+    """A running step has its agent, attempt and deadline from the start; the others have none yet."""
+    run_id = await begin(store, held(1, timeout_s=30.0), call(2, ready_at=5.0), wait(3))
+    running, ready, waiting = await store.steps(run_id)
+    assert running.started_at is not None
+    assert running.complete_by == pytest.approx(running.started_at + 30, abs=0.01)
+    assert (ready.state, ready.attempt, ready.fence, ready.agent, ready.ready_at) == (
+        StepState.READY,
+        0,
+        0,
+        None,
+        5.0,
+    )
+    assert (waiting.state, waiting.complete_by) == (StepState.WAITING, None)
+    assert waiting.ready_at == pytest.approx(waiting.issued_at, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "hop",
+    [
+        Hop("", 0, issued=[call(2)]),
+        Hop("", 7, issued=[call(2)]),
+        Hop("", 0, outcomes=[succeeded(1, 1, 1)]),
+        Hop("", 1, outcomes=[succeeded(1, 0, 1)], issued=[call(2)]),
+        Hop("", 1, outcomes=[succeeded(9, 1, 1)], issued=[call(2)]),
+        Hop("", 1, delivered=[(9, 1)], issued=[call(2)]),
+        Hop("", 0, close=closing()),
+        Hop("", 0, park=True),
+    ],
+)
+async def test_a_hop_with_a_stale_fence_changes_nothing(store: Store, hop: Hop) -> None:
+    """Run fence or step fence: one that is not current refuses the whole hop."""
+    hop.run_id = run_id = await begin(store, held(1))
+    before = await store.run(run_id), await store.steps(run_id)
+    assert await store.commit(A, [hop]) == [Answer.FENCED]
+    assert (await store.run(run_id), await store.steps(run_id)) == before
+
+
+async def test_a_hop_of_an_unknown_run_is_fenced(store: Store) -> None:
+    """No row holds its fence."""
+    assert await store.commit(A, [Hop("no-such-run", 1, issued=[call()])]) == [Answer.FENCED]
+
+
+async def test_one_bad_operation_undoes_the_batch_and_each_gets_its_answer(store: Store) -> None:
+    """A batch is optimistic: nothing is written when a precondition fails, and one by one each is answered."""
+    good, bad = await begin(store, held(1)), await begin(store, held(1))
+    batch = [
+        Hop(good, 1, outcomes=[succeeded(1, 1, 1)], issued=[call(2)]),
+        Hop(bad, 9, outcomes=[succeeded(1, 1, 1)]),
+    ]
+    with pytest.raises(PreconditionFailed):
+        await store.commit(A, batch)
+    assert (await step(store, good)).state is StepState.RUNNING
+    assert [(await store.commit(A, [op]))[0] for op in batch] == [Answer.ACCEPTED, Answer.FENCED]
+    assert len(await store.steps(good)) == 2
+
+
+async def test_a_batch_of_many_kinds_is_one_commit(store: Store) -> None:
+    """Hops, reports and starts of many runs share a transaction."""
+    runs = [await begin(store, held(1)) for _ in range(20)]
+    ops = [
+        Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], issued=[call(2)]) if n % 2 else report(run_id, 1, 1)
+        for n, run_id in enumerate(runs)
+    ]
+    assert await store.commit(A, ops) == [Answer.ACCEPTED] * 20
+    assert [(await step(store, run_id)).delivered_seq for run_id in runs] == [None, 1] * 10
+
+
+async def test_an_outcome_recorded_by_others_is_delivered_once(store: Store) -> None:
+    """Delivery gives an ended step its number; a second delivery is refused."""
+    run_id = await begin(store, held(1))
+    await store.commit(A, [report(run_id, 1, 1)])
+    assert await store.commit(A, [Hop(run_id, 1, delivered=[(1, 1)])]) == [Answer.ACCEPTED]
+    assert (await step(store, run_id)).delivered_seq == 1
+    assert await store.commit(A, [Hop(run_id, 1, delivered=[(1, 2)])]) == [Answer.FENCED]
+    assert (await step(store, run_id)).delivered_seq == 1
+
+
+async def test_a_signal_ends_the_wait_for_it(store: Store) -> None:
+    """The signal gets its number and the waiting step its output, in one hop."""
+    run_id = await begin(store, wait(1))
+    await store.send_signal(NewSignal(run_id, "paid", "k1", b"42"))
+    (signal,) = (await store.undelivered(A, 10)).signals
+    at = ENVIRONMENT.now()
+    hop = Hop(run_id, 1, signals=[(signal.id, 1)], ended=[(1, 1, b"42", at)])
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    ended = await step(store, run_id)
+    assert (ended.state, ended.output, ended.delivered_seq) == (StepState.SUCCEEDED, b"42", 1)
+    assert [one.delivered_seq for one in await store.signals(run_id)] == [1]
+    assert (await store.undelivered(A, 10)).signals == []
+
+
+async def test_dropped_steps_are_cancelled_and_never_delivered(store: Store) -> None:
+    """A live step is cancelled and its agent fenced; an ended one keeps its outcome; neither is delivered."""
+    run_id = await begin(store, held(1), call(2), timer(3, ENVIRONMENT.now() + 60), held(4))
+    await store.commit(A, [report(run_id, 4, 1)])
+    assert await store.commit(A, [Hop(run_id, 1, dropped=[1, 2, 3, 4])]) == [Answer.ACCEPTED]
+    states = {one.n: (one.state, one.delivered_seq) for one in await store.steps(run_id)}
+    assert states == {
+        1: (StepState.CANCELLED, 0),
+        2: (StepState.CANCELLED, 0),
+        3: (StepState.CANCELLED, 0),
+        4: (StepState.SUCCEEDED, 0),
+    }
+    assert all(one.finished_at is not None for one in await store.steps(run_id))
+    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
+    assert await store.lost_steps(A, [(run_id, 1, 1)]) == [(run_id, 1)]
+    assert await store.next_timer() is None
+
+
+async def test_a_closed_run_is_over(store: Store) -> None:
+    """Its end is written, nobody owns it, and its old fence is worth nothing."""
+    run_id = await begin(store, held(1))
+    hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], close=closing(output=b'"done"'))
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.state, run.output, run.owner, run.fence) == (RunState.SUCCEEDED, b'"done"', None, 2)
+    assert run.finished_at is not None
+    assert await store.commit(A, [hop]) == [Answer.FENCED]
+    assert await store.claim_run(B, run_id) is None
+    assert [one.id for one in await store.ended_runs([run_id, "no-such-run"])] == [run_id]
+
+
+async def test_a_run_may_begin_and_end_in_one_hop(store: Store) -> None:
+    """A workflow without steps is one commit."""
+    run = new_run()
+    hop = Hop(
+        run.id,
+        1,
+        begin=run,
+        begun_at=ENVIRONMENT.now(),
+        close=closing(RunState.FAILED, error='{"type": "x"}'),
+    )
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    row = await store.run(run.id)
+    assert row is not None
+    assert (row.state, row.error) == (RunState.FAILED, '{"type": "x"}')
+
+
+async def test_closing_leaves_nothing_undelivered(store: Store) -> None:
+    """A late outcome that the last hop dropped is not found by anybody's look for outcomes."""
+    run_id = await begin(store, held(1), held(2))
+    await store.commit(A, [report(run_id, 2, 1)])
+    await store.commit(A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], dropped=[2], close=closing())])
+    assert (await store.undelivered(A, 10)).steps == []
+    assert await store.claim_runs(A, SERVED, 10) == []
+    assert all(rows == 0 for _, _, rows in await store.doctor())
+
+
+@pytest.mark.parametrize(
+    ("end", "state"), [(RunState.SUCCEEDED, StepState.SUCCEEDED), (RunState.UNDONE, StepState.FAILED)]
+)
+async def test_a_childs_end_reaches_its_parents_step(store: Store, end: RunState, state: StepState) -> None:
+    """Closing a child ends the parent's step in the same commit, undelivered: the parent wakes."""
+    wanted = new_run()
+    parent = await begin(store, child(1))
+    wanted = new_run(parent_id=parent, parent_n=1)
+    assert await store.commit(A, [Hop(parent, 1, children=[wanted], park=True)]) == [Answer.ACCEPTED]
+    assert [one.id for one in await store.children(parent)] == [wanted.id]
+    (claimed,) = await store.claim_runs(B, SERVED, 10)
+    assert claimed.run.id == wanted.id
+    error = None if end is RunState.SUCCEEDED else json.dumps({"type": "x"})
+    close = closing(end, output=b"1" if error is None else None, error=error, parent_id=parent, parent_n=1)
+    assert await store.commit(B, [Hop(wanted.id, claimed.run.fence, close=close)]) == [Answer.ACCEPTED]
+    told = await step(store, parent)
+    assert (told.state, told.error, told.delivered_seq) == (state, error, None)
+    assert ids(await store.claim_runs(B, SERVED, 10)) == [parent]
+
+
+async def test_starting_a_child_again_keeps_the_first(store: Store) -> None:
+    """After a replay the same child may be asked for again: one run."""
+    wanted = new_run()
+    parent = await begin(store, child(1), child(2))
+    first = new_run(wanted.id, parent_id=parent, parent_n=1)
+    again = new_run(wanted.id, parent_id=parent, parent_n=2)
+    await store.commit(A, [Hop(parent, 1, children=[first])])
+    assert await store.commit(A, [Hop(parent, 1, children=[again])]) == [Answer.ACCEPTED]
+    assert [one.parent_n for one in await store.children(parent)] == [1]
+
+
+async def test_sends_reach_runs_that_can_take_them(store: Store) -> None:
+    """A hop's signals arrive once, and only in runs that exist and have not ended."""
+    sender, receiver, over = await begin(store), await begin(store, wait(1)), await begin(store)
+    await store.commit(A, [Hop(over, 1, close=closing())])
+    to = [NewSignal(run_id, "paid", "k", b"1") for run_id in (receiver, receiver, over, "no-such-run")]
+    assert await store.commit(A, [Hop(sender, 1, sends=to)]) == [Answer.ACCEPTED]
+    assert [one.payload for one in await store.signals(receiver)] == [b"1"]
+    assert await store.signals(over) == await store.signals("no-such-run") == []
+
+
+async def test_progress_and_published_values_are_kept(store: Store) -> None:
+    """Each is replaced when given and left alone when not."""
+    run_id = await begin(store)
+    await store.commit(A, [Hop(run_id, 1, progress="half", published='{"a": 1}')])
+    await store.commit(A, [Hop(run_id, 1, progress="most")])
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.progress, run.published, run.fence) == ("most", '{"a": 1}', 1)
+
+
+async def test_continue_as_new_forgets_the_history(store: Store) -> None:
+    """The next generation has a new input and no steps; numbers go on; signals nobody read are there again."""
+    run_id = await begin(store, held(1), held(2))
+    for key in ("read", "unread", "later"):
+        await store.send_signal(NewSignal(run_id, "paid", key, b"1"))
+    read, unread, _ = (await store.undelivered(A, 10)).signals
+    await store.commit(
+        A,
+        [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], signals=[(read.id, 2), (unread.id, 3)], progress="p")],
+    )
+    hop = Hop(run_id, 1, begun_at=1234.0, dropped=[2], next_input=b"[2]", unread=[3])
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.input, run.generation, run.base_n, run.progress, run.fence) == (b"[2]", 2, 2, None, 1)
+    assert (run.owner, run.started_at, len(run.digest)) == (A, 1234.0, 16)
+    assert await store.steps(run_id) == await store.attempts(run_id) == []
+    assert [(one.key, one.delivered_seq) for one in await store.signals(run_id)] == [
+        ("unread", None),
+        ("later", None),
+    ]
+    assert await store.commit(A, [report(run_id, 2, 1)]) == [Answer.FENCED]
+
+
+async def test_a_parked_run_has_no_owner(store: Store) -> None:
+    """Parking clears the owner and raises the fence; without an outcome nobody wants the run."""
+    run_id = await parked(store, wait(1))
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.owner, run.fence, run.state) == (None, 2, RunState.RUNNING)
+    assert await store.claim_runs(A, SERVED, 10) == []
+
+
+@pytest.mark.parametrize("order", ["report first", "park first"])
+async def test_parking_cannot_lose_a_wake_up(store: Store, order: str) -> None:
+    """An outcome recorded before or after its run is parked makes the run claimable."""
+    run_id = await begin(store, call(1))
+    (claimed,) = await store.claim_steps(B, [1], 10)
+    writes = [(B, report(run_id, 1, claimed.fence)), (A, Hop(run_id, 1, park=True))]
+    for node, op in writes if order == "report first" else reversed(writes):
+        assert await store.commit(node, [op]) == [Answer.ACCEPTED]
+    (run,) = await store.claim_runs(A, SERVED, 10)
+    assert run.run.id == run_id
+    assert [(one.n, one.output, one.delivered_seq) for one in run.steps] == [(1, b'"ok"', None)]
+
+
+async def test_a_signal_wakes_a_parked_run(store: Store) -> None:
+    """A run that left memory is claimed when a signal came for it."""
+    run_id = await parked(store, wait(1))
+    await store.send_signal(NewSignal(run_id, "paid", "k", b"1"))
+    (run,) = await store.claim_runs(B, SERVED, 10)
+    assert (run.run.id, run.run.fence, [one.name for one in run.signals]) == (run_id, 3, ["paid"])
+
+
+async def test_an_old_owner_finds_no_row(store: Store) -> None:
+    """After another node took the run over, the first one's hops are refused."""
+    run_id = await start(store)
+    first = await store.claim_run(A, run_id)
+    assert first is not None
+    await store.commit(A, [Hop(run_id, first.run.fence, issued=[held(1)], park=True)])
+    await store.commit(A, [report(run_id, 1, 1)])
+    (second,) = await store.claim_runs(B, SERVED, 1)
+    assert await store.commit(A, [Hop(run_id, first.run.fence, issued=[call(2)])]) == [Answer.FENCED]
+    assert await store.lost_runs(A, [(run_id, first.run.fence)]) == [run_id]
+    assert await store.lost_runs(B, [(run_id, second.run.fence)]) == []
+
+
+async def test_one_bad_report_does_not_harm_a_hop(store: Store) -> None:
+    """Different kinds in one batch: the failed precondition of one leaves the other unwritten, then answered."""
+    run_id = await begin(store, held(1), held(2))
+    late = Report(run_id, 2, 9, StepState.SUCCEEDED, b"1", None, 1.0)
+    hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)])
+    with pytest.raises(PreconditionFailed):
+        await store.commit(A, [hop, late])
+    assert await store.attempts(run_id) == []
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert await store.commit(A, [late]) == [Answer.FENCED]
