@@ -4,7 +4,7 @@ UV_VERSION = 0.13.7
 SYNC = env -u VIRTUAL_ENV .venv/bin/uv sync --quiet --frozen --inexact --no-python-downloads --python .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format setup clean
+.PHONY: help demo test chaos bench check lint format setup clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -14,6 +14,12 @@ demo: .venv/.light ## book two trips: a lost reply is retried, a refusal fails c
 
 test: .venv/.full ## run the tests (ARGS="-k claim -x" is handed to pytest)
 	@.venv/bin/pytest -n 2 --dist loadgroup $(ARGS)
+
+chaos: .venv/.full ## kill processes for minutes, on both stores (HOLDFAST_KILLS, HOLDFAST_SEED)
+	@HOLDFAST_KILLS=$${HOLDFAST_KILLS:-50} .venv/bin/pytest tests/chaos -s --timeout 1800 $(ARGS)
+
+bench: .venv/.full ## measure runs and steps per second on both stores
+	@.venv/bin/python -m bench.engine
 
 check: lint test ## everything CI runs
 

@@ -1,7 +1,7 @@
 """How many runs and steps one process moves, through the product's own machinery, with fsync on.
 
-    python bench/engine.py --store sqlite:////tmp/bench.db --json
-    python bench/engine.py --store postgresql://…
+    python -m bench.engine                                   both stores: a SQLite file, and the tests' PostgreSQL
+    python -m bench.engine --store postgresql://… --json
 
 A: runs of one no-op step, runs/s. B: runs of 10 sequential no-op steps, steps/s. A run counts when its end is committed.
 """
@@ -12,12 +12,15 @@ import argparse
 import asyncio
 import json
 import time
+from contextlib import ExitStack
+from tempfile import TemporaryDirectory
 
 import uvloop
 
 from holdfast import Holdfast, step, workflow
 from holdfast.environment import Environment
 from holdfast.store import open_store
+from tests.postgres import postgres_server
 
 
 @step
@@ -71,13 +74,23 @@ async def measure(url: str, in_flight: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--store", required=True)
-    parser.add_argument("--in-flight", type=int, default=500)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", action="append", help="an empty store; may be given several times")
+    parser.add_argument("--in-flight", type=int, default=500, help="runs started at a time (500)")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    figures = uvloop.run(measure(given.store, given.in_flight))
-    print(json.dumps(figures) if given.json else "\n".join(f"{name}: {value:,}" for name, value in figures.items()))
+    with ExitStack() as stack:
+        stores = given.store
+        if not stores:
+            folder = stack.enter_context(TemporaryDirectory())
+            stores = [f"sqlite:///{folder}/bench.db", stack.enter_context(postgres_server()).url]
+        for url in stores:
+            name = url.split(":", 1)[0]
+            figures = uvloop.run(measure(url, given.in_flight))
+            if given.json:
+                print(json.dumps({"store": name, **figures}))
+            else:
+                print(f"{name:12}", *(f"{key} {value:>8,}" for key, value in figures.items()))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ trap 'rm -rf "$demo"' EXIT
 export HOLDFAST_STORE="sqlite:///$demo/demo.db" BOOKING_LEDGER="$demo/bookings.db"
 
 if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$(printf '\033[1m') plain=$(printf '\033[0m'); else bold='' plain=''; fi
-say() { printf '\n%s\n' "$@"; }
+say() { printf '\n'; printf '%s\n' "$@"; }
 run() { printf '%s$ %s%s\n' "$bold" "$(printf '%s ' "$@" | sed 's/ $//; s/{[^}]*}/'"'&'"'/')" "$plain"; "$@"; }
 
 say "A trip is a flight, a hotel and a car, each booked over HTTP. The hotel's first answer is lost on the way:" \

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from holdfast import Retry, Stop, here, set_progress, step, workflow
 
-PATIENT = Retry(attempts=5, on=OSError, delay=0.5, max_delay=5)
+PATIENT = Retry(attempts=5, on=OSError, delay=1, jitter="equal")
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ async def book_trip(city: str = "Oslo", traveller: str = "Ada") -> Trip:
     flight, hotel = await asyncio.gather(book_flight(city, traveller), book_hotel(city, traveller))
     set_progress(2 / 3, "flight and hotel are booked")
     car = await book_car(city, traveller)
+    set_progress(1, "all three are booked")
     return Trip(traveller, city, flight, hotel, car)
 
 

@@ -96,7 +96,7 @@ class Desk(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(raw)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class names it so
+    def log_message(self, format: str, *args: object) -> None:
         """Quiet: the run's own progress is the interesting output."""
 
 

@@ -8,16 +8,20 @@ empty folder with an empty store.
 import ast
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterable
+from contextlib import ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
 
+from holdfast.cli import COMMANDS, holdfast
 from holdfast.config import Config
 from holdfast.lifecycle import RUN_TRANSITIONS, STEP_TRANSITIONS, Transition
 from holdfast.model import RunState, StepState
@@ -57,7 +61,7 @@ def runs(block: Block) -> bool:
     return "run" in block.info or block.option("file") is not None
 
 
-def execute(block: Block, folder: Path) -> None:
+def execute(block: Block, folder: Path, ending: ExitStack) -> None:
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -95,9 +99,10 @@ def execute(block: Block, folder: Path) -> None:
 def test_what_a_page_shows_works(page: Path, tmp_path: Path) -> None:
     """Every program and command of the page runs, in the order in which a reader meets them."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    for block in blocks(page):
-        if runs(block):
-            execute(block, tmp_path)
+    with ExitStack() as ending:
+        for block in blocks(page):
+            if runs(block):
+                execute(block, tmp_path, ending)
 
 
 @pytest.mark.parametrize("page", named(PAGES))
@@ -156,13 +161,25 @@ def test_the_diagrams_are_the_tables(
 def test_every_limit_is_documented() -> None:
     """docs/reference/configuration.md lists each limit of config.py with its default and its reason."""
     (config,) = (each for each in ast.parse(CONFIG.read_text()).body if isinstance(each, ast.ClassDef))
-    expected = [
-        f"| `{limit.target.id}` | {getattr(Config(), limit.target.id):,} | {ast.literal_eval(reason.value)} |"
-        for limit, reason in pairwise(config.body)
-        if isinstance(limit, ast.AnnAssign)
-        and isinstance(limit.target, ast.Name)
-        and isinstance(reason, ast.Expr)
-    ]
+    expected = []
+    for limit, reason in pairwise(config.body):
+        if isinstance(limit, ast.AnnAssign) and isinstance(reason, ast.Expr):
+            name, words = ast.unparse(limit.target), str(ast.literal_eval(reason.value)).split()
+            expected.append(f"| `{name}` | {getattr(Config(), name):,} | {' '.join(words)} |")
     page = (ROOT / "docs/reference/configuration.md").read_text()
     table = page.partition("| limit | default | reason |\n|---|---|---|\n")[2].rstrip().splitlines()
     assert table == expected
+
+
+def test_every_command_and_option_is_documented() -> None:
+    """docs/reference/cli.md has a section for each command, which names each of its options, and no other."""
+    page = (ROOT / "docs/reference/cli.md").read_text()
+    sections = dict(
+        re.findall(r"^### `holdfast (\w+)[^\n]*`\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
+    )
+    assert list(sections) == list(COMMANDS)
+    for name, text in sections.items():
+        command = holdfast.get_command(click.Context(holdfast), name)
+        assert command is not None
+        options = {parameter.opts[0] for parameter in command.params if isinstance(parameter, click.Option)}
+        assert set(re.findall(r"`(--[a-z-]+)", text)) - {"--json"} == options - {"--json", "--store"}, name

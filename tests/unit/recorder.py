@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast import codec
 from holdfast.decider import Decider, Finish, Issue, Send, Turn
+from holdfast.errors import Drift
 from holdfast.model import CANCEL, Signal, Step, StepKind, StepState
 from holdfast.workflow.definition import Workflow
 
@@ -61,12 +62,14 @@ class Recorder:
             self.steps[issue.n] = row_of(self.run_id, issue, self.at)
         for n in turn.dropped:
             assert self.steps[n].delivered_seq is None
-            self.steps[n] = msgspec.structs.replace(
-                self.steps[n], state=StepState.CANCELLED, delivered_seq=0
-            )
+            self.steps[n] = msgspec.structs.replace(self.steps[n], state=StepState.CANCELLED, delivered_seq=0)
         for n, seq, payload in turn.ended:
             self.steps[n] = msgspec.structs.replace(
-                self.steps[n], state=StepState.SUCCEEDED, output=payload, delivered_seq=seq, finished_at=self.at
+                self.steps[n],
+                state=StepState.SUCCEEDED,
+                output=payload,
+                delivered_seq=seq,
+                finished_at=self.at,
             )
         self.sends += turn.sends
         self.published |= turn.published or {}
@@ -90,7 +93,9 @@ class Recorder:
     def n(self, key: str) -> int:
         return next(row.n for row in self.steps.values() if row.key == key)
 
-    def end(self, key: str, state: StepState, output: bytes | None, error: str | None, after: float = 1.0) -> Turn:
+    def end(
+        self, key: str, state: StepState, output: bytes | None, error: str | None, after: float = 1.0
+    ) -> Turn:
         n = self.n(key)
         self.at += after
         seq = self.decider.deliver(n, state, output, error, self.at)
@@ -136,7 +141,11 @@ class Recorder:
     def replayed(self, workflow: Workflow[Any, Any] | None = None) -> Decider:
         """The run as another node would find it, possibly with other code."""
         other = Decider(workflow or self.workflow, self.run_id, self.input, **self.settings)
-        other.replay(sorted(self.steps.values(), key=lambda row: row.n), self.signals)
+        try:
+            other.replay(sorted(self.steps.values(), key=lambda row: row.n), self.signals)
+        except Drift:
+            other.close()
+            raise
         return other
 
     def adopt(self, workflow: Workflow[Any, Any] | None = None) -> "Recorder":

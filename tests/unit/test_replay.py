@@ -55,7 +55,9 @@ async def interpret(program: list[Any]) -> list[Any]:
             return list(await asyncio.gather(*(caught(part) for part in rest)))
         case "group":
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(interpret(part), name=f"part{n % 2}") for n, part in enumerate(rest)]
+                tasks = [
+                    group.create_task(interpret(part), name=f"part{n % 2}") for n, part in enumerate(rest)
+                ]
             return [task.result() for task in tasks]
         case "race":
             racing = [asyncio.create_task(caught(part)) for part in rest]
@@ -108,7 +110,9 @@ async def program(tree: list[Any]) -> list[Any]:
 
 def programs() -> st.SearchStrategy[list[Any]]:
     leaves = st.one_of(
-        st.tuples(st.sampled_from(["work", "keyed", "sleep", "signal", "child"]), st.integers(0, 9)).map(list),
+        st.tuples(st.sampled_from(["work", "keyed", "sleep", "signal", "child"]), st.integers(0, 9)).map(
+            list
+        ),
         st.just(["chance"]),
     )
 
@@ -207,7 +211,9 @@ def test_several_deliveries_in_one_turn_are_replayed_alike(tree: list[Any], data
         if run.finish is not None:
             break
         ready = [
-            key for key in sorted(run.open) if run.steps[run.open[key]].kind in (StepKind.CALL, StepKind.CHILD)
+            key
+            for key in sorted(run.open)
+            if run.steps[run.open[key]].kind in (StepKind.CALL, StepKind.CHILD)
         ]
         if not ready:
             deliver_something(run, data)

@@ -115,7 +115,8 @@ def _explain(error: BaseException, file: Path) -> str:
     """Where the author's code went wrong, and how."""
     if isinstance(error, SyntaxError):
         name = Path(error.filename or str(file))
-        return f"{_shown(name)}, line {error.lineno}: {type(error).__name__}: {error.msg}"
+        line = f", line {error.lineno}" if error.lineno else ""
+        return f"{_shown(name)}{line}: {type(error).__name__}: {error.msg}"
     if isinstance(error, OSError) and error.__traceback__ and _line(error.__traceback__) is None:
         return f"cannot read {file}: {error.strerror or error}"
     place = _line(error.__traceback__)

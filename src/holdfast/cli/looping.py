@@ -9,6 +9,8 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from holdfast.errors import StoreError
+
 T = TypeVar("T")
 
 
@@ -28,16 +30,21 @@ def run_long(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Leaving:
-    """Whether this process was asked to leave, and by which signal."""
+    """Whether this process has to leave, and why: by a signal, or because of a fault that waiting does not mend."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.signal: signal.Signals | None = None
+        self.fault: StoreError | None = None
 
     def ask(self, number: signal.Signals) -> None:
         if self.signal is not None:
             os._exit(128 + number)  # asked twice: now
         self.signal = number
+        self.asked.set()
+
+    def give_up(self, fault: StoreError) -> None:
+        self.fault = fault
         self.asked.set()
 
     @property

@@ -13,6 +13,7 @@ import click
 from holdfast.cli import output, wording
 from holdfast.cli.errors import DONE, ENDED_OTHERWISE
 from holdfast.cli.following import Follower, follow, shown
+from holdfast.cli.logs import Brief, FullDisk, log_to_errors
 from holdfast.cli.looping import Leaving, leaving, run_long, run_quickly
 from holdfast.cli.options import (
     Asked,
@@ -24,7 +25,7 @@ from holdfast.cli.options import (
 )
 from holdfast.client import Holdfast, RunView
 from holdfast.environment import Environment
-from holdfast.errors import Conflict, StoreError, UnknownWorkflow
+from holdfast.errors import Conflict, StoreError, StoreFull, UnknownWorkflow
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Run, RunState
 from holdfast.store import open_store
@@ -56,7 +57,7 @@ def run(asked: Asked, labels: tuple[str, ...], store: str, as_json: bool) -> int
     be repeated), and after its end it prints the recorded result. Progress goes to standard error, the result to standard
     output. Exit code 0: succeeded; 1: ended otherwise; 2: the call or the environment is wrong.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    log_to_errors(logging.WARNING, Brief())
     with output.stdout_kept(as_json):
         workflow = asked.workflow()
         raw = asked.input(workflow)
@@ -95,6 +96,7 @@ async def _run(
                 return await _ended_before(workflow, raw, hf)
         elif raw is None:
             raw = workflow.shape.from_json("{}")
+        logging.getLogger().addHandler(FullDisk(leave.give_up))
         await hf.open()
         try:
             handle = (
@@ -149,11 +151,13 @@ async def _carry(hf: Holdfast, run_id: str, leave: Leaving, as_json: bool, targe
     if view.run.state in NOBODY_MOVES:
         return Ended(view, ENDED_OTHERWISE, await hf.run(run_id).why())
     await hf.close()
+    again = f"`holdfast run {shlex.quote(target)} --id {shlex.quote(run_id)}` goes on with it"
+    if leave.fault is not None:
+        raise StoreFull(f"{leave.fault}; then {again}")
     with suppress(StoreError):
         async with opened(hf.url) as looking:
             view = await Follower(looking, run_id).look()
-    again = f"holdfast run {shlex.quote(target)} --id {shlex.quote(run_id)}"
-    return Ended(view, leave.code, f"left before its end; `{again}` goes on with it")
+    return Ended(view, leave.code, f"left before its end; {again}")
 
 
 def _take_up(hf: Holdfast) -> Callable[[RunView], Awaitable[None]]:

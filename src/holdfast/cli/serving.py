@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ import click
 
 from holdfast.cli import loading, output
 from holdfast.cli.errors import DONE, FENCED, NotLoadable
+from holdfast.cli.logs import JsonLines, Lines, log_to_errors, log_to_output
 from holdfast.cli.looping import leaving, run_long
 from holdfast.cli.options import command, label_option
 from holdfast.client import Holdfast
@@ -221,13 +221,10 @@ class Logged:
         self._last: Any = None
 
     def __enter__(self) -> Self:
-        stream = logging.StreamHandler(sys.stdout if self._as_json else sys.stderr)
-        stream.setFormatter(
-            JsonLines()
-            if self._as_json
-            else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        )
-        logging.basicConfig(level=logging.INFO, handlers=[stream], force=True)
+        if self._as_json:
+            log_to_output(logging.INFO, JsonLines())
+        else:
+            log_to_errors(logging.INFO, Lines())
         return self
 
     def __exit__(self, *exception: object) -> None: ...
@@ -248,20 +245,6 @@ class Logged:
 
     def trouble(self, message: str) -> None:
         log.warning(message)
-
-
-class JsonLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        told = {
-            "at": output.moment(record.created),
-            "event": getattr(record, "event", "log"),
-            "level": record.levelname.lower(),
-            "message": record.getMessage(),
-            **getattr(record, "told", {}),
-        }
-        if record.exc_info:
-            told["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(told, ensure_ascii=False)
 
 
 def _shown(as_json: bool) -> Shown:

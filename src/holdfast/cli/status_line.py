@@ -11,6 +11,7 @@ import rich.live
 from rich.text import Text
 
 from holdfast.cli import wording
+from holdfast.cli.logs import Brief, log_to_errors
 from holdfast.cli.screen import Screen
 
 if TYPE_CHECKING:
@@ -27,11 +28,8 @@ class StatusLine:
         self._live = rich.live.Live(console=screen, auto_refresh=False, redirect_stdout=sys.stdout.isatty())
 
     def __enter__(self) -> Self:
-        logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", force=True)
+        log_to_errors(logging.WARNING, Brief())
         self._live.start()
-        for stream in logging.getLogger().handlers:
-            if isinstance(stream, logging.StreamHandler):
-                stream.setStream(sys.stderr)  # the one that knows of the line below it
         return self
 
     def __exit__(

@@ -54,7 +54,7 @@ def encode_error(error: BaseException, *, step: str = "", ending: str = "failed"
         message=message_of(error),
         step=step,
         ending=ending,
-        args=_json(list(error.args)),
+        args=_json(_arguments(error)),
         attributes={
             name: value
             for name, value in getattr(error, "__dict__", {}).items()
@@ -99,6 +99,13 @@ def message_of(error: BaseException) -> str:
         inner = "; ".join(f"{type(e).__name__}: {message_of(e)}" for e in error.exceptions[:5])
         text = f"{error.message}: {inner}"
     return text.encode("utf-8", "backslashreplace").decode()[:MESSAGE_MAX_CHARS]
+
+
+def _arguments(error: BaseException) -> list[Any]:
+    """What makes the same exception again. OSError keeps its file name beside its arguments."""
+    if isinstance(error, OSError) and error.filename is not None and len(error.args) == 2:
+        return [*error.args, error.filename]
+    return list(error.args)
 
 
 def _parsed(raw: str) -> Failure:

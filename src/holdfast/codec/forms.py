@@ -37,7 +37,13 @@ class Form(msgspec.Struct, frozen=True):
     """NaN and infinity may be in it: msgspec would write them as null."""
 
 
-class Variant:
+class _Standing(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        """msgspec looks whether what `dec_hook` made is of the type it asked for: it is of what that type stands for."""
+        return True
+
+
+class Variant(metaclass=_Standing):
     """Stands for one union of several dataclass-like types. A subclass is made for each."""
 
     members: dict[str, type]

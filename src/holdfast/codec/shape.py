@@ -78,14 +78,13 @@ class Shape:
             except TypeError:
                 pass  # the signature says what is wrong in the words Python would use
         try:
-            bound = self._signature.bind(*args, **kwargs)
+            found = self._signature.bind(*args, **kwargs).arguments
+            for parameter in self.parameters:
+                if parameter.kind is Parameter.VAR_POSITIONAL:
+                    found[parameter.name] = list(found.get(parameter.name, ()))
+            return self.struct(**found)
         except TypeError as wrong:
             raise InvalidInput(f"{self.what}: {wrong}") from None
-        found = bound.arguments
-        for parameter in self.parameters:
-            if parameter.kind is Parameter.VAR_POSITIONAL:
-                found[parameter.name] = list(found.get(parameter.name, ()))
-        return self.struct(**found)
 
     def encode(self, bound: msgspec.Struct) -> bytes:
         """JSON of bound arguments. Their types are checked when they are read: see `checked`."""

@@ -104,10 +104,12 @@ class Step(Generic[P, R]):
         return other
 
     @overload
-    def map(self: Step[[T], R], items: Iterable[T], *, limit: int = 50) -> Coroutine[Any, Any, list[R]]: ...
+    def map(
+        self: Callable[[T], Coroutine[Any, Any, R]], items: Iterable[T], *, limit: int = 50
+    ) -> Coroutine[Any, Any, list[R]]: ...
     @overload
     def map(
-        self: Step[[T], R], items: Iterable[T], *, limit: int = 50, tolerate: float
+        self: Callable[[T], Coroutine[Any, Any, R]], items: Iterable[T], *, limit: int = 50, tolerate: float
     ) -> Coroutine[Any, Any, list[R | Exception]]: ...
     @overload
     def map(self, items: Iterable[tuple[Any, ...]], *, limit: int = 50) -> Coroutine[Any, Any, list[R]]: ...

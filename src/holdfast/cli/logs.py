@@ -1,0 +1,107 @@
+"""What the engine logs, as a command shows it: each trouble once, not at every pass that meets it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+from holdfast.cli.output import moment
+from holdfast.errors import StoreFull
+
+REPEAT_AFTER_S = 30.0
+"""A trouble that lasts is told again after this long."""
+KEPT_MAX = 1000
+
+
+class Once(logging.Filter):
+    """Drops what was said a moment ago."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        message = record.getMessage()
+        if record.created - self._said.get(message, 0.0) < REPEAT_AFTER_S:
+            return False
+        if len(self._said) >= KEPT_MAX:
+            self._said.clear()
+        self._said[message] = record.created
+        return True
+
+
+class FullDisk(logging.Handler):
+    """Notices that the store cannot write: a node only logs that and tries again, a person wants to know at once."""
+
+    def __init__(self, told: Callable[[StoreFull], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._told = told
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for argument in record.args if isinstance(record.args, tuple) else ():
+            if isinstance(argument, StoreFull):
+                self._told(argument)
+
+
+class Lines(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+class Brief(logging.Formatter):
+    """Beside a live picture: no time, it is now."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{record.levelname.lower()}: {super().format(record)}"
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told = {
+            "at": moment(record.created),
+            "event": getattr(record, "event", "log"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            **getattr(record, "told", {}),
+        }
+        if record.exc_info:
+            told["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(told, ensure_ascii=False)
+
+
+class _Current(logging.StreamHandler[TextIO]):
+    """Writes to what is standard error now: a live picture puts itself in its place."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, stream: TextIO) -> None:
+        raise AttributeError("always the current standard error")
+
+
+def log_to_errors(level: int, formatter: logging.Formatter) -> None:
+    """Log lines on standard error."""
+    _log_to(_Current(), level, formatter)
+
+
+def log_to_output(level: int, formatter: logging.Formatter) -> None:
+    """Log lines on standard output, as it is now."""
+    _log_to(logging.StreamHandler(sys.stdout), level, formatter)
+
+
+def _log_to(stream: logging.Handler, level: int, formatter: logging.Formatter) -> None:
+    stream.setFormatter(formatter)
+    stream.addFilter(Once())
+    logging.basicConfig(level=level, handlers=[stream], force=True)

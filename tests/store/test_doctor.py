@@ -1,0 +1,81 @@
+"""The doctor names what is broken, and nothing else."""
+
+import pytest
+
+from holdfast.store.protocol import Hop, NewSignal, Store
+from tests.store.conftest import Tamper
+from tests.store.made import (
+    A,
+    begin,
+    broken,
+    call,
+    child,
+    closing,
+    ended,
+    held,
+    parked,
+    start,
+    succeeded,
+    timer,
+    wait,
+)
+
+DAMAGE = {
+    "I1": "UPDATE steps SET key = 'same' WHERE run_id = '{run}'",
+    "I4": "UPDATE steps SET delivered_seq = 1 WHERE run_id = '{parked}'",
+    "I8": "UPDATE steps SET attempt = 99, fence = 100 WHERE run_id = '{run}' AND n = 1",
+    "I10": "UPDATE steps SET agent = 'nobody' WHERE run_id = '{run}' AND n = 1",
+    "I10b": "UPDATE runs SET owner = 'nobody' WHERE id = '{run}'",
+    "I11": "UPDATE steps SET delivered_seq = 7 WHERE run_id = '{delivered}'",
+    "I12": "UPDATE steps SET state = 'ready', finished_at = NULL WHERE run_id = '{ended}'",
+    "I17": "UPDATE signals SET run_id = 'nobody' WHERE run_id = '{run}'",
+    "I18": "UPDATE runs SET parent_n = 99 WHERE parent_id = '{run}'",
+}
+"""For each invariant a change that breaks it."""
+
+
+async def healthy(store: Store) -> dict[str, str]:
+    """One run in each kind of place."""
+    run = await begin(store, held(1), call(2), timer(3, 1.0), wait(4), child(5))
+    kid = await start(store)
+    await store.send_signal(NewSignal(run, "paid", "k", b"1"))
+    delivered = await begin(store, held(1), held(2), wait(3))
+    await store.commit(A, [Hop(delivered, 1, outcomes=[succeeded(1, 1, 1), succeeded(2, 1, 2)])])
+    return {
+        "run": run,
+        "kid": kid,
+        "delivered": delivered,
+        "parked": await parked(store, wait(1)),
+        "ended": await ended(store, call(1)),
+        "pending": await start(store),
+    }
+
+
+async def adopt(store: Store, tamper: Tamper, runs: dict[str, str]) -> None:
+    """Make the kid the child of the first run, as a hop would have."""
+    tamper(f"UPDATE runs SET parent_id = '{runs['run']}', parent_n = 5 WHERE id = '{runs['kid']}'")
+    assert [one.id for one in await store.children(runs["run"])] == [runs["kid"]]
+
+
+async def test_a_healthy_store_breaks_nothing(store: Store, tamper: Tamper) -> None:
+    """Runs in every kind of place, and all invariants hold; each says in words what it means."""
+    await adopt(store, tamper, await healthy(store))
+    facts = await store.doctor()
+    assert {name for name, _, _ in facts} >= DAMAGE.keys()
+    assert all(meaning and rows == 0 for _, meaning, rows in facts)
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+async def test_planted_damage_is_named(store: Store, tamper: Tamper, name: str) -> None:
+    """A row broken behind the store's back is found under the invariant's name."""
+    runs = await healthy(store)
+    await adopt(store, tamper, runs)
+    tamper(DAMAGE[name].format(**runs))
+    assert name in await broken(store)
+
+
+async def test_a_closed_run_is_healthy(store: Store) -> None:
+    """Closing with live steps listed as dropped leaves nothing to complain about."""
+    run_id = await begin(store, held(1), timer(2, 1.0), wait(3))
+    await store.commit(A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], dropped=[2, 3], close=closing())])
+    assert await broken(store) == set()

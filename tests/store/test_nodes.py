@@ -1,0 +1,123 @@
+"""A node's row, its lease, what it gives up, and its doorbell."""
+
+import asyncio
+
+import pytest
+
+from holdfast.model import RunState, StepState
+from holdfast.store.protocol import Answer, Bell, Hop, Start, Store
+from tests.store.made import (
+    LONG_S,
+    SERVED,
+    A,
+    B,
+    D,
+    begin,
+    call,
+    held,
+    ids,
+    join,
+    new_run,
+    report,
+    start,
+    step,
+    wait,
+)
+
+
+async def test_a_registered_node_is_listed(store: Store) -> None:
+    """With what it said about itself, and a lease from now."""
+    await store.register(D, host="here", pid=7, roles="agent", offers='{"a": 1}', capacity=5, lease_s=60.0)
+    (node,) = [one for one in await store.nodes() if one.id == D]
+    assert (node.host, node.pid, node.roles, node.offers, node.capacity) == (
+        "here",
+        7,
+        "agent",
+        '{"a": 1}',
+        5,
+    )
+    assert node.lease_until == pytest.approx(await store.now() + 60, abs=5)
+    assert node.retired_at is None
+
+
+async def test_renewing_moves_the_lease_and_tells_the_time(store: Store) -> None:
+    """The answer is the store's clock."""
+    await join(store, D, lease_s=1.0)
+    at = await store.renew(D, LONG_S)
+    assert at == pytest.approx(await store.now(), abs=5)
+    (node,) = [one for one in await store.nodes() if one.id == D]
+    assert node.lease_until == pytest.approx(await store.now() + LONG_S, abs=5)
+
+
+async def test_an_unknown_or_retired_node_cannot_renew(store: Store) -> None:
+    """None: whoever hears it must stop."""
+    assert await store.renew("no-such-node", LONG_S) is None
+    await store.retire(B)
+    assert await store.renew(B, LONG_S) is None
+
+
+async def test_a_retired_node_holds_nothing(store: Store) -> None:
+    """Its runs are freed, its steps handed back without cost, its leadership given up."""
+    run_id = await begin(store, held(1), wait(2))
+    await store.lead(A, LONG_S)
+    await store.retire(A)
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.owner, run.fence, run.state) == (None, 2, RunState.RUNNING)
+    row = await step(store, run_id)
+    assert (row.state, row.agent, row.fence, row.excused) == (StepState.READY, None, 2, 1)
+    assert await store.lead(B, LONG_S) is not None
+    assert A not in dict(await store.dead_nodes(0.0))
+    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
+
+
+async def test_reconciling_gives_up_what_the_node_does_not_know(store: Store) -> None:
+    """A reply was lost: the store says the node holds more than it knows of. The rest is untouched."""
+    known, lost = await begin(store, held(1), held(2)), await begin(store, held(1))
+    theirs = await begin(store, held(1), node=B)
+    assert await store.reconcile(A, [known], [(known, 1)]) == (1, 2)
+    assert {one.n: one.state for one in await store.steps(known)} == {
+        1: StepState.RUNNING,
+        2: StepState.READY,
+    }
+    assert (await step(store, known, 2)).excused == 1
+    assert await store.lost_runs(A, [(known, 1), (lost, 1)]) == [lost]
+    assert (await step(store, theirs)).state is StepState.RUNNING
+    assert await store.reconcile(A, [known], [(known, 1)]) == (0, 0)
+
+
+async def test_a_run_given_up_before_its_first_hop_is_claimed_again(store: Store) -> None:
+    """The claim's reply was lost: nobody else could wake the run."""
+    run_id = await start(store)
+    await store.claim_runs(A, SERVED, 10)
+    assert await store.reconcile(A, [], []) == (1, 0)
+    assert ids(await store.claim_runs(B, SERVED, 10)) == [run_id]
+
+
+async def test_a_listener_hears_that_others_wrote(store: Store, other: Store) -> None:
+    """Work from another process rings here. A hint: every bell may come, none is counted on."""
+    heard: set[Bell] = set()
+    rung = asyncio.Event()
+
+    def hear(bell: Bell) -> None:
+        heard.add(bell)
+        if bell is Bell.RUNS:
+            rung.set()
+
+    close = await store.listen(hear)
+    await other.commit(B, [Start(new_run())])
+    await other.ring({Bell.RUNS})
+    await asyncio.wait_for(rung.wait(), 10)
+    await close()
+    assert Bell.RUNS in heard
+
+
+async def test_nobody_rings_after_closing(store: Store, other: Store) -> None:
+    """A closed listener stays silent, and closing is all it takes."""
+    heard: list[Bell] = []
+    close = await store.listen(heard.append)
+    await close()
+    await other.commit(B, [Hop(await begin(other, call(1), node=B), 1, park=True)])
+    await other.ring(set(Bell))
+    await store.now()
+    assert heard == []

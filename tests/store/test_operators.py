@@ -1,0 +1,242 @@
+"""What callers and operators may ask of a run, in which state, and what it leaves in the journal."""
+
+import json
+
+import pytest
+
+from holdfast.errors import Conflict, UnknownRun, WrongState
+from holdfast.model import CANCEL, RunState, StepState
+from holdfast.store.protocol import Answer, Hop, NewSignal, Store, TryAgain
+from tests.store.made import (
+    ENVIRONMENT,
+    LONG_S,
+    SERVED,
+    A,
+    B,
+    begin,
+    broken,
+    call,
+    child,
+    closing,
+    ended,
+    held,
+    ids,
+    new_id,
+    new_run,
+    start,
+    step,
+    succeeded,
+    timer,
+)
+
+UNKNOWN = "no-such-run"
+
+
+async def verbs(store: Store, run_id: str) -> list[tuple[str, str, str]]:
+    """What was done to a run, oldest first."""
+    return [(one.actor, one.verb, one.note) for one in reversed(await store.journal(run_id))]
+
+
+async def test_a_signal_is_taken_once(store: Store) -> None:
+    """The same key again is a duplicate; another key or name is another signal."""
+    run_id = await start(store)
+    signal = NewSignal(run_id, "paid", "k", b"1")
+    assert await store.send_signal(signal) is Answer.ACCEPTED
+    assert await store.send_signal(NewSignal(run_id, "paid", "k", b"2")) is Answer.DUPLICATE
+    assert await store.send_signal(NewSignal(run_id, "paid", "other", b"3")) is Answer.ACCEPTED
+    assert await store.send_signal(NewSignal(run_id, "sent", "k", b"4")) is Answer.ACCEPTED
+    assert [one.payload for one in await store.signals(run_id)] == [b"1", b"3", b"4"]
+
+
+async def test_an_ended_run_takes_no_signals(store: Store) -> None:
+    """Refused; but one that arrived in time is still a duplicate when repeated."""
+    run_id = await begin(store)
+    signal = NewSignal(run_id, "paid", "k", b"1")
+    await store.send_signal(signal)
+    await store.commit(A, [Hop(run_id, 1, close=closing())])
+    assert await store.send_signal(signal) is Answer.DUPLICATE
+    assert await store.send_signal(NewSignal(run_id, "paid", "late", b"1")) is Answer.FENCED
+
+
+async def test_unknown_runs_are_named(store: Store) -> None:
+    """Every request about a run that is not there says so."""
+    for ask in (
+        lambda: store.send_signal(NewSignal(UNKNOWN, "paid", "k", b"1")),
+        lambda: store.cancel_run(UNKNOWN, "ann", ""),
+        lambda: store.hold(UNKNOWN, "ann", ""),
+        lambda: store.release(UNKNOWN, "ann", ""),
+        lambda: store.retry_now(UNKNOWN, "ann"),
+        lambda: store.retry_run(UNKNOWN, new_id(), None, "ann"),
+    ):
+        with pytest.raises(UnknownRun, match=UNKNOWN):
+            await ask()
+
+
+async def test_a_pending_run_is_cancelled_at_once(store: Store) -> None:
+    """Nothing was done, so there is nothing to undo."""
+    run_id = await start(store)
+    assert await store.cancel_run(run_id, "ann", "not wanted") is RunState.CANCELLED
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.state, run.fence) == (RunState.CANCELLED, 1)
+    assert run.finished_at is not None
+    assert await store.claim_runs(A, SERVED, 10) == []
+    assert await verbs(store, run_id) == [("ann", "cancel", "not wanted")]
+
+
+async def test_a_cancelled_pending_child_tells_its_parent(store: Store) -> None:
+    """Its parent's step fails with RunCancelled and wakes the parent."""
+    parent = await begin(store, child(1))
+    kid = new_run(parent_id=parent, parent_n=1)
+    await store.commit(A, [Hop(parent, 1, children=[kid], park=True)])
+    await store.cancel_run(kid.id, "ann", "")
+    told = await step(store, parent)
+    assert told.state is StepState.FAILED
+    assert json.loads(told.error or "")["type"] == "holdfast.errors.RunCancelled"
+    assert ids(await store.claim_runs(B, SERVED, 10)) == [parent]
+
+
+async def test_a_running_run_gets_the_cancel_signal(store: Store) -> None:
+    """It cancels itself, and undoes what it did; asking twice sends one signal."""
+    run_id = await begin(store, held(1))
+    assert await store.cancel_run(run_id, "ann", "stop") is RunState.RUNNING
+    assert await store.cancel_run(run_id, "ann", "stop") is RunState.RUNNING
+    (signal,) = (await store.undelivered(A, 10)).signals
+    assert signal.name == CANCEL
+    assert await verbs(store, run_id) == [("ann", "cancel", "stop")]
+
+
+async def test_cancelling_a_held_run_releases_it(store: Store) -> None:
+    """A held run cannot cancel itself: it is released to do so."""
+    run_id = await begin(store, held(1))
+    await store.hold(run_id, "ann", "")
+    assert await store.cancel_run(run_id, "ann", "stop") is not RunState.HELD
+    (claimed,) = await store.claim_runs(B, SERVED, 10)
+    assert [one.name for one in claimed.signals] == [CANCEL]
+
+
+async def test_a_released_run_with_a_history_is_not_cancelled_at_once(store: Store) -> None:
+    """It waits for a scheduler like a new one, but it has done something that it must undo itself."""
+    run_id = await begin(store, held(1), call(2))
+    await store.commit(A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)])])
+    await store.hold(run_id, "ann", "")
+    await store.release(run_id, "ann", "")
+    assert await store.cancel_run(run_id, "ann", "stop") is not RunState.CANCELLED
+    (claimed,) = await store.claim_runs(B, SERVED, 10)
+    assert [one.name for one in claimed.signals] == [CANCEL]
+    assert await broken(store) == set()
+
+
+async def test_cancelling_what_has_ended_changes_nothing(store: Store) -> None:
+    """The state it ended in is the answer."""
+    run_id = await ended(store)
+    before = await store.run(run_id)
+    assert await store.cancel_run(run_id, "ann", "") is RunState.SUCCEEDED
+    assert await store.run(run_id) == before
+
+
+async def test_a_held_run_stands_still(store: Store) -> None:
+    """Nobody owns it, its owner is fenced, outcomes wait; holding twice is holding."""
+    run_id = await begin(store, held(1))
+    assert await store.hold(run_id, "ann", "look first") is RunState.HELD
+    assert await store.hold(run_id, "bob", "me too") is RunState.HELD
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.state, run.owner, run.fence, run.note) == (RunState.HELD, None, 2, "look first")
+    assert await store.commit(A, [Hop(run_id, 1, issued=[call(2)])]) == [Answer.FENCED]
+    assert await store.claim_runs(B, SERVED, 10) == []
+    assert await store.claim_run(B, run_id) is None
+    assert await verbs(store, run_id) == [("ann", "hold", "look first")]
+
+
+async def test_a_released_run_goes_on(store: Store) -> None:
+    """A scheduler looks at it at once, with its history."""
+    run_id = await begin(store, held(1))
+    await store.hold(run_id, "ann", "")
+    state = await store.release(run_id, "ann", "go on")
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.state, run.resume, run.note) == (state, None, None)
+    (claimed,) = await store.claim_runs(B, SERVED, 10)
+    assert (claimed.run.id, [one.n for one in claimed.steps]) == (run_id, [1])
+    assert [verb for _, verb, _ in await verbs(store, run_id)] == ["hold", "release"]
+
+
+async def test_hold_and_release_refuse_the_wrong_state(store: Store) -> None:
+    """What has ended cannot be held; what is not held cannot be released."""
+    over, running = await ended(store), await begin(store)
+    with pytest.raises(WrongState, match="succeeded"):
+        await store.hold(over, "ann", "")
+    with pytest.raises(WrongState, match="running"):
+        await store.release(running, "ann", "")
+
+
+async def test_backing_off_can_be_cut_short(store: Store) -> None:
+    """Steps that wait for their next attempt are ready now; others are not touched."""
+    run_id = await begin(store, held(1), held(2), timer(3, ENVIRONMENT.now() + LONG_S))
+    await store.commit(A, [TryAgain(run_id, 1, 1, LONG_S, "failed", None)])
+    assert await store.claim_steps(B, [1], 10) == []
+    assert await store.retry_now(run_id, "ann") == 1
+    assert [one.n for one in await store.claim_steps(B, [1], 10)] == [1]
+    assert await store.retry_now(run_id, "ann") == 0
+    assert [verb for _, verb, _ in await verbs(store, run_id)] == ["retry"]
+
+
+async def history(store: Store) -> str:
+    """An ended run: two steps and a signal delivered, a third step dropped, its deadline's timer fired."""
+    run = new_run(priority=3, tags={"a": "b"}, timeout_s=None)
+    run_id = await begin(store, held(1), held(2), held(3), timer(4, 1.0, "$deadline"), run=run)
+    await store.send_signal(NewSignal(run_id, "paid", "k", b"1"))
+    (signal,) = (await store.undelivered(A, 10)).signals
+    hop = Hop(
+        run_id,
+        1,
+        outcomes=[succeeded(1, 1, 1, b"1"), succeeded(2, 1, 3, b"2"), succeeded(4, 0, 4)],
+        signals=[(signal.id, 2)],
+        dropped=[3],
+        close=closing(RunState.FAILED, error="{}"),
+    )
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    return run_id
+
+
+async def test_a_run_is_retried_from_its_start(store: Store) -> None:
+    """The copy is pending with the same input, priority and tags, and no history."""
+    run_id, again = await history(store), new_id()
+    await store.retry_run(run_id, again, None, "ann")
+    old, new = await store.run(run_id), await store.run(again)
+    assert old is not None
+    assert new is not None
+    assert (new.state, new.retry_of, new.fence, new.owner) == (RunState.PENDING, run_id, 0, None)
+    assert (new.input, new.digest, new.priority, new.tags) == (old.input, old.digest, 3, old.tags)
+    assert (new.workflow, new.version, new.output, new.error) == (old.workflow, old.version, None, None)
+    assert await store.steps(again) == await store.signals(again) == []
+    assert ("ann", "retry", f"as {again}") in await verbs(store, run_id)
+
+
+async def test_a_run_is_retried_from_a_place_in_its_history(store: Store) -> None:
+    """What was delivered before that place is kept, in its order; the rest is to be done again."""
+    run_id, again = await history(store), new_id()
+    await store.retry_run(run_id, again, 3, "ann")
+    (claimed,) = await store.claim_runs(A, SERVED, 10)
+    assert [(one.n, one.output, one.delivered_seq) for one in claimed.steps] == [(1, b"1", 1)]
+    assert [(one.key, one.delivered_seq) for one in claimed.signals] == [("k", 2)]
+    whole = new_id()
+    await store.retry_run(run_id, whole, 100, "ann")
+    assert [(one.n, one.delivered_seq) for one in await store.steps(whole)] == [(1, 1), (2, 3)]
+    assert await broken(store) == set()
+
+
+async def test_only_an_ended_run_is_retried(store: Store) -> None:
+    """A live one is still trying."""
+    run_id = await begin(store, held(1))
+    with pytest.raises(WrongState):
+        await store.retry_run(run_id, new_id(), None, "ann")
+
+
+async def test_a_retry_needs_an_id_of_its_own(store: Store) -> None:
+    """An id that is taken is a conflict, and nothing is copied."""
+    run_id, taken = await history(store), await start(store)
+    with pytest.raises(Conflict):
+        await store.retry_run(run_id, taken, 100, "ann")
+    assert await store.steps(taken) == []

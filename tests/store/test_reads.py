@@ -1,0 +1,86 @@
+"""What anybody may read: filters, pages and counts."""
+
+import pytest
+
+from holdfast.model import RunState
+from holdfast.store.protocol import RunFilter, Store
+from tests.store.made import begin, call, ended, new_run, start
+
+
+async def test_the_stores_clock_goes_forward(store: Store) -> None:
+    """Two looks, no step back."""
+    first = await store.now()
+    assert await store.now() >= first > 1_700_000_000
+
+
+async def test_what_is_not_there_is_none_or_empty(store: Store) -> None:
+    """Reading an unknown run is no error."""
+    assert await store.run("no-such-run") is None
+    assert await store.steps("no-such-run") == await store.attempts("no-such-run") == []
+    assert await store.signals("no-such-run") == await store.children("no-such-run") == []
+    assert await store.journal("no-such-run") == await store.ended_runs([]) == []
+    assert await store.leader() is None
+
+
+async def test_runs_are_listed_newest_first_in_pages(store: Store) -> None:
+    """The cursor goes on where the last page ended, without gaps and without repeats."""
+    made = [await start(store) for _ in range(7)]
+    seen: list[str] = []
+    before = None
+    while page := await store.runs(RunFilter(limit=3, before=before)):
+        seen += [run.id for run in page]
+        before = (page[-1].created_at, page[-1].id)
+    assert seen == made[::-1]
+
+
+async def test_runs_are_filtered(store: Store) -> None:
+    """By state, by workflow with or without its module, by tags; all at once."""
+    a = await start(store, new_run(tags={"customer": "7", "region": "eu"}))
+    b = await start(store, new_run(tags={"customer": "8"}, workflow="shop.refund"))
+    c = await ended(store)
+
+    async def found(**where: object) -> list[str]:
+        return [run.id for run in await store.runs(RunFilter(**where))]  # type: ignore[arg-type]  any filter
+
+    assert await found(states=(RunState.PENDING,)) == [b, a]
+    assert await found(states=(RunState.SUCCEEDED, RunState.FAILED)) == [c]
+    assert await found(workflow="shop.refund") == await found(workflow="refund") == [b]
+    assert await found(workflow="fund") == []
+    assert await found(tags={"customer": "7"}) == [a]
+    assert await found(tags={"customer": "7", "region": "us"}) == []
+    assert await found(states=(RunState.PENDING,), workflow="order", tags={"region": "eu"}) == [a]
+
+
+async def test_runs_are_counted_by_state(store: Store) -> None:
+    """States nobody is in are left out."""
+    await start(store)
+    await start(store)
+    await ended(store)
+    assert await store.runs_by_state() == {"pending": 2, "succeeded": 1}
+
+
+async def test_steps_are_read_in_pages(store: Store) -> None:
+    """In order of issue, after a number, no more than asked for."""
+    run_id = await begin(store, *(call(n) for n in range(1, 8)))
+    assert [one.n for one in await store.steps(run_id, limit=3)] == [1, 2, 3]
+    assert [one.n for one in await store.steps(run_id, after=5)] == [6, 7]
+
+
+@pytest.mark.parametrize("value", [b"", b"\x00\xff", "ü€😀".encode(), b"x" * 100_000])
+async def test_payloads_come_back_as_they_were(store: Store, value: bytes) -> None:
+    """Bytes are bytes."""
+    run_id = await begin(store, call(1, input=value), run=new_run(input=value))
+    run = await store.run(run_id)
+    assert run is not None
+    assert run.input == (await store.steps(run_id))[0].input == value
+
+
+async def test_the_journal_is_newest_first_and_bounded(store: Store) -> None:
+    """For one run or for all."""
+    one, two = await begin(store), await begin(store)
+    await store.hold(one, "ann", "first")
+    await store.hold(two, "bob", "second")
+    await store.release(one, "cay", "third")
+    assert [entry.note for entry in await store.journal(None)] == ["third", "second", "first"]
+    assert [entry.note for entry in await store.journal(None, 1)] == ["third"]
+    assert [(entry.actor, entry.run_id) for entry in await store.journal(two)] == [("bob", two)]

@@ -1,0 +1,208 @@
+"""Migrations are forward only and recognised by checksum; constraints say what the code says; statements are all used."""
+
+import re
+from enum import StrEnum
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from holdfast.environment import Environment
+from holdfast.errors import SchemaMismatch
+from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED
+from holdfast.model import Ending, RunState, StepKind, StepState
+from holdfast.store import open_store
+from holdfast.store.migrations import read_migrations
+from holdfast.store.protocol import Store
+from holdfast.store.statements import Statements, read_statements
+from tests.store.conftest import Tamper, run_sql
+from tests.store.made import begin, held
+
+DIALECTS = ["holdfast.store.sqlite", "holdfast.store.postgres"]
+
+
+async def test_migrating_twice_changes_nothing(store: Store) -> None:
+    """A current database is left alone."""
+    current = len(read_migrations(DIALECTS[0]))
+    assert await store.migrate() == (current, current)
+
+
+async def test_a_new_database_is_migrated_from_nothing(store_url: str) -> None:
+    """From schema 0 to this version's."""
+    store = open_store(store_url, Environment())
+    assert await store.migrate() == (0, len(read_migrations(DIALECTS[0])))
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            "INSERT INTO holdfast_migrations SELECT 99, name, checksum, applied_at FROM holdfast_migrations",
+            "newer",
+        ),
+        ("UPDATE holdfast_migrations SET checksum = 'other'", "another build"),
+        ("DELETE FROM holdfast_migrations", "holdfast migrate|another"),
+    ],
+)
+async def test_a_database_of_another_version_is_refused(
+    store: Store, tamper: Tamper, change: str, says: str
+) -> None:
+    """Too new, made by another build, or too old: the message says what to do."""
+    tamper(change)
+    again = open_store(store.url, Environment())
+    with pytest.raises(SchemaMismatch, match=says):
+        await again.open()
+    await again.close()
+
+
+def columns(sql: str) -> dict[str, set[str]]:
+    """Table → its columns, as a migration declares them."""
+    tables = {}
+    for table, body in re.findall(r"CREATE TABLE (?:holdfast\.)?(\w+) \((.*?)\n\)", sql, re.DOTALL):
+        names = re.findall(r"^    (\w+) ", body, re.MULTILINE)
+        tables[table] = {name for name in names if name.islower()}
+    return tables
+
+
+def test_both_dialects_have_the_same_tables() -> None:
+    """The same names for the same things; PostgreSQL also keeps the key of a node's advisory lock."""
+    sqlite, postgres = (columns(read_migrations(package)[0].sql) for package in DIALECTS)
+    postgres["nodes"] -= {"lock_key"}
+    assert sqlite == postgres
+
+
+def check_values(package: str, table: str, column: str) -> set[str]:
+    """The values a column's CHECK allows."""
+    sql = read_migrations(package)[0].sql
+    body = re.search(rf"CREATE TABLE (?:holdfast\.)?{table} \((.*?)\n\)", sql, re.DOTALL)
+    assert body
+    check = re.search(rf"^    {column} [^\n]*CHECK \((.*?)\),$", body[1], re.DOTALL | re.MULTILINE)
+    assert check, f"{package}: no CHECK on {table}.{column}"
+    return set(re.findall(r"'([^']*)'", check[1]))
+
+
+@pytest.mark.parametrize("package", DIALECTS)
+@pytest.mark.parametrize(
+    ("table", "column", "values"),
+    [
+        ("runs", "state", RunState),
+        ("steps", "state", StepState),
+        ("steps", "kind", StepKind),
+        ("attempts", "ending", Ending),
+    ],
+)
+def test_check_constraints_equal_the_model(
+    package: str, table: str, column: str, values: type[StrEnum]
+) -> None:
+    """The database allows exactly the states the code knows."""
+    assert check_values(package, table, column) == set(values)
+
+
+@pytest.mark.parametrize("package", DIALECTS)
+@pytest.mark.parametrize(
+    ("constraint", "values"), [("ended_has_time", RUN_ENDED), ("owned_is_active", RUN_ACTIVE)]
+)
+def test_run_constraints_equal_the_lifecycle(package: str, constraint: str, values: frozenset[str]) -> None:
+    """What ends a run, and in which states it may be owned, is said once in code and once in SQL."""
+    sql = read_migrations(package)[0].sql
+    found = re.search(rf"CONSTRAINT {constraint} CHECK(.*?)\n\s*(?:CONSTRAINT|\))", sql, re.DOTALL)
+    assert found
+    assert set(re.findall(r"'(\w+)'", found[1])) == set(values)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE runs SET state = 'sleeping'",
+        "UPDATE runs SET state = 'succeeded', owner = NULL",
+        "UPDATE runs SET owner = 'node-a', state = 'held'",
+        "UPDATE steps SET state = 'done'",
+        "UPDATE steps SET kind = 'task'",
+        "UPDATE steps SET agent = NULL",
+    ],
+)
+async def test_the_database_refuses_what_cannot_be(store: Store, tamper: Tamper, damage: str) -> None:
+    """States that contradict themselves are kept out by the database itself."""
+    await begin(store, held(1))
+    with pytest.raises(Exception, match=r"(?i)constraint"):
+        tamper(damage)
+
+
+@pytest.mark.parametrize("package", DIALECTS)
+def test_migrations_are_numbered_without_gaps(package: str) -> None:
+    """1, 2, 3 …; each with its checksum."""
+    found = read_migrations(package)
+    assert [one.version for one in found] == list(range(1, len(found) + 1))
+    assert len({one.checksum for one in found}) == len(found)
+
+
+def package_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str) -> str:
+    """A package whose only statements are these."""
+    folder = tmp_path / "a_dialect"
+    (folder / "statements").mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "statements" / "things.sql").write_text(sql)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "a_dialect"
+
+
+class TwoVerbs(Statements):
+    claim: str
+    renew: str
+
+
+def test_statements_are_loaded_by_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comments go, the text stays."""
+    package = package_with(
+        tmp_path,
+        monkeypatch,
+        "-- about\n-- name: claim\nSELECT 1\n-- why\nFROM a\n\n-- name: renew\nSELECT 2\n",
+    )
+    verbs = TwoVerbs(package)
+    assert (verbs.claim, verbs.renew) == ("SELECT 1\nFROM a", "SELECT 2")
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("-- name: claim\nSELECT 1\n", "no statement for renew"),
+        (
+            "-- name: claim\nSELECT 1\n-- name: renew\nSELECT 2\n-- name: other\nSELECT 3\n",
+            "nobody uses other",
+        ),
+        ("-- name: claim\nSELECT 1\n-- name: claim\nSELECT 2\n", "stands twice"),
+    ],
+)
+def test_a_missing_unused_or_doubled_statement_fails_the_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, says: str
+) -> None:
+    """At start-up, not at three in the morning."""
+    package = package_with(tmp_path, monkeypatch, sql)
+    with pytest.raises(ValueError, match=says):
+        TwoVerbs(package)
+
+
+@pytest.mark.parametrize("package", DIALECTS)
+def test_every_statement_is_used(package: str) -> None:
+    """Each verb of the SQL files is named by some code of its dialect."""
+    code = "".join(
+        file.read_text("utf-8")
+        for file in files(package).iterdir()
+        if file.name.endswith(".py") and file.name != "verbs.py"
+    )
+    unused = [verb for verb in read_statements(package) if not re.search(rf"VERBS\.{verb}\b", code)]
+    assert unused == []
+
+
+async def test_an_empty_database_asks_to_be_migrated_or_migrates_itself(store_url: str) -> None:
+    """A new SQLite file is migrated on opening; PostgreSQL is not changed without being asked."""
+    store = open_store(store_url, Environment())
+    if store_url.startswith("sqlite:"):
+        await store.open()
+        assert await store.runs_by_state() == {}
+        run_sql(store_url, "SELECT * FROM holdfast_migrations")
+    else:
+        with pytest.raises(SchemaMismatch, match="holdfast migrate"):
+            await store.open()
+    await store.close()

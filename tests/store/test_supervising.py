@@ -1,0 +1,304 @@
+"""The Supervisor acts only while it leads, and only on what is dead or overdue."""
+
+import asyncio
+import json
+
+import pytest
+
+from holdfast.environment import Environment
+from holdfast.model import Ending, RunState, StepState
+from holdfast.store import open_store
+from holdfast.store.protocol import Answer, Hop, NewSignal, Store
+from tests.store.conftest import Tamper
+from tests.store.made import (
+    LONG_S,
+    SERVED,
+    A,
+    B,
+    C,
+    D,
+    begin,
+    broken,
+    call,
+    closing,
+    held,
+    ids,
+    join,
+    new_id,
+    report,
+    report_of,
+    start,
+    step,
+    succeeded,
+    wait,
+)
+
+
+async def lead(store: Store, node: str = A, lease_s: float = LONG_S) -> int:
+    epoch = await store.lead(node, lease_s)
+    assert epoch is not None
+    return epoch
+
+
+async def test_one_node_leads(store: Store) -> None:
+    """The first to ask leads and keeps leading in the same epoch; the others are told no."""
+    epoch = await lead(store)
+    assert await store.lead(B, LONG_S) is None
+    assert await lead(store) == epoch
+    leader = await store.leader()
+    assert leader is not None
+    assert leader[:2] == (A, epoch)
+    assert leader[2] > await store.now()
+
+
+async def test_two_candidates_get_one_leader(store: Store, other: Store) -> None:
+    """At the same time through two doors: one epoch, one leader."""
+    answers = await asyncio.gather(store.lead(B, LONG_S), other.lead(C, LONG_S))
+    assert sorted(answer is None for answer in answers) == [False, True]
+
+
+async def test_an_expired_lease_is_taken_with_a_new_epoch(store: Store) -> None:
+    """A leader whose time ran out is deposed; even if it comes back first it leads a new epoch."""
+    first = await lead(store, B, -1.0)
+    second = await lead(store, C, -1.0)
+    third = await lead(store, C, LONG_S)
+    assert first < second < third
+    assert await store.lead(B, LONG_S) is None
+
+
+async def test_a_leader_that_resigns_is_succeeded_at_once(store: Store) -> None:
+    """Resigning counts only from the leader itself."""
+    epoch = await lead(store)
+    await store.resign(B)
+    assert await store.lead(B, LONG_S) is None
+    await store.resign(A)
+    assert await store.leader() is None
+    assert await lead(store, B) > epoch
+
+
+async def test_a_leader_whose_process_is_gone_is_succeeded_at_once(store: Store, store_url: str) -> None:
+    """Nobody waits for a dead leader's lease."""
+    doomed = open_store(store_url, Environment())
+    await doomed.open()
+    await join(doomed, D)
+    epoch = await lead(doomed, D)
+    assert await store.lead(A, LONG_S) is None
+    await doomed.close()
+    assert await eventually_lead(store) > epoch
+
+
+async def eventually_lead(store: Store) -> int:
+    """The server may take a moment to notice a closed session."""
+    for _ in range(1000):
+        if (epoch := await store.lead(A, LONG_S)) is not None:
+            return epoch
+    raise AssertionError("nobody leads")
+
+
+async def test_a_node_whose_lease_ran_out_is_dead(store: Store) -> None:
+    """The lease counts where no lock tells."""
+    await join(store, D, lease_s=-1.0)
+    assert D in dict(await store.dead_nodes(LONG_S))
+
+
+async def test_a_node_whose_process_is_gone_is_dead_before_its_lease_ends(
+    store: Store, store_url: str
+) -> None:
+    """The liveness lock vanishes with its holder."""
+    doomed = open_store(store_url, Environment())
+    await doomed.open()
+    await join(doomed, D)
+    assert await store.dead_nodes(0.0) == []
+    await doomed.close()
+    for _ in range(1000):
+        if dead := await store.dead_nodes(0.0):
+            break
+    assert [node for node, _ in dead] == [D]
+
+
+async def test_a_holder_that_is_no_live_node_is_found(store: Store, tamper: Tamper) -> None:
+    """Recovery looks at what is held: a node that left, or was never there, and still holds something is dead."""
+    owned, holding = await begin(store, node=B), await begin(store, held(1))
+    tamper("UPDATE runs SET owner = 'never-registered' WHERE owner = 'node-b'")
+    tamper("UPDATE steps SET agent = 'long-gone'")
+    assert {node for node, _ in await store.dead_nodes(0.0)} == {"never-registered", "long-gone"}
+    epoch = await lead(store)
+    for node in ("never-registered", "long-gone"):
+        assert await store.bury(node, epoch, "it left", 3, 100) is not None
+    assert (await step(store, holding)).state is StepState.READY
+    run = await store.run(owned)
+    assert run is not None
+    assert run.owner is None
+    assert await store.dead_nodes(0.0) == []
+
+
+async def test_a_buried_node_claims_nothing(store: Store) -> None:
+    """A paused process that wakes after its burial gets no work."""
+    await join(store, D, lease_s=-1.0)
+    await store.bury(D, await lead(store), "its lease ran out", 3, 100)
+    await start(store)
+    await begin(store, call(1))
+    assert await store.claim_runs(D, SERVED, 10) == []
+    assert await store.claim_steps(D, [1], 10) == []
+    assert await store.renew(D, LONG_S) is None
+
+
+async def test_burying_frees_runs_and_takes_back_steps(store: Store) -> None:
+    """Both fences rise, the attempts are remembered as lost, the node is retired, the journal says so."""
+    await join(store, D, lease_s=-1.0)
+    run_id = await begin(store, held(1), call(2), wait(3), node=D)
+    reclaimed = await store.bury(D, await lead(store), "its lease ran out", 3, 100)
+    assert reclaimed is not None
+    assert (reclaimed.runs, reclaimed.steps, reclaimed.failed) == (1, 1, 0)
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.owner, run.fence, run.state) == (None, 2, RunState.RUNNING)
+    row = await step(store, run_id)
+    assert (row.state, row.agent, row.fence, row.attempt, row.losses) == (StepState.READY, None, 2, 1, 1)
+    assert [(one.ending, one.agent) for one in await store.attempts(run_id)] == [(Ending.LOST, D)]
+    assert await store.commit(D, [Hop(run_id, 1, issued=[call(4)])]) == [Answer.FENCED]
+    assert await store.commit(D, [report(run_id, 1, 1)]) == [Answer.FENCED]
+    assert sorted(one.n for one in await store.claim_steps(A, [1], 10)) == [1, 2]
+    assert D not in dict(await store.dead_nodes(0.0))
+    (node,) = [one for one in await store.nodes() if one.id == D]
+    assert node.retired_at is not None
+    assert any(one.verb == "bury" and D in one.note for one in await store.journal(None))
+    assert await broken(store) == set()
+
+
+async def test_a_deposed_leaders_bury_changes_nothing(store: Store) -> None:
+    """An old epoch is refused, whatever it asks for."""
+    await join(store, D, lease_s=-1.0)
+    run_id = await begin(store, held(1, timeout_s=-60.0), node=D)
+    old = await lead(store, B, -1.0)
+    await lead(store, C)
+    before = await store.run(run_id), await store.steps(run_id)
+    assert await store.bury(D, old, "", 3, 100) is None
+    assert await store.end_overdue(old, 0.0, 100) == 0
+    assert (await store.run(run_id), await store.steps(run_id)) == before
+
+
+async def test_a_leader_whose_lease_lapsed_changes_nothing(store: Store) -> None:
+    """Leadership is a deadline on the store's clock, not a remembered flag."""
+    await join(store, D, lease_s=-1.0)
+    run_id = await begin(store, held(1), node=D)
+    assert await store.bury(D, await lead(store, A, -1.0), "", 3, 100) is None
+    assert (await step(store, run_id)).state is StepState.RUNNING
+
+
+async def test_burying_is_bounded_and_goes_on(store: Store) -> None:
+    """At most `limit` of each at a time; the node stays unburied until nothing is left."""
+    await join(store, D, lease_s=-1.0)
+    runs = [await begin(store, held(1), node=D) for _ in range(5)]
+    epoch = await lead(store)
+    counts = []
+    for _ in range(4):
+        reclaimed = await store.bury(D, epoch, "", 3, 2)
+        assert reclaimed is not None
+        counts.append((reclaimed.runs, reclaimed.steps))
+        if D not in dict(await store.dead_nodes(0.0)):
+            break
+    assert sum(runs for runs, _ in counts) == sum(steps for _, steps in counts) == 5
+    assert all(part <= 2 for count in counts for part in count)
+    assert all([(await step(store, run_id)).state is StepState.READY for run_id in runs])
+
+
+async def test_a_step_that_kills_its_agents_fails(store: Store) -> None:
+    """More losses than allowed: the step fails with StepLost, undelivered, and a late report is refused."""
+    run_id = await begin(store, call(1))
+    for losses in range(3):
+        node = f"{D}-{losses}"
+        await join(store, node, lease_s=-1.0)
+        (claimed,) = await store.claim_steps(node, [1], 10)
+        assert claimed.losses == losses
+        await store.bury(node, await lead(store), "its process is gone", 2, 100)
+    row = await step(store, run_id)
+    assert (row.state, row.losses, row.delivered_seq) == (StepState.FAILED, 3, None)
+    error = json.loads(row.error or "")
+    assert (error["type"], error["ending"]) == ("holdfast.errors.StepLost", "lost")
+    assert await store.commit(node, [report_of(claimed)]) == [Answer.FENCED]
+    assert [one.n for one in (await store.undelivered(A, 10)).steps] == [1]
+
+
+async def test_a_run_whose_owner_died_before_its_first_hop_is_claimed_again(store: Store) -> None:
+    """A run that has not said what it waits for cannot be woken: it is pending again."""
+    run_id = await start(store)
+    await join(store, D, lease_s=-1.0)
+    assert ids(await store.claim_runs(D, SERVED, 10)) == [run_id]
+    await store.bury(D, await lead(store), "", 3, 100)
+    assert ids(await store.claim_runs(A, SERVED, 10)) == [run_id]
+
+
+async def test_a_retried_run_whose_owner_died_before_its_first_hop_is_claimed_again(store: Store) -> None:
+    """The same for one that began with a copied history: all of it is delivered, none of it wakes anybody."""
+    first = await begin(store, held(1))
+    await store.commit(A, [Hop(first, 1, outcomes=[succeeded(1, 1, 1)])])
+    await store.cancel_run(first, "ann", "")
+    run = await store.run(first)
+    assert run is not None
+    (signal,) = (await store.undelivered(A, 10)).signals
+    await store.commit(A, [Hop(first, 1, signals=[(signal.id, 2)], close=closing(RunState.CANCELLED))])
+    again = new_id()
+    await store.retry_run(first, again, 2, "ann")
+    await join(store, D, lease_s=-1.0)
+    assert ids(await store.claim_runs(D, SERVED, 10)) == [again]
+    await store.bury(D, await lead(store), "", 3, 100)
+    assert ids(await store.claim_runs(A, SERVED, 10)) == [again]
+
+
+async def test_an_overdue_attempt_is_ended(store: Store) -> None:
+    """After the grace the attempt is timed out, its step ready after a moment, the agent's word worth nothing."""
+    run_id = await begin(store, held(1, timeout_s=-60.0), held(2, timeout_s=LONG_S), held(3))
+    epoch = await lead(store)
+    assert await store.end_overdue(epoch, LONG_S, 100) == 0
+    assert await store.end_overdue(epoch, 2.0, 100) == 1
+    rows = await store.steps(run_id)
+    assert [one.state for one in rows] == [StepState.READY, StepState.RUNNING, StepState.RUNNING]
+    assert rows[0].agent is None
+    assert rows[0].ready_at > rows[0].issued_at
+    assert [(one.ending, one.agent) for one in await store.attempts(run_id)] == [(Ending.TIMED_OUT, A)]
+    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
+    assert any(one.verb == "end_overdue" for one in await store.journal(None))
+    assert await store.end_overdue(epoch, 2.0, 100) == 0
+
+
+async def test_an_overdue_attempt_that_was_the_last_fails_the_step(store: Store) -> None:
+    """The budget counts what was neither lost nor excused."""
+    run_id = await begin(store, held(1, timeout_s=-60.0, attempts_max=1))
+    assert await store.end_overdue(await lead(store), 2.0, 100) == 1
+    row = await step(store, run_id)
+    assert (row.state, row.delivered_seq) == (StepState.FAILED, None)
+    assert json.loads(row.error or "")["type"] == "holdfast.errors.StepTimeout"
+    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
+
+
+async def test_ending_overdue_attempts_is_bounded(store: Store) -> None:
+    """No more than asked for in one pass."""
+    await begin(store, *(held(n, timeout_s=-60.0) for n in range(1, 6)))
+    epoch = await lead(store)
+    assert [await store.end_overdue(epoch, 2.0, 2) for _ in range(4)] == [2, 2, 1, 0]
+
+
+async def test_signals_that_came_too_late_are_hushed(store: Store, tamper: Tamper) -> None:
+    """What an ended run never took in is marked, by the leader only, and found by nobody again."""
+    live, over = await begin(store), await begin(store)
+    for run_id in (live, over):
+        await store.send_signal(NewSignal(run_id, "paid", "k", b"1"))
+    await store.commit(A, [Hop(over, 1, close=closing())])
+    tamper("UPDATE signals SET delivered_seq = NULL")
+    epoch = await lead(store)
+    assert await store.hush_signals(epoch + 1, 10) == 0
+    assert await store.hush_signals(epoch, 10) == 1
+    assert await store.hush_signals(epoch, 10) == 0
+    assert [one.delivered_seq for one in await store.signals(over)] == [0]
+    assert [one.delivered_seq for one in await store.signals(live)] == [None]
+
+
+@pytest.mark.parametrize("node", [B, "no-such-node"])
+async def test_burying_who_holds_nothing_does_no_harm(store: Store, node: str) -> None:
+    """Twice buried, or never known."""
+    epoch = await lead(store)
+    for _ in range(2):
+        reclaimed = await store.bury(node, epoch, "", 3, 100)
+        assert reclaimed is not None
+        assert (reclaimed.runs, reclaimed.steps, reclaimed.failed) == (0, 0, 0)

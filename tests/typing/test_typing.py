@@ -1,0 +1,150 @@
+"""Right use type-checks under `mypy --strict`, and wrong use is rejected where it is written."""
+
+import re
+from pathlib import Path
+
+import pytest
+from mypy import api
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+RIGHT = """
+import asyncio
+from datetime import timedelta
+from typing import assert_type
+
+from holdfast import Retry, Signal, here, now, random, step, uuid4, workflow
+from holdfast.workflow.definition import Workflow
+from holdfast.workflow.step import Step
+
+
+@step
+async def charge(card: str, cents: int) -> float:
+    await here.save({"card": card})
+    return cents / 100
+
+
+@step(retry=Retry(attempts=5, on=ConnectionError), timeout=timedelta(seconds=30), needs=["gpu"], isolate=True)
+def render(page: int, *, dpi: int = 72) -> str:
+    return here.key
+
+
+@step
+def simple(page: int) -> bytes:
+    return b""
+
+
+paid = Signal("paid", int)
+
+
+@workflow
+async def inner(n: int) -> list[int]:
+    return [n]
+
+
+@workflow(version="2", timeout=timedelta(days=7))
+async def order(card: str, pages: list[int]) -> tuple[float, list[str]]:
+    first = await charge(card, 300)
+    assert_type(first, float)
+    assert_type(await render.using(key="a", timeout=None)(1, dpi=300), str)
+    images = await asyncio.gather(*(render(p) for p in pages))
+    assert_type(images, list[str])
+    both = await asyncio.gather(charge("a", 1), render(1))
+    assert_type(both, tuple[float, str])
+    assert_type(await simple.map(pages, limit=3), list[bytes])
+    assert_type(await simple.map(pages, tolerate=0.1), list[bytes | Exception])
+    assert_type(await charge.map([("a", 1)]), list[float])
+    assert_type(await paid.wait(timeout=5), int)
+    assert_type(await inner(5), list[int])
+    assert_type(await inner.using(id="x")(5), list[int])
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(charge(card, 1))
+    assert_type(task.result(), float)
+    random().choice(pages), uuid4().hex, now().year
+    return first, images
+
+
+def takes(flow: Workflow[[str, list[int]], tuple[float, list[str]]], one: Step[[str, int], float]) -> None: ...
+
+
+async def outside() -> None:
+    assert_type(await charge("a", 1), float)
+    await paid.send("run-1", 5, key="k")
+"""
+
+WRONG = """
+from holdfast import Retry, Signal, step, workflow
+
+
+@step
+async def charge(card: str, cents: int) -> float:
+    return cents / 100
+
+
+@step(retry=3)
+def render(page: int) -> str:
+    return ""
+
+
+@step(timeout="soon")  # E
+async def late() -> None: ...
+
+
+@step(retries=3)  # E
+async def odd() -> None: ...
+
+
+@workflow  # E
+def sync(n: int) -> int:
+    return n
+
+
+paid = Signal("paid", int)
+
+
+@workflow
+async def order(card: str) -> int:
+    await charge(card)  # E
+    await charge(card, "300")  # E
+    await charge(card, 1, 2)  # E
+    await charge(card, cent=1)  # E
+    await charge.using(key="a")(1, 1)  # E
+    await charge.using(attempts=1)(card, 1)  # E
+    await render("one")  # E
+    await render.map(["one"])  # E
+    name: str = await charge(card, 1)  # E
+    await paid.send("run-1", "much")  # E
+    text: str = await paid.wait()  # E
+    return name + text  # E
+
+
+async def start() -> None:
+    await order(5)  # E
+    order.using(identifier="x")  # E
+    Retry(attempts="many")  # E
+"""
+
+
+@pytest.mark.timeout(300)
+def test_right_use_is_accepted_and_wrong_use_rejected_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every line marked E, and no other, is an error."""
+    (tmp_path / "right.py").write_text(RIGHT)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    monkeypatch.setenv("MYPYPATH", str(SOURCE))
+    monkeypatch.chdir(tmp_path)
+    options = [
+        "--strict",
+        "--config-file=",
+        "--no-error-summary",
+        "--hide-error-context",
+        f"--cache-dir={tmp_path}/cache",
+    ]
+    out, err, _ = api.run([*options, "--no-pretty", "right.py", "wrong.py"])
+    assert err == ""
+    errors = [line for line in out.splitlines() if ": error:" in line]
+    assert [line for line in errors if not line.startswith("wrong.py")] == []
+    found = {int(match[1]) for line in errors if (match := re.match(r"wrong\.py:(\d+):", line))}
+    meant = {n for n, line in enumerate(WRONG.splitlines(), 1) if line.endswith("# E")}
+    assert found == meant, "\n".join(errors)

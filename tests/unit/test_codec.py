@@ -1,0 +1,526 @@
+"""Payloads: JSON by declared type, checked where it is written."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+from uuid import UUID
+
+import attrs
+import msgspec
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import codec, config
+from holdfast.codec import Payload, Shape, decode_error, describe_error, encode_error
+from holdfast.errors import DefinitionError, InvalidInput, StepFailed, StepLost, StepTimeout
+
+
+class Color(Enum):
+    RED = "red"
+
+
+@dataclass
+class Card:
+    number: str
+    limits: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Cash:
+    cents: int
+    paid: datetime | None = None
+
+
+@attrs.define
+class Cheque:
+    bank: str
+
+
+class Transfer(msgspec.Struct):
+    iban: str
+
+
+class Parcel(pydantic.BaseModel):
+    weight: float
+    sent: datetime
+    code: bytes = b"x"
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+
+class Options(TypedDict):
+    fast: bool
+
+
+class Plain:
+    """A class that nobody can store."""
+
+
+WHEN = datetime(2026, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (int, 2**70),
+        (float, 1.5),
+        (str, "naïve ☂"),
+        (bool, True),
+        (None, None),
+        (bytes, b"\x00\xff"),
+        (list[int], [1, 2]),
+        (tuple[int, str], (1, "a")),
+        (tuple[int, ...], (1, 2, 3)),
+        (set[str], {"a", "b"}),
+        (frozenset[int], frozenset({1})),
+        (dict[str, list[float]], {"a": [1.0]}),
+        (dict[int, str], {1: "a"}),
+        (datetime, WHEN),
+        (date, WHEN.date()),
+        (timedelta, timedelta(days=2, microseconds=5)),
+        (Decimal, Decimal("1.10")),
+        (UUID, UUID(int=7)),
+        (Path, Path("a/b")),
+        (Color, Color.RED),
+        (Literal["a", 1], "a"),
+        (int | str | None, "x"),
+        (Annotated[int, msgspec.Meta(ge=1)], 3),
+        (Card, Card("1", [2])),
+        (Cheque, Cheque("b")),
+        (Transfer, Transfer("NO1")),
+        (Parcel, Parcel(weight=1.5, sent=WHEN, code=b"abc")),
+        (Parcel | None, None),
+        (list[Parcel], [Parcel(weight=1, sent=WHEN)]),
+        (Point, Point(1, 2)),
+        (Options, {"fast": True}),
+        (Card | Cash, Cash(5, WHEN)),
+        (Card | Cash | Cheque | Transfer | None, Transfer("NO1")),
+        (Card | Cash | int | None, 7),
+        (Card | Cash | None, None),
+        (Parcel | Card, Parcel(weight=2, sent=WHEN)),
+        (list[Card | Cash], [Card("1"), Cash(2)]),
+        (dict[str, list[Card | Cash] | None], {"a": [Cash(1)], "b": None}),
+        (tuple[Card | Cash, int], (Card("9"), 1)),
+        (tuple[Card | Cash, ...], (Card("9"), Cash(1))),
+        (list[Card | Cash] | Card | None, Card("1")),
+        (Any, {"a": [1, None, "x", 1.5]}),
+        (object, [1]),
+    ],
+    ids=str,
+)
+def test_values_come_back_as_they_were(kind: Any, value: Any) -> None:
+    """Every type an author may declare survives writing and reading, and comes back as a new object."""
+    payload = Payload(kind, "it")
+    back = payload.decode(payload.encode(value))
+    assert back == value
+    assert type(back) is type(value)
+    json.loads(payload.encode(value))
+
+
+def test_several_record_types_are_told_apart_by_a_tag() -> None:
+    """The JSON of a union says which of its types it holds."""
+    assert Payload(Card | Cash, "it").encode(Cash(5)) == b'{"$type":"Cash","cents":5,"paid":null}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (Plain, "make it a dataclass"),
+        (list[Plain], "make it a dataclass"),
+        (complex, "make it a dataclass"),
+        (Callable[[], int], "dataclass"),
+        (Path | int, "take str instead"),
+    ],
+    ids=str,
+)
+def test_types_that_cannot_be_stored_are_refused_at_import(kind: Any, advice: str) -> None:
+    """The author hears of it when the step is declared, not when the first run comes by."""
+    with pytest.raises(DefinitionError, match=advice) as caught:
+        Payload(kind, "charge(): card")
+    assert str(caught.value).startswith("charge(): card: values of type ")
+
+
+@dataclass
+class Wallet:
+    holds: Card | Cash
+
+
+def test_a_union_inside_an_authors_own_class_is_refused_with_the_way_out() -> None:
+    """There it cannot be replaced."""
+    with pytest.raises(DefinitionError, match="tag=True"):
+        Payload(Wallet, "it")
+
+
+def charge(card: str, cents: int, note: str | None = None) -> int:
+    return cents
+
+
+class TestArguments:
+    """Calls are bound as Python binds them, checked, and told in the author's words."""
+
+    shape = Shape.of(charge)
+
+    def test_checked_arguments_share_nothing_with_the_caller(self) -> None:
+        """What an agent in the same process gets was read from JSON."""
+
+        def work(card: Card) -> None: ...
+
+        mine = Card("1", [1])
+        raw, bound = Shape.of(work).checked((mine,), {})
+        assert raw == b'{"card":{"number":"1","limits":[1]}}'
+        assert bound.card == mine  # type: ignore[attr-defined]  # a struct made at run time
+        assert bound.card is not mine  # type: ignore[attr-defined]  # a struct made at run time
+
+    @pytest.mark.parametrize(
+        ("args", "kwargs", "message"),
+        [
+            (("a", "b"), {}, "charge(): cents: expected `int`, got `str`"),
+            (("a",), {}, "charge(): missing a required argument: 'cents'"),
+            ((), {"cents": 1, "card": 2}, "charge(): card: expected `str`, got `int`"),
+            (("a", 1, "x", 2), {}, "charge(): too many positional arguments"),
+            (("a", 1), {"cent": 2}, "charge(): got an unexpected keyword argument 'cent'"),
+            (("a", 1), {"card": 2}, "charge(): multiple values for argument 'card'"),
+            (("\ud800", 1), {}, "charge(): card: the text holds half of a surrogate pair"),
+            ((Plain(), 1), {}, "charge(): card: a Plain cannot be stored: make it a dataclass"),
+        ],
+    )
+    def test_a_wrong_call_names_function_and_parameter(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], message: str
+    ) -> None:
+        """InvalidInput, in the words of Python and of the declared types."""
+        with pytest.raises(InvalidInput) as caught:
+            self.shape.checked(args, kwargs)
+        assert str(caught.value).startswith(message)
+
+    def test_the_place_inside_a_value_is_named(self) -> None:
+        """Down to the field and index, also inside a union."""
+
+        def pay(ways: list[Card | Cash], by: dict[str, Card]) -> None: ...
+
+        shape = Shape.of(pay)
+        with pytest.raises(InvalidInput, match=r"pay\(\): ways\[1\]\.cents: expected `int`, got `str`"):
+            shape.checked(([Card("1"), Cash("x")], {}), {})  # type: ignore[arg-type]  # wrong on purpose
+        with pytest.raises(InvalidInput, match=r"pay\(\): by\[\.\.\.\]\.limits\[0\]: expected `int`"):
+            shape.checked(([], {"a": Card("1", ["x"])}), {})  # type: ignore[list-item]  # wrong on purpose
+        with pytest.raises(
+            InvalidInput, match=r"ways\[0\]: expected an object whose `\$type` is `Card` or `Cash`"
+        ):
+            shape.decode(b'{"ways":[{"$type":"Other"}],"by":{}}')
+
+    def test_every_kind_of_parameter(self) -> None:
+        """Positional-only, defaults, *args, keyword-only, **kwargs: called as written."""
+
+        def every(a: int, /, b: str = "b", *rest: float, c: bool, d: list[int] = [1], **more: date) -> Any:  # noqa: B006
+            return a, b, rest, c, d, more
+
+        shape = Shape.of(every)
+        for args, kwargs in [
+            ((1,), {"c": True}),
+            ((1, "x", 2.5, 3.5), {"c": False, "d": [], "when": WHEN.date()}),
+            ((1,), {"b": "y", "c": True}),
+        ]:
+            raw, bound = shape.checked(args, kwargs)
+            assert shape.call(every, bound) == every(*args, **kwargs)  # type: ignore[arg-type]  # mixed on purpose
+            assert shape.decode(raw) == bound
+        with pytest.raises(InvalidInput, match=r"every\(\): .*'a'"):
+            shape.checked((), {"a": 1, "c": True})
+
+    def test_a_default_of_none_makes_the_parameter_optional(self) -> None:
+        """`note: str = None` is what people write."""
+
+        def work(note: str = None) -> None: ...  # type: ignore[assignment]  # on purpose  # noqa: RUF013
+
+        assert Shape.of(work).checked((), {})[0] == b'{"note":null}'
+
+    @pytest.mark.parametrize(
+        "value", [float("nan"), float("inf"), [float("-inf")], {"a": {"b": float("nan")}}]
+    )
+    def test_nan_and_infinity_are_refused_wherever_they_hide(self, value: Any) -> None:
+        """JSON would say null, which means something else."""
+
+        def work(value: Any, also: float | None = None) -> None: ...
+
+        with pytest.raises(InvalidInput, match=r"work\(\): value.*(nan|inf) is not a number JSON can hold"):
+            Shape.of(work).checked((value,), {})
+        with pytest.raises(InvalidInput, match=r"work\(\): also: nan"):
+            Shape.of(work).checked((1, float("nan")), {})
+        assert Shape.of(work).checked((None, None), {})[0] == b'{"value":null,"also":null}'
+
+    def test_a_payload_over_the_limit_says_where_to_put_it(self) -> None:
+        """Arguments and results alike."""
+        big = "x" * config.DEFAULT.payload_max_bytes
+        with pytest.raises(InvalidInput, match=r"charge\(\): 2,097,\d+ bytes .* object store"):
+            self.shape.checked((big, 1), {})
+        with pytest.raises(InvalidInput, match="object store"):
+            Payload(str, "it").encode(big)
+
+    def test_a_value_that_contains_itself_is_refused(self) -> None:
+        """With words, not with a crash."""
+        loop: list[Any] = []
+        loop.append(loop)
+
+        def work(value: Any) -> None: ...
+
+        with pytest.raises(InvalidInput, match="contains itself"):
+            Shape.of(work).checked((loop,), {})
+
+    def test_results_are_checked_against_the_return_type(self) -> None:
+        """`charge() result: …`"""
+        assert self.shape.decode_result(self.shape.encode_result(5)) == 5
+        with pytest.raises(InvalidInput, match=r"charge\(\) result: expected `int`, got `str`"):
+            self.shape.encode_result("5")
+        with pytest.raises(InvalidInput, match=r"charge\(\) result"):
+            self.shape.decode_result(b'"5"')
+
+    def test_annotations_that_are_not_there_at_run_time_are_told(self) -> None:
+        """A name from `if TYPE_CHECKING:` is found when the shape is needed, with the way out."""
+
+        def work(card: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa: F821  on purpose
+
+        assert Shape.early(work) is None
+        with pytest.raises(DefinitionError, match="'Missing'.*TYPE_CHECKING"):
+            Shape.of(work)
+
+
+class TestFromJson:
+    """What a person writes after `--input`."""
+
+    shape = Shape.of(charge)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            '{"card": "a", "cents": 3}',
+            '["a", 3]',
+            '["a", 3, null]',
+            b' {"cents":3,\n"card":"a","note":null} ',
+        ],
+    )
+    def test_names_or_positions(self, text: str | bytes) -> None:
+        """An object of parameters, or an array of them."""
+        assert self.shape.from_json(text) == b'{"card":"a","cents":3,"note":null}'
+
+    def test_one_parameter_may_be_bare(self) -> None:
+        """A number or text; objects and arrays are always names and positions."""
+
+        def greet(name: str) -> None: ...
+
+        assert Shape.of(greet).from_json('"Ada"') == b'{"name":"Ada"}'
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ('{"card": "a", "cents": "x"}', "charge(): cents: expected `int`, got `str`"),
+            ('{"card": "a"}', "charge(): missing `cents`"),
+            (
+                '{"card": "a", "cents": 1, "cent": 1}',
+                "charge(): unknown parameter `cent`: it takes `card`, `cents`",
+            ),
+            ('{"card": "a", "card": "b", "cents": 1}', 'charge(): the key "card" occurs twice'),
+            ('{"card": "a", "cents": NaN}', "charge(): NaN is not JSON"),
+            (
+                '{"card": "a", "cents": 1} x',
+                "charge(): the input is not JSON: Extra data at line 1, column 27",
+            ),
+            ("", "charge(): the input is not JSON"),
+            ("[1, 2, 3, 4]", "charge(): 4 values in the array, 3 parameters for them"),
+            ("5", "charge(): an object of parameters by name"),
+            (b"\xff", "charge(): the input is not UTF-8"),
+            ('["\\ud800", 1]', "charge(): the text holds half of a surrogate pair"),
+            ("[" * 100_000, "charge(): the input is nested too deeply"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, text: str | bytes, message: str) -> None:
+        """The place, and what would be right."""
+        with pytest.raises(InvalidInput) as caught:
+            self.shape.from_json(text)
+        assert str(caught.value).startswith(message)
+
+    def test_more_arguments(self) -> None:
+        """*args and **kwargs take what is left."""
+
+        def work(first: int, *rest: int, **more: str) -> Any:
+            return first, rest, more
+
+        shape = Shape.of(work)
+        assert shape.call(work, shape.decode(shape.from_json("[1, 2, 3]"))) == (1, (2, 3), {})
+        assert shape.call(work, shape.decode(shape.from_json('{"first": 1, "x": "y"}'))) == (
+            1,
+            (),
+            {"x": "y"},
+        )
+
+    @given(st.text() | st.binary())
+    def test_nothing_else_ever_comes_out(self, text: str | bytes) -> None:
+        """Whatever is written: a payload, or InvalidInput."""
+        try:
+            self.shape.decode(self.shape.from_json(text))
+        except InvalidInput:
+            pass
+
+
+def test_sets_are_written_in_one_order_in_every_process() -> None:
+    """Hashes of text differ from process to process; the digest of an input must not."""
+    program = (
+        "from holdfast.codec import Shape, digest\n"
+        "def work(names: set[str]) -> None: ...\n"
+        "print(digest(Shape.of(work).checked(({'a', 'b', 'c', 'd', 'e'},), {})[0]).hex())"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(found) == 1
+
+
+class BadCardError(Exception):
+    def __init__(self, card: str, *, code: int) -> None:
+        raise AssertionError("an author's __init__ must not run again")
+
+    @classmethod
+    def made(cls, card: str, code: int) -> "BadCardError":
+        error = cls.__new__(cls, card)
+        error.args, error.card, error.code = (card,), card, code
+        return error
+
+    card: str
+    code: int
+
+
+class HttpError(ConnectionError):
+    """With arguments that Python's own classes read."""
+
+
+class TestErrors:
+    """Exceptions as JSON and back."""
+
+    def test_the_authors_own_exception_comes_back(self) -> None:
+        """Class, arguments, attributes and notes; its __init__ does not run."""
+        error = BadCardError.made("tok", 7)
+        error.add_note("see the log")
+        back = decode_error(encode_error(error, step="shop.charge"))
+        assert type(back) is BadCardError
+        assert (back.args, back.card, back.code) == (("tok",), "tok", 7)
+        assert back.__notes__ == ["see the log", "in step shop.charge"]
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            ValueError("bad", 3),
+            KeyError("k"),
+            FileNotFoundError(2, "No such file", "a.txt"),
+            HttpError("refused"),
+            UnicodeDecodeError("utf-8", b"", 0, 1, "odd"),
+            ZeroDivisionError(),
+            StepFailed("x", error_type="a.B", step="s"),
+        ],
+        ids=lambda error: type(error).__name__,
+    )
+    def test_common_exceptions_keep_their_words(self, error: Exception) -> None:
+        """What str() and the class say is the same on the other side, or the words are kept in a StepFailed."""
+        back = decode_error(encode_error(error))
+        if type(back) is type(error):
+            assert str(back) == str(error)
+            assert getattr(back, "errno", None) == getattr(error, "errno", None)
+        else:
+            assert isinstance(back, StepFailed)
+            assert str(error) in str(back)
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            asyncio.CancelledError("x"),
+            KeyboardInterrupt("x"),
+            SystemExit(3),
+            StopIteration(1),
+            GeneratorExit(),
+        ],
+        ids=lambda error: type(error).__name__,
+    )
+    def test_control_signals_never_come_back_as_themselves(self, error: BaseException) -> None:
+        """In a workflow they would mean something else."""
+        assert type(decode_error(encode_error(error))) is StepFailed
+
+    def test_what_is_not_loaded_here_is_told_by_its_words(self) -> None:
+        """Nothing is imported because an error names it."""
+        raw = json.dumps({"type": "this.Error", "message": "odd", "step": "a.b"})
+        back = decode_error(raw)
+        assert isinstance(back, StepFailed)
+        assert (str(back), back.error_type, back.step) == ("Error: odd", "this.Error", "a.b")
+        assert "this" not in sys.modules
+
+    @pytest.mark.parametrize(("ending", "kind"), [("timed out", StepTimeout), ("lost", StepLost)])
+    def test_endings_have_their_own_classes(self, ending: str, kind: type[StepFailed]) -> None:
+        """A timeout is a TimeoutError too."""
+        back = decode_error(encode_error(TimeoutError("30 s"), step="a.b", ending=ending))
+        assert type(back) is kind
+        assert isinstance(back, TimeoutError) == (ending == "timed out")
+
+    def test_the_traceback_shows_the_authors_frames(self) -> None:
+        """Bounded, and without the frames of asyncio and Holdfast."""
+
+        async def outer() -> None:
+            deep(30)
+
+        def deep(n: int) -> None:
+            if n == 0:
+                raise ValueError("here")
+            deep(n - 1)
+
+        try:
+            asyncio.run(outer())
+        except ValueError as error:
+            told = json.loads(encode_error(error))
+        assert "raise ValueError" in told["traceback"]
+        assert "asyncio/" not in told["traceback"]
+        assert len(told["traceback"]) <= 6_000
+
+    def test_causes_groups_and_odd_exceptions(self) -> None:
+        """Whatever is raised can be written."""
+
+        class OddError(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError("no")
+
+        try:
+            try:
+                raise KeyError("inner")
+            except KeyError as inner:
+                raise ValueError("outer") from inner
+        except ValueError as error:
+            assert json.loads(encode_error(error))["cause"] == {
+                "type": "builtins.KeyError",
+                "message": "'inner'",
+            }
+        group = ExceptionGroup("two", [ValueError("a"), OddError()])
+        assert "ValueError: a; OddError: (its message cannot be shown" in describe_error(encode_error(group))
+        assert isinstance(decode_error(encode_error(group)), Exception)
+        huge = ValueError("x" * 100_000, b"\xff", object())
+        assert len(encode_error(huge)) < 20_000
+
+    def test_one_line_for_people(self) -> None:
+        """`ValueError: bad card`, whatever the message's lines; and text that is no error's JSON is shown as it is."""
+        assert describe_error(encode_error(ValueError("bad\n card"))) == "ValueError: bad card"
+        assert describe_error(encode_error(ValueError())) == "ValueError"
+        assert describe_error("lost") == "Exception: lost"
+
+
+def test_digests_tell_inputs_apart() -> None:
+    """Sixteen bytes of blake2b."""
+    assert len(codec.digest(b"a")) == 16
+    assert codec.digest(b"a") != codec.digest(b"b")

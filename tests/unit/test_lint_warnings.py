@@ -1,0 +1,179 @@
+"""Workflow code that a replay would not repeat is warned about when it is declared, and only that."""
+
+import asyncio
+import datetime
+import os
+import random
+import secrets
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+import uuid
+import warnings
+from datetime import UTC, date
+from datetime import datetime as clock
+from functools import partial
+from random import randint
+from time import time as seconds
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast import HoldfastWarning, now, workflow
+from holdfast import random as chance
+from holdfast.workflow.lint import findings
+
+
+async def uses_time() -> object:
+    return time.time(), time.monotonic(), time.sleep(0)
+
+
+async def uses_a_renamed_import() -> float:
+    return seconds()
+
+
+async def uses_datetime() -> object:
+    return datetime.datetime.now(UTC), clock.utcnow(), date.today(), datetime.date.today()  # noqa: DTZ003, DTZ011
+
+
+async def uses_random() -> object:
+    return random.random(), random.choice([1]), randint(1, 2), random.SystemRandom().random()
+
+
+async def uses_identity() -> object:
+    return uuid.uuid4(), uuid.uuid1(), os.urandom(1), secrets.token_hex()
+
+
+async def uses_files_and_processes() -> object:
+    with open("/dev/null") as file:  # noqa: ASYNC230, PTH123
+        return file, subprocess.run(["true"], check=True), subprocess.Popen  # noqa: ASYNC221
+
+
+async def uses_the_network() -> object:
+    socket.create_connection(("localhost", 1))
+    urllib.request.urlopen("http://localhost")  # noqa: ASYNC210
+    async with httpx2.AsyncClient() as client:
+        return await client.get("http://localhost")
+
+
+async def uses_threads() -> None:
+    await asyncio.to_thread(print)
+    await asyncio.create_subprocess_exec("true")
+
+
+async def hides_it_in_a_nested_function() -> object:
+    def inner() -> float:
+        return [time.time() for _ in range(3)][0]
+
+    return inner
+
+
+async def imports_inside() -> object:
+    import time as t  # noqa: PLC0415
+    from uuid import uuid4  # noqa: PLC0415
+
+    return t.time(), uuid4()
+
+
+@pytest.mark.parametrize(
+    ("fn", "names", "advice"),
+    [
+        (uses_time, {"time.time()", "time.monotonic()", "time.sleep()"}, "holdfast.now()"),
+        (uses_a_renamed_import, {"seconds()"}, "holdfast.now()"),
+        (
+            uses_datetime,
+            {"datetime.datetime.now()", "clock.utcnow()", "date.today()", "datetime.date.today()"},
+            "holdfast.now()",
+        ),
+        (
+            uses_random,
+            {"random.random()", "random.choice()", "randint()", "random.SystemRandom()"},
+            "holdfast.random()",
+        ),
+        (
+            uses_identity,
+            {"uuid.uuid4()", "uuid.uuid1()", "os.urandom()", "secrets.token_hex()"},
+            "holdfast.uuid4()",
+        ),
+        (uses_files_and_processes, {"open()", "subprocess.run()", "subprocess.Popen()"}, "put it in a step"),
+        (
+            uses_the_network,
+            {"socket.create_connection()", "urllib.request.urlopen()", "httpx2.AsyncClient()"},
+            "put it in a step",
+        ),
+        (uses_threads, {"asyncio.to_thread()", "asyncio.create_subprocess_exec()"}, "put it in a step"),
+        (hides_it_in_a_nested_function, {"time.time()"}, "holdfast.now()"),
+        (imports_inside, {"t.time()", "uuid4()"}, "holdfast.now()"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_a_replay_would_not_repeat_is_found(fn: Any, names: set[str], advice: str) -> None:
+    """Each place by its name, with what to write instead."""
+    found = findings(fn)
+    assert {name for _, name, _ in found} == names
+    assert any(advice in told for _, _, told in found)
+
+
+def test_the_warning_points_at_the_line() -> None:
+    """File and line are those of the code, and the class can be filtered."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+
+        @workflow
+        async def flow() -> float:
+            return time.time()
+
+    (warning,) = caught
+    assert warning.category is HoldfastWarning
+    assert warning.filename == __file__
+    assert warning.lineno == flow.fn.__code__.co_firstlineno + 2
+    assert "flow() uses time.time()" in str(warning.message)
+    assert "use holdfast.now()" in str(warning.message)
+
+
+class Clock:
+    """An author's own class with innocent names."""
+
+    time = "noon"
+
+    def now(self) -> str:
+        return self.time
+
+    def open(self) -> str:
+        return "open"
+
+
+async def is_innocent(time: Clock, random: Any) -> object:
+    """Names that only look alike: parameters, attributes, seeded chance, types, exceptions, plain functions of the modules."""
+    own = Clock()
+    seeded = random.Random(5)
+    spread: list[int] = []
+    for value in (time.time, time.now(), own.open(), seeded.random()):
+        spread.append(len(str(value)))
+    deadline = datetime.datetime(2026, 1, 1, tzinfo=UTC) + datetime.timedelta(days=1)
+    parsed = datetime.datetime.fromisoformat("2026-01-01"), clock.fromtimestamp(0, UTC)
+    name = (
+        urllib.parse.quote("a b"),
+        os.path.join("a", "b"),
+        uuid.UUID(int=1),
+        uuid.uuid5(uuid.NAMESPACE_DNS, "a"),
+    )  # noqa: PTH118
+    try:
+        await asyncio.sleep(1)
+        await asyncio.wait_for(asyncio.Event().wait(), 1)
+    except (OSError, subprocess.CalledProcessError, httpx2.HTTPError, urllib.error.URLError, TimeoutError):
+        pass
+    return deadline, parsed, name, now(), chance().random(), partial(print), spread
+
+
+async def takes_seeded_dice() -> float:
+    return random.Random(1).random()
+
+
+@pytest.mark.parametrize("fn", [is_innocent, takes_seeded_dice], ids=lambda fn: fn.__name__)
+def test_innocent_code_is_left_alone(fn: Any) -> None:
+    """A warning that is wrong teaches people to ignore them all."""
+    assert findings(fn) == []
