@@ -74,7 +74,9 @@ async def measure(url: str, in_flight: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--store", action="append", help="an empty store; may be given several times")
     parser.add_argument("--in-flight", type=int, default=500, help="runs started at a time (500)")
     parser.add_argument("--json", action="store_true")

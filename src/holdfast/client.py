@@ -1,8 +1,8 @@
 """The way in for programs: `Holdfast` opens a store, hosts the roles it is asked to, and starts runs.
 
-    async with Holdfast("sqlite:///holdfast.db") as hf:
-        run = await hf.start(order.using(id="order-42"), "tok_1", [1, 2])
-        receipt = await run.result(timeout=60)
+async with Holdfast("sqlite:///holdfast.db") as hf:
+    run = await hf.start(order.using(id="order-42"), "tok_1", [1, 2])
+    receipt = await run.result(timeout=60)
 """
 
 from __future__ import annotations
@@ -315,7 +315,13 @@ class Run(Generic[R]):
         view, store = await self.view(), self._hf.store
         signals = await store.signals(self.id)
         facts = Facts(
-            view.run, view.steps, view.attempts, signals, await store.nodes(), await store.lanes(), await store.now()
+            view.run,
+            view.steps,
+            view.attempts,
+            signals,
+            await store.nodes(),
+            await store.lanes(),
+            await store.now(),
         )
         return explain(facts)
 

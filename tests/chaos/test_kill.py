@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.chaos.app import __file__ as APP
+from tests.chaos import app
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "6"))
 SEED = int(os.environ.get("HOLDFAST_SEED", "1"))
@@ -27,7 +27,7 @@ def start(url: str, ledger: Path, run_id: str) -> subprocess.Popen[str]:
         [
             HOLDFAST,
             "run",
-            f"{APP}:twenty",
+            f"{app.__file__}:twenty",
             "--id",
             run_id,
             "--store",
@@ -75,5 +75,7 @@ def test_a_run_killed_at_random_moments_ends_right_and_repeats_no_recorded_step(
         began_times = Counter(int(i) for i, _, _ in lines)
         assert set(began_times) == set(range(20))
         assert sum(began_times.values()) <= 20 + kills_here, lines
-        assert [int(i) for i, _, _ in lines] == sorted(int(i) for i, _, _ in lines), "a recorded step ran again"
+        assert [int(i) for i, _, _ in lines] == sorted(int(i) for i, _, _ in lines), (
+            "a recorded step ran again"
+        )
     print(f"{killed} kills over {runs} runs, seed {SEED}; slowest start to result {slowest:.2f} s")

@@ -79,7 +79,7 @@ def execute(block: Block, folder: Path, ending: ExitStack) -> None:
     else:
         lines = [line[2:] for line in block.text.splitlines() if line.startswith(("$ ", "> "))]
         command = ["bash", "-ec", "\n".join(lines)]
-    done = subprocess.run(
+    process = subprocess.Popen(
         command,
         cwd=folder,
         env=environment,
@@ -87,12 +87,19 @@ def execute(block: Block, folder: Path, ending: ExitStack) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=90,
-        check=False,
+        start_new_session=True,
     )
-    assert done.returncode == int(block.option("exit") or 0), (
-        f"line {block.line}:\n{block.text}\n{done.stdout}"
-    )
+    ending.callback(stop_group, process.pid)
+    with process:
+        shown, _ = process.communicate(timeout=60)
+    told = f"line {block.line}:\n{block.text}\n{shown}"
+    assert process.returncode == int(block.option("exit") or 0), told
+
+
+def stop_group(leader: int) -> None:
+    """End what a block left running in the background."""
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("page", named(page for page in PAGES if any(map(runs, blocks(page)))))

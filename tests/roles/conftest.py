@@ -29,5 +29,5 @@ async def hf(store_url: str) -> AsyncIterator[Holdfast]:
 async def until(true: Callable[[], bool], limit_s: float = 10.0) -> None:
     """Wait for a condition of this process, with a deadline instead of a guess."""
     async with asyncio.timeout(limit_s):
-        while not true():
+        while not true():  # noqa: ASYNC110  a condition outside of this loop has no event
             await asyncio.sleep(0.005)

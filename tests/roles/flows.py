@@ -245,7 +245,7 @@ async def counts_down(left: int, seen: list[str]) -> list[str]:
     seen = [*seen, f"{left}:{await add(left, 0)}"]
     if left == 0:
         return seen
-    continue_as_new(left - 1, seen)
+    return continue_as_new(left - 1, seen)
 
 
 @workflow

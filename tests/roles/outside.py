@@ -31,7 +31,7 @@ async def mark(folder: str, name: str) -> int:
 async def block(folder: str, name: str) -> int:
     """Runs until its file exists."""
     note(folder, f"block {name} attempt {here.attempt}")
-    while not (Path(folder) / name).exists():
+    while not (Path(folder) / name).exists():  # noqa: ASYNC110  a file has no event
         await asyncio.sleep(0.01)
     note(folder, f"unblocked {name} attempt {here.attempt}")
     return here.attempt

@@ -39,11 +39,16 @@ async def worker(url: str, roles: str, lease_s: float = LEASE_S) -> AsyncIterato
         await process.wait()
 
 
-async def test_a_killed_process_is_noticed_at_once_and_its_run_goes_on(store_url: str, tmp_path: Path) -> None:
+async def test_a_killed_process_is_noticed_at_once_and_its_run_goes_on(
+    store_url: str, tmp_path: Path
+) -> None:
     """SIGKILL of the node that owns the run and executes its step: another node goes on within seconds although the
     lease has long to run, the recorded step does not run again, and the loss does not spend the step's attempts."""
     folder = str(tmp_path)
-    async with Holdfast(store_url, roles=[]) as caller, worker(store_url, "scheduler,agent,supervisor") as first:
+    async with (
+        Holdfast(store_url, roles=[]) as caller,
+        worker(store_url, "scheduler,agent,supervisor") as first,
+    ):
         run = await caller.start(outside.around_block, folder)
         await until(lambda: "block gate attempt 1" in effects(folder))
         async with Holdfast(store_url, config=quick(LEASE_S)):
@@ -58,10 +63,15 @@ async def test_a_killed_process_is_noticed_at_once_and_its_run_goes_on(store_url
         assert view.steps[1].losses == 1
 
 
-async def test_a_stopped_process_is_fenced_and_its_late_report_refused(store_url: str, tmp_path: Path) -> None:
+async def test_a_stopped_process_is_fenced_and_its_late_report_refused(
+    store_url: str, tmp_path: Path
+) -> None:
     """SIGSTOP for longer than the lease: its step is reclaimed; continued, it can write nothing: one outcome stands."""
     folder, lease_s = str(tmp_path), 1.0
-    async with worker(store_url, "scheduler,agent", lease_s) as first, Holdfast(store_url, roles=[]) as caller:
+    async with (
+        worker(store_url, "scheduler,agent", lease_s) as first,
+        Holdfast(store_url, roles=[]) as caller,
+    ):
         run = await caller.start(outside.around_block, folder)
         await until(lambda: "block gate attempt 1" in effects(folder))
         async with Holdfast(store_url, config=quick(lease_s)):
@@ -79,10 +89,15 @@ async def test_a_stopped_process_is_fenced_and_its_late_report_refused(store_url
         assert [name for name, _, broken in await caller.store.doctor() if broken] == []
 
 
-async def test_sigterm_drains_and_hands_back_without_spending_an_attempt(store_url: str, tmp_path: Path) -> None:
+async def test_sigterm_drains_and_hands_back_without_spending_an_attempt(
+    store_url: str, tmp_path: Path
+) -> None:
     """A node that is told to leave hands its unfinished step back; the other finishes it; no attempt is spent."""
     folder = str(tmp_path)
-    async with worker(store_url, "scheduler,agent,supervisor") as first, Holdfast(store_url, roles=[]) as caller:
+    async with (
+        worker(store_url, "scheduler,agent,supervisor") as first,
+        Holdfast(store_url, roles=[]) as caller,
+    ):
         run = await caller.start(outside.around_block, folder)
         await until(lambda: "block gate attempt 1" in effects(folder))
         first.terminate()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
 from holdfast import Holdfast
+from holdfast.client import Run
 from holdfast.errors import Conflict, InvalidInput, RunCancelled, RunFailed, UnknownRun, WrongState
 from holdfast.model import RunState
 from tests.roles import flows
@@ -59,7 +61,7 @@ async def test_the_same_id_with_another_input_is_a_conflict(hf: Holdfast) -> Non
 async def test_an_input_that_does_not_fit_is_refused_at_the_caller(hf: Holdfast) -> None:
     """A wrong input names its field, and no run exists afterwards."""
     with pytest.raises(InvalidInput, match="grams"):
-        await hf.start(flows.takes_parcel, Parcel("Oslo", "heavy"))  # type: ignore[arg-type]  the point of the test
+        await hf.start(flows.takes_parcel, Parcel("Oslo", "heavy"))  # type: ignore[arg-type]  # the point
     assert await hf.runs() == []
     assert "Oslo 6" in await (await hf.start(flows.takes_parcel, Parcel("Oslo", 5))).result(10)
 
@@ -319,7 +321,7 @@ async def test_retry_continues_a_failed_run_from_the_step_that_failed(hf: Holdfa
 async def test_the_doctor_finds_nothing_after_all_that(hf: Holdfast) -> None:
     """The invariants hold after runs of every kind."""
     gates["d"] = asyncio.Event()
-    runs = [
+    runs: list[Run[Any]] = [
         await hf.start(flows.chain, 3),
         await hf.start(flows.parent, 2),
         await hf.start(flows.retried, "doc", 2),

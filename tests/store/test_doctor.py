@@ -22,7 +22,7 @@ from tests.store.made import (
 
 DAMAGE = {
     "I1": "UPDATE steps SET key = 'same' WHERE run_id = '{run}'",
-    "I4": "UPDATE steps SET delivered_seq = 1 WHERE run_id = '{parked}'",
+    "I4": "UPDATE steps SET state = 'succeeded', finished_at = issued_at, delivered_seq = 1 WHERE run_id = '{parked}'",
     "I8": "UPDATE steps SET attempt = 99, fence = 100 WHERE run_id = '{run}' AND n = 1",
     "I10": "UPDATE steps SET agent = 'nobody' WHERE run_id = '{run}' AND n = 1",
     "I10b": "UPDATE runs SET owner = 'nobody' WHERE id = '{run}'",

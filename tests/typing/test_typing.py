@@ -60,7 +60,7 @@ async def order(card: str, pages: list[int]) -> tuple[float, list[str]]:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(charge(card, 1))
     assert_type(task.result(), float)
-    random().choice(pages), uuid4().hex, now().year
+    assert_type((random().random(), uuid4().hex, now().year), tuple[float, str, int])
     return first, images
 
 

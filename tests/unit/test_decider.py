@@ -233,7 +233,7 @@ class TestAsyncio:
 
         @workflow
         async def flow() -> str:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(5):  # noqa: ASYNC100  that is the point
                 pass
             task = asyncio.create_task(charge("a", 1))
             await asyncio.sleep(0)
@@ -295,9 +295,7 @@ class TestAsyncio:
             await begun.wait()
             found = [await queue.get() for _ in range(3)]
             await producing
-            for next_done in asyncio.as_completed([charge("b", 8), charge("b", 9)]):
-                found.append(await next_done)
-            return found
+            return found + [await done for done in asyncio.as_completed([charge("b", 8), charge("b", 9)])]
 
         run = Recorder(flow).begin()
         for n, key in enumerate(["produce/charge", "produce/charge#2", "produce/charge#3"]):
@@ -469,7 +467,7 @@ class TestFailure:
         async def flow() -> str:
             try:
                 await charge("a", 1)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  what authors write
                 return type(error).__name__ + " " + str(error)
             return ""
 
@@ -506,7 +504,7 @@ class TestFailure:
         async def flow() -> str:
             try:
                 await charge("a", "many")  # type: ignore[arg-type]  # on purpose
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  what authors write
                 return str(error)
             return ""
 
@@ -537,7 +535,7 @@ class TestFailure:
 
         @workflow
         async def flow() -> None:
-            while True:
+            while True:  # noqa: ASYNC110  that is the point
                 await asyncio.sleep(0)
 
         run = Recorder(flow).begin()
@@ -633,11 +631,8 @@ class TestEnding:
     def test_the_deadline_is_a_timer_and_fails_the_run(self) -> None:
         """At the deadline the code is cancelled; the run has failed, not been cancelled."""
         run = Recorder(order, "tok", deadline=1600.0).begin()
-        assert [(row.key, row.name, row.ready_at) for row in run.steps.values()][0] == (
-            "$deadline",
-            "deadline",
-            1600.0,
-        )
+        row = run.steps[1]
+        assert (row.key, row.name, row.ready_at) == ("$deadline", "deadline", 1600.0)
         assert run.fire("$deadline").dropped == [run.n("charge")]
         assert run.failure() == "RunTimeout: the run did not end before its deadline"
 
@@ -885,9 +880,7 @@ class TestMemory:
         gc.collect()
         before = live()
         for _ in range(3):
-            run = Recorder(order, "tok").begin()
-            run.decider.close()
-        del run
+            Recorder(order, "tok").begin().decider.close()
         gc.collect()
         assert live() == before
 

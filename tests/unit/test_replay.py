@@ -30,7 +30,7 @@ go = Signal("go", int)
 # A program is a tree of JSON values, interpreted by one workflow: every way of combining waits that authors have.
 
 
-async def interpret(program: list[Any]) -> list[Any]:
+async def interpret(program: list[Any]) -> list[Any]:  # noqa: PLR0911  one case for each way of waiting
     kind, *rest = program
     match kind:
         case "work":
@@ -395,7 +395,7 @@ class TestChangedCode:
             await Signal("work", int).wait()
 
         run = Recorder(old).begin()
-        with pytest.raises(Drift, match="recorded with call .*, the code now asks for signal work"):
+        with pytest.raises(Drift, match=r"recorded with call .*, the code now asks for signal work"):
             run.replayed(new)
 
     def test_drift_may_show_only_later(self) -> None:

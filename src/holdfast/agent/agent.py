@@ -162,7 +162,7 @@ class Agent:
             output = step.shape.encode_result(value)
         except asyncio.CancelledError as error:
             self._cancelled(holding, error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  whatever the step raised is its outcome
             self._fail(holding, error, Ending.FAILED)
         except BaseException as error:
             self._fail(holding, error, Ending.FAILED)
@@ -194,7 +194,7 @@ class Agent:
         except asyncio.CancelledError as error:
             self._abandon_thread(holding, call)
             self._cancelled(holding, error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  whatever the step raised is its outcome
             self._fail(holding, error, Ending.FAILED)
         else:
             self._succeed(holding, output)
@@ -268,15 +268,11 @@ class Agent:
                     self.wake(delay_s)
 
             self._write(
-                TryAgain(
-                    holding.run_id, holding.n, holding.fence, delay_s, ending, told, not verdict.spends
-                ),
+                TryAgain(holding.run_id, holding.n, holding.fence, delay_s, ending, told, not verdict.spends),
                 waiting,
             )
             return
-        self._write(
-            Report(holding.run_id, holding.n, holding.fence, StepState.FAILED, None, told, now), None
-        )
+        self._write(Report(holding.run_id, holding.n, holding.fence, StepState.FAILED, None, told, now), None)
 
     def _let_go(self, holding: Holding) -> bool:
         """Give the place back; False when nothing may be reported."""

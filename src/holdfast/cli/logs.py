@@ -35,17 +35,24 @@ class Once(logging.Filter):
         return True
 
 
-class FullDisk(logging.Handler):
-    """Notices that the store cannot write: a node only logs that and tries again, a person wants to know at once."""
+class FullDisk(logging.Filter):
+    """Takes out of the log that the store cannot write, and tells it: a node tries again, a person wants to know."""
 
     def __init__(self, told: Callable[[StoreFull], None]) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__()
         self._told = told
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def filter(self, record: logging.LogRecord) -> bool:
         for argument in record.args if isinstance(record.args, tuple) else ():
             if isinstance(argument, StoreFull):
                 self._told(argument)
+                return False
+        return True
+
+
+def notice_full_disk(told: Callable[[StoreFull], None]) -> None:
+    for stream in logging.getLogger().handlers:
+        stream.addFilter(FullDisk(told))
 
 
 class Lines(logging.Formatter):

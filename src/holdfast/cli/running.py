@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -13,7 +14,7 @@ import click
 from holdfast.cli import output, wording
 from holdfast.cli.errors import DONE, ENDED_OTHERWISE
 from holdfast.cli.following import Follower, follow, shown
-from holdfast.cli.logs import Brief, FullDisk, log_to_errors
+from holdfast.cli.logs import Brief, log_to_errors, notice_full_disk
 from holdfast.cli.looping import Leaving, leaving, run_long, run_quickly
 from holdfast.cli.options import (
     Asked,
@@ -23,7 +24,7 @@ from holdfast.cli.options import (
     run_argument,
     start_options,
 )
-from holdfast.client import Holdfast, RunView
+from holdfast.client import DEFAULT_STORE, Holdfast, RunView
 from holdfast.environment import Environment
 from holdfast.errors import Conflict, StoreError, StoreFull, UnknownWorkflow
 from holdfast.lifecycle import RUN_ENDED
@@ -96,7 +97,7 @@ async def _run(
                 return await _ended_before(workflow, raw, hf)
         elif raw is None:
             raw = workflow.shape.from_json("{}")
-        logging.getLogger().addHandler(FullDisk(leave.give_up))
+        notice_full_disk(leave.give_up)
         await hf.open()
         try:
             handle = (
@@ -151,13 +152,21 @@ async def _carry(hf: Holdfast, run_id: str, leave: Leaving, as_json: bool, targe
     if view.run.state in NOBODY_MOVES:
         return Ended(view, ENDED_OTHERWISE, await hf.run(run_id).why())
     await hf.close()
-    again = f"`holdfast run {shlex.quote(target)} --id {shlex.quote(run_id)}` goes on with it"
+    again = f"`{_again(target, run_id, hf.url)}` goes on with it"
     if leave.fault is not None:
         raise StoreFull(f"{leave.fault}; then {again}")
     with suppress(StoreError):
         async with opened(hf.url) as looking:
             view = await Follower(looking, run_id).look()
     return Ended(view, leave.code, f"left before its end; {again}")
+
+
+def _again(target: str, run_id: str, url: str) -> str:
+    """The line that goes on with the run, as it can be pasted; a password stays where it is."""
+    words = ["holdfast", "run", target, "--id", run_id]
+    if url != DEFAULT_STORE and url != os.environ.get("HOLDFAST_STORE"):
+        words += ["--store", output.without_password(url)]
+    return shlex.join(words)
 
 
 def _take_up(hf: Holdfast) -> Callable[[RunView], Awaitable[None]]:

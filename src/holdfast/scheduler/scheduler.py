@@ -124,7 +124,9 @@ class Scheduler:
         workflow = self._workflows.get((run.workflow, run.version))
         if workflow is None:
             await self._store.hold_run(
-                run.id, run.fence, _note("missing", f"{run.workflow} version {run.version} is not loaded here")
+                run.id,
+                run.fence,
+                _note("missing", f"{run.workflow} version {run.version} is not loaded here"),
             )
             return
         decider = Decider(
@@ -252,7 +254,9 @@ class Scheduler:
             item: Arrival = inbox.popleft()
             if type(item) is Ended:
                 seq = decider.deliver(item.n, item.state, item.output, item.error, item.at)
-                outcomes.append(Outcome(item.n, item.fence, item.state, item.output, item.error, item.at, seq))
+                outcomes.append(
+                    Outcome(item.n, item.fence, item.state, item.output, item.error, item.at, seq)
+                )
             elif type(item) is Recorded:
                 seq = decider.deliver(item.n, item.state, item.output, item.error, item.at)
                 delivered.append((item.n, seq))
@@ -404,7 +408,9 @@ class Scheduler:
     def _drop(self, owned: Owned, hop: Hop, turn: Turn) -> None:
         hop.dropped = turn.dropped
         for child_id in turn.dropped_children:
-            payload = json.dumps({"actor": f"run {owned.run_id}", "note": "its parent no longer waits"}).encode()
+            payload = json.dumps(
+                {"actor": f"run {owned.run_id}", "note": "its parent no longer waits"}
+            ).encode()
             hop.sends = [*hop.sends, NewSignal(child_id, CANCEL, "cancel", payload)]
 
     def _committed(self, owned: Owned, hop: Hop, leases: list[Lease], answer: Any) -> None:
@@ -494,21 +500,24 @@ class Scheduler:
             self._refused.clear()
         if refused > REFUSED_MAX:
             note = _note("refused", f"the store refused {refused} of its hops")
-            self._holding.add(task := asyncio.ensure_future(self._store.hold_run(owned.run_id, owned.fence, note)))
+            self._holding.add(
+                task := asyncio.ensure_future(self._store.hold_run(owned.run_id, owned.fence, note))
+            )
             task.add_done_callback(self._holding.discard)
             return
-        self._submit(
-            Hop(owned.run_id, owned.fence, park=True), lambda answer: self._ring(Bell.OUTCOMES)
-        )
+        self._submit(Hop(owned.run_id, owned.fence, park=True), lambda answer: self._ring(Bell.OUTCOMES))
 
     def _report_apart(self, owned: Owned, hop: Hop) -> None:
         """The run is no longer ours, but a step that this node's agent executed may be: its outcome stands by itself."""
-        ended = [(out.n, out.fence, out.state, out.output, out.error, out.at) for out in hop.outcomes]
-        ended += [tuple(item) for item in owned.inbox if type(item) is Ended]
-        for n, fence, state, output, error, at in ended:
-            if fence > 0:
-                report = Report(owned.run_id, n, fence, state, output, error, at)
-                self._submit(report, lambda answer: self._ring(Bell.OUTCOMES))
+        ended = [
+            Ended(out.n, out.fence, out.state, out.output, out.error, out.at)
+            for out in hop.outcomes
+            if out.fence > 0
+        ]
+        ended += [item for item in owned.inbox if isinstance(item, Ended) and item.fence > 0]
+        for out in ended:
+            report = Report(owned.run_id, out.n, out.fence, out.state, out.output, out.error, out.at)
+            self._submit(report, lambda answer: self._ring(Bell.OUTCOMES))
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 
@@ -582,5 +591,3 @@ def _nothing(hop: Hop) -> bool:
 
 def _note(why: str, message: str, **more: str) -> str:
     return json.dumps({"why": why, "message": message, **more})
-
-

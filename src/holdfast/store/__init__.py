@@ -21,9 +21,7 @@ def open_store(url: str, environment: Environment, config: Config = DEFAULT) -> 
         try:
             from holdfast.store.postgres.store import PostgresStore  # noqa: PLC0415  an optional dependency
         except ModuleNotFoundError as error:
-            raise StoreUnsupported(
-                "PostgreSQL needs its driver: pip install 'holdfast[postgres]'"
-            ) from error
+            raise StoreUnsupported("PostgreSQL needs its driver: pip install 'holdfast[postgres]'") from error
         return PostgresStore(url, environment, config)
     raise StoreUnsupported(
         f"cannot tell the store from {url!r}: use sqlite:///file.db or postgresql://user@host/database"

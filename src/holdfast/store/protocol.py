@@ -308,9 +308,7 @@ class SupervisorStore(Protocol):
         """(node, reason) whose lease ran out or whose liveness lock is gone, and that still hold something or are
         not retired."""
 
-    async def bury(
-        self, node: str, epoch: int, reason: str, losses_max: int, limit: int
-    ) -> Reclaimed | None:
+    async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
         """Clear the dead node's runs and take back its steps, raising their fences; None when `epoch` is not current.
         A step lost more than `losses_max` times fails. Bounded by `limit`: call again until nothing is left."""
 
@@ -391,9 +389,7 @@ class ClientStore(Protocol):
         """The invariants as SQL: (name, what it means, number of rows that break it)."""
 
 
-class Store(
-    Writes, SchedulerStore, AgentStore, SupervisorStore, NodeStore, ClientStore, Protocol
-):
+class Store(Writes, SchedulerStore, AgentStore, SupervisorStore, NodeStore, ClientStore, Protocol):
     """A dialect: everything, on one database."""
 
     url: str

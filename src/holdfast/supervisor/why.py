@@ -36,7 +36,11 @@ def explain(facts: Facts) -> str:
         return _undecided(facts)
     sentences = [_step(step, facts) for step in sorted(live, key=_urgency)]
     more = len(sentences) - 1
-    others = f" {more} other step{'s' if more > 1 else ''} of it {'are' if more > 1 else 'is'} open too." if more else ""
+    others = (
+        f" {more} other step{'s' if more > 1 else ''} of it {'are' if more > 1 else 'is'} open too."
+        if more
+        else ""
+    )
     return sentences[0] + others
 
 
@@ -126,8 +130,10 @@ def _undecided(facts: Facts) -> str:
 def _step(step: Step, facts: Facts) -> str:
     now, name = facts.now, step.key
     if step.kind is StepKind.TIMER:
-        return f"It sleeps ({name}) for another {ago(step.ready_at - now)}." if step.ready_at > now else (
-            f"Its timer {name} came due {ago(now - step.ready_at)} ago and waits for a scheduler."
+        return (
+            f"It sleeps ({name}) for another {ago(step.ready_at - now)}."
+            if step.ready_at > now
+            else (f"Its timer {name} came due {ago(now - step.ready_at)} ago and waits for a scheduler.")
         )
     if step.kind is StepKind.SIGNAL:
         return (

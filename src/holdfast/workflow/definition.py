@@ -7,14 +7,14 @@ import inspect
 import sys
 from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.codec import Shape
 from holdfast.decider.loop import RunLoop, leaf
 from holdfast.errors import DefinitionError
 from holdfast.workflow import options, registry
 from holdfast.workflow.lint import lint
-from holdfast.workflow.options import UNSET, Seconds, Unset
+from holdfast.workflow.options import UNSET, Call, Seconds, Unset
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,10 +56,10 @@ class Workflow(Generic[P, R]):
         if shape is not None:
             self.shape = shape
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         call: Any = perform(self, args, kwargs)
         call.__qualname__ = self.label
-        durable: Coroutine[Any, Any, R] = call
+        durable: Call[R] = call
         return durable
 
     def using(
@@ -83,12 +83,14 @@ class Workflow(Generic[P, R]):
             other.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
         return other
 
-    def __getattr__(self, name: str) -> Any:
-        """A shape whose types were not there yet when the workflow was declared is made when it is first needed."""
-        if name == "shape":
-            self.shape = Shape.of(self.fn, self._scope)
-            return self.shape
-        raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
+    if not TYPE_CHECKING:  # else any misspelt attribute would be of type Any
+
+        def __getattr__(self, name: str) -> Any:
+            """A shape whose types were not there yet when the workflow was declared is made when it is first needed."""
+            if name == "shape":
+                self.shape = Shape.of(self.fn, self._scope)
+                return self.shape
+            raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<workflow {self.name} {self.version}>"

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import timedelta
 from inspect import CO_NEWLOCALS
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from holdfast.decider.keys import word
 from holdfast.errors import DefinitionError
 from holdfast.policy import DEFAULT_RETRY, Retry
 
+R = TypeVar("R")
+
 Seconds: TypeAlias = float | timedelta
 """A duration: seconds, or a timedelta."""
+
+
+Call: TypeAlias = Coroutine[object, None, R]
+"""What calling a step gives. Not `Coroutine[Any, Any, R]`: of a `gather` of two of those, mypy only knows Any."""
 
 
 class Unset:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
 from holdfast.codec import Payload
 from holdfast.decider.loop import leaf, running
 from holdfast.errors import WorkflowError
 from holdfast.workflow import door, options
-from holdfast.workflow.options import Seconds
+from holdfast.workflow.options import Call, Seconds
 
 T = TypeVar("T")
 
@@ -25,11 +24,11 @@ class Signal(Generic[T]):
         self._payload = Payload(type, f"signal {name}")
         self.decode = self._payload.decode
 
-    def wait(self, timeout: Seconds | None = None) -> Coroutine[Any, Any, T]:
+    def wait(self, timeout: Seconds | None = None) -> Call[T]:
         """The next value, in a workflow. Each wait takes one, in the order of sending. TimeoutError when none came in time."""
         call: Any = _wait(self, options.seconds(timeout, f"{self.name}.wait: timeout"))
         call.__qualname__ = self.label
-        durable: Coroutine[Any, Any, T] = call
+        durable: Call[T] = call
         return durable
 
     async def send(self, run_id: str, value: T, key: str | None = None) -> None:

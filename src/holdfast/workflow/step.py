@@ -10,7 +10,7 @@ import inspect
 import sys
 from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from holdfast.codec import Shape
 from holdfast.decider.loop import RunLoop, leaf
@@ -18,7 +18,7 @@ from holdfast.errors import DefinitionError
 from holdfast.policy import Retry
 from holdfast.workflow import options, registry
 from holdfast.workflow.fan import fan
-from holdfast.workflow.options import UNSET, Seconds, Unset
+from holdfast.workflow.options import UNSET, Call, Seconds, Unset
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,10 +72,10 @@ class Step(Generic[P, R]):
         if shape is not None:
             self.shape = shape
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         call: Any = perform(self, args, kwargs)
         call.__qualname__ = self.label
-        durable: Coroutine[Any, Any, R] = call
+        durable: Call[R] = call
         return durable
 
     def using(
@@ -104,22 +104,18 @@ class Step(Generic[P, R]):
         return other
 
     @overload
-    def map(
-        self: Callable[[T], Coroutine[Any, Any, R]], items: Iterable[T], *, limit: int = 50
-    ) -> Coroutine[Any, Any, list[R]]: ...
+    def map(self: Callable[[T], Call[R]], items: Iterable[T], *, limit: int = 50) -> Call[list[R]]: ...
     @overload
     def map(
-        self: Callable[[T], Coroutine[Any, Any, R]], items: Iterable[T], *, limit: int = 50, tolerate: float
-    ) -> Coroutine[Any, Any, list[R | Exception]]: ...
+        self: Callable[[T], Call[R]], items: Iterable[T], *, limit: int = 50, tolerate: float
+    ) -> Call[list[R | Exception]]: ...
     @overload
-    def map(self, items: Iterable[tuple[Any, ...]], *, limit: int = 50) -> Coroutine[Any, Any, list[R]]: ...
+    def map(self, items: Iterable[tuple[Any, ...]], *, limit: int = 50) -> Call[list[R]]: ...
     @overload
     def map(
         self, items: Iterable[tuple[Any, ...]], *, limit: int = 50, tolerate: float
-    ) -> Coroutine[Any, Any, list[R | Exception]]: ...
-    def map(
-        self, items: Iterable[Any], *, limit: int = 50, tolerate: float = 0.0
-    ) -> Coroutine[Any, Any, Any]:
+    ) -> Call[list[R | Exception]]: ...
+    def map(self, items: Iterable[Any], *, limit: int = 50, tolerate: float = 0.0) -> Call[Any]:
         """One call per item, at most `limit` at a time; the results in the order of the items.
 
         Tuples are spread over the parameters of a step that has several. `tolerate` failures, as a share (0.1) or
@@ -130,12 +126,14 @@ class Step(Generic[P, R]):
         calls = [(item if spread and isinstance(item, tuple) else (item,)) for item in items]
         return fan(call, calls, limit=limit, tolerate=tolerate)
 
-    def __getattr__(self, name: str) -> Any:
-        """A shape whose types were not there yet when the step was declared is made when it is first needed."""
-        if name == "shape":
-            self.shape = Shape.of(self.fn, self._scope)
-            return self.shape
-        raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
+    if not TYPE_CHECKING:  # else any misspelt attribute would be of type Any
+
+        def __getattr__(self, name: str) -> Any:
+            """A shape whose types were not there yet when the step was declared is made when it is first needed."""
+            if name == "shape":
+                self.shape = Shape.of(self.fn, self._scope)
+                return self.shape
+            raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<step {self.name}>"

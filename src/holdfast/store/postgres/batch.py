@@ -78,7 +78,10 @@ class Batch:
             if len(newest) == len(saves):
                 self._add(
                     VERBS.save,
-                    [(op.run_id, op.n, op.fence, op.checkpoint, op.progress) for _, op in sorted(newest.items())],
+                    [
+                        (op.run_id, op.n, op.fence, op.checkpoint, op.progress)
+                        for _, op in sorted(newest.items())
+                    ],
                 )
             else:  # one row twice in one statement would take only one of them
                 for op in saves:
@@ -89,7 +92,8 @@ class Batch:
 
     def _add_hops(self, hops: list[Hop]) -> None:
         begun, owned, outcomes, delivered, issued, closed = [], [], [], [], [], []
-        signals, ended, dropped, sends, children, notes, parents, parked = [], [], [], [], [], [], [], []
+        signals: list[tuple[int, int]] = []
+        ended, dropped, sends, children, notes, parents, parked = [], [], [], [], [], [], []
         continued = []
         for hop in hops:
             run_id = hop.run_id
@@ -114,29 +118,30 @@ class Batch:
                     )
                 )
             outcomes += [
-                (run_id, out.n, out.fence, out.state, out.output, out.error, out.at, out.seq) for out in hop.outcomes
+                (run_id, out.n, out.fence, out.state, out.output, out.error, out.at, out.seq)
+                for out in hop.outcomes
             ]
             delivered += [(run_id, n, seq) for n, seq in hop.delivered]
-            for step in hop.issued:
-                issued.append(
-                    (
-                        run_id,
-                        step.n,
-                        step.key,
-                        step.kind,
-                        step.name,
-                        step.lane,
-                        step.state,
-                        step.priority,
-                        step.ready_at,
-                        1 if step.state is _RUNNING else 0,
-                        step.attempts_max,
-                        step.timeout_s,
-                        step.input,
-                        step.digest,
-                        step.retry,
-                    )
+            issued += [
+                (
+                    run_id,
+                    step.n,
+                    step.key,
+                    step.kind,
+                    step.name,
+                    step.lane,
+                    step.state,
+                    step.priority,
+                    step.ready_at,
+                    1 if step.state is _RUNNING else 0,
+                    step.attempts_max,
+                    step.timeout_s,
+                    step.input,
+                    step.digest,
+                    step.retry,
                 )
+                for step in hop.issued
+            ]
             close = hop.close
             if close is not None:
                 closed.append((run_id, hop.fence, close.state, close.output, close.error, close.at))

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import asyncpg
 
@@ -197,7 +197,7 @@ class PostgresStore:
         for attempt in range(5):
             try:
                 async with self._pool.acquire() as connection:
-                    return await use(connection)  # type: ignore[arg-type]  a pool's proxy is a connection in all but type
+                    return await use(cast("asyncpg.Connection[Any]", connection))
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 if attempt == 4:
                     raise
@@ -328,16 +328,16 @@ class PostgresStore:
     # --- AgentStore -------------------------------------------------------------------------------------------------
 
     async def lanes(self) -> list[Lane]:
-        return [
-            Lane(row[0], row[1], tuple(json.loads(row[2]))) for row in await self._fetch(VERBS.lanes)
-        ]
+        return [Lane(row[0], row[1], tuple(json.loads(row[2]))) for row in await self._fetch(VERBS.lanes)]
 
     async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
         rows = await self._fetch(VERBS.claim_steps, node, lanes, limit)
         return [ClaimedStep(*row) for row in rows]
 
     async def lost_steps(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
-        rows = await self._fetch(VERBS.lost_steps, *([list(part) for part in zip(*held, strict=True)] or [[], [], []]))
+        rows = await self._fetch(
+            VERBS.lost_steps, *([list(part) for part in zip(*held, strict=True)] or [[], [], []])
+        )
         return [(row[0], row[1]) for row in rows]
 
     async def next_ready(self, lanes: Sequence[int]) -> float | None:
@@ -361,9 +361,7 @@ class PostgresStore:
         rows = await self._fetch(VERBS.dead_nodes, await self._live_locks())
         at = self._environment.monotonic()
         missing = {row["id"] for row in rows}
-        self._missing_since = {
-            node: since for node, since in self._missing_since.items() if node in missing
-        }
+        self._missing_since = {node: since for node, since in self._missing_since.items() if node in missing}
         dead = []
         for row in rows:
             since = self._missing_since.setdefault(row["id"], at)
@@ -374,11 +372,13 @@ class PostgresStore:
         dead += [(row[0], "it left and still holds something") for row in await self._fetch(VERBS.strangers)]
         return dead
 
-    async def bury(
-        self, node: str, epoch: int, reason: str, losses_max: int, limit: int
-    ) -> Reclaimed | None:
+    async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
         error = json.dumps(
-            {"type": "holdfast.errors.StepLost", "message": f"agent {node} was lost: {reason}", "ending": "lost"}
+            {
+                "type": "holdfast.errors.StepLost",
+                "message": f"agent {node} was lost: {reason}",
+                "ending": "lost",
+            }
         )
 
         async def run(connection: asyncpg.Connection[Any]) -> Reclaimed | None:
@@ -409,7 +409,9 @@ class PostgresStore:
         )
         rows = await self._fetch(VERBS.end_overdue, epoch, grace_s, limit, error)
         for row in rows:
-            await self._fetch(VERBS.journal_add, "supervisor", "end_overdue", row[0], row[1], "attempt overdue")
+            await self._fetch(
+                VERBS.journal_add, "supervisor", "end_overdue", row[0], row[1], "attempt overdue"
+            )
         return len(rows)
 
     # --- NodeStore --------------------------------------------------------------------------------------------------
@@ -429,9 +431,10 @@ class PostgresStore:
     async def renew(self, node: str, lease_s: float) -> float | None:
         try:
             connection = await self._connect_direct()
-            return await connection.fetchval(VERBS.renew, node, lease_s, timeout=lease_s)
+            renewed: float | None = await connection.fetchval(VERBS.renew, node, lease_s, timeout=lease_s)
         except _AWAY as error:
             raise _unreachable(error) from error
+        return renewed
 
     async def retire(self, node: str) -> None:
         await self._fetch(VERBS.retire, node)

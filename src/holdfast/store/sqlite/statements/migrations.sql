@@ -1,9 +1,9 @@
 -- name: make_migrations
-CREATE TABLE IF NOT EXISTS holdfast_migrations (
+CREATE TABLE IF NOT EXISTS migrations (
     version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at REAL NOT NULL) STRICT
 
 -- name: applied_migrations
-SELECT version, checksum FROM holdfast_migrations ORDER BY version
+SELECT version, checksum FROM migrations ORDER BY version
 
 -- name: record_migration
-INSERT INTO holdfast_migrations (version, name, checksum, applied_at) VALUES (?, ?, ?, ?)
+INSERT INTO migrations (version, name, checksum, applied_at) VALUES (?, ?, ?, ?)

@@ -1,0 +1,267 @@
+# ruff: noqa: ASYNC240  a test may wait for a file or a process
+"""A SQLite file: where it is, whose it is, and what can be wrong with it."""
+
+import asyncio
+import sqlite3
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.config import DEFAULT, Config
+from holdfast.errors import (
+    SchemaMismatch,
+    StoreError,
+    StoreFull,
+    StoreUnreachable,
+    StoreUnsupported,
+)
+from holdfast.model import RunState
+from holdfast.store import open_store
+from holdfast.store.protocol import Answer, Hop, Start, Store
+from holdfast.store.sqlite import schema
+from holdfast.store.sqlite.database import path_of
+from holdfast.store.sqlite.store import SqliteStore
+from tests.store.made import (
+    ENVIRONMENT,
+    SERVED,
+    A,
+    begin,
+    broken,
+    call,
+    closing,
+    held,
+    join,
+    new_run,
+    report,
+    start,
+    step,
+    succeeded,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "holdfast.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[Store]:
+    """An open store in a file, that knows node A."""
+    store = open_store(f"sqlite:///{path}", ENVIRONMENT)
+    await store.open()
+    await join(store, A)
+    yield store
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///holdfast.db", "holdfast.db"),
+        ("sqlite:///data/holdfast.db", "data/holdfast.db"),
+        ("sqlite:////var/lib/holdfast.db", "/var/lib/holdfast.db"),
+        ("sqlite:///a%20b.db", "a b.db"),
+        ("sqlite://:memory:", ":memory:"),
+        ("sqlite:///:memory:", ":memory:"),
+    ],
+)
+def test_a_url_names_a_file(url: str, path: str) -> None:
+    """Three slashes are relative, four absolute."""
+    assert path_of(url) == path
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:", "sqlite://", "sqlite:///", "sqlite://host/file.db", "sqlite:///folder/"]
+)
+def test_a_url_without_a_file_is_refused(url: str) -> None:
+    """The message shows how it is written."""
+    with pytest.raises(StoreUnsupported, match=r"sqlite:///file\.db"):
+        open_store(url, ENVIRONMENT)
+
+
+async def test_files_are_for_their_owner_alone(store: Store, path: Path) -> None:
+    """The database, its log and the nodes' folder carry no rights for others."""
+    await start(store)
+    files = [path, Path(f"{path}-wal"), Path(f"{path}-shm"), Path(f"{path}-nodes"), Path(f"{path}-nodes") / A]
+    assert [stat.S_IMODE(file.stat().st_mode) & 0o077 for file in files] == [0] * 5
+
+
+async def test_a_file_is_durable_and_says_whose_it_is(store: Store, path: Path) -> None:
+    """Write-ahead log, a flush with every commit, and an application id."""
+    connection = apsw.Connection(str(path))
+    assert connection.pragma("journal_mode") == "wal"
+    assert connection.pragma("application_id") == schema.APPLICATION_ID
+    assert connection.pragma("user_version") == len(schema.known())
+    connection.close()
+    assert isinstance(store, SqliteStore)
+    async with store._database.transaction() as writer:
+        assert writer.pragma("synchronous") == 2
+
+
+async def test_what_was_accepted_is_there_after_opening_again(path: Path) -> None:
+    """Close, open, read."""
+    first = open_store(f"sqlite:///{path}", ENVIRONMENT)
+    await first.open()
+    run_id = await start(first)
+    await first.close()
+    assert not Path(f"{path}-wal").exists()
+    second = open_store(f"sqlite:///{path}", ENVIRONMENT)
+    await second.open()
+    assert await second.run(run_id) is not None
+    await second.close()
+
+
+async def test_a_database_in_memory_does_everything() -> None:
+    """The same code on one connection: what the simulations run on."""
+    store = open_store("sqlite://:memory:", ENVIRONMENT)
+    await store.open()
+    await join(store, A)
+    runs = await asyncio.gather(*(begin(store, held(1)) for _ in range(20)), store.run("no-such-run"))
+    for run_id in runs[:-1]:
+        assert run_id is not None
+        hop = Hop(str(run_id), 1, outcomes=[succeeded(1, 1, 1)], close=closing())
+        assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert await store.runs_by_state() == {"succeeded": 20}
+    assert await broken(store) == set()
+    assert await store.dead_nodes(0.0) == []
+    close = await store.listen(lambda bell: None)
+    await close()
+    await store.close()
+
+
+async def refusal(url: str) -> StoreError:
+    store = open_store(url, ENVIRONMENT)
+    with pytest.raises(StoreError) as caught:
+        await store.open()
+    await store.close()
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    """Cannot be reached; create the folder."""
+    error = await refusal(f"sqlite:///{tmp_path}/nowhere/holdfast.db")
+    assert isinstance(error, StoreUnreachable)
+    assert "nowhere does not exist: create it" in str(error)
+
+
+async def test_a_file_that_is_no_database_is_left_alone(path: Path) -> None:
+    """Not SQLite at all: refused, and not a byte is changed."""
+    path.write_bytes(b"these are my notes, not a database\n" * 100)
+    before = path.read_bytes()
+    error = await refusal(f"sqlite:///{path}")
+    assert isinstance(error, StoreUnsupported)
+    assert "is not a SQLite database" in str(error)
+    assert path.read_bytes() == before
+
+
+async def test_another_programs_database_is_left_alone(path: Path) -> None:
+    """SQLite, but with somebody else's tables: refused by open and by migrate, and not a byte is changed."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE bookmarks (url TEXT)")
+    connection.close()
+    before = path.read_bytes()
+    assert isinstance(await refusal(f"sqlite:///{path}"), SchemaMismatch)
+    store = open_store(f"sqlite:///{path}", ENVIRONMENT)
+    with pytest.raises(SchemaMismatch, match="another program"):
+        await store.migrate()
+    assert path.read_bytes() == before
+
+
+async def test_an_older_file_asks_to_be_migrated(store: Store, path: Path) -> None:
+    """An existing file is upgraded only when asked."""
+    connection = apsw.Connection(str(path))
+    connection.execute("DELETE FROM migrations")
+    connection.close()
+    error = await refusal(f"sqlite:///{path}")
+    assert isinstance(error, SchemaMismatch)
+    assert "holdfast migrate" in str(error)
+
+
+async def test_a_folder_is_no_database(tmp_path: Path) -> None:
+    """Cannot be opened, and says so."""
+    assert isinstance(await refusal(f"sqlite:///{tmp_path}"), StoreUnreachable)
+
+
+async def test_using_a_store_that_is_not_open_says_so(path: Path) -> None:
+    """Neither a crash nor a hang."""
+    store = open_store(f"sqlite:///{path}", ENVIRONMENT)
+    with pytest.raises(StoreUnreachable, match="not open"):
+        await store.run("any")
+    with pytest.raises(StoreUnreachable, match="not open"):
+        await store.commit(A, [Start(new_run())])
+
+
+def small_disk(store: Store) -> apsw.Connection:
+    """Let the file grow no further, as a full disk would."""
+    assert isinstance(store, SqliteStore)
+    writer = store._database._writer
+    assert writer is not None
+    writer.pragma("max_page_count", writer.pragma("page_count"))
+    return writer
+
+
+async def test_a_full_disk_loses_nothing(store: Store) -> None:
+    """A commit that finds no room is told apart from a refusal, everything before it stays, and room brings it back."""
+    run_id = await begin(store, held(1))
+    writer = small_disk(store)
+    hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1, b"x" * 100_000)])
+    with pytest.raises(StoreUnreachable, match="is full: make room"):
+        await store.commit(A, [hop])
+    assert (await step(store, run_id)).output is None
+    writer.pragma("max_page_count", 1_000_000)
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+
+
+async def test_a_full_disk_has_its_own_error_outside_the_writer(store: Store) -> None:
+    """Whoever asks directly gets StoreFull."""
+    run_id = await begin(store)
+    small_disk(store)
+    with pytest.raises(StoreFull, match="is full"):
+        await store.hold(run_id, "ann", "x" * 100_000)
+    run = await store.run(run_id)
+    assert run is not None
+    assert run.state is RunState.RUNNING
+
+
+async def test_a_read_only_file_is_named(store: Store) -> None:
+    """Read-only is said, with what to do."""
+    run_id = await begin(store)
+    assert isinstance(store, SqliteStore)
+    writer = store._database._writer
+    assert writer is not None
+    writer.pragma("query_only", 1)
+    with pytest.raises(StoreFull, match="read-only: make the file"):
+        await store.hold(run_id, "ann", "")
+
+
+async def test_a_bad_row_is_answered_alone(store: Store) -> None:
+    """What the database refuses fails its own operation, with the reason, and no other."""
+    run_id = await begin(store, held(1))
+    bad = Hop(run_id, 1, issued=[call(2, kind="errand")])
+    with pytest.raises(StoreError, match="CHECK constraint failed"):
+        await store.commit(A, [bad])
+    assert [one.n for one in await store.steps(run_id)] == [1]
+
+
+async def test_adopting_long_histories_is_bounded(path: Path) -> None:
+    """One claim loads no more than a slice of steps, the rest is claimed next."""
+    store = SqliteStore(f"sqlite:///{path}", ENVIRONMENT, Config(replay_slice_steps=10))
+    await store.open()
+    await join(store, A)
+    for _ in range(4):
+        run_id = await begin(store, *(call(n) for n in range(1, 7)))
+        (claimed,) = [one for one in await store.claim_steps(A, [1], 100) if one.n == 1]
+        await store.commit(A, [report(run_id, 1, claimed.fence)])
+        await store.commit(A, [Hop(run_id, 1, park=True)])
+    assert [len(await store.claim_runs(A, SERVED, 100)) for _ in range(3)] == [2, 2, 0]
+    await store.close()
+
+
+def test_the_store_keeps_its_contract() -> None:
+    """The type checker agrees that this is a Store."""
+    store: Store = SqliteStore("sqlite://:memory:", ENVIRONMENT, DEFAULT)
+    assert store.url == "sqlite://:memory:"

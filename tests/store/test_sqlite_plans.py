@@ -1,0 +1,107 @@
+"""SQLite finds rows by primary key or by the index made for it, whatever it believes about the size of tables."""
+
+from typing import Any
+
+import apsw
+import pytest
+
+from holdfast.store.sqlite import schema
+from holdfast.store.sqlite.verbs import VERBS, Verbs
+
+LOOKS_AT_ALL = {"lanes", "nodes", "journal", "runs_by_state", "doctor", "applied_migrations"}
+"""Statements that read a whole small table, or are meant to look at everything and run apart."""
+BY_INDEX_ALONE = {
+    "awake_runs": {"steps_undelivered", "signals_undelivered"},
+    "undelivered_steps": {"steps_undelivered"},
+    "undelivered_signals": {"signals_undelivered"},
+    "late_signals": {"signals_undelivered"},
+    "next_timer": {"steps_timers"},
+    "live_nodes": {"nodes_live"},
+}
+"""Statements that walk a partial index: it holds only what waits."""
+TABLES = {"runs", "steps", "attempts", "signals", "nodes", "journal", "leases", "lanes", "s", "r"}
+
+
+def plan(connection: apsw.Connection, sql: str) -> list[str]:
+    """The plan, for whatever number of parameters the statement takes."""
+    found: Any = connection.execute(
+        "EXPLAIN QUERY PLAN " + sql, _Anything() if ":at" in sql else (None,) * parameters(connection, sql)
+    )
+    return [row[3] for row in found]
+
+
+class _Anything(dict[str, None]):
+    def __missing__(self, key: str) -> None:
+        return None
+
+
+def parameters(connection: apsw.Connection, sql: str) -> int:
+    for count in range(30):
+        try:
+            connection.execute("EXPLAIN " + sql, (None,) * count).fetchall()
+        except apsw.BindingsError:
+            continue
+        return count
+    raise AssertionError(sql)
+
+
+@pytest.fixture(params=["empty", "large"])
+def planner(request: pytest.FixtureRequest) -> apsw.Connection:
+    """A database with this schema: empty, or one whose statistics say that it is large."""
+    connection = apsw.Connection(":memory:")
+    schema.migrate(connection, "the database", 0.0)
+    if request.param == "large":
+        connection.execute("ANALYZE")
+        rows = [
+            ("runs", "sqlite_autoindex_runs_1", "1000000 1"),
+            ("runs", "runs_pending", "500000 250000 250000 50000 1"),
+            ("runs", "runs_owned", "1000 300"),
+            ("runs", "runs_newest", "1000000 1 1"),
+            ("steps", "sqlite_autoindex_steps_1", "10000000 10 1"),
+            ("steps", "steps_ready", "100000 50000 20000 1"),
+            ("steps", "steps_held", "1000 300 1"),
+            ("steps", "steps_timers", "1000000 1"),
+            ("steps", "steps_undelivered", "10 1"),
+            ("signals", "sqlite_autoindex_signals_1", "1000000 5 2 1"),
+            ("signals", "signals_undelivered", "10 1 1"),
+        ]
+        connection.executemany("INSERT INTO sqlite_stat1 VALUES (?, ?, ?)", rows)
+        connection.execute("ANALYZE sqlite_schema")
+    return connection
+
+
+@pytest.mark.parametrize("verb", sorted(Verbs.__annotations__.keys() - LOOKS_AT_ALL - {"make_migrations"}))
+def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str) -> None:
+    """No statement scans a table; those that walk an index walk a partial one, by name."""
+    for line in plan(planner, getattr(VERBS, verb)):
+        words = line.split()
+        if words[0] == "SCAN" and words[1] in TABLES:
+            assert verb in BY_INDEX_ALONE, line
+            assert words[-1] in BY_INDEX_ALONE[verb], line
+
+
+@pytest.mark.parametrize(
+    ("verb", "index"),
+    [
+        ("owned_runs", "sqlite_autoindex_runs_1 (id=?)"),
+        ("record_outcomes", "sqlite_autoindex_steps_1 (run_id=? AND n=?)"),
+        ("deliver_steps", "sqlite_autoindex_steps_1 (run_id=? AND n=?)"),
+        ("end_waits", "sqlite_autoindex_steps_1 (run_id=? AND n=?)"),
+        ("drop_steps", "sqlite_autoindex_steps_1 (run_id=? AND n=?)"),
+        ("report", "sqlite_autoindex_steps_1 (run_id=? AND n=?)"),
+        ("close_runs", "sqlite_autoindex_runs_1 (id=?)"),
+        ("sweep_closed_steps", "sqlite_autoindex_steps_1 (run_id=?)"),
+        ("due_steps", "steps_ready (lane=? AND priority=? AND ready_at<?)"),
+        ("pending_runs", "runs_pending (workflow=? AND version=?)"),
+        ("due_timers", "steps_timers (ready_at<?)"),
+        ("overdue_steps", "steps_held (agent=? AND complete_by<?)"),
+        ("held_by", "steps_held (agent=?)"),
+        ("owned_by", "runs_owned (owner=?)"),
+        ("runs", "runs_newest ((created_at,id)<(?,?))"),
+    ],
+)
+def test_hot_statements_use_the_index_made_for_them(planner: apsw.Connection, verb: str, index: str) -> None:
+    """By primary key or by the named index, with every column that it offers, and without sorting."""
+    lines = plan(planner, getattr(VERBS, verb))
+    assert any(line.endswith(index) for line in lines), lines
+    assert not any("TEMP B-TREE" in line for line in lines), lines
