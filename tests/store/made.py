@@ -2,10 +2,22 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from holdfast.environment import Environment
 from holdfast.model import NewRun, RunState, Step, StepKind, StepState
-from holdfast.store.protocol import Answer, ClaimedStep, Close, Hop, NewStep, Outcome, Report, Start, Store
+from holdfast.store.protocol import (
+    Answer,
+    ClaimedRun,
+    ClaimedStep,
+    Close,
+    Hop,
+    NewStep,
+    Outcome,
+    Report,
+    Start,
+    Store,
+)
 
 ENVIRONMENT = Environment()
 WORKFLOW = "shop.order"
@@ -22,20 +34,20 @@ def new_id() -> str:
     return ENVIRONMENT.new_id()
 
 
-def new_run(run_id: str | None = None, **more: object) -> NewRun:
-    values: dict[str, object] = {
+def new_run(run_id: str | None = None, **more: Any) -> NewRun:
+    values: dict[str, Any] = {
         "id": run_id or new_id(),
         "workflow": WORKFLOW,
         "version": VERSION,
         "input": b'{"item": 1}',
         "digest": b"0123456789abcdef",
     }
-    return NewRun(**(values | more))  # type: ignore[arg-type]  a test names fields, the type checker sees only objects
+    return NewRun(**(values | more))
 
 
-def call(n: int = 1, state: StepState = StepState.READY, **more: object) -> NewStep:
+def call(n: int = 1, state: StepState = StepState.READY, **more: Any) -> NewStep:
     """A call step; ready unless told."""
-    values: dict[str, object] = {
+    values: dict[str, Any] = {
         "n": n,
         "key": f"charge#{n}",
         "kind": StepKind.CALL,
@@ -46,10 +58,10 @@ def call(n: int = 1, state: StepState = StepState.READY, **more: object) -> NewS
         "input": b"[1]",
         "digest": b"d",
     }
-    return NewStep(**(values | more))  # type: ignore[arg-type]  as above
+    return NewStep(**(values | more))
 
 
-def held(n: int = 1, **more: object) -> NewStep:
+def held(n: int = 1, **more: Any) -> NewStep:
     """A call step leased to the issuing node."""
     return call(n, StepState.RUNNING, **more)
 
@@ -78,9 +90,9 @@ def report_of(step: ClaimedStep, output: bytes = b'"ok"') -> Report:
     return report(step.run_id, step.n, step.fence, output)
 
 
-def closing(state: RunState = RunState.SUCCEEDED, **more: object) -> Close:
-    values: dict[str, object] = {"state": state, "output": None, "error": None, "at": ENVIRONMENT.now()}
-    return Close(**(values | more))  # type: ignore[arg-type]  as above
+def closing(state: RunState = RunState.SUCCEEDED, **more: Any) -> Close:
+    values: dict[str, Any] = {"state": state, "output": None, "error": None, "at": ENVIRONMENT.now()}
+    return Close(**(values | more))
 
 
 async def join(store: Store, node: str = A, *, lease_s: float = LONG_S, capacity: int = 100) -> None:
@@ -129,5 +141,5 @@ async def broken(store: Store) -> set[str]:
     return {name for name, _, rows in await store.doctor() if rows}
 
 
-def ids(claimed: Sequence[object]) -> list[str]:
-    return [one.run.id for one in claimed]  # type: ignore[attr-defined]  claimed runs
+def ids(claimed: Sequence[ClaimedRun]) -> list[str]:
+    return [one.run.id for one in claimed]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from holdfast.model import RunState, StepState
-from holdfast.store.protocol import Answer, Hop, NewSignal, Outcome, PreconditionFailed, Report, Store
+from holdfast.store.protocol import Answer, Hop, NewSignal, Op, Outcome, PreconditionFailed, Report, Store
 from tests.store.made import (
     ENVIRONMENT,
     SERVED,
@@ -263,7 +263,8 @@ async def test_continue_as_new_forgets_the_history(store: Store) -> None:
     assert run is not None
     assert (run.input, run.generation, run.base_n, run.progress, run.fence) == (b"[2]", 2, 2, None, 1)
     assert (run.owner, run.started_at, len(run.digest)) == (A, 1234.0, 16)
-    assert await store.steps(run_id) == await store.attempts(run_id) == []
+    assert await store.steps(run_id) == []
+    assert await store.attempts(run_id) == []
     assert [(one.key, one.delivered_seq) for one in await store.signals(run_id)] == [
         ("unread", None),
         ("later", None),
@@ -285,7 +286,7 @@ async def test_parking_cannot_lose_a_wake_up(store: Store, order: str) -> None:
     """An outcome recorded before or after its run is parked makes the run claimable."""
     run_id = await begin(store, call(1))
     (claimed,) = await store.claim_steps(B, [1], 10)
-    writes = [(B, report(run_id, 1, claimed.fence)), (A, Hop(run_id, 1, park=True))]
+    writes: list[tuple[str, Op]] = [(B, report(run_id, 1, claimed.fence)), (A, Hop(run_id, 1, park=True))]
     for node, op in writes if order == "report first" else reversed(writes):
         assert await store.commit(node, [op]) == [Answer.ACCEPTED]
     (run,) = await store.claim_runs(A, SERVED, 10)

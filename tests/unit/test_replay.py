@@ -448,7 +448,8 @@ class TestChangedCode:
             await asyncio.sleep(5)
 
         run = Recorder(old).begin()
-        (op,) = run.replayed(new).waiting.values()
+        run.adopt(new)
+        (op,) = run.decider.waiting.values()
         assert op.ready_at == 1060.0
 
     def test_a_step_the_new_code_gives_up_is_dropped(self) -> None:

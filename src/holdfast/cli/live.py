@@ -89,7 +89,7 @@ def _steps(view: RunView, now: float, rows: int) -> Table:
     grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     grid.add_column(justify="right", no_wrap=True)
     if left_out:
-        grid.add_row("", Text(f"… {wording.counted(left_out, 'step')} more", style="bright_black"), "", "")
+        grid.add_row("", Text(f"… {wording.counted(left_out, 'more step')}", style="bright_black"), "", "")
     for step in chosen:
         grid.add_row(*_row(step, attempts.get(step.n, []), now))
     return grid

@@ -26,7 +26,7 @@ class Child(msgspec.Struct, frozen=True):
     tags: dict[str, str]
 
 
-class Issue(msgspec.Struct):
+class Issue(msgspec.Struct, gc=False):
     """A step to be written. `arguments` is the decoded input, for an agent in the same process."""
 
     n: int
@@ -78,7 +78,7 @@ class Finish(msgspec.Struct, frozen=True):
     """Numbers of delivered signals that no wait consumed: a next generation must find them undelivered again."""
 
 
-class Turn(msgspec.Struct):
+class Turn(msgspec.Struct, gc=False):
     """Everything the code did since the last `take()`."""
 
     issued: list[Issue]

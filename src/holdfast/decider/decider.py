@@ -12,15 +12,16 @@ import asyncio
 import random as chance
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast import codec
 from holdfast.decider.commands import Child, Finish, Issue, Op, Send, Turn
+from holdfast.decider.ending import Why, failed, finish_of, stalled
 from holdfast.decider.loop import Runaway, RunLoop, Timer
 from holdfast.decider.replay import Outcome, Recorded, described, drift, timeline
-from holdfast.errors import ContinueAsNew, Drift, HoldfastError, RunTimeout, StepFailed, WorkflowError
+from holdfast.errors import Drift, HoldfastError, StepFailed
 from holdfast.model import CANCEL, DEADLINE, Signal, Step, StepKind, StepState
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Decider:
         root = "" if generation == 1 else f"@{generation}"
         self._loop = RunLoop(self, begun_at, root)  # type: ignore[abstract]  # its other methods refuse, all alike
         self._main: asyncio.Task[Any] | None = None
-        self._ending: Literal["cancel", "deadline"] | None = None
+        self._why: Why | None = None
         self._finish: Finish | None = None
         self._new: list[Op] = []
         self._dropped: list[int] = []
@@ -89,7 +90,7 @@ class Decider:
             bound = self.workflow.shape.decode(self._input)
             main = self.workflow.shape.call(self.workflow.fn, bound)
         except HoldfastError as error:
-            self._end(Finish("failed", error=codec.encode_error(error)))
+            self._end(failed(error))
             return
         self._main = self._loop.create_main(main)
         self._run()
@@ -167,15 +168,18 @@ class Decider:
             issued,
             self._dropped,
             self._dropped_children,
-            [(op.n, seq, payload) for op, seq, payload in self._ended],
+            [(op.n, seq, payload) for op, seq, payload in self._ended] if self._ended else [],
             self._sends,
             self._progress,
             self._changed or None,
             self._finish,
         )
-        self._new, self._dropped, self._ended, self._sends = [], [], [], []
-        self._dropped_children = []
-        self._progress, self._changed, self._finish = None, {}, None
+        self._new.clear()
+        self._ended.clear()
+        self._dropped, self._dropped_children, self._sends = [], [], []
+        self._progress, self._finish = None, None
+        if self._changed:
+            self._changed = {}
         return turn
 
     def close(self) -> None:
@@ -350,9 +354,9 @@ class Decider:
     def _expire(self) -> None:
         self._cancel("deadline")
 
-    def _cancel(self, why: Literal["cancel", "deadline"]) -> None:
-        if self._ending is None:
-            self._ending = why
+    def _cancel(self, why: Why) -> None:
+        if self._why is None:
+            self._why = why
         if self._main is not None:
             self._main.cancel()
 
@@ -367,7 +371,7 @@ class Decider:
         try:
             self._loop.run()
         except Runaway as error:
-            self._end(Finish("failed", error=codec.encode_error(error)))
+            self._end(failed(error))
             return
         if self._replaying:
             if main.done():
@@ -388,11 +392,7 @@ class Decider:
         if main.done():
             self._conclude(main)
         elif len(self.waiting) <= 1 and not self._has_hope():
-            waits = _waits_for(main)
-            error = WorkflowError(
-                f"the workflow waits for something that is not a step, timer, signal or child: {waits}"
-            )
-            self._end(Finish("failed", error=codec.encode_error(error)))
+            self._end(failed(stalled(main)))
 
     def _has_hope(self) -> bool:
         for op in self._new:
@@ -409,33 +409,8 @@ class Decider:
         return None
 
     def _conclude(self, main: asyncio.Task[Any]) -> None:
-        self._end(self._outcome(main))
-
-    def _outcome(self, main: asyncio.Task[Any]) -> Finish:
-        error: BaseException | None
-        if main.cancelled():
-            if self._ending == "cancel":
-                return Finish(
-                    "cancelled", error=codec.encode_error(asyncio.CancelledError("the run was cancelled"))
-                )
-            error = (
-                RunTimeout("the run did not end before its deadline")
-                if self._ending == "deadline"
-                else WorkflowError("the workflow cancelled itself: let it return or raise instead")
-            )
-        else:
-            error = main.exception()
-        try:
-            if error is None:
-                return Finish("succeeded", output=self.workflow.shape.encode_result(main.result()))
-            again = _continuation(error)
-            if again is not None:
-                raw, _ = self.workflow.shape.checked(again.arguments, again.keywords)
-                unread = tuple(sorted(seq for box in self._inbox.values() for seq, _ in box))
-                return Finish("continued", input=raw, unread=unread)
-        except HoldfastError as wrong:
-            error = wrong
-        return Finish("failed", error=codec.encode_error(error))
+        unread = tuple(sorted(seq for box in self._inbox.values() for seq, _ in box))
+        self._end(finish_of(self.workflow, main, self._why, unread))
 
     def _end(self, finish: Finish) -> None:
         """Cancel what the code left behind, and give up everything it still waits for."""
@@ -459,19 +434,3 @@ class Decider:
         self.waiting.clear()
         if self._recorded is not None:
             self._dropped += self._recorded.left()
-
-
-def _continuation(error: BaseException) -> ContinueAsNew | None:
-    """`continue_as_new` raised in the body of a TaskGroup arrives in a group of one."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error if isinstance(error, ContinueAsNew) else None
-
-
-def _waits_for(main: asyncio.Task[Any]) -> str:
-    coro: Any = main.get_coro()
-    while getattr(coro, "cr_await", None) is not None and hasattr(coro.cr_await, "cr_frame"):
-        coro = coro.cr_await
-    frame = getattr(coro, "cr_frame", None)
-    place = f" at {frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
-    return f"{getattr(coro, 'cr_await', None)!r}{place}"

@@ -87,7 +87,7 @@ class Timer(asyncio.TimerHandle):
     _scheduled: bool
 
 
-class Soon(msgspec.Struct, eq=False):
+class Soon(msgspec.Struct, eq=False, gc=False):
     """An `asyncio.Handle` in all but name, at a third of its price: there is one for every step delivered."""
 
     _callback: Callable[..., object]
@@ -166,7 +166,7 @@ class RunLoop(asyncio.AbstractEventLoop):
                 try:
                     handle._context.run(handle._callback, *handle._args)
                 except BaseException as error:  # noqa: BLE001  what the code raised has become its task's outcome
-                    self.call_exception_handler({"message": "a callback failed", "exception": error})
+                    self.hear({"message": "a callback failed", "exception": error})
             if ready:
                 ready.clear()
                 raise Runaway(
@@ -180,7 +180,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     def branch(self) -> Branch:
         """Where in the tree the code is now."""
         task = current_task(self)
-        return task.branch if isinstance(task, RunTask) else self.root
+        return task.branch if type(task) is RunTask else self.root
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
@@ -291,9 +291,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         for task in self.tasks:
             if task.done() and task._log_traceback:
                 error = task.exception()
-                self.call_exception_handler(
-                    {"message": f"task {task.get_name()} failed unheard", "exception": error}
-                )
+                self.hear({"message": f"task {task.get_name()} failed unheard", "exception": error})
 
     def forget_done(self) -> None:
         self.tasks = [task for task in self.tasks if not task.done()]
@@ -324,13 +322,13 @@ class RunLoop(asyncio.AbstractEventLoop):
             _set_running_loop(outer)
         self.ready.clear()
 
-    def call_exception_handler(self, context: dict[str, Any]) -> None:
+    def hear(self, context: dict[str, Any]) -> None:
         """A background task failed and nobody asked. Said once, by the run that lives: not by a replay or a closing."""
         if not self.closing and not self.quiet:
             error = context.get("exception")
             _log.warning("in a workflow: %s: %r", context.get("message"), error)
 
-    default_exception_handler = call_exception_handler
+    call_exception_handler = default_exception_handler = hear
 
     def get_debug(self) -> bool:
         return False
@@ -344,8 +342,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     def get_task_factory(self) -> None:
         return None
 
-    def get_exception_handler(self) -> None:
-        return None
+    get_exception_handler = get_task_factory
 
 
 def running() -> RunLoop | None:

@@ -115,6 +115,11 @@ class Batch:
                         hop.begin.parent_n,
                         hop.deadline,
                         hop.begun_at,
+                        *(
+                            (RunState.RUNNING, None, None, None)
+                            if hop.close is None
+                            else (hop.close.state, hop.close.output, hop.close.error, hop.close.at)
+                        ),
                     )
                 )
             outcomes += [
@@ -144,7 +149,8 @@ class Batch:
             ]
             close = hop.close
             if close is not None:
-                closed.append((run_id, hop.fence, close.state, close.output, close.error, close.at))
+                if hop.begin is None:  # a statement does not see the row it has just inserted
+                    closed.append((run_id, hop.fence, close.state, close.output, close.error, close.at))
                 if close.parent_id is not None:
                     good = close.state is RunState.SUCCEEDED
                     state = StepState.SUCCEEDED if good else StepState.FAILED
@@ -167,7 +173,7 @@ class Batch:
                 VERBS.hop,
                 (
                     self.node,
-                    *_columns(begun, 13),
+                    *_columns(begun, 17),
                     *_columns(owned, 2),
                     *_columns(outcomes, 8),
                     *_columns(delivered, 3),
@@ -248,7 +254,7 @@ class Batch:
         """Why a single operation was not accepted."""
         op = self.ops[0]
         if isinstance(op, Report):
-            if await connection.fetchval(VERBS.reported_before, op.run_id, op.n, op.fence, self.node):
+            if await connection.fetchval(VERBS.reported_before, op.run_id, op.n, op.fence, self.node, op.state):
                 return Answer.DUPLICATE
             await connection.execute(VERBS.refuse_report, op.run_id, op.n, self.node, op.error)
         if isinstance(op, Hop) and op.begin is not None:

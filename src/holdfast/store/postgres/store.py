@@ -590,13 +590,15 @@ class PostgresStore:
         async def run(connection: asyncpg.Connection[Any]) -> None:
             async with connection.transaction():
                 if not await connection.fetchval(VERBS.copy_run, run_id, new_id):
+                    if seen.finished_at is None:
+                        raise WrongState(f"run {run_id!r} is {seen.state}: only an ended run is started again")
                     raise Conflict(f"a run with the id {new_id!r} exists already")
                 if before_seq is not None:
                     await connection.execute(VERBS.copy_steps, run_id, new_id, before_seq)
                     await connection.execute(VERBS.copy_signals, run_id, new_id, before_seq)
                 await connection.execute(VERBS.journal_add, actor, "retry", run_id, None, f"as {new_id}")
 
-        await self._known(run_id)
+        seen = await self._known(run_id)
         await self._on_pool(run)
 
     async def doctor(self) -> list[tuple[str, str, int]]:

@@ -84,7 +84,7 @@ class Database:
 
     async def open(self, check: Callable[[apsw.Connection], None]) -> None:
         """Connect. `check` sees the connection before anything is changed, and may refuse."""
-        await self._environment.blocking(lambda: self._open(check))
+        await self._to_the_end(lambda: self._open(check))
 
     def _open(self, check: Callable[[apsw.Connection], None]) -> None:
         if not self.in_memory:

@@ -73,10 +73,12 @@ class Supervising(Dialect):
             ).fetchall()
             failed = sum(state == "failed" for (state,) in states)
             done = len(runs) < limit and len(steps) < limit
+            before = connection.total_changes()
             if done:
                 connection.execute(VERBS.retire, (now, node))
-            note = f"node {node}: {reason}: {len(runs)} runs freed, {len(steps)} steps taken back, {failed} of them failed"
-            self._journal(connection, "supervisor", "bury", note)
+            if runs or steps or connection.total_changes() > before:
+                note = f"{len(runs)} runs freed, {len(steps)} steps taken back, {failed} of them failed"
+                self._journal(connection, "supervisor", "bury", f"node {node}: {reason}: {note}")
         if done:
             self._liveness.let_go(node)
         return Reclaimed(len(runs), len(steps), failed)

@@ -12,7 +12,7 @@ SELECT holdfast.demand((SELECT count(*) FROM told) = cardinality($1))
 
 -- name: reported_before
 SELECT 1 FROM holdfast.steps
-WHERE run_id = $1 AND n = $2 AND fence = $3::int + 1 AND agent = $4 AND state IN ('succeeded', 'failed')
+WHERE run_id = $1 AND n = $2 AND fence = $3::int + 1 AND agent = $4 AND state = $5
 
 -- name: refuse_report
 INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error)

@@ -5,29 +5,32 @@
 -- name: hop
 WITH begun AS (
     INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, owner, fence, input, digest, tags,
-                      parent_id, parent_n, deadline, created_at, started_at)
-    SELECT u.id, u.namespace, u.workflow, u.version, 'running', u.priority, $1, u.fence, u.input, u.digest, u.tags,
-           u.parent_id, u.parent_n, to_timestamp(u.deadline), to_timestamp(u.at), to_timestamp(u.at)
+                      parent_id, parent_n, deadline, created_at, started_at, output, error, finished_at)
+    SELECT u.id, u.namespace, u.workflow, u.version, u.state, u.priority, CASE WHEN u.ended IS NULL THEN $1 END,
+           u.fence, u.input, u.digest, u.tags, u.parent_id, u.parent_n, to_timestamp(u.deadline), to_timestamp(u.at),
+           to_timestamp(u.at), u.output, u.error, to_timestamp(u.ended)
     FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::int[], $8::bytea[], $9::bytea[],
-                $10::text[], $11::text[], $12::int[], $13::float8[], $14::float8[])
-         u(id, namespace, workflow, version, priority, fence, input, digest, tags, parent_id, parent_n, deadline, at)
+                $10::text[], $11::text[], $12::int[], $13::float8[], $14::float8[], $15::text[], $16::bytea[],
+                $17::text[], $18::float8[])
+         u(id, namespace, workflow, version, priority, fence, input, digest, tags, parent_id, parent_n, deadline, at,
+           state, output, error, ended)
     WHERE EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
     ON CONFLICT (id) DO NOTHING
     RETURNING 1),
 owned AS (
-    SELECT r.id FROM unnest($15::text[], $16::int[]) u(id, fence)
+    SELECT r.id FROM unnest($19::text[], $20::int[]) u(id, fence)
     JOIN holdfast.runs r ON r.id = u.id AND r.fence = u.fence
     FOR NO KEY UPDATE OF r),
 ended AS (
     UPDATE holdfast.steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
                        finished_at = to_timestamp(u.at), delivered_seq = u.seq
-    FROM unnest($17::text[], $18::int[], $19::int[], $20::text[], $21::bytea[], $22::text[], $23::float8[], $24::int[])
+    FROM unnest($21::text[], $22::int[], $23::int[], $24::text[], $25::bytea[], $26::text[], $27::float8[], $28::int[])
          u(run_id, n, fence, state, output, error, at, seq)
     WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
     RETURNING 1),
 delivered AS (
     UPDATE holdfast.steps s SET delivered_seq = u.seq
-    FROM unnest($25::text[], $26::int[], $27::int[]) u(run_id, n, seq)
+    FROM unnest($29::text[], $30::int[], $31::int[]) u(run_id, n, seq)
     WHERE s.run_id = u.run_id AND s.n = u.n AND s.delivered_seq IS NULL
     RETURNING 1),
 issued AS (
@@ -38,29 +41,30 @@ issued AS (
            CASE u.leased WHEN 1 THEN $1 END, u.attempts_max, u.timeout_s,
            CASE u.leased WHEN 1 THEN clock_timestamp() + make_interval(secs => u.timeout_s) END,
            u.input, u.digest, u.retry, clock_timestamp(), CASE u.leased WHEN 1 THEN clock_timestamp() END
-    FROM unnest($28::text[], $29::int[], $30::text[], $31::text[], $32::text[], $33::int[], $34::text[], $35::int[],
-                $36::float8[], $37::int[], $38::int[], $39::float8[], $40::bytea[], $41::bytea[], $42::text[])
+    FROM unnest($32::text[], $33::int[], $34::text[], $35::text[], $36::text[], $37::int[], $38::text[], $39::int[],
+                $40::float8[], $41::int[], $42::int[], $43::float8[], $44::bytea[], $45::bytea[], $46::text[])
          u(run_id, n, key, kind, name, lane, state, priority, ready_at, leased, attempts_max, timeout_s, input, digest,
            retry)),
 closed AS (
     UPDATE holdfast.runs r SET state = u.state, output = u.output, error = u.error, finished_at = to_timestamp(u.at),
                       owner = NULL, fence = r.fence + 1
-    FROM unnest($43::text[], $44::int[], $45::text[], $46::bytea[], $47::text[], $48::float8[])
+    FROM unnest($47::text[], $48::int[], $49::text[], $50::bytea[], $51::text[], $52::float8[])
          u(id, fence, state, output, error, at)
     WHERE r.id = u.id AND r.fence = u.fence
     RETURNING 1)
 SELECT holdfast.demand((SELECT count(*) FROM begun) = cardinality($2)
-                AND (SELECT count(*) FROM owned) = cardinality($15)
-                AND (SELECT count(*) FROM ended) = cardinality($17)
-                AND (SELECT count(*) FROM delivered) = cardinality($25)
-                AND (SELECT count(*) FROM closed) = cardinality($43))
+                AND (SELECT count(*) FROM owned) = cardinality($19)
+                AND (SELECT count(*) FROM ended) = cardinality($21)
+                AND (SELECT count(*) FROM delivered) = cardinality($29)
+                AND (SELECT count(*) FROM closed) = cardinality($47))
 
 -- The rest of a hop, each only when a batch has any.
 
+-- Written so that the planner does not take the partial index of undelivered signals, which is mostly dead entries.
 -- name: deliver_signals
 UPDATE holdfast.signals s SET delivered_seq = u.seq
 FROM unnest($1::bigint[], $2::int[]) u(id, seq)
-WHERE s.id = u.id AND s.delivered_seq IS NULL
+WHERE s.id = u.id AND s.delivered_seq IS NOT DISTINCT FROM NULL
 
 -- name: end_waits
 UPDATE holdfast.steps s SET state = 'succeeded', fence = s.fence + 1, output = u.output, delivered_seq = u.seq,

@@ -93,7 +93,7 @@ kept AS (
 taken AS (
     UPDATE holdfast.steps s SET fence = s.fence + 1, losses = s.losses + 1, complete_by = NULL,
         state = CASE WHEN s.losses + 1 > $3 THEN 'failed' ELSE 'ready' END,
-        agent = CASE WHEN s.losses + 1 > $3 THEN s.agent END,
+        agent = NULL,
         error = CASE WHEN s.losses + 1 > $3 THEN $5 ELSE s.error END,
         finished_at = CASE WHEN s.losses + 1 > $3 THEN clock_timestamp() END,
         ready_at = clock_timestamp()

@@ -49,9 +49,11 @@ RETURNING 1
 -- name: sent_before
 SELECT 1 FROM holdfast.signals WHERE run_id = $1 AND name = $2 AND key = $3
 
+-- A run that has done something is cancelled by its own code; one that has done nothing is cancelled here.
 -- name: cancel_pending
 UPDATE holdfast.runs SET state = 'cancelled', finished_at = clock_timestamp(), fence = fence + 1, note = $2
 WHERE id = $1 AND owner IS NULL AND state = 'pending'
+  AND NOT EXISTS (SELECT FROM holdfast.steps WHERE run_id = $1)
 RETURNING parent_id, parent_n
 
 -- name: hold
@@ -74,7 +76,7 @@ RETURNING 1
 INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, input, digest, tags, retry_of, deadline)
 SELECT $2, namespace, workflow, version, 'pending', priority, input, digest, tags, id,
        clock_timestamp() + (deadline - created_at)
-FROM holdfast.runs WHERE id = $1
+FROM holdfast.runs WHERE id = $1 AND finished_at IS NOT NULL
 ON CONFLICT (id) DO NOTHING RETURNING 1
 
 -- name: copy_steps

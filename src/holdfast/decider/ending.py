@@ -1,0 +1,64 @@
+"""How a run's main task ended, as the `Finish` to be written."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from holdfast import codec
+from holdfast.decider.commands import Finish
+from holdfast.errors import ContinueAsNew, HoldfastError, RunTimeout, WorkflowError
+
+if TYPE_CHECKING:
+    from holdfast.workflow.definition import Workflow
+
+Why: TypeAlias = Literal["cancel", "deadline"]
+"""What asked the run to end before its code did."""
+
+
+def finish_of(
+    workflow: Workflow[Any, Any], main: asyncio.Task[Any], why: Why | None, unread: tuple[int, ...]
+) -> Finish:
+    error: BaseException | None
+    if not main.cancelled():
+        error = main.exception()
+    elif why == "cancel":
+        return Finish("cancelled", error=codec.encode_error(asyncio.CancelledError("the run was cancelled")))
+    elif why == "deadline":
+        error = RunTimeout("the run did not end before its deadline")
+    else:
+        error = WorkflowError("the workflow cancelled itself: let it return or raise instead")
+    try:
+        if error is None:
+            return Finish("succeeded", output=workflow.shape.encode_result(main.result()))
+        again = _continuation(error)
+        if again is not None:
+            raw, _ = workflow.shape.checked(again.arguments, again.keywords)
+            return Finish("continued", input=raw, unread=unread)
+    except HoldfastError as wrong:
+        error = wrong
+    return failed(error)
+
+
+def failed(error: BaseException) -> Finish:
+    return Finish("failed", error=codec.encode_error(error))
+
+
+def stalled(main: asyncio.Task[Any]) -> WorkflowError:
+    """The main task waits, and nothing the run asked for can wake it."""
+    coro: Any = main.get_coro()
+    while getattr(coro, "cr_await", None) is not None and hasattr(coro.cr_await, "cr_frame"):
+        coro = coro.cr_await
+    frame = getattr(coro, "cr_frame", None)
+    place = f" at {frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
+    return WorkflowError(
+        "the workflow waits for something that is not a step, timer, signal or child: "
+        f"{getattr(coro, 'cr_await', None)!r}{place}"
+    )
+
+
+def _continuation(error: BaseException) -> ContinueAsNew | None:
+    """`continue_as_new` raised in the body of a TaskGroup arrives in a group of one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error if isinstance(error, ContinueAsNew) else None
