@@ -181,9 +181,14 @@ class Holdfast:
 
     def _new_run(self, workflow: Workflow[Any, Any], raw: bytes) -> NewRun:
         run_id = workflow.id or self.environment.new_id()
-        if not run_id.isprintable() or len(run_id) > ID_MAX_CHARS or run_id != run_id.strip() or not run_id:
+        if (
+            not run_id.isprintable()
+            or not 0 < len(run_id) <= ID_MAX_CHARS
+            or run_id != run_id.strip()
+            or "::" in run_id
+        ):
             raise HoldfastError(
-                f"{run_id[:50]!r} cannot be a run's id: 1 to {ID_MAX_CHARS} printable characters, no spaces around it"
+                f"{run_id[:50]!r} cannot be a run's id: 1 to {ID_MAX_CHARS} printable characters, no spaces around it, no `::`"
             )
         return NewRun(
             run_id,

@@ -71,7 +71,7 @@ async def test_a_failing_step_is_retried_with_the_same_key(hf: Holdfast) -> None
     run = await hf.start(flows.retried.using(id="r"), "flaky", 2)
     assert await run.result(10) == 3
     assert effects["flaky"] == 3
-    assert set(flows.keys) == {"r/flaky"}
+    assert set(flows.keys) == {"r::flaky"}
     view = await run.view()
     assert [(attempt.attempt, attempt.ending) for attempt in view.attempts] == [(1, "failed"), (2, "failed")]
 

@@ -170,6 +170,18 @@ class TestSteps:
         assert raw == b'{"card":{"number":"1"}}'
         assert isinstance(module.charge.shape, Shape)
 
+    def test_a_closure_may_be_filled_later(self) -> None:
+        """A nested step may use a function that is defined below it."""
+
+        @step
+        async def first() -> int:
+            return second()
+
+        def second() -> int:
+            return 2
+
+        assert asyncio.run(first()) == 2
+
     @pytest.mark.parametrize(
         ("settings", "message"),
         [

@@ -244,6 +244,25 @@ class TestAsyncio:
         assert run.result() == "done"
         assert run.steps == {}
 
+    def test_an_outcome_may_come_in_the_turn_that_gives_it_up(self) -> None:
+        """It gets its number and is not to be cancelled as well: a row has one end."""
+
+        @workflow
+        async def flow() -> str:
+            try:
+                async with asyncio.timeout(5):
+                    await charge("a", 1)
+            except TimeoutError:
+                await charge("b", 2)
+            return "late"
+
+        run = Recorder(flow).begin()
+        run.decider.deliver(run.n("timeout"), StepState.SUCCEEDED, None, None, 1005.0)
+        assert run.decider.deliver(run.n("charge"), StepState.SUCCEEDED, b"1", None, 1005.0) == 2
+        turn = run.decider.take()
+        assert turn.dropped == []
+        assert [issue.key for issue in turn.issued] == ["charge#2"]
+
     def test_first_completed_wins_and_the_rest_can_be_cancelled(self) -> None:
         """`asyncio.wait` picks by the order of delivery."""
 
@@ -799,6 +818,28 @@ class TestSaying:
         assert first == Recorder(flow).begin().result()
         assert first != Recorder(flow, run_id="run-2").begin().result()
         assert first != Recorder(flow, generation=2).begin().result()
+
+    def test_each_task_has_dice_of_its_own(self) -> None:
+        """What a task draws does not depend on what others drew before it."""
+
+        @workflow(name="dice", version="1")
+        async def quiet() -> list[int]:
+            return list(await asyncio.gather(draw(0), draw(1)))
+
+        @workflow(name="dice", version="2")
+        async def busy() -> list[int]:
+            for _ in range(7):
+                random().random()
+            return list(await asyncio.gather(draw(3), draw(1)))
+
+        async def draw(before: int) -> int:
+            for _ in range(before):
+                random().random()
+            return random().randint(0, 10**9)
+
+        first, second = Recorder(quiet).begin().result()
+        assert first != second
+        assert Recorder(busy).begin().result()[1] == second
 
     def test_a_child_is_a_run_with_an_id_of_its_place(self) -> None:
         """A workflow called in a workflow is a step of kind child, and returns its typed result."""

@@ -64,5 +64,5 @@ class Holding:
 
 
 def effect_key(run_id: str, generation: int, key: str) -> str:
-    """`here.key`: the same for every attempt of a step, and for no other step."""
-    return f"{run_id}/{key}" if generation == 1 else f"{run_id}~{generation}/{key}"
+    """`here.key`: the same for every attempt of a step, and for no other step. No run's id contains `::`."""
+    return f"{run_id}::{key}" if generation == 1 else f"{run_id}::{generation}::{key}"

@@ -72,10 +72,9 @@ def decode_error(raw: str) -> Exception:
     failure = _parsed(raw)
     rebuilt = _rebuild(failure) if failure.ending not in ("timed out", "lost") else None
     if rebuilt is None:
-        kind = {"timed out": errors.StepTimeout, "lost": errors.StepLost}.get(
-            failure.ending, errors.StepFailed
-        )
-        rebuilt = kind(_line(failure), error_type=failure.type, step=failure.step)
+        known = {"timed out": errors.StepTimeout, "lost": errors.StepLost}.get(failure.ending)
+        text = _line(failure) if known is None else failure.message
+        rebuilt = (known or errors.StepFailed)(text, error_type=failure.type, step=failure.step)
     for note in failure.notes:
         rebuilt.add_note(note)
     if failure.step:

@@ -192,8 +192,12 @@ class Shape:
 
 
 def _hints(fn: Callable[..., Any], scope: dict[str, Any] | None) -> dict[str, Any]:
-    if scope is not None and fn.__closure__ is not None:
-        scope = {**scope, **inspect.getclosurevars(fn).nonlocals}
+    if scope is not None:
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+            try:
+                scope = {**scope, name: cell.cell_contents}
+            except ValueError:
+                pass  # defined further down
     return get_type_hints(fn, localns=scope, include_extras=True)
 
 

@@ -76,7 +76,7 @@ class Decider:
         self._ghosts: list[Op] = []
         self._replaying = False
         self._drift: Drift | None = None
-        self._random: chance.Random | None = None
+        self._dice: dict[str, chance.Random] = {}
 
     # What the owner of the run calls.
 
@@ -123,7 +123,11 @@ class Decider:
             loop.now = at
         op = self.waiting.pop(n, None)
         if op is None:
-            if self._recorded is not None:
+            if n in self._dropped:
+                self._dropped.remove(
+                    n
+                )  # given up in this very turn: it has ended, there is nothing to cancel
+            elif self._recorded is not None:
                 self._recorded.keep(n, Outcome(state, output, error))
             return self.seq
         self._resolve(op, state, output, error)
@@ -275,9 +279,13 @@ class Decider:
         return self._loop.now
 
     def random(self) -> chance.Random:
-        if self._random is None:
-            self._random = chance.Random(f"{self.run_id}:{self.generation}")  # noqa: S311  reproducible on purpose
-        return self._random
+        """Each task has dice of its own: what one draws does not depend on how tasks take turns."""
+        path = self._loop.branch().path
+        dice = self._dice.get(path)
+        if dice is None:
+            seed = f"{self.run_id}:{self.generation}:{path}"
+            dice = self._dice[path] = chance.Random(seed)  # noqa: S311  reproducible on purpose
+        return dice
 
     def is_main(self) -> bool:
         """Is the workflow function itself running, not a task it started?"""

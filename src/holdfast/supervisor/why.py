@@ -60,9 +60,15 @@ def _ended(facts: Facts) -> str:
         error = json.loads(run.error)
         reason = f": {str(error.get('type', '')).rsplit('.', 1)[-1]}: {error.get('message', '')}"
     failed = [step for step in facts.steps if step.state is StepState.FAILED]
-    where = f" after step {failed[-1].key} gave up at attempt {failed[-1].attempt}" if failed else ""
+    where = _gave_up(failed[-1]) if failed else ""
     move = f"; `holdfast retry {run.id}` tries again from there" if run.state is RunState.FAILED else ""
     return f"It {run.state}{where}{reason}{move}."
+
+
+def _gave_up(step: Step) -> str:
+    if step.kind is StepKind.CHILD:
+        return f" after its child run {step.key} did not succeed"
+    return f" after step {step.key} gave up at attempt {step.attempt}"
 
 
 def _held(run: Run) -> str:

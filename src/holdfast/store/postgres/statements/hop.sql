@@ -64,7 +64,7 @@ SELECT holdfast.demand((SELECT count(*) FROM begun) = cardinality($2)
 -- name: deliver_signals
 UPDATE holdfast.signals s SET delivered_seq = u.seq
 FROM unnest($1::bigint[], $2::int[]) u(id, seq)
-WHERE s.id = u.id AND s.delivered_seq IS NOT DISTINCT FROM NULL
+WHERE s.id = u.id AND coalesce(s.delivered_seq, -1) = -1
 
 -- name: end_waits
 UPDATE holdfast.steps s SET state = 'succeeded', fence = s.fence + 1, output = u.output, delivered_seq = u.seq,

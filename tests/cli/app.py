@@ -1,0 +1,146 @@
+"""The program that the tests of the command line run. Copied into each test's own folder, where it works."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast import Retry, Signal, Stop, here, publish, set_progress, step, workflow
+
+
+@dataclass
+class Card:
+    number: str
+    cents: int
+
+
+paid = Signal("paid", int)
+
+
+def effect(name: str) -> None:
+    """Something the world sees: one line for each time it happened."""
+    with Path("effects").open("a") as file:
+        file.write(f"{name}\n")
+
+
+@step
+async def first() -> int:
+    effect("first")
+    return 1
+
+
+@step
+async def gate() -> int:
+    effect("gate")
+    while not Path("open").exists():  # noqa: ASYNC110  the test opens it
+        await asyncio.sleep(0.01)
+    return 2
+
+
+@step
+def last(a: int, b: int) -> int:
+    effect("last")
+    return a + b
+
+
+@workflow
+async def gated(x: int = 0) -> int:
+    a = await first()
+    b = await gate()
+    return x + await last(a, b)
+
+
+@workflow
+async def failing(why: str = "no such thing") -> None:
+    await first()
+    raise Stop(why)
+
+
+@step(retry=Retry(attempts=3, delay=0.01, jitter="none"))
+async def flaky() -> int:
+    if here.attempt < 3:
+        raise ConnectionError(f"line {here.attempt} broke")
+    return here.attempt
+
+
+@step(retry=Retry(attempts=3, delay=3600, jitter="none"))
+async def patient() -> int:
+    effect("patient")
+    if not Path("open").exists():
+        raise ConnectionError("not now")
+    return 3
+
+
+@workflow
+async def waits_an_hour() -> int:
+    return await patient()
+
+
+@workflow
+async def child(n: int) -> int:
+    return n * await last(1, 1)
+
+
+async def branch(n: int) -> int:
+    return await last(n, await last(n, 0))
+
+
+@workflow
+async def everything(n: int = 2) -> list[int]:
+    set_progress(0.5, "half way")
+    publish("phase", "middle")
+    both = await asyncio.gather(*(branch(i) for i in range(n)), flaky(), child(4))
+    return [*both, await paid.wait()]
+
+
+@workflow
+async def pays(card: Card, tip: int = 0) -> int:
+    return card.cents + tip
+
+
+@step(needs=["gpu"])
+async def rendered() -> str:
+    return "a picture"
+
+
+@workflow
+async def render() -> str:
+    return await rendered()
+
+
+@step
+def noisy() -> str:
+    print("printed by a step")
+    subprocess.run([sys.executable, "-c", "print('printed by a program')"], check=True)
+    return "quiet"
+
+
+@workflow
+async def noise() -> str:
+    print("printed by a workflow")
+    return await noisy()
+
+
+@step
+def stubborn() -> None:
+    effect("stubborn")
+    time.sleep(60)
+
+
+@workflow
+async def endless() -> None:
+    await stubborn()
+
+
+@step
+async def nothing(n: int) -> int:
+    return n
+
+
+@workflow
+async def wide(n: int) -> int:
+    return len(await asyncio.gather(*(nothing(i) for i in range(n))))

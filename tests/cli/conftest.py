@@ -1,0 +1,116 @@
+"""The real command, as a process of its own, in a folder of its own with the program in app.py."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import copyfile
+from typing import Any, NamedTuple
+
+import pytest
+
+DEADLINE_S = 30.0
+
+
+class Ended(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    out: str
+    errors: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Cli:
+    """`holdfast …` in `folder`, on `store`."""
+
+    def __init__(self, folder: Path, store: str) -> None:
+        self.folder, self.store = folder, store
+        self._started: list[subprocess.Popen[str]] = []
+
+    def __call__(self, *arguments: str, given: str = "", code: int | None = 0, **environment: str) -> Ended:
+        """Run a command to its end, and claim its exit code."""
+        process = self.start(*arguments, stdin=subprocess.PIPE, **environment)
+        ended = self.end(process, given)
+        if code is not None:
+            assert ended.code == code, ended
+        return ended
+
+    def start(
+        self, *arguments: str, stdin: int = subprocess.DEVNULL, **environment: str
+    ) -> subprocess.Popen[str]:
+        """Start a command and do not wait for it. It leads a process group of its own."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast.cli", *arguments],
+            cwd=self.folder,
+            env={**os.environ, "HOLDFAST_STORE": self.store, "NO_COLOR": "1", **environment},
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._started.append(process)
+        return process
+
+    def end(self, process: subprocess.Popen[str], given: str | None = None) -> Ended:
+        """Wait for a command to end. Whatever it said, it was no traceback."""
+        out, errors = process.communicate(given, timeout=DEADLINE_S * 2)
+        assert "Traceback" not in errors, errors
+        return Ended(process.returncode, out, errors)
+
+    def effects(self) -> list[str]:
+        """What the steps did to the world, in order."""
+        file = self.folder / "effects"
+        return file.read_text().split() if file.exists() else []
+
+    def open_gate(self) -> None:
+        (self.folder / "open").touch()
+
+    def close_all(self) -> None:
+        for process in self._started:
+            with process:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+def until(condition: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
+    """Wait for a condition, as long as the process that should bring it about lives."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        if process is not None and process.poll() is not None:
+            raise AssertionError(f"it ended: {process.communicate()}")
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working folder with app.py."""
+    found = tmp_path / "work"
+    found.mkdir()
+    copyfile(Path(__file__).with_name("app.py"), found / "app.py")
+    return found
+
+
+@pytest.fixture
+def cli(folder: Path, store_url: str) -> Iterator[Cli]:
+    """The command on either store."""
+    made = Cli(folder, store_url)
+    yield made
+    made.close_all()
+
+
+@pytest.fixture
+def lite(folder: Path) -> Iterator[Cli]:
+    """The command on SQLite, for what does not depend on the store."""
+    made = Cli(folder, "sqlite:///holdfast.db")
+    yield made
+    made.close_all()
