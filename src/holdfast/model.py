@@ -36,6 +36,8 @@ class StepKind(StrEnum):
     TIMER = "timer"
     SIGNAL = "signal"
     CHILD = "child"
+    UNDO = "undo"
+    """An undo added by hand: never executed by itself, it says what to call when the run is taken back."""
 
 
 class Ending(StrEnum):
@@ -92,6 +94,10 @@ class Run(msgspec.Struct, frozen=True):
     created_at: float
     started_at: float | None
     finished_at: float | None
+    ending: str | None = None
+    """How the run ends when it has taken itself back: failed or cancelled."""
+    kept_n: int = 0
+    """Steps up to this one are kept, whatever comes: the point of no return."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -125,6 +131,8 @@ class Step(msgspec.Struct, frozen=True):
     issued_at: float
     started_at: float | None
     finished_at: float | None
+    after_seq: int = 0
+    """How much of the history had been delivered when the code asked for it: what it may depend on."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -167,11 +175,24 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """A distinct set of needs: the step's name and the labels an agent must have."""
+    """A distinct set of needs: the step's name and the labels an agent must have, and the name of the step's undo."""
 
     id: int
     name: str
     needs: tuple[str, ...]
+    undo: str | None = None
+    """With a trailing `!` when attempts that failed are undone too."""
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """Something a person should know."""
+
+    id: int
+    at: float
+    kind: str
+    run_id: str | None
+    message: str
+    sent_at: float | None
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
@@ -188,5 +209,7 @@ class JournalEntry(msgspec.Struct, frozen=True):
 
 CANCEL = "$cancel"
 """Name of the signal that asks a run to cancel itself."""
+UNDO = "$undo"
+"""Name of the signals that wake and steer a run that takes itself back."""
 DEADLINE = "$deadline"
 """Key of the timer that ends a run at its deadline."""

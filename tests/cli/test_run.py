@@ -148,16 +148,28 @@ def test_code_that_changed_under_a_run_holds_it(lite: Cli) -> None:
     process.kill()
     process.wait()
     file = lite.folder / "app.py"
-    file.write_text(file.read_text().replace("    b = await gate()", "    b = await last.using(key='gate')(1, 1)"))
-    file.write_text(file.read_text().replace("a = await first()", "a = await last(4, 4)"))
-    file.write_text(file.read_text().replace("def last(a", "def first_(a").replace("last", "first"))
-    ended = lite("run", "app.py:gated", "--id", "drift", "--json", code=None)
-    assert ended.code in {1, 2}
+    file.write_text(file.read_text().replace("async def first()", "async def first(n: int = 5)"))
+    shown = lite("run", "app.py:gated", "--id", "drift", "--json", code=1).json
+    assert shown["state"] == "held"
+    assert "its code changed" in shown["error"]["message"]
+    assert '{"n":5}' in shown["error"]["message"]
+    assert lite.effects() == ["first", "gate"]
 
 
 def test_settings_of_the_run_are_kept(cli: Cli) -> None:
     """--priority and --tag are the run's; --timeout fails it when it takes longer."""
-    arguments = ("--id", "s", "--priority", "7", "--tag", "team=billing", "--tag", "day=monday", "--timeout", "0.2")
+    arguments = (
+        "--id",
+        "s",
+        "--priority",
+        "7",
+        "--tag",
+        "team=billing",
+        "--tag",
+        "day=monday",
+        "--timeout",
+        "0.2",
+    )
     shown = cli("run", "app.py:gated", *arguments, "--json", code=1).json
     assert (shown["state"], shown["error"]["type"]) == ("failed", "RunTimeout")
     row = cli("show", "s", "--json").json
@@ -169,7 +181,9 @@ def test_a_label_makes_an_agent_able(lite: Cli) -> None:
     assert lite("run", "app.py:render", "--label", "gpu", "--json").json["output"] == "a picture"
 
 
-@pytest.mark.parametrize("given", ['{"card": {"number": "1", "cents": 2}, "tip": 1}', '[{"number": "1", "cents": 2}, 1]'])
+@pytest.mark.parametrize(
+    "given", ['{"card": {"number": "1", "cents": 2}, "tip": 1}', '[{"number": "1", "cents": 2}, 1]']
+)
 def test_input_comes_from_standard_input(lite: Cli, given: str) -> None:
     """`--input -` reads an object by name or an array."""
     assert lite("run", "app.py:pays", "--input", "-", "--json", given=given).json["output"] == 3
@@ -198,7 +212,9 @@ def test_an_old_version_that_is_gone_is_an_error_not_a_hold(lite: Cli) -> None:
     """A run of version 1 whose file has version 2 only: exit code 2, and the run is left as it is."""
     lite("start", "app.py:gated", "--id", "v")
     file = lite.folder / "app.py"
-    file.write_text(file.read_text().replace("@workflow\nasync def gated", '@workflow(version="2")\nasync def gated'))
+    file.write_text(
+        file.read_text().replace("@workflow\nasync def gated", '@workflow(version="2")\nasync def gated')
+    )
     ended = lite("run", "app.py:gated", "--id", "v", code=2)
     assert "version 1 of app.gated" in ended.errors
     assert lite("show", "v", "--json").json["state"] == "pending"

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.model import (
+    Alert,
     Attempt,
     JournalEntry,
     Lane,
@@ -76,6 +77,7 @@ class NewStep(msgspec.Struct):
     input: bytes | None = None
     digest: bytes | None = None
     retry: str | None = None
+    after_seq: int = 0
 
 
 class Outcome(msgspec.Struct):
@@ -108,6 +110,13 @@ class Close(msgspec.Struct):
     parent_n: int | None = None
 
 
+class TakeBack(msgspec.Struct):
+    """The run failed or was cancelled, and takes itself back: `undoing`, ownerless, woken by a signal in the same commit."""
+
+    ending: str
+    error: str | None
+
+
 class Hop(msgspec.Struct):
     """One advance of one run by its owner: what was delivered, and what the code did with it."""
 
@@ -137,6 +146,9 @@ class Hop(msgspec.Struct):
     """Continue as new: the history goes, the next generation begins with this input."""
     unread: Sequence[int] = ()
     """With `next_input`: numbers of delivered signals that no wait consumed; they become undelivered again."""
+    take_back: TakeBack | None = None
+    kept_n: int | None = None
+    """Steps up to this one are kept from now on."""
     park: bool = False
     """Leave memory: the owner is cleared and the fence raised."""
 
@@ -221,6 +233,8 @@ class ClaimedStep(msgspec.Struct):
     retry: str | None
     checkpoint: bytes | None
     issued_at: float
+    error: str | None = None
+    """Of the last attempt, if there was one."""
 
 
 class Undelivered(msgspec.Struct):
@@ -277,7 +291,12 @@ class SchedulerStore(Protocol):
     async def hold_run(self, run_id: str, fence: int, note: str) -> Answer:
         """The owner holds its run: drift, or code that cannot be loaded."""
 
-    async def lane(self, name: str, needs: tuple[str, ...]) -> int:
+    async def lanes(self) -> list[Lane]: ...
+
+    async def child_histories(self, run_id: str) -> list[ClaimedRun]:
+        """The run's children with their steps, to plan how they are undone."""
+
+    async def lane(self, name: str, needs: tuple[str, ...], undo: str | None = None) -> int:
         """The lane's number, made if new."""
 
     async def lost_runs(self, node: str, held: Sequence[tuple[str, int]]) -> list[str]:
@@ -384,6 +403,11 @@ class ClientStore(Protocol):
     async def retry_run(self, run_id: str, new_id: str, before_seq: int | None, actor: str) -> None:
         """Start `new_id` as a copy of an ended run: same input, and its succeeded history with `delivered_seq` below
         `before_seq` (None: none of it)."""
+
+    async def steer_undo(self, run_id: str, act: str, n: int | None, actor: str, note: str) -> RunState:
+        """Tell a run that takes itself back, or is stuck at it, to retry, skip or abandon; a stuck one goes on."""
+
+    async def alerts(self, limit: int = 100) -> list[Alert]: ...
 
     async def doctor(self) -> list[tuple[str, str, int]]:
         """The invariants as SQL: (name, what it means, number of rows that break it)."""

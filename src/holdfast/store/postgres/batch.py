@@ -94,7 +94,7 @@ class Batch:
         begun, owned, outcomes, delivered, issued, closed = [], [], [], [], [], []
         signals: list[tuple[int, int]] = []
         ended, dropped, sends, children, notes, parents, parked = [], [], [], [], [], [], []
-        continued = []
+        continued, taken_back, alerts = [], [], []
         for hop in hops:
             run_id = hop.run_id
             if hop.begin is None:
@@ -144,6 +144,7 @@ class Batch:
                     step.input,
                     step.digest,
                     step.retry,
+                    step.after_seq,
                 )
                 for step in hop.issued
             ]
@@ -151,7 +152,9 @@ class Batch:
             if close is not None:
                 if hop.begin is None:  # a statement does not see the row it has just inserted
                     closed.append((run_id, hop.fence, close.state, close.output, close.error, close.at))
-                if close.parent_id is not None:
+                if close.state is RunState.STUCK:
+                    alerts.append(("run stuck", run_id, close.error or ""))
+                elif close.parent_id is not None:
                     good = close.state is RunState.SUCCEEDED
                     state = StepState.SUCCEEDED if good else StepState.FAILED
                     parents.append(
@@ -162,8 +165,10 @@ class Batch:
             dropped += [(run_id, n) for n in hop.dropped]
             sends += [(send.run_id, send.name, send.key, send.payload) for send in hop.sends]
             children += [self.start_row(child) for child in hop.children]
-            if hop.progress is not None or hop.published is not None:
-                notes.append((run_id, hop.progress, hop.published))
+            if hop.progress is not None or hop.published is not None or hop.kept_n is not None:
+                notes.append((run_id, hop.progress, hop.published, hop.kept_n or 0))
+            if hop.take_back is not None:
+                taken_back.append((run_id, hop.fence, hop.take_back.ending, hop.take_back.error))
             if hop.next_input is not None:
                 continued.append((run_id, hop.next_input, hop.begun_at, list(hop.unread)))
             if hop.park:
@@ -177,7 +182,7 @@ class Batch:
                     *_columns(owned, 2),
                     *_columns(outcomes, 8),
                     *_columns(delivered, 3),
-                    *_columns(issued, 15),
+                    *_columns(issued, 16),
                     *_columns(closed, 6),
                 ),
             )
@@ -190,6 +195,8 @@ class Batch:
             (VERBS.send_signals, sends),
             (VERBS.note_runs, notes),
             (VERBS.tell_parents, parents),
+            (VERBS.take_back_runs, taken_back),
+            (VERBS.alert, alerts),
             (VERBS.park_runs, parked),
         ):
             if rows:

@@ -28,6 +28,8 @@ from holdfast.errors import (
 )
 from holdfast.model import (
     CANCEL,
+    UNDO,
+    Alert,
     Attempt,
     JournalEntry,
     Lane,
@@ -94,12 +96,13 @@ class PostgresStore:
         self._lock_key: int | None = None
         self._heard: Callable[[Bell], None] | None = None
         self._missing_since: dict[str, float] = {}
-        self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._lanes: dict[tuple[str, tuple[str, ...], str | None], int] = {}
 
     # --- connecting ---------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        await self._connect_pool()
+        if self._pool is None:
+            await self._connect_pool()
         try:
             applied = await self._applied()
             if not applied:
@@ -280,10 +283,10 @@ class PostgresStore:
         claimed = await self._with_history(await self._fetch(VERBS.claim_run, node, run_id))
         return claimed[0] if claimed else None
 
-    async def _with_history(self, rows: list[asyncpg.Record]) -> list[ClaimedRun]:
+    async def _with_history(self, rows: list[asyncpg.Record], *, new: bool = True) -> list[ClaimedRun]:
         claimed = {row["id"]: ClaimedRun(_run(row), [], []) for row in rows}
         # A run that never had an owner before has no history to read, though signals may already wait for it.
-        older = [row["id"] for row in rows if row["fence"] > 1 or row["retry_of"] is not None]
+        older = [row["id"] for row in rows if not new or row["fence"] > 1 or row["retry_of"] is not None]
         for start in range(0, len(older), 100):
             part = older[start : start + 100]
             for row in await self._fetch(VERBS.history_steps, part):
@@ -310,13 +313,16 @@ class PostgresStore:
         rows = await self._fetch(VERBS.hold_run, run_id, fence, note)
         return Answer.ACCEPTED if rows else Answer.FENCED
 
-    async def lane(self, name: str, needs: tuple[str, ...]) -> int:
-        known = self._lanes.get((name, needs))
+    async def child_histories(self, run_id: str) -> list[ClaimedRun]:
+        return await self._with_history(await self._fetch(VERBS.children, run_id), new=False)
+
+    async def lane(self, name: str, needs: tuple[str, ...], undo: str | None = None) -> int:
+        known = self._lanes.get((name, needs, undo))
         while known is None:
             # Two nodes may make one lane at once: the loser's statement sees neither row, and asks again.
-            rows = await self._fetch(VERBS.lane, name, json.dumps(needs))
+            rows = await self._fetch(VERBS.lane, name, json.dumps(needs), undo or "")
             if rows:
-                known = self._lanes[name, needs] = rows[0][0]
+                known = self._lanes[name, needs, undo] = rows[0][0]
         return known
 
     async def lost_runs(self, node: str, held: Sequence[tuple[str, int]]) -> list[str]:
@@ -328,7 +334,7 @@ class PostgresStore:
     # --- AgentStore -------------------------------------------------------------------------------------------------
 
     async def lanes(self) -> list[Lane]:
-        return [Lane(row[0], row[1], tuple(json.loads(row[2]))) for row in await self._fetch(VERBS.lanes)]
+        return [Lane(row[0], row[1], tuple(json.loads(row[2])), row[3]) for row in await self._fetch(VERBS.lanes)]
 
     async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
         rows = await self._fetch(VERBS.claim_steps, node, lanes, limit)
@@ -577,6 +583,8 @@ class PostgresStore:
             seen = await self._known(run_id)
             raise WrongState(f"run {run_id!r} is {seen.state}: only a held run can be released")
         await self._fetch(VERBS.journal_add, actor, "release", run_id, None, note)
+        if rows[0][0] == RunState.UNDOING:
+            await self.steer_undo(run_id, "resume", None, actor, note)
         return RunState(rows[0][0])
 
     async def retry_now(self, run_id: str, actor: str) -> int:
@@ -600,6 +608,25 @@ class PostgresStore:
 
         seen = await self._known(run_id)
         await self._on_pool(run)
+
+    async def steer_undo(self, run_id: str, act: str, n: int | None, actor: str, note: str) -> RunState:
+        seen = await self._known(run_id)
+        if seen.state not in {RunState.UNDOING, RunState.STUCK}:
+            raise WrongState(f"run {run_id!r} is {seen.state}: there is no undo to {act}")
+        payload = json.dumps({"act": act, "n": n, "actor": actor, "note": note}).encode()
+
+        async def run(connection: asyncpg.Connection[Any]) -> None:
+            async with connection.transaction():
+                await connection.execute(VERBS.unstick, run_id)
+                key = self._environment.new_id()
+                await connection.execute(VERBS.send_signal, run_id, UNDO, key, payload)
+                await connection.execute(VERBS.journal_add, actor, act, run_id, n, note)
+
+        await self._on_pool(run)
+        return (await self._known(run_id)).state
+
+    async def alerts(self, limit: int = 100) -> list[Alert]:
+        return [Alert(*row) for row in await self._fetch(VERBS.alerts, limit)]
 
     async def doctor(self) -> list[tuple[str, str, int]]:
         return [(row[0], row[1], row[2]) for row in await self._fetch(VERBS.doctor)]

@@ -14,6 +14,10 @@ class Verbs(Statements):
     note_runs: str
     tell_parents: str
     park_runs: str
+    take_back_runs: str
+    alert: str
+    unstick: str
+    alerts: str
     continue_run: str
     start: str
     started_as: str

@@ -8,7 +8,7 @@ import apsw
 
 from holdfast.errors import Conflict, UnknownRun, WrongState
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import CANCEL, Run, RunState, StepState
+from holdfast.model import CANCEL, UNDO, Run, RunState, StepState
 from holdfast.store.protocol import Answer, NewSignal
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch, run_of
@@ -68,7 +68,25 @@ class Operating(Dialect):
             state = _known(connection, run_id).state
             raise WrongState(f"run {run_id!r} is {state}: only a held run can be released")
         self._journal(connection, actor, "release", note, run_id)
+        if released[0][0] == RunState.UNDOING:
+            self._steer(connection, run_id, "resume", None, actor, note)
         return RunState(released[0][0])
+
+    async def steer_undo(self, run_id: str, act: str, n: int | None, actor: str, note: str) -> RunState:
+        async with self._database.transaction() as connection:
+            state = _known(connection, run_id).state
+            if state not in {RunState.UNDOING, RunState.STUCK}:
+                raise WrongState(f"run {run_id!r} is {state}: there is no undo to {act}")
+            connection.execute(VERBS.unstick, (run_id,))
+            self._steer(connection, run_id, act, n, actor, note)
+            return _known(connection, run_id).state
+
+    def _steer(
+        self, connection: apsw.Connection, run_id: str, act: str, n: int | None, actor: str, note: str
+    ) -> None:
+        payload = json.dumps({"act": act, "n": n, "actor": actor, "note": note}).encode()
+        self._send(connection, NewSignal(run_id, UNDO, self._environment.new_id(), payload))
+        self._journal(connection, actor, act, note, run_id)
 
     async def retry_now(self, run_id: str, actor: str) -> int:
         async with self._database.transaction() as connection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from holdfast.model import Attempt, JournalEntry, Node, Run, Signal, Step
+from holdfast.model import Alert, Attempt, JournalEntry, Node, Run, Signal, Step
 from holdfast.store.protocol import RunFilter
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import attempt_of, fetch, run_of, signal_of, step_of
@@ -79,3 +79,7 @@ class Reading(Dialect):
 
     async def doctor(self) -> list[tuple[str, str, int]]:
         return await self._database.read_long(lambda connection: fetch(connection, VERBS.doctor))
+
+    async def alerts(self, limit: int = 100) -> list[Alert]:
+        async with self._database.reading() as connection:
+            return [Alert(*row) for row in fetch(connection, VERBS.alerts, (limit,))]

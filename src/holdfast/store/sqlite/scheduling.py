@@ -87,8 +87,16 @@ class Scheduling(Dialect):
             self._journal(connection, "scheduler", "hold", note, run_id)
             return Answer.ACCEPTED
 
-    async def lane(self, name: str, needs: tuple[str, ...]) -> int:
-        row = (name, json.dumps(needs))
+    async def child_histories(self, run_id: str) -> list[ClaimedRun]:
+        async with self._database.reading() as connection:
+            runs = [run_of(row) for row in fetch(connection, VERBS.children, (run_id,))]
+            return [
+                ClaimedRun(run, [step_of(row) for row in connection.execute(VERBS.steps, (run.id, 0, -1))], [])
+                for run in runs
+            ]
+
+    async def lane(self, name: str, needs: tuple[str, ...], undo: str | None = None) -> int:
+        row = (name, json.dumps(needs), undo or "")
         async with self._database.reading() as connection:
             known: int | None = connection.execute(VERBS.lane, row).get
         if known is None:

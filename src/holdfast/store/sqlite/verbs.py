@@ -21,6 +21,10 @@ class Verbs(Statements):
     sweep_closed_steps: str
     sweep_closed_signals: str
     tell_parents: str
+    take_back_runs: str
+    alert: str
+    unstick: str
+    alerts: str
     park_runs: str
     continue_run: str
     forget_steps: str

@@ -21,7 +21,7 @@ class Working(Dialect):
     async def lanes(self) -> list[Lane]:
         async with self._database.reading() as connection:
             rows = fetch(connection, VERBS.lanes)
-            return [Lane(lane, name, tuple(json.loads(needs))) for lane, name, needs in rows]
+            return [Lane(lane, name, tuple(json.loads(needs)), undo) for lane, name, needs, undo in rows]
 
     async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
         async with self._database.reading() as connection:

@@ -60,6 +60,8 @@ class Batch:
         self.closed: Rows = []
         self.swept: Rows = []
         self.parents: Rows = []
+        self.taken_back: Rows = []
+        self.alerts: Rows = []
         self.parked: Rows = []
         self.reports: Rows = []
         self.kept: Rows = []
@@ -107,8 +109,10 @@ class Batch:
             self.children.append(start_row(child, self.now))
         for send in hop.sends:
             self.sends.append((send.run_id, send.name, send.key, send.payload, self.now))
-        if hop.progress is not None or hop.published is not None:
-            self.notes.append((hop.progress, hop.published, run_id))
+        if hop.progress is not None or hop.published is not None or hop.kept_n is not None:
+            self.notes.append((hop.progress, hop.published, hop.kept_n or 0, run_id))
+        if hop.take_back is not None:
+            self.taken_back.append((hop.take_back.ending, hop.take_back.error, run_id, hop.fence))
         if hop.next_input is not None:
             self.continued.append(hop)
         if hop.close is not None:
@@ -159,6 +163,7 @@ class Batch:
             step.retry,
             now,
             now if leased else None,
+            step.after_seq,
         )
 
     def _add_close(self, run_id: str, fence: int, close: Close) -> None:
@@ -167,6 +172,7 @@ class Batch:
             (close.state, close.output, close.error, close.at if ended else None, run_id, fence)
         )
         if not ended:  # stuck: a person will move it on, with what it had
+            self.alerts.append((close.at, "run stuck", run_id, close.error or ""))
             return
         self.swept.append((close.at, run_id))
         if close.parent_id is not None:
@@ -211,6 +217,10 @@ class Batch:
             many(VERBS.sweep_closed_steps, self.swept)
             many(VERBS.sweep_closed_signals, [(run_id,) for _, run_id in self.swept])
             many(VERBS.tell_parents, self.parents)
+        if self.taken_back and not all_changed(connection, VERBS.take_back_runs, self.taken_back):
+            return False
+        if self.alerts:
+            many(VERBS.alert, self.alerts)
         if self.parked and not all_changed(connection, VERBS.park_runs, self.parked):
             return False
         return self._write_agents(connection)

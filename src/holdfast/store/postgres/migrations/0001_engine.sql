@@ -30,6 +30,8 @@ CREATE TABLE holdfast.runs (
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     started_at  timestamptz,
     finished_at timestamptz,
+    ending      text CHECK (ending IN ('failed', 'cancelled')),
+    kept_n      integer NOT NULL DEFAULT 0,
     CONSTRAINT ended_has_time CHECK ((state IN ('succeeded', 'failed', 'undone', 'cancelled')) = (finished_at IS NOT NULL)),
     CONSTRAINT owned_is_active CHECK (owner IS NULL OR state IN ('running', 'undoing'))
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
@@ -43,7 +45,7 @@ CREATE TABLE holdfast.steps (
     run_id        text COLLATE "C" NOT NULL,
     n             integer NOT NULL,
     key           text NOT NULL,
-    kind          text NOT NULL CHECK (kind IN ('call', 'timer', 'signal', 'child')),
+    kind          text NOT NULL CHECK (kind IN ('call', 'timer', 'signal', 'child', 'undo')),
     name          text NOT NULL,
     lane          integer NOT NULL DEFAULT 0,
     state         text NOT NULL CHECK (state IN ('waiting', 'ready', 'running', 'succeeded', 'failed', 'cancelled')),
@@ -68,6 +70,7 @@ CREATE TABLE holdfast.steps (
     issued_at     timestamptz NOT NULL,
     started_at    timestamptz,
     finished_at   timestamptz,
+    after_seq     integer NOT NULL DEFAULT 0,
     PRIMARY KEY (run_id, n),
     CONSTRAINT running_has_agent CHECK (state <> 'running' OR agent IS NOT NULL)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
@@ -106,7 +109,8 @@ CREATE TABLE holdfast.lanes (
     id    integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name  text NOT NULL,
     needs text NOT NULL,
-    UNIQUE (name, needs)
+    undo  text NOT NULL DEFAULT '',
+    UNIQUE (name, needs, undo)
 );
 
 CREATE TABLE holdfast.nodes (
@@ -129,6 +133,16 @@ CREATE TABLE holdfast.leases (
     epoch      integer NOT NULL,
     expires_at timestamptz NOT NULL
 );
+
+CREATE TABLE holdfast.alerts (
+    id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    kind    text NOT NULL,
+    run_id  text COLLATE "C",
+    message text NOT NULL,
+    sent_at timestamptz
+);
+CREATE INDEX alerts_unsent ON holdfast.alerts (id) WHERE sent_at IS NULL;
 
 CREATE TABLE holdfast.journal (
     id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

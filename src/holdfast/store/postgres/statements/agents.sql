@@ -49,11 +49,13 @@ WITH saved AS (
 SELECT holdfast.demand((SELECT count(*) FROM saved) = cardinality($1))
 
 -- name: lanes
-SELECT id, name, needs FROM holdfast.lanes ORDER BY id
+SELECT id, name, needs, nullif(undo, '') FROM holdfast.lanes ORDER BY id
 
 -- name: lane
-WITH made AS (INSERT INTO holdfast.lanes (name, needs) VALUES ($1, $2) ON CONFLICT (name, needs) DO NOTHING RETURNING id)
-SELECT id FROM made UNION ALL SELECT id FROM holdfast.lanes WHERE name = $1 AND needs = $2
+WITH made AS (
+    INSERT INTO holdfast.lanes (name, needs, undo) VALUES ($1, $2, $3)
+    ON CONFLICT (name, needs, undo) DO NOTHING RETURNING id)
+SELECT id FROM made UNION ALL SELECT id FROM holdfast.lanes WHERE name = $1 AND needs = $2 AND undo = $3
 
 -- A node that was buried claims nothing more. One index range per lane, so that no lane's backlog is sorted; locked rows are another claimer's.
 -- name: claim_steps
@@ -74,7 +76,7 @@ UPDATE holdfast.steps s SET state = 'running', agent = $1, attempt = s.attempt +
 FROM next
 WHERE s.run_id = next.run_id AND s.n = next.n
 RETURNING s.run_id, next.generation, s.n, s.key, s.name, s.fence, s.attempt, s.losses, s.excused, s.attempts_max,
-          s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at
+          s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at, s.error
 
 -- name: lost_steps
 SELECT u.run_id, u.n FROM unnest($1::text[], $2::int[], $3::int[]) u(run_id, n, fence)

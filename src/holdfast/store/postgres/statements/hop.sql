@@ -35,20 +35,21 @@ delivered AS (
     RETURNING 1),
 issued AS (
     INSERT INTO holdfast.steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, fence, agent, attempts_max,
-                       timeout_s, complete_by, input, digest, retry, issued_at, started_at)
+                       timeout_s, complete_by, input, digest, retry, issued_at, started_at, after_seq)
     SELECT u.run_id, u.n, u.key, u.kind, u.name, u.lane, u.state, u.priority,
            coalesce(to_timestamp(u.ready_at), clock_timestamp()), u.leased, u.leased,
            CASE u.leased WHEN 1 THEN $1 END, u.attempts_max, u.timeout_s,
            CASE u.leased WHEN 1 THEN clock_timestamp() + make_interval(secs => u.timeout_s) END,
-           u.input, u.digest, u.retry, clock_timestamp(), CASE u.leased WHEN 1 THEN clock_timestamp() END
+           u.input, u.digest, u.retry, clock_timestamp(), CASE u.leased WHEN 1 THEN clock_timestamp() END,
+           u.after_seq
     FROM unnest($32::text[], $33::int[], $34::text[], $35::text[], $36::text[], $37::int[], $38::text[], $39::int[],
-                $40::float8[], $41::int[], $42::int[], $43::float8[], $44::bytea[], $45::bytea[], $46::text[])
+                $40::float8[], $41::int[], $42::int[], $43::float8[], $44::bytea[], $45::bytea[], $46::text[], $47::int[])
          u(run_id, n, key, kind, name, lane, state, priority, ready_at, leased, attempts_max, timeout_s, input, digest,
-           retry)),
+           retry, after_seq)),
 closed AS (
-    UPDATE holdfast.runs r SET state = u.state, output = u.output, error = u.error, finished_at = to_timestamp(u.at),
+    UPDATE holdfast.runs r SET state = u.state, output = u.output, error = u.error, finished_at = CASE WHEN u.state <> 'stuck' THEN to_timestamp(u.at) END,
                       owner = NULL, fence = r.fence + 1
-    FROM unnest($47::text[], $48::int[], $49::text[], $50::bytea[], $51::text[], $52::float8[])
+    FROM unnest($48::text[], $49::int[], $50::text[], $51::bytea[], $52::text[], $53::float8[])
          u(id, fence, state, output, error, at)
     WHERE r.id = u.id AND r.fence = u.fence
     RETURNING 1)
@@ -56,7 +57,7 @@ SELECT holdfast.demand((SELECT count(*) FROM begun) = cardinality($2)
                 AND (SELECT count(*) FROM owned) = cardinality($19)
                 AND (SELECT count(*) FROM ended) = cardinality($21)
                 AND (SELECT count(*) FROM delivered) = cardinality($29)
-                AND (SELECT count(*) FROM closed) = cardinality($47))
+                AND (SELECT count(*) FROM closed) = cardinality($48))
 
 -- The rest of a hop, each only when a batch has any.
 
@@ -87,8 +88,9 @@ JOIN holdfast.runs r ON r.id = u.run_id AND r.finished_at IS NULL
 ON CONFLICT (run_id, name, key) DO NOTHING
 
 -- name: note_runs
-UPDATE holdfast.runs r SET progress = coalesce(u.progress, r.progress), published = coalesce(u.published, r.published)
-FROM unnest($1::text[], $2::text[], $3::text[]) u(id, progress, published)
+UPDATE holdfast.runs r SET progress = coalesce(u.progress, r.progress), published = coalesce(u.published, r.published),
+                           kept_n = greatest(r.kept_n, u.kept_n)
+FROM unnest($1::text[], $2::text[], $3::text[], $4::int[]) u(id, progress, published, kept_n)
 WHERE r.id = u.id
 
 -- name: tell_parents
@@ -103,11 +105,20 @@ UPDATE holdfast.runs r SET owner = NULL, fence = r.fence + 1
 FROM unnest($1::text[], $2::int[]) u(id, fence)
 WHERE r.id = u.id AND r.fence = u.fence
 
+-- name: take_back_runs
+UPDATE holdfast.runs r SET state = 'undoing', ending = u.ending, error = u.error, owner = NULL, fence = r.fence + 1
+FROM unnest($1::text[], $2::int[], $3::text[], $4::text[]) u(id, fence, ending, error)
+WHERE r.id = u.id AND r.fence = u.fence
+
+-- name: alert
+INSERT INTO holdfast.alerts (kind, run_id, message)
+SELECT u.kind, u.run_id, u.message FROM unnest($1::text[], $2::text[], $3::text[]) u(kind, run_id, message)
+
 -- name: continue_run
 WITH gone AS (DELETE FROM holdfast.steps WHERE run_id = $1 RETURNING n),
      tries AS (DELETE FROM holdfast.attempts WHERE run_id = $1),
      heard AS (DELETE FROM holdfast.signals WHERE run_id = $1 AND delivered_seq <> ALL($5::int[])),
      unread AS (UPDATE holdfast.signals SET delivered_seq = NULL WHERE run_id = $1 AND delivered_seq = ANY($5::int[]))
 UPDATE holdfast.runs SET input = $2, digest = $3, generation = generation + 1, progress = NULL, started_at = to_timestamp($4),
-                base_n = greatest(base_n, (SELECT coalesce(max(n), 0) FROM gone))
+                base_n = greatest(base_n, (SELECT coalesce(max(n), 0) FROM gone)), kept_n = 0
 WHERE id = $1

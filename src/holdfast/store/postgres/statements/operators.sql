@@ -67,6 +67,12 @@ UPDATE holdfast.runs SET state = CASE resume WHEN 'undoing' THEN 'undoing' ELSE 
 WHERE id = $1 AND state = 'held'
 RETURNING state
 
+-- name: unstick
+UPDATE holdfast.runs SET state = 'undoing', note = NULL, fence = fence + 1 WHERE id = $1 AND state = 'stuck'
+
+-- name: alerts
+SELECT id, at, kind, run_id, message, sent_at FROM holdfast.alerts ORDER BY id DESC LIMIT $1
+
 -- name: retry_now
 UPDATE holdfast.steps SET ready_at = clock_timestamp(), fence = fence + 1
 WHERE run_id = $1 AND state = 'ready' AND ready_at > clock_timestamp()
@@ -82,9 +88,9 @@ ON CONFLICT (id) DO NOTHING RETURNING 1
 -- name: copy_steps
 INSERT INTO holdfast.steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max,
                    timeout_s, fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at,
-                   finished_at)
+                   finished_at, after_seq)
 SELECT $2, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max, timeout_s,
-       fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at, finished_at
+       fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at, finished_at, after_seq
 FROM holdfast.steps WHERE run_id = $1 AND delivered_seq > 0 AND delivered_seq < $3 AND key <> '$deadline'
 
 -- name: copy_signals

@@ -25,6 +25,8 @@ CREATE TABLE runs (
     created_at  REAL NOT NULL,
     started_at  REAL,
     finished_at REAL,
+    ending      TEXT CHECK (ending IN ('failed', 'cancelled')),
+    kept_n      INTEGER NOT NULL DEFAULT 0,
     digest      BLOB NOT NULL,
     note        TEXT,
     tags        TEXT,
@@ -50,7 +52,8 @@ CREATE TABLE steps (
                                          OR state = 'failed' OR state = 'cancelled'),
     fence         INTEGER NOT NULL DEFAULT 0,
     delivered_seq INTEGER,
-    kind          TEXT NOT NULL CHECK (kind = 'call' OR kind = 'timer' OR kind = 'signal' OR kind = 'child'),
+    kind          TEXT NOT NULL CHECK (kind = 'call' OR kind = 'timer' OR kind = 'signal' OR kind = 'child'
+                                        OR kind = 'undo'),
     lane          INTEGER NOT NULL DEFAULT 0,
     priority      INTEGER NOT NULL DEFAULT 0,
     attempt       INTEGER NOT NULL DEFAULT 0,
@@ -64,6 +67,7 @@ CREATE TABLE steps (
     issued_at     REAL NOT NULL,
     started_at    REAL,
     finished_at   REAL,
+    after_seq     INTEGER NOT NULL DEFAULT 0,
     key           TEXT NOT NULL,
     name          TEXT NOT NULL,
     digest        BLOB,
@@ -112,7 +116,8 @@ CREATE TABLE lanes (
     id    INTEGER PRIMARY KEY AUTOINCREMENT,
     name  TEXT NOT NULL,
     needs TEXT NOT NULL,
-    UNIQUE (name, needs)
+    undo  TEXT NOT NULL DEFAULT '',
+    UNIQUE (name, needs, undo)
 ) STRICT;
 
 CREATE TABLE nodes (
@@ -134,6 +139,16 @@ CREATE TABLE leases (
     epoch      INTEGER NOT NULL,
     expires_at REAL NOT NULL
 ) STRICT;
+
+CREATE TABLE alerts (
+    id      INTEGER PRIMARY KEY AUTOINCREMENT,
+    at      REAL NOT NULL,
+    kind    TEXT NOT NULL,
+    run_id  TEXT,
+    message TEXT NOT NULL,
+    sent_at REAL
+) STRICT;
+CREATE INDEX alerts_unsent ON alerts (id) WHERE sent_at IS NULL;
 
 CREATE TABLE journal (
     id     INTEGER PRIMARY KEY AUTOINCREMENT,

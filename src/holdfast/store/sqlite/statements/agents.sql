@@ -30,13 +30,13 @@ UPDATE steps SET checkpoint = coalesce(?, checkpoint), progress = coalesce(?, pr
 WHERE run_id = ? AND n = ? AND fence = ?
 
 -- name: lanes
-SELECT id, name, needs FROM lanes ORDER BY id
+SELECT id, name, needs, nullif(undo, '') FROM lanes ORDER BY id
 
 -- name: lane
-SELECT id FROM lanes WHERE name = ? AND needs = ?
+SELECT id FROM lanes WHERE name = ? AND needs = ? AND undo = ?
 
 -- name: make_lane
-INSERT INTO lanes (name, needs) VALUES (?, ?) ON CONFLICT (name, needs) DO NOTHING
+INSERT INTO lanes (name, needs, undo) VALUES (?, ?, ?) ON CONFLICT (name, needs, undo) DO NOTHING
 
 -- Ready steps are looked at one (lane, priority) at a time, because only inside one are those that are due apart from
 -- those that back off: a lane full of steps that back off costs nothing.
@@ -55,7 +55,8 @@ ORDER BY s.ready_at LIMIT ?
 UPDATE steps SET state = 'running', agent = ?1, attempt = attempt + 1, fence = fence + 1, started_at = ?2,
                  complete_by = ?2 + timeout_s
 WHERE run_id = ?3 AND n = ?4 AND fence = ?5
-RETURNING n, key, name, fence, attempt, losses, excused, attempts_max, timeout_s, input, retry, checkpoint, issued_at
+RETURNING n, key, name, fence, attempt, losses, excused, attempts_max, timeout_s, input, retry, checkpoint, issued_at,
+          error
 
 -- name: holds_step
 SELECT 1 FROM steps WHERE run_id = ? AND n = ? AND fence = ? AND +state = 'running' AND +agent = ?

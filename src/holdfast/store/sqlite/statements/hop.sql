@@ -28,8 +28,8 @@ WHERE run_id = ? AND n = ? AND +state = 'waiting'
 
 -- name: issue_steps
 INSERT INTO steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, fence, agent, attempts_max,
-                   timeout_s, complete_by, input, digest, retry, issued_at, started_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                   timeout_s, complete_by, input, digest, retry, issued_at, started_at, after_seq)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id, n) DO NOTHING
 
 -- name: drop_steps
@@ -44,7 +44,8 @@ SELECT id, ?2, ?3, ?4, ?5 FROM runs WHERE id = ?1 AND finished_at IS NULL
 ON CONFLICT (run_id, name, key) DO NOTHING
 
 -- name: note_runs
-UPDATE runs SET progress = coalesce(?, progress), published = coalesce(?, published) WHERE id = ?
+UPDATE runs SET progress = coalesce(?, progress), published = coalesce(?, published), kept_n = max(kept_n, ?)
+WHERE id = ?
 
 -- name: close_runs
 UPDATE runs SET state = ?, output = ?, error = ?, finished_at = ?, owner = NULL, fence = fence + 1
@@ -63,13 +64,19 @@ UPDATE signals SET delivered_seq = 0 WHERE run_id = ? AND delivered_seq IS NULL
 UPDATE steps SET state = ?, output = ?, error = ?, finished_at = ?, fence = fence + 1
 WHERE run_id = ? AND n = ? AND +state = 'waiting' AND +kind = 'child'
 
+-- name: take_back_runs
+UPDATE runs SET state = 'undoing', ending = ?, error = ?, owner = NULL, fence = fence + 1 WHERE id = ? AND fence = ?
+
+-- name: alert
+INSERT INTO alerts (at, kind, run_id, message) VALUES (?, ?, ?, ?)
+
 -- name: park_runs
 UPDATE runs SET owner = NULL, fence = fence + 1 WHERE id = ? AND fence = ?
 
 -- Continue as new, in this order: count, restart, then let the history go.
 
 -- name: continue_run
-UPDATE runs SET input = ?2, digest = ?3, generation = generation + 1, progress = NULL, started_at = ?4,
+UPDATE runs SET input = ?2, digest = ?3, generation = generation + 1, progress = NULL, started_at = ?4, kept_n = 0,
                 base_n = max(base_n, coalesce((SELECT max(n) FROM steps WHERE run_id = ?1), 0))
 WHERE id = ?1
 

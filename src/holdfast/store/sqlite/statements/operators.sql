@@ -20,6 +20,9 @@ UPDATE runs SET state = CASE resume WHEN 'undoing' THEN 'undoing' ELSE 'pending'
 WHERE id = ? AND +state = 'held'
 RETURNING state
 
+-- name: unstick
+UPDATE runs SET state = 'undoing', note = NULL, fence = fence + 1 WHERE id = ? AND +state = 'stuck'
+
 -- name: retry_now
 UPDATE steps SET ready_at = ?1, fence = fence + 1 WHERE run_id = ?2 AND +state = 'ready' AND +ready_at > ?1
 
@@ -32,9 +35,9 @@ ON CONFLICT (id) DO NOTHING
 -- name: copy_steps
 INSERT INTO steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max,
                    timeout_s, fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at,
-                   finished_at)
+                   finished_at, after_seq)
 SELECT ?2, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max, timeout_s,
-       fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at, finished_at
+       fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at, finished_at, after_seq
 FROM steps WHERE run_id = ?1 AND delivered_seq > 0 AND delivered_seq < ?3 AND key <> '$deadline'
 
 -- name: copy_signals

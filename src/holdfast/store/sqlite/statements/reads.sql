@@ -3,13 +3,13 @@
 -- name: run
 SELECT id, namespace, workflow, version, state, priority, owner, fence, input, digest, output, error, tags, parent_id,
        parent_n, retry_of, generation, base_n, progress, published, resume, note, deadline, created_at, started_at,
-       finished_at
+       finished_at, ending, kept_n
 FROM runs WHERE id = ?
 
 -- name: runs
 SELECT id, namespace, workflow, version, state, priority, owner, fence, input, digest, output, error, tags, parent_id,
        parent_n, retry_of, generation, base_n, progress, published, resume, note, deadline, created_at, started_at,
-       finished_at
+       finished_at, ending, kept_n
 FROM runs INDEXED BY runs_newest
 WHERE (created_at, id) < (:at, :id)
   AND (:states = '[]' OR +state IN (SELECT value FROM json_each(:states)))
@@ -21,7 +21,7 @@ ORDER BY created_at DESC, id DESC LIMIT :limit
 -- name: ended_run
 SELECT id, namespace, workflow, version, state, priority, owner, fence, input, digest, output, error, tags, parent_id,
        parent_n, retry_of, generation, base_n, progress, published, resume, note, deadline, created_at, started_at,
-       finished_at
+       finished_at, ending, kept_n
 FROM runs WHERE id = ? AND finished_at IS NOT NULL
 
 -- name: runs_by_state
@@ -30,7 +30,7 @@ SELECT state, count(*) FROM runs GROUP BY state
 -- name: steps
 SELECT run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max, timeout_s,
        fence, agent, complete_by, input, digest, output, error, retry, checkpoint, progress, delivered_seq, issued_at,
-       started_at, finished_at
+       started_at, finished_at, after_seq
 FROM steps WHERE run_id = ? AND n > ? ORDER BY n LIMIT ?
 
 -- name: attempts
@@ -43,7 +43,7 @@ SELECT id, run_id, name, key, payload, delivered_seq, sent_at FROM signals WHERE
 -- name: children
 SELECT id, namespace, workflow, version, state, priority, owner, fence, input, digest, output, error, tags, parent_id,
        parent_n, retry_of, generation, base_n, progress, published, resume, note, deadline, created_at, started_at,
-       finished_at
+       finished_at, ending, kept_n
 FROM runs INDEXED BY runs_parent WHERE parent_id = ? ORDER BY created_at, id
 
 -- name: nodes
@@ -55,3 +55,6 @@ SELECT id, at, actor, verb, run_id, n, note FROM journal ORDER BY id DESC LIMIT 
 
 -- name: journal_of_run
 SELECT id, at, actor, verb, run_id, n, note FROM journal INDEXED BY journal_of WHERE run_id = ? ORDER BY id DESC LIMIT ?
+
+-- name: alerts
+SELECT id, at, kind, run_id, message, sent_at FROM alerts ORDER BY id DESC LIMIT ?
