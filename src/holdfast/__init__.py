@@ -21,6 +21,7 @@ from holdfast.workflow.here import here
 from holdfast.workflow.lint import HoldfastWarning
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import step
+from holdfast.workflow.undo import keep, saga, undo_with
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast, Run
@@ -41,11 +42,14 @@ __all__ = [
     "WorkflowError",
     "continue_as_new",
     "here",
+    "keep",
     "now",
     "publish",
     "random",
+    "saga",
     "set_progress",
     "step",
+    "undo_with",
     "uuid4",
     "workflow",
 ]

@@ -350,9 +350,15 @@ class Run(Generic[R]):
                 return
             await self._hf.environment.sleep(every_s)
 
-    async def cancel(self, note: str = "") -> RunState:
-        """Ask the run to cancel itself; its running steps are cancelled. Returns the state right after."""
-        state = await self._hf.store.cancel_run(self.id, actor(), note)
+    async def cancel(self, note: str = "", *, force: bool = False) -> RunState:
+        """Ask the run to cancel itself; its running steps are cancelled, what it did is undone. Returns the state right
+        after. A run that is already undoing goes on with that, unless `force` makes it stop where it is."""
+        state = await self.state()
+        if state in {RunState.UNDOING, RunState.STUCK}:
+            if force:
+                state = await self._hf.store.steer_undo(self.id, "abandon", None, actor(), note)
+        else:
+            state = await self._hf.store.cancel_run(self.id, actor(), note)
         for bell in (Bell.OUTCOMES, Bell.RUNS, Bell.ENDED):
             self._hf.node.ring(bell)
         self._hf.node._look.set()
@@ -373,13 +379,18 @@ class Run(Generic[R]):
         """Try again: a live run's backing-off steps at once; an ended run as a new one that keeps what succeeded
         before the step that failed it."""
         row = await self.info()
+        if row.state is RunState.STUCK:
+            await self._hf.store.steer_undo(self.id, "retry", None, actor(), "")
+            self._hf.node.ring(Bell.OUTCOMES)
+            return self
         if row.state not in RUN_ENDED:
             await self._hf.store.retry_now(self.id, actor())
             self._hf.node.ring(Bell.STEPS)
             return self
         if row.state is RunState.SUCCEEDED:
             raise WrongState(f"run {self.id!r} succeeded: there is nothing to retry")
-        before = await self._keep_before(row)
+        # What was undone must be done again.
+        before = None if row.ending is not None else await self._keep_before(row)
         number = 2
         stem = self.id.rsplit("~", 1)[0] if row.retry_of else self.id
         while True:
@@ -390,6 +401,18 @@ class Run(Generic[R]):
             number += 1
         self._hf.node.ring(Bell.RUNS)
         return Run(self._hf, new_id, self._workflow)
+
+    async def skip(self, step: str | None = None, note: str = "") -> RunState:
+        """Count an undo that gave up as done, by hand: this one (the key of the step or of its undo), or all of them."""
+        n = None
+        if step is not None:
+            found = [row.n for row in await self.steps() if row.key in {step, f"undo:{step}"}]
+            if not found:
+                raise UnknownRun(f"run {self.id!r} has no step {step!r}: `holdfast show {self.id}` lists them")
+            n = found[-1]
+        state = await self._hf.store.steer_undo(self.id, "skip", n, actor(), note)
+        self._hf.node.ring(Bell.OUTCOMES)
+        return state
 
     async def _keep_before(self, row: RunRow) -> int:
         """Everything delivered before the last failed step is kept; all of it when no step failed."""

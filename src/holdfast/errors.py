@@ -4,7 +4,8 @@
     ├── WorkflowError           the author: change the code
     │   ├── DefinitionError       a step, workflow or signal is declared wrongly
     │   ├── NotInStep             workflow code did what only a step may do
-    │   └── Drift                 the code no longer asks for what the run recorded
+    │   ├── Drift                 the code no longer asks for what the run recorded
+    │   └── UndoMissing           a run takes itself back, and an undo it needs is not loaded
     ├── RunError                the caller: change the call, or look at the run
     │   ├── InvalidInput          a value does not fit its declared type
     │   ├── UnknownRun · UnknownWorkflow · Conflict · WrongState
@@ -45,6 +46,17 @@ class Drift(WorkflowError):
     def __init__(self, key: str, recorded: str, asked: str) -> None:
         super().__init__(f"step {key!r} was recorded with {recorded}, the code now asks for {asked}")
         self.key, self.recorded, self.asked = key, recorded, asked
+
+
+class UndoMissing(WorkflowError):
+    """A run has to undo a step, and the code that does it is not loaded here."""
+
+    def __init__(self, undo: str, step: str) -> None:
+        super().__init__(
+            f"the undo {undo!r} of step {step!r} is not loaded here: deploy the code that declares it and release the run, "
+            "or skip this undo"
+        )
+        self.undo, self.step = undo, step
 
 
 class RunError(HoldfastError):

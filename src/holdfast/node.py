@@ -15,9 +15,10 @@ from functools import partial
 from typing import Any
 
 from holdfast.agent import Agent
-from holdfast.agent.holding import Holding, effect_key
+from holdfast.agent.holding import Holding
 from holdfast.config import DEFAULT, Config
 from holdfast.decider import Issue
+from holdfast.decider.effect import effect_key, undone_effect
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, StoreUnreachable
 from holdfast.model import NewRun
@@ -454,7 +455,9 @@ class _LocalSeat:
         self._agent, self._clock = agent, clock
 
     def reserve(self, issue: Issue) -> bool:
-        return issue.step is not None and self._agent.reserve(issue.step)
+        if issue.step is None or issue.arguments is None:
+            return False
+        return self._agent.reserve(issue.step)
 
     def begin(self, leases: list[Lease]) -> None:
         for lease in leases:
@@ -465,12 +468,13 @@ class _LocalSeat:
                     step,
                     lease.run_id,
                     lease.n,
-                    effect_key(lease.run_id, lease.generation, lease.issue.key),
+                    effect_key(lease.run_id, lease.issue.key),
                     1,
                     lease.issue.arguments,
                     retry=step.retry,
                     timeout_s=step.timeout_s,
                     issued_at=self._clock.now(),
+                    undoes=undone_effect(lease.issue.key, lease.issue.input),
                 )
             )
 

@@ -27,6 +27,11 @@ def effect(name: str) -> None:
         file.write(f"{name}\n")
 
 
+def is_open() -> bool:
+    """The test opens the gate."""
+    return Path("open").exists()
+
+
 @step
 async def first() -> int:
     effect("first")
@@ -36,7 +41,7 @@ async def first() -> int:
 @step
 async def gate() -> int:
     effect("gate")
-    while not Path("open").exists():  # noqa: ASYNC110  the test opens it
+    while not is_open():  # noqa: ASYNC110  it is a file
         await asyncio.sleep(0.01)
     return 2
 
@@ -70,7 +75,7 @@ async def flaky() -> int:
 @step(retry=Retry(attempts=3, delay=3600, jitter="none"))
 async def patient() -> int:
     effect("patient")
-    if not Path("open").exists():
+    if not is_open():
         raise ConnectionError("not now")
     return 3
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 DEADLINE_S = 30.0
+HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 
 
 class Ended(NamedTuple):
@@ -48,7 +49,7 @@ class Cli:
     ) -> subprocess.Popen[str]:
         """Start a command and do not wait for it. It leads a process group of its own."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.cli", *arguments],
+            [HOLDFAST, *arguments],
             cwd=self.folder,
             env={**os.environ, "HOLDFAST_STORE": self.store, "NO_COLOR": "1", **environment},
             stdin=stdin,

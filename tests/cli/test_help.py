@@ -50,6 +50,6 @@ def test_no_command_is_the_list(lite: Cli) -> None:
 
 def test_the_installed_command_is_the_same(lite: Cli) -> None:
     """The script beside the interpreter and `python -m holdfast.cli` are one."""
-    script = sys.executable.replace("python3", "python").rsplit("/", 1)[0] + "/holdfast"
-    out = subprocess.run([script, "--help"], capture_output=True, text=True, check=True).stdout
+    module = [sys.executable, "-m", "holdfast.cli", "--help"]
+    out = subprocess.run(module, capture_output=True, text=True, check=True).stdout
     assert out == lite("--help").out

@@ -1,7 +1,5 @@
 """`start`, `signal`, `cancel`, `hold`, `release`, `retry`, `migrate`: one write each."""
 
-import pytest
-
 from tests.cli.conftest import Cli, until
 
 
@@ -98,12 +96,11 @@ def test_migrate_says_from_where_to_where(cli: Cli) -> None:
     assert cli("ps", "--json").json == []
 
 
-@pytest.mark.parametrize("command", ["show", "why", "watch", "cancel", "retry", "hold", "release", "signal"])
-def test_an_unknown_run_is_an_error(cli: Cli, command: str) -> None:
-    """One line, exit code 2, and with --json an object of the same words."""
+def test_an_unknown_run_is_an_error(cli: Cli) -> None:
+    """For every command that takes one: one line, exit code 2, and with --json an object of the same words."""
     cli("migrate")
-    more = ["paid"] if command == "signal" else []
-    ended = cli(command, "nobody", *more, "--json", code=2)
-    assert ended.json["error"]["type"] == "UnknownRun"
-    assert ended.errors == f"error: {ended.json['error']['message']}\n"
-    assert "'nobody'" in ended.errors
+    for command in ("show", "why", "watch", "cancel", "retry", "hold", "release", "signal"):
+        ended = cli(command, "nobody", *(["paid"] if command == "signal" else []), "--json", code=2)
+        assert ended.json["error"]["type"] == "UnknownRun"
+        assert ended.errors == f"error: {ended.json['error']['message']}\n"
+        assert "'nobody'" in ended.errors

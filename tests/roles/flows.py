@@ -192,6 +192,12 @@ async def waits_for_payment(patience_s: float) -> str:
 
 
 @workflow
+async def busy_then_paid(name: str) -> str:
+    await gated(name)
+    return (await paid.wait(timeout=60)).city
+
+
+@workflow
 async def parent(length: int) -> int:
     one, two = await asyncio.gather(chain(length), chain.using(id=f"child-of-{length}")(length + 1))
     return one + two

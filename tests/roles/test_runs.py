@@ -124,6 +124,16 @@ async def test_a_signal_is_delivered_to_the_wait(hf: Holdfast) -> None:
     assert await run.result(10) == "Bergen 7"
 
 
+async def test_a_signal_may_come_before_the_wait(hf: Holdfast) -> None:
+    """A signal that arrives while the workflow is busy elsewhere is there when it waits."""
+    gates["busy"] = asyncio.Event()
+    run = await hf.start(flows.busy_then_paid, "busy")
+    await until(lambda: effects["busy"] == 1)
+    await flows.paid.send(run.id, Parcel("Hamar", 1))
+    gates["busy"].set()
+    assert await run.result(10) == "Hamar"
+
+
 async def test_a_signal_with_the_same_key_counts_once(hf: Holdfast) -> None:
     """Sending an event twice under one key delivers it once."""
     run = await hf.start(flows.waits_for_payment, 60)

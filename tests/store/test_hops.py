@@ -138,6 +138,17 @@ async def test_a_signal_ends_the_wait_for_it(store: Store) -> None:
     assert (await store.undelivered(A, 10)).signals == []
 
 
+async def test_a_signal_that_came_before_its_wait_ends_it_in_the_hop_that_issues_it(store: Store) -> None:
+    """A wait may be issued and satisfied by one hop."""
+    run_id = await begin(store)
+    await store.send_signal(NewSignal(run_id, "paid", "k", b"42"))
+    (signal,) = await store.signals(run_id)
+    hop = Hop(run_id, 1, signals=[(signal.id, 1)], issued=[wait(1)], ended=[(1, 1, b"42", await store.now())])
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    row = await step(store, run_id)
+    assert (row.state, row.output, row.delivered_seq) == (StepState.SUCCEEDED, b"42", 1)
+
+
 async def test_dropped_steps_are_cancelled_and_never_delivered(store: Store) -> None:
     """A live step is cancelled and its agent fenced; an ended one keeps its outcome; neither is delivered."""
     run_id = await begin(store, held(1), call(2), timer(3, ENVIRONMENT.now() + 60), held(4))

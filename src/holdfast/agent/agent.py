@@ -15,8 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from holdfast import codec, policy
-from holdfast.agent.holding import Holding, effect_key
+from holdfast.agent.holding import Holding
 from holdfast.config import Config
+from holdfast.decider.effect import effect_key, undone_effect
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import InvalidInput, StepTimeout
 from holdfast.model import Ending, Lane, StepState
@@ -114,7 +115,7 @@ class Agent:
             step,
             item.run_id,
             item.n,
-            effect_key(item.run_id, item.generation, item.key),
+            effect_key(item.run_id, item.key),
             item.fence,
             None,
             retry=Retry.decode(item.retry) if item.retry else step.retry,
@@ -123,6 +124,8 @@ class Agent:
             attempt=item.attempt,
             losses=item.losses,
             excused=item.excused,
+            unsure=codec.is_unsure(item.losses, item.error),
+            undoes=undone_effect(item.key, item.input),
         )
         try:
             holding.arguments = step.shape.decode(item.input)
@@ -145,6 +148,7 @@ class Agent:
             on_beat=lambda progress, note: self._beat(holding, progress, note),
             on_save=lambda raw: self._save(holding, raw),
             saved_raw=checkpoint,
+            undoes=holding.undoes,
             loop=loop,
         )
         context.run(here_var.set, here)
@@ -259,7 +263,8 @@ class Agent:
             random=self._environment.random,
             asked=holding.excused,
         )
-        told = codec.encode_error(error, step=holding.step.name, ending=ending)
+        unsure = holding.unsure or ending is Ending.TIMED_OUT
+        told = codec.encode_error(error, step=holding.step.name, ending=ending, unsure=unsure)
         if isinstance(verdict, policy.TryAgain):
             delay_s = verdict.after_s
 

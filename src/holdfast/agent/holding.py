@@ -29,6 +29,8 @@ class Holding:
         "task",
         "timed_out",
         "timeout_s",
+        "undoes",
+        "unsure",
     )
 
     def __init__(
@@ -46,6 +48,8 @@ class Holding:
         attempt: int = 1,
         losses: int = 0,
         excused: int = 0,
+        unsure: bool = False,
+        undoes: str | None = None,
     ) -> None:
         self.step, self.run_id, self.n, self.key, self.fence = step, run_id, n, key, fence
         self.arguments, self.retry, self.timeout_s, self.issued_at = arguments, retry, timeout_s, issued_at
@@ -54,6 +58,10 @@ class Holding:
         self.here: Attempting | None = None
         self.progress: str | None = None
         self.timed_out = False
+        self.undoes = undoes
+        """`here.key` of the step that this one undoes."""
+        self.unsure = unsure
+        """An earlier attempt may have had its effect."""
         self.lost = False
         """The lease is gone: whatever comes of it is not reported."""
 
@@ -61,8 +69,3 @@ class Holding:
     def spent(self) -> int:
         """Attempts that count against the step's own budget, this one included."""
         return self.attempt - self.losses - self.excused
-
-
-def effect_key(run_id: str, generation: int, key: str) -> str:
-    """`here.key`: the same for every attempt of a step, and for no other step. No run's id contains `::`."""
-    return f"{run_id}::{key}" if generation == 1 else f"{run_id}::{generation}::{key}"

@@ -7,18 +7,21 @@ from typing import NamedTuple
 import click
 
 from holdfast.cli import output, wording
+from holdfast.cli.colours import print_words
 from holdfast.cli.errors import DONE, ENDED_OTHERWISE
 from holdfast.cli.looping import run_quickly
 from holdfast.cli.options import command, opened
 from holdfast.client import Holdfast
-from holdfast.model import Node, RunState
+from holdfast.model import Node, RunState, Step, StepState
 from holdfast.store.migrations import read_migrations
 from holdfast.store.protocol import RunFilter
 
 PENDING_MAX = 500
 """How many pending runs are read to find the oldest."""
+ACTIVE_MAX = 200
+"""How many active runs are looked into for steps that wait for an agent: the newest."""
 WAITS_LONG_S = 60.0
-"""A run that no scheduler took for this long wants one."""
+"""What nobody took up for this long wants somebody."""
 REPORT = "keep a copy of the store and report it: this should not be possible"
 MOVES = {
     "I4": "`holdfast why RUN` says what each waits for; `holdfast hold RUN` and `holdfast release RUN` wake it",
@@ -74,6 +77,7 @@ async def _examine(url: str) -> Health:
         leader = await hf.store.leader()
         invariants = [Invariant(*row) for row in await hf.store.doctor()]
         pending_s = await _oldest_pending(hf, now)
+        ready = await _oldest_ready(hf, now)
     dialect = "sqlite" if url.startswith("sqlite:") else "postgres"
     schema = len(read_migrations(f"holdfast.store.{dialect}"))
     leads = leader is not None and leader[2] > now
@@ -83,6 +87,7 @@ async def _examine(url: str) -> Health:
         _leader(leader, nodes, now) if leads and leader else _leaderless(alive, runs),
         Fact("runs", ", ".join(f"{count:,} {state}" for state, count in runs.items()) or "none"),
         _pending(runs.get(RunState.PENDING, 0), pending_s, alive),
+        _ready(ready, alive, now),
     ]
     facts += [
         Fact(
@@ -110,6 +115,7 @@ async def _examine(url: str) -> Health:
         "leader": leader[0] if leads and leader else None,
         "runs": runs,
         "oldest_pending_s": None if pending_s is None else round(pending_s, 3),
+        "oldest_ready_s": None if ready is None else round(now - ready.ready_at, 3),
         "invariants": [
             {"name": one.name, "meaning": one.meaning, "broken": one.broken, "ok": not one.broken}
             | ({"move": MOVES.get(one.name, REPORT)} if one.broken else {})
@@ -124,6 +130,17 @@ async def _oldest_pending(hf: Holdfast, now: float) -> float | None:
     """How long the oldest pending run waits; of more than PENDING_MAX, the oldest of the newest."""
     pending = await hf.runs(RunFilter(states=(RunState.PENDING,), limit=PENDING_MAX))
     return now - pending[-1].created_at if pending else None
+
+
+async def _oldest_ready(hf: Holdfast, now: float) -> Step | None:
+    """The step that waits longest for an agent, in the newest ACTIVE_MAX runs."""
+    oldest: Step | None = None
+    for run in await hf.runs(RunFilter(states=(RunState.RUNNING, RunState.UNDOING), limit=ACTIVE_MAX)):
+        for step in await hf.store.steps(run.id, limit=PENDING_MAX):
+            waits = step.state is StepState.READY and step.ready_at <= now
+            if waits and (oldest is None or step.ready_at < oldest.ready_at):
+                oldest = step
+    return oldest
 
 
 def _nodes(nodes: list[Node], alive: list[Node]) -> Fact:
@@ -161,6 +178,17 @@ def _pending(count: int, oldest_s: float | None, alive: list[Node]) -> Fact:
     return Fact("pending", said, not move, move)
 
 
+def _ready(oldest: Step | None, alive: list[Node], now: float) -> Fact:
+    if oldest is None:
+        return Fact("ready", "no step waits for an agent")
+    waited_s = now - oldest.ready_at
+    said = f"step {oldest.key} of {oldest.run_id} waits for an agent since {wording.span(waited_s)}"
+    if not any("agent" in node.roles for node in alive):
+        return Fact("ready", said, False, "no agent is alive: start `holdfast up` or `holdfast agent`")
+    move = f"`holdfast why {oldest.run_id}` says why" if waited_s > WAITS_LONG_S else ""
+    return Fact("ready", said, not move, move)
+
+
 def _print(health: Health) -> None:
     for fact in health.facts:
         _line(
@@ -176,7 +204,7 @@ def _print(health: Health) -> None:
 
 
 def _line(glyph: str, colour: str, words: str, move: str) -> None:
-    click.secho(f"{glyph} ", fg=colour, nl=False)
+    print_words(f"{glyph} ", colour, end=False)
     click.echo(words)
     if move:
-        click.secho(f"  {move}", dim=True)
+        print_words(f"  {move}", dim=True)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import click
 
+from holdfast.cli.colours import print_words
 from holdfast.errors import HoldfastError, WorkflowError
 
 DONE, ENDED_OTHERWISE, WRONG, FENCED = 0, 1, 2, 3
@@ -71,7 +72,7 @@ def _told(kind: str, message: str, *, as_json: bool) -> int:
     try:
         if as_json:
             print(json.dumps({"error": {"type": kind, "message": line}}, ensure_ascii=False), flush=True)
-        click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+        print_words("error: ", "red", bold=True, end=False, err=True)
         click.echo(line, err=True)
     except OSError:
         _forget_stdout()

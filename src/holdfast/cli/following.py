@@ -14,7 +14,7 @@ from holdfast.client import Holdfast, RunView
 from holdfast.environment import StoreClock
 from holdfast.errors import StoreUnreachable, UnknownRun
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
-from holdfast.model import RunState, Step, StepState
+from holdfast.model import DEADLINE, RunState, Step, StepState
 
 LOOK_EVERY_S = 0.12
 """Often enough to look live, seldom enough to cost nothing."""
@@ -107,7 +107,7 @@ class Lines(Silent):
         self._attempts = len(view.attempts)
         for step in view.steps:
             state = wording.step_state(step, now)
-            if self._steps.get(step.n) != (state, step.attempt) and not step.key.startswith("$"):
+            if self._steps.get(step.n) != (state, step.attempt) and step.key != DEADLINE:
                 self._steps[step.n] = (state, step.attempt)
                 self._step(step, state, now)
         if run.progress != self._progress and run.progress:

@@ -17,7 +17,7 @@ from holdfast.cli.screen import Screen, styled_state
 from holdfast.client import RunView
 from holdfast.errors import StoreUnreachable
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Attempt, Step, StepKind
+from holdfast.model import DEADLINE, Attempt, Step, StepKind
 
 MARGIN_ROWS = 6
 """Heading, gap, progress, and room for the prompt."""
@@ -80,7 +80,7 @@ def drawn(view: RunView, now: float, rows: int) -> RenderableType:
 
 
 def _steps(view: RunView, now: float, rows: int) -> Table:
-    steps = [step for step in view.steps if not step.key.startswith("$")]
+    steps = [step for step in view.steps if step.key != DEADLINE]
     chosen, left_out = wording.chosen_steps(steps, rows)
     attempts = wording.attempts_of(view.attempts)
     grid = Table.grid(padding=(0, 1), expand=True)

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 import click
 
+from holdfast.cli.colours import print_words
 from holdfast.cli.errors import NotLoadable
 from holdfast.errors import UnknownWorkflow
 from holdfast.workflow import registry
@@ -159,5 +160,5 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    click.secho("warning: ", fg="yellow", nl=False, err=True)
+    print_words("warning: ", "yellow", end=False, err=True)
     click.echo(f"{_shown(Path(filename))}, line {lineno}: {message}", err=True)

@@ -103,9 +103,9 @@ def log_to_errors(level: int, formatter: logging.Formatter) -> None:
     _log_to(_Current(), level, formatter)
 
 
-def log_to_output(level: int, formatter: logging.Formatter) -> None:
-    """Log lines on standard output, as it is now."""
-    _log_to(logging.StreamHandler(sys.stdout), level, formatter)
+def log_to(stream: TextIO, level: int, formatter: logging.Formatter) -> None:
+    """Log lines on a stream of their own."""
+    _log_to(logging.StreamHandler(stream), level, formatter)
 
 
 def _log_to(stream: logging.Handler, level: int, formatter: logging.Formatter) -> None:

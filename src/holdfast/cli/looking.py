@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli import output, wording
+from holdfast.cli.colours import print_words
 from holdfast.cli.looping import run_quickly
 from holdfast.cli.options import command, opened, run_argument, tag_option
 from holdfast.client import Holdfast
@@ -74,7 +75,7 @@ async def _ps(where: RunFilter, everything: bool, store: str, as_json: bool) -> 
 
     print_runs(rows, now)
     if not everything and len(runs) == where.limit:
-        click.secho(f"the newest {where.limit}; --all shows all", dim=True, err=True)
+        print_words(f"the newest {where.limit}; --all shows all", dim=True, err=True)
 
 
 async def _in_short(hf: Holdfast, run: Run, now: float) -> str:

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import urlsplit, urlunsplit
 
 import click
 
+from holdfast.cli.colours import print_words
 from holdfast.cli.wording import COLOURS, GLYPHS, json_text, plain_value, progress
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Attempt, JournalEntry, Run, RunState, Signal, Step
@@ -39,7 +40,7 @@ def print_result(raw: bytes | None) -> None:
 def say(line: str, state: str | None = None) -> None:
     """One line for people, led by the glyph of a state."""
     if state is not None:
-        click.secho(f"{GLYPHS.get(state, '·')} ", fg=COLOURS.get(state), nl=False)
+        print_words(f"{GLYPHS.get(state, '·')} ", COLOURS.get(state), end=False)
     click.echo(line)
 
 
@@ -51,17 +52,18 @@ def screen(*, to_errors: bool = False) -> Screen:
 
 
 @contextmanager
-def stdout_kept(as_json: bool) -> Iterator[None]:
-    """With --json, standard output is for the one object: whatever the author's code prints meanwhile, and the programs
-    it starts, goes to standard error."""
+def stdout_kept(as_json: bool) -> Iterator[TextIO]:
+    """With --json, standard output is for JSON alone: whatever the author's code prints meanwhile, and the programs it
+    starts, goes to standard error. Yields the stream that is still standard output."""
     if not as_json:
-        yield
+        yield sys.stdout
         return
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
     try:
-        yield
+        with open(kept, "w", encoding="utf-8", closefd=False) as stream:
+            yield stream
     finally:
         sys.stdout.flush()
         os.dup2(kept, 1)
@@ -92,7 +94,7 @@ def local_time(at: float) -> str:
 
 
 def seconds(begun: float | None, ended: float | None) -> float | None:
-    return None if begun is None or ended is None else round(ended - begun, 6)
+    return None if begun is None or ended is None else round(max(0.0, ended - begun), 6)
 
 
 def error_object(raw: str | None) -> Object | None:

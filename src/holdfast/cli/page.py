@@ -15,7 +15,7 @@ from holdfast.cli.showing import Page
 from holdfast.cli.timeline import timeline
 from holdfast.codec import describe_error
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Run
+from holdfast.model import DEADLINE, Run
 
 OTHERS_SHOWN = 20
 """Signals, children and journal entries: the last ones."""
@@ -27,7 +27,7 @@ def print_page(page: Page, limit: int) -> None:
     short = run.workflow.rsplit(".", 1)[-1]
     screen.print(Text.assemble(styled_state(run.state), "  ", (short, "bold"), "  ", run.id, overflow="fold"))
     screen.print(Padding(_facts(page), (0, 0, 0, 2)))
-    steps = [step for step in page.view.steps if not step.key.startswith("$")]
+    steps = [step for step in page.view.steps if step.key != DEADLINE]
     if steps:
         chosen, left_out = wording.chosen_steps(steps, limit or len(steps))
         begun = min(run.created_at, steps[0].issued_at)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from holdfast.cli import output, wording
+from holdfast.cli.colours import print_words
 from holdfast.cli.errors import DONE, ENDED_OTHERWISE
 from holdfast.cli.following import Follower, follow, shown
 from holdfast.cli.logs import Brief, log_to_errors, notice_full_disk
@@ -25,11 +26,9 @@ from holdfast.cli.options import (
     start_options,
 )
 from holdfast.client import DEFAULT_STORE, Holdfast, RunView
-from holdfast.environment import Environment
 from holdfast.errors import Conflict, StoreError, StoreFull, UnknownWorkflow
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Run, RunState
-from holdfast.store import open_store
+from holdfast.model import DEADLINE, Run, RunState
 from holdfast.workflow import registry
 from holdfast.workflow.definition import Workflow
 
@@ -90,34 +89,35 @@ async def _run(
     workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast, as_json: bool, target: str
 ) -> Ended:
     with leaving() as leave:
-        known = await _recorded(hf.url, workflow.id) if workflow.id else None
-        if known is not None:
-            _check_same(known, workflow)
-            if known.state in RUN_ENDED:
-                return await _ended_before(workflow, raw, hf)
-        elif raw is None:
+        known = await _recorded(workflow, raw, hf.url)
+        if known is not None and known.run.state in RUN_ENDED:
+            return Ended(known, _code(known.run))
+        if known is None and raw is None:
             raw = workflow.shape.from_json("{}")
         notice_full_disk(leave.give_up)
         await hf.open()
         try:
-            handle = (
-                hf.run(known.id, workflow)
-                if known and raw is None
-                else await hf.start_raw(workflow, raw or b"")
-            )
-            return await _carry(hf, handle.id, leave, as_json, target)
+            started = known.run.id if raw is None and known else (await hf.start_raw(workflow, raw or b"")).id
+            return await _carry(hf, started, leave, as_json, target)
         finally:
             await hf.close()
 
 
-async def _recorded(url: str, run_id: str) -> Run | None:
-    """The run's row, if there is one, before this process hosts anything."""
-    store = open_store(url, Environment())
-    await store.open()
-    try:
-        return await store.run(run_id)
-    finally:
-        await store.close()
+async def _recorded(workflow: Workflow[Any, Any], raw: bytes | None, url: str) -> RunView | None:
+    """The run, if there is one with this id: looked at, and compared with what is asked for, before this process hosts
+    anything that could go on with it."""
+    if workflow.id is None:
+        return None
+    async with Holdfast(url, roles=()) as looking:
+        known = await looking.store.run(workflow.id)
+        if known is None:
+            return None
+        _check_same(known, workflow)
+        if raw is not None:
+            await looking.start_raw(
+                workflow, raw
+            )  # the same again is no second start; another input is a Conflict
+        return await looking.run(workflow.id).view()
 
 
 def _check_same(known: Run, workflow: Workflow[Any, Any]) -> None:
@@ -130,16 +130,6 @@ def _check_same(known: Run, workflow: Workflow[Any, Any]) -> None:
             f"run {known.id!r} was started with version {known.version} of {known.workflow}, which is not in this file: "
             "keep the old version beside the new one until its runs have ended"
         )
-
-
-async def _ended_before(workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast) -> Ended:
-    """Nothing is run: what was recorded is the answer."""
-    async with Holdfast(hf.url, roles=()) as looking:
-        if raw is not None:
-            await looking.start_raw(workflow, raw)  # raises Conflict when the input is another
-        assert workflow.id is not None
-        view = await looking.run(workflow.id).view()
-    return Ended(view, _code(view.run))
 
 
 async def _carry(hf: Holdfast, run_id: str, leave: Leaving, as_json: bool, target: str) -> Ended:
@@ -207,8 +197,7 @@ def _answer(ended: Ended, as_json: bool) -> int:
         line = f"{run.id} {run.state} after {lasted}{f': {reason}' if reason else ''}"
         if run.state is RunState.FAILED:
             line += f"\n  `holdfast retry {shlex.quote(run.id)}` tries again and keeps what succeeded"
-    glyph, colour = wording.GLYPHS[run.state], wording.COLOURS[run.state]
-    click.secho(f"{glyph} ", fg=colour, nl=False, err=True)
+    print_words(f"{wording.GLYPHS[run.state]} ", wording.COLOURS[run.state], end=False, err=True)
     click.echo(line, err=True)
     if run.state is RunState.SUCCEEDED:
         output.print_result(run.output)
@@ -216,4 +205,4 @@ def _answer(ended: Ended, as_json: bool) -> int:
 
 
 def _done(view: RunView) -> int:
-    return sum(1 for step in view.steps if step.state == "succeeded" and not step.key.startswith("$"))
+    return sum(1 for step in view.steps if step.state == "succeeded" and step.key != DEADLINE)

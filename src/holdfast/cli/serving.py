@@ -7,13 +7,13 @@ import logging
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, TextIO
 
 import click
 
 from holdfast.cli import loading, output
 from holdfast.cli.errors import DONE, FENCED, NotLoadable
-from holdfast.cli.logs import JsonLines, Lines, log_to_errors, log_to_output
+from holdfast.cli.logs import JsonLines, Lines, log_to, log_to_errors
 from holdfast.cli.looping import leaving, run_long
 from holdfast.cli.options import command, label_option
 from holdfast.client import Holdfast
@@ -130,19 +130,20 @@ def _serve(
     labels: Sequence[str] = (),
     config: Config = DEFAULT,
 ) -> int:
-    for file in files:
-        loading.load(file)
-    if "scheduler" in roles and not registry.workflows:
-        raise NotLoadable(f"{', '.join(files)}: no workflow here: mark an async function with @workflow")
-    if "agent" in roles and "scheduler" not in roles and not registry.steps:
-        raise NotLoadable(f"{', '.join(files)}: no step here: mark a function with @step")
-    hf = Holdfast(store, roles=roles, labels=labels, config=config)
-    return run_long(_until_stopped(hf, roles, as_json))
+    with output.stdout_kept(as_json) as stdout:
+        for file in files:
+            loading.load(file)
+        if "scheduler" in roles and not registry.workflows:
+            raise NotLoadable(f"{', '.join(files)}: no workflow here: mark an async function with @workflow")
+        if "agent" in roles and "scheduler" not in roles and not registry.steps:
+            raise NotLoadable(f"{', '.join(files)}: no step here: mark a function with @step")
+        hf = Holdfast(store, roles=roles, labels=labels, config=config)
+        return run_long(_until_stopped(hf, roles, _shown(stdout if as_json else None)))
 
 
-async def _until_stopped(hf: Holdfast, roles: Sequence[str], as_json: bool) -> int:
+async def _until_stopped(hf: Holdfast, roles: Sequence[str], shown: Shown) -> int:
     fenced = asyncio.Event()
-    with leaving() as leave, _shown(as_json) as to:
+    with leaving() as leave, shown as to:
         await hf.open()
         hf.node.on_fenced = fenced.set
         to.say("up", f"node {hf.node.id} hosts {', '.join(roles)} on {output.without_password(hf.url)}")
@@ -213,16 +214,16 @@ class Shown(Protocol):
 
 
 class Logged:
-    """Log lines on standard error; with --json, events and logs as one JSON object a line on standard output."""
+    """Log lines on standard error; with --json, events and logs as one JSON object a line on `stdout`."""
 
-    def __init__(self, as_json: bool) -> None:
-        self.wants_status = as_json
-        self._as_json = as_json
+    def __init__(self, stdout: TextIO | None) -> None:
+        self.wants_status = stdout is not None
+        self._stdout = stdout
         self._last: Any = None
 
     def __enter__(self) -> Self:
-        if self._as_json:
-            log_to_output(logging.INFO, JsonLines())
+        if self._stdout is not None:
+            log_to(self._stdout, logging.INFO, JsonLines())
         else:
             log_to_errors(logging.INFO, Lines())
         return self
@@ -247,9 +248,10 @@ class Logged:
         log.warning(message)
 
 
-def _shown(as_json: bool) -> Shown:
-    if as_json or not sys.stderr.isatty():
-        return Logged(as_json)
+def _shown(stdout: TextIO | None) -> Shown:
+    """Who looks: a script that reads `stdout`, a log, or people."""
+    if stdout is not None or not sys.stderr.isatty():
+        return Logged(stdout)
     from holdfast.cli.status_line import StatusLine  # noqa: PLC0415  loads rich
 
     return StatusLine(output.screen(to_errors=True))

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.codec import describe_error
 from holdfast.lifecycle import STEP_ENDED
-from holdfast.model import CANCEL, Attempt, Ending, Run, Signal, Step, StepKind, StepState
+from holdfast.model import CANCEL, DEADLINE, Attempt, Ending, Run, Signal, Step, StepKind, StepState
 
 GLYPHS = {
     "succeeded": "✓",
@@ -147,7 +147,9 @@ def detail(step: Step, attempts: Sequence[Attempt], now: float) -> str:
 def _waiting(step: Step, now: float) -> str:
     if step.kind is StepKind.TIMER:
         return f"another {span(step.ready_at - now)}" if step.ready_at > now else "due"
-    return f"for signal {step.name!r}" if step.kind is StepKind.SIGNAL else f"for a run of {step.name}"
+    if step.kind is StepKind.SIGNAL:
+        return f"for signal {step.name!r}"
+    return f"for a run of {step.name}" if step.kind is StepKind.CHILD else ""
 
 
 def _ready(step: Step, now: float) -> str:
@@ -159,7 +161,7 @@ def _ready(step: Step, now: float) -> str:
 
 def waits_for(steps: Sequence[Step], now: float) -> str:
     """What a live run waits for, in a few words: the first thing that can move, and how much else there is."""
-    live = [s for s in steps if s.state in {"waiting", "ready", "running"} and not s.key.startswith("$")]
+    live = [s for s in steps if s.state in {"waiting", "ready", "running"} and s.key != DEADLINE]
     if not live:
         return ""
     order = {StepState.RUNNING: 0, StepState.READY: 1, StepState.WAITING: 2}
@@ -175,7 +177,7 @@ def signal_words(signal: Signal) -> tuple[str, str]:
         asked = plain_value(signal.payload) or {}
         note = f" ({asked['note']})" if asked.get("note") else ""
         return "cancel", f"asked by {asked.get('actor', 'somebody')}{note}"
-    return signal.name, signal.payload.decode()
+    return signal.name.removeprefix("$"), signal.payload.decode()
 
 
 def chosen_steps(steps: list[Step], rows: int) -> tuple[list[Step], int]:

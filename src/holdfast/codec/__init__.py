@@ -6,7 +6,7 @@ exceptions into JSON and back. Values are checked where they are written, so tha
 
 from hashlib import blake2b
 
-from holdfast.codec.failure import decode_error, describe_error, encode_error
+from holdfast.codec.failure import decode_error, describe_error, encode_error, gave_up_error, is_unsure
 from holdfast.codec.payload import Payload, decode_any, encode_any
 from holdfast.codec.shape import Shape
 
@@ -19,6 +19,8 @@ __all__ = [
     "digest",
     "encode_any",
     "encode_error",
+    "gave_up_error",
+    "is_unsure",
 ]
 
 

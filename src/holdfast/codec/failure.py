@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ _ASYNCIO = str(Path(types.__file__).parent / "asyncio")
 _CONCURRENT = str(Path(types.__file__).parent / "concurrent")
 
 
+_UNKNOWN = frozenset({"timed out", "lost"})
+"""Endings of an attempt that do not say whether it had its effect."""
+
+
 class Failure(msgspec.Struct, omit_defaults=True):
     """An exception, as it is recorded."""
 
@@ -42,12 +47,16 @@ class Failure(msgspec.Struct, omit_defaults=True):
     notes: list[str] = []
     traceback: str = ""
     cause: dict[str, str] | None = None
+    unsure: bool = False
+    """An attempt before this one ended without anybody knowing how: it may have had its effect."""
 
 
 _read = msgspec.json.Decoder(Failure)
 
 
-def encode_error(error: BaseException, *, step: str = "", ending: str = "failed") -> str:
+def encode_error(
+    error: BaseException, *, step: str = "", ending: str = "failed", unsure: bool = False
+) -> str:
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     failure = Failure(
         type=name_of(type(error)),
@@ -63,6 +72,7 @@ def encode_error(error: BaseException, *, step: str = "", ending: str = "failed"
         notes=[str(note)[:MESSAGE_MAX_CHARS] for note in getattr(error, "__notes__", ())][:20],
         traceback=_trace(error),
         cause=None if cause is None else {"type": name_of(type(cause)), "message": message_of(cause)},
+        unsure=unsure,
     )
     return msgspec.json.encode(failure).decode()
 
@@ -87,6 +97,42 @@ def decode_error(raw: str) -> Exception:
 def describe_error(raw: str) -> str:
     """One line for people: `ValueError: bad card`."""
     return " ".join(_line(_parsed(raw)).split())
+
+
+def is_unsure(losses: int, error: str | None) -> bool:
+    """May a step that failed have had its effect? Yes, if any attempt ended without anybody knowing how."""
+    if losses > 0:
+        return True
+    if error is None:
+        return False
+    failure = _parsed(error)
+    return failure.unsure or failure.ending in _UNKNOWN
+
+
+def gave_up_error(undos: Sequence[tuple[str, str, str | None]], cause: str | None) -> str:
+    """Why a run is stuck: the (name, key, error) of its undos that gave up, and what made it take itself back."""
+    lines = [f"{name} of {key}: {_told(error)}" for name, key, error in undos]
+    name, key, error = undos[0]
+    first = _parsed(error) if error is not None else Failure(type="holdfast.errors.StepFailed", message="")
+    text = f"{name}, the undo of {key}, gave up"
+    text += f": {first.message}" if first.message else ""
+    if len(lines) > 1:
+        text += f"; so did {len(lines) - 1} more: {'; '.join(lines[1:])}"
+    origin = None if cause is None else _parsed(cause)
+    failure = Failure(
+        type=first.type,
+        message=text[:MESSAGE_MAX_CHARS],
+        step=name,
+        ending=first.ending,
+        notes=lines[:20],
+        traceback=first.traceback,
+        cause=None if origin is None else {"type": origin.type, "message": origin.message},
+    )
+    return msgspec.json.encode(failure).decode()
+
+
+def _told(error: str | None) -> str:
+    return "cancelled" if error is None else describe_error(error)
 
 
 def message_of(error: BaseException) -> str:

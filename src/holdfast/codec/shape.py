@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from holdfast import config
-from holdfast.codec.forms import Wrap, form_of
+from holdfast.codec.forms import Wrap, dec_hook, form_of
 from holdfast.codec.payload import PROBLEMS, Payload, decoder_of, encoder_of, refuse, refuse_nan, refuse_size
 from holdfast.errors import DefinitionError, InvalidInput
 
@@ -27,24 +27,27 @@ class Shape:
     )  # fmt: skip
 
     @staticmethod
-    def early(fn: Callable[..., Any], scope: dict[str, Any] | None = None) -> Shape | None:
+    def early(
+        fn: Callable[..., Any], scope: dict[str, Any] | None = None, first: str | None = None
+    ) -> Shape | None:
         """The shape, unless an annotation names something that is only defined further down."""
         try:
-            return Shape(fn, _hints(fn, scope))
+            return Shape(fn, _hints(fn, scope), first)
         except NameError:
             return None
 
     @staticmethod
-    def of(fn: Callable[..., Any], scope: dict[str, Any] | None = None) -> Shape:
+    def of(fn: Callable[..., Any], scope: dict[str, Any] | None = None, first: str | None = None) -> Shape:
+        """The shape. `first` is how the first parameter is called in the JSON, if not by its own name."""
         try:
-            return Shape(fn, _hints(fn, scope))
+            return Shape(fn, _hints(fn, scope), first)
         except NameError as missing:
             raise DefinitionError(
                 f"{fn.__name__}(): the annotations name {missing.name!r}, which is not there at run time: "
                 "import it outside of `if TYPE_CHECKING:`, at the top of the file"
             ) from None
 
-    def __init__(self, fn: Callable[..., Any], hints: dict[str, Any]) -> None:
+    def __init__(self, fn: Callable[..., Any], hints: dict[str, Any], first: str | None = None) -> None:
         self.what = f"{fn.__name__}()"
         self._signature = inspect.signature(fn)
         self.parameters = tuple(self._signature.parameters.values())
@@ -61,7 +64,8 @@ class Shape:
                 self._wraps[parameter.name] = form.wrap
             fields.append((parameter.name, form.type, _field(parameter)))
         self._fast = self._plain and not self._wraps
-        self.struct = msgspec.defstruct(fn.__name__, fields, kw_only=not self._plain)
+        rename = None if first is None else {self.parameters[0].name: first}
+        self.struct = msgspec.defstruct(fn.__name__, fields, kw_only=not self._plain, rename=rename)
         form = form_of(self.struct, self.what)
         self._floats = form.holds_floats
         self._encode = encoder_of(form).encode
@@ -138,6 +142,15 @@ class Shape:
             else:
                 args.append(value)
         return fn(*args, **kwargs)
+
+    def takes_none(self) -> bool:
+        """Does the first parameter accept None?"""
+        first = msgspec.structs.fields(self.struct)[0].type
+        try:
+            msgspec.json.decode(b"null", type=first, dec_hook=dec_hook)
+        except PROBLEMS:
+            return False
+        return True
 
     def from_json(self, raw: bytes | str) -> bytes:
         """What a person wrote: an object of parameters by name, an array of positionals, or the one bare value."""

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.model import StepKind
 
 if TYPE_CHECKING:
+    from holdfast.decider.effect import Effect
     from holdfast.decider.loop import Timer
     from holdfast.workflow.definition import Workflow
     from holdfast.workflow.step import Step
@@ -37,8 +38,12 @@ class Issue(msgspec.Struct, gc=False):
     digest: bytes | None = None
     step: Step[Any, Any] | None = None
     arguments: Any = None
+    after_seq: int = 0
+    """How much of the history had been delivered when the code asked for it."""
     ready_at: float | None = None
     child: Child | None = None
+    settle: bool = False
+    """The undo of a step that was given up while it may still run: to begin a moment later than at once."""
 
 
 class Op(msgspec.Struct, eq=False):
@@ -56,6 +61,8 @@ class Op(msgspec.Struct, eq=False):
     child_id: str | None = None
     known: bool = False
     """Its end is already recorded: whatever the code does with it now needs no writing."""
+    effect: Effect | None = None
+    """What it may have done, when it was asked for in a saga."""
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -68,14 +75,20 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """The end of this generation of the run. `input` is the next generation's, when it continues as new."""
+    """The end of this generation of the run. `input` is the next generation's, when it continues as new.
 
-    how: Literal["succeeded", "failed", "cancelled", "continued"]
+    `undoing` is no end yet: the code has ended as `ending` says, and what it did is to be taken back by an `Undoing`,
+    which says `undone`, `stuck`, or what `ending` said.
+    """
+
+    how: Literal["succeeded", "failed", "cancelled", "continued", "undoing", "undone", "stuck"]
     output: bytes | None = None
     error: str | None = None
     input: bytes | None = None
     unread: tuple[int, ...] = ()
     """Numbers of delivered signals that no wait consumed: a next generation must find them undelivered again."""
+    ending: Literal["failed", "cancelled"] | None = None
+    """With `undoing`: how the code ended."""
 
 
 class Turn(msgspec.Struct, gc=False):
@@ -92,3 +105,5 @@ class Turn(msgspec.Struct, gc=False):
     progress: str | None
     published: dict[str, bytes] | None
     finish: Finish | None
+    kept_n: int | None = None
+    """Steps up to this one are kept from now on: the code passed a point of no return."""

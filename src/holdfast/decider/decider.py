@@ -18,7 +18,8 @@ import msgspec
 
 from holdfast import codec
 from holdfast.decider.commands import Child, Finish, Issue, Op, Send, Turn
-from holdfast.decider.ending import Why, failed, finish_of, stalled
+from holdfast.decider.effect import UNDO_PREFIX, Effect, open_scope, undo_key
+from holdfast.decider.ending import Why, failed, finish_of, interrupted, stalled
 from holdfast.decider.loop import Runaway, RunLoop, Timer
 from holdfast.decider.replay import Outcome, Recorded, described, drift, timeline
 from holdfast.errors import Drift, HoldfastError, StepFailed
@@ -30,11 +31,15 @@ if TYPE_CHECKING:
     from holdfast.workflow.step import Step as AuthoredStep
 
 _CALL, _TIMER, _SIGNAL, _CHILD = StepKind.CALL, StepKind.TIMER, StepKind.SIGNAL, StepKind.CHILD
+_UNDO = StepKind.UNDO
 _SUCCEEDED, _FAILED = StepState.SUCCEEDED, StepState.FAILED
 
 
 class Decider:
     """The code of one run, between two deliveries."""
+
+    needs_reload = False
+    """Never: what the code needs is delivered to it."""
 
     def __init__(
         self,
@@ -77,6 +82,18 @@ class Decider:
         self._replaying = False
         self._drift: Drift | None = None
         self._dice: dict[str, chance.Random] = {}
+        self._undoable = False
+        """Something the code asked for may have to be undone if the run fails."""
+        self._asked_undoable = 0
+        self._kept_undoable = 0
+        self._keep_at: int | None = None
+        self._by_hand: list[Op] = []
+        self._abandoned: set[int] = set()
+        """n of children that the code no longer waits for, and that have not ended: what they did may need undoing."""
+        self._sagas = 0
+        self._unwinding = False
+        self._passed_over = False
+        self._forced: Finish | None = None
 
     # What the owner of the run calls.
 
@@ -123,6 +140,7 @@ class Decider:
             loop.now = at
         op = self.waiting.pop(n, None)
         if op is None:
+            self._abandoned.discard(n)
             if n in self._dropped:
                 self._dropped.remove(
                     n
@@ -151,7 +169,9 @@ class Decider:
 
     def expects(self, n: int) -> bool:
         """Is the outcome of this step still to be delivered?"""
-        return n in self.waiting or (self._recorded is not None and self._recorded.unasked(n))
+        if n in self.waiting or n in self._abandoned:
+            return True
+        return self._recorded is not None and self._recorded.unasked(n)
 
     def take(self) -> Turn:
         """Everything the code did since the last take. New steps get their number here, for ever."""
@@ -178,6 +198,9 @@ class Decider:
             self._changed or None,
             self._finish,
         )
+        if self._keep_at is not None:
+            turn.kept_n = max((op.n for op in self._new[: self._keep_at] if op.n), default=n - len(issued))
+            self._keep_at = None
         self._new.clear()
         self._ended.clear()
         self._dropped, self._dropped_children, self._sends = [], [], []
@@ -203,8 +226,12 @@ class Decider:
         raw, arguments = shape.checked(args, kwargs)
         loop = self._loop
         key = loop.branch().name(step.label)
-        issue = Issue(0, key, _CALL, step.name, raw, codec.digest(raw), step, arguments)
-        return self._ask(Op(key, _CALL, step.name, asyncio.Future(loop=loop), shape.decode_result, issue))
+        issue = Issue(0, key, _CALL, step.name, raw, codec.digest(raw), step, arguments, self.seq)
+        op = Op(key, _CALL, step.name, asyncio.Future(loop=loop), shape.decode_result, issue)
+        undo = step.origin.undone_by
+        if undo is not None:
+            self._may_undo(Effect(op, undo, raw, self, undo_failed=step.undo_failed))
+        return self._ask(op)
 
     def child(self, workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
         """Ask for a run of another workflow."""
@@ -219,7 +246,10 @@ class Decider:
             workflow.timeout_s,
             dict(workflow.tags),
         )
-        issue = Issue(0, key, _CHILD, workflow.name, raw, codec.digest(raw), None, arguments, None, child)
+        issue = Issue(
+            0, key, _CHILD, workflow.name, raw, codec.digest(raw), None, arguments, self.seq, None, child
+        )
+        self._undoable = True
         op = Op(key, _CHILD, workflow.name, asyncio.Future(loop=loop), shape.decode_result, issue)
         op.child_id = child.id
         return self._ask(op)
@@ -247,8 +277,13 @@ class Decider:
             return  # it was answered, and the task that waited for it was cancelled in the same turn
         if op.n == 0:
             op.issue = None
-        elif self.waiting.pop(op.n, None) is not None and not op.known:
-            self._give_up(op)
+        elif self.waiting.pop(op.n, None) is not None:
+            if op.kind is _CHILD:
+                self._abandon(op)
+            elif not op.known:
+                self._give_up(op)
+            if op.effect is not None:
+                op.effect.state = StepState.CANCELLED
         if op.kind is _SIGNAL:
             readers = self._readers.get(op.name)
             if readers and op in readers:
@@ -258,6 +293,91 @@ class Decider:
         self._dropped.append(op.n)
         if op.child_id is not None:
             self._dropped_children.append(op.child_id)
+
+    def _abandon(self, op: Op) -> None:
+        """A child is asked to cancel itself. Its row waits until it has ended: what it did may need undoing."""
+        self._abandoned.add(op.n)
+        if not self._replaying and op.child_id is not None:
+            self._dropped_children.append(op.child_id)
+
+    # Taking back.
+
+    def _may_undo(self, effect: Effect) -> None:
+        self._undoable = True
+        self._asked_undoable += 1
+        scope = open_scope() if self._sagas else None
+        if scope is not None:
+            effect.index = self._asked_undoable
+            effect.watch()
+            scope.effects.append(effect)
+
+    def register_undo(
+        self, step: AuthoredStep[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Ask for a step to be called if the run has to be taken back."""
+        raw, arguments = step.shape.checked(args, kwargs)
+        if self.done:
+            return
+        loop = self._loop
+        key = loop.branch().name(step.label)
+        issue = Issue(0, key, _UNDO, step.name, raw, codec.digest(raw), step, arguments, self.seq)
+        op = Op(key, _UNDO, step.name, asyncio.Future(loop=loop), None, issue)
+        op.future.set_result(None)
+        self._by_hand.append(op)
+        self._may_undo(Effect(op, step, raw, self, by_hand=True))
+        self._watch()
+        self._ask(op)
+        self.waiting.pop(op.n, None)
+
+    def keep(self) -> None:
+        """Nothing that was asked for so far is undone."""
+        if not self.done:
+            self._undoable = False
+            self._kept_undoable = self._asked_undoable
+            if not self._replaying:
+                self._keep_at = len(self._new)
+
+    def is_kept(self, effect: Effect) -> bool:
+        return effect.index <= self._kept_undoable
+
+    def enter_saga(self) -> None:
+        self._sagas += 1
+
+    def leave_saga(self) -> None:
+        self._sagas -= 1
+
+    def undo(self, effect: Effect) -> Op:
+        """Ask for the undo of an effect: a step like any other."""
+        step, raw = effect.undo, effect.undo_input()
+        arguments = None
+        try:
+            arguments = step.shape.decode(raw)
+        except HoldfastError:
+            pass  # the agent that takes it up fails it, with the reason
+        key = undo_key(effect.key)
+        issue = Issue(0, key, _CALL, step.name, raw, codec.digest(raw), step, arguments, self.seq)
+        issue.settle = effect.settle
+        return self._ask(Op(key, _CALL, step.name, asyncio.Future(loop=self._loop), _ignore, issue))
+
+    @property
+    def ending(self) -> bool:
+        """Is the run about to end, whatever its code does?"""
+        return self.done or self._why is not None or self._forced is not None
+
+    def pass_over(self) -> None:
+        """A saga leaves its part to the run, which takes itself back."""
+        self._passed_over = True
+
+    def stick(self, error: BaseException) -> None:
+        """A saga cannot take its part back: the run ends here, whatever its code does, and goes on as an `Undoing`."""
+        if self._forced is None:
+            self._forced = failed(error)
+            self._watch()
+
+    def _watch(self) -> None:
+        """From here on the code is looked at after every delivery, as that of a replayed run is."""
+        if self._recorded is None:
+            self._recorded = Recorded()
 
     def send(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
         """Send a signal to another run, in the commit of this turn."""
@@ -295,7 +415,7 @@ class Decider:
 
     def _open_timer(self, key: str, name: str, timer: Timer) -> Op:
         at = timer.when()
-        issue = Issue(0, key, _TIMER, name, None, None, None, None, at)
+        issue = Issue(0, key, _TIMER, name, None, None, None, None, self.seq, at)
         op = timer.op = Op(key, _TIMER, name, issue=issue, ready_at=at, timer=timer)
         return self._ask(op)
 
@@ -347,7 +467,10 @@ class Decider:
                 future.set_result(op.decode(output if output is not None else b"null"))
             except HoldfastError as wrong:
                 future.set_exception(wrong)
-        elif state is _FAILED and error is not None:
+            return
+        if op.effect is not None:
+            op.effect.failed(state, error)
+        if state is _FAILED and error is not None:
             future.set_exception(codec.decode_error(error))
         else:
             why = f": {codec.describe_error(error)}" if error else ""
@@ -382,7 +505,9 @@ class Decider:
             self._end(failed(error))
             return
         if self._replaying:
-            if main.done():
+            if self._forced is not None:
+                self._end(self._forced)
+            elif main.done():
                 self._conclude(main)
         elif self._recorded is not None or main.done() or not self._new or self._new[-1].issue is None:
             self._settle()  # else a fresh run asked for one more thing, as it usually does
@@ -395,6 +520,9 @@ class Decider:
             raise self._drift
         if self.done:
             return
+        if self._forced is not None:
+            self._end(self._forced)
+            return
         main = self._main
         assert main is not None
         if main.done():
@@ -404,7 +532,7 @@ class Decider:
 
     def _has_hope(self) -> bool:
         for op in self._new:
-            if op.issue is not None and op is not self._deadline:
+            if op.issue is not None and op.kind is not _UNDO and op is not self._deadline:
                 return True
         return any(op is not self._deadline for op in self.waiting.values())
 
@@ -418,11 +546,34 @@ class Decider:
 
     def _conclude(self, main: asyncio.Task[Any]) -> None:
         unread = tuple(sorted(seq for box in self._inbox.values() for seq, _ in box))
-        self._end(finish_of(self.workflow, main, self._why, unread))
+        finish = finish_of(self.workflow, main, self._why, unread)
+        if finish.how in ("succeeded", "continued"):
+            if self._sagas and self._unwinds(main):
+                return
+            if self._passed_over and self._why is not None:
+                finish = interrupted(self._why)
+        self._end(finish)
+
+    def _unwinds(self, main: asyncio.Task[Any]) -> bool:
+        """Tasks that the code left behind in a saga are cancelled, and take its part back, before the run ends."""
+        if not self._unwinding:
+            self._unwinding = True
+            for task in self._loop.tasks:
+                if not task.done() and task is not main:
+                    task.cancel()
+            try:
+                self._loop.run()
+            except Runaway:
+                return False
+        return self._sagas > 0 and self._has_hope()
 
     def _end(self, finish: Finish) -> None:
         """Cancel what the code left behind, and give up everything it still waits for."""
         self.done = True
+        undoing = finish.how in ("failed", "cancelled") and (self._undoable or finish is self._forced)
+        if undoing:
+            ending: Any = finish.how
+            finish = Finish("undoing", error=finish.error, ending=ending)
         self._finish = finish
         self._loop.report_unheard()
         left = [task for task in self._loop.tasks if not task.done()]
@@ -434,11 +585,30 @@ class Decider:
             except Runaway:
                 pass  # it has ended already
         for op in self._new:
-            if op.timer is not None or not op.future.done():
+            if op.timer is not None or not op.future.done() or (op.kind is _UNDO and not undoing):
                 op.issue = None
         for op in self.waiting.values():
-            if not op.known:
+            if op.known:
+                continue
+            if not (undoing and _outlives(op.kind, op.key)):
                 self._give_up(op)
+            elif op.child_id is not None:
+                self._dropped_children.append(op.child_id)
         self.waiting.clear()
+        if not undoing:
+            self._dropped += sorted(self._abandoned)
+            self._dropped += [op.n for op in self._by_hand if op.n and not op.known]
+        self._abandoned.clear()
         if self._recorded is not None:
-            self._dropped += self._recorded.left()
+            self._dropped += [
+                row.n for row in self._recorded.left() if not (undoing and _outlives(row.kind, row.key))
+            ]
+
+
+def _outlives(kind: StepKind, key: str) -> bool:
+    """Does a row stay as it is when the code ends and the run takes itself back?"""
+    return kind in (_CHILD, _UNDO) or key.startswith(UNDO_PREFIX)
+
+
+def _ignore(raw: bytes) -> None:
+    """What an undo returns is recorded; nobody waits for it."""

@@ -22,10 +22,8 @@ def finish_of(
     error: BaseException | None
     if not main.cancelled():
         error = main.exception()
-    elif why == "cancel":
-        return Finish("cancelled", error=codec.encode_error(asyncio.CancelledError("the run was cancelled")))
-    elif why == "deadline":
-        error = RunTimeout("the run did not end before its deadline")
+    elif why is not None:
+        return interrupted(why)
     else:
         error = WorkflowError("the workflow cancelled itself: let it return or raise instead")
     try:
@@ -38,6 +36,12 @@ def finish_of(
     except HoldfastError as wrong:
         error = wrong
     return failed(error)
+
+
+def interrupted(why: Why) -> Finish:
+    if why == "cancel":
+        return Finish("cancelled", error=codec.encode_error(asyncio.CancelledError("the run was cancelled")))
+    return failed(RunTimeout("the run did not end before its deadline"))
 
 
 def failed(error: BaseException) -> Finish:

@@ -43,10 +43,10 @@ class Recorded:
         key = self.keys.get(n)
         return key is not None and key not in self.kept
 
-    def left(self) -> list[int]:
+    def left(self) -> list[Step]:
         """Steps that are still open and that the code never asked for."""
         return [
-            step.n for key, step in self.by_key.items() if step.delivered_seq is None and key not in self.kept
+            step for key, step in self.by_key.items() if step.delivered_seq is None and key not in self.kept
         ]
 
     def keep(self, n: int, outcome: Outcome) -> None:

@@ -10,6 +10,7 @@ from collections import deque
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.decider import Decider, Issue
+from holdfast.decider.undoing import Undoing
 from holdfast.model import StepState
 
 
@@ -50,7 +51,6 @@ class Lease(NamedTuple):
     """A step issued already leased to the issuing node: what an agent needs to begin it."""
 
     run_id: str
-    generation: int
     n: int
     issue: Issue
 
@@ -95,7 +95,7 @@ class Owned:
         self,
         run_id: str,
         fence: int,
-        decider: Decider,
+        decider: Decider | Undoing,
         *,
         priority: int = 0,
         generation: int = 1,

@@ -16,10 +16,11 @@ from typing import Any
 
 from holdfast.config import Config
 from holdfast.decider import Decider, Issue, Turn
+from holdfast.decider.undoing import Family, Undoing
 from holdfast.environment import StoreClock
-from holdfast.errors import Drift, HoldfastError
+from holdfast.errors import Drift, HoldfastError, UndoMissing, UnknownWorkflow
 from holdfast.lifecycle import STEP_ENDED
-from holdfast.model import CANCEL, NewRun, Run, RunState, StepKind, StepState
+from holdfast.model import CANCEL, UNDO, NewRun, Run, RunState, StepKind, StepState
 from holdfast.scheduler.owned import Arrival, Ended, Lease, Owned, Recorded, Seat, Sent
 from holdfast.store.protocol import (
     Answer,
@@ -33,11 +34,17 @@ from holdfast.store.protocol import (
     Outcome,
     Report,
     SchedulerStore,
+    TakeBack,
 )
+from holdfast.workflow import registry
 from holdfast.workflow.definition import Workflow
+from holdfast.workflow.step import Step
 
 log = logging.getLogger("holdfast.scheduler")
 
+SETTLE_S = 1.5
+"""The undo of a step that was given up while it ran begins this much later: by then its agent, which looks every second
+when no doorbell reaches it, has stopped it."""
 REFUSED_MAX = 5
 """Refused hops of one run in this node before a person should look. One or two are a race; five are a bug."""
 
@@ -66,7 +73,7 @@ class Scheduler:
         self._timers: list[tuple[float, str, int]] = []
         self.timer_set = asyncio.Event()
         """Set when a timer became the next one due."""
-        self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._lanes: dict[tuple[str, tuple[str, ...], str | None], int] = {}
         self.closing = False
         self._refused: dict[str, int] = {}
         self._holding: set[asyncio.Future[Answer]] = set()
@@ -121,40 +128,13 @@ class Scheduler:
     async def _adopt(self, claimed: ClaimedRun) -> None:
         """Replay a claimed run, and deliver what waits for it."""
         run = claimed.run
-        workflow = self._workflows.get((run.workflow, run.version))
-        if workflow is None:
-            await self._store.hold_run(
-                run.id,
-                run.fence,
-                _note("missing", f"{run.workflow} version {run.version} is not loaded here"),
-            )
-            return
-        decider = Decider(
-            workflow,
-            run.id,
-            run.input,
-            begun_at=run.started_at or run.created_at,
-            generation=run.generation,
-            base_n=run.base_n,
-            deadline=run.deadline,
-        )
         try:
-            if claimed.steps or claimed.signals:
-                decider.replay(claimed.steps, [row for row in claimed.signals if row.delivered_seq])
-            else:
-                decider.begin()
-        except Drift as drift:
-            decider.close()
-            log.warning("run %s is held: %s", run.id, drift)
-            note = _note("drift", str(drift), key=drift.key, recorded=drift.recorded, asked=drift.asked)
-            await self._store.hold_run(run.id, run.fence, note)
-            self._ring(Bell.ENDED)
+            decider = await self._replayed(claimed)
+        except (Drift, UndoMissing) as changed:
+            await self._hold(run, "drift", changed)
             return
         except HoldfastError as error:
-            decider.close()
-            log.warning("run %s is held: its code cannot replay it: %s", run.id, error)
-            await self._store.hold_run(run.id, run.fence, _note("replay", str(error)))
-            self._ring(Bell.ENDED)
+            await self._hold(run, "replay", error)
             return
         owned = _owned(run, decider)
         self.runs[run.id] = owned
@@ -169,6 +149,53 @@ class Scheduler:
             if row.delivered_seq is None:
                 owned.arrive(Sent(row.id, row.name, row.payload, row.sent_at))
         await self._advance_knowing_lanes(owned)
+
+    async def _replayed(self, claimed: ClaimedRun) -> Decider | Undoing:
+        """What goes on with this run: its code, or, when it takes itself back, the plan of its undos."""
+        run = claimed.run
+        delivered = [row for row in claimed.signals if row.delivered_seq]
+        decider: Decider | Undoing
+        if run.state is RunState.UNDOING:
+            lanes = {lane.id: lane for lane in await self._store.lanes()}
+            families = await self._families(run.id)
+            decider = Undoing(run, lanes=lanes, children=families, find=registry.steps.get)
+        else:
+            workflow = self._workflows.get((run.workflow, run.version))
+            if workflow is None:
+                raise UnknownWorkflow(f"{run.workflow} version {run.version} is not loaded here")
+            decider = Decider(
+                workflow,
+                run.id,
+                run.input,
+                begun_at=run.started_at or run.created_at,
+                generation=run.generation,
+                base_n=run.base_n,
+                deadline=run.deadline,
+            )
+        try:
+            decider.replay(claimed.steps, delivered)
+        except HoldfastError:
+            decider.close()
+            raise
+        return decider
+
+    async def _families(self, run_id: str) -> dict[int, Family]:
+        """The run's children by the step that waits for each, with their own children."""
+        found: dict[int, Family] = {}
+        for child in await self._store.child_histories(run_id):
+            if child.run.parent_n is not None:
+                found[child.run.parent_n] = Family(child.run, child.steps, await self._families(child.run.id))
+        return found
+
+    async def _hold(self, run: Run, why: str, error: HoldfastError) -> None:
+        log.warning("run %s is held: %s", run.id, error)
+        await self._store.hold_run(run.id, run.fence, _hold_note(why, error))
+        self._ring(Bell.ENDED)
+
+    def _hold_soon(self, owned: Owned, note: str) -> None:
+        task = asyncio.ensure_future(self._store.hold_run(owned.run_id, owned.fence, note))
+        self._holding.add(task)
+        task.add_done_callback(self._holding.discard)
 
     # --- deliveries ---------------------------------------------------------------------------------------------------
 
@@ -242,9 +269,23 @@ class Scheduler:
             return
         hop = Hop(owned.run_id, owned.fence)
         turn = self._turn(owned, hop)
-        self._commit(owned, hop, turn, None)
+        if turn is not None:
+            self._commit(owned, hop, turn, None)
 
-    def _turn(self, owned: Owned, hop: Hop) -> Turn:
+    def _turn(self, owned: Owned, hop: Hop) -> Turn | None:
+        """Deliver what waits and take what the code did; None when the code no longer fits its history: then it is held."""
+        arrived = list(owned.inbox)
+        try:
+            return self._delivered(owned, hop)
+        except HoldfastError as error:
+            log.warning("run %s is held: %s", owned.run_id, error)
+            self._leave(owned)
+            owned.inbox.extend(arrived)
+            self._report_apart(owned, hop)
+            self._hold_soon(owned, _hold_note("drift", error))
+            return None
+
+    def _delivered(self, owned: Owned, hop: Hop) -> Turn:
         decider = owned.decider
         outcomes: list[Outcome] = []
         delivered: list[tuple[int, int]] = []
@@ -268,19 +309,19 @@ class Scheduler:
     def _lanes_known(self, turn: Turn) -> bool:
         lanes = self._lanes
         return all(
-            issue.step is None or (issue.step.name, issue.step.needs) in lanes for issue in turn.issued
+            issue.step is None or (issue.step.name, issue.step.needs, issue.step.undo_name) in lanes
+            for issue in turn.issued
         )
 
     async def learn_lanes(self) -> None:
         """Number the lanes of all steps with their declared needs, so that issuing one needs no look-up."""
-        from holdfast.workflow import registry  # noqa: PLC0415  read late: modules may register more
-
         for step in list(registry.steps.values()):
-            await self._lane(step.name, step.needs)
+            await self._lane(step)
 
-    async def _lane(self, name: str, needs: tuple[str, ...]) -> None:
-        if (name, needs) not in self._lanes:
-            self._lanes[name, needs] = await self._store.lane(name, needs)
+    async def _lane(self, step: Step[Any, Any]) -> None:
+        lane = (step.name, step.needs, step.undo_name)
+        if lane not in self._lanes:
+            self._lanes[lane] = await self._store.lane(*lane)
 
     async def _advance_knowing_lanes(self, owned: Owned) -> None:
         """As `_advance`, for a run that has just been loaded: its code may ask for lanes not numbered yet."""
@@ -289,9 +330,11 @@ class Scheduler:
         hop = Hop(owned.run_id, owned.fence)
         owned.in_flight = True
         turn = self._turn(owned, hop)
+        if turn is None:
+            return
         for issue in turn.issued:
             if issue.step is not None:
-                await self._lane(issue.step.name, issue.step.needs)
+                await self._lane(issue.step)
         owned.in_flight = False
         if self.runs.get(owned.run_id) is owned:
             self._commit(owned, hop, turn, None)
@@ -301,7 +344,7 @@ class Scheduler:
         leases: list[Lease] = []
         if turn.issued:
             hop.issued = self._issue(owned, hop, turn.issued, leases)
-        if turn.dropped:
+        if turn.dropped or turn.dropped_children:
             self._drop(owned, hop, turn)
         if turn.ended:
             at = self._clock.now()
@@ -310,6 +353,8 @@ class Scheduler:
             hop.sends = [*hop.sends, *(NewSignal(s.run_id, s.name, s.key, s.payload) for s in turn.sends)]
         if turn.progress is not None:
             hop.progress = turn.progress
+        if turn.kept_n is not None:
+            hop.kept_n = turn.kept_n
         if turn.published is not None:
             owned.published.update({key: json.loads(raw) for key, raw in turn.published.items()})
             hop.published = json.dumps(owned.published)
@@ -318,6 +363,9 @@ class Scheduler:
             if finish.how == "continued":
                 hop.next_input, hop.unread = finish.input, finish.unread
                 hop.begun_at = self._clock.now()
+            elif finish.how == "undoing":
+                hop.take_back = TakeBack(finish.ending or "failed", finish.error)
+                self._wake_later(owned, hop, f"begin-{owned.generation}")
             else:
                 hop.close = Close(
                     RunState(finish.how),
@@ -327,6 +375,9 @@ class Scheduler:
                     owned.parent_id,
                     owned.parent_n,
                 )
+        elif owned.decider.needs_reload:
+            hop.park = True
+            self._wake_later(owned, hop, f"reload-{owned.decider.seq}")
         elif _nothing(hop):
             owned.in_flight = False
             self._rest(owned)
@@ -347,10 +398,10 @@ class Scheduler:
         seat = self._seat
         for issue in issues:
             step = issue.step
-            if step is not None:
-                leased = seat is not None and not self.closing and seat.reserve(issue)
+            if step is not None and issue.kind is StepKind.CALL:
+                leased = not issue.settle and seat is not None and not self.closing and seat.reserve(issue)
                 if leased:
-                    leases.append(Lease(owned.run_id, owned.generation, issue.n, issue))
+                    leases.append(Lease(owned.run_id, issue.n, issue))
                     owned.mine.add(issue.n)
                 rows.append(
                     NewStep(
@@ -358,15 +409,16 @@ class Scheduler:
                         issue.key,
                         issue.kind,
                         issue.name,
-                        self._lanes.get((step.name, step.needs), 0),
+                        self._lanes.get((step.name, step.needs, step.undo_name), 0),
                         StepState.RUNNING if leased else StepState.READY,
                         owned.priority + step.priority,
-                        None,
+                        self._clock.now() + SETTLE_S if issue.settle else None,
                         step.retry.attempts,
                         step.timeout_s,
                         issue.input,
                         issue.digest,
                         step.retry_override,
+                        issue.after_seq,
                     )
                 )
                 continue
@@ -376,12 +428,13 @@ class Scheduler:
                     issue.key,
                     issue.kind,
                     issue.name,
-                    0,
+                    0 if step is None else self._lanes.get((step.name, step.needs, step.undo_name), 0),
                     StepState.WAITING,
                     owned.priority,
                     issue.ready_at,
                     input=issue.input,
                     digest=issue.digest,
+                    after_seq=issue.after_seq,
                 )
             )
             if issue.kind is StepKind.TIMER and issue.ready_at is not None:
@@ -404,6 +457,10 @@ class Scheduler:
                     ),
                 ]
         return rows
+
+    def _wake_later(self, owned: Owned, hop: Hop, key: str) -> None:
+        """The run leaves memory with this commit and must be taken up again: an undelivered signal sees to that."""
+        hop.sends = [*hop.sends, NewSignal(owned.run_id, UNDO, key, b'{"act": "resume"}')]
 
     def _drop(self, owned: Owned, hop: Hop, turn: Turn) -> None:
         hop.dropped = turn.dropped
@@ -445,8 +502,10 @@ class Scheduler:
             self._ended(owned.run_id, hop.close)
         elif hop.next_input is not None:
             self._continue(owned, hop)
-        elif hop.park:
+        elif hop.park or hop.take_back is not None:
             self._leave(owned)
+            if hop.sends:
+                self._ring(Bell.RUNS)
         elif owned.inbox:
             self._advance(owned)
         else:
@@ -455,6 +514,7 @@ class Scheduler:
     def _continue(self, owned: Owned, hop: Hop) -> None:
         """Begin the next generation of a run that continues as new."""
         old = owned.decider
+        assert isinstance(old, Decider)
         workflow, base_n = old.workflow, old.last_n
         deadline = old.deadline
         old.close()
@@ -499,11 +559,7 @@ class Scheduler:
         if len(self._refused) > self._config.runs_max:
             self._refused.clear()
         if refused > REFUSED_MAX:
-            note = _note("refused", f"the store refused {refused} of its hops")
-            self._holding.add(
-                task := asyncio.ensure_future(self._store.hold_run(owned.run_id, owned.fence, note))
-            )
-            task.add_done_callback(self._holding.discard)
+            self._hold_soon(owned, _note("refused", f"the store refused {refused} of its hops"))
             return
         self._submit(Hop(owned.run_id, owned.fence, park=True), lambda answer: self._ring(Bell.OUTCOMES))
 
@@ -559,7 +615,7 @@ class Scheduler:
             self._leave(owned)
 
 
-def _owned(run: Run, decider: Decider) -> Owned:
+def _owned(run: Run, decider: Decider | Undoing) -> Owned:
     owned = Owned(
         run.id,
         run.fence,
@@ -586,7 +642,15 @@ def _nothing(hop: Hop) -> bool:
         or hop.sends
         or hop.progress is not None
         or hop.published is not None
+        or hop.kept_n is not None
     )
+
+
+def _hold_note(why: str, error: HoldfastError) -> str:
+    more = {}
+    if isinstance(error, Drift):
+        more = {"key": error.key, "recorded": error.recorded, "asked": error.asked}
+    return _note(why, str(error), **more)
 
 
 def _note(why: str, message: str, **more: str) -> str:

@@ -219,7 +219,6 @@ class ClaimedStep(msgspec.Struct):
     """A step this node's agent now holds."""
 
     run_id: str
-    generation: int
     n: int
     key: str
     name: str

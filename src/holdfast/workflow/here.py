@@ -20,7 +20,7 @@ class Attempting:
     """One attempt, as the agent sets it around the step's code."""
 
     __slots__ = (
-        "attempt", "cancelled", "key", "loop", "on_beat", "on_save", "run_id", "saved_raw", "step"
+        "attempt", "cancelled", "key", "loop", "on_beat", "on_save", "run_id", "saved_raw", "step", "undoes"
     )  # fmt: skip
 
     def __init__(
@@ -34,6 +34,7 @@ class Attempting:
         on_save: Callable[[bytes], Awaitable[None]],
         saved_raw: bytes | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
+        undoes: str | None = None,
     ) -> None:
         self.run_id = run_id
         self.key = key
@@ -44,6 +45,7 @@ class Attempting:
         self.on_save = on_save
         self.cancelled = False
         self.loop = loop
+        self.undoes = undoes
 
 
 here_var: ContextVar[Attempting | None] = ContextVar("holdfast.here", default=None)
@@ -71,6 +73,14 @@ class Here:
     def key(self) -> str:
         """The same at every attempt of this step: pass it to the remote service as idempotency key."""
         return _attempting().key
+
+    @property
+    def undoes(self) -> str:
+        """In an undo: the `here.key` of the step it undoes. By it a remote service knows the effect, if it had any."""
+        at = _attempting()
+        if at.undoes is None:
+            raise WorkflowError("here.undoes is for undos: this step undoes nothing")
+        return at.undoes
 
     @property
     def run_id(self) -> str:

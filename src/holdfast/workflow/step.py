@@ -10,7 +10,18 @@ import inspect
 import sys
 from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from holdfast.codec import Shape
 from holdfast.decider.loop import RunLoop, leaf
@@ -19,6 +30,9 @@ from holdfast.policy import Retry
 from holdfast.workflow import options, registry
 from holdfast.workflow.fan import fan
 from holdfast.workflow.options import UNSET, Call, Seconds, Unset
+
+if TYPE_CHECKING:
+    from holdfast.workflow.undo import Undo, UndoDecorator
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,6 +43,8 @@ class Step(Generic[P, R]):
     """A function whose calls are durable. Made by `@step`."""
 
     shape: Shape
+    first: ClassVar[str | None] = None
+    """How the first parameter is called in a recorded input, if not by its own name."""
 
     def __init__(
         self,
@@ -41,6 +57,7 @@ class Step(Generic[P, R]):
         priority: int = 0,
         isolate: bool = False,
         key: str | None = None,
+        undo_failed: bool = False,
         scope: dict[str, Any] | None = None,
     ) -> None:
         if not inspect.isfunction(fn):
@@ -58,6 +75,10 @@ class Step(Generic[P, R]):
         self.priority = options.whole(priority, f"{self.name}: priority")
         self.isolate = bool(isolate)
         self.key = key
+        self.undo_failed = bool(undo_failed)
+        self.undone_by: Undo[..., Any] | None = None
+        self.origin: Step[..., Any] = self
+        """The step as it was declared, of which `using` makes copies: an undo declared after them is theirs too."""
         self.doc = inspect.getdoc(fn)
         if self.isolate and self.is_async:
             raise DefinitionError(
@@ -68,7 +89,7 @@ class Step(Generic[P, R]):
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
         self._scope = scope
-        shape = Shape.early(fn, scope)
+        shape = Shape.early(fn, scope, self.first)
         if shape is not None:
             self.shape = shape
 
@@ -103,6 +124,46 @@ class Step(Generic[P, R]):
             other.needs = options.needs(needs, f"{self.name}: needs")
         return other
 
+    @property
+    def undo_name(self) -> str | None:
+        """What undoes this step, as it is recorded beside it: with a `!` when attempts that failed are undone too."""
+        undo = self.origin.undone_by
+        if undo is None:
+            return None
+        return f"{undo.name}!" if self.undo_failed else undo.name
+
+    @overload
+    def undo(
+        self, fn: Callable[Concatenate[R | None, P], Coroutine[Any, Any, T]], /
+    ) -> Undo[Concatenate[R | None, P], T]: ...
+    @overload
+    def undo(self, fn: Callable[Concatenate[R | None, P], T], /) -> Undo[Concatenate[R | None, P], T]: ...
+    @overload
+    def undo(
+        self,
+        *,
+        name: str | None = None,
+        retry: Retry | int | None = None,
+        timeout: Seconds | Unset | None = UNSET,
+        needs: Iterable[str] | Unset = UNSET,
+        priority: int | Unset = UNSET,
+        isolate: bool = False,
+    ) -> UndoDecorator[P, R]: ...
+    def undo(self, fn: Any = None, /, **settings: Any) -> Any:
+        """Declare what takes this step back: `@charge.undo`, or `@charge.undo(retry=50)`.
+
+        The function takes the step's result, or None when nobody knows how the step ended, and then the step's own
+        arguments. It runs when the run fails or is cancelled, as a durable step with a patient `retry` of its own:
+        20 attempts within about half an hour. What else is left out is as declared for the step. It may find nothing to
+        take back, and it may run twice: write it so that both do no harm.
+        """
+        from holdfast.workflow.undo import declare_undo  # noqa: PLC0415  an undo is a step
+
+        scope = options.scope_of(sys._getframe(1))
+        if fn is not None:
+            return declare_undo(self, fn, scope)
+        return lambda fn: declare_undo(self, fn, scope, **settings)
+
     @overload
     def map(self: Callable[[T], Call[R]], items: Iterable[T], *, limit: int = 50) -> Call[list[R]]: ...
     @overload
@@ -131,7 +192,7 @@ class Step(Generic[P, R]):
         def __getattr__(self, name: str) -> Any:
             """A shape whose types were not there yet when the step was declared is made when it is first needed."""
             if name == "shape":
-                self.shape = Shape.of(self.fn, self._scope)
+                self.shape = Shape.of(self.fn, self._scope, self.first)
                 return self.shape
             raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
 
@@ -159,7 +220,10 @@ leaf(perform)
 
 
 def _label(name: str, key: str | None) -> str:
-    return options.label_of(name) if key is None else f"{options.label_of(name)}:{key}"
+    label = options.label_of(name)
+    if key is None:
+        return label
+    return f"undo_:{key}" if label == "undo" else f"{label}:{key}"  # `undo:` begins the keys of undos alone
 
 
 class StepDecorator(Protocol):
@@ -185,12 +249,15 @@ def step(
     priority: int = 0,
     isolate: bool = False,
     key: str | None = None,
+    undo_failed: bool = False,
 ) -> StepDecorator: ...
 def step(fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Make a function's calls durable: `@step`, or `@step(retry=5, timeout=30)`.
 
     `retry` is a `Retry` or a number of attempts; `timeout` is for one attempt, in seconds or as a timedelta; `needs` are
-    labels an agent must have; `isolate=True` runs a plain def in a process that can be killed.
+    labels an agent must have; `isolate=True` runs a plain def in a process that can be killed. What takes the step back
+    is declared by `@….undo`; `undo_failed=True` undoes it even when all its attempts ended in an error of their own, which
+    otherwise says that it did nothing.
     """
     scope = options.scope_of(sys._getframe(1))
 

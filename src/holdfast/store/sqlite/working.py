@@ -32,9 +32,9 @@ class Working(Dialect):
             claimed: list[ClaimedStep] = []
             if not connection.execute(VERBS.is_live, (node,)).get:
                 return claimed  # a node that was buried claims nothing more
-            for _, _, run_id, n, fence, generation in _due(connection, lanes, now, limit):
+            for _, _, run_id, n, fence in _due(connection, lanes, now, limit):
                 (row,) = fetch(connection, VERBS.claim_step, (node, now, run_id, n, fence))
-                claimed.append(ClaimedStep(run_id, generation, *row))
+                claimed.append(ClaimedStep(run_id, *row))
             return claimed
 
     async def lost_steps(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
@@ -66,8 +66,8 @@ def _priorities(connection: apsw.Connection, lane: int) -> Iterator[int]:
 
 def _due(
     connection: apsw.Connection, lanes: Sequence[int], now: float, limit: int
-) -> list[tuple[int, float, str, int, int, int]]:
-    """Ready steps whose time has come, by priority, then age: (-priority, ready_at, run, n, fence, generation)."""
+) -> list[tuple[int, float, str, int, int]]:
+    """Ready steps whose time has come, by priority, then age: (-priority, ready_at, run, n, fence)."""
     found = []
     for lane in lanes:
         wanted = limit

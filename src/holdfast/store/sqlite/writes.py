@@ -195,13 +195,15 @@ class Batch:
             (VERBS.record_outcomes, self.outcomes),
             (VERBS.deliver_steps, self.delivered),
             (VERBS.deliver_signals, self.heard),
-            (VERBS.end_waits, self.ended),
         ):
             if rows and not all_changed(connection, verb, rows):
                 return False
         for hop in self.continued:
             self._continue(connection, hop)
         if self.issued and not all_changed(connection, VERBS.issue_steps, self.issued):
+            return False
+        # After the issues: a signal that came before its wait ends the wait in the hop that issues it.
+        if self.ended and not all_changed(connection, VERBS.end_waits, self.ended):
             return False
         if self.dropped:
             many(VERBS.drop_steps, self.dropped)

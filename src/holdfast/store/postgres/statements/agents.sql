@@ -60,7 +60,7 @@ SELECT id FROM made UNION ALL SELECT id FROM holdfast.lanes WHERE name = $1 AND 
 -- A node that was buried claims nothing more. One index range per lane, so that no lane's backlog is sorted; locked rows are another claimer's.
 -- name: claim_steps
 WITH next AS (
-    SELECT s.run_id, s.n, r.generation
+    SELECT s.run_id, s.n
     FROM unnest($2::int[]) l(lane)
     CROSS JOIN LATERAL (
         SELECT run_id, n, priority, ready_at FROM holdfast.steps
@@ -75,7 +75,7 @@ UPDATE holdfast.steps s SET state = 'running', agent = $1, attempt = s.attempt +
                    complete_by = clock_timestamp() + make_interval(secs => s.timeout_s)
 FROM next
 WHERE s.run_id = next.run_id AND s.n = next.n
-RETURNING s.run_id, next.generation, s.n, s.key, s.name, s.fence, s.attempt, s.losses, s.excused, s.attempts_max,
+RETURNING s.run_id, s.n, s.key, s.name, s.fence, s.attempt, s.losses, s.excused, s.attempts_max,
           s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at, s.error
 
 -- name: lost_steps

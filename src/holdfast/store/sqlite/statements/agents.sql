@@ -46,7 +46,7 @@ SELECT priority FROM steps INDEXED BY steps_ready
 WHERE state = 'ready' AND lane = ? AND priority < ? ORDER BY priority DESC LIMIT 1
 
 -- name: due_steps
-SELECT s.priority, s.ready_at, s.run_id, s.n, s.fence, r.generation
+SELECT s.priority, s.ready_at, s.run_id, s.n, s.fence
 FROM steps s INDEXED BY steps_ready CROSS JOIN runs r ON r.id = s.run_id
 WHERE s.state = 'ready' AND s.lane = ? AND s.priority = ? AND s.ready_at <= ? AND +r.state IN ('running', 'undoing')
 ORDER BY s.ready_at LIMIT ?

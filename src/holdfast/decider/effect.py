@@ -1,0 +1,151 @@
+"""What a call in a saga may have done, and how an undo is written down: its key and its input."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast import codec
+from holdfast.decider.reverse import Span, instant, span_of
+from holdfast.model import StepState
+
+if TYPE_CHECKING:
+    from holdfast.decider.commands import Op
+    from holdfast.decider.decider import Decider
+    from holdfast.workflow.step import Step
+
+UNDO_PREFIX = "undo:"
+"""Begins the key of every undo. No other key begins so."""
+DONE = "$done"
+"""The member of an undo's input that holds the result of what it undoes; no parameter can have this name."""
+KEY = "$key"
+"""And the one that holds the `here.key` of what it undoes: by that a remote service knows it, when the result does not."""
+
+
+def undo_key(key: str, number: int = 1) -> str:
+    """The key of the `number`-th try to undo the step with this key. No key begins with `#`, so no two are the same."""
+    return f"{UNDO_PREFIX}{key}" if number == 1 else f"{UNDO_PREFIX}#{number}:{key}"
+
+
+def undone_key(key: str) -> tuple[str, int]:
+    """Of an undo's key: the key of the step it undoes, and the how-manyth try it is."""
+    rest = key.removeprefix(UNDO_PREFIX)
+    if rest.startswith("#"):
+        number, _, rest = rest[1:].partition(":")
+        return rest, int(number)
+    return rest, 1
+
+
+def effect_key(run_id: str, key: str) -> str:
+    """`here.key`: the same for every attempt of a step, and for no other step. No run's id contains `::`."""
+    return f"{run_id}::{key}"
+
+
+def undo_input(input: bytes | None, output: bytes | None, effect: str) -> bytes:
+    """The input of an undo: that of the step it undoes, and as two more members its result, or null, and its `here.key`."""
+    own = b'{"' + DONE.encode() + b'":' + (output or b"null") + b',"' + KEY.encode() + b'":'
+    members = (input or b"{}").strip()[1:-1].strip()
+    return own + msgspec.json.encode(effect) + (b"," + members if members else b"") + b"}"
+
+
+class _Undone(msgspec.Struct):
+    effect: str | None = msgspec.field(name=KEY, default=None)
+
+
+def undone_effect(key: str, input: bytes | None) -> str | None:
+    """Of an undo: the `here.key` of the step it undoes. None for any other step."""
+    if input is None or not key.startswith(UNDO_PREFIX):
+        return None
+    return msgspec.json.decode(input, type=_Undone).effect
+
+
+class Scope:
+    """What was asked for in one saga so far."""
+
+    __slots__ = ("closed", "effects", "parent")
+
+    def __init__(self, parent: Scope | None) -> None:
+        self.parent = parent
+        self.effects: list[Effect] = []
+        self.closed = False
+
+
+scope_var: ContextVar[Scope | None] = ContextVar("holdfast.saga", default=None)
+"""A context variable: what a task that was started in a saga asks for belongs to that saga."""
+
+
+def open_scope() -> Scope | None:
+    """The innermost saga around the code that runs now. A task may outlive the one it was started in."""
+    scope = scope_var.get()
+    while scope is not None and scope.closed:
+        scope = scope.parent
+    return scope
+
+
+class Effect:
+    """What one call, asked for in a saga, may have done. Its place in the history decides when it is taken back."""
+
+    __slots__ = (
+        "_host", "after_seq", "by_hand", "delivered_seq", "index", "input", "key", "op", "output", "state", "undo",
+        "undo_failed", "unsure",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        op: Op,
+        undo: Step[Any, Any],
+        input: bytes,
+        host: Decider,
+        *,
+        undo_failed: bool = False,
+        by_hand: bool = False,
+    ) -> None:
+        self.op, self.undo, self.key, self.input, self._host = op, undo, op.key, input, host
+        self.undo_failed, self.by_hand = undo_failed, by_hand
+        self.after_seq, self.index = host.seq, 0
+        self.delivered_seq: int | None = None
+        self.output: bytes | None = None
+        self.state: StepState | None = None
+        """How the call ended; None while it has not, or was never issued; `cancelled` when the code gave it up."""
+        self.unsure = False
+
+    def watch(self) -> None:
+        """Stand between the call and its outcome: only there the result is still as it was recorded."""
+        op, decode = self.op, self.op.decode
+        op.effect = self
+        if decode is None:
+            return
+
+        def succeeded(raw: bytes) -> Any:
+            self.state, self.output, self.delivered_seq = StepState.SUCCEEDED, raw, self._host.seq
+            return decode(raw)
+
+        op.decode = succeeded
+
+    def failed(self, state: StepState, error: str | None) -> None:
+        self.state, self.delivered_seq = state, self._host.seq
+        self.unsure = codec.is_unsure(0, error)
+
+    @property
+    def may_be(self) -> bool:
+        """May the call have done something? One whose attempts all ended in an error of their own has not."""
+        if self.by_hand or self.state in (StepState.SUCCEEDED, StepState.CANCELLED):
+            return True
+        return self.state is StepState.FAILED and (self.unsure or self.undo_failed)
+
+    @property
+    def settle(self) -> bool:
+        return self.state is StepState.CANCELLED
+
+    @property
+    def span(self) -> Span:
+        if self.by_hand:
+            return instant(self.after_seq, self.index)
+        return span_of(self.after_seq, self.index, self.delivered_seq)
+
+    def undo_input(self) -> bytes:
+        if self.by_hand:
+            return self.input
+        return undo_input(self.input, self.output, effect_key(self._host.run_id, self.key))

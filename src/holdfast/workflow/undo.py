@@ -1,0 +1,257 @@
+"""Taking back: undos of steps, sagas that undo a part of a run, and the point of no return.
+
+When a run fails or is cancelled, what its steps did is undone from the recorded rows (`decider/undoing.py`); no code here
+runs then. A saga undoes its own part while the workflow goes on: its undos are steps like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from contextvars import Token
+from inspect import Parameter
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+
+from holdfast.decider.effect import DONE, Effect, Scope, open_scope, scope_var
+from holdfast.decider.loop import Host, running
+from holdfast.decider.reverse import Reverse
+from holdfast.errors import DefinitionError, WorkflowError
+from holdfast.policy import Retry
+from holdfast.workflow import registry
+from holdfast.workflow.options import UNSET, Unset
+from holdfast.workflow.step import Step
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
+T = TypeVar("T")
+
+UNDO_RETRY = Retry(attempts=20, delay=1.0, factor=2.0, max_delay=300.0)
+"""Undos are patient: a run that cannot be taken back needs a person. Half an hour on average, an hour at most, outlasts a
+restart or a short outage of the other side; longer ones are better told."""
+
+
+class Undo(Step[P, R]):
+    """What takes a step back. Made by `@….undo`; it can be called like any step."""
+
+    first = DONE
+
+    def undo(self, *args: Any, **settings: Any) -> Any:
+        raise DefinitionError(f"{self.name} is an undo: it has none itself")
+
+    def __repr__(self) -> str:
+        return f"<undo {self.name}>"
+
+
+class UndoDecorator(Protocol[P, R_co]):
+    """`@charge.undo(…)`, waiting for its function."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[R_co | None, P], Coroutine[Any, Any, T]], /
+    ) -> Undo[Concatenate[R_co | None, P], T]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[R_co | None, P], T], /
+    ) -> Undo[Concatenate[R_co | None, P], T]: ...
+
+
+def declare_undo(
+    step: Step[Any, Any],
+    fn: Callable[..., Any],
+    scope: dict[str, Any] | None,
+    *,
+    name: str | None = None,
+    retry: Retry | int | None = None,
+    timeout: Any = UNSET,
+    needs: Iterable[str] | Unset = UNSET,
+    priority: int | Unset = UNSET,
+    isolate: bool = False,
+) -> Undo[..., Any]:
+    """Make `fn` the undo of a step."""
+    origin = step.origin
+    if inspect.isfunction(fn):
+        _check_signature(origin.fn, fn)
+    made: Undo[..., Any] = Undo(
+        fn,
+        name=name,
+        retry=UNDO_RETRY if retry is None else retry,
+        timeout=origin.timeout_s if isinstance(timeout, Unset) else timeout,
+        needs=origin.needs if isinstance(needs, Unset) else needs,
+        priority=origin.priority if isinstance(priority, Unset) else priority,
+        isolate=isolate,
+        scope=scope,
+    )
+    if made.name.endswith("!"):
+        raise DefinitionError(f"{made.name!r} cannot be the name of an undo: it ends in !")
+    known = origin.undone_by
+    if known is not None and not _is_reloaded(known.fn, fn):
+        raise DefinitionError(
+            f"{origin.name} has two undos, {known.name} and {made.name}: a step has one; let it do both"
+        )
+    if "shape" in made.__dict__ and not made.shape.takes_none():
+        raise DefinitionError(
+            f"{fn.__name__}(): {made.shape.parameters[0].name!r} must accept None, which it gets when nobody knows how "
+            f"{origin.fn.__name__} ended: annotate it as `… | None`"
+        )
+    registry.register_step(made)
+    origin.undone_by = made
+    return made
+
+
+def undo_with(step: Step[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
+    """In a workflow: if this run, or the saga around this place, is taken back, call `step` with these arguments.
+
+    For what has no undo of its own: something several steps did together, or something outside of them. It takes its turn
+    among the undos as if it undid a step that completed here.
+    """
+    host = _host("undo_with()")
+    if not isinstance(step, Step):
+        raise WorkflowError(f"undo_with({step!r}): give it a step, so that it is durable: put @step on it")
+    host.register_undo(step, args, kwargs)
+
+
+def keep() -> None:
+    """In a workflow: the point of no return. Nothing that was asked for so far is undone, whatever comes."""
+    _host("keep()").keep()
+
+
+class Saga:
+    """A part of a run that is done as a whole or taken back. Made by `saga()`."""
+
+    __slots__ = ("_scope", "_token")
+
+    _scope: Scope
+    _token: Token[Scope | None]
+
+    async def __aenter__(self) -> None:
+        host = _host("saga()")
+        self._scope = Scope(open_scope())
+        self._token = scope_var.set(self._scope)
+        host.enter_saga()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        host, scope = _host("saga()"), self._scope
+        scope.closed = True
+        scope_var.reset(self._token)
+        try:
+            if not isinstance(error, Exception | asyncio.CancelledError):
+                outer = open_scope()
+                if outer is not None:
+                    outer.effects += scope.effects
+            elif isinstance(error, asyncio.CancelledError) and host.ending:
+                host.pass_over()
+            else:
+                await _take_back(host, scope.effects, error)
+        finally:
+            host.leave_saga()
+
+
+def saga() -> Saga:
+    """`async with saga():` undoes what was asked for in it when its body raises; then the exception goes on.
+
+    So a workflow can catch it and go on another way. Undone is what may have had an effect, newest completion first, what
+    overlapped side by side; steps that still run are given up first. Tasks started in a saga belong to it. Sagas nest: an
+    inner one that was left without an exception is part of the outer one. The undoing is not interrupted: a timeout or
+    cancellation that comes meanwhile is raised when it is done.
+
+    Child runs in it are left as they are: a child is taken back when the whole run of its parent is. When the run itself
+    is cancelled or reaches its deadline, the saga does nothing: the whole run is taken back, even if the code catches the
+    cancellation. If an undo gives up, the others are still tried; then the run ends, and waits for a person.
+    """
+    return Saga()
+
+
+async def _take_back(host: Host, effects: list[Effect], error: BaseException) -> None:
+    """Undo what a saga did. Its undos are not given up when the waiting is cancelled: they are awaited apart from it."""
+    loop = running()
+    assert loop is not None
+    for effect in effects:
+        if not effect.op.future.done():
+            host.drop(effect.op)
+            effect.op.future.cancel()
+    found = [effect for effect in effects if effect.may_be and not host.is_kept(effect)]
+    order = Reverse((effect.span, effect) for effect in found)
+    ended: deque[tuple[Effect, asyncio.Future[Any]]] = deque()
+    wake: asyncio.Future[None] | None = None
+    left, stuck, cancelled = len(found), False, False
+
+    def on_end(effect: Effect) -> Callable[[asyncio.Future[Any]], None]:
+        def end(future: asyncio.Future[Any]) -> None:
+            ended.append((effect, future))
+            if wake is not None and not wake.done():
+                wake.set_result(None)
+
+        return end
+
+    while left:
+        for effect in order.ready():
+            host.undo(effect).future.add_done_callback(on_end(effect))
+        wake = loop.create_future()
+        try:
+            await wake
+        except asyncio.CancelledError:
+            if host.ending:
+                host.pass_over()
+                raise
+            cancelled = True
+        while ended:
+            effect, future = ended.popleft()
+            order.resolve(effect)
+            left -= 1
+            stuck = future.exception() is not None or stuck
+    if stuck:
+        host.stick(error)
+        await loop.create_future()
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+_COUNTED = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_KINDS = {
+    Parameter.POSITIONAL_ONLY: "positional-only",
+    Parameter.POSITIONAL_OR_KEYWORD: "positional or keyword",
+    Parameter.VAR_POSITIONAL: "a *",
+    Parameter.KEYWORD_ONLY: "keyword-only",
+    Parameter.VAR_KEYWORD: "a **",
+}
+
+
+def _check_signature(step: Callable[..., Any], undo: Callable[..., Any]) -> None:
+    """The step's result first, then exactly the step's own parameters: the recorded input is what it is called with."""
+    what, of = f"{undo.__name__}()", step.__name__
+    mine = list(inspect.signature(undo).parameters.values())
+    theirs = list(inspect.signature(step).parameters.values())
+    if not mine or mine[0].kind not in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
+        raise DefinitionError(f"{what}: its first parameter must take {of}'s result, or None")
+    for place, (own, like) in enumerate(zip(mine[1:], theirs, strict=False), 1):
+        nth = f"the {_COUNTED[place]} parameter" if place < len(_COUNTED) else f"parameter {place + 1}"
+        if own.name != like.name:
+            raise DefinitionError(f"{what}: {nth} must be {like.name!r} like {of}'s, not {own.name!r}")
+        if own.kind is not like.kind:
+            raise DefinitionError(
+                f"{what}: {own.name!r} must be {_KINDS[like.kind]} like {of}'s, not {_KINDS[own.kind]}"
+            )
+    if len(mine) <= len(theirs):
+        raise DefinitionError(
+            f"{what}: {theirs[len(mine) - 1].name!r} is missing: after the result come {of}'s own parameters"
+        )
+    if len(mine) > len(theirs) + 1:
+        raise DefinitionError(f"{what}: {mine[len(theirs) + 1].name!r} is no parameter of {of}")
+
+
+def _is_reloaded(known: Callable[..., Any], fn: Callable[..., Any]) -> bool:
+    """The same function again, as a notebook declares it twice."""
+    return (known.__code__.co_filename, known.__qualname__) == (fn.__code__.co_filename, fn.__qualname__)
+
+
+def _host(what: str) -> Host:
+    loop = running()
+    if loop is None:
+        raise WorkflowError(f"{what} works in a workflow only")
+    return loop.host

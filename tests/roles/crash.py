@@ -1,0 +1,126 @@
+"""Crashes at chosen points: the n-th write to the store, before or after it happened, or a named point in a step.
+
+A crash is what a kill -9 leaves behind: nothing more is written, nobody is told, the liveness lock is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from holdfast import Holdfast
+from holdfast.config import Config
+
+WRITES = frozenset({"commit", "claim_runs", "claim_run", "claim_steps", "steer_undo"})
+
+
+class Points:
+    """Counts the points that are passed, and stops for ever at the chosen one."""
+
+    def __init__(self, crash_at: int | None = None) -> None:
+        self.crash_at = crash_at
+        self.passed: list[str] = []
+        self.crashed = asyncio.Event()
+
+    async def point(self, name: str) -> None:
+        if self.crashed.is_set():
+            await asyncio.Event().wait()
+        self.passed.append(name)
+        if len(self.passed) == self.crash_at:
+            self.crashed.set()
+            await asyncio.Event().wait()
+
+
+current = Points()
+"""What the steps of the test pass through."""
+
+
+async def point(name: str) -> None:
+    await current.point(name)
+
+
+class _Store:
+    """The real store, with a point before and after every write that did something."""
+
+    def __init__(self, store: Any, points: Points) -> None:
+        self._store, self._points = store, points
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if name not in WRITES:
+            return found
+
+        async def write(*args: Any, **kwargs: Any) -> Any:
+            if name == "commit":
+                await self._points.point(f"before {name}")
+            answer = await found(*args, **kwargs)
+            if name == "commit" or answer:
+                await self._points.point(f"after {name}")
+            return answer
+
+        return write
+
+
+async def crashing(url: str, points: Points, config: Config) -> Holdfast:
+    """An open Holdfast whose writes pass the points."""
+    hf = await Holdfast(url, config=config).open()
+    store = _Store(hf.store, points)
+    for part in (hf.node, hf.node.writer, hf.node.scheduler, hf.node.agent):
+        for name in ("store", "_store"):
+            if part is not None and hasattr(part, name):
+                setattr(part, name, store)
+    return hf
+
+
+async def kill(hf: Holdfast) -> None:
+    """What is left after kill -9: nothing."""
+    node, store = hf.node, hf.store
+    node.fenced, node.on_fenced = True, None
+    agent = node.agent
+    assert agent is not None
+    tasks: list[asyncio.Task[Any]] = [*node._tasks]
+    if node._writing is not None:
+        tasks.append(node._writing)
+    for holding in list(agent.held.values()):
+        holding.lost = True
+        if holding.task is not None:
+            tasks.append(holding.task)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    agent.close()
+    await store.close()
+    hf._node = hf._store = None
+
+
+async def through(
+    url: str, config: Config, begin: Callable[[Holdfast], Any], crash_at: int | None, run_id: str
+) -> tuple[Points, str]:
+    """Run to the end, crashing once at the chosen point and going on in another node. The points, and the run's state."""
+    global current
+    points = current = Points(crash_at)
+    hf = await crashing(url, points, config)
+    ended = asyncio.ensure_future(_ended(hf, begin, run_id))
+    crashed = asyncio.ensure_future(points.crashed.wait())
+    await asyncio.wait([ended, crashed], return_when=asyncio.FIRST_COMPLETED, timeout=60)
+    if ended.done():
+        crashed.cancel()
+        await hf.close()
+        return points, await ended
+    assert crashed.done(), "neither ended nor crashed"
+    ended.cancel()
+    with suppress(BaseException):
+        await ended
+    await kill(hf)
+    current = Points()
+    async with Holdfast(url, config=config) as again:
+        return points, await _ended(again, begin, run_id)
+
+
+async def _ended(hf: Holdfast, begin: Callable[[Holdfast], Any], run_id: str) -> str:
+    """Start it, unless it was started before; wait for its end; its state."""
+    await begin(hf)
+    close = await asyncio.wait_for(hf.node.watch_end(run_id), 60)
+    return str(close.state)
