@@ -408,7 +408,9 @@ class Run(Generic[R]):
         if step is not None:
             found = [row.n for row in await self.steps() if row.key in {step, f"undo:{step}"}]
             if not found:
-                raise UnknownRun(f"run {self.id!r} has no step {step!r}: `holdfast show {self.id}` lists them")
+                raise UnknownRun(
+                    f"run {self.id!r} has no step {step!r}: `holdfast show {self.id}` lists them"
+                )
             n = found[-1]
         state = await self._hf.store.steer_undo(self.id, "skip", n, actor(), note)
         self._hf.node.ring(Bell.OUTCOMES)

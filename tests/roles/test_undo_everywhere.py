@@ -51,8 +51,12 @@ async def test_a_crash_anywhere_leaves_all_or_nothing(
         passed, state = await through(store_url, CONFIG, begin(run_id), crash_at, run_id)
         where = passed.passed[-1] if crash_at else "nowhere"
         before = steps[: steps.index(failing)] if failing else []
-        expected = "succeeded" if failing is None else "undone" if before else "failed"
-        assert state == expected, where
+        if failing is None:
+            assert state == "succeeded", where
+        elif before:
+            assert state == "undone", where
+        else:  # the refused step itself may have been begun by the node that died: then it is undone, to be sure
+            assert state in ({"failed", "undone"} if crash_at else {"failed"}), where
         done = [entry.removeprefix("do ") for entry in undo_flows.log if entry.startswith("do ")]
         undone = [entry.removeprefix("undo ") for entry in undo_flows.log if entry.startswith("undo ")]
         if failing is None:

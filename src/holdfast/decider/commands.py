@@ -11,7 +11,6 @@ import msgspec
 from holdfast.model import StepKind
 
 if TYPE_CHECKING:
-    from holdfast.decider.effect import Effect
     from holdfast.decider.loop import Timer
     from holdfast.workflow.definition import Workflow
     from holdfast.workflow.step import Step
@@ -61,8 +60,6 @@ class Op(msgspec.Struct, eq=False):
     child_id: str | None = None
     known: bool = False
     """Its end is already recorded: whatever the code does with it now needs no writing."""
-    effect: Effect | None = None
-    """What it may have done, when it was asked for in a saga."""
 
 
 class Send(msgspec.Struct, frozen=True):

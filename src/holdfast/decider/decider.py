@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random as chance
+from asyncio import Future
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import codec
+from holdfast.codec import digest
 from holdfast.decider.commands import Child, Finish, Issue, Op, Send, Turn
 from holdfast.decider.effect import UNDO_PREFIX, Effect, open_scope, undo_key
 from holdfast.decider.ending import Why, failed, finish_of, interrupted, stalled
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 _CALL, _TIMER, _SIGNAL, _CHILD = StepKind.CALL, StepKind.TIMER, StepKind.SIGNAL, StepKind.CHILD
 _UNDO = StepKind.UNDO
 _SUCCEEDED, _FAILED = StepState.SUCCEEDED, StepState.FAILED
+_KEEP = Op("", _UNDO, "keep")
+"""Stands among what was asked for where the code passed a point of no return."""
 
 
 class Decider:
@@ -40,6 +44,49 @@ class Decider:
 
     needs_reload = False
     """Never: what the code needs is delivered to it."""
+
+    # Slots, because beyond 30 attributes an ordinary instance gets slow.
+    __slots__ = (
+        "_abandoned",
+        "_asked_undoable",
+        "_by_hand",
+        "_changed",
+        "_deadline",
+        "_dice",
+        "_drift",
+        "_dropped",
+        "_dropped_children",
+        "_ended",
+        "_finish",
+        "_forced",
+        "_ghosts",
+        "_inbox",
+        "_input",
+        "_kept_undoable",
+        "_loop",
+        "_main",
+        "_new",
+        "_passed_over",
+        "_progress",
+        "_published",
+        "_readers",
+        "_recorded",
+        "_replaying",
+        "_sagas",
+        "_sends",
+        "_undoable",
+        "_unwinding",
+        "_watched",
+        "_why",
+        "deadline",
+        "done",
+        "generation",
+        "last_n",
+        "run_id",
+        "seq",
+        "waiting",
+        "workflow",
+    )
 
     def __init__(
         self,
@@ -86,7 +133,8 @@ class Decider:
         """Something the code asked for may have to be undone if the run fails."""
         self._asked_undoable = 0
         self._kept_undoable = 0
-        self._keep_at: int | None = None
+        self._watched: dict[str, Effect] = {}
+        """What was asked for in sagas, by its key."""
         self._by_hand: list[Op] = []
         self._abandoned: set[int] = set()
         """n of children that the code no longer waits for, and that have not ended: what they did may need undoing."""
@@ -176,10 +224,13 @@ class Decider:
     def take(self) -> Turn:
         """Everything the code did since the last take. New steps get their number here, for ever."""
         issued: list[Issue] = []
+        kept_n: int | None = None
         n = self.last_n
         for op in self._new:
             issue = op.issue
             if issue is None:
+                if op is _KEEP:
+                    kept_n = n
                 continue  # given up by the code before anybody heard of it
             n += 1
             op.issue = None
@@ -197,10 +248,8 @@ class Decider:
             self._progress,
             self._changed or None,
             self._finish,
+            kept_n,
         )
-        if self._keep_at is not None:
-            turn.kept_n = max((op.n for op in self._new[: self._keep_at] if op.n), default=n - len(issued))
-            self._keep_at = None
         self._new.clear()
         self._ended.clear()
         self._dropped, self._dropped_children, self._sends = [], [], []
@@ -226,8 +275,8 @@ class Decider:
         raw, arguments = shape.checked(args, kwargs)
         loop = self._loop
         key = loop.branch().name(step.label)
-        issue = Issue(0, key, _CALL, step.name, raw, codec.digest(raw), step, arguments, self.seq)
-        op = Op(key, _CALL, step.name, asyncio.Future(loop=loop), shape.decode_result, issue)
+        issue = Issue(0, key, _CALL, step.name, raw, digest(raw), step, arguments, self.seq)
+        op = Op(key, _CALL, step.name, Future(loop=loop), shape.decode_result, issue)
         undo = step.origin.undone_by
         if undo is not None:
             self._may_undo(Effect(op, undo, raw, self, undo_failed=step.undo_failed))
@@ -246,11 +295,9 @@ class Decider:
             workflow.timeout_s,
             dict(workflow.tags),
         )
-        issue = Issue(
-            0, key, _CHILD, workflow.name, raw, codec.digest(raw), None, arguments, self.seq, None, child
-        )
+        issue = Issue(0, key, _CHILD, workflow.name, raw, digest(raw), None, arguments, self.seq, None, child)
         self._undoable = True
-        op = Op(key, _CHILD, workflow.name, asyncio.Future(loop=loop), shape.decode_result, issue)
+        op = Op(key, _CHILD, workflow.name, Future(loop=loop), shape.decode_result, issue)
         op.child_id = child.id
         return self._ask(op)
 
@@ -258,7 +305,7 @@ class Decider:
         """Ask for the next signal of this name."""
         name, loop = signal.name, self._loop
         key = loop.branch().name(signal.label)
-        op = Op(key, _SIGNAL, name, asyncio.Future(loop=loop), signal.decode, Issue(0, key, _SIGNAL, name))
+        op = Op(key, _SIGNAL, name, Future(loop=loop), signal.decode, Issue(0, key, _SIGNAL, name))
         self._ask(op)
         inbox = self._inbox.get(name)
         if inbox:
@@ -282,8 +329,8 @@ class Decider:
                 self._abandon(op)
             elif not op.known:
                 self._give_up(op)
-            if op.effect is not None:
-                op.effect.state = StepState.CANCELLED
+            if op.key in self._watched:
+                self._watched[op.key].state = StepState.CANCELLED
         if op.kind is _SIGNAL:
             readers = self._readers.get(op.name)
             if readers and op in readers:
@@ -310,6 +357,7 @@ class Decider:
             effect.index = self._asked_undoable
             effect.watch()
             scope.effects.append(effect)
+            self._watched[effect.key] = effect
 
     def register_undo(
         self, step: AuthoredStep[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -320,8 +368,8 @@ class Decider:
             return
         loop = self._loop
         key = loop.branch().name(step.label)
-        issue = Issue(0, key, _UNDO, step.name, raw, codec.digest(raw), step, arguments, self.seq)
-        op = Op(key, _UNDO, step.name, asyncio.Future(loop=loop), None, issue)
+        issue = Issue(0, key, _UNDO, step.name, raw, digest(raw), step, arguments, self.seq)
+        op = Op(key, _UNDO, step.name, Future(loop=loop), None, issue)
         op.future.set_result(None)
         self._by_hand.append(op)
         self._may_undo(Effect(op, step, raw, self, by_hand=True))
@@ -335,7 +383,7 @@ class Decider:
             self._undoable = False
             self._kept_undoable = self._asked_undoable
             if not self._replaying:
-                self._keep_at = len(self._new)
+                self._new.append(_KEEP)
 
     def is_kept(self, effect: Effect) -> bool:
         return effect.index <= self._kept_undoable
@@ -355,9 +403,9 @@ class Decider:
         except HoldfastError:
             pass  # the agent that takes it up fails it, with the reason
         key = undo_key(effect.key)
-        issue = Issue(0, key, _CALL, step.name, raw, codec.digest(raw), step, arguments, self.seq)
+        issue = Issue(0, key, _CALL, step.name, raw, digest(raw), step, arguments, self.seq)
         issue.settle = effect.settle
-        return self._ask(Op(key, _CALL, step.name, asyncio.Future(loop=self._loop), _ignore, issue))
+        return self._ask(Op(key, _CALL, step.name, Future(loop=self._loop), _ignore, issue))
 
     @property
     def ending(self) -> bool:
@@ -468,8 +516,8 @@ class Decider:
             except HoldfastError as wrong:
                 future.set_exception(wrong)
             return
-        if op.effect is not None:
-            op.effect.failed(state, error)
+        if op.key in self._watched:
+            self._watched[op.key].failed(state, error)
         if state is _FAILED and error is not None:
             future.set_exception(codec.decode_error(error))
         else:
@@ -585,7 +633,9 @@ class Decider:
             except Runaway:
                 pass  # it has ended already
         for op in self._new:
-            if op.timer is not None or not op.future.done() or (op.kind is _UNDO and not undoing):
+            if op.issue is not None and (
+                op.timer is not None or not op.future.done() or (op.kind is _UNDO and not undoing)
+            ):
                 op.issue = None
         for op in self.waiting.values():
             if op.known:

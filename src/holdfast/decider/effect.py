@@ -113,8 +113,7 @@ class Effect:
 
     def watch(self) -> None:
         """Stand between the call and its outcome: only there the result is still as it was recorded."""
-        op, decode = self.op, self.op.decode
-        op.effect = self
+        decode = self.op.decode
         if decode is None:
             return
 
@@ -122,7 +121,7 @@ class Effect:
             self.state, self.output, self.delivered_seq = StepState.SUCCEEDED, raw, self._host.seq
             return decode(raw)
 
-        op.decode = succeeded
+        self.op.decode = succeeded
 
     def failed(self, state: StepState, error: str | None) -> None:
         self.state, self.delivered_seq = state, self._host.seq

@@ -27,8 +27,12 @@ def explain(facts: Facts) -> str:
         return _ended(facts)
     if run.state is RunState.HELD:
         return _held(run)
+    if run.state is RunState.STUCK:
+        return _stuck(facts)
     if run.state is RunState.PENDING:
         return _pending(facts)
+    if run.state is RunState.UNDOING:
+        return _undoing(facts)
     if any(row.name == CANCEL and row.delivered_seq is None for row in facts.signals):
         return "It is being cancelled: the request waits for the run's scheduler."
     live = [step for step in facts.steps if step.state in STEP_LIVE and step.key != "$deadline"]
@@ -63,6 +67,77 @@ def _ended(facts: Facts) -> str:
     where = _gave_up(failed[-1]) if failed else ""
     move = f"; `holdfast retry {run.id}` tries again from there" if run.state is RunState.FAILED else ""
     return f"It {run.state}{where}{reason}{move}."
+
+
+UNDO_PREFIX = "undo:"
+
+
+def undo_count(steps: Sequence[Step], lanes: Sequence[Lane], kept_n: int) -> tuple[int, int]:
+    """(undos done, undos to do in all) of a run that takes itself back, as far as its own rows tell."""
+    undoable = {lane.id for lane in lanes if lane.undo}
+    tried: dict[str, Step] = {}
+    effects = set()
+    for step in steps:
+        if step.key.startswith(UNDO_PREFIX):
+            tried[undone_key(step.key)] = step
+        elif step.n > kept_n and (
+            step.kind is StepKind.UNDO
+            or (
+                step.kind is StepKind.CALL
+                and step.lane in undoable
+                and (
+                    step.state is StepState.SUCCEEDED or (step.state is StepState.CANCELLED and step.attempt)
+                )
+            )
+        ):
+            effects.add(step.key)
+    done = sum(step.state is StepState.SUCCEEDED for step in tried.values())
+    return done, len(effects | tried.keys())
+
+
+def undone_key(key: str) -> str:
+    """Of an undo's key: the key of the step it undoes. A second try is `undo:#2:key`."""
+    rest = key.removeprefix(UNDO_PREFIX)
+    return rest.partition(":")[2] if rest.startswith("#") else rest
+
+
+def _undoing(facts: Facts) -> str:
+    done, total = undo_count(facts.steps, facts.lanes, facts.run.kept_n)
+    live = [step for step in facts.steps if step.state in STEP_LIVE and step.key.startswith(UNDO_PREFIX)]
+    if not live:
+        waits = [step for step in facts.steps if step.kind is StepKind.CHILD and step.state in STEP_LIVE]
+        if waits:
+            return f"It is undoing, {done} of {total} done: it waits for its child run {waits[0].key} to end."
+        return f"It is undoing, {done} of {total} done: {_lower(_undecided(facts))}"
+    first = min(live, key=_urgency)
+    short = first.name.rsplit(".", 1)[-1]
+    what = f"It is undoing {done + 1} of {total}: {short}, which undoes {undone_key(first.key)}"
+    more = f" ({len(live)} in parallel)" if len(live) > 1 else ""
+    return f"{what}{more}. {_step(first, facts)}"
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _stuck(facts: Facts) -> str:
+    run = facts.run
+    last: dict[str, Step] = {}
+    for step in facts.steps:
+        if step.key.startswith(UNDO_PREFIX):
+            last[undone_key(step.key)] = step
+    failed = [(key, step) for key, step in last.items() if step.state is StepState.FAILED]
+    if not failed:
+        return f"It is stuck and a person must look: `holdfast show {run.id}` shows it."
+    key, step = failed[0]
+    reason = ""
+    if step.error:
+        reason = f": {json.loads(step.error).get('message', '')}"
+    more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+    return (
+        f"It is stuck: {step.name.rsplit('.', 1)[-1]}, the undo of {key}, gave up at attempt {step.attempt}{reason}{more}; "
+        f"`holdfast retry {run.id}` tries again, `holdfast skip {run.id} {key} --note …` counts it as done by hand."
+    )
 
 
 def _gave_up(step: Step) -> str:

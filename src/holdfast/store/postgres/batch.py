@@ -261,7 +261,9 @@ class Batch:
         """Why a single operation was not accepted."""
         op = self.ops[0]
         if isinstance(op, Report):
-            if await connection.fetchval(VERBS.reported_before, op.run_id, op.n, op.fence, self.node, op.state):
+            if await connection.fetchval(
+                VERBS.reported_before, op.run_id, op.n, op.fence, self.node, op.state
+            ):
                 return Answer.DUPLICATE
             await connection.execute(VERBS.refuse_report, op.run_id, op.n, self.node, op.error)
         if isinstance(op, Hop) and op.begin is not None:

@@ -334,7 +334,9 @@ class PostgresStore:
     # --- AgentStore -------------------------------------------------------------------------------------------------
 
     async def lanes(self) -> list[Lane]:
-        return [Lane(row[0], row[1], tuple(json.loads(row[2])), row[3]) for row in await self._fetch(VERBS.lanes)]
+        return [
+            Lane(row[0], row[1], tuple(json.loads(row[2])), row[3]) for row in await self._fetch(VERBS.lanes)
+        ]
 
     async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
         rows = await self._fetch(VERBS.claim_steps, node, lanes, limit)
@@ -599,7 +601,9 @@ class PostgresStore:
             async with connection.transaction():
                 if not await connection.fetchval(VERBS.copy_run, run_id, new_id):
                     if seen.finished_at is None:
-                        raise WrongState(f"run {run_id!r} is {seen.state}: only an ended run is started again")
+                        raise WrongState(
+                            f"run {run_id!r} is {seen.state}: only an ended run is started again"
+                        )
                     raise Conflict(f"a run with the id {new_id!r} exists already")
                 if before_seq is not None:
                     await connection.execute(VERBS.copy_steps, run_id, new_id, before_seq)

@@ -91,7 +91,9 @@ class Scheduling(Dialect):
         async with self._database.reading() as connection:
             runs = [run_of(row) for row in fetch(connection, VERBS.children, (run_id,))]
             return [
-                ClaimedRun(run, [step_of(row) for row in connection.execute(VERBS.steps, (run.id, 0, -1))], [])
+                ClaimedRun(
+                    run, [step_of(row) for row in connection.execute(VERBS.steps, (run.id, 0, -1))], []
+                )
                 for run in runs
             ]
 

@@ -1,0 +1,193 @@
+"""What undoing does, on both stores: order, unknown outcomes, sagas, keep, by hand, children, stuck runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.errors import RunCancelled, RunFailed, RunUndone, WrongState
+from holdfast.model import RunState
+from tests.roles import undone
+from tests.roles.conftest import until
+from tests.roles.undone import gates, log
+
+
+@pytest.fixture(autouse=True)
+def clean() -> None:
+    log.clear()
+    gates.clear()
+    undone.broken.clear()
+
+
+async def state_of(hf: Holdfast, run_id: str, wanted: RunState) -> None:
+    async with asyncio.timeout(15):
+        while await hf.run(run_id).state() is not wanted:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_failed_run_takes_itself_back_newest_first(hf: Holdfast) -> None:
+    """Every step that succeeded is undone with its result and arguments, in reverse; the run ends `undone`."""
+    run = await hf.start(undone.in_a_row, 3, True)
+    with pytest.raises(RunUndone, match="no more"):
+        await run.result(15)
+    assert log == ["do 0", "do 1", "do 2", "undo 2 made 2", "undo 1 made 1", "undo 0 made 0"]
+    assert [name for name, _, broken in await hf.store.doctor() if broken] == []
+
+
+async def test_a_run_that_succeeds_undoes_nothing(hf: Holdfast) -> None:
+    """Undos run only when a run is taken back."""
+    assert await (await hf.start(undone.in_a_row, 3, False)).result(15) == 3
+    assert log == ["do 0", "do 1", "do 2"]
+
+
+async def test_parallel_steps_are_undone_in_parallel(hf: Holdfast) -> None:
+    """Steps that overlapped are undone together, and before what they came after."""
+    run = await hf.start(undone.fan_out)
+    with pytest.raises(RunUndone):
+        await run.result(15)
+    undos = [entry for entry in log if entry.startswith("undo")]
+    assert set(undos[:3]) == {f"undo {i} made {i}" for i in (1, 2, 3)}
+    assert undos[3] == "undo 0 made 0"
+    rows = {row.key: row for row in await run.steps()}
+    begun = [rows[f"undo:make#{i}"].issued_at for i in (2, 3, 4)]
+    assert max(begun) - min(begun) < 0.001 or len({rows[f"undo:make#{i}"].after_seq for i in (2, 3, 4)}) == 1
+
+
+async def test_an_unknown_outcome_is_undone_with_none(hf: Holdfast) -> None:
+    """A step whose attempt timed out may have had its effect: its undo gets None, and the key to find out."""
+    run = await hf.start(undone.unknown.using(id="u"))
+    with pytest.raises(RunUndone):
+        await run.result(15)
+    assert log == ["slow began", "undo slow None u::slow"]
+
+
+async def test_an_application_error_is_no_effect(hf: Holdfast) -> None:
+    """A step that said itself that it failed is not undone, unless it asks for that."""
+    with pytest.raises(RunFailed):
+        await (await hf.start(undone.refused, False)).result(15)
+    assert log == ["refused"]
+    log.clear()
+    with pytest.raises(RunUndone):
+        await (await hf.start(undone.refused, True)).result(15)
+    assert log == ["refused loudly", "undo refused loudly None"]
+
+
+async def test_a_cancelled_run_is_taken_back_and_ends_cancelled(hf: Holdfast) -> None:
+    """Cancelling undoes what was done, the step that was running included; the state is `cancelled`."""
+    gates["hold"] = asyncio.Event()
+    run = await hf.start(undone.holds)
+    await until(lambda: "hold began" in log)
+    await run.cancel("enough")
+    with pytest.raises(RunCancelled):
+        await run.result(15)
+    assert log == ["do 0", "hold began", "undo hold None", "undo 0 made 0"]
+
+
+async def test_a_saga_takes_back_its_part_and_the_workflow_goes_on(hf: Holdfast) -> None:
+    """`async with saga()` undoes only what was done in it, then raises; the workflow may catch it."""
+    assert await (await hf.start(undone.part)).result(15) == "went on"
+    assert log == ["do 0", "do 1", "do 2", "undo 2 made 2", "undo 1 made 1", "do 3"]
+
+
+async def test_keep_is_the_point_of_no_return(hf: Holdfast) -> None:
+    """What was done before `keep()` stays done."""
+    with pytest.raises(RunUndone):
+        await (await hf.start(undone.keeps)).result(15)
+    assert log == ["do 0", "do 1", "undo 1 made 1"]
+
+
+async def test_an_undo_may_be_added_by_hand(hf: Holdfast) -> None:
+    """`undo_with` adds a call to be made when the run is taken back, in its place in the order."""
+    with pytest.raises(RunUndone):
+        await (await hf.start(undone.by_hand, True)).result(15)
+    assert log == ["do 0", "do 1", "undo 1 made 1", "by hand x", "undo 0 made 0"]
+    log.clear()
+    assert await (await hf.start(undone.by_hand, False)).result(15) == "done"
+    assert log == ["do 0", "do 1"]
+
+
+async def test_a_child_is_undone_by_undoing_its_steps(hf: Holdfast) -> None:
+    """What a child run did is taken back when its parent fails, in the child's own reverse order."""
+    run = await hf.start(undone.parent.using(id="p"))
+    with pytest.raises(RunUndone):
+        await run.result(15)
+    assert log == ["do 0", "do 1", "undo 1 made 1", "undo 0 made 0"]
+
+
+async def test_a_child_that_fails_takes_itself_back(hf: Holdfast) -> None:
+    """The child's own undo is enough: the parent sees the failure and has nothing to undo twice."""
+    assert await (await hf.start(undone.parent_of_failing)).result(15) == "the child is undone"
+    assert log == ["do 0", "undo 0 made 0"]
+
+
+async def test_an_undo_that_gives_up_makes_the_run_stuck_and_the_others_are_tried(hf: Holdfast) -> None:
+    """A broken undo does not stop the others; then the run is `stuck`, with an alert; retry mends it."""
+    undone.broken.add(1)
+    run = await hf.start(undone.in_a_row.using(id="s"), 3, True)
+    await state_of(hf, "s", RunState.STUCK)
+    assert [entry for entry in log if entry.startswith("undo")] == ["undo 2 made 2", "undo 0 made 0"]
+    alerts = await hf.store.alerts()
+    assert [(alert.kind, alert.run_id) for alert in alerts] == [("run stuck", "s")]
+    assert "broken" in await run.why()
+    undone.broken.clear()
+    await run.retry()
+    with pytest.raises(RunUndone):
+        await run.result(15)
+    assert log[-1] == "undo 1 made 1"
+
+
+async def test_an_operator_may_skip_an_undo(hf: Holdfast) -> None:
+    """Skipping counts as done by hand; the run ends `undone`, and the journal says who decided what."""
+    undone.broken.add(0)
+    run = await hf.start(undone.in_a_row.using(id="k"), 2, True)
+    await state_of(hf, "k", RunState.STUCK)
+    await run.skip("make", note="refunded by phone")
+    with pytest.raises(RunUndone):
+        await run.result(15)
+    notes = [(entry.verb, entry.note) for entry in await hf.store.journal("k")]
+    assert ("skip", "refunded by phone") in notes
+
+
+async def test_cancelling_a_run_that_undoes_does_not_stop_it_unless_forced(hf: Holdfast) -> None:
+    """The first cancel is answered with the state; `force` ends the undoing where it is."""
+    gates["undo"] = asyncio.Event()
+    run = await hf.start(undone.slow_undo.using(id="c"))
+    await until(lambda: "undo waits" in log)
+    assert await run.cancel() is RunState.UNDOING
+    assert await run.state() is RunState.UNDOING
+    await run.cancel("leave it", force=True)
+    with pytest.raises(RunFailed):
+        await run.result(15)
+    assert "undo finished" not in log
+
+
+async def test_two_cancels_at_once_are_one(hf: Holdfast) -> None:
+    """Cancelling twice undoes once."""
+    gates["hold"] = asyncio.Event()
+    run = await hf.start(undone.holds)
+    await until(lambda: "hold began" in log)
+    await asyncio.gather(run.cancel(), run.cancel())
+    with pytest.raises(RunCancelled):
+        await run.result(15)
+    assert log.count("undo 0 made 0") == 1
+
+
+async def test_skipping_is_for_runs_that_are_taken_back(hf: Holdfast) -> None:
+    """A run that is not undoing or stuck has no undo to skip."""
+    run = await hf.start(undone.in_a_row, 1, False)
+    await run.result(15)
+    with pytest.raises(WrongState):
+        await run.skip()
+
+
+async def test_undos_are_ordinary_steps_in_the_timeline(hf: Holdfast) -> None:
+    """An undo has a row of its own with attempts, agent and times, and its input carries what it undoes."""
+    run = await hf.start(undone.in_a_row.using(id="t"), 1, True)
+    with pytest.raises(RunUndone):
+        await run.result(15)
+    undo = next(row for row in await run.steps() if row.key == "undo:make")
+    assert (undo.name, undo.state, undo.attempt) == ("undone.unmake", "succeeded", 1)
+    assert json.loads(undo.input or b"")["$key"] == "t::make"
