@@ -109,7 +109,9 @@ def reverse(banks: str, bank: str, key: str) -> None:
     with closing(ledger(banks, bank)) as rows:
         rows.execute("BEGIN IMMEDIATE")
         with rows:
-            known = rows.execute("SELECT account, amount, reversed FROM postings WHERE key = ?", (key,)).fetchone()
+            known = rows.execute(
+                "SELECT account, amount, reversed FROM postings WHERE key = ?", (key,)
+            ).fetchone()
             if known is None:
                 rows.execute("INSERT INTO postings VALUES (?, NULL, 0, 1)", (key,))
             elif not known[2]:

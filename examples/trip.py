@@ -1,10 +1,12 @@
 """Trip booking: three remote services, and a trip is only a trip when all three said yes.
 
     holdfast run examples/trip.py:book_trip --input '{"city": "Oslo"}'
-    holdfast run examples/trip.py:book_trip --input '{"city": "Venice"}'     no cars there: the run ends failed
+    holdfast run examples/trip.py:book_trip --input '{"city": "Venice"}'     no cars there: the trip is cancelled
 
 What it shows: bookings in parallel; a lost reply that is retried, and `here.key`, by which the service knows that it is
-the same booking; an answer that no retry can change, raised as `Stop`.
+the same booking; an answer that no retry can change, raised as `Stop`; and `@step.undo`, by which a trip that cannot be
+had as a whole leaves nothing behind. A desk may have booked and yet every reply of it was lost, so a booking that failed
+is cancelled too (`undo_failed`): by its key, as there is no reference.
 
 The services are examples/trip_service.py. It is started beside the run, unless BOOKING_SERVICE names one that runs.
 Bookings are kept in work/trip/bookings.db (BOOKING_LEDGER).
@@ -22,6 +24,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from holdfast import Retry, Stop, here, set_progress, step, workflow
 
@@ -43,19 +46,34 @@ class Trip:
     car: Booking
 
 
-@step(retry=PATIENT, timeout=10)
+@step(retry=PATIENT, timeout=10, undo_failed=True)
 def book_flight(city: str, traveller: str) -> Booking:
     return book("flights", city, traveller)
 
 
-@step(retry=PATIENT, timeout=10)
+@book_flight.undo
+def cancel_flight(booked: Booking | None, city: str, traveller: str) -> None:
+    cancel("flights", booked)
+
+
+@step(retry=PATIENT, timeout=10, undo_failed=True)
 def book_hotel(city: str, traveller: str) -> Booking:
     return book("hotels", city, traveller)
 
 
-@step(retry=PATIENT, timeout=10)
+@book_hotel.undo
+def cancel_hotel(booked: Booking | None, city: str, traveller: str) -> None:
+    cancel("hotels", booked)
+
+
+@step(retry=PATIENT, timeout=10, undo_failed=True)
 def book_car(city: str, traveller: str) -> Booking:
     return book("cars", city, traveller)
+
+
+@book_car.undo
+def cancel_car(booked: Booking | None, city: str, traveller: str) -> None:
+    cancel("cars", booked)
 
 
 @workflow
@@ -69,18 +87,25 @@ async def book_trip(city: str = "Oslo", traveller: str = "Ada") -> Trip:
 
 def book(what: str, city: str, traveller: str) -> Booking:
     """One booking per `here.key`, however often this is called."""
-    request = urllib.request.Request(
-        f"{service_url()}/{what}",
-        data=json.dumps({"city": city, "traveller": traveller}).encode(),
-        headers={"Content-Type": "application/json", "Idempotency-Key": here.key},
-    )
+    wanted = json.dumps({"city": city, "traveller": traveller}).encode()
+    return Booking(**ask("POST", f"/{what}", here.key, wanted))
+
+
+def cancel(what: str, booked: Booking | None) -> None:
+    """Cancel it, however often this is called. Without a reference: whatever the step's key has booked, or still may."""
+    ask("DELETE", f"/{what}/{booked.reference}" if booked else f"/{what}", here.undoes)
+
+
+def ask(method: str, path: str, key: str, body: bytes | None = None) -> dict[str, Any]:
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+    request = urllib.request.Request(service_url() + path, body, headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=5) as answer:
-            return Booking(**json.load(answer))
+            return json.load(answer)  # type: ignore[no-any-return]
     except urllib.error.HTTPError as refusal:
         with refusal:
             reason = json.load(refusal)["error"]
-        if refusal.code == 409:
+        if refusal.code in {409, 410}:
             raise Stop(reason) from None  # asking again would not change the answer
         raise
 

@@ -4,7 +4,12 @@
 
 POST /flights, /hotels or /cars with {"city": …, "traveller": …} and an Idempotency-Key books once per key: the same key
 gets the same booking again. The hotel desk books and hangs up before it has answered, the first time it sees a key.
-There are no cars in Venice. GET /bookings shows the ledger, which is a file and survives the service.
+There are no cars in Venice.
+
+DELETE /hotels/HO-1001 cancels a booking. DELETE /hotels with an Idempotency-Key cancels what was booked under that key;
+if nothing was, the key is remembered, and a request that comes late is refused. Cancelling again changes nothing.
+
+GET /bookings and GET /cancellations show the ledger, which is a file and survives the service.
 """
 
 from __future__ import annotations
@@ -23,8 +28,21 @@ from typing import Any
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS bookings (
-    key TEXT PRIMARY KEY, kind TEXT, city TEXT, traveller TEXT, reference TEXT, requests INTEGER DEFAULT 1
+    key TEXT PRIMARY KEY, kind TEXT, city TEXT, traveller TEXT, reference TEXT UNIQUE, requests INTEGER DEFAULT 1,
+    cancelled INTEGER  -- the first cancellation is 1; one without a reference came before its booking
 )
+"""
+BOOK = """
+INSERT INTO bookings (key, kind, city, traveller, reference)
+VALUES (?1, ?2, ?3, ?4, upper(substr(?2, 1, 2)) || '-' || (SELECT 1001 + count(*) FROM bookings))
+ON CONFLICT (key) DO UPDATE SET requests = requests + 1 RETURNING reference, requests, cancelled
+"""
+CANCEL_BOOKING = """
+UPDATE bookings SET cancelled = coalesce(cancelled, (SELECT 1 + count(cancelled) FROM bookings)) WHERE reference = ?
+"""
+CANCEL_KEY = """
+INSERT INTO bookings (key, kind, requests, cancelled) VALUES (?, ?, 0, (SELECT 1 + count(cancelled) FROM bookings))
+ON CONFLICT (key) DO UPDATE SET cancelled = coalesce(cancelled, excluded.cancelled)
 """
 
 
@@ -47,20 +65,30 @@ class BookingService(ThreadingHTTPServer):
     def open_ledger(self) -> sqlite3.Connection:
         return sqlite3.connect(self.ledger, timeout=30, isolation_level=None)
 
-    def book(self, key: str, kind: str, city: str, traveller: str) -> tuple[str, int]:
-        """The booking's reference, and how often this key has asked for it."""
+    def book(self, key: str, kind: str, city: str, traveller: str) -> tuple[str, int, int | None]:
+        """The booking's reference, how often this key has asked for it, and whether it is cancelled."""
         with closing(self.open_ledger()) as rows:
-            return rows.execute(  # type: ignore[no-any-return]
-                "INSERT INTO bookings (key, kind, city, traveller, reference)"
-                " VALUES (?1, ?2, ?3, ?4, upper(substr(?2, 1, 2)) || '-' || (SELECT 1001 + count(*) FROM bookings))"
-                " ON CONFLICT (key) DO UPDATE SET requests = requests + 1 RETURNING reference, requests",
-                (key, kind, city, traveller),
-            ).fetchone()
+            return rows.execute(BOOK, (key, kind, city, traveller)).fetchone()  # type: ignore[no-any-return]
+
+    def cancel(self, key: str, kind: str, reference: str) -> None:
+        with closing(self.open_ledger()) as rows:
+            if reference:
+                rows.execute(CANCEL_BOOKING, (reference,))
+            else:
+                rows.execute(CANCEL_KEY, (key, kind))
 
     def bookings(self) -> list[dict[str, Any]]:
+        """What is booked, oldest first."""
+        return self._rows("cancelled IS NULL ORDER BY rowid")
+
+    def cancellations(self) -> list[dict[str, Any]]:
+        """What was booked and then cancelled, in the order of the cancellations."""
+        return self._rows("cancelled IS NOT NULL AND reference IS NOT NULL ORDER BY cancelled")
+
+    def _rows(self, where: str) -> list[dict[str, Any]]:
         with closing(self.open_ledger()) as rows:
             rows.row_factory = sqlite3.Row
-            return [dict(row) for row in rows.execute("SELECT * FROM bookings ORDER BY rowid")]
+            return [dict(row) for row in rows.execute(f"SELECT * FROM bookings WHERE {where}")]
 
 
 class Desk(BaseHTTPRequestHandler):
@@ -71,22 +99,45 @@ class Desk(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/bookings":
             self.answer(200, self.server.bookings())
+        elif self.path == "/cancellations":
+            self.answer(200, self.server.cancellations())
         else:
             self.answer(404, {"error": f"there is no {self.path} here"})
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        key, kind = self.headers["Idempotency-Key"], self.path.strip("/").removesuffix("s")
-        time.sleep(self.server.latency_s)
-        if kind not in {"flight", "hotel", "car"} or not key:
+        kind, _, key = self.wanted()
+        if not kind or not key:
             self.answer(400, {"error": "book /flights, /hotels or /cars with an Idempotency-Key"})
         elif kind == "car" and asked["city"] == "Venice":
             self.answer(409, {"error": "there are no cars in Venice"})
         else:
-            reference, requests = self.server.book(key, kind, asked["city"], asked["traveller"])
-            if kind == "hotel" and requests == 1:
+            reference, requests, cancelled = self.server.book(key, kind, asked["city"], asked["traveller"])
+            if cancelled is not None:
+                self.answer(410, {"error": f"this {kind} was cancelled before it was booked"})
+            elif kind == "hotel" and requests == 1:
                 return  # booked, but the caller will never know
-            self.answer(201, {"kind": kind, "reference": reference})
+            else:
+                self.answer(201, {"kind": kind, "reference": reference})
+
+    def do_DELETE(self) -> None:
+        kind, reference, key = self.wanted()
+        if not kind or not (reference or key):
+            self.answer(400, {"error": "cancel /hotels/REFERENCE, or /hotels with an Idempotency-Key"})
+        else:
+            self.server.cancel(key, kind, reference)
+            self.answer(200, {"cancelled": reference or key})
+
+    def wanted(self) -> tuple[str, str, str]:
+        """Kind, reference and key of a request, after the time such things take."""
+        time.sleep(self.server.latency_s)
+        kind, _, reference = self.path.strip("/").partition("/")
+        kind = kind.removesuffix("s")
+        return (
+            kind if kind in {"flight", "hotel", "car"} else "",
+            reference,
+            self.headers["Idempotency-Key"] or "",
+        )
 
     def answer(self, code: int, body: object) -> None:
         raw = json.dumps(body).encode()
@@ -110,7 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A booking service on 127.0.0.1.")
     parser.add_argument("--port", type=int, default=0, help="a free one by default")
     parser.add_argument("--ledger", type=Path, default=Path("work/trip/bookings.db"))
-    parser.add_argument("--latency", type=float, default=0.4, help="seconds a booking takes")
+    parser.add_argument("--latency", type=float, default=0.4, help="seconds an answer takes")
     parser.add_argument("--attached", action="store_true", help="exit when standard input closes")
     options = parser.parse_args()
     with BookingService(options.port, options.ledger, options.latency) as service:

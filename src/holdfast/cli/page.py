@@ -15,7 +15,7 @@ from holdfast.cli.showing import Page
 from holdfast.cli.timeline import timeline
 from holdfast.codec import describe_error
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import DEADLINE, Run
+from holdfast.model import CANCEL, DEADLINE, Run
 
 OTHERS_SHOWN = 20
 """Signals, children and journal entries: the last ones."""
@@ -100,6 +100,8 @@ def _error(run: Run) -> Text | None:
 def _signals(page: Page) -> Rows:
     rows: Rows = []
     for signal in page.signals:
+        if signal.name.startswith("$") and signal.name != CANCEL:
+            continue  # between the parts of Holdfast
         name, said = wording.signal_words(signal)
         taken = "" if signal.delivered_seq is not None else "not taken in yet"
         rows.append((output.local_time(signal.sent_at), name, wording.trimmed(said, 120), taken))

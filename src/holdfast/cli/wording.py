@@ -177,7 +177,7 @@ def signal_words(signal: Signal) -> tuple[str, str]:
         asked = plain_value(signal.payload) or {}
         note = f" ({asked['note']})" if asked.get("note") else ""
         return "cancel", f"asked by {asked.get('actor', 'somebody')}{note}"
-    return signal.name.removeprefix("$"), signal.payload.decode()
+    return signal.name, signal.payload.decode()
 
 
 def chosen_steps(steps: list[Step], rows: int) -> tuple[list[Step], int]:
