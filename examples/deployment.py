@@ -1,12 +1,12 @@
 """Rolling deployment: a new version goes to a set of servers, batch by batch, and stops at the first bad one.
 
     holdfast run examples/deployment.py:roll_out --input '{"version": "2.0"}'
-    holdfast run examples/deployment.py:roll_out --input '{"version": "2.1", "unconfigured": ["web-3"]}'     fails
+    holdfast run examples/deployment.py:roll_out --input '{"version": "2.1", "unconfigured": ["web-3"]}'     put back
     holdfast run examples/deployment.py:shut_down
 
 What it shows: steps that start real processes and can be repeated safely; a health check that is patient with a server
-that is still starting and at once sure about one that says it is ill; a durable pause between batches; plain `except`
-that puts the previous version back on the bad batch before the run fails.
+that is still starting and at once sure about one that says it is ill; a durable pause between batches; an undo that puts
+the previous version back, and `keep()`: a batch that proved itself keeps the new version, whatever comes after it.
 
 A server is a folder in work/deployment with a small HTTP process of its own. It ends by itself after ten minutes.
 """
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast import Retry, Stop, set_progress, step, workflow
+from holdfast import Retry, keep, set_progress, step, workflow
 
 SERVERS = ["web-1", "web-2", "web-3", "web-4"]
 
@@ -92,9 +92,15 @@ def build(folder: str, version: str) -> str:
 
 
 @step(timeout=30)
-def install(folder: str, server: str, version: str) -> None:
+def install(folder: str, server: str, version: str, before: str) -> None:
     """Stop what runs on the server and start the version. Doing it twice ends in the same state."""
     start(folder, server, version)
+
+
+@install.undo
+def put_back(done: None, folder: str, server: str, version: str, before: str) -> None:
+    """Start the version from before. Whether the other one was ever started makes no difference."""
+    start(folder, server, before)
 
 
 @step(retry=Retry(attempts=10, on=OSError, never=Ill, delay=0.1, max_delay=1), timeout=10)
@@ -121,16 +127,11 @@ async def roll_out(
     done: list[str] = []
     for first in range(0, len(servers), batch):
         group = servers[first : first + batch]
-        try:
-            await asyncio.gather(*(install(folder, server, version) for server in group))
-            await asyncio.gather(*(check(folder, server, version) for server in group))
-            await asyncio.sleep(soak_s)  # give trouble time to show, then look again
-            await asyncio.gather(*(check(folder, server, version) for server in group))
-        except Exception as trouble:
-            await asyncio.gather(*(install(folder, server, before[server]) for server in group))
-            raise Stop(
-                f"{trouble}; rolled back {', '.join(group)}, {len(done)} servers keep {version}"
-            ) from trouble
+        await asyncio.gather(*(install(folder, server, version, before[server]) for server in group))
+        await asyncio.gather(*(check(folder, server, version) for server in group))
+        await asyncio.sleep(soak_s)  # give trouble time to show, then look again
+        await asyncio.gather(*(check(folder, server, version) for server in group))
+        keep()
         done += group
         set_progress(len(done) / len(servers), f"{len(done)} of {len(servers)} servers run {version}")
     return Rollout(version, done)

@@ -1,13 +1,14 @@
 """Cloud provisioning: a network first, then machines and a database in parallel, then a name for them.
 
     holdfast run examples/provisioning.py:provision --input '{"name": "shop", "machines": 3}'
-    holdfast run examples/provisioning.py:provision --input '{"name": "mall", "machines": 9}'     over the quota: fails
+    holdfast run examples/provisioning.py:provision --input '{"name": "mall", "machines": 9}'     over the quota: torn down
 
 What it shows: `TaskGroup` in a workflow; `here.key` as the client token by which a cloud makes one resource of two
 requests; waiting for something slow by asking now and then, with a durable `asyncio.sleep` in between, so that no agent
-is busy while nothing happens.
+is busy while nothing happens; an undo for everything that is made. The order of undoing matters here: a cloud does not
+remove a network that still has machines in it.
 
-The cloud is a folder, work/cloud: one JSON file for each resource.
+The cloud is a folder, work/cloud: one JSON file for each resource, and a trail of what came and went.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -52,6 +55,12 @@ def create(cloud: str, kind: str, name: str, within: str = "") -> Resource:
     return Cloud(cloud).create(here.key, kind, name, within)
 
 
+@create.undo
+def remove(made: Resource | None, cloud: str, kind: str, name: str, within: str = "") -> None:
+    """Remove it; if nobody knows whether it was made, by the token it would have been made with."""
+    Cloud(cloud).remove(made.id if made else Cloud.name_of(kind, here.undoes))
+
+
 @step(timeout=10)
 def is_up(cloud: str, resource: Resource) -> bool:
     return Cloud(cloud).find(resource.id).usable_from <= time.time()
@@ -60,11 +69,13 @@ def is_up(cloud: str, resource: Resource) -> bool:
 @step(timeout=10)
 def point(cloud: str, name: str, machines: list[Resource]) -> str:
     """Give the machines a name. Writing the same record twice changes nothing."""
-    zone = Path(cloud, "zone.json")
-    records = json.loads(zone.read_text()) if zone.exists() else {}
-    records[f"{name}.example"] = [machine.address for machine in machines]
-    write(zone, records)
+    Cloud(cloud).point(f"{name}.example", [machine.address for machine in machines])
     return f"https://{name}.example"
+
+
+@point.undo
+def unpoint(url: str | None, cloud: str, name: str, machines: list[Resource]) -> None:
+    Cloud(cloud).point(f"{name}.example", [])
 
 
 async def ready(cloud: str, kind: str, name: str, within: str = "") -> Resource:
@@ -98,24 +109,67 @@ class Cloud:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
 
+    @staticmethod
+    def name_of(kind: str, token: str) -> str:
+        return f"{kind}-{hashlib.sha256(token.encode()).hexdigest()[:10]}"
+
     def create(self, token: str, kind: str, name: str, within: str) -> Resource:
-        resource_id = f"{kind}-{hashlib.sha256(token.encode()).hexdigest()[:10]}"
-        with Path(self.folder, "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # one request at a time, so that the quota is kept
+        resource_id = self.name_of(kind, token)
+        with self._alone():
             if self._file(resource_id).exists():
                 return self.find(resource_id)
+            if self._gone(resource_id).exists():
+                raise Stop(f"{resource_id} was removed: its token is used up")
             if kind == "machine" and len(list(self.folder.glob("machine-*.json"))) >= QUOTA:
                 raise Stop(f"the quota of {QUOTA} machines is used up")
             address = f"10.0.{int(resource_id[-2:], 16)}.{int(resource_id[-4:-2], 16)}"
             resource = Resource(resource_id, kind, name, address, time.time() + 0.7, within)
             write(self._file(resource_id), asdict(resource))
+            self._note("made", resource_id)
             return resource
+
+    def remove(self, resource_id: str) -> None:
+        """Remove it if it is there, and see to it that a request which comes late does not make it after all."""
+        with self._alone():
+            inside = [
+                file.stem
+                for file in self.folder.glob("*-*.json")
+                if self.find(file.stem).within == resource_id
+            ]
+            if inside:
+                raise OSError(f"{resource_id} is in use by {', '.join(inside)}")
+            self._gone(resource_id).touch()
+            if self._file(resource_id).exists():
+                self._file(resource_id).unlink()
+                self._note("removed", resource_id)
 
     def find(self, resource_id: str) -> Resource:
         return Resource(**json.loads(self._file(resource_id).read_text()))
 
+    def point(self, name: str, addresses: list[str]) -> None:
+        """Let a name stand for these addresses; for none, it is forgotten."""
+        zone = self.folder / "zone.json"
+        with self._alone():
+            records = json.loads(zone.read_text()) if zone.exists() else {}
+            records.pop(name, None)
+            write(zone, {**records, name: addresses} if addresses else records)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One request at a time, so that the quota is kept."""
+        with (self.folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _note(self, what: str, resource_id: str) -> None:
+        with (self.folder / "trail.txt").open("a") as trail:
+            trail.write(f"{what} {resource_id}\n")
+
     def _file(self, resource_id: str) -> Path:
         return self.folder / f"{resource_id}.json"
+
+    def _gone(self, resource_id: str) -> Path:
+        return self.folder / f"{resource_id}.gone"
 
 
 def write(path: Path, value: object) -> None:

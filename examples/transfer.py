@@ -7,7 +7,9 @@ What it shows: `@step.undo`. Money that was taken from one ledger and cannot be 
 not known whether it was taken (a timeout, a lost agent), the undo finds out by the step's key (`here.undoes`). Whatever
 crashes, the sum over both ledgers is the same before and after.
 
-The ledgers are SQLite files in work/banks: accounts, and one row for each posting under the key that made it.
+The ledgers are SQLite files in work/banks: accounts, and one row for each posting under the key that made it. To take a
+posting back is to mark that row, in the same transaction as the balance; where there is no row yet, one is written that
+says so, and a posting which comes late under that key is refused. So an undo may come twice, or first.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from holdfast import Retry, Stop, here, step, workflow
 
@@ -56,17 +59,28 @@ def take_back(done: Posting | None, banks: str, account: str, amount: int) -> No
 
 @step
 def write_receipt(banks: str, frm: str, to: str, amount: int) -> str:
-    receipt = Path(banks, "receipts", f"{frm}-{to}-{amount}.txt")
+    receipt = receipt_of(banks, here.key)
     receipt.parent.mkdir(parents=True, exist_ok=True)
     receipt.write_text(f"{amount} from {frm} to {to}\n")
     return str(receipt)
 
 
+@write_receipt.undo
+def tear_up(done: str | None, banks: str, frm: str, to: str, amount: int) -> None:
+    receipt_of(banks, here.undoes).unlink(missing_ok=True)
+
+
 @workflow
 async def transfer(amount: int = 250, frm: str = "ada", to: str = "grace", banks: str = BANKS) -> str:
+    if amount <= 0:
+        raise Stop(f"{amount} cannot be transferred")
     await withdraw(banks, frm, amount)
     await deposit(banks, to, amount)
     return await write_receipt(banks, frm, to, amount)
+
+
+def receipt_of(banks: str, key: str) -> Path:
+    return Path(banks, "receipts", f"{quote(key, safe='')}.txt")
 
 
 def ledger(banks: str, bank: str) -> sqlite3.Connection:

@@ -54,7 +54,7 @@ async def test_no_money_is_made_or_lost(store_url: str, tmp_path: Path) -> None:
                     states = await hf.store.runs_by_state()
                     if sum(states.get(state, 0) for state in RUN_ENDED) == TRANSFERS:
                         break
-                    await asyncio.sleep(dice.uniform(0.4, 1.2))
+                    await asyncio.sleep(dice.uniform(0.3, 0.8))
                     victim = dice.randrange(len(fleet))
                     fleet[victim].kill()
                     await fleet[victim].wait()
@@ -65,7 +65,7 @@ async def test_no_money_is_made_or_lost(store_url: str, tmp_path: Path) -> None:
                 process.kill()
                 await process.wait()
         by_run = {run_id: await hf.run(run_id).state() for run_id in ids}
-        assert [name for name, _, broken in await hf.store.doctor() if broken not in (0,) and name != "I10"] == []
+        assert [name for name, _, broken in await hf.store.doctor() if broken and not name.startswith("I10")] == []
     balances, live = {}, Counter[str]()
     for name in ("west", "east"):
         with closing(bank.ledger(folder, name)) as rows:

@@ -33,12 +33,12 @@ class Points:
             await asyncio.Event().wait()
 
 
-current = Points()
+now = [Points()]
 """What the steps of the test pass through."""
 
 
 async def point(name: str) -> None:
-    await current.point(name)
+    await now[0].point(name)
 
 
 class _Store:
@@ -99,8 +99,7 @@ async def through(
     url: str, config: Config, begin: Callable[[Holdfast], Any], crash_at: int | None, run_id: str
 ) -> tuple[Points, str]:
     """Run to the end, crashing once at the chosen point and going on in another node. The points, and the run's state."""
-    global current
-    points = current = Points(crash_at)
+    points = now[0] = Points(crash_at)
     hf = await crashing(url, points, config)
     ended = asyncio.ensure_future(_ended(hf, begin, run_id))
     crashed = asyncio.ensure_future(points.crashed.wait())
@@ -114,7 +113,7 @@ async def through(
     with suppress(BaseException):
         await ended
     await kill(hf)
-    current = Points()
+    now[0] = Points()
     async with Holdfast(url, config=config) as again:
         return points, await _ended(again, begin, run_id)
 

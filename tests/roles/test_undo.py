@@ -24,7 +24,7 @@ def clean() -> None:
 
 async def state_of(hf: Holdfast, run_id: str, wanted: RunState) -> None:
     async with asyncio.timeout(15):
-        while await hf.run(run_id).state() is not wanted:
+        while await hf.run(run_id).state() is not wanted:  # noqa: ASYNC110  the store has no event for it
             await asyncio.sleep(0.01)
 
 

@@ -36,6 +36,7 @@ SECTIONS = {
         "hold": ("operating", "Stop a run from going on until it is released."),
         "release": ("operating", "Let a held run go on."),
         "retry": ("operating", "Try again: now what backs off, or an ended run anew."),
+        "skip": ("operating", "Count an undo that gave up as done by hand."),
         "migrate": ("operating", "Bring the store's schema up to date."),
     },
 }

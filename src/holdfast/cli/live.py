@@ -8,6 +8,7 @@ from typing import Self
 
 import rich.live
 from rich.console import Group, RenderableType
+from rich.constrain import Constrain
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +23,8 @@ from holdfast.model import DEADLINE, Attempt, Step, StepKind
 MARGIN_ROWS = 6
 """Heading, gap, progress, and room for the prompt."""
 BAR_CELLS = 30
+ECHO_CELLS = 3
+"""Left free at the right: the terminal writes ^C there, and must not begin a new line for it."""
 
 
 class Live:
@@ -47,7 +50,8 @@ class Live:
 
     def show(self, view: RunView, now: float) -> None:
         rows = max(3, self._screen.height - MARGIN_ROWS)
-        self._live.update(drawn(view, now, rows), refresh=True)
+        picture = Constrain(drawn(view, now, rows), self._screen.width - ECHO_CELLS)
+        self._live.update(picture, refresh=True)
 
     def trouble(self, error: StoreUnreachable) -> None:
         self._live.update(Text(f"waiting: {error}", style="yellow"), refresh=True)

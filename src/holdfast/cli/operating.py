@@ -23,6 +23,8 @@ from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import RunState
 from holdfast.store import open_store
 
+UNDOING = frozenset({RunState.UNDOING, RunState.STUCK})
+
 
 @command()
 @start_options
@@ -73,22 +75,30 @@ def signal(run_id: str, name: str, data: str, key: str | None, store: str, as_js
 @command()
 @run_argument
 @note_option
-def cancel(run_id: str, note: str, store: str, as_json: bool) -> None:
+@click.option(
+    "--force", is_flag=True, help="Also stop a run that is undoing; what it has not undone yet stays."
+)
+def cancel(run_id: str, note: str, force: bool, store: str, as_json: bool) -> None:
     """Ask a run to cancel itself.
 
     \b
     holdfast cancel order-42 --note 'the customer changed their mind'
 
-    The workflow gets CancelledError where it waits, its running steps are cancelled, and it ends cancelled.
+    The workflow gets CancelledError where it waits, its running steps are cancelled, what it did is undone, and it ends
+    cancelled. A run that is already undoing goes on with that.
     """
 
     async def ask() -> tuple[RunState, RunState]:
         async with opened(store) as hf:
             before = await hf.run(run_id).state()
-            return before, await hf.run(run_id).cancel(note)
+            return before, await hf.run(run_id).cancel(note, force=force)
 
     before, state = run_quickly(ask())
-    if before in RUN_ENDED:
+    if before in UNDOING and not force:
+        words = f"{run_id} is {before} already, and goes on with that; --force stops it where it is"
+    elif before in UNDOING:
+        words = f"{run_id} is told to stop undoing where it is"
+    elif before in RUN_ENDED:
         words = (
             f"{run_id} has {state} already: nothing to cancel"
             if state != "cancelled"
@@ -144,21 +154,47 @@ def retry(run_id: str, store: str, as_json: bool) -> None:
     \b
     holdfast retry order-42
 
-    A live run's steps that wait for their next attempt are tried at once. A run that failed or was cancelled is started
-    again under a new id, with everything that succeeded before the step that failed.
+    A live run's steps that wait for their next attempt are tried at once; so are the undos that made a run stuck. A run
+    that failed or was cancelled is started again under a new id, with everything that succeeded before the step that
+    failed; one that was undone starts from the beginning.
     """
 
-    async def ask() -> tuple[str, RunState]:
+    async def ask() -> tuple[RunState, str, RunState]:
         async with opened(store) as hf:
+            before = await hf.run(run_id).state()
             again: Run[Any] = await hf.run(run_id).retry()
-            return again.id, await again.state()
+            return before, again.id, await again.state()
 
-    again, state = run_quickly(ask())
-    if again == run_id:
+    before, again, state = run_quickly(ask())
+    if before is RunState.STUCK:
+        words = f"{run_id} is {state}: the undos that gave up are tried again"
+    elif again == run_id:
         words = f"{run_id} is {state}: what backs off is tried at once"
     else:
         words = f"{again} is {state}: {run_id} again, from where it failed"
     _said(as_json, again, state, words, retry_of=None if again == run_id else run_id)
+
+
+@command()
+@run_argument
+@click.argument("step", required=False)
+@click.option("--note", required=True, metavar="TEXT", help="What was done by hand instead, for the journal.")
+def skip(run_id: str, step: str | None, note: str, store: str, as_json: bool) -> None:
+    """Count an undo that gave up as done by hand.
+
+    \b
+    holdfast skip order-42 charge --note 'refunded by phone, ticket 812'
+
+    STEP is the key of the step whose undo is skipped, as `holdfast show` has it; without it, every undo that gave up.
+    The run then goes on, and ends undone.
+    """
+
+    async def ask() -> RunState:
+        async with opened(store) as hf:
+            return await hf.run(run_id).skip(step, note)
+
+    what = f"the undo of {step}" if step else "every undo that gave up"
+    _said(as_json, run_id, run_quickly(ask()), f"{run_id}: {what} counts as done", step=step)
 
 
 @command()

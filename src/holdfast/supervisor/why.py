@@ -66,7 +66,12 @@ def _ended(facts: Facts) -> str:
     failed = [step for step in facts.steps if step.state is StepState.FAILED]
     where = _gave_up(failed[-1]) if failed else ""
     move = f"; `holdfast retry {run.id}` tries again from there" if run.state is RunState.FAILED else ""
-    return f"It {run.state}{where}{reason}{move}."
+    if run.state is RunState.UNDONE:
+        return (
+            f"It failed{where}{reason}; what it had done is undone. `holdfast retry {run.id}` starts it anew."
+        )
+    word = "was cancelled" if run.state is RunState.CANCELLED else str(run.state)
+    return f"It {word}{where}{reason}{move}."
 
 
 UNDO_PREFIX = "undo:"
@@ -194,7 +199,10 @@ def _pending(facts: Facts) -> str:
 
 
 def _had(last: Node | None, now: float) -> str:
-    return f" ({last.host} pid {last.pid} had it until {ago(now - last.lease_until)} ago)" if last else ""
+    if last is None:
+        return ""
+    left_at = min(last.lease_until, last.retired_at or last.lease_until)
+    return f" ({last.host} pid {last.pid} had it until {ago(now - left_at)} ago)"
 
 
 def _undecided(facts: Facts) -> str:
