@@ -65,7 +65,9 @@ async def test_no_money_is_made_or_lost(store_url: str, tmp_path: Path) -> None:
                 process.kill()
                 await process.wait()
         by_run = {run_id: await hf.run(run_id).state() for run_id in ids}
-        assert [name for name, _, broken in await hf.store.doctor() if broken and not name.startswith("I10")] == []
+        assert [
+            name for name, _, broken in await hf.store.doctor() if broken and not name.startswith("I10")
+        ] == []
     balances, live = {}, Counter[str]()
     for name in ("west", "east"):
         with closing(bank.ledger(folder, name)) as rows:
