@@ -149,7 +149,7 @@ class Step(Generic[P, R]):
         priority: int | Unset = UNSET,
         isolate: bool = False,
     ) -> UndoDecorator[P, R]: ...
-    def undo(self, fn: Any = None, /, **settings: Any) -> Any:
+    def undo(self, *fn: Any, **settings: Any) -> Any:
         """Declare what takes this step back: `@charge.undo`, or `@charge.undo(retry=50)`.
 
         The function takes the step's result, or None when nobody knows how the step ended, and then the step's own
@@ -160,9 +160,9 @@ class Step(Generic[P, R]):
         from holdfast.workflow.undo import declare_undo  # noqa: PLC0415  an undo is a step
 
         scope = options.scope_of(sys._getframe(1))
-        if fn is not None:
-            return declare_undo(self, fn, scope)
-        return lambda fn: declare_undo(self, fn, scope, **settings)
+        if fn:
+            return declare_undo(self, fn[0], scope)
+        return lambda declared: declare_undo(self, declared, scope, **settings)
 
     @overload
     def map(self: Callable[[T], Call[R]], items: Iterable[T], *, limit: int = 50) -> Call[list[R]]: ...
