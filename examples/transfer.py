@@ -14,11 +14,11 @@ says so, and a posting which comes late under that key is refused. So an undo ma
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from holdfast import Retry, Stop, here, step, workflow
 
@@ -80,7 +80,7 @@ async def transfer(amount: int = 250, frm: str = "ada", to: str = "grace", banks
 
 
 def receipt_of(banks: str, key: str) -> Path:
-    return Path(banks, "receipts", f"{quote(key, safe='')}.txt")
+    return Path(banks, "receipts", f"{hashlib.sha256(key.encode()).hexdigest()[:12]}.txt")
 
 
 def ledger(banks: str, bank: str) -> sqlite3.Connection:

@@ -28,7 +28,7 @@ from typing import Any
 
 from holdfast import Retry, Stop, here, set_progress, step, workflow
 
-PATIENT = Retry(attempts=5, on=OSError, delay=1, jitter="equal")
+PATIENT = Retry(attempts=4, on=OSError, delay=1, jitter="equal")
 
 
 @dataclass(frozen=True)

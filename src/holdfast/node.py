@@ -94,6 +94,8 @@ class Node:
                 clock=self.clock,
                 config=self.config,
             )
+        if self.agent is not None and self.scheduler is not None:
+            self.agent.claimed = self.scheduler.note_lease
         if "supervisor" in self.roles:
             self.supervisor = Supervisor(self.store, self.id, self.environment, self.config)
 
@@ -135,6 +137,8 @@ class Node:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._writing), 10)
             self._writing.cancel()
+        if self.scheduler is not None:
+            self.scheduler.abandon()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -307,8 +311,10 @@ class Node:
     async def _renew_loop(self) -> None:
         while not self.fenced:
             await self.environment.sleep(self.config.renew_s * (0.75 + self.environment.random.random() / 2))
-            with contextlib.suppress(StoreUnreachable):
+            try:
                 await self._renew_once()
+            except StoreError as error:
+                log.warning("renewing the lease: %s", error)
             if self.environment.monotonic() - self._lease_sent > self.config.lease_s:
                 self._fence_self("it could not renew in time")
 

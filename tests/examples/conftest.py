@@ -1,11 +1,12 @@
 """What the examples need around them: the booking service, and the product's own command."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,13 @@ HOLDFAST = Path(sys.executable).with_name("holdfast")
 def printed(*words: str | Path) -> str:
     """What a program printed."""
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+async def until(true: Callable[[], Awaitable[bool]], limit_s: float = 30.0) -> None:
+    """Wait for something outside of this process, with a deadline instead of a guess."""
+    async with asyncio.timeout(limit_s):
+        while not await true():  # noqa: ASYNC110  the outside has no events
+            await asyncio.sleep(0.02)
 
 
 class Ended(NamedTuple):

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from examples import deployment
-from holdfast import Holdfast, RunFailed
+from holdfast import Holdfast
+from holdfast.errors import RunCancelled, RunUndone
+from tests.examples.conftest import until
 
 
 @pytest.fixture
@@ -39,10 +41,26 @@ async def test_every_server_runs_the_new_version(store_url: str, servers: Path) 
 
 async def test_a_bad_server_stops_the_roll_out(store_url: str, servers: Path) -> None:
     """The bad server's batch is put back, earlier batches keep the new version, later ones never get it."""
-    with pytest.raises(RunFailed, match=r"web-3 runs 2\.1: no DATABASE in settings\.env"):
+    with pytest.raises(RunUndone, match=r"web-3 runs 2\.1: no DATABASE in settings\.env"):
         await roll_out(store_url, servers, "2.1", ["web-3"])
     now = await asyncio.to_thread(versions, servers)
     assert now == {"web-1": "2.1", "web-2": "2.1", "web-3": "1.0", "web-4": "1.0"}
+
+
+async def test_a_cancelled_roll_out_puts_its_batch_back(store_url: str, servers: Path) -> None:
+    """Cancelled while the second batch is watched: it gets its version back, the first one has proved itself."""
+
+    async def all_new() -> bool:
+        return set((await asyncio.to_thread(versions, servers)).values()) == {"2.0"}
+
+    async with Holdfast(store_url) as hf:
+        run = await hf.start(deployment.roll_out, "2.0", soak_s=2, folder=str(servers))
+        await until(all_new)
+        await run.cancel()
+        with pytest.raises(RunCancelled):
+            await run.result(timeout=60)
+    now = await asyncio.to_thread(versions, servers)
+    assert now == {"web-1": "2.0", "web-2": "2.0", "web-3": "1.0", "web-4": "1.0"}
 
 
 async def test_shut_down_stops_the_processes(store_url: str, servers: Path) -> None:

@@ -1,17 +1,30 @@
-"""Cloud provisioning: one resource per request, however often it is asked for."""
+"""Cloud provisioning: one resource per request, however often it is asked for; all of a platform, or nothing."""
 
 import json
+import signal
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from examples import provisioning
-from holdfast import Holdfast, RunFailed
+from holdfast import Holdfast, Stop
+from holdfast.errors import RunCancelled, RunUndone
+from tests.examples.conftest import ROOT, Ended, until
 
 
 def made(cloud: Path) -> list[str]:
     """The kinds of all resources that exist."""
     return sorted(json.loads(file.read_text())["kind"] for file in cloud.glob("*-*.json"))
+
+
+def trail(cloud: Path) -> tuple[list[str], list[str]]:
+    """What came and what went, each in its order."""
+    lines = [line.split() for line in (cloud / "trail.txt").read_text().splitlines()]
+    return [each for what, each in lines if what == "made"], [
+        each for what, each in lines if what == "removed"
+    ]
 
 
 async def test_a_platform_is_provisioned(store_url: str, tmp_path: Path) -> None:
@@ -35,13 +48,70 @@ async def test_starting_the_same_id_again_makes_nothing_new(store_url: str, tmp_
     assert made(tmp_path) == ["database", "machine", "network"]
 
 
-async def test_a_used_up_quota_fails_the_run(store_url: str, tmp_path: Path) -> None:
-    """The cloud's refusal is the run's error, and the quota was kept."""
+async def test_a_used_up_quota_tears_everything_down(store_url: str, tmp_path: Path) -> None:
+    """The cloud's refusal is the run's error, and nothing is left of what was built."""
     async with Holdfast(store_url) as hf:
         run = await hf.start(provisioning.provision, "mall", 9, str(tmp_path))
-        with pytest.raises(RunFailed, match="the quota of 8 machines is used up"):
+        with pytest.raises(RunUndone, match="the quota of 8 machines is used up"):
             await run.result(timeout=60)
-    assert made(tmp_path).count("machine") <= provisioning.QUOTA
+    assert made(tmp_path) == []
+    came, went = trail(tmp_path)
+    assert sorted(came) == sorted(went)
+    assert came[0] == went[-1]
+    assert came[0].startswith("network-")
+
+
+async def test_what_others_have_stays(store_url: str, tmp_path: Path) -> None:
+    """Only what the run itself made is removed."""
+    async with Holdfast(store_url) as hf:
+        shop = await (await hf.start(provisioning.provision, "shop", 2, str(tmp_path))).result(timeout=60)
+        with pytest.raises(RunUndone):
+            await (await hf.start(provisioning.provision, "mall", 8, str(tmp_path))).result(timeout=60)
+    assert made(tmp_path) == ["database", "machine", "machine", "network"]
+    zone = json.loads((tmp_path / "zone.json").read_text())
+    assert zone == {"shop.example": [machine.address for machine in shop.machines]}
+
+
+async def test_cancelled_while_it_comes_up_it_is_torn_down(store_url: str, tmp_path: Path) -> None:
+    """Cancelled while machines and database come up: they are removed, and the network they are in after them."""
+
+    async def all_made() -> bool:
+        return len(made(tmp_path)) == 5
+
+    async with Holdfast(store_url) as hf:
+        run = await hf.start(provisioning.provision, "shop", 3, str(tmp_path))
+        await until(all_made)
+        await run.cancel()
+        with pytest.raises(RunCancelled):
+            await run.result(timeout=60)
+    assert made(tmp_path) == []
+    came, went = trail(tmp_path)
+    assert came[0] == went[-1]
+
+
+def test_killed_while_it_tears_down_it_goes_on_with_that(
+    store_url: str,
+    tmp_path: Path,
+    command: Callable[..., Ended],
+    start_command: Callable[..., subprocess.Popen[str]],
+) -> None:
+    """kill -9 as soon as something is removed; the same line again removes the rest, each resource once."""
+    cloud = tmp_path / "cloud"
+    given = json.dumps({"name": "mall", "machines": 9, "cloud": str(cloud)})
+    program = f"{ROOT}/examples/provisioning.py:provision"
+    arguments = ("run", program, "--id", "killed", "--store", store_url, "--input", given)
+    process = start_command(*arguments)
+    while not list(cloud.glob("*.gone")):
+        assert process.poll() is None, process.communicate()[1]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+    ended = command(*arguments)
+    assert (ended.code, ended.shown["state"]) == (1, "undone")
+    assert made(cloud) == []
+    came, went = trail(cloud)
+    assert sorted(came) == sorted(went)
+    assert came[0] == went[-1]
 
 
 def test_a_repeated_request_gets_the_same_resource(tmp_path: Path) -> None:
@@ -50,3 +120,22 @@ def test_a_repeated_request_gets_the_same_resource(tmp_path: Path) -> None:
     first = cloud.create("token", "machine", "m", "")
     assert cloud.create("token", "machine", "m", "") == first
     assert made(tmp_path) == ["machine"]
+
+
+def test_a_removed_resource_does_not_come_back(tmp_path: Path) -> None:
+    """A request that comes after its removal is refused, and removing twice is removing once."""
+    cloud = provisioning.Cloud(str(tmp_path))
+    for _ in range(2):
+        cloud.remove(cloud.name_of("machine", "token"))
+    with pytest.raises(Stop, match="its token is used up"):
+        cloud.create("token", "machine", "m", "")
+    assert made(tmp_path) == []
+
+
+def test_a_network_in_use_is_not_removed(tmp_path: Path) -> None:
+    """So an undo out of order would fail."""
+    cloud = provisioning.Cloud(str(tmp_path))
+    network = cloud.create("n", "network", "net", "")
+    cloud.create("m", "machine", "m", network.id)
+    with pytest.raises(OSError, match="in use by machine-"):
+        cloud.remove(network.id)

@@ -1,21 +1,32 @@
-"""Trip booking: three bookings, each made once, or a clean failure."""
+"""Trip booking: three bookings, each made once, or none."""
 
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
 from examples import trip
 from examples.trip_service import BookingService
-from holdfast import Holdfast, RunFailed
-from tests.examples.conftest import ROOT, Ended
+from holdfast import Holdfast
+from holdfast.errors import RunCancelled, RunUndone
+from tests.examples.conftest import ROOT, Ended, until
 
 TRIP = f"{ROOT}/examples/trip.py:book_trip"
 
 
 def kinds(service: BookingService) -> list[str]:
     return sorted(booking["kind"] for booking in service.bookings())
+
+
+def cancelled(service: BookingService) -> set[str]:
+    """What was booked and then cancelled, each once."""
+    gone = [booking["kind"] for booking in service.cancellations()]
+    assert len(gone) == len(set(gone))
+    return set(gone)
 
 
 async def test_three_bookings_make_a_trip(store_url: str, booking_service: BookingService) -> None:
@@ -41,13 +52,86 @@ async def test_a_lost_reply_is_retried_and_books_once(
     assert requests == {"flight": 1, "hotel": 2, "car": 1}
 
 
-async def test_a_trip_without_a_car_fails_cleanly(store_url: str, booking_service: BookingService) -> None:
-    """The service's own words are the run's error, and no retry was tried on a final answer."""
+async def test_a_trip_without_a_car_is_taken_back(store_url: str, booking_service: BookingService) -> None:
+    """The service's own words are the run's error, nothing stays booked, and flight and hotel were cancelled once."""
     async with Holdfast(store_url) as hf:
         run = await hf.start(trip.book_trip.using(id="venice"), "Venice")
-        with pytest.raises(RunFailed, match="there are no cars in Venice"):
+        with pytest.raises(RunUndone, match="there are no cars in Venice"):
             await run.result(timeout=60)
-    assert kinds(booking_service) == ["flight", "hotel"]
+        steps = {step.key: step for step in await run.steps()}
+    assert booking_service.bookings() == []
+    assert cancelled(booking_service) == {"flight", "hotel"}
+    assert steps["book_car"].attempt == 1  # no retry of a final answer
+    assert steps["undo:book_car"].n < steps["undo:book_flight"].n  # what came last is undone first
+
+
+async def test_a_desk_that_booked_and_never_answers_is_cancelled_by_key(
+    store_url: str, booking_service: BookingService
+) -> None:
+    """All replies are lost, so the step fails without a reference; the booking it made is found by its key."""
+    booking_service.hangs_up = {"flight"}
+    async with Holdfast(store_url) as hf:
+        run = await hf.start(trip.book_trip.using(id="lost"), "Oslo")
+        with pytest.raises(RunUndone):
+            await run.result(timeout=60)
+    assert booking_service.bookings() == []
+    assert cancelled(booking_service) == {"flight", "hotel"}
+
+
+async def test_a_cancelled_trip_is_taken_back_newest_first(
+    store_url: str, booking_service: BookingService
+) -> None:
+    """Cancelled while the car is being booked: the car goes first, then what was booked before it was asked for."""
+    booking_service.hangs_up = {"car"}
+
+    async def booked() -> bool:
+        return "car" in kinds(booking_service)
+
+    async with Holdfast(store_url) as hf:
+        run = await hf.start(trip.book_trip.using(id="off"), "Oslo")
+        await until(booked)
+        await run.cancel("the traveller is ill")
+        with pytest.raises(RunCancelled):
+            await run.result(timeout=60)
+    gone = [booking["kind"] for booking in booking_service.cancellations()]
+    assert (gone[0], set(gone[1:]), len(gone)) == ("car", {"flight", "hotel"}, 3)
+    assert booking_service.bookings() == []
+
+
+def test_cancelling_twice_is_cancelling_once(booking_service: BookingService) -> None:
+    """By reference and by key, again and again: one cancellation, and the key is used up."""
+    reference, _, _ = booking_service.book("k", "car", "Oslo", "Ada")
+    for _ in range(2):
+        booking_service.cancel("", "car", reference)
+        booking_service.cancel("k", "car", "")
+    assert [booking["cancelled"] for booking in booking_service.cancellations()] == [1]
+
+
+def test_a_booking_that_comes_after_its_cancellation_is_refused(booking_service: BookingService) -> None:
+    """A request that was on its way while its run was taken back books nothing."""
+    with urlopen(Request(f"{booking_service.url}/cars", None, {"Idempotency-Key": "k"}, method="DELETE")):
+        pass
+    late = Request(
+        f"{booking_service.url}/cars", b'{"city": "Oslo", "traveller": "Ada"}', {"Idempotency-Key": "k"}
+    )
+    with pytest.raises(HTTPError, match="410"):
+        urlopen(late)
+    assert booking_service.bookings() == []
+
+
+async def test_an_undone_trip_can_be_had_again(store_url: str, booking_service: BookingService) -> None:
+    """Retrying a run that took itself back starts from scratch, with keys of its own: all three are booked."""
+    booking_service.no_cars_in = {"Oslo"}
+    async with Holdfast(store_url) as hf:
+        run = await hf.start(trip.book_trip.using(id="again"), "Oslo")
+        with pytest.raises(RunUndone):
+            await run.result(timeout=60)
+        booking_service.no_cars_in = set()
+        again = await run.retry()
+        await again.result(timeout=60)
+    assert again.id != run.id
+    assert kinds(booking_service) == ["car", "flight", "hotel"]
+    assert cancelled(booking_service) == {"flight", "hotel"}
 
 
 def test_the_command_prints_one_object(
@@ -62,15 +146,15 @@ def test_the_command_prints_one_object(
     assert len(booking_service.bookings()) == 3
 
 
-def test_the_command_says_why_a_trip_failed(
+def test_the_command_says_why_a_trip_was_taken_back(
     store_url: str, command: Callable[..., Ended], booking_service: BookingService
 ) -> None:
-    """A failed run is exit code 1, with the error in the object."""
+    """A run that took itself back is exit code 1, with the error that made it do so."""
     ended = command("run", TRIP, "--input", '{"city": "Venice"}', "--store", store_url)
     assert ended.code == 1
-    assert ended.shown["state"] == "failed"
+    assert ended.shown["state"] == "undone"
     assert "there are no cars in Venice" in str(ended.shown["error"])
-    assert kinds(booking_service) == ["flight", "hotel"]
+    assert booking_service.bookings() == []
 
 
 def test_a_wrong_input_books_nothing(
@@ -107,3 +191,34 @@ def test_a_killed_booking_goes_on_and_books_nothing_twice(
     ended = command(*arguments)
     assert (ended.code, ended.shown["state"]) == (0, "succeeded")
     assert kinds(booking_service) == ["car", "flight", "hotel"]
+
+
+@pytest.mark.parametrize("cancellations", [0, 1])
+def test_a_trip_that_is_killed_while_it_is_taken_back_goes_on_with_that(
+    store_url: str,
+    command: Callable[..., Ended],
+    start_command: Callable[..., subprocess.Popen[str]],
+    booking_service: BookingService,
+    cancellations: int,
+) -> None:
+    """kill -9 before, or after but not recorded, a cancellation: the same line again cancels the rest, nothing twice."""
+    arguments = ("run", TRIP, "--id", "killed", "--store", store_url, "--input", '{"city": "Venice"}')
+    booking_service.latency_s = 0.2
+
+    def begun() -> bool:
+        """The car was refused; its undo comes first, and leaves its mark."""
+        with closing(booking_service.open_ledger()) as rows:
+            return bool(rows.execute("SELECT count(cancelled) FROM bookings").fetchone()[0])
+
+    process = start_command(*arguments)
+    while not begun() or len(booking_service.cancellations()) < cancellations:
+        assert process.poll() is None, process.communicate()[1]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = booking_service.cancellations()
+
+    ended = command(*arguments)
+    assert (ended.code, ended.shown["state"]) == (1, "undone")
+    assert booking_service.bookings() == []
+    assert booking_service.cancellations()[: len(before)] == before
+    assert cancelled(booking_service) == {"flight", "hotel"}

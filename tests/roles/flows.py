@@ -198,6 +198,11 @@ async def busy_then_paid(name: str) -> str:
 
 
 @workflow
+async def wide(count: int) -> int:
+    return len(await asyncio.gather(*(add(i) for i in range(count))))
+
+
+@workflow
 async def parent(length: int) -> int:
     one, two = await asyncio.gather(chain(length), chain.using(id=f"child-of-{length}")(length + 1))
     return one + two

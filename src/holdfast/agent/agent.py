@@ -15,11 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from holdfast import codec, policy
+from holdfast.agent import isolated
 from holdfast.agent.holding import Holding
 from holdfast.config import Config
 from holdfast.decider.effect import effect_key, undone_effect
 from holdfast.environment import Environment, StoreClock
-from holdfast.errors import InvalidInput, StepTimeout
+from holdfast.errors import InvalidInput, StepLost, StepTimeout
 from holdfast.model import Ending, Lane, StepState
 from holdfast.policy import Retry
 from holdfast.store.protocol import AgentStore, Answer, ClaimedStep, HandBack, Report, Save, TryAgain
@@ -53,7 +54,13 @@ class Agent:
         self._threads = ThreadPoolExecutor(config.threads_max, thread_name_prefix="holdfast-step")
         self.wake: Callable[[float], None] = lambda delay_s: None
         """Set by the node: call `claim` again after so many seconds."""
+        self.claimed: Callable[[str, int], None] = lambda run_id, n: None
+        """Set by the node: told of every step claimed."""
         self.closing = False
+        self._hungry = False
+        """More was waiting than there were places."""
+        self._claim_at = min(100, max(1, config.steps_max // 4))
+        """Then claim again when so many are free: one claim for many steps."""
 
     # --- capacity -----------------------------------------------------------------------------------------------------
 
@@ -64,21 +71,26 @@ class Agent:
         """Keep a place for a step that this node's scheduler is about to issue."""
         if self.closing or not self.capable(step.name, step.needs):
             return False
+        if (self._free_async if step.is_async else self._free_threads) <= 0:
+            self._hungry = True
+            return False
+        self._take_place(step)
+        return True
+
+    def _take_place(self, step: Step[Any, Any]) -> None:
         if step.is_async:
-            if self._free_async <= 0:
-                return False
             self._free_async -= 1
         else:
-            if self._free_threads <= 0:
-                return False
             self._free_threads -= 1
-        return True
 
     def unreserve(self, step: Step[Any, Any]) -> None:
         if step.is_async:
             self._free_async += 1
         else:
             self._free_threads += 1
+        if self._hungry and (self._free_async >= self._claim_at if step.is_async else self._free_threads > 0):
+            self._hungry = False
+            self.wake(0.0)
 
     # --- taking steps up ----------------------------------------------------------------------------------------------
 
@@ -99,9 +111,13 @@ class Agent:
             free = min(self._free_async if is_async else self._free_threads, self._config.claim_max)
             if free <= 0 or not lanes or self.closing:
                 continue
-            for item in await self._store.claim_steps(self._node, lanes, free):
+            found = await self._store.claim_steps(self._node, lanes, free)
+            for item in found:
+                self.claimed(item.run_id, item.n)
                 self._begin_claimed(item)
-                claimed += 1
+            claimed += len(found)
+            if len(found) == free:
+                self._hungry = True
         return claimed
 
     async def next_ready(self) -> float | None:
@@ -110,7 +126,7 @@ class Agent:
 
     def _begin_claimed(self, item: ClaimedStep) -> None:
         step = self._steps[item.name]
-        self.reserve(step)
+        self._take_place(step)
         holding = Holding(
             step,
             item.run_id,
@@ -180,6 +196,9 @@ class Agent:
     async def _run_thread(self, holding: Holding, context: contextvars.Context) -> None:
         """A thread cannot be stopped: after its timeout it is left to itself, and keeps its place until it returns."""
         step = holding.step
+        if step.isolate:
+            await self._run_isolated(holding)
+            return
         loop = asyncio.get_running_loop()
         call = loop.run_in_executor(
             self._threads, context.copy().run, step.shape.call, step.fn, holding.arguments
@@ -200,6 +219,25 @@ class Agent:
             self._cancelled(holding, error)
         except Exception as error:  # noqa: BLE001  whatever the step raised is its outcome
             self._fail(holding, error, Ending.FAILED)
+        else:
+            self._succeed(holding, output)
+
+    async def _run_isolated(self, holding: Holding) -> None:
+        """A process of its own can be killed: at its timeout, or when the step is no longer wanted."""
+        assert holding.here is not None
+        limit = asyncio.timeout(holding.timeout_s)
+        try:
+            async with limit:
+                output = await isolated.execute(holding.step, holding.arguments, holding.here)
+        except asyncio.CancelledError as error:
+            self._cancelled(holding, error)
+        except StepLost as error:
+            self._fail(holding, error, Ending.LOST)
+        except Exception as error:  # noqa: BLE001  whatever the step raised is its outcome
+            if limit.expired():
+                self._fail(holding, _overran(holding), Ending.TIMED_OUT)
+            else:
+                self._fail(holding, error, Ending.FAILED)
         else:
             self._succeed(holding, output)
 
@@ -263,7 +301,7 @@ class Agent:
             random=self._environment.random,
             asked=holding.excused,
         )
-        unsure = holding.unsure or ending is Ending.TIMED_OUT
+        unsure = holding.unsure or ending is not Ending.FAILED
         told = codec.encode_error(error, step=holding.step.name, ending=ending, unsure=unsure)
         if isinstance(verdict, policy.TryAgain):
             delay_s = verdict.after_s

@@ -275,11 +275,15 @@ class Decider:
         raw, arguments = shape.checked(args, kwargs)
         loop = self._loop
         key = loop.branch().name(step.label)
-        issue = Issue(0, key, _CALL, step.name, raw, digest(raw), step, arguments, self.seq)
-        op = Op(key, _CALL, step.name, Future(loop=loop), shape.decode_result, issue)
+        name = step.name
+        issue = Issue(0, key, _CALL, name, raw, digest(raw), step, arguments, self.seq)
+        op = Op(key, _CALL, name, Future(loop=loop), shape.decode_result, issue)
         undo = step.origin.undone_by
         if undo is not None:
-            self._may_undo(Effect(op, undo, raw, self, undo_failed=step.undo_failed))
+            self._may_undo(op, undo, raw, undo_failed=step.undo_failed)
+        if self._recorded is None:  # a fresh run, as most are: `_ask` would find nothing
+            self._new.append(op)
+            return op
         return self._ask(op)
 
     def child(self, workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
@@ -349,13 +353,21 @@ class Decider:
 
     # Taking back.
 
-    def _may_undo(self, effect: Effect) -> None:
+    def _may_undo(
+        self,
+        op: Op,
+        undo: AuthoredStep[Any, Any],
+        raw: bytes,
+        *,
+        undo_failed: bool = False,
+        by_hand: bool = False,
+    ) -> None:
         self._undoable = True
         self._asked_undoable += 1
         scope = open_scope() if self._sagas else None
         if scope is not None:
+            effect = Effect(op, undo, raw, self, undo_failed=undo_failed, by_hand=by_hand)
             effect.index = self._asked_undoable
-            effect.watch()
             scope.effects.append(effect)
             self._watched[effect.key] = effect
 
@@ -372,7 +384,7 @@ class Decider:
         op = Op(key, _UNDO, step.name, Future(loop=loop), None, issue)
         op.future.set_result(None)
         self._by_hand.append(op)
-        self._may_undo(Effect(op, step, raw, self, by_hand=True))
+        self._may_undo(op, step, raw, by_hand=True)
         self._watch()
         self._ask(op)
         self.waiting.pop(op.n, None)

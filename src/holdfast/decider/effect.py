@@ -88,7 +88,7 @@ class Effect:
     """What one call, asked for in a saga, may have done. Its place in the history decides when it is taken back."""
 
     __slots__ = (
-        "_host", "after_seq", "by_hand", "delivered_seq", "index", "input", "key", "op", "output", "state", "undo",
+        "_decode", "_host", "after_seq", "by_hand", "delivered_seq", "index", "input", "key", "op", "output", "state", "undo",
         "undo_failed", "unsure",
     )  # fmt: skip
 
@@ -110,18 +110,15 @@ class Effect:
         self.state: StepState | None = None
         """How the call ended; None while it has not, or was never issued; `cancelled` when the code gave it up."""
         self.unsure = False
+        self._decode = op.decode
+        if op.decode is not None:
+            op.decode = self.succeeded
 
-    def watch(self) -> None:
-        """Stand between the call and its outcome: only there the result is still as it was recorded."""
-        decode = self.op.decode
-        if decode is None:
-            return
-
-        def succeeded(raw: bytes) -> Any:
-            self.state, self.output, self.delivered_seq = StepState.SUCCEEDED, raw, self._host.seq
-            return decode(raw)
-
-        self.op.decode = succeeded
+    def succeeded(self, raw: bytes) -> Any:
+        """Stands in for the call's `decode`: only there the result is still as it was recorded."""
+        self.state, self.output, self.delivered_seq = StepState.SUCCEEDED, raw, self._host.seq
+        assert self._decode is not None
+        return self._decode(raw)
 
     def failed(self, state: StepState, error: str | None) -> None:
         self.state, self.delivered_seq = state, self._host.seq

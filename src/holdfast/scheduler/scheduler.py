@@ -75,6 +75,8 @@ class Scheduler:
         """Set when a timer became the next one due."""
         self._lanes: dict[tuple[str, tuple[str, ...], str | None], int] = {}
         self.closing = False
+        self._behind = False
+        """The last look at what waits to be delivered was cut off: look again once this much is committed."""
         self._refused: dict[str, int] = {}
         self._holding: set[asyncio.Future[Answer]] = set()
 
@@ -211,6 +213,11 @@ class Scheduler:
             self._advance(owned)
         return True
 
+    def note_lease(self, run_id: str, n: int) -> None:
+        """This node's agent claimed a step: if its run lives here too, the outcome need not go through the store first."""
+        if owned := self.runs.get(run_id):
+            owned.mine.add(n)
+
     def forget_lease(self, run_id: str, n: int) -> None:
         """A step leased to this node goes back to the store: its outcome will come from there."""
         if owned := self.runs.get(run_id):
@@ -228,6 +235,7 @@ class Scheduler:
                 at = step.finished_at or self._clock.now()
                 if owned.arrive(Recorded(step.n, step.state, step.output, step.error, at)):
                     touched[step.run_id] = owned
+        self._behind = len(found.steps) >= self._config.claim_max
         for row in found.signals:
             owned = self.runs.get(row.run_id)
             if owned is not None and owned.arrive(Sent(row.id, row.name, row.payload, row.sent_at)):
@@ -294,6 +302,8 @@ class Scheduler:
         while inbox:
             item: Arrival = inbox.popleft()
             if type(item) is Ended:
+                if not decider.expects(item.n):
+                    continue  # given up while it ran: the store would refuse it
                 seq = decider.deliver(item.n, item.state, item.output, item.error, item.at)
                 outcomes.append(
                     Outcome(item.n, item.fence, item.state, item.output, item.error, item.at, seq)
@@ -482,6 +492,8 @@ class Scheduler:
             owned.pending.discard(out.n)
         for n, _ in hop.delivered:
             owned.pending.discard(n)
+        if self._behind and hop.delivered:
+            self._ring(Bell.OUTCOMES)
         if leases and self._seat is not None:
             self._seat.begin(leases)
         if len(leases) < len(hop.issued) and any(step.state is StepState.READY for step in hop.issued):

@@ -6,7 +6,6 @@ round trip, one commit); otherwise all of them run in one transaction.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -202,8 +201,7 @@ class Batch:
             if rows:
                 self._add(statement, rows)
         for run_id, raw, at, unread in continued:
-            digest = hashlib.blake2b(raw, digest_size=16).digest()
-            self.statements.append((VERBS.continue_run, (run_id, raw, digest, at, unread)))
+            self.statements.append((VERBS.continue_run, (run_id, raw, at, unread)))
 
     @staticmethod
     def start_row(run: NewRun) -> tuple[Any, ...]:

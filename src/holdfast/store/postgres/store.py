@@ -165,6 +165,10 @@ class PostgresStore:
             )
         except _AWAY as error:
             raise _unreachable(error) from error
+        except ValueError as error:
+            raise StoreUnsupported(
+                f"the store's URL cannot be read: {error}: write postgresql://user@host:5432/database"
+            ) from error
         async with self._pool.acquire() as connection:
             version = connection.get_server_version()
             if version.major < OLDEST_SERVER:

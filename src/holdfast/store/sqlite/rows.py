@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -71,7 +70,3 @@ def start_row(run: NewRun, now: float) -> tuple[Any, ...]:
 
 def tags_text(run: NewRun) -> str | None:
     return json.dumps(run.tags) if run.tags else None
-
-
-def digest_of(value: bytes) -> bytes:
-    return hashlib.blake2b(value, digest_size=16).digest()

@@ -31,7 +31,7 @@ from holdfast.store.protocol import (
 from holdfast.store.sqlite.database import BUSY_S, RETRY_S
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.faults import explain
-from holdfast.store.sqlite.rows import digest_of, fetch, start_row, tags_text
+from holdfast.store.sqlite.rows import fetch, start_row, tags_text
 from holdfast.store.sqlite.verbs import VERBS
 
 Rows = list[tuple[Any, ...]]
@@ -241,7 +241,7 @@ class Batch:
 
     def _continue(self, connection: apsw.Connection, hop: Hop) -> None:
         run_id, raw = hop.run_id, hop.next_input or b""
-        connection.execute(VERBS.continue_run, (run_id, raw, digest_of(raw), hop.begun_at or self.now))
+        connection.execute(VERBS.continue_run, (run_id, raw, hop.begun_at or self.now))
         connection.execute(VERBS.forget_steps, (run_id,))
         connection.execute(VERBS.forget_attempts, (run_id,))
         # Deleted before the unread ones lose their number, or they would go too.

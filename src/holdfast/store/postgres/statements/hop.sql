@@ -114,11 +114,12 @@ WHERE r.id = u.id AND r.fence = u.fence
 INSERT INTO holdfast.alerts (kind, run_id, message)
 SELECT u.kind, u.run_id, u.message FROM unnest($1::text[], $2::text[], $3::text[]) u(kind, run_id, message)
 
+-- The digest stays that of the input the run was started with: starting it again is still the same run.
 -- name: continue_run
 WITH gone AS (DELETE FROM holdfast.steps WHERE run_id = $1 RETURNING n),
      tries AS (DELETE FROM holdfast.attempts WHERE run_id = $1),
-     heard AS (DELETE FROM holdfast.signals WHERE run_id = $1 AND delivered_seq <> ALL($5::int[])),
-     unread AS (UPDATE holdfast.signals SET delivered_seq = NULL WHERE run_id = $1 AND delivered_seq = ANY($5::int[]))
-UPDATE holdfast.runs SET input = $2, digest = $3, generation = generation + 1, progress = NULL, started_at = to_timestamp($4),
+     heard AS (DELETE FROM holdfast.signals WHERE run_id = $1 AND delivered_seq <> ALL($4::int[])),
+     unread AS (UPDATE holdfast.signals SET delivered_seq = NULL WHERE run_id = $1 AND delivered_seq = ANY($4::int[]))
+UPDATE holdfast.runs SET input = $2, generation = generation + 1, progress = NULL, started_at = to_timestamp($3),
                 base_n = greatest(base_n, (SELECT coalesce(max(n), 0) FROM gone)), kept_n = 0
 WHERE id = $1

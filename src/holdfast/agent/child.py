@@ -1,0 +1,104 @@
+"""The other side of `isolated.py`: `python -m holdfast.agent.child FD` executes one step and leaves.
+
+May talk only to the agent that started it. Must never outlive it: its standard input closes with the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast import codec
+from holdfast.agent.isolated import Message, Request
+from holdfast.workflow import registry
+from holdfast.workflow.here import Attempting, here_var
+from holdfast.workflow.step import Step
+
+
+class Child:
+    def __init__(self, descriptor: int) -> None:
+        self._agent = os.fdopen(descriptor, "wb", 0)
+        self._lock = threading.Lock()
+        self._saved = threading.Event()
+        # A `def` step waits in `here.save` for a loop in another thread, here as in the agent.
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+    def say(self, message: Message) -> None:
+        with self._lock:
+            self._agent.write(msgspec.json.encode(message) + b"\n")
+
+    def listen(self) -> None:
+        """The agent's answers; when there are no more, the agent is gone and so must we be."""
+        for _ in sys.stdin.buffer:
+            self._saved.set()
+        os._exit(1)
+
+    def beat(self, progress: float | None, note: str) -> None:
+        self.say(Message(beat=(progress, note)))
+
+    async def save(self, raw: bytes) -> None:
+        self._saved.clear()
+        self.say(Message(save=raw.decode()))
+        self._saved.wait()
+
+    def execute(self, request: Request) -> None:
+        try:
+            step = _load(request)
+            bound = step.shape.decode(request.input.encode())
+            here_var.set(
+                Attempting(
+                    run_id=request.run_id,
+                    key=request.key,
+                    attempt=request.attempt,
+                    step=request.step,
+                    on_beat=self.beat,
+                    on_save=self.save,
+                    saved_raw=None if request.saved is None else request.saved.encode(),
+                    loop=self._loop,
+                    undoes=request.undoes,
+                )
+            )
+            output = step.shape.encode_result(step.shape.call(step.fn, bound))
+        except Exception as error:  # noqa: BLE001  whatever the step raised is its outcome
+            self.say(Message(error=codec.encode_error(error, step=request.step)))
+        else:
+            self.say(Message(output=output.decode()))
+
+
+def _load(request: Request) -> Step[Any, Any]:
+    """Find the step: import its module as the agent did, or load its file under the name it gave the step."""
+    sys.path[:] = [*request.path, *(entry for entry in sys.path if entry not in request.path)]
+    file = Path(request.file)
+    name = file.stem if request.module == "__main__" else request.module
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        spec = importlib.util.spec_from_file_location(name, file)
+        if spec is None or spec.loader is None:
+            raise
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return registry.steps[request.step]
+
+
+def main() -> None:
+    child = Child(int(sys.argv[1]))
+    request = msgspec.json.decode(sys.stdin.buffer.readline(), type=Request)
+    threading.Thread(target=child.listen, daemon=True).start()
+    child.execute(request)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Steps in a process of their own (`isolate=True`): they can be killed, and they can die without taking the agent along.
+
+The child is a fresh interpreter (never a fork: connections must not be shared). The request goes in by its standard
+input, which stays open: when it closes, the agent is gone and the child leaves. Messages come back as JSON lines by a
+pipe of their own, so that what the step prints is just printed. On timeout or cancellation the child's process group
+gets SIGTERM, and SIGKILL a moment later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from typing import Any
+
+import msgspec
+
+from holdfast import codec
+from holdfast.errors import StepLost
+from holdfast.workflow.here import Attempting
+from holdfast.workflow.step import Step
+
+KILL_AFTER_S = 2.0
+"""Between SIGTERM and SIGKILL: enough to close a file, too short to finish the work."""
+LINE_MAX_BYTES = 64 * 1024 * 1024
+
+
+class Request(msgspec.Struct):
+    """What the child needs to know of one attempt."""
+
+    path: list[str]
+    module: str
+    file: str
+    step: str
+    input: str
+    run_id: str
+    key: str
+    attempt: int
+    saved: str | None
+    undoes: str | None
+
+
+class Message(msgspec.Struct, omit_defaults=True):
+    """What the child says: a beat, a checkpoint, or how it ended."""
+
+    beat: tuple[float | None, str] | None = None
+    save: str | None = None
+    output: str | None = None
+    error: str | None = None
+
+
+async def execute(step: Step[Any, Any], arguments: Any, here: Attempting) -> bytes:
+    """Run one attempt in a child; its encoded result, or its exception. Cancelling kills the child."""
+    request = Request(
+        path=[entry for entry in sys.path if entry],
+        module=step.fn.__module__,
+        file=step.fn.__code__.co_filename,
+        step=step.name,
+        input=step.shape.encode(arguments).decode(),
+        run_id=here.run_id,
+        key=here.key,
+        attempt=here.attempt,
+        saved=None if here.saved_raw is None else here.saved_raw.decode(),
+        undoes=here.undoes,
+    )
+    inner, outer = os.pipe()
+    try:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "holdfast.agent.child",
+            str(outer),
+            stdin=asyncio.subprocess.PIPE,
+            pass_fds=[outer],
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(inner)
+        raise
+    finally:
+        os.close(outer)
+    try:
+        said = await _reader(inner)
+        assert child.stdin is not None
+        child.stdin.write(msgspec.json.encode(request) + b"\n")
+        return await _listen(said, child, here)
+    finally:
+        await asyncio.shield(_end(child))
+
+
+async def _reader(descriptor: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=LINE_MAX_BYTES)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader, loop=loop), os.fdopen(descriptor, "rb", 0)
+    )
+    return reader
+
+
+async def _listen(said: asyncio.StreamReader, child: asyncio.subprocess.Process, here: Attempting) -> bytes:
+    while line := await said.readline():
+        message = msgspec.json.decode(line, type=Message)
+        if message.beat is not None:
+            here.on_beat(*message.beat)
+        elif message.save is not None:
+            await here.on_save(message.save.encode())
+            assert child.stdin is not None
+            child.stdin.write(b"saved\n")
+        elif message.output is not None:
+            return message.output.encode()
+        elif message.error is not None:
+            raise codec.decode_error(message.error)
+    code = await child.wait()
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+    raise StepLost(f"the step's process {how} before it answered", step=here.step)
+
+
+async def _end(child: asyncio.subprocess.Process) -> None:
+    """Nothing of the child is left behind, its own children included."""
+    if child.stdin is not None:
+        child.stdin.close()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGTERM)
+    try:
+        await asyncio.wait_for(child.wait(), KILL_AFTER_S)
+    except TimeoutError:
+        pass
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    await child.wait()

@@ -1,0 +1,72 @@
+"""`isolate=True`: a step in a process of its own, which can be killed and can die alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.config import Config
+from holdfast.errors import RunCancelled
+from tests.roles import alone, flows
+from tests.roles.conftest import until
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+async def test_it_runs_in_another_process(hf: Holdfast) -> None:
+    """The step's process is a child of the agent's, and gives its result and progress back."""
+    pid, parent = await (await hf.start(alone.looks, os.getpid())).result(20)
+    assert pid != os.getpid()
+    assert parent == os.getpid()
+
+
+@pytest.mark.parametrize("how", ["signal", "exit"])
+async def test_its_death_is_an_attempt_that_was_lost(hf: Holdfast, tmp_path: Path, how: str) -> None:
+    """A step that kills its process does not kill the agent; the attempt is told as lost, and the next one runs."""
+    run = await hf.start(alone.dying, how, str(tmp_path))
+    assert await run.result(20) == "survived"
+    assert [attempt.ending for attempt in (await run.view()).attempts] == ["lost"]
+
+
+async def test_it_is_killed_at_its_timeout_with_all_its_children(hf: Holdfast, tmp_path: Path) -> None:
+    """SIGTERM, then SIGKILL, to the whole process group."""
+    assert await (await hf.start(alone.hanging, str(tmp_path))).result(20) == "killed"
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    await until(lambda: not any(map(alive, pids)))
+
+
+async def test_cancelling_the_run_kills_it(hf: Holdfast, tmp_path: Path) -> None:
+    """A cancelled step's process is gone."""
+    run = await hf.start(alone.waiting, str(tmp_path))
+    await until((tmp_path / "pid").exists)
+    pid = int((tmp_path / "pid").read_text())
+    await run.cancel()
+    with pytest.raises(RunCancelled):
+        await run.result(20)
+    await until(lambda: not alive(pid))
+
+
+async def test_its_checkpoints_outlive_it(hf: Holdfast) -> None:
+    """`here.save` is durable when it returns, in the child too."""
+    assert await (await hf.start(alone.saving)).result(20) == 3
+
+
+async def test_its_own_errors_are_its_own(hf: Holdfast) -> None:
+    """An exception crosses the process boundary as itself."""
+    assert await (await hf.start(alone.refusing)).result(20) == "not in here"
+
+
+async def test_a_fan_out_wider_than_the_agent_is_claimed_as_places_come_free(store_url: str) -> None:
+    """No poll is needed to go on when more waits than there are places."""
+    config = Config(steps_max=10, poll_s=600.0)
+    async with Holdfast(store_url, config=config) as hf:
+        assert await (await hf.start(flows.wide, 150)).result(20) == 150

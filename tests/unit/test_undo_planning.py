@@ -1,0 +1,570 @@
+"""How a run is taken back, planned from its rows alone."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast import codec, step
+from holdfast.codec import describe_error
+from holdfast.decider.effect import undo_input, undo_key, undone_key
+from holdfast.decider.undoing import Family, Undoing
+from holdfast.errors import UndoMissing
+from holdfast.model import CANCEL, Run, RunState, Step, StepKind, StepState
+from tests.unit.undo_recorder import Lanes, TakenBack, run_of, step_of
+
+
+@step(name="undo_it")
+async def undo_it(x: int) -> None: ...
+
+
+KNOWN = {"undo_it": undo_it}
+LANES = Lanes()
+PLAIN, UNDONE, UNDONE_FAILED = LANES.of("a"), LANES.of("a", "undo_it"), LANES.of("a", "undo_it!")
+NO = codec.encode_error(ValueError("no"))
+LATE = codec.encode_error(TimeoutError(), ending="timed out")
+UNSURE = codec.encode_error(ValueError("no"), unsure=True)
+
+
+def back(*steps: Step, children: dict[int, Family] | None = None, **run: Any) -> TakenBack:
+    return TakenBack(run_of(**run), steps, LANES, children=children, steps_known=KNOWN)
+
+
+def effect(n: int, key: str, **fields: Any) -> Step:
+    return step_of(n, key, **{"lane": UNDONE, **fields})
+
+
+class TestWhatIsUndone:
+    @pytest.mark.parametrize(
+        ("fields", "undone"),
+        [
+            ({"state": StepState.SUCCEEDED}, True),
+            ({"state": StepState.SUCCEEDED, "lane": PLAIN}, False),
+            ({"state": StepState.CANCELLED, "attempt": 1}, True),
+            ({"state": StepState.CANCELLED, "attempt": 0}, False),
+            ({"state": StepState.FAILED, "error": NO}, False),
+            ({"state": StepState.FAILED, "error": LATE}, True),
+            ({"state": StepState.FAILED, "error": UNSURE}, True),
+            ({"state": StepState.FAILED, "error": NO, "losses": 1}, True),
+            ({"state": StepState.FAILED, "error": NO, "lane": UNDONE_FAILED}, True),
+            ({"state": StepState.FAILED, "error": None, "attempt": 0, "lane": UNDONE_FAILED}, False),
+            ({"kind": StepKind.TIMER, "name": "sleep"}, False),
+        ],
+    )
+    def test_every_call_that_may_have_had_an_effect(self, fields: dict[str, Any], undone: bool) -> None:
+        """Succeeded, or with an attempt whose outcome nobody knows; never what only failed or never began."""
+        taken = back(effect(1, "a", delivered_seq=1, **fields))
+        assert taken.all() == ([["undo:a"]] if undone else [])
+        assert taken.finish is not None
+        assert taken.finish.how == ("undone" if undone else "failed")
+
+    def test_the_undo_gets_the_recorded_result_and_arguments(self) -> None:
+        """Made from the bytes that were recorded; null when nobody knows the result."""
+        taken = back(
+            effect(1, "a", input=b'{"card":"c"}', output=b'{"id":7}', delivered_seq=1),
+            effect(2, "b", input=b"{}", output=None, state=StepState.CANCELLED, delivered_seq=0),
+        )
+        taken.all()
+        inputs = [msgspec.json.decode(taken.steps[taken.n(key)].input or b"") for key in ("undo:a", "undo:b")]
+        assert [one["$done"] for one in inputs] == [{"id": 7}, None]
+        assert [one["$key"] for one in inputs] == ["run-1::a", "run-1::b"]
+        assert inputs[0]["card"] == "c"
+
+    def test_what_was_given_up_while_it_ran_is_undone_a_moment_later(self) -> None:
+        """Its agent must have noticed first."""
+        taken = back(
+            effect(1, "a", delivered_seq=1),
+            effect(2, "b", state=StepState.CANCELLED, delivered_seq=0),
+        )
+        taken.all()
+        assert taken.settled == ["undo:b"]
+
+    def test_what_is_kept_stays(self) -> None:
+        """Steps up to `kept_n`, and those of generations before this one."""
+        steps = [effect(n, str(n), delivered_seq=n) for n in (1, 2, 3)]
+        assert back(*steps, kept_n=2).all() == [["undo:3"]]
+        assert back(*steps, base_n=2).all() == [["undo:3"]]
+
+    def test_what_a_saga_undid_is_not_undone_again(self) -> None:
+        """An undo that succeeded counts, whoever asked for it; one that the code gave up is tried again."""
+        taken = back(
+            effect(1, "a", delivered_seq=1),
+            effect(2, "b", delivered_seq=2),
+            step_of(3, "undo:a", name="undo_it", delivered_seq=3),
+            step_of(4, "undo:b", name="undo_it", state=StepState.CANCELLED, delivered_seq=0),
+        )
+        assert taken.all() == [["undo:#2:b"]]
+
+    def test_a_run_without_effects_ends_as_its_code_did(self) -> None:
+        """Nothing was taken back, so it is not called undone."""
+        for ending in ("failed", "cancelled"):
+            taken = back(ending=ending, error="why")
+            taken.commit()
+            assert taken.finish is not None
+            assert (taken.finish.how, taken.finish.error) == (ending, "why")
+
+    def test_live_rows_nobody_gave_up_are_given_up_first(self) -> None:
+        """A held run is cancelled without its code: what agents began meanwhile is only known once the rows are read again."""
+        taken = back(
+            effect(1, "a", state=StepState.READY, attempt=0),
+            step_of(2, "sleep", kind=StepKind.TIMER, state=StepState.WAITING),
+        )
+        turn = taken.commit()
+        assert (turn.dropped, turn.issued, turn.finish) == ([1, 2], [], None)
+        assert taken.undoing.needs_reload
+        taken.steps[1] = msgspec.structs.replace(taken.steps[1], attempt=1)
+        assert taken.rebuild().all() == [["undo:a"]]
+
+
+class TestOrder:
+    def test_newest_completion_first_and_overlapping_ones_together(self) -> None:
+        """b and c were asked for when a was complete; d when b was."""
+        taken = back(
+            effect(1, "a", after_seq=0, delivered_seq=1),
+            effect(2, "b", after_seq=1, delivered_seq=2),
+            effect(3, "c", after_seq=1, delivered_seq=4),
+            effect(4, "d", after_seq=2, delivered_seq=3),
+        )
+        taken.commit()
+        assert taken.asked == [["undo:c", "undo:d"]]
+        taken.succeed("undo:d")
+        assert taken.asked[1:] == [["undo:b"]]
+        taken.succeed("undo:b")
+        assert taken.asked[2:] == []
+        taken.succeed("undo:c")
+        assert taken.asked[2:] == [["undo:a"]]
+
+    def test_ten_thousand_in_a_row_take_a_moment(self) -> None:
+        """Planning costs n log n."""
+        count = 10_000
+        rows = [effect(n, f"a{n}", after_seq=n - 1, delivered_seq=n) for n in range(1, count + 1)]
+        undoing = back(*rows).undoing
+        for n in range(count, 0, -1):
+            (issue,) = undoing.take().issued
+            assert issue.key == f"undo:a{n}"
+            undoing.deliver(issue.n, StepState.SUCCEEDED, b"null", None, 0.0)
+        finish = undoing.take().finish
+        assert finish is not None
+        assert finish.how == "undone"
+
+
+class TestGivingUp:
+    def stuck(self) -> TakenBack:
+        taken = back(
+            effect(1, "a", after_seq=0, delivered_seq=1),
+            effect(2, "b", after_seq=1, delivered_seq=2),
+            effect(3, "c", after_seq=2, delivered_seq=3),
+            error=NO,
+        )
+        taken.commit()
+        taken.fail("undo:c", "bank is down")
+        taken.fail("undo:b", "and so is the other")
+        assert taken.finish is None
+        taken.succeed("undo:a")
+        return taken
+
+    def test_the_others_are_still_tried_and_the_run_is_stuck(self) -> None:
+        """Its error names the undos that gave up, and what made the run take itself back."""
+        taken = self.stuck()
+        assert taken.asked == [["undo:c"], ["undo:b"], ["undo:a"]]
+        assert taken.finish is not None
+        assert taken.finish.how == "stuck"
+        assert taken.finish.error is not None
+        told = describe_error(taken.finish.error)
+        assert told.startswith(
+            "ValueError: undo_it, the undo of b, gave up: and so is the other; so did 1 more"
+        )
+        assert "undo_it of c: ValueError: bank is down" in told
+        assert msgspec.json.decode(taken.finish.error)["cause"] == {
+            "type": "builtins.ValueError",
+            "message": "no",
+        }
+
+    def test_retry_issues_them_again_in_their_order(self) -> None:
+        """Under keys of their own; until an operator says so, waking the run changes nothing."""
+        taken = self.stuck()
+        taken.rebuild().say("resume")
+        assert taken.finish is not None
+        assert taken.finish.how == "stuck"
+        taken.rebuild().say("retry")
+        assert taken.asked[3:] == [["undo:#2:c"]]
+        taken.rebuild()
+        taken.fail("undo:#2:c")
+        assert taken.asked[4:] == [["undo:#2:b"]]
+        taken.rebuild().succeed("undo:#2:b")
+        assert taken.finish.how == "stuck"
+        taken.rebuild().say("retry")
+        assert taken.asked[5:] == [["undo:#3:c"]]
+        taken.succeed("undo:#3:c")
+        assert taken.finish.how == "undone"
+
+    def test_retry_may_name_one(self) -> None:
+        """By the n of the step or of its undo."""
+        taken = self.stuck()
+        taken.rebuild().say("retry", 2)
+        assert taken.asked[3:] == [["undo:#2:b"]]
+
+    def test_skip_counts_as_done(self) -> None:
+        """One, by the n of the step or of its undo's row, or all that gave up."""
+        for n in (3, None):
+            taken = self.stuck()
+            taken.rebuild().say("skip", n)
+            if n is not None:
+                assert taken.finish is not None
+                assert taken.finish.how == "stuck"
+                taken.rebuild().say("skip", taken.n("undo:b"))
+            assert taken.finish is not None
+            assert taken.finish.how == "undone"
+            taken.rebuild().commit()
+            assert taken.finish.how == "undone"
+
+    def test_skip_stops_an_undo_that_is_under_way_or_still_to_come(self) -> None:
+        """A person did it by hand: nothing to wait for."""
+        taken = back(effect(1, "a", delivered_seq=1), effect(2, "b", after_seq=1, delivered_seq=2))
+        taken.commit()
+        taken.say("skip", 1)
+        turn = taken.say("skip", 2)
+        assert turn.dropped == [taken.n("undo:b")]
+        assert taken.asked == [["undo:b"]]
+        assert taken.finish is not None
+        assert taken.finish.how == "undone"
+
+    def test_skipping_all_touches_only_what_gave_up(self) -> None:
+        """What is under way goes on."""
+        taken = back(effect(1, "a", delivered_seq=1), effect(2, "b", delivered_seq=2))
+        taken.commit()
+        taken.fail("undo:a")
+        taken.say("skip")
+        assert (taken.finish, taken.open) == (None, ["undo:b"])
+
+    def test_abandon_ends_it_with_what_was_done(self) -> None:
+        """Forced: live rows are dropped, the run ends as its code did."""
+        for ending in ("failed", "cancelled"):
+            taken = back(effect(1, "a", delivered_seq=1), effect(2, "b", delivered_seq=2), ending=ending)
+            taken.commit()
+            taken.succeed("undo:b")
+            turn = taken.say("abandon")
+            assert turn.dropped == [taken.n("undo:a")]
+            assert taken.finish is not None
+            assert taken.finish.how == ending
+
+    def test_a_cancel_meanwhile_changes_nothing(self) -> None:
+        """Nor does a signal its code would have waited for, nor nonsense; all are delivered."""
+        taken = back(effect(1, "a", delivered_seq=1))
+        taken.commit()
+        seq = taken.undoing.seq
+        taken.say("skip", 1, name=CANCEL)
+        taken.say("skip", 1, name="paid")
+        assert taken.undoing.deliver_signal("$undo", b"garbage", 0.0) == seq + 3
+        assert taken.open == ["undo:a"]
+
+
+class TestMissing:
+    def test_an_undo_that_is_not_loaded_holds_the_run(self) -> None:
+        """The message names it and its step; what else can be undone in its turn is undone before."""
+        gone = LANES.of("a", "gone")
+        taken = back(
+            effect(1, "a", after_seq=0, delivered_seq=1),
+            effect(2, "b", after_seq=1, delivered_seq=3, name="pay", lane=gone),
+            effect(3, "c", after_seq=1, delivered_seq=2),
+        )
+        taken.commit()
+        assert taken.asked == [["undo:c"]]
+        with pytest.raises(UndoMissing, match=r"the undo 'gone' of step 'pay' is not loaded here"):
+            taken.succeed("undo:c")
+
+    def test_skipping_it_lets_the_run_go_on(self) -> None:
+        """The operator's word comes before the plan looks for code."""
+        taken = back(
+            effect(1, "a", after_seq=0, delivered_seq=1),
+            effect(2, "b", after_seq=1, delivered_seq=2, lane=LANES.of("a", "gone")),
+        )
+        with pytest.raises(UndoMissing):
+            taken.commit()
+        taken.rebuild().say("skip", 2)
+        assert taken.asked == [["undo:a"]]
+
+    def test_an_undo_that_cannot_read_its_input_is_issued_without_arguments(self) -> None:
+        """The agent that takes it up fails it, with the reason."""
+        (issue,) = back(effect(1, "a", input=b'{"x":"text"}', delivered_seq=1)).undoing.take().issued
+        assert issue.arguments is None
+
+
+class TestChildren:
+    def family(self, *steps: Step, state: RunState = RunState.SUCCEEDED, **run: Any) -> Family:
+        return Family(run_of(id="child", state=state, ending=None, **run), steps)
+
+    def child(self, n: int, key: str, **fields: Any) -> Step:
+        return step_of(n, key, kind=StepKind.CHILD, **fields)
+
+    def test_a_child_that_succeeded_is_undone_by_its_own_steps_in_its_place(self) -> None:
+        """Inside it, in its own order; its own sagas, kept steps and children count."""
+        grandchild = self.family(effect(1, "x", delivered_seq=1))
+        child = self.family(
+            effect(1, "kept", delivered_seq=1),
+            effect(2, "a", after_seq=1, delivered_seq=2),
+            effect(3, "b", after_seq=2, delivered_seq=3),
+            effect(4, "tried", after_seq=2, delivered_seq=4),
+            step_of(5, "undo:tried", delivered_seq=5),
+            self.child(6, "deep", after_seq=5, delivered_seq=6),
+            kept_n=1,
+        )
+        child.children = {6: grandchild}
+        taken = back(
+            effect(1, "before", after_seq=0, delivered_seq=1),
+            self.child(2, "inner", after_seq=1, delivered_seq=2),
+            effect(3, "after", after_seq=2, delivered_seq=3),
+            children={2: child},
+        )
+        assert taken.all() == [
+            ["undo:after"],
+            ["undo:inner/deep/x"],
+            ["undo:inner/b"],
+            ["undo:inner/a"],
+            ["undo:before"],
+        ]
+
+    @pytest.mark.parametrize("state", [RunState.FAILED, RunState.CANCELLED, RunState.UNDONE])
+    def test_a_child_that_did_not_succeed_took_care_of_itself(self, state: RunState) -> None:
+        """Nothing of it is undone again."""
+        row = self.child(1, "inner", state=StepState.FAILED, delivered_seq=1)
+        assert back(row, children={1: self.family(effect(1, "a", delivered_seq=1), state=state)}).all() == []
+
+    def test_a_child_that_still_runs_is_awaited(self) -> None:
+        """What came before it waits; when it succeeded after all, the plan is made again with its rows."""
+        live = self.family(effect(1, "a", delivered_seq=1), state=RunState.RUNNING)
+        taken = back(
+            effect(1, "before", after_seq=0, delivered_seq=1),
+            self.child(2, "inner", after_seq=1, state=StepState.WAITING),
+            effect(3, "beside", after_seq=1, delivered_seq=2),
+            children={2: live},
+        )
+        taken.commit()
+        assert (taken.asked, taken.cancelled_children) == ([["undo:beside"]], ["child"])
+        taken.succeed("undo:beside")
+        assert (taken.asked[1:], taken.open) == ([], ["inner"])
+        turn = taken.end("inner", StepState.SUCCEEDED)
+        assert (turn.issued, turn.finish, taken.undoing.needs_reload) == ([], None, True)
+        taken.children = {2: self.family(effect(1, "a", delivered_seq=1))}
+        assert taken.rebuild().all()[1:] == [["undo:inner/a"], ["undo:before"]]
+
+    def test_skipping_a_child_skips_what_it_did(self) -> None:
+        """By the n of the step that waited for it."""
+        child = self.family(effect(1, "a", delivered_seq=1), effect(2, "b", after_seq=1, delivered_seq=2))
+        taken = back(
+            effect(1, "before", delivered_seq=1),
+            self.child(2, "inner", after_seq=1, delivered_seq=2),
+            children={2: child},
+        )
+        taken.commit()
+        taken.say("skip", 2)
+        assert taken.asked == [["undo:inner/b"], ["undo:before"]]
+
+
+def test_keys_of_undos_are_never_the_same() -> None:
+    """The second try for `charge` is not the first for `charge#2`."""
+    keys = ["charge", "charge#2", "a/charge", "charge:#2:x", "@2/charge"]
+    made = {undo_key(key, number): (key, number) for key in keys for number in (1, 2, 3, 12)}
+    assert len(made) == len(keys) * 4
+    assert {key: undone_key(key) for key in made} == made
+
+
+def test_progress_says_how_far_it_is() -> None:
+    """Written when it changes, and not again by who takes over."""
+    taken = back(effect(1, "a", delivered_seq=1), effect(2, "b", delivered_seq=2))
+    assert msgspec.json.decode(taken.commit().progress or "") == {"fraction": 0.0, "note": "0 of 2 undone"}
+    said = taken.succeed("undo:b").progress
+    assert said is not None
+    assert msgspec.json.decode(said)["note"] == "1 of 2 undone"
+    taken.run = msgspec.structs.replace(taken.run, progress=said)
+    assert taken.rebuild().commit().progress is None
+
+
+@given(st.dictionaries(st.text(), st.integers()), st.one_of(st.none(), st.text(), st.integers()), st.text())
+def test_an_undos_input_is_the_steps_input_and_two_members_more(
+    arguments: dict[str, int], result: object, key: str
+) -> None:
+    """Whatever the recorded bytes are."""
+    raw, output = msgspec.json.encode(arguments), msgspec.json.encode(result)
+    arguments = {name: value for name, value in arguments.items() if name not in ("$done", "$key")}
+    raw = msgspec.json.encode(arguments)
+    assert msgspec.json.decode(undo_input(raw, output, key)) == {"$done": result, "$key": key, **arguments}
+    assert msgspec.json.decode(undo_input(None, None, key)) == {"$done": None, "$key": key}
+
+
+# Random histories.
+
+
+class Place(NamedTuple):
+    """Where an effect stands: (asked, completed, number) for the run and for each child it is in. None: never delivered."""
+
+    key: str
+    spans: tuple[tuple[int, int | None, int, bool], ...]
+
+
+class History(NamedTuple):
+    run: Run
+    steps: list[Step]
+    children: dict[int, Family]
+    expected: list[Place]
+
+
+def precedes(b: Place, a: Place) -> bool:
+    """Must `a` be taken back before `b`? At the first place where they are apart, b completed before a was asked for."""
+    for (_, completed, n, by_hand), (asked, _, other, _) in zip(b.spans, a.spans, strict=False):
+        if n == other:
+            continue
+        if by_hand:
+            return (_asked(b, n), n) < (asked, other)
+        return completed is not None and 0 < completed <= asked
+    return False
+
+
+def _asked(place: Place, n: int) -> int:
+    return next(span[0] for span in place.spans if span[2] == n)
+
+
+@st.composite
+def histories(draw: st.DrawFn, depth: int = 2, prefix: str = "") -> History:
+    """Steps are asked for and end in a random order; some never end."""
+    n = seq = 0
+    open_: list[int] = []
+    rows: dict[int, dict[str, Any]] = {}
+    children: dict[int, History] = {}
+    for _ in range(draw(st.integers(0, 12))):
+        if open_ and draw(st.booleans()):
+            ended = open_.pop(draw(st.integers(0, len(open_) - 1)))
+            seq += 1
+            rows[ended]["delivered_seq"] = seq
+            if rows[ended]["kind"] is StepKind.CALL:
+                rows[ended] |= draw(
+                    st.sampled_from(
+                        [
+                            {"state": StepState.SUCCEEDED},
+                            {"state": StepState.FAILED, "error": NO},
+                            {"state": StepState.FAILED, "error": LATE},
+                        ]
+                    )
+                )
+            else:
+                rows[ended] |= {"state": StepState.SUCCEEDED}
+                children[ended] = draw(histories(depth - 1, f"{prefix}k{ended}/"))
+            continue
+        n += 1
+        kinds = [StepKind.CALL, StepKind.CALL, StepKind.UNDO] + ([StepKind.CHILD] if depth > 0 else [])
+        kind = draw(st.sampled_from(kinds))
+        rows[n] = {
+            "kind": kind,
+            "after_seq": seq,
+            "name": "undo_it" if kind is StepKind.UNDO else "a",
+            "lane": draw(st.sampled_from([PLAIN, UNDONE, UNDONE_FAILED])),
+            "state": StepState.WAITING if kind is StepKind.UNDO else StepState.CANCELLED,
+            "attempt": draw(st.integers(0, 1)),
+            "delivered_seq": None if kind is StepKind.UNDO else 0,
+        }
+        if kind is not StepKind.UNDO:
+            open_.append(n)
+    kept_n = draw(st.sampled_from([0, 0, 0, n // 2]))
+    steps = []
+    expected: list[Place] = []
+    for n, fields in rows.items():
+        if fields["delivered_seq"] and fields["kind"] is StepKind.CALL:
+            fields["attempt"] = 1
+        row = step_of(n, f"k{n}", **fields)
+        steps.append(row)
+        span = (row.after_seq, row.delivered_seq or None, n, row.kind is StepKind.UNDO)
+        if n <= kept_n:
+            continue
+        if n in children:
+            expected += [Place(place.key, (span, *place.spans)) for place in children[n].expected]
+        elif had_effect(row):
+            expected.append(Place(f"{prefix}k{n}", (span,)))
+    state = RunState.UNDOING if not prefix else RunState.SUCCEEDED
+    run = run_of(id=f"run-{prefix}", kept_n=kept_n, state=state)
+    families = {n: Family(child.run, child.steps, child.children) for n, child in children.items()}
+    return History(run, steps, families, expected)
+
+
+def had_effect(row: Step) -> bool:
+    """The rule again, told as a table."""
+    if row.kind is StepKind.UNDO:
+        return True
+    if row.kind is not StepKind.CALL or row.lane == PLAIN:
+        return False
+    return {
+        StepState.SUCCEEDED: True,
+        StepState.CANCELLED: row.attempt > 0,
+        StepState.FAILED: row.error == LATE or row.lane == UNDONE_FAILED,
+    }[row.state]
+
+
+def seen(undoing: Undoing) -> tuple[Any, ...]:
+    """What a plan does next."""
+    turn = undoing.take()
+    return (
+        [(issue.n, issue.key, issue.name, issue.input, issue.settle) for issue in turn.issued],
+        turn.dropped,
+        turn.finish,
+        sorted(undoing.waiting),
+        undoing.seq,
+    )
+
+
+def states(taken: TakenBack, expected: list[Place]) -> Iterator[tuple[Place, str]]:
+    """Each effect with how far its undoing is: '', open, or ended."""
+    rows = {undone_key(row.key)[0]: row for row in taken.steps.values() if row.key.startswith("undo:")}
+    for place in expected:
+        row = rows.get(place.key)
+        yield place, "" if row is None else "open" if row.delivered_seq is None else "ended"
+
+
+@settings(deadline=None, max_examples=300)
+@given(histories(), st.data())
+def test_every_effect_is_undone_once_in_the_reverse_of_completion(
+    history: History, data: st.DataObject
+) -> None:
+    """For any history and any order and outcome of the undos: none missing, none twice, none too early, none too late;
+    and whoever makes the plan again from the rows, at any point, goes on the same."""
+    taken = TakenBack(history.run, history.steps, LANES, children=history.children, steps_known=KNOWN)
+    failed: set[str] = set()
+    taken.commit()
+    while taken.finish is None:
+        begun = {place.key: state for place, state in states(taken, history.expected)}
+        for b in history.expected:
+            blocked = any(precedes(b, a) and begun[a.key] != "ended" for a in history.expected)
+            assert (begun[b.key] == "") == blocked, f"{b.key} of {begun}"
+        key = data.draw(st.sampled_from(taken.open))
+        if data.draw(st.booleans()):
+            assert seen(taken.made())[0] == [], "what was ready is issued already"
+            taken.rebuild()
+        twin = taken.made()
+        n = taken.n(key)
+        outcome = data.draw(st.sampled_from([StepState.SUCCEEDED] * 3 + [StepState.FAILED]))
+        error = None if outcome is StepState.SUCCEEDED else NO
+        if error:
+            failed.add(key)
+        twin.deliver(n, outcome, b"null", error, 0.0)
+        before = len(taken.steps)
+        turn = taken.end(key, outcome, error)
+        assert seen(twin) == (
+            [(issue.n, issue.key, issue.name, issue.input, issue.settle) for issue in turn.issued],
+            turn.dropped,
+            turn.finish,
+            sorted(taken.undoing.waiting),
+            taken.undoing.seq,
+        )
+        assert len(taken.steps) == before + len(turn.issued)
+    undos = sorted(row.key for row in taken.steps.values() if row.key.startswith("undo:"))
+    assert undos == sorted(f"undo:{place.key}" for place in history.expected)
+    if failed:
+        assert taken.finish.how == "stuck"
+        taken.rebuild().say("retry")
+        again = {key for keys in taken.asked for key in keys if key.startswith("undo:#2:")}
+        assert again, "what gave up is tried again"
+        while taken.finish.how == "stuck":
+            for key in list(taken.open):
+                taken.rebuild().succeed(key)
+    assert taken.finish.how == ("undone" if history.expected else "failed")
