@@ -46,8 +46,8 @@ def test_the_public_names_are_few() -> None:
     assert holdfast.__all__ == sorted(holdfast.__all__)
     assert set(holdfast.__all__) == {
         "Holdfast", "HoldfastError", "HoldfastWarning", "InvalidInput", "Retry", "RetryIn", "Run", "RunFailed", "Signal",
-        "StepFailed", "StepTimeout", "Stop", "WorkflowError", "continue_as_new", "here", "now", "publish", "random",
-        "set_progress", "step", "uuid4", "workflow",
+        "StepFailed", "StepTimeout", "Stop", "WorkflowError", "continue_as_new", "here", "keep", "now", "publish", "random",
+        "saga", "set_progress", "step", "undo_with", "uuid4", "workflow",
     }  # fmt: skip
     for name in holdfast.__all__:
         assert getattr(holdfast, name) is not None
