@@ -10,6 +10,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.errors import RunCancelled, RunFailed, RunUndone, WrongState
 from holdfast.model import RunState
+from holdfast.workflow import registry
 from tests.roles import undone
 from tests.roles.conftest import until
 from tests.roles.undone import gates, log
@@ -191,3 +192,22 @@ async def test_undos_are_ordinary_steps_in_the_timeline(hf: Holdfast) -> None:
     undo = next(row for row in await run.steps() if row.key == "undo:make")
     assert (undo.name, undo.state, undo.attempt) == ("undone.unmake", "succeeded", 1)
     assert json.loads(undo.input or b"")["$key"] == "t::make"
+
+
+async def test_an_undo_whose_code_is_gone_holds_the_run_with_an_explanation(hf: Holdfast) -> None:
+    """After a deploy that lost an undo, the run that needs it is held and says so; with the code back it goes on."""
+    undone.broken.add(0)
+    run = await hf.start(undone.in_a_row.using(id="gone"), 1, True)
+    await state_of(hf, "gone", RunState.STUCK)
+    undone.broken.clear()
+    gone = registry.steps.pop("undone.unmake")
+    try:
+        await run.retry()
+        await state_of(hf, "gone", RunState.HELD)
+        assert "undone.unmake" in await run.why()
+    finally:
+        registry.steps["undone.unmake"] = gone
+    await run.release()
+    with pytest.raises(RunUndone):
+        await run.result(15)
+    assert log == ["do 0", "undo 0 made 0"]
