@@ -9,7 +9,7 @@ SYNC = env -u VIRTUAL_ENV .venv/bin/uv sync --quiet --frozen --inexact --no-pyth
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
 
-demo: .venv/.light ## book two trips: a lost reply is retried, a refusal fails cleanly
+demo: .venv/.light ## book two trips: a lost reply is retried, a trip that cannot be had is undone
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" sh examples/demo.sh
 
 test: .venv/.full ## run the tests (ARGS="-k claim -x" is handed to pytest)

@@ -10,16 +10,18 @@ if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$(printf '\033[1m') plain=$(pri
 say() { printf '\n'; printf '%s\n' "$@"; }
 run() { printf '%s$ %s%s\n' "$bold" "$(printf '%s ' "$@" | sed 's/ $//; s/{[^}]*}/'"'&'"'/')" "$plain"; "$@"; }
 
-say "A trip is a flight, a hotel and a car, each booked over HTTP. The hotel's first answer is lost on the way:" \
-    "the step is tried again with the same key, so there is one booking."
+say "A trip is a flight, a hotel and a car, each booked over HTTP. The hotel's first" \
+    "answer is lost on the way: it is asked again with the same key, and books once."
 run holdfast run examples/trip.py:book_trip --id oslo --input '{"city": "Oslo"}'
 
-say "There are no cars in Venice. That answer is final: the run ends failed, and says why (exit code 1)."
+say "There are no cars in Venice, and asking again would not help. The trip is taken" \
+    "back, newest first, and ends undone: flight and hotel are cancelled (exit code 1)."
 run holdfast run examples/trip.py:book_trip --id venice --input '{"city": "Venice"}' || [ $? -eq 1 ]
 
 say "Both are in the store."
 run holdfast ps
 say "What happened, and when?"
-run holdfast show oslo
+run holdfast show venice
 
-say "Next: docs/tutorial.md kills a run with kill -9 and lets it go on. More programs are in examples/."
+say "Next: docs/tutorial.md kills a run with kill -9 and lets it go on; docs/undo.md" \
+    "is about taking back. More programs are in examples/."

@@ -353,8 +353,9 @@ class Run(Generic[R]):
     async def cancel(self, note: str = "", *, force: bool = False) -> RunState:
         """Ask the run to cancel itself; its running steps are cancelled, what it did is undone. Returns the state right
         after. A run that is already undoing goes on with that, unless `force` makes it stop where it is."""
-        state = await self.state()
-        if state in {RunState.UNDOING, RunState.STUCK}:
+        row = await self.info()
+        state = row.state
+        if RunState.UNDOING in {state, row.resume} or state is RunState.STUCK:
             if force:
                 state = await self._hf.store.steer_undo(self.id, "abandon", None, actor(), note)
         else:

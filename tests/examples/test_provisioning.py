@@ -110,7 +110,8 @@ def test_killed_while_it_tears_down_it_goes_on_with_that(
     assert (ended.code, ended.shown["state"]) == (1, "undone")
     assert made(cloud) == []
     came, went = trail(cloud)
-    assert sorted(came) == sorted(went)
+    assert len(went) == len(set(went))
+    assert len(set(came) - set(went)) <= 1  # killed after it was removed, before that was on the trail
     assert came[0] == went[-1]
 
 

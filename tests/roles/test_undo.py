@@ -211,3 +211,30 @@ async def test_an_undo_whose_code_is_gone_holds_the_run_with_an_explanation(hf: 
     with pytest.raises(RunUndone):
         await run.result(15)
     assert log == ["do 0", "undo 0 made 0"]
+
+
+async def test_a_run_that_was_stuck_still_says_what_made_it_fail(hf: Holdfast) -> None:
+    """The error of a run is what made it take itself back, also after an undo gave up on the way."""
+    undone.broken.add(0)
+    run = await hf.start(undone.in_a_row.using(id="said"), 1, True)
+    await state_of(hf, "said", RunState.STUCK)
+    undone.broken.clear()
+    await run.retry()
+    with pytest.raises(RunUndone, match="no more"):
+        await run.result(15)
+
+
+async def test_an_undo_whose_code_is_gone_may_be_skipped(hf: Holdfast) -> None:
+    """An operator need not wait for the code: the undo counts as done by hand."""
+    undone.broken.add(0)
+    run = await hf.start(undone.in_a_row.using(id="skipped"), 1, True)
+    await state_of(hf, "skipped", RunState.STUCK)
+    gone = registry.steps.pop("undone.unmake")
+    try:
+        await run.retry()
+        await state_of(hf, "skipped", RunState.HELD)
+        await run.skip("make", note="undone by hand")
+        with pytest.raises(RunUndone):
+            await run.result(15)
+    finally:
+        registry.steps["undone.unmake"] = gone

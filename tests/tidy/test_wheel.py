@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")
-APP = '''
+APP = """
 from holdfast import step, workflow
 
 
@@ -21,7 +21,7 @@ async def double(x: int) -> int:
 @workflow
 async def twice(x: int) -> int:
     return await double(await double(x))
-'''
+"""
 
 
 def run(*words: str | Path, cwd: Path) -> str:

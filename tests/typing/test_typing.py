@@ -13,7 +13,7 @@ import asyncio
 from datetime import timedelta
 from typing import assert_type
 
-from holdfast import Retry, Signal, here, now, random, step, uuid4, workflow
+from holdfast import Retry, Signal, here, keep, now, random, saga, step, undo_with, uuid4, workflow
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.step import Step
 
@@ -29,9 +29,22 @@ def render(page: int, *, dpi: int = 72) -> str:
     return here.key
 
 
-@step
+@charge.undo
+async def refund(done: float | None, card: str, cents: int) -> str:
+    return card
+
+
+@render.undo(retry=50, timeout=None, needs=[])
+def erase(done: str | None, page: int, *, dpi: int = 72) -> None: ...
+
+
+@step(undo_failed=True)
 def simple(page: int) -> bytes:
     return b""
+
+
+@simple.undo
+def wider(done: object, page: int | str) -> None: ...
 
 
 paid = Signal("paid", int)
@@ -61,6 +74,11 @@ async def order(card: str, pages: list[int]) -> tuple[float, list[str]]:
         task = group.create_task(charge(card, 1))
     assert_type(task.result(), float)
     assert_type((random().random(), uuid4().hex, now().year), tuple[float, str, int])
+    async with saga():
+        undo_with(simple, 1)
+        undo_with(refund.using(timeout=5), None, card, 5)
+        keep()
+    assert_type(await refund(2.5, card, 3), str)
     return first, images
 
 
@@ -73,12 +91,40 @@ async def outside() -> None:
 """
 
 WRONG = """
-from holdfast import Retry, Signal, step, workflow
+from holdfast import Retry, Signal, step, undo_with, workflow
 
 
 @step
 async def charge(card: str, cents: int) -> float:
     return cents / 100
+
+
+@charge.undo  # E
+async def sure(done: float, card: str, cents: int) -> None: ...
+
+
+@charge.undo  # E
+async def other(done: str | None, card: str, cents: int) -> None: ...
+
+
+@charge.undo  # E
+async def renamed(done: float | None, token: str, cents: int) -> None: ...
+
+
+@charge.undo  # E
+def short(done: float | None, card: str) -> None: ...
+
+
+@charge.undo(retry=5)  # E
+def long(done: float | None, card: str, cents: int, reason: str) -> None: ...
+
+
+@charge.undo(attempts=5)  # E
+def settings(done: float | None, card: str, cents: int) -> None: ...
+
+
+@charge.undo
+async def refund(done: float | None, card: str, cents: int) -> None: ...
 
 
 @step(retry=3)
@@ -109,6 +155,9 @@ async def order(card: str) -> int:
     await charge(card, 1, 2)  # E
     await charge(card, cent=1)  # E
     await charge.using(key="a")(1, 1)  # E
+    await refund("1.5", card, 1)  # E
+    undo_with(charge, card)  # E
+    undo_with(print, card)  # E
     await charge.using(attempts=1)(card, 1)  # E
     await render("one")  # E
     await render.map(["one"])  # E

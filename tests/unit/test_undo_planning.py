@@ -58,8 +58,7 @@ class TestWhatIsUndone:
         """Succeeded, or with an attempt whose outcome nobody knows; never what only failed or never began."""
         taken = back(effect(1, "a", delivered_seq=1, **fields))
         assert taken.all() == ([["undo:a"]] if undone else [])
-        assert taken.finish is not None
-        assert taken.finish.how == ("undone" if undone else "failed")
+        assert taken.how == ("undone" if undone else "failed")
 
     def test_the_undo_gets_the_recorded_result_and_arguments(self) -> None:
         """Made from the bytes that were recorded; null when nobody knows the result."""
@@ -104,7 +103,7 @@ class TestWhatIsUndone:
             taken = back(ending=ending, error="why")
             taken.commit()
             assert taken.finish is not None
-            assert (taken.finish.how, taken.finish.error) == (ending, "why")
+            assert (taken.how, taken.finish.error) == (ending, "why")
 
     def test_live_rows_nobody_gave_up_are_given_up_first(self) -> None:
         """A held run is cancelled without its code: what agents began meanwhile is only known once the rows are read again."""
@@ -170,15 +169,13 @@ class TestGivingUp:
         """Its error names the undos that gave up, and what made the run take itself back."""
         taken = self.stuck()
         assert taken.asked == [["undo:c"], ["undo:b"], ["undo:a"]]
-        assert taken.finish is not None
-        assert taken.finish.how == "stuck"
-        assert taken.finish.error is not None
-        told = describe_error(taken.finish.error)
+        assert taken.how == "stuck"
+        told = describe_error(taken.error)
         assert told.startswith(
             "ValueError: undo_it, the undo of b, gave up: and so is the other; so did 1 more"
         )
         assert "undo_it of c: ValueError: bank is down" in told
-        assert msgspec.json.decode(taken.finish.error)["cause"] == {
+        assert msgspec.json.decode(taken.error)["cause"] == {
             "type": "builtins.ValueError",
             "message": "no",
         }
@@ -187,19 +184,18 @@ class TestGivingUp:
         """Under keys of their own; until an operator says so, waking the run changes nothing."""
         taken = self.stuck()
         taken.rebuild().say("resume")
-        assert taken.finish is not None
-        assert taken.finish.how == "stuck"
+        assert taken.how == "stuck"
         taken.rebuild().say("retry")
         assert taken.asked[3:] == [["undo:#2:c"]]
         taken.rebuild()
         taken.fail("undo:#2:c")
         assert taken.asked[4:] == [["undo:#2:b"]]
         taken.rebuild().succeed("undo:#2:b")
-        assert taken.finish.how == "stuck"
+        assert taken.how == "stuck"
         taken.rebuild().say("retry")
         assert taken.asked[5:] == [["undo:#3:c"]]
         taken.succeed("undo:#3:c")
-        assert taken.finish.how == "undone"
+        assert taken.how == "undone"
 
     def test_retry_may_name_one(self) -> None:
         """By the n of the step or of its undo."""
@@ -213,13 +209,11 @@ class TestGivingUp:
             taken = self.stuck()
             taken.rebuild().say("skip", n)
             if n is not None:
-                assert taken.finish is not None
-                assert taken.finish.how == "stuck"
+                assert taken.how == "stuck"
                 taken.rebuild().say("skip", taken.n("undo:b"))
-            assert taken.finish is not None
-            assert taken.finish.how == "undone"
+            assert taken.how == "undone"
             taken.rebuild().commit()
-            assert taken.finish.how == "undone"
+            assert taken.how == "undone"
 
     def test_skip_stops_an_undo_that_is_under_way_or_still_to_come(self) -> None:
         """A person did it by hand: nothing to wait for."""
@@ -229,8 +223,7 @@ class TestGivingUp:
         turn = taken.say("skip", 2)
         assert turn.dropped == [taken.n("undo:b")]
         assert taken.asked == [["undo:b"]]
-        assert taken.finish is not None
-        assert taken.finish.how == "undone"
+        assert taken.how == "undone"
 
     def test_skipping_all_touches_only_what_gave_up(self) -> None:
         """What is under way goes on."""
@@ -248,8 +241,7 @@ class TestGivingUp:
             taken.succeed("undo:b")
             turn = taken.say("abandon")
             assert turn.dropped == [taken.n("undo:a")]
-            assert taken.finish is not None
-            assert taken.finish.how == ending
+            assert taken.how == ending
 
     def test_a_cancel_meanwhile_changes_nothing(self) -> None:
         """Nor does a signal its code would have waited for, nor nonsense; all are delivered."""
@@ -414,17 +406,13 @@ class History(NamedTuple):
 
 def precedes(b: Place, a: Place) -> bool:
     """Must `a` be taken back before `b`? At the first place where they are apart, b completed before a was asked for."""
-    for (_, completed, n, by_hand), (asked, _, other, _) in zip(b.spans, a.spans, strict=False):
+    for (mine, completed, n, by_hand), (asked, _, other, _) in zip(b.spans, a.spans, strict=False):
         if n == other:
             continue
         if by_hand:
-            return (_asked(b, n), n) < (asked, other)
+            return (mine, n) < (asked, other)
         return completed is not None and 0 < completed <= asked
     return False
-
-
-def _asked(place: Place, n: int) -> int:
-    return next(span[0] for span in place.spans if span[2] == n)
 
 
 @st.composite
@@ -435,7 +423,7 @@ def histories(draw: st.DrawFn, depth: int = 2, prefix: str = "") -> History:
     rows: dict[int, dict[str, Any]] = {}
     children: dict[int, History] = {}
     for _ in range(draw(st.integers(0, 12))):
-        if open_ and draw(st.booleans()):
+        if len(open_) > 0 and draw(st.booleans()):
             ended = open_.pop(draw(st.integers(0, len(open_) - 1)))
             seq += 1
             rows[ended]["delivered_seq"] = seq
@@ -560,11 +548,11 @@ def test_every_effect_is_undone_once_in_the_reverse_of_completion(
     undos = sorted(row.key for row in taken.steps.values() if row.key.startswith("undo:"))
     assert undos == sorted(f"undo:{place.key}" for place in history.expected)
     if failed:
-        assert taken.finish.how == "stuck"
+        assert taken.how == "stuck"
         taken.rebuild().say("retry")
         again = {key for keys in taken.asked for key in keys if key.startswith("undo:#2:")}
         assert again, "what gave up is tried again"
-        while taken.finish.how == "stuck":
+        while taken.how == "stuck":
             for key in list(taken.open):
                 taken.rebuild().succeed(key)
-    assert taken.finish.how == ("undone" if history.expected else "failed")
+    assert taken.how == ("undone" if history.expected else "failed")

@@ -42,6 +42,10 @@ class UndoRecorder(Recorder):
         self.kept_n = 0
         self.to_cancel: list[str] = []
 
+    def begin(self) -> "UndoRecorder":
+        super().begin()
+        return self
+
     def commit(self) -> Turn:
         turn = super().commit()
         for issue in turn.issued:
@@ -154,6 +158,17 @@ class TakenBack:
                 ]
                 assert live == [], "a run that has ended has no live step"
         return turn
+
+    @property
+    def how(self) -> str | None:
+        """How it ended, so far."""
+        return None if self.finish is None else self.finish.how
+
+    @property
+    def error(self) -> str:
+        assert self.finish is not None
+        assert self.finish.error is not None
+        return self.finish.error
 
     @property
     def open(self) -> list[str]:

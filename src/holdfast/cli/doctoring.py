@@ -92,7 +92,7 @@ async def _examine(url: str) -> Health:
     facts += [
         Fact(
             state,
-            f"{wording.counted(runs[state], 'run')} wait for a person",
+            f"{wording.counted(runs[state], 'run')} {'waits' if runs[state] == 1 else 'wait'} for a person",
             False,
             f"`holdfast ps --state {state}`",
         )

@@ -95,7 +95,8 @@ def cancel(run_id: str, note: str, force: bool, store: str, as_json: bool) -> No
 
     before, state = run_quickly(ask())
     if before in UNDOING and not force:
-        words = f"{run_id} is {before} already, and goes on with that; --force stops it where it is"
+        goes_on = "and goes on with that" if before is RunState.UNDOING else "and waits for `retry` or `skip`"
+        words = f"{run_id} is {before} already, {goes_on}; --force stops it where it is"
     elif before in UNDOING:
         words = f"{run_id} is told to stop undoing where it is"
     elif before in RUN_ENDED:
@@ -171,7 +172,8 @@ def retry(run_id: str, store: str, as_json: bool) -> None:
     elif again == run_id:
         words = f"{run_id} is {state}: what backs off is tried at once"
     else:
-        words = f"{again} is {state}: {run_id} again, from where it failed"
+        origin = "from the beginning" if before is RunState.UNDONE else "from where it failed"
+        words = f"{again} is {state}: {run_id} again, {origin}"
     _said(as_json, again, state, words, retry_of=None if again == run_id else run_id)
 
 

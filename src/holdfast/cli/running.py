@@ -189,7 +189,7 @@ def _answer(ended: Ended, as_json: bool) -> int:
         return ended.code
     lasted = wording.run_took(run, run.finished_at or run.created_at)
     if run.state not in RUN_ENDED:
-        line = f"{run.id} is {run.state}: {ended.why}"
+        line = f"{run.id}: {ended.why}"
     elif run.state is RunState.SUCCEEDED:
         line = f"{run.id} succeeded in {lasted}, {wording.counted(_done(ended.view), 'step')}"
     else:

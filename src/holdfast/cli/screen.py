@@ -16,6 +16,9 @@ from holdfast.model import Run
 
 FILE_WIDTH = 200
 """Columns when nobody looks at a terminal."""
+ID_WIDTH = 40
+OTHER_WIDTH = 46
+"""Of the state, the two times and the gaps between columns."""
 
 
 class Screen(Console):
@@ -36,25 +39,29 @@ def styled_state(state: str, *, word: bool = True) -> Text:
 
 def print_runs(rows: Sequence[tuple[Run, str]], now: float) -> None:
     """Runs and what is to say about each, as a table."""
+    screen = Screen(highlight=False)
+    if not screen.is_terminal:
+        screen.width = FILE_WIDTH
     shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    shown.add_column("run", overflow="fold")
+    # The id is what the next command needs: whatever else is shortened, it is not.
+    shown.add_column("run", overflow="fold", min_width=min(ID_WIDTH, max(len(run.id) for run, _ in rows)))
     shown.add_column("workflow", style="bright_black", no_wrap=True)
     shown.add_column("state", no_wrap=True)
     shown.add_column("started", justify="right", no_wrap=True)
     shown.add_column("took", justify="right", no_wrap=True)
     shown.add_column("", style="bright_black", no_wrap=True, overflow="ellipsis")
+    taken = min(ID_WIDTH, max(len(run.id) for run, _ in rows)) + max(len(run.workflow) for run, _ in rows)
+    room = max(8, screen.width - taken - OTHER_WIDTH)
     for run, said in rows:
+        words = " ".join(said.split())
         shown.add_row(
             run.id,
             run.workflow,
             styled_state(run.state),
             f"{wording.span(now - run.created_at)} ago",
             wording.run_took(run, now),
-            Text(" ".join(said.split())),
+            Text(words if len(words) <= room else words[: room - 1] + "…"),
         )
-    screen = Screen(highlight=False)
-    if not screen.is_terminal:
-        screen.width = FILE_WIDTH
     screen.print(shown)
 
 

@@ -8,7 +8,18 @@ from typing import Any
 
 from holdfast.codec import describe_error
 from holdfast.lifecycle import STEP_ENDED
-from holdfast.model import CANCEL, DEADLINE, Attempt, Ending, Run, Signal, Step, StepKind, StepState
+from holdfast.model import (
+    CANCEL,
+    DEADLINE,
+    Attempt,
+    Ending,
+    Run,
+    RunState,
+    Signal,
+    Step,
+    StepKind,
+    StepState,
+)
 
 GLYPHS = {
     "succeeded": "✓",
@@ -84,9 +95,22 @@ def run_took(run: Run, now: float) -> str:
 
 def failure(run: Run) -> str:
     """Why a run did not succeed, in one line."""
+    if run.state is RunState.HELD and run.note:
+        return _held_because(run.note)
+    if run.state is RunState.STUCK and run.note:
+        return describe_error(run.note)
     if run.error:
         return describe_error(run.error)
     return run.note or ""
+
+
+def _held_because(note: str) -> str:
+    """A scheduler's note is JSON with a message, an operator's is what the operator said."""
+    try:
+        told = json.loads(note)
+    except ValueError:
+        return note
+    return str(told.get("message", note)) if isinstance(told, dict) else note
 
 
 def progress(raw: str | None) -> tuple[float | None, str]:

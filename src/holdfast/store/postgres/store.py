@@ -619,7 +619,7 @@ class PostgresStore:
 
     async def steer_undo(self, run_id: str, act: str, n: int | None, actor: str, note: str) -> RunState:
         seen = await self._known(run_id)
-        if seen.state not in {RunState.UNDOING, RunState.STUCK}:
+        if RunState.UNDOING not in {seen.state, seen.resume} and seen.state is not RunState.STUCK:
             raise WrongState(f"run {run_id!r} is {seen.state}: there is no undo to {act}")
         payload = json.dumps({"act": act, "n": n, "actor": actor, "note": note}).encode()
 

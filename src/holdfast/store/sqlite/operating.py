@@ -74,9 +74,9 @@ class Operating(Dialect):
 
     async def steer_undo(self, run_id: str, act: str, n: int | None, actor: str, note: str) -> RunState:
         async with self._database.transaction() as connection:
-            state = _known(connection, run_id).state
-            if state not in {RunState.UNDOING, RunState.STUCK}:
-                raise WrongState(f"run {run_id!r} is {state}: there is no undo to {act}")
+            run = _known(connection, run_id)
+            if RunState.UNDOING not in {run.state, run.resume} and run.state is not RunState.STUCK:
+                raise WrongState(f"run {run_id!r} is {run.state}: there is no undo to {act}")
             connection.execute(VERBS.unstick, (run_id,))
             self._steer(connection, run_id, act, n, actor, note)
             return _known(connection, run_id).state

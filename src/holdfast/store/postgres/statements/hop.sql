@@ -47,8 +47,10 @@ issued AS (
          u(run_id, n, key, kind, name, lane, state, priority, ready_at, leased, attempts_max, timeout_s, input, digest,
            retry, after_seq)),
 closed AS (
-    UPDATE holdfast.runs r SET state = u.state, output = u.output, error = u.error, finished_at = CASE WHEN u.state <> 'stuck' THEN to_timestamp(u.at) END,
-                      owner = NULL, fence = r.fence + 1
+    UPDATE holdfast.runs r SET state = u.state, output = u.output, owner = NULL, fence = r.fence + 1,
+        error = CASE WHEN u.state = 'stuck' THEN r.error ELSE u.error END,
+        note = CASE WHEN u.state = 'stuck' THEN u.error ELSE r.note END,
+        finished_at = CASE WHEN u.state <> 'stuck' THEN to_timestamp(u.at) END
     FROM unnest($48::text[], $49::int[], $50::text[], $51::bytea[], $52::text[], $53::float8[])
          u(id, fence, state, output, error, at)
     WHERE r.id = u.id AND r.fence = u.fence

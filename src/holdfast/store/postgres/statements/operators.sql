@@ -68,7 +68,8 @@ WHERE id = $1 AND state = 'held'
 RETURNING state
 
 -- name: unstick
-UPDATE holdfast.runs SET state = 'undoing', note = NULL, fence = fence + 1 WHERE id = $1 AND state = 'stuck'
+UPDATE holdfast.runs SET state = 'undoing', resume = NULL, note = NULL, fence = fence + 1
+WHERE id = $1 AND (state = 'stuck' OR (state = 'held' AND resume = 'undoing'))
 
 -- name: alerts
 SELECT id, at, kind, run_id, message, sent_at FROM holdfast.alerts ORDER BY id DESC LIMIT $1

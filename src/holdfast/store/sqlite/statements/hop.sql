@@ -48,8 +48,10 @@ UPDATE runs SET progress = coalesce(?, progress), published = coalesce(?, publis
 WHERE id = ?
 
 -- name: close_runs
-UPDATE runs SET state = ?, output = ?, error = ?, finished_at = ?, owner = NULL, fence = fence + 1
-WHERE id = ? AND fence = ?
+UPDATE runs SET state = ?1, output = ?2, finished_at = ?4, owner = NULL, fence = fence + 1,
+                error = CASE WHEN ?1 = 'stuck' THEN error ELSE ?3 END,
+                note = CASE WHEN ?1 = 'stuck' THEN ?3 ELSE note END
+WHERE id = ?5 AND fence = ?6
 
 -- name: sweep_closed_steps
 UPDATE steps SET delivered_seq = 0, finished_at = coalesce(finished_at, ?),

@@ -21,7 +21,8 @@ WHERE id = ? AND +state = 'held'
 RETURNING state
 
 -- name: unstick
-UPDATE runs SET state = 'undoing', note = NULL, fence = fence + 1 WHERE id = ? AND +state = 'stuck'
+UPDATE runs SET state = 'undoing', resume = NULL, note = NULL, fence = fence + 1
+WHERE id = ? AND (+state = 'stuck' OR (+state = 'held' AND resume = 'undoing'))
 
 -- name: retry_now
 UPDATE steps SET ready_at = ?1, fence = fence + 1 WHERE run_id = ?2 AND +state = 'ready' AND +ready_at > ?1
