@@ -213,3 +213,19 @@ UNDO = "$undo"
 """Name of the signals that wake and steer a run that takes itself back."""
 DEADLINE = "$deadline"
 """Key of the timer that ends a run at its deadline."""
+UNDO_PREFIX = "undo:"
+"""Begins the key of every undo. No other key begins so."""
+
+
+def undo_key(key: str, number: int = 1) -> str:
+    """The key of the `number`-th try to undo the step with this key. No key begins with `#`, so no two are the same."""
+    return f"{UNDO_PREFIX}{key}" if number == 1 else f"{UNDO_PREFIX}#{number}:{key}"
+
+
+def undone_key(key: str) -> tuple[str, int]:
+    """Of an undo's key: the key of the step it undoes, and the how-manyth try it is."""
+    rest = key.removeprefix(UNDO_PREFIX)
+    if rest.startswith("#"):
+        number, _, rest = rest[1:].partition(":")
+        return rest, int(number)
+    return rest, 1

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from holdfast import codec, step
 from holdfast.codec import describe_error
-from holdfast.decider.effect import undo_input, undo_key, undone_key
+from holdfast.decider.effect import undo_input
 from holdfast.decider.undoing import Family, Undoing
 from holdfast.errors import UndoMissing
-from holdfast.model import CANCEL, Run, RunState, Step, StepKind, StepState
+from holdfast.model import CANCEL, Run, RunState, Step, StepKind, StepState, undo_key, undone_key
 from tests.unit.undo_recorder import Lanes, TakenBack, run_of, step_of
 
 

@@ -80,6 +80,7 @@ def _facts(page: Page) -> Table:
     if run.output is not None:
         fact("output", payload(wording.plain_value(run.output)))
     fact("error", _error(run))
+    fact("kept", wording.trimmed(", ".join(wording.kept_steps(run, page.view.steps)), 400))
     if run.state == "failed":
         fact("next", f"`holdfast retry {shlex.quote(run.id)}` tries again and keeps what succeeded")
     return facts

@@ -69,6 +69,7 @@ def _object(page: Page) -> output.Object:
         "input": wording.plain_value(run.input),
         "output": wording.plain_value(run.output),
         "error": output.error_object(run.error),
+        "kept": wording.kept_steps(run, page.view.steps),
         "published": wording.plain_value(run.published) or {},
         "why": page.why,
         "steps": [output.whole_step_object(step, attempts.get(step.n, [])) for step in page.view.steps],

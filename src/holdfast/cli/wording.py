@@ -11,6 +11,7 @@ from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import (
     CANCEL,
     DEADLINE,
+    UNDO_PREFIX,
     Attempt,
     Ending,
     Run,
@@ -19,6 +20,7 @@ from holdfast.model import (
     Step,
     StepKind,
     StepState,
+    undone_key,
 )
 
 GLYPHS = {
@@ -102,6 +104,21 @@ def failure(run: Run) -> str:
     if run.error:
         return describe_error(run.error)
     return run.note or ""
+
+
+def kept_steps(run: Run, steps: Sequence[Step]) -> list[str]:
+    """Of a run that took itself back: the keys of steps that may have done something and have no undo."""
+    if run.ending is None:
+        return []
+    undone = {undone_key(step.key)[0] for step in steps if step.key.startswith(UNDO_PREFIX)}
+    return [
+        step.key
+        for step in steps
+        if step.kind is StepKind.CALL
+        and not step.key.startswith(UNDO_PREFIX)
+        and step.key not in undone
+        and (step.state is StepState.SUCCEEDED or (step.state is StepState.CANCELLED and step.attempt > 0))
+    ]
 
 
 def _held_because(note: str) -> str:

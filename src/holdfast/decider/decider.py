@@ -20,12 +20,12 @@ import msgspec
 from holdfast import codec
 from holdfast.codec import digest
 from holdfast.decider.commands import Child, Finish, Issue, Op, Send, Turn
-from holdfast.decider.effect import UNDO_PREFIX, Effect, open_scope, undo_key
+from holdfast.decider.effect import Effect, open_scope
 from holdfast.decider.ending import Why, failed, finish_of, interrupted, stalled
 from holdfast.decider.loop import Runaway, RunLoop, Timer
 from holdfast.decider.replay import Outcome, Recorded, described, drift, timeline
 from holdfast.errors import Drift, HoldfastError, StepFailed
-from holdfast.model import CANCEL, DEADLINE, Signal, Step, StepKind, StepState
+from holdfast.model import CANCEL, DEADLINE, UNDO_PREFIX, Signal, Step, StepKind, StepState, undo_key
 
 if TYPE_CHECKING:
     from holdfast.workflow.definition import Workflow

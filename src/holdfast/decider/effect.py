@@ -9,33 +9,17 @@ import msgspec
 
 from holdfast import codec
 from holdfast.decider.reverse import Span, instant, span_of
-from holdfast.model import StepState
+from holdfast.model import UNDO_PREFIX, StepState
 
 if TYPE_CHECKING:
     from holdfast.decider.commands import Op
     from holdfast.decider.decider import Decider
     from holdfast.workflow.step import Step
 
-UNDO_PREFIX = "undo:"
-"""Begins the key of every undo. No other key begins so."""
 DONE = "$done"
 """The member of an undo's input that holds the result of what it undoes; no parameter can have this name."""
 KEY = "$key"
 """And the one that holds the `here.key` of what it undoes: by that a remote service knows it, when the result does not."""
-
-
-def undo_key(key: str, number: int = 1) -> str:
-    """The key of the `number`-th try to undo the step with this key. No key begins with `#`, so no two are the same."""
-    return f"{UNDO_PREFIX}{key}" if number == 1 else f"{UNDO_PREFIX}#{number}:{key}"
-
-
-def undone_key(key: str) -> tuple[str, int]:
-    """Of an undo's key: the key of the step it undoes, and the how-manyth try it is."""
-    rest = key.removeprefix(UNDO_PREFIX)
-    if rest.startswith("#"):
-        number, _, rest = rest[1:].partition(":")
-        return rest, int(number)
-    return rest, 1
 
 
 def effect_key(run_id: str, key: str) -> str:

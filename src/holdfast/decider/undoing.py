@@ -15,11 +15,23 @@ import msgspec
 
 from holdfast import codec
 from holdfast.decider.commands import Finish, Issue, Op, Turn
-from holdfast.decider.effect import UNDO_PREFIX, effect_key, undo_input, undo_key, undone_key
+from holdfast.decider.effect import effect_key, undo_input
 from holdfast.decider.reverse import Reverse, Span, instant, span_of
 from holdfast.errors import HoldfastError, UndoMissing
 from holdfast.lifecycle import STEP_ENDED
-from holdfast.model import UNDO, Lane, Run, RunState, Signal, Step, StepKind, StepState
+from holdfast.model import (
+    UNDO,
+    UNDO_PREFIX,
+    Lane,
+    Run,
+    RunState,
+    Signal,
+    Step,
+    StepKind,
+    StepState,
+    undo_key,
+    undone_key,
+)
 
 if TYPE_CHECKING:
     from holdfast.workflow.step import Step as AuthoredStep

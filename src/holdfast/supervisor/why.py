@@ -7,7 +7,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.lifecycle import RUN_ENDED, STEP_LIVE
-from holdfast.model import CANCEL, Attempt, Lane, Node, Run, RunState, Signal, Step, StepKind, StepState
+from holdfast.model import (
+    CANCEL,
+    UNDO_PREFIX,
+    Attempt,
+    Lane,
+    Node,
+    Run,
+    RunState,
+    Signal,
+    Step,
+    StepKind,
+    StepState,
+    undone_key,
+)
 
 
 class Facts(NamedTuple):
@@ -74,9 +87,6 @@ def _ended(facts: Facts) -> str:
     return f"It {word}{where}{reason}{move}."
 
 
-UNDO_PREFIX = "undo:"
-
-
 def undo_count(steps: Sequence[Step], lanes: Sequence[Lane], kept_n: int) -> tuple[int, int]:
     """(undos done, undos to do in all) of a run that takes itself back, as far as its own rows tell."""
     undoable = {lane.id for lane in lanes if lane.undo}
@@ -84,7 +94,7 @@ def undo_count(steps: Sequence[Step], lanes: Sequence[Lane], kept_n: int) -> tup
     effects = set()
     for step in steps:
         if step.key.startswith(UNDO_PREFIX):
-            tried[undone_key(step.key)] = step
+            tried[undone_key(step.key)[0]] = step
         elif step.n > kept_n and (
             step.kind is StepKind.UNDO
             or (
@@ -100,12 +110,6 @@ def undo_count(steps: Sequence[Step], lanes: Sequence[Lane], kept_n: int) -> tup
     return done, len(effects | tried.keys())
 
 
-def undone_key(key: str) -> str:
-    """Of an undo's key: the key of the step it undoes. A second try is `undo:#2:key`."""
-    rest = key.removeprefix(UNDO_PREFIX)
-    return rest.partition(":")[2] if rest.startswith("#") else rest
-
-
 def _undoing(facts: Facts) -> str:
     done, total = undo_count(facts.steps, facts.lanes, facts.run.kept_n)
     live = [step for step in facts.steps if step.state in STEP_LIVE and step.key.startswith(UNDO_PREFIX)]
@@ -116,7 +120,7 @@ def _undoing(facts: Facts) -> str:
         return f"It is undoing, {done} of {total} done: {_lower(_undecided(facts))}"
     first = min(live, key=_urgency)
     short = first.name.rsplit(".", 1)[-1]
-    what = f"It is undoing {done + 1} of {total}: {short}, which undoes {undone_key(first.key)}"
+    what = f"It is undoing {done + 1} of {total}: {short}, which undoes {undone_key(first.key)[0]}"
     more = f" ({len(live)} in parallel)" if len(live) > 1 else ""
     return f"{what}{more}. {_step(first, facts)}"
 
@@ -130,7 +134,7 @@ def _stuck(facts: Facts) -> str:
     last: dict[str, Step] = {}
     for step in facts.steps:
         if step.key.startswith(UNDO_PREFIX):
-            last[undone_key(step.key)] = step
+            last[undone_key(step.key)[0]] = step
     failed = [(key, step) for key, step in last.items() if step.state is StepState.FAILED]
     if not failed:
         return f"It is stuck and a person must look: `holdfast show {run.id}` shows it."
