@@ -149,3 +149,28 @@ async def nothing(n: int) -> int:
 @workflow
 async def wide(n: int) -> int:
     return len(await asyncio.gather(*(nothing(i) for i in range(n))))
+
+
+@step
+async def booked() -> str:
+    effect("booked")
+    return "b1"
+
+
+@booked.undo(retry=Retry(attempts=1))
+async def unbooked(done: str | None) -> None:
+    if not is_open():
+        raise Stop("the desk is closed")
+    effect(f"unbooked-{done}")
+
+
+@step
+async def announced() -> None:
+    effect("announced")
+
+
+@workflow
+async def takes_back() -> None:
+    await booked()
+    await announced()
+    raise ValueError("sold out")
