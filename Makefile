@@ -18,8 +18,14 @@ test: .venv/.full ## run the tests (ARGS="-k claim -x" is handed to pytest)
 chaos: .venv/.full ## kill processes for minutes, on both stores (HOLDFAST_KILLS, HOLDFAST_SEED)
 	@HOLDFAST_KILLS=$${HOLDFAST_KILLS:-50} .venv/bin/pytest tests/chaos -s --timeout 1800 $(ARGS)
 
-bench: .venv/.full ## measure runs and steps per second on both stores
-	@.venv/bin/python -m bench.engine
+# On a SQLite file, and on a PostgreSQL that lives as long as the measurement.
+ON_POSTGRES = import subprocess, sys; from contextlib import ExitStack; from tests.postgres import postgres_server; \
+  held = ExitStack(); url = held.enter_context(postgres_server()).url; \
+  code = subprocess.call([*sys.argv[1:], "--store", url]); held.close(); sys.exit(code)
+
+bench: .venv/.full ## measure how fast it is, on both stores (ARGS="--quick --only A,B")
+	@.venv/bin/holdfast bench $(ARGS)
+	@.venv/bin/python -c '$(ON_POSTGRES)' .venv/bin/holdfast bench $(ARGS)
 
 check: lint test ## everything CI runs
 

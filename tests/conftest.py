@@ -41,15 +41,30 @@ def pg_server(pytestconfig: pytest.Config) -> postgres.Server:
     return postgres.given_server() or postgres.join(pytestconfig.stash[SERVER_FOLDER])
 
 
-@pytest.fixture
-def pg_url(pg_server: postgres.Server) -> Iterator[str]:
-    """The address of an empty PostgreSQL database of the test's own."""
+@pytest.fixture(scope="session")
+def pg_database(pg_server: postgres.Server) -> Iterator[str]:
+    """The address of a database of this process of the test session."""
     name = f"holdfast_{uuid4().hex[:16]}"
     with psycopg.connect(pg_server.url, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"'.encode())
     yield pg_server.database_url(name)
     with psycopg.connect(pg_server.url, autocommit=True) as connection:
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+
+
+@pytest.fixture
+def pg_url(pg_database: str) -> Iterator[str]:
+    """The address of an empty PostgreSQL database. Emptied after the test: that is ten times faster than a new one."""
+    yield pg_database
+    with psycopg.connect(pg_database, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        connection.execute("SET client_min_messages = warning")
+        connection.execute("DROP SCHEMA IF EXISTS holdfast CASCADE")
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

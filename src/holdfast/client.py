@@ -12,8 +12,9 @@ import getpass
 import json
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar
 
 from holdfast import codec
@@ -36,6 +37,7 @@ from holdfast.model import Run as RunRow
 from holdfast.node import ROLES, Node
 from holdfast.store import open_store
 from holdfast.store.protocol import Answer, Bell, Close, NewSignal, RunFilter, Store
+from holdfast.supervisor.channels import Channel
 from holdfast.supervisor.why import Facts, explain
 from holdfast.workflow import door
 from holdfast.workflow.definition import Workflow
@@ -56,8 +58,15 @@ class RunView(NamedTuple):
     attempts: list[Attempt]
 
 
+def _channels(alerts: str | Path | Mapping[str, Any], environment: Environment) -> list[Channel]:
+    from holdfast.supervisor.channels.settings import load_channels  # noqa: PLC0415  loads mail and TLS
+
+    return load_channels(alerts, environment)
+
+
 class Holdfast:
-    """A store, and the roles this process hosts on it. `roles=()` only starts and watches runs."""
+    """A store, and the roles this process hosts on it. `roles=()` only starts and watches runs. `alerts` is a settings file
+    (or the same as a dict) with the channels that a Supervisor here tells alerts through."""
 
     def __init__(
         self,
@@ -67,11 +76,13 @@ class Holdfast:
         labels: Iterable[str] = (),
         config: Config = DEFAULT,
         environment: Environment | None = None,
+        alerts: str | Path | Mapping[str, Any] | None = None,
     ) -> None:
         self.url = store or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
         self.config = config
         self.environment = environment or Environment()
         self._roles, self._labels = tuple(roles), tuple(labels)
+        self._channels = [] if alerts is None else _channels(alerts, self.environment)
         self._store: Store | None = None
         self._node: Node | None = None
         self._rejoining: asyncio.Future[None] | None = None
@@ -99,6 +110,7 @@ class Holdfast:
             labels=self._labels,
             environment=self.environment,
             config=self.config,
+            channels=self._channels,
         )
         node.on_fenced = self._on_fenced
         return node

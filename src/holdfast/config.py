@@ -10,6 +10,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """A node that has not renewed for this long is dead. Longer than any pause worth surviving, short enough to wait."""
     renew_s: float = 2.0
     """Five chances to renew before the lease runs out."""
+    heart: bool = True
+    """A process beside the node renews its lease, so that a step that blocks the event loop or holds the GIL does not lose it.
+    False: the event loop renews."""
+    stall_s: float = 60.0
+    """A node whose event loop has made no progress for this long is given up: its heart stops renewing. Longer than any
+    blocking call that is meant, shorter than anybody's patience."""
     leader_lease_s: float = 5.0
     """Recovery may pause this long when the leader's host vanishes silently."""
     sweep_s: float = 0.2
@@ -35,6 +41,32 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """How often a step may lose its agent before it is taken to be what kills them."""
     timeout_grace_s: float = 2.0
     """The Supervisor ends an overdue attempt this long after its agent should have."""
+    watch_s: float = 1.0
+    """How often the leader looks for something to alert about, and the outbox for something to tell."""
+    backlog_s: float = 60.0
+    """A step that is ready, or a run that is pending, and not taken up for this long is worth an alert."""
+    alert_window_s: float = 3600.0
+    """Failures of one workflow or step, and losses on one host, within this time are one alert, told once and counted."""
+    alert_tries_max: int = 10
+    """A delivery is tried this often before it is given up: with the back-off, for about an hour."""
+    alert_back_off_s: float = 5.0
+    """Between the first two tries of a delivery; doubles with each."""
+    alert_back_off_max_s: float = 900.0
+    """The longest wait between two tries of a delivery."""
+    alert_stale_s: float = 86_400.0
+    """An alert that nobody could tell for this long is not told any more: it is in the list."""
+    store_trouble_s: float = 30.0
+    """The store must be away this long before it is worth an alert: a restart or failover is shorter."""
+    keep_days: float | None = None
+    """Ended runs older than this are removed, with all that belongs to them. None: kept until `holdfast prune`."""
+    keep_failed_days: float | None = None
+    """The same for runs that did not succeed, which people may want to look at for longer. None: as `keep_days`."""
+    prune_rows_max: int = 500
+    """Rows one transaction of pruning removes: a few milliseconds of the store's time."""
+    prune_share_s: float = 0.05
+    """Time that pruning may take in one pass of the leader, so that recovery never waits for it."""
+    prune_every_s: float = 60.0
+    """How often the leader looks for old runs when the last look found none."""
     drain_s: float = 30.0
     """On SIGTERM, running steps get this long to finish before they are handed back."""
     beat_s: float = 1.0

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import resource
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -23,6 +25,19 @@ class Environment:
         self.random = random.Random()  # noqa: S311  jitter and ids, not secrets
         self.host = socket.gethostname()
         self.pid = os.getpid()
+
+    @property
+    def is_real(self) -> bool:
+        """Whether time passes here as it does in other processes. A simulation brings a clock of its own."""
+        return type(self).monotonic is Environment.monotonic
+
+    def memory_mb(self) -> float:
+        """What this process has in memory now; where that cannot be asked, the most it ever had."""
+        try:
+            with Path("/proc/self/statm").open(encoding="ascii") as told:
+                return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1_000_000
+        except OSError:
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_000_000
 
     def now(self) -> float:
         """Seconds since the epoch, as this host believes."""

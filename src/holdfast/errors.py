@@ -13,6 +13,7 @@
     │   │   └── StepTimeout · StepLost
     │   └── RunFailed             what `run.result()` raises
     │       └── RunCancelled · RunUndone · RunStuck
+    ├── InvalidSettings         the operator: mend a settings file or an environment variable
     └── StoreError              the operator: mend the store
         ├── StoreUnreachable · StoreFull · SchemaMismatch · StoreUnsupported
         └── LeaseLost             another node holds what this one wrote to
@@ -121,6 +122,10 @@ class RunStuck(RunFailed):
 
 class RunTimeout(RunError, TimeoutError):
     """The run did not end before its deadline."""
+
+
+class InvalidSettings(HoldfastError):
+    """A settings file cannot be used. The message names the place."""
 
 
 class StoreError(HoldfastError):

@@ -184,8 +184,40 @@ class Lane(msgspec.Struct, frozen=True):
     """With a trailing `!` when attempts that failed are undone too."""
 
 
+class Level(StrEnum):
+    """How much an alert matters."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class AlertKind(StrEnum):
+    """What alerts are about."""
+
+    RUN_FAILED = "run failed"
+    RUN_STUCK = "run stuck"
+    STEP_EXHAUSTED = "step exhausted"
+    AGENT_OFFLINE = "agent offline"
+    BACKLOG = "backlog"
+    LEADER_LOST = "leader lost"
+    STORE_TROUBLE = "store trouble"
+    TEST = "test"
+
+
+class NewAlert(msgspec.Struct, frozen=True):
+    """Something a person should know. While an alert with the same key is open it is that alert, once more."""
+
+    kind: AlertKind
+    level: Level
+    key: str
+    message: str
+    run_id: str | None = None
+    times: int = 1
+
+
 class Alert(msgspec.Struct, frozen=True):
-    """Something a person should know."""
+    """An alert's row. Open until `cleared_at`; `sent_at` is when a channel first took it."""
 
     id: int
     at: float
@@ -193,6 +225,26 @@ class Alert(msgspec.Struct, frozen=True):
     run_id: str | None
     message: str
     sent_at: float | None
+    level: str
+    key: str
+    times: int
+    last_at: float
+    cleared_at: float | None
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """One alert on its way through one channel."""
+
+    id: str
+    alert_id: int
+    channel: str
+    event: str
+    """`raised` or `cleared`."""
+    attempts: int
+    next_try_at: float
+    sent_at: float | None
+    given_up_at: float | None
+    last_error: str | None
 
 
 class JournalEntry(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,11 +21,14 @@ from holdfast.decider import Issue
 from holdfast.decider.effect import effect_key, undone_effect
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, StoreUnreachable
+from holdfast.heartbeat import keeps_lease
 from holdfast.model import NewRun
 from holdfast.scheduler import Lease, Scheduler
-from holdfast.store.protocol import Answer, Bell, Close, HandBack, Report, Save, Start, Store, TryAgain
+from holdfast.store.protocol import Answer, Bell, Close, HandBack, Hop, Report, Save, Start, Store, TryAgain
 from holdfast.store.writer import Writer
 from holdfast.supervisor import Supervisor
+from holdfast.supervisor.channels import Channel
+from holdfast.supervisor.outbox import Outbox
 from holdfast.workflow import registry
 
 log = logging.getLogger("holdfast.node")
@@ -44,6 +47,7 @@ class Node:
         labels: Iterable[str] = (),
         environment: Environment | None = None,
         config: Config = DEFAULT,
+        channels: Sequence[Channel] = (),
     ) -> None:
         self.store, self.config = store, config
         self.environment = environment or Environment()
@@ -55,6 +59,8 @@ class Node:
         self.scheduler: Scheduler | None = None
         self.agent: Agent | None = None
         self.supervisor: Supervisor | None = None
+        self.outbox: Outbox | None = None
+        self._channels = channels
         self.fenced = False
         """This node lost its lease and stopped itself. It writes nothing any more."""
         self.on_fenced: Callable[[], None] | None = None
@@ -66,7 +72,17 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._writing: asyncio.Task[None] | None = None
         self._unlisten: Callable[[], Awaitable[None]] | None = None
-        self._lease_sent = 0.0
+        self.heartbeat = keeps_lease(store, self.environment, config)(
+            store,
+            self.id,
+            environment=self.environment,
+            clock=self.clock,
+            config=config,
+            pulse=self._pulse,
+            lost=self._fence_self,
+        )
+        self.writer.holds = self.holds
+        self.draining = False
         self._make_roles()
 
     def _make_roles(self) -> None:
@@ -81,6 +97,7 @@ class Node:
                 clock=self.clock,
                 config=self.config,
             )
+            self.agent.holds = self.holds
             self.agent.wake = lambda delay_s: self._ring_later(delay_s, Bell.STEPS)
         if "scheduler" in self.roles:
             self.scheduler = Scheduler(
@@ -98,6 +115,8 @@ class Node:
             self.agent.claimed = self.scheduler.note_lease
         if "supervisor" in self.roles:
             self.supervisor = Supervisor(self.store, self.id, self.environment, self.config)
+            if self._channels:
+                self.outbox = Outbox(self.store, self.id, self._channels, self.environment, self.config)
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -111,25 +130,30 @@ class Node:
             return
         await self._register()
         self._unlisten = await self.store.listen(self._heard)
-        await self._renew_once()
+        await self.heartbeat.renew()
+        self.heartbeat.start()
         if self.scheduler is not None:
             await self.scheduler.learn_lanes()
         if self.agent is not None:
             await self.agent.learn_lanes()
         if self.supervisor is not None:
             await self.supervisor.tick()
-        self._spawn(self._ring_loop(), self._watch_loop(), self._renew_loop())
+        self._spawn(self._ring_loop(), self._watch_loop(), self.heartbeat.run(), self._lease_loop())
+        for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES):
+            self._bells[bell].set()  # what waits already is taken up at once, not at the first poll
         if self.scheduler is not None:
             self._spawn(self._claim_runs_loop(), self._collect_loop(), self._timer_loop(), self._park_loop())
         if self.agent is not None:
             self._spawn(self._claim_steps_loop(), self._beat_loop())
         if self.supervisor is not None:
             self._spawn(self._supervise_loop())
+        if self.outbox is not None:
+            self._spawn(self._tell_loop())
 
     async def stop(self, drain_s: float | None = None) -> None:
         """Drain: finish or hand back steps, park runs, retire. Costs no attempt."""
         if self.agent is not None and not self.fenced:
-            await self.agent.drain(self.config.drain_s if drain_s is None else drain_s)
+            await self._drain(self.agent, self.config.drain_s if drain_s is None else drain_s)
         if self.scheduler is not None and not self.fenced:
             self.scheduler.park_all()
         self.writer.close()
@@ -142,11 +166,14 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.heartbeat.stop()
         if self.agent is not None:
             self.agent.close()
         with contextlib.suppress(StoreError):
             if self._unlisten is not None:
                 await self._unlisten()
+            if self.outbox is not None:
+                await self.outbox.close()
             if self.supervisor is not None:
                 await self.supervisor.resign()
             if self.roles and not self.fenced:
@@ -155,6 +182,13 @@ class Node:
         for watchers in self._watchers.values():
             for watcher in watchers:
                 watcher.cancel()
+
+    async def _drain(self, agent: Agent, limit_s: float) -> None:
+        self.draining = True
+        if limit_s > 0 and agent.held:
+            with contextlib.suppress(StoreError):
+                await self.heartbeat.renew()  # for those who look at it meanwhile
+        await agent.drain(limit_s)
 
     def _spawn(self, *loops: Any) -> None:
         for loop in loops:
@@ -166,7 +200,7 @@ class Node:
             "steps": sorted(registry.steps),
             "labels": sorted(self.labels),
         }
-        self._lease_sent = self.environment.monotonic()
+        sent = self.environment.monotonic()
         await self.store.register(
             self.id,
             host=self.environment.host,
@@ -176,6 +210,7 @@ class Node:
             capacity=self.config.steps_max,
             lease_s=self.config.lease_s,
         )
+        self.heartbeat.renewed(sent)
 
     # --- what callers use ---------------------------------------------------------------------------------------------
 
@@ -206,17 +241,17 @@ class Node:
         watcher: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
         if self.scheduler is None or run_id not in self.scheduler.runs:
             self._look.set()
-        watchers = self._watchers.setdefault(run_id, [])
-        watchers.append(watcher)
-
-        def gone(_: Any) -> None:
-            if watcher in watchers:
-                watchers.remove(watcher)
-            if not watchers and self._watchers.get(run_id) is watchers:
-                del self._watchers[run_id]
-
-        watcher.add_done_callback(gone)
+        self._watchers.setdefault(run_id, []).append(watcher)
+        watcher.add_done_callback(partial(self._unwatch, run_id))
         return watcher
+
+    def _unwatch(self, run_id: str, watcher: asyncio.Future[Close]) -> None:
+        """Nobody waits here any more. Those who were answered are gone from the list already."""
+        watchers = self._watchers.get(run_id)
+        if watchers is not None and watcher in watchers:
+            watchers.remove(watcher)
+            if not watchers:
+                del self._watchers[run_id]
 
     def succeed(self, other: Node) -> None:
         """Answer those who wait for the end of runs at a node that lost its lease."""
@@ -267,15 +302,13 @@ class Node:
     ) -> None:
         scheduler = self.scheduler
         if type(op) is Report:
-            if scheduler is not None and scheduler.deliver(
-                op.run_id, op.n, op.fence, op.state, op.output, op.error
-            ):
+            if scheduler is not None and scheduler.deliver(op):
                 return
         elif scheduler is not None and type(op) is not Save:
             scheduler.forget_lease(op.run_id, op.n)
 
         def answered(answer: Any) -> None:
-            if answer is Answer.FENCED:
+            if answer is Answer.FENCED or isinstance(answer, LeaseLost):
                 log.info("%s of step %s of run %s came too late", type(op).__name__, op.n, op.run_id)
             elif isinstance(answer, BaseException):
                 log.error("%s of step %s of run %s: %s", type(op).__name__, op.n, op.run_id, answer)
@@ -291,38 +324,51 @@ class Node:
     async def _reconcile(self) -> None:
         """The store was away: give up what it says this node holds and this node knows nothing of."""
         runs = list(self.scheduler.runs) if self.scheduler is not None else []
-        steps = list(self.agent.held) if self.agent is not None else []
+        steps = set(self.agent.held) if self.agent is not None else set()
+        for op in self.writer.unanswered():
+            # Their outcome is known and about to be written: they must not be taken from under it.
+            if isinstance(op, Hop):
+                steps |= {(op.run_id, end.n) for end in op.outcomes}
+            elif not isinstance(op, Start):
+                steps.add((op.run_id, op.n))
         if self.roles and not self.fenced:
-            await self.store.reconcile(self.id, runs, steps)
+            await self.store.reconcile(self.id, runs, sorted(steps))
             self._bells[Bell.RUNS].set()
             self._bells[Bell.OUTCOMES].set()
 
-    # --- loops --------------------------------------------------------------------------------------------------------
+    # --- the lease ----------------------------------------------------------------------------------------------------
 
-    async def _renew_once(self) -> None:
-        sent = self.environment.monotonic()
-        store_now = await self.store.renew(self.id, self.config.lease_s)
-        if store_now is None:
-            self._fence_self("it was buried")
-            return
-        self._lease_sent = sent
-        self.clock.learn(sent, self.environment.monotonic(), store_now)
+    def holds(self) -> bool:
+        """Whether this node has its lease. Asked before it acts, because its process may have been paused."""
+        return self.environment.monotonic() < self.heartbeat.until or self._late()
 
-    async def _renew_loop(self) -> None:
-        while not self.fenced:
-            await self.environment.sleep(self.config.renew_s * (0.75 + self.environment.random.random() / 2))
-            try:
-                await self._renew_once()
-            except StoreError as error:
-                log.warning("renewing the lease: %s", error)
-            if self.environment.monotonic() - self._lease_sent > self.config.lease_s:
-                self._fence_self("it could not renew in time")
+    def _late(self) -> bool:
+        self.heartbeat.look()
+        if self.environment.monotonic() < self.heartbeat.until:
+            return True
+        self._fence_self("it could not renew in time")
+        return False
+
+    async def _lease_loop(self) -> None:
+        """Stop at the moment the lease ends, whatever else is waited for."""
+        while self.holds():
+            await self.environment.sleep(max(0.001, self.heartbeat.until - self.environment.monotonic()))
+
+    def _pulse(self) -> str:
+        """What this node says of itself while it lives, for `holdfast agents`."""
+        told: dict[str, Any] = {"lease_s": self.config.lease_s}
+        if self.draining:
+            told["draining"] = True
+        if self.agent is not None:
+            told["succeeded"], told["failed"] = self.agent.tally.recent(self.environment.monotonic())
+        return json.dumps(told)
 
     def _fence_self(self, why: str) -> None:
         if self.fenced:
             return
         log.error("node %s lost its lease: %s; it stops its steps and writes nothing more", self.id, why)
         self.fenced = True
+        self.heartbeat.end()
         if self.agent is not None:
             self.agent.abandon()
         if self.scheduler is not None:
@@ -331,8 +377,12 @@ class Node:
         if self.on_fenced is not None:
             self.on_fenced()
 
+    # --- loops --------------------------------------------------------------------------------------------------------
+
     async def _guarded(self, what: str, tick: Callable[[], Awaitable[Any]]) -> Any:
         """A pass that fails must not end its loop: the store may be away, and comes back."""
+        if not self.holds():
+            return 0
         try:
             return await tick()
         except StoreUnreachable as error:
@@ -442,6 +492,13 @@ class Node:
                     self.ring(bell)
             await self.environment.sleep(self.config.sweep_s * (0.75 + self.environment.random.random() / 2))
 
+    async def _tell_loop(self) -> None:
+        outbox = self.outbox
+        assert outbox is not None
+        while not self.fenced:
+            await self._guarded("telling alerts", outbox.tick)
+            await self.environment.sleep(self.config.watch_s * (0.75 + self.environment.random.random() / 2))
+
 
 async def _wait_for(event: asyncio.Event, limit_s: float) -> None:
     """Until the event is set, at most so long; leaves it cleared."""
@@ -466,6 +523,7 @@ class _LocalSeat:
         return self._agent.reserve(issue.step)
 
     def begin(self, leases: list[Lease]) -> None:
+        now = self._clock.now()
         for lease in leases:
             step = lease.issue.step
             assert step is not None
@@ -479,7 +537,7 @@ class _LocalSeat:
                     lease.issue.arguments,
                     retry=step.retry,
                     timeout_s=step.timeout_s,
-                    issued_at=self._clock.now(),
+                    issued_at=now,
                     undoes=undone_effect(lease.issue.key, lease.issue.input),
                 )
             )

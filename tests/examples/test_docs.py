@@ -172,7 +172,9 @@ def test_every_limit_is_documented() -> None:
     for limit, reason in pairwise(config.body):
         if isinstance(limit, ast.AnnAssign) and isinstance(reason, ast.Expr):
             name, words = ast.unparse(limit.target), str(ast.literal_eval(reason.value)).split()
-            expected.append(f"| `{name}` | {getattr(Config(), name):,} | {' '.join(words)} |")
+            default = getattr(Config(), name)
+            shown = "none" if default is None else str(default) if default is True else f"{default:,}"
+            expected.append(f"| `{name}` | {shown} | {' '.join(words)} |")
     page = (ROOT / "docs/reference/configuration.md").read_text()
     table = page.partition("| limit | default | reason |\n|---|---|---|\n")[2].rstrip().splitlines()
     assert table == expected

@@ -78,6 +78,7 @@ async def kill(hf: Holdfast) -> None:
     """What is left after kill -9: nothing."""
     node, store = hf.node, hf.store
     node.fenced, node.on_fenced = True, None
+    node.heartbeat.end()
     agent = node.agent
     assert agent is not None
     tasks: list[asyncio.Task[Any]] = [*node._tasks]

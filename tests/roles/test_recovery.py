@@ -25,9 +25,19 @@ def quick(lease_s: float) -> Config:
 
 
 @asynccontextmanager
-async def worker(url: str, roles: str, lease_s: float = LEASE_S) -> AsyncIterator[asyncio.subprocess.Process]:
+async def worker(
+    url: str, roles: str, lease_s: float = LEASE_S, stall_s: float = 60.0, drain_s: float = 0.2
+) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.roles.worker", url, roles, str(lease_s), stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "tests.roles.worker",
+        url,
+        roles,
+        str(lease_s),
+        str(stall_s),
+        str(drain_s),
+        stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
     try:

@@ -40,7 +40,7 @@ async def test_a_new_database_is_migrated_from_nothing(store_url: str) -> None:
     ("change", "says"),
     [
         (
-            "INSERT INTO migrations SELECT 99, name, checksum, applied_at FROM migrations",
+            "INSERT INTO migrations SELECT 99, name, checksum, applied_at FROM migrations WHERE version = 1",
             "newer",
         ),
         ("UPDATE migrations SET checksum = 'other'", "another build"),
@@ -57,18 +57,21 @@ async def test_a_database_of_another_version_is_refused(
     await again.close()
 
 
-def columns(sql: str) -> dict[str, set[str]]:
-    """Table → its columns, as a migration declares them."""
-    tables = {}
+def columns(package: str) -> dict[str, set[str]]:
+    """Table → its columns, as the migrations declare them."""
+    sql = "\n".join(migration.sql for migration in read_migrations(package))
+    tables: dict[str, set[str]] = {}
     for table, body in re.findall(r"CREATE TABLE (?:holdfast\.)?(\w+) \((.*?)\n\)", sql, re.DOTALL):
         names = re.findall(r"^    (\w+) ", body, re.MULTILINE)
         tables[table] = {name for name in names if name.islower()}
+    for table, changes in re.findall(r"ALTER TABLE (?:holdfast\.)?(\w+)(.*?);", sql, re.DOTALL):
+        tables[table] |= set(re.findall(r"ADD COLUMN (\w+) ", changes))
     return tables
 
 
 def test_both_dialects_have_the_same_tables() -> None:
     """The same names for the same things; PostgreSQL also keeps the key of a node's advisory lock."""
-    sqlite, postgres = (columns(read_migrations(package)[0].sql) for package in DIALECTS)
+    sqlite, postgres = (columns(package) for package in DIALECTS)
     postgres["nodes"] -= {"lock_key"}
     assert sqlite == postgres
 
@@ -206,10 +209,38 @@ async def test_an_empty_database_migrates_itself(store_url: str) -> None:
     run_sql(store_url, "SELECT version FROM migrations")
 
 
+async def test_an_older_database_is_upgraded_with_what_is_in_it(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused until it is migrated; then its alerts are there, one open for each run."""
+    first = read_migrations(DIALECTS[0] if store_url.startswith("sqlite") else DIALECTS[1])[:1]
+    module = "sqlite.schema" if store_url.startswith("sqlite") else "postgres.store"
+    old = open_store(store_url, Environment())
+    with monkeypatch.context() as patch:
+        patch.setattr(f"holdfast.store.{module}.read_migrations", lambda package: first)
+        await old.migrate()
+        await old.close()
+    at = "0" if store_url.startswith("sqlite") else "now()"
+    for run_id in ("a", "a", "b"):
+        row = f"({at}, 'run stuck', '{run_id}', '')"
+        run_sql(store_url, f"INSERT INTO alerts (at, kind, run_id, message) VALUES {row}")
+    store = open_store(store_url, Environment())
+    with pytest.raises(SchemaMismatch, match="run `holdfast migrate`"):
+        await store.open()
+    await store.close()
+    assert await store.migrate() == (1, len(read_migrations(DIALECTS[0])))
+    await store.close()
+    await store.open()
+    assert [alert.key for alert in await store.open_alerts(10)] == ["run stuck:b", "run stuck:a"]
+    assert len(await store.alerts()) == 3
+    await store.close()
+
+
 async def test_two_nodes_may_open_a_new_database_at_once(store_url: str) -> None:
     """One migrates, the other waits for it."""
     stores = [open_store(store_url, Environment()) for _ in range(4)]
     await asyncio.gather(*(store.open() for store in stores))
-    assert [await store.migrate() for store in stores] == [(1, 1)] * 4
+    current = len(read_migrations(DIALECTS[0]))
+    assert [await store.migrate() for store in stores] == [(current, current)] * 4
     for store in stores:
         await store.close()

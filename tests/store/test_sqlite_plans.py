@@ -8,7 +8,7 @@ import pytest
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.verbs import VERBS, Verbs
 
-LOOKS_AT_ALL = {"lanes", "nodes", "journal", "runs_by_state", "doctor", "applied_migrations"}
+LOOKS_AT_ALL = {"lanes", "nodes", "journal", "runs_by_state", "doctor", "applied_migrations", "resign"}
 """Statements that read a whole small table, or are meant to look at everything and run apart."""
 BY_INDEX_ALONE = {
     "awake_runs": {"steps_undelivered", "signals_undelivered"},
@@ -17,6 +17,9 @@ BY_INDEX_ALONE = {
     "late_signals": {"signals_undelivered"},
     "next_timer": {"steps_timers"},
     "live_nodes": {"nodes_live"},
+    "late_runs": {"runs_pending"},
+    "held_counts": {"steps_held"},
+    "owned_counts": {"runs_owned"},
 }
 """Statements that walk a partial index: it holds only what waits."""
 TABLES = {"runs", "steps", "attempts", "signals", "nodes", "journal", "leases", "lanes", "s", "r"}
@@ -97,6 +100,8 @@ def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str
         ("overdue_steps", "steps_held (agent=? AND complete_by<?)"),
         ("held_by", "steps_held (agent=?)"),
         ("owned_by", "runs_owned (owner=?)"),
+        ("due_deliveries", "deliveries_due (channel=? AND next_try_at<?)"),
+        ("count_old_runs", "runs_ended (state=? AND finished_at>? AND finished_at<?)"),
         ("runs", "runs_newest ((created_at,id)<(?,?))"),
     ],
 )

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import json
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from holdfast import codec, policy
 from holdfast.agent import isolated
 from holdfast.agent.holding import Holding
+from holdfast.agent.tally import Tally
 from holdfast.config import Config
 from holdfast.decider.effect import effect_key, undone_effect
 from holdfast.environment import Environment, StoreClock
@@ -56,6 +57,9 @@ class Agent:
         """Set by the node: call `claim` again after so many seconds."""
         self.claimed: Callable[[str, int], None] = lambda run_id, n: None
         """Set by the node: told of every step claimed."""
+        self.holds: Callable[[], bool] = lambda: True
+        """Set by the node: whether it has its lease. Asked before a step begins."""
+        self.tally = Tally()
         self.closing = False
         self._hungry = False
         """More was waiting than there were places."""
@@ -153,27 +157,29 @@ class Agent:
 
     def begin(self, holding: Holding, checkpoint: bytes | None = None) -> None:
         """Execute a step whose lease is committed. Its place was reserved before."""
+        if not self.holds():
+            return  # the process was paused since: somebody else has the step, or will
         self.held[holding.run_id, holding.n] = holding
         loop = asyncio.get_running_loop()
-        context = contextvars.copy_context()
-        here = holding.here = Attempting(
+        holding.here = Attempting(
             run_id=holding.run_id,
             key=holding.key,
             attempt=holding.attempt,
             step=holding.step.name,
-            on_beat=lambda progress, note: self._beat(holding, progress, note),
-            on_save=lambda raw: self._save(holding, raw),
+            on_beat=holding.beat,
+            on_save=partial(self._save, holding),
             saved_raw=checkpoint,
             undoes=holding.undoes,
             loop=loop,
         )
-        context.run(here_var.set, here)
-        work = self._run_async(holding) if holding.step.is_async else self._run_thread(holding, context)
-        holding.task = loop.create_task(work, context=context)
+        holding.task = loop.create_task(
+            self._run_async(holding) if holding.step.is_async else self._run_thread(holding)
+        )
 
     # --- executing ----------------------------------------------------------------------------------------------------
 
     async def _run_async(self, holding: Holding) -> None:
+        here_var.set(holding.here)  # the task's own context: it goes with the task
         step, timer = holding.step, None
         if holding.timeout_s is not None:
             timer = asyncio.get_running_loop().call_later(holding.timeout_s, self._time_out, holding)
@@ -193,15 +199,15 @@ class Agent:
             if timer is not None:
                 timer.cancel()
 
-    async def _run_thread(self, holding: Holding, context: contextvars.Context) -> None:
+    async def _run_thread(self, holding: Holding) -> None:
         """A thread cannot be stopped: after its timeout it is left to itself, and keeps its place until it returns."""
         step = holding.step
         if step.isolate:
             await self._run_isolated(holding)
             return
-        loop = asyncio.get_running_loop()
-        call = loop.run_in_executor(
-            self._threads, context.copy().run, step.shape.call, step.fn, holding.arguments
+        here_var.set(holding.here)
+        call = asyncio.get_running_loop().run_in_executor(
+            self._threads, contextvars.copy_context().run, step.shape.call, step.fn, holding.arguments
         )
         try:
             async with asyncio.timeout(holding.timeout_s):
@@ -276,6 +282,7 @@ class Agent:
 
     def _succeed(self, holding: Holding, output: bytes) -> None:
         if self._let_go(holding):
+            self.tally.succeeded += 1
             self._write(
                 Report(
                     holding.run_id,
@@ -292,6 +299,7 @@ class Agent:
     def _fail(self, holding: Holding, error: BaseException, ending: Ending) -> None:
         if not self._let_go(holding):
             return
+        self.tally.failed += 1
         now = self._clock.now()
         verdict = policy.decide(
             holding.retry,
@@ -325,9 +333,6 @@ class Agent:
         return not holding.lost
 
     # --- beating ------------------------------------------------------------------------------------------------------
-
-    def _beat(self, holding: Holding, progress: float | None, note: str) -> None:
-        holding.progress = json.dumps({"fraction": progress, "note": note})
 
     async def _save(self, holding: Holding, raw: bytes) -> None:
         saved: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from holdfast.policy import Retry
@@ -64,6 +65,10 @@ class Holding:
         """An earlier attempt may have had its effect."""
         self.lost = False
         """The lease is gone: whatever comes of it is not reported."""
+
+    def beat(self, progress: float | None, note: str) -> None:
+        """Keep what the step says of itself until the agent next writes progress."""
+        self.progress = json.dumps({"fraction": progress, "note": note})
 
     @property
     def spent(self) -> int:

@@ -26,7 +26,9 @@ SECTIONS = {
         "ps": ("looking", "List runs, newest first."),
         "show": ("showing", "Show one run: its steps in time, each failed attempt, its result."),
         "why": ("looking", "Say in one sentence what a run waits for."),
+        "agents": ("agents", "List the processes that work, and how each is doing."),
         "watch": ("running", "Follow a run until it ends."),
+        "alerts": ("alerting", "List what a person should know, and test how it is told."),
         "doctor": ("doctoring", "Check the store's invariants and health."),
     },
     "Operate": {
@@ -37,7 +39,9 @@ SECTIONS = {
         "release": ("operating", "Let a held run go on."),
         "retry": ("operating", "Try again: now what backs off, or an ended run anew."),
         "skip": ("operating", "Count an undo that gave up as done by hand."),
+        "prune": ("pruning", "Remove runs that ended long ago."),
         "migrate": ("operating", "Bring the store's schema up to date."),
+        "bench": ("benching", "Measure how fast Holdfast is on this machine and this store."),
     },
 }
 """Section → command → (module, what it is for). So the list needs none of the modules."""

@@ -65,6 +65,13 @@ label_option = click.option(
     metavar="LABEL",
     help="What this agent has, for steps that need it: gpu.",
 )
+alerts_option = click.option(
+    "--alerts",
+    envvar="HOLDFAST_ALERTS",
+    show_envvar=True,
+    metavar="FILE",
+    help="The channels that alerts are told through: TOML or JSON.",
+)
 note_option = click.option("--note", default="", metavar="TEXT", help="Why, for the journal.")
 run_argument = click.argument("run_id", metavar="RUN")
 

@@ -15,7 +15,7 @@ from holdfast.cli import loading, output
 from holdfast.cli.errors import DONE, FENCED, NotLoadable
 from holdfast.cli.logs import JsonLines, Lines, log_to, log_to_errors
 from holdfast.cli.looping import leaving, run_long
-from holdfast.cli.options import command, label_option
+from holdfast.cli.options import alerts_option, command, label_option
 from holdfast.client import Holdfast
 from holdfast.config import DEFAULT, Config
 from holdfast.errors import StoreError
@@ -23,6 +23,8 @@ from holdfast.node import ROLES
 from holdfast.workflow import registry
 
 STATUS_EVERY_S = 1.0
+WORN_EVERY_S = 0.2
+"""How often to look whether a process has done enough."""
 STATUS_SHARE = 20
 """Counting a large store's runs takes a while: the pause after it is this many times as long."""
 
@@ -47,16 +49,48 @@ threads_option = click.option(
 )
 
 
+max_steps_option = click.option(
+    "--max-steps",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Drain and leave after so many attempts, to be started afresh.",
+)
+max_memory_option = click.option(
+    "--max-memory",
+    "max_memory_mb",
+    type=click.IntRange(min=1),
+    metavar="MB",
+    help="Drain and leave when this process uses more memory than this.",
+)
+
+
+keep_option = click.option(
+    "--keep-days",
+    type=click.FloatRange(min=0),
+    metavar="N",
+    help="Remove runs that ended so many days ago. [default: keep them]",
+)
+
+
 @command()
 @files_argument
 @label_option
 @steps_option
 @threads_option
+@max_steps_option
+@max_memory_option
+@alerts_option
+@keep_option
 def up(
+    *,
     files: tuple[str, ...],
     labels: tuple[str, ...],
     steps_max: int,
     threads_max: int,
+    max_steps: int | None,
+    max_memory_mb: int | None,
+    alerts: str | None,
+    keep_days: float | None,
     store: str,
     as_json: bool,
 ) -> int:
@@ -68,8 +102,9 @@ def up(
     SIGTERM and Ctrl-C drain: steps that run get 30 s to finish and are then handed back, which costs no attempt; a second
     one ends at once. Exit code 3 means that this node lost its lease: start it again.
     """
-    config = Config(steps_max=steps_max, threads_max=threads_max)
-    return _serve(files, ROLES, store, as_json, labels=labels, config=config)
+    config = Config(steps_max=steps_max, threads_max=threads_max, keep_days=keep_days)
+    worn = Worn(max_steps, max_memory_mb)
+    return _serve(files, ROLES, store, as_json, labels=labels, config=config, worn=worn, alerts=alerts)
 
 
 @command()
@@ -90,11 +125,16 @@ def scheduler(files: tuple[str, ...], store: str, as_json: bool) -> int:
 @label_option
 @steps_option
 @threads_option
+@max_steps_option
+@max_memory_option
 def agent(
+    *,
     files: tuple[str, ...],
     labels: tuple[str, ...],
     steps_max: int,
     threads_max: int,
+    max_steps: int | None,
+    max_memory_mb: int | None,
     store: str,
     as_json: bool,
 ) -> int:
@@ -104,21 +144,26 @@ def agent(
     holdfast agent app.py --label gpu
 
     It executes the steps of these files that need nothing it has no label for. Start as many as there is work.
+    With --max-steps or --max-memory it drains and exits with 0 in time: let a process manager start it again.
     """
     config = Config(steps_max=steps_max, threads_max=threads_max)
-    return _serve(files, ("agent",), store, as_json, labels=labels, config=config)
+    worn = Worn(max_steps, max_memory_mb)
+    return _serve(files, ("agent",), store, as_json, labels=labels, config=config, worn=worn)
 
 
 @command()
-def supervisor(store: str, as_json: bool) -> int:
+@alerts_option
+@keep_option
+def supervisor(alerts: str | None, keep_days: float | None, store: str, as_json: bool) -> int:
     """Host a Supervisor until stopped.
 
     \b
     holdfast supervisor
 
-    It takes back what dead processes held and ends what is overdue. It needs no code of yours. Start two: one leads.
+    It takes back what dead processes held, ends what is overdue and tells alerts. It needs no code of yours. Start two:
+    one leads.
     """
-    return _serve((), ("supervisor",), store, as_json)
+    return _serve((), ("supervisor",), store, as_json, config=Config(keep_days=keep_days), alerts=alerts)
 
 
 def _serve(
@@ -129,6 +174,8 @@ def _serve(
     *,
     labels: Sequence[str] = (),
     config: Config = DEFAULT,
+    worn: Worn | None = None,
+    alerts: str | None = None,
 ) -> int:
     with output.stdout_kept(as_json) as stdout:
         for file in files:
@@ -137,17 +184,23 @@ def _serve(
             raise NotLoadable(f"{', '.join(files)}: no workflow here: mark an async function with @workflow")
         if "agent" in roles and "scheduler" not in roles and not registry.steps:
             raise NotLoadable(f"{', '.join(files)}: no step here: mark a function with @step")
-        hf = Holdfast(store, roles=roles, labels=labels, config=config)
-        return run_long(_until_stopped(hf, roles, _shown(stdout if as_json else None)))
+        hf = Holdfast(store, roles=roles, labels=labels, config=config, alerts=alerts)
+        shown = _shown(stdout if as_json else None)
+        return run_long(_until_stopped(hf, roles, shown, worn or Worn()))
 
 
-async def _until_stopped(hf: Holdfast, roles: Sequence[str], shown: Shown) -> int:
+async def _until_stopped(hf: Holdfast, roles: Sequence[str], shown: Shown, worn: Worn) -> int:
     fenced = asyncio.Event()
     with leaving() as leave, shown as to:
         await hf.open()
         hf.node.on_fenced = fenced.set
         to.say("up", f"node {hf.node.id} hosts {', '.join(roles)} on {output.without_password(hf.url)}")
-        stops = [asyncio.ensure_future(leave.asked.wait()), asyncio.ensure_future(fenced.wait())]
+        stops: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(leave.asked.wait()),
+            asyncio.ensure_future(fenced.wait()),
+        ]
+        if any(worn):
+            stops.append(asyncio.ensure_future(worn.out(hf, to)))
         try:
             await _report(hf, to, stops)
             if not fenced.is_set():
@@ -190,6 +243,24 @@ async def _report(hf: Holdfast, to: Shown, stops: Sequence[asyncio.Future[Any]])
             "nobody leads" if leader is None else "leads" if leader[0] == hf.node.id else "another node leads"
         )
         to.status(Status(at - begun, output.by_state(runs), rate, lead))
+
+
+class Worn(NamedTuple):
+    """When a process has done enough and leaves, so that whatever its steps leaked goes with it."""
+
+    max_steps: int | None = None
+    max_memory_mb: int | None = None
+
+    async def out(self, hf: Holdfast, to: Shown) -> None:
+        """Until one of the limits is reached."""
+        while True:
+            done = hf.node.agent.tally.done if hf.node.agent is not None else 0
+            if self.max_steps is not None and done >= self.max_steps:
+                return to.say("worn", f"{done:,} attempts done: this process leaves, to be started afresh")
+            used_mb = hf.environment.memory_mb()
+            if self.max_memory_mb is not None and used_mb > self.max_memory_mb:
+                return to.say("worn", f"{used_mb:,.0f} MB used: this process leaves, to be started afresh")
+            await hf.environment.sleep(WORN_EVERY_S)
 
 
 class Status(NamedTuple):

@@ -6,7 +6,6 @@ when it would have been committed anyway.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.decider import Decider, Issue
@@ -105,7 +104,7 @@ class Owned:
         self.run_id, self.fence, self.decider = run_id, fence, decider
         self.priority, self.generation = priority, generation
         self.parent_id, self.parent_n = parent_id, parent_n
-        self.inbox: deque[Arrival] = deque()
+        self.inbox: list[Arrival] = []
         self.pending: set[int] = set()
         """n of what waits in the inbox or is in the hop in flight: a second look at the store must not add it again."""
         self.signals_seen: set[int] = set()

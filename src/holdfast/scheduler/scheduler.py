@@ -12,13 +12,14 @@ import heapq
 import json
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from holdfast.config import Config
 from holdfast.decider import Decider, Issue, Turn
 from holdfast.decider.undoing import Family, Undoing
 from holdfast.environment import StoreClock
-from holdfast.errors import Drift, HoldfastError, UndoMissing, UnknownWorkflow
+from holdfast.errors import Drift, HoldfastError, LeaseLost, UndoMissing, UnknownWorkflow
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import CANCEL, UNDO, NewRun, Run, RunState, StepKind, StepState
 from holdfast.scheduler.owned import Arrival, Ended, Lease, Owned, Recorded, Seat, Sent
@@ -201,15 +202,14 @@ class Scheduler:
 
     # --- deliveries ---------------------------------------------------------------------------------------------------
 
-    def deliver(
-        self, run_id: str, n: int, fence: int, state: StepState, output: bytes | None, error: str | None
-    ) -> bool:
+    def deliver(self, report: Report) -> bool:
         """Take an outcome from an agent in this node; False when the run is not in memory here."""
-        owned = self.runs.get(run_id)
-        if owned is None or n not in owned.mine:
+        owned = self.runs.get(report.run_id)
+        if owned is None or report.n not in owned.mine:
             return False
-        owned.mine.discard(n)
-        if owned.arrive(Ended(n, fence, state, output, error, self._clock.now())):
+        owned.mine.discard(report.n)
+        ended = Ended(report.n, report.fence, report.state, report.output, report.error, report.at)
+        if owned.arrive(ended):
             self._advance(owned)
         return True
 
@@ -222,6 +222,7 @@ class Scheduler:
         """A step leased to this node goes back to the store: its outcome will come from there."""
         if owned := self.runs.get(run_id):
             owned.mine.discard(n)
+            self._rest(owned)
 
     async def collect(self) -> int:
         """Deliver what others recorded for runs in memory."""
@@ -282,25 +283,23 @@ class Scheduler:
 
     def _turn(self, owned: Owned, hop: Hop) -> Turn | None:
         """Deliver what waits and take what the code did; None when the code no longer fits its history: then it is held."""
-        arrived = list(owned.inbox)
+        arrived, owned.inbox = owned.inbox, []
         try:
-            return self._delivered(owned, hop)
+            return self._delivered(owned, hop, arrived)
         except HoldfastError as error:
             log.warning("run %s is held: %s", owned.run_id, error)
             self._leave(owned)
-            owned.inbox.extend(arrived)
+            owned.inbox = arrived
             self._report_apart(owned, hop)
             self._hold_soon(owned, _hold_note("drift", error))
             return None
 
-    def _delivered(self, owned: Owned, hop: Hop) -> Turn:
+    def _delivered(self, owned: Owned, hop: Hop, arrived: list[Arrival]) -> Turn:
         decider = owned.decider
         outcomes: list[Outcome] = []
         delivered: list[tuple[int, int]] = []
         signals: list[tuple[int, int]] = []
-        inbox = owned.inbox
-        while inbox:
-            item: Arrival = inbox.popleft()
+        for item in arrived:
             if type(item) is Ended:
                 if not decider.expects(item.n):
                     continue  # given up while it ran: the store would refuse it
@@ -395,13 +394,7 @@ class Scheduler:
                 then(Answer.ACCEPTED)
             return
         owned.in_flight = True
-
-        def committed(answer: Any) -> None:
-            self._committed(owned, hop, leases, answer)
-            if then is not None:
-                then(answer)
-
-        self._submit(hop, committed)
+        self._submit(hop, partial(self._committed, owned, hop, leases, then))
 
     def _issue(self, owned: Owned, hop: Hop, issues: list[Issue], leases: list[Lease]) -> list[NewStep]:
         rows: list[NewStep] = []
@@ -480,11 +473,19 @@ class Scheduler:
             ).encode()
             hop.sends = [*hop.sends, NewSignal(child_id, CANCEL, "cancel", payload)]
 
-    def _committed(self, owned: Owned, hop: Hop, leases: list[Lease], answer: Any) -> None:
+    def _committed(
+        self, owned: Owned, hop: Hop, leases: list[Lease], then: Callable[[Any], None] | None, answer: Any
+    ) -> None:
+        self._take_up(owned, hop, leases, answer)
+        if then is not None:
+            then(answer)
+
+    def _take_up(self, owned: Owned, hop: Hop, leases: list[Lease], answer: Any) -> None:
+        """Go on after a hop: begin what it leased, tell who waits, and deliver what came meanwhile."""
         owned.in_flight = False
         if answer is not Answer.ACCEPTED:
             self._evict(owned, answer, leases)
-            if isinstance(answer, Answer):
+            if not isinstance(answer, LeaseLost):
                 self._report_apart(owned, hop)
                 self._let_others(owned)
             return
@@ -550,7 +551,8 @@ class Scheduler:
         self._ring(Bell.OUTCOMES)
 
     def _rest(self, owned: Owned) -> None:
-        owned.quiet_since = self._clock.now()
+        if not owned.mine:  # else it is not quiet: its next step is being executed here
+            owned.quiet_since = self._clock.now()
 
     def _leave(self, owned: Owned) -> None:
         self.runs.pop(owned.run_id, None)
@@ -608,7 +610,7 @@ class Scheduler:
     def _park(self, owned: Owned) -> None:
         owned.in_flight = True
         hop = Hop(owned.run_id, owned.fence, park=True)
-        self._submit(hop, lambda answer: self._committed(owned, hop, [], answer))
+        self._submit(hop, partial(self._take_up, owned, hop, []))
 
     async def check_lost(self) -> int:
         """Drop runs that somebody else owns by now."""

@@ -16,8 +16,10 @@ import msgspec
 from holdfast.model import (
     Alert,
     Attempt,
+    Delivery,
     JournalEntry,
     Lane,
+    NewAlert,
     NewRun,
     Node,
     Run,
@@ -260,6 +262,61 @@ class Reclaimed(msgspec.Struct):
     failed: int
 
 
+class FailureNote(msgspec.Struct):
+    """A run or step that failed, as its writer noted it and as its rows say now. None: it is not there any more."""
+
+    id: int
+    run_id: str
+    n: int
+    """0: the run itself."""
+    workflow: str | None
+    state: str | None
+    parent_id: str | None
+    error: str | None
+    key: str | None = None
+    name: str | None = None
+    kind: str | None = None
+    attempt: int | None = None
+    losses: int | None = None
+    excused: int | None = None
+    attempts_max: int | None = None
+
+
+class Late(msgspec.Struct):
+    """What waits longest of its kind: `what` is a step's name, or a workflow and its version."""
+
+    what: str
+    run_id: str
+    since: float
+
+
+class Route(msgspec.Struct):
+    """Who is to be told of an alert: (delivery id, channel) each. `routed` is how far the alert is then: 1 its raising
+    is on its way, 2 there is nothing more to tell."""
+
+    alert_id: int
+    event: str
+    routed: int
+    deliveries: Sequence[tuple[str, str]] = ()
+
+
+class Sending(msgspec.Struct):
+    """A delivery that is to be sent now, for the `attempt`th time."""
+
+    id: str
+    event: str
+    attempt: int
+    alert: Alert
+
+
+class Pruned(msgspec.Struct):
+    """What one batch of pruning did. `after` is where the next begins; None when nothing older is left."""
+
+    runs: int
+    rows: int
+    after: tuple[float, str] | None
+
+
 # --- one protocol per role -------------------------------------------------------------------------------------------
 
 
@@ -316,11 +373,17 @@ class AgentStore(Protocol):
 
 
 class SupervisorStore(Protocol):
-    async def lead(self, node: str, lease_s: float) -> int | None:
-        """Take or keep the leader's lease; the epoch, or None when another node leads. A leader whose liveness lock
-        is gone is succeeded at once."""
+    async def lead(self, node: str, lease_s: float, lease: str = "leader") -> int | None:
+        """Take or keep the leader's lease, or the one with this name; the epoch, or None when another node holds it. A
+        leader whose liveness lock is gone is succeeded at once."""
 
-    async def resign(self, node: str) -> None: ...
+    async def leader(self) -> tuple[str, int, float] | None:
+        """(node, epoch, expires_at)."""
+
+    async def now(self) -> float: ...
+
+    async def resign(self, node: str) -> None:
+        """Give up every lease this node holds."""
 
     async def dead_nodes(self, grace_s: float) -> list[tuple[str, str]]:
         """(node, reason) whose lease ran out or whose liveness lock is gone, and that still hold something or are
@@ -336,6 +399,70 @@ class SupervisorStore(Protocol):
     async def end_overdue(self, epoch: int, grace_s: float, limit: int) -> int:
         """Time out attempts whose agent should have ended them: ready again, or failed when the budget is spent."""
 
+    async def failures(self, limit: int) -> list[FailureNote]:
+        """What failed and no leader has looked at, oldest first."""
+
+    async def raise_alerts(
+        self, epoch: int, alerts: Sequence[NewAlert], looked_at: Sequence[int] = ()
+    ) -> bool:
+        """Raise these, each key once, and forget the failures they came from; False when `epoch` is not current."""
+
+    async def open_alerts(self, limit: int) -> list[Alert]:
+        """Newest first."""
+
+    async def clear_alerts(self, epoch: int, ids: Sequence[int]) -> int: ...
+
+    async def log_alerts(self, epoch: int, limit: int) -> list[Alert]:
+        """Alerts that no leader has logged yet. Each is returned once."""
+
+    async def late_steps(self, bound_s: float, limit: int) -> list[Late]:
+        """By lane, the step that waits longest for an agent, if longer than `bound_s`."""
+
+    async def late_runs(self, bound_s: float, limit: int) -> list[Late]:
+        """By workflow and version, the run that waits longest for a scheduler, if longer than `bound_s`."""
+
+    async def prune(
+        self,
+        epoch: int | None,
+        *,
+        actor: str,
+        state: str,
+        before: float,
+        after: tuple[float, str],
+        runs_max: int,
+        rows_max: int,
+    ) -> Pruned:
+        """One batch: of the runs that ended in `state` before `before`, beginning after the cursor `after`, remove those
+        that have no children and no live run above them, with their steps, attempts, signals and journal. At most
+        `runs_max` runs, and about `rows_max` rows. Nothing when `epoch` is not current; no epoch: an operator asks."""
+
+    async def prune_alerts(self, epoch: int, before: float, limit: int) -> int:
+        """Remove alerts that were cleared before `before`, with their deliveries; how many."""
+
+
+class OutboxStore(Protocol):
+    """What the holder of the lease named alerts may do. Every write checks that lease's epoch."""
+
+    async def lead(self, node: str, lease_s: float, lease: str = "leader") -> int | None: ...
+
+    async def now(self) -> float: ...
+
+    async def unrouted_alerts(self, limit: int) -> list[tuple[int, Alert]]:
+        """(how far it is routed, alert) of those with something to tell, oldest first."""
+
+    async def route_alerts(self, epoch: int, routes: Sequence[Route]) -> int: ...
+
+    async def claim_deliveries(self, epoch: int, channel: str, limit: int, hold_s: float) -> list[Sending]:
+        """Take deliveries that are due. The try is counted now; after `hold_s` it comes again unless it was ended."""
+
+    async def end_delivery(
+        self, epoch: int, delivery: str, attempt: int, error: str | None, again_s: float | None
+    ) -> bool:
+        """Record what became of a try: sent (no error), to be tried again, or given up (`again_s` None)."""
+
+    async def expire_deliveries(self, epoch: int, older_s: float) -> int:
+        """Give up what was due so long ago that its channel must be gone."""
+
 
 class NodeStore(Protocol):
     async def register(
@@ -343,8 +470,13 @@ class NodeStore(Protocol):
     ) -> None:
         """Take the liveness lock and enter the node's row."""
 
-    async def renew(self, node: str, lease_s: float) -> float | None:
-        """Renew the lease; the store's time, or None when the node was buried. Never waits for the writer."""
+    @property
+    def shared_url(self) -> str | None:
+        """The address under which other processes of this host find this store; None when it is in this one's memory."""
+
+    async def renew(self, node: str, lease_s: float, pulse: str | None = None) -> float | None:
+        """Renew the lease, and note what the node says of itself (a JSON object, kept in `offers.pulse` with its time);
+        the store's time, or None when the node was buried. Never waits for the writer."""
 
     async def retire(self, node: str) -> None:
         """Leave: nothing held is kept, the liveness lock is given back."""
@@ -381,6 +513,9 @@ class ClientStore(Protocol):
 
     async def nodes(self) -> list[Node]: ...
 
+    async def loads(self) -> dict[str, tuple[int, int]]:
+        """(steps held, runs owned) of every node that has any."""
+
     async def journal(self, run_id: str | None, limit: int = 100) -> list[JournalEntry]: ...
 
     async def leader(self) -> tuple[str, int, float] | None:
@@ -406,13 +541,26 @@ class ClientStore(Protocol):
     async def steer_undo(self, run_id: str, act: str, n: int | None, actor: str, note: str) -> RunState:
         """Tell a run that takes itself back, or is stuck at it, to retry, skip or abandon; a stuck one goes on."""
 
-    async def alerts(self, limit: int = 100) -> list[Alert]: ...
+    async def alerts(self, limit: int = 100) -> list[Alert]:
+        """Newest first, cleared ones too."""
+
+    async def open_alerts(self, limit: int) -> list[Alert]: ...
+
+    async def deliveries(self, alert_ids: Sequence[int]) -> list[Delivery]: ...
+
+    async def clear_alert(self, alert_id: int, actor: str) -> bool:
+        """An operator has seen to it; False when it is not open."""
+
+    async def count_old_runs(self, state: str, before: float) -> int:
+        """How many runs ended in `state` before `before`."""
 
     async def doctor(self) -> list[tuple[str, str, int]]:
         """The invariants as SQL: (name, what it means, number of rows that break it)."""
 
 
-class Store(Writes, SchedulerStore, AgentStore, SupervisorStore, NodeStore, ClientStore, Protocol):
+class Store(
+    Writes, SchedulerStore, AgentStore, SupervisorStore, OutboxStore, NodeStore, ClientStore, Protocol
+):
     """A dialect: everything, on one database."""
 
     url: str

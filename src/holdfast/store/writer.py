@@ -10,13 +10,16 @@ batch is repeated, because every operation names a fence that its first success 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import LeaseLost, StoreError, StoreUnreachable
-from holdfast.store.protocol import Op, PreconditionFailed, Writes
+from holdfast.store.protocol import Op, PreconditionFailed, Start, Writes
+
+log = logging.getLogger("holdfast.writer")
 
 Then = Callable[[Any], None]
 """Called with the operation's answer, or with the exception that ended it."""
@@ -28,6 +31,7 @@ class Writer:
         self._environment, self._config = environment, config
         self._queue: list[tuple[Op, Then]] = []
         self._bell = asyncio.Event()
+        self._batch: list[tuple[Op, Then]] = []
         self._closing = False
         self.commits = 0
         self.operations = 0
@@ -35,6 +39,8 @@ class Writer:
         """Why the store does not answer at the moment."""
         self.after_trouble: Callable[[], Awaitable[None]] | None = None
         """Called when the store is back, before the lost batch is repeated."""
+        self.holds: Callable[[], bool] = lambda: True
+        """Whether the node has its lease. Asked before every commit: a process that was paused writes nothing."""
 
     def submit(self, op: Op, then: Then) -> None:
         """Write `op` with the next commit; `then` is called after it, never before."""
@@ -64,18 +70,29 @@ class Writer:
                 await self._bell.wait()
                 continue
             size = self._config.batch_max
-            batch, self._queue = self._queue[:size], self._queue[size:]
-            await self._commit(batch)
+            self._batch, self._queue = self._queue[:size], self._queue[size:]
+            await self._commit(self._batch)
+            self._batch = []
+
+    def unanswered(self) -> list[Op]:
+        """What was submitted and may not be written yet."""
+        return [op for op, _ in (*self._batch, *self._queue)]
 
     def close(self) -> None:
         self._closing = True
         self._bell.set()
 
     def abandon(self) -> None:
-        """The node lost its lease: nothing queued may be written any more."""
+        """The node lost its lease: nothing queued may be written any more, but for starts, which need none."""
         queue, self._queue = self._queue, []
-        for _, then in queue:
-            then(LeaseLost("this node lost its lease"))
+        self._refuse(queue)
+
+    def _refuse(self, batch: list[tuple[Op, Then]]) -> None:
+        for op, then in batch:
+            if type(op) is Start:
+                self.submit(op, then)
+            else:
+                then(LeaseLost("this node lost its lease"))
 
     async def _commit(self, batch: list[tuple[Op, Then]]) -> None:
         try:
@@ -88,8 +105,15 @@ class Writer:
                     answer = error
                 then(answer)
             return
+        except LeaseLost:
+            self._refuse(batch)
+            return
         except StoreError as error:
             answers = [error] * len(batch)
+        except Exception as error:
+            # Whatever it is, the writer goes on: its node would otherwise hold what nobody can write to any more.
+            log.exception("a commit failed in an unknown way")
+            answers = [StoreError(f"the write failed: {error}")] * len(batch)
         for (_, then), answer in zip(batch, answers, strict=True):
             then(answer)
 
@@ -100,6 +124,8 @@ class Writer:
             try:
                 if self.trouble is not None and self.after_trouble is not None:
                     await self.after_trouble()
+                if not self.holds() and any(type(op) is not Start for op in ops):
+                    raise LeaseLost("this node lost its lease")
                 answers = await self._store.commit(self._node, ops)
             except StoreUnreachable as error:
                 self.trouble = error

@@ -9,8 +9,10 @@ from __future__ import annotations
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.store.protocol import SupervisorStore
+from holdfast.supervisor.alerting import log_alerts, raise_failures, raise_succession, watch_backlog
 from holdfast.supervisor.overdue import end_overdue
 from holdfast.supervisor.reclaim import reclaim_lost
+from holdfast.supervisor.retention import Pruning
 from holdfast.supervisor.tidy import hush_signals
 
 
@@ -22,13 +24,14 @@ class Supervisor:
         """The epoch this node leads in, as far as it knows. The store decides."""
         self._led_at = 0.0
         self._tidied_at = 0.0
+        self._watched_at = 0.0
+        self._pruning = Pruning(store, environment, config)
 
     async def tick(self) -> int:
         """One pass over every duty. Returns how many things were remedied, so that the caller can go on at once."""
         at = self._environment.monotonic()
         if self.epoch is None or at - self._led_at > self._config.leader_lease_s / 5:
-            self.epoch = await self._store.lead(self._node, self._config.leader_lease_s)
-            self._led_at = at
+            await self._lead(at)
         if self.epoch is None:
             return 0
         remedied = await reclaim_lost(self._store, self.epoch, self._config)
@@ -36,7 +39,22 @@ class Supervisor:
         if at - self._tidied_at > self._config.leader_lease_s:
             self._tidied_at = at
             remedied += await hush_signals(self._store, self.epoch, self._config)
+            await watch_backlog(self._store, self.epoch, self._config, await self._store.now())
+            await self._pruning.prune(self.epoch, await self._store.now())
+        elif self._pruning.walking:
+            await self._pruning.prune(self.epoch, await self._store.now())
+        if at - self._watched_at > self._config.watch_s:
+            self._watched_at = at
+            await raise_failures(self._store, self.epoch, self._config)
+            await log_alerts(self._store, self.epoch, self._config)
         return remedied
+
+    async def _lead(self, at: float) -> None:
+        before = await self._store.leader() if self.epoch is None else None
+        self.epoch = await self._store.lead(self._node, self._config.leader_lease_s)
+        self._led_at = at
+        if self.epoch is not None and before is not None and before[0] != self._node:
+            await raise_succession(self._store, self.epoch, self._node, before[0])
 
     async def resign(self) -> None:
         """Let another node lead at once."""

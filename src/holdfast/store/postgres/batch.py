@@ -28,6 +28,8 @@ from holdfast.store.protocol import (
 
 FAILED_PRECONDITION = "HF001"
 _RUNNING = StepState.RUNNING
+_FAILED = StepState.FAILED
+_FAILED_RUN = frozenset({RunState.FAILED, RunState.UNDONE})
 
 
 class Batch:
@@ -56,6 +58,8 @@ class Batch:
                 VERBS.report,
                 [(op.run_id, op.n, op.fence, op.state, op.output, op.error, op.at) for op in reports],
             )
+            if failures := [(op.run_id, op.n) for op in reports if op.state is _FAILED]:
+                self._add(VERBS.note_failures, failures)
         again: list[TryAgain] = rows.get(TryAgain, [])
         if again:
             again.sort(key=lambda op: (op.run_id, op.n))
@@ -93,7 +97,7 @@ class Batch:
         begun, owned, outcomes, delivered, issued, closed = [], [], [], [], [], []
         signals: list[tuple[int, int]] = []
         ended, dropped, sends, children, notes, parents, parked = [], [], [], [], [], [], []
-        continued, taken_back, alerts = [], [], []
+        continued, taken_back, alerts, failures = [], [], [], []
         for hop in hops:
             run_id = hop.run_id
             if hop.begin is None:
@@ -125,6 +129,7 @@ class Batch:
                 (run_id, out.n, out.fence, out.state, out.output, out.error, out.at, out.seq)
                 for out in hop.outcomes
             ]
+            failures += [(run_id, out.n) for out in hop.outcomes if out.state is _FAILED]
             delivered += [(run_id, n, seq) for n, seq in hop.delivered]
             issued += [
                 (
@@ -159,6 +164,8 @@ class Batch:
                     parents.append(
                         (close.parent_id, close.parent_n, state, close.output, close.error, close.at)
                     )
+                elif close.state in _FAILED_RUN:
+                    failures.append((run_id, 0))
             signals.extend(hop.signals)
             ended += [(run_id, n, seq, payload, at) for n, seq, payload, at in hop.ended]
             dropped += [(run_id, n) for n in hop.dropped]
@@ -196,6 +203,7 @@ class Batch:
             (VERBS.tell_parents, parents),
             (VERBS.take_back_runs, taken_back),
             (VERBS.alert, alerts),
+            (VERBS.note_failures, failures),
             (VERBS.park_runs, parked),
         ):
             if rows:

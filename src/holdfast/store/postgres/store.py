@@ -29,7 +29,6 @@ from holdfast.errors import (
 from holdfast.model import (
     CANCEL,
     UNDO,
-    Alert,
     Attempt,
     JournalEntry,
     Lane,
@@ -43,7 +42,10 @@ from holdfast.model import (
     StepState,
 )
 from holdfast.store.migrations import demand_current, judge, read_migrations
+from holdfast.store.offline import offline
+from holdfast.store.postgres.alerting import Alerting, alert_columns
 from holdfast.store.postgres.batch import Batch
+from holdfast.store.postgres.retention import Retention
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.protocol import (
     Answer,
@@ -86,7 +88,7 @@ async def _prepare_connection(connection: asyncpg.Connection[Any]) -> None:
     )
 
 
-class PostgresStore:
+class PostgresStore(Alerting, Retention):
     def __init__(self, url: str, environment: Environment, config: Config) -> None:
         self.url = url
         self._environment, self._config = environment, config
@@ -216,9 +218,6 @@ class PostgresStore:
                 raise StoreError(f"the database user may not do this: {error}") from error
         raise AssertionError("unreachable")
 
-    async def _fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        return await self._on_pool(lambda connection: connection.fetch(statement, *arguments))
-
     # --- Writes: the hot path ---------------------------------------------------------------------------------------
 
     async def commit(self, node: str, ops: Sequence[Op]) -> list[Any]:
@@ -226,14 +225,13 @@ class PostgresStore:
         batch = Batch(node, ops)
         while True:
             try:
-                return await batch.run(connection)
-            except PreconditionFailed:
-                if len(ops) > 1:
-                    raise
-                return [await batch.answer_alone(connection)]
+                return await self._commit_or_answer(connection, batch)
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 continue
-            except _AWAY as error:
+            except (*_AWAY, asyncpg.NoActiveSQLTransactionError) as error:
+                # What such a connection believes of its transaction is not to be trusted any more.
+                connection.terminate()
+                self._hot = None
                 raise _unreachable(error) from error
             except (asyncpg.DiskFullError, asyncpg.ReadOnlySQLTransactionError) as error:
                 # Nothing is lost: the writer keeps the batch and tries again until there is room.
@@ -242,6 +240,15 @@ class PostgresStore:
                 if len(ops) > 1:
                     raise PreconditionFailed from error
                 raise StoreError(f"the database refused a write: {error}") from error
+
+    @staticmethod
+    async def _commit_or_answer(connection: asyncpg.Connection[Any], batch: Batch) -> list[Any]:
+        try:
+            return await batch.run(connection)
+        except PreconditionFailed:
+            if len(batch.ops) > 1:
+                raise
+            return [await batch.answer_alone(connection)]
 
     async def start_within(self, transaction: Any, run: NewRun) -> None:
         arguments = [[value] for value in Batch.start_row(run)]
@@ -362,8 +369,8 @@ class PostgresStore:
         rows = await self._fetch(VERBS.live_locks)
         return list(rows[0][0])
 
-    async def lead(self, node: str, lease_s: float) -> int | None:
-        rows = await self._fetch(VERBS.lead, node, lease_s, await self._live_locks())
+    async def lead(self, node: str, lease_s: float, lease: str = "leader") -> int | None:
+        rows = await self._fetch(VERBS.lead, node, lease_s, await self._live_locks(), lease)
         return rows[0][0] if rows else None
 
     async def resign(self, node: str) -> None:
@@ -398,8 +405,11 @@ class PostgresStore:
                 row = await connection.fetchrow(VERBS.bury, node, epoch, losses_max, limit, error)
                 if row is None or not row["reign"]:
                     return None
-                if await connection.fetchval(VERBS.retire_buried, node):
+                place = await connection.fetchrow(VERBS.retire_buried, node)
+                if place is not None:
                     note = f"{reason}: {row['runs']} runs freed, {row['steps']} steps taken back"
+                    told = alert_columns([offline(node, note, place)])
+                    await connection.fetch(VERBS.raise_alerts, epoch, [], *told)
                     await connection.execute(
                         VERBS.journal_add, "supervisor", "bury", None, None, f"node {node}: {note}"
                     )
@@ -440,10 +450,16 @@ class PostgresStore:
         await self._connect_direct()
         await self._fetch(VERBS.register, node, host, pid, roles, offers, capacity, key, lease_s)
 
-    async def renew(self, node: str, lease_s: float) -> float | None:
+    @property
+    def shared_url(self) -> str | None:
+        return self.url
+
+    async def renew(self, node: str, lease_s: float, pulse: str | None = None) -> float | None:
         try:
             connection = await self._connect_direct()
-            renewed: float | None = await connection.fetchval(VERBS.renew, node, lease_s, timeout=lease_s)
+            renewed: float | None = await connection.fetchval(
+                VERBS.renew, node, lease_s, pulse, 0.0, timeout=lease_s
+            )
         except _AWAY as error:
             raise _unreachable(error) from error
         return renewed
@@ -524,6 +540,9 @@ class PostgresStore:
 
     async def nodes(self) -> list[Node]:
         return [Node(*row) for row in await self._fetch(VERBS.nodes)]
+
+    async def loads(self) -> dict[str, tuple[int, int]]:
+        return {row[0]: (row[1], row[2]) for row in await self._fetch(VERBS.loads)}
 
     async def journal(self, run_id: str | None, limit: int = 100) -> list[JournalEntry]:
         return [JournalEntry(*row) for row in await self._fetch(VERBS.journal, run_id, limit)]
@@ -626,15 +645,13 @@ class PostgresStore:
         async def run(connection: asyncpg.Connection[Any]) -> None:
             async with connection.transaction():
                 await connection.execute(VERBS.unstick, run_id)
+                await connection.execute(VERBS.clear_stuck, run_id)
                 key = self._environment.new_id()
                 await connection.execute(VERBS.send_signal, run_id, UNDO, key, payload)
                 await connection.execute(VERBS.journal_add, actor, act, run_id, n, note)
 
         await self._on_pool(run)
         return (await self._known(run_id)).state
-
-    async def alerts(self, limit: int = 100) -> list[Alert]:
-        return [Alert(*row) for row in await self._fetch(VERBS.alerts, limit)]
 
     async def doctor(self) -> list[tuple[str, str, int]]:
         return [(row[0], row[1], row[2]) for row in await self._fetch(VERBS.doctor)]
@@ -645,6 +662,7 @@ _AWAY = (
     TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a connection that was cut in the middle of a statement
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,

@@ -15,9 +15,34 @@ class Verbs(Statements):
     tell_parents: str
     park_runs: str
     take_back_runs: str
-    alert: str
     unstick: str
+    alert: str
+    note_failures: str
+    failures: str
+    raise_alerts: str
+    clear_alerts: str
+    clear_alert: str
+    clear_stuck: str
+    log_alerts: str
     alerts: str
+    open_alerts: str
+    deliveries: str
+    unrouted_alerts: str
+    route_alerts: str
+    claim_deliveries: str
+    end_delivery: str
+    expire_deliveries: str
+    late_steps: str
+    late_runs: str
+    old_runs: str
+    count_old_runs: str
+    prunable: str
+    prune_steps: str
+    prune_attempts: str
+    prune_signals: str
+    prune_journal: str
+    prune_runs: str
+    prune_alerts: str
     continue_run: str
     start: str
     started_as: str
@@ -69,6 +94,7 @@ class Verbs(Statements):
     signals: str
     children: str
     nodes: str
+    loads: str
     journal: str
     send_signal: str
     sent_before: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from urllib.parse import quote
 
 import apsw
 
@@ -29,11 +30,15 @@ class Nodes(Dialect):
             now = self._environment.now()
             connection.execute(VERBS.register, (node, host, pid, roles, offers, capacity, now, now + lease_s))
 
-    async def renew(self, node: str, lease_s: float) -> float | None:
+    @property
+    def shared_url(self) -> str | None:
+        return None if self._database.in_memory else f"sqlite:///{quote(self._database.path)}"
+
+    async def renew(self, node: str, lease_s: float, pulse: str | None = None) -> float | None:
         async with self._database.transaction() as connection:
             now = self._environment.now()
             before = connection.total_changes()
-            connection.execute(VERBS.renew, (now + lease_s, node))
+            connection.execute(VERBS.renew, (now + lease_s, pulse, now, node))
             return None if connection.total_changes() == before else now
 
     async def retire(self, node: str) -> None:

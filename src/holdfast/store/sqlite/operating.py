@@ -78,6 +78,7 @@ class Operating(Dialect):
             if RunState.UNDOING not in {run.state, run.resume} and run.state is not RunState.STUCK:
                 raise WrongState(f"run {run_id!r} is {run.state}: there is no undo to {act}")
             connection.execute(VERBS.unstick, (run_id,))
+            connection.execute(VERBS.clear_stuck, (self._environment.now(), run_id))
             self._steer(connection, run_id, act, n, actor, note)
             return _known(connection, run_id).state
 

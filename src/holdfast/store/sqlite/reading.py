@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from holdfast.model import Alert, Attempt, JournalEntry, Node, Run, Signal, Step
+from holdfast.model import Attempt, JournalEntry, Node, Run, Signal, Step
 from holdfast.store.protocol import RunFilter
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import attempt_of, fetch, run_of, signal_of, step_of
@@ -64,6 +64,14 @@ class Reading(Dialect):
         async with self._database.reading() as connection:
             return [Node(*row) for row in connection.execute(VERBS.nodes)]
 
+    async def loads(self) -> dict[str, tuple[int, int]]:
+        async with self._database.reading() as connection:
+            held, owned = (
+                dict(fetch(connection, VERBS.held_counts)),
+                dict(fetch(connection, VERBS.owned_counts)),
+            )
+        return {node: (held.get(node, 0), owned.get(node, 0)) for node in held.keys() | owned.keys()}
+
     async def journal(self, run_id: str | None, limit: int = 100) -> list[JournalEntry]:
         async with self._database.reading() as connection:
             if run_id is None:
@@ -74,12 +82,8 @@ class Reading(Dialect):
 
     async def leader(self) -> tuple[str, int, float] | None:
         async with self._database.reading() as connection:
-            row = connection.execute(VERBS.leader).get
+            row = connection.execute(VERBS.leader, ("leader",)).get
             return None if row is None or row[0] is None else row
 
     async def doctor(self) -> list[tuple[str, str, int]]:
         return await self._database.read_long(lambda connection: fetch(connection, VERBS.doctor))
-
-    async def alerts(self, limit: int = 100) -> list[Alert]:
-        async with self._database.reading() as connection:
-            return [Alert(*row) for row in fetch(connection, VERBS.alerts, (limit,))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from holdfast.store.offline import offline
 from holdfast.store.protocol import Reclaimed
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch
@@ -14,10 +15,10 @@ OVERDUE_BACK_OFF_S = 1.0
 
 
 class Supervising(Dialect):
-    async def lead(self, node: str, lease_s: float) -> int | None:
+    async def lead(self, node: str, lease_s: float, lease: str = "leader") -> int | None:
         async with self._database.transaction() as connection:
             now = self._environment.now()
-            row = connection.execute(VERBS.leader).get
+            row = connection.execute(VERBS.leader, (lease,)).get
             holder, epoch, expires_at = row or (None, 0, 0.0)
             if holder is not None and expires_at > now:
                 if holder != node:
@@ -28,7 +29,7 @@ class Supervising(Dialect):
                     epoch += 1
             else:
                 epoch += 1
-            connection.execute(VERBS.lead, (node, epoch, now + lease_s))
+            connection.execute(VERBS.lead, (node, epoch, now + lease_s, lease))
             return int(epoch)
 
     async def resign(self, node: str) -> None:
@@ -71,14 +72,22 @@ class Supervising(Dialect):
             states = connection.executemany(
                 VERBS.reclaim_steps, [(now, losses_max, error, *step) for step in steps]
             ).fetchall()
-            failed = sum(state == "failed" for (state,) in states)
+            failures = [step[:2] for step, (state,) in zip(steps, states, strict=True) if state == "failed"]
+            failed = len(failures)
+            connection.executemany(VERBS.note_failures, failures)
             done = len(runs) < limit and len(steps) < limit
             before = connection.total_changes()
             if done:
                 connection.execute(VERBS.retire, (now, node))
-            if runs or steps or connection.total_changes() > before:
+            retired = connection.total_changes() > before
+            if runs or steps or retired:
                 note = f"{len(runs)} runs freed, {len(steps)} steps taken back, {failed} of them failed"
                 self._journal(connection, "supervisor", "bury", f"node {node}: {reason}: {note}")
+                place = connection.execute(VERBS.place, (node,)).get
+                if retired and place is not None:
+                    told = offline(node, f"{reason}: {note}", place)
+                    row = (now, told.kind, told.level, told.key, told.run_id, told.message, told.times)
+                    connection.execute(VERBS.raise_alerts, row)
         if done:
             self._liveness.let_go(node)
         return Reclaimed(len(runs), len(steps), failed)
@@ -116,9 +125,10 @@ class Supervising(Dialect):
                 room = limit - len(overdue)
                 overdue += fetch(connection, VERBS.overdue_steps, (agent, now - grace_s, room))
             connection.executemany(VERBS.keep_attempt, [(*step, "timed out", error, now) for step in overdue])
-            connection.executemany(
+            ended = connection.executemany(
                 VERBS.time_out_steps, [(now, now + OVERDUE_BACK_OFF_S, error, *step) for step in overdue]
-            )
+            ).fetchall()
+            connection.executemany(VERBS.note_failures, [row[:2] for row in ended if row[2] == "failed"])
             connection.executemany(
                 VERBS.journal_add,
                 [

@@ -22,9 +22,42 @@ class Verbs(Statements):
     sweep_closed_signals: str
     tell_parents: str
     take_back_runs: str
-    alert: str
     unstick: str
+    holds_lease: str
+    alert: str
+    note_failures: str
+    failures: str
+    forget_failures: str
+    raise_alerts: str
+    clear_alert: str
+    clear_stuck: str
+    unlogged_alerts: str
+    log_alerts: str
     alerts: str
+    open_alerts: str
+    deliveries: str
+    unrouted_alerts: str
+    route_alerts: str
+    add_deliveries: str
+    due_deliveries: str
+    claim_deliveries: str
+    end_delivery: str
+    told_alert: str
+    expire_deliveries: str
+    late_steps: str
+    late_runs: str
+    old_runs: str
+    count_old_runs: str
+    prunable: str
+    prune_steps: str
+    prune_attempts: str
+    prune_signals: str
+    prune_journal: str
+    prune_run: str
+    old_alerts: str
+    prune_deliveries: str
+    prune_alerts: str
+    place: str
     park_runs: str
     continue_run: str
     forget_steps: str
@@ -86,6 +119,8 @@ class Verbs(Statements):
     signals: str
     children: str
     nodes: str
+    held_counts: str
+    owned_counts: str
     journal: str
     journal_of_run: str
     sent_before: str

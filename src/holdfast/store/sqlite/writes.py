@@ -37,6 +37,8 @@ from holdfast.store.sqlite.verbs import VERBS
 Rows = list[tuple[Any, ...]]
 
 _RUNNING = StepState.RUNNING
+_FAILED = StepState.FAILED
+_FAILED_RUN = frozenset({RunState.FAILED, RunState.UNDONE})
 
 
 class Batch:
@@ -62,6 +64,7 @@ class Batch:
         self.parents: Rows = []
         self.taken_back: Rows = []
         self.alerts: Rows = []
+        self.failures: Rows = []
         self.parked: Rows = []
         self.reports: Rows = []
         self.kept: Rows = []
@@ -73,6 +76,8 @@ class Batch:
                 self._add_hop(op)
             elif type(op) is Report:
                 self.reports.append((op.state, op.output, op.error, op.at, op.run_id, op.n, op.fence))
+                if op.state is _FAILED:
+                    self.failures.append((op.run_id, op.n))
             elif type(op) is TryAgain:
                 self.kept.append((op.run_id, op.n, op.fence, op.ending, op.error, now))
                 self.again.append((int(op.excused), op.error, now + op.delay_s, op.run_id, op.n, op.fence))
@@ -95,6 +100,8 @@ class Batch:
             self.outcomes.append(
                 (end.state, end.output, end.error, end.at, end.seq, run_id, end.n, end.fence)
             )
+            if end.state is _FAILED:
+                self.failures.append((run_id, end.n))
         for step in hop.issued:
             self.issued.append(self._issue_row(run_id, step))
         for n, seq in hop.delivered:
@@ -174,6 +181,8 @@ class Batch:
         if not ended:  # stuck: a person will move it on, with what it had
             self.alerts.append((close.at, "run stuck", run_id, close.error or ""))
             return
+        if close.state in _FAILED_RUN and close.parent_id is None:
+            self.failures.append((run_id, 0))
         self.swept.append((close.at, run_id))
         if close.parent_id is not None:
             good = close.state is RunState.SUCCEEDED
@@ -234,6 +243,7 @@ class Batch:
             (VERBS.try_again, self.again),
             (VERBS.hand_back, self.back),
             (VERBS.save, self.saves),
+            (VERBS.note_failures, self.failures),
         ):
             if rows and not all_changed(connection, verb, rows):
                 return False

@@ -16,7 +16,7 @@ WHERE run_id = $1 AND n = $2 AND fence = $3::int + 1 AND agent = $4 AND state = 
 
 -- name: refuse_report
 INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error)
-SELECT run_id, n, attempt, 'refused', $3, $4 FROM holdfast.steps WHERE run_id = $1 AND n = $2
+SELECT run_id, n, attempt, 'refused', $3, $4 FROM holdfast.steps WHERE run_id = $1 AND n = $2 FOR KEY SHARE
 
 -- name: try_again
 WITH again AS (

@@ -24,8 +24,9 @@ SELECT * FROM (VALUES
       WHERE r.finished_at IS NOT NULL AND s.state IN ('waiting', 'ready', 'running'))),
     ('I8', 'no step used more attempts than its budgets allow',
      (SELECT count(*) FROM holdfast.steps WHERE attempt - losses - excused > attempts_max AND kind = 'call')),
-    ('I17', 'no step or signal without its run',
+    ('I17', 'no step, attempt or signal without its run',
      (SELECT count(*) FROM holdfast.steps s WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = s.run_id))
+     + (SELECT count(*) FROM holdfast.attempts a WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = a.run_id))
      + (SELECT count(*) FROM holdfast.signals s WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = s.run_id))),
     ('I1', 'each key stands once in a run',
      (SELECT count(*) FROM (SELECT 1 FROM holdfast.steps GROUP BY run_id, key HAVING count(*) > 1) twice)),

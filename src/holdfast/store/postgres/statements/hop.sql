@@ -112,10 +112,6 @@ UPDATE holdfast.runs r SET state = 'undoing', ending = u.ending, error = u.error
 FROM unnest($1::text[], $2::int[], $3::text[], $4::text[]) u(id, fence, ending, error)
 WHERE r.id = u.id AND r.fence = u.fence
 
--- name: alert
-INSERT INTO holdfast.alerts (kind, run_id, message)
-SELECT u.kind, u.run_id, u.message FROM unnest($1::text[], $2::text[], $3::text[]) u(kind, run_id, message)
-
 -- The digest stays that of the input the run was started with: starting it again is still the same run.
 -- name: continue_run
 WITH gone AS (DELETE FROM holdfast.steps WHERE run_id = $1 RETURNING n),

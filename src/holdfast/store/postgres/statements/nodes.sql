@@ -6,7 +6,10 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + make_interval(secs => $8
 ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity, lock_key = excluded.lock_key
 
 -- name: renew
-UPDATE holdfast.nodes SET lease_until = clock_timestamp() + make_interval(secs => $2)
+UPDATE holdfast.nodes
+SET lease_until = clock_timestamp() + make_interval(secs => $2),
+    offers = CASE WHEN $3::text IS NULL THEN offers ELSE jsonb_set(offers::jsonb, '{pulse}', $3::jsonb
+                 || jsonb_build_object('at', extract(epoch FROM clock_timestamp())::float8 - $4::float8))::text END
 WHERE id = $1 AND retired_at IS NULL
 RETURNING clock_timestamp()
 
@@ -30,7 +33,7 @@ RETURNING 1
 
 -- name: lead
 INSERT INTO holdfast.leases (name, holder, epoch, expires_at)
-VALUES ('leader', $1, 1, clock_timestamp() + make_interval(secs => $2))
+VALUES ($4, $1, 1, clock_timestamp() + make_interval(secs => $2))
 ON CONFLICT (name) DO UPDATE
 SET holder = $1, expires_at = clock_timestamp() + make_interval(secs => $2),
     epoch = leases.epoch + CASE WHEN leases.holder = $1 AND leases.expires_at > clock_timestamp() THEN 0 ELSE 1 END
@@ -41,7 +44,7 @@ WHERE leases.holder = $1 OR leases.holder IS NULL OR leases.expires_at <= clock_
 RETURNING epoch
 
 -- name: resign
-UPDATE holdfast.leases SET holder = NULL, expires_at = clock_timestamp() WHERE name = 'leader' AND holder = $1
+UPDATE holdfast.leases SET holder = NULL, expires_at = clock_timestamp() WHERE holder = $1
 
 -- name: leader
 SELECT holder, epoch, expires_at FROM holdfast.leases WHERE name = 'leader' AND holder IS NOT NULL
@@ -98,7 +101,9 @@ taken AS (
         finished_at = CASE WHEN s.losses + 1 > $3 THEN clock_timestamp() END,
         ready_at = clock_timestamp()
     FROM lost_steps l WHERE s.run_id = l.run_id AND s.n = l.n
-    RETURNING s.state)
+    RETURNING s.run_id, s.n, s.state),
+noted AS (
+    INSERT INTO holdfast.failures (run_id, n) SELECT run_id, n FROM taken WHERE state = 'failed')
 SELECT (SELECT count(*) FROM reign) AS reign, (SELECT count(*) FROM freed) AS runs,
        (SELECT count(*) FROM taken) AS steps, (SELECT count(*) FROM taken WHERE state = 'failed') AS failed
 
@@ -106,7 +111,7 @@ SELECT (SELECT count(*) FROM reign) AS reign, (SELECT count(*) FROM freed) AS ru
 UPDATE holdfast.nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retired_at IS NULL
   AND NOT EXISTS (SELECT FROM holdfast.runs WHERE owner = $1)
   AND NOT EXISTS (SELECT FROM holdfast.steps WHERE agent = $1 AND state = 'running')
-RETURNING 1
+RETURNING host, pid, roles
 
 -- name: end_overdue
 WITH reign AS (
@@ -118,14 +123,18 @@ overdue AS (
     ORDER BY complete_by LIMIT $3 FOR UPDATE SKIP LOCKED),
 kept AS (
     INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error, started_at)
-    SELECT run_id, n, attempt, 'timed out', agent, $4, started_at FROM overdue)
-UPDATE holdfast.steps s SET fence = s.fence + 1, complete_by = NULL, agent = NULL,
-    state = CASE WHEN s.attempt - s.losses - s.excused >= s.attempts_max THEN 'failed' ELSE 'ready' END,
-    error = $4,
-    finished_at = CASE WHEN s.attempt - s.losses - s.excused >= s.attempts_max THEN clock_timestamp() END,
-    ready_at = clock_timestamp() + interval '1 second'
-FROM overdue o WHERE s.run_id = o.run_id AND s.n = o.n
-RETURNING s.run_id, s.n
+    SELECT run_id, n, attempt, 'timed out', agent, $4, started_at FROM overdue),
+ended AS (
+    UPDATE holdfast.steps s SET fence = s.fence + 1, complete_by = NULL, agent = NULL,
+        state = CASE WHEN s.attempt - s.losses - s.excused >= s.attempts_max THEN 'failed' ELSE 'ready' END,
+        error = $4,
+        finished_at = CASE WHEN s.attempt - s.losses - s.excused >= s.attempts_max THEN clock_timestamp() END,
+        ready_at = clock_timestamp() + interval '1 second'
+    FROM overdue o WHERE s.run_id = o.run_id AND s.n = o.n
+    RETURNING s.run_id, s.n, s.state),
+noted AS (
+    INSERT INTO holdfast.failures (run_id, n) SELECT run_id, n FROM ended WHERE state = 'failed')
+SELECT run_id, n FROM ended
 
 -- name: hush_signals
 WITH reign AS (

@@ -36,6 +36,14 @@ SELECT * FROM holdfast.runs WHERE parent_id = $1 ORDER BY created_at, id
 SELECT id, host, pid, roles, offers, capacity, started_at, lease_until, retired_at FROM holdfast.nodes
 ORDER BY retired_at IS NOT NULL, started_at DESC LIMIT 1000
 
+-- What every node holds and owns: as many index entries as there is work in flight.
+-- name: loads
+SELECT node, sum(steps)::int, sum(runs)::int FROM (
+    SELECT agent AS node, count(*) AS steps, 0 AS runs FROM holdfast.steps WHERE state = 'running' GROUP BY agent
+    UNION ALL
+    SELECT owner, 0, count(*) FROM holdfast.runs WHERE owner IS NOT NULL GROUP BY owner) l
+GROUP BY node ORDER BY node LIMIT 10000
+
 -- name: journal
 SELECT id, at, actor, verb, run_id, n, note FROM holdfast.journal
 WHERE $1::text IS NULL OR run_id = $1 ORDER BY id DESC LIMIT $2
@@ -70,9 +78,6 @@ RETURNING state
 -- name: unstick
 UPDATE holdfast.runs SET state = 'undoing', resume = NULL, note = NULL, fence = fence + 1
 WHERE id = $1 AND (state = 'stuck' OR (state = 'held' AND resume = 'undoing'))
-
--- name: alerts
-SELECT id, at, kind, run_id, message, sent_at FROM holdfast.alerts ORDER BY id DESC LIMIT $1
 
 -- name: retry_now
 UPDATE holdfast.steps SET ready_at = clock_timestamp(), fence = fence + 1

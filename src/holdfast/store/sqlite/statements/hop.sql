@@ -69,9 +69,6 @@ WHERE run_id = ? AND n = ? AND +state = 'waiting' AND +kind = 'child'
 -- name: take_back_runs
 UPDATE runs SET state = 'undoing', ending = ?, error = ?, owner = NULL, fence = fence + 1 WHERE id = ? AND fence = ?
 
--- name: alert
-INSERT INTO alerts (at, kind, run_id, message) VALUES (?, ?, ?, ?)
-
 -- name: park_runs
 UPDATE runs SET owner = NULL, fence = fence + 1 WHERE id = ? AND fence = ?
 

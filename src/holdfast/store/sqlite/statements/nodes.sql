@@ -6,7 +6,10 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity
 
 -- name: renew
-UPDATE nodes SET lease_until = ? WHERE id = ? AND retired_at IS NULL
+UPDATE nodes SET lease_until = ?1,
+                 offers = CASE WHEN ?2 IS NULL THEN offers
+                               ELSE json_set(offers, '$.pulse', json_set(?2, '$.at', ?3)) END
+WHERE id = ?4 AND retired_at IS NULL
 
 -- name: owned_by
 SELECT id FROM runs INDEXED BY runs_owned WHERE owner = ? LIMIT ?
@@ -32,15 +35,18 @@ SELECT 1 FROM nodes WHERE id = ? AND retired_at IS NULL
 -- name: node
 SELECT lease_until, retired_at FROM nodes WHERE id = ?
 
+-- name: place
+SELECT host, pid, roles FROM nodes WHERE id = ?
+
 -- name: lead
-INSERT INTO leases (name, holder, epoch, expires_at) VALUES ('leader', ?1, ?2, ?3)
+INSERT INTO leases (name, holder, epoch, expires_at) VALUES (?4, ?1, ?2, ?3)
 ON CONFLICT (name) DO UPDATE SET holder = ?1, epoch = ?2, expires_at = ?3
 
 -- name: resign
-UPDATE leases SET holder = NULL, expires_at = ? WHERE name = 'leader' AND holder = ?
+UPDATE leases SET holder = NULL, expires_at = ? WHERE holder = ?
 
 -- name: leader
-SELECT holder, epoch, expires_at FROM leases WHERE name = 'leader'
+SELECT holder, epoch, expires_at FROM leases WHERE name = ?
 
 -- name: leading
 SELECT 1 FROM leases WHERE name = 'leader' AND epoch = ? AND expires_at > ?
@@ -80,6 +86,7 @@ UPDATE steps SET fence = fence + 1, complete_by = NULL, agent = NULL, error = ?3
                  state = CASE WHEN attempt - losses - excused >= attempts_max THEN 'failed' ELSE 'ready' END,
                  finished_at = CASE WHEN attempt - losses - excused >= attempts_max THEN ?1 END
 WHERE run_id = ?4 AND n = ?5 AND fence = ?6
+RETURNING run_id, n, state
 
 -- name: late_signals
 SELECT s.id FROM signals s INDEXED BY signals_undelivered CROSS JOIN runs r ON r.id = s.run_id

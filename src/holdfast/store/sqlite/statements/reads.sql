@@ -50,11 +50,15 @@ FROM runs INDEXED BY runs_parent WHERE parent_id = ? ORDER BY created_at, id
 SELECT id, host, pid, roles, offers, capacity, started_at, lease_until, retired_at FROM nodes
 ORDER BY retired_at IS NOT NULL, started_at DESC LIMIT 1000
 
+-- What every node holds and owns: as many index entries as there is work in flight.
+-- name: held_counts
+SELECT agent, count(*) FROM steps INDEXED BY steps_held WHERE state = 'running' GROUP BY agent
+
+-- name: owned_counts
+SELECT owner, count(*) FROM runs INDEXED BY runs_owned WHERE owner IS NOT NULL GROUP BY owner
+
 -- name: journal
 SELECT id, at, actor, verb, run_id, n, note FROM journal ORDER BY id DESC LIMIT ?
 
 -- name: journal_of_run
 SELECT id, at, actor, verb, run_id, n, note FROM journal INDEXED BY journal_of WHERE run_id = ? ORDER BY id DESC LIMIT ?
-
--- name: alerts
-SELECT id, at, kind, run_id, message, sent_at FROM alerts ORDER BY id DESC LIMIT ?

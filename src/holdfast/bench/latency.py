@@ -1,0 +1,86 @@
+"""D: how long one run takes when there is nothing else to do. H: the same, with very many runs asleep in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from holdfast.bench.driving import Bench, NotMeasured, hosted, memory_mb
+from holdfast.bench.figures import Figure, figure, percentile
+from holdfast.bench.work import chain
+from holdfast.client import Holdfast
+
+PAUSE_S = 0.01
+"""Between two runs, so that each finds an idle system and not the end of the one before."""
+
+
+async def idle(bench: Bench) -> list[Figure]:
+    """D."""
+    taken = await _latencies(bench, bench.size(300, 60), "D")
+    return _percentiles(taken, "", "a run of one step on an idle system, start to result")
+
+
+async def among_sleepers(bench: Bench) -> list[Figure]:
+    """H."""
+    runs, sleepers = bench.size(300, 60), bench.size(100_000, 5_000)
+    before = await _latencies(bench, runs, "H, nobody sleeps")
+    before_mb = await _idle_memory(bench)
+    await _fill(bench, sleepers)
+    after = await _latencies(bench, runs, f"H, {sleepers:,} sleep")
+    after_mb = await _idle_memory(bench)
+    return [
+        *_percentiles(before, "empty_", "as D, right before"),
+        *_percentiles(after, "", f"as D, with {sleepers:,} runs asleep"),
+        figure("empty_memory", "MB", [before_mb], "memory of `holdfast up`, right before"),
+        figure("memory", "MB", [after_mb], f"memory of `holdfast up`, with {sleepers:,} runs asleep"),
+    ]
+
+
+async def _latencies(bench: Bench, runs: int, what: str) -> list[float]:
+    """Milliseconds, each from `start` to the awaited result."""
+    taken = []
+    async with Holdfast(bench.url) as hf:
+        for number in range(runs + 20):
+            if number % 20 == 0:
+                bench.say(f"{what}: run {number}")
+            await bench.world.sleep(PAUSE_S)
+            began = bench.world.monotonic()
+            await (await hf.start(chain, 1)).result()
+            taken.append((bench.world.monotonic() - began) * 1000)
+    return taken[20:]
+
+
+def _percentiles(taken: list[float], prefix: str, what: str) -> list[Figure]:
+    return [
+        figure(f"{prefix}p{share}", "ms", [percentile(taken, share / 100)], f"{what}, p{share}")
+        for share in (50, 95, 99)
+    ]
+
+
+async def _idle_memory(bench: Bench) -> float:
+    async with hosted(bench, "up", "holdfast.bench.work") as node:
+        await bench.world.sleep(1.0)
+        return memory_mb(node.pid)
+
+
+async def _fill(bench: Bench, sleepers: int) -> None:
+    """In a process of its own, whose memory goes with it."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "holdfast.bench.filling",
+        bench.url,
+        str(sleepers),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        async for line in process.stdout:
+            bench.say(f"H: {int(line):,} runs asleep")
+        if await process.wait() != 0:
+            raise NotMeasured("the store could not be filled with sleeping runs")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -1,0 +1,66 @@
+"""The measurements by letter, and how they are run one after the other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from holdfast.bench import growth, latency, recovery, throughput
+from holdfast.bench.driving import Bench
+from holdfast.bench.figures import Figure
+from holdfast.environment import Environment
+
+
+class Measurement(NamedTuple):
+    name: str
+    measure: Callable[[Bench], Awaitable[list[Figure]]]
+
+
+MEASUREMENTS = {
+    "A": Measurement("one-step runs", throughput.one_step_runs),
+    "B": Measurement("ten-step runs", throughput.ten_step_runs),
+    "C": Measurement("a wide run", throughput.wide_run),
+    "D": Measurement("latency when idle", latency.idle),
+    "E": Measurement("a killed agent", recovery.killed_agent),
+    "F": Measurement("memory and start-up", recovery.footprint),
+    "G": Measurement("agents apart", throughput.agents_apart),
+    "H": Measurement("among sleeping runs", latency.among_sleepers),
+    "I": Measurement("growing history", growth.growth),
+}
+LAST = "H"
+"""Leaves its sleeping runs behind: in a store that all measurements share, it comes last."""
+
+
+async def measured(
+    letters: Sequence[str], url: str | None, *, quick: bool, say: Callable[[str], None]
+) -> AsyncGenerator[tuple[str, list[Figure]], None]:
+    """Each measurement's figures as they come. Without a URL, each gets a new SQLite file in the working folder."""
+    world = Environment()
+    for letter in sorted(letters, key=lambda letter: (url is not None and letter == LAST, letter)):
+        with working_folder() as folder:
+            say(f"{letter}: {MEASUREMENTS[letter].name}")
+            bench = Bench(url or f"sqlite:///{folder}/bench.db", folder, quick, say, world)
+            yield letter, await MEASUREMENTS[letter].measure(bench)
+
+
+@contextmanager
+def working_folder() -> Iterator[Path]:
+    """In the working folder and not in the system's temporary one, which may be memory: there, fsync costs nothing."""
+    with TemporaryDirectory(prefix="holdfast-bench-", dir=Path.cwd(), ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+def fsync_ms() -> float:
+    """One 8 KiB write made durable in the working folder: the floor under every commit to a file there."""
+    world, taken = Environment(), []
+    with working_folder() as folder, (folder / "probe").open("wb", buffering=0) as file:
+        for _ in range(50):
+            began = world.monotonic()
+            file.write(bytes(8192))
+            os.fsync(file.fileno())
+            taken.append((world.monotonic() - began) * 1000)
+    return sorted(taken)[len(taken) // 2]

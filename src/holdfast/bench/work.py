@@ -1,0 +1,63 @@
+"""What is measured: ordinary steps and workflows. Agents in processes of their own load this module by its name."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from holdfast.environment import Environment
+from holdfast.workflow.definition import workflow
+from holdfast.workflow.step import step
+
+MONTH_S = 30 * 86_400
+LOOK_S = 0.005
+_world = Environment()
+
+
+@step
+async def noop(x: int) -> int:
+    return x + 1
+
+
+@step
+async def wait_for_file(folder: str, turn: int) -> float:
+    """Note in `begun-TURN` when it began, in a line of its own; return when somebody makes the file `go-TURN`."""
+    descriptor = os.open(Path(folder) / f"begun-{turn}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(descriptor, f"{os.getpid()} {_world.monotonic()!r}\n".encode())
+    os.close(descriptor)
+    while not (Path(folder) / f"go-{turn}").exists():
+        await _world.sleep(LOOK_S)
+    return _world.monotonic()
+
+
+@workflow
+async def chain(length: int) -> int:
+    """Steps one after the other."""
+    x = 0
+    for _ in range(length):
+        x = await noop(x)
+    return x
+
+
+@workflow
+async def fan(width: int) -> int:
+    """Steps side by side, joined."""
+    return sum(await asyncio.gather(*(noop(0) for _ in range(width))))
+
+
+@workflow
+async def nap() -> None:
+    """A run that sleeps for longer than anybody measures."""
+    await asyncio.sleep(MONTH_S)  # noqa: TID251  durable, in a workflow
+
+
+@workflow
+async def chain_then_wait(length: int, folder: str, turns: int = 1) -> int:
+    """A long history, and then steps that stay until their process is killed or their file is there."""
+    x = 0
+    for _ in range(length):
+        x = await noop(x)
+    for turn in range(turns):
+        await wait_for_file(folder, turn)
+    return x

@@ -1,0 +1,129 @@
+"""`agents`: who works on this store, and how each is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from holdfast.cli import output, wording
+from holdfast.cli.looping import run_quickly
+from holdfast.cli.options import command, opened
+from holdfast.supervisor.health import Health, NodeState, examine
+
+GLYPHS = {
+    NodeState.IDLE: "○",
+    NodeState.BUSY: "●",
+    NodeState.DRAINING: "◌",
+    NodeState.STALLED: "!",
+    NodeState.OFFLINE: "✗",
+}
+COLOURS = {
+    NodeState.IDLE: "bright_black",
+    NodeState.BUSY: "cyan",
+    NodeState.DRAINING: "yellow",
+    NodeState.STALLED: "red",
+    NodeState.OFFLINE: "bright_black",
+}
+
+
+@command()
+@click.option("--all", "everything", is_flag=True, help="Also those that left.")
+def agents(everything: bool, store: str, as_json: bool) -> None:
+    """List the processes that work, and how each is doing.
+
+    \b
+    holdfast agents --json
+
+    idle, busy, draining, stalled (its event loop is blocked) or offline (its lease ran out). Success is that of the
+    attempts of the last five minutes.
+    """
+    found, now = run_quickly(_examined(store, everything))
+    if as_json:
+        output.print_json([health_object(health) for health in found])
+    elif not found:
+        output.say("nobody works on this store: start `holdfast up` or `holdfast agent`")
+    else:
+        _print(found, now)
+
+
+async def _examined(url: str, everything: bool) -> tuple[list[Health], float]:
+    async with opened(url) as hf:
+        nodes = [node for node in await hf.store.nodes() if everything or node.retired_at is None]
+        loads = await hf.store.loads()
+        now = await hf.store.now()
+    return [examine(node, loads.get(node.id, (0, 0)), now) for node in nodes], now
+
+
+def health_object(health: Health) -> output.Object:
+    node, rate = health.node, health.success_rate
+    return {
+        "id": node.id,
+        "host": node.host,
+        "pid": node.pid,
+        "state": str(health.state),
+        "roles": node.roles.split(","),
+        "labels": health.offers.get("labels", []),
+        "workflows": health.offers.get("workflows", []),
+        "steps": health.offers.get("steps", []),
+        "capacity": node.capacity,
+        "steps_held": health.steps,
+        "runs_owned": health.runs,
+        "succeeded_lately": health.succeeded,
+        "failed_lately": health.failed,
+        "success_rate": None if rate is None else round(rate, 4),
+        "silent_s": round(health.silent_s, 3),
+        "started_at": output.moment(node.started_at),
+        "lease_until": output.moment(node.lease_until),
+        "left_at": output.moment(node.retired_at),
+    }
+
+
+def _print(found: Sequence[Health], now: float) -> None:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415  for people only
+    from rich.table import Table  # noqa: PLC0415  for people only
+    from rich.text import Text  # noqa: PLC0415  for people only
+
+    from holdfast.cli.screen import FILE_WIDTH, Screen  # noqa: PLC0415  for people only
+
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for title in ("process", "state", "roles"):
+        shown.add_column(title, no_wrap=True)
+    for title in ("steps", "runs", "success", "up"):
+        shown.add_column(title, justify="right", no_wrap=True)
+    shown.add_column("can do", style="bright_black", no_wrap=True, overflow="ellipsis")
+    for health in found:
+        node = health.node
+        shown.add_row(
+            f"{node.host} {node.pid}",
+            Text(f"{GLYPHS[health.state]} {health.state}", style=COLOURS[health.state]),
+            node.roles.replace(",", " "),
+            f"{health.steps:,}/{node.capacity:,}" if "agent" in node.roles else "",
+            f"{health.runs:,}" if "scheduler" in node.roles else "",
+            _success(health),
+            wording.span((node.retired_at or now) - node.started_at),
+            _abilities(health, now),
+        )
+    screen = Screen(highlight=False)
+    if not screen.is_terminal:
+        screen.width = FILE_WIDTH
+    screen.print(shown)
+
+
+def _success(health: Health) -> str:
+    rate = health.success_rate
+    return "" if rate is None else f"{rate:.0%} of {health.succeeded + health.failed:,}"
+
+
+def _abilities(health: Health, now: float) -> str:
+    node, offers = health.node, health.offers
+    if node.retired_at is not None:
+        return f"left {wording.span(now - node.retired_at)} ago"
+    if health.state is NodeState.OFFLINE:
+        return f"its lease ran out {wording.span(now - node.lease_until)} ago"
+    if health.state is NodeState.STALLED:
+        return f"its event loop is blocked since {wording.span(health.silent_s)}"
+    able = [
+        wording.counted(len(offers[kind]), kind[:-1]) for kind in ("workflows", "steps") if offers.get(kind)
+    ]
+    return ", ".join([*able, *offers.get("labels", ())])

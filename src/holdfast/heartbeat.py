@@ -1,0 +1,246 @@
+"""How a node keeps its lease: from its own event loop, or by a heart, a process beside it (`holdfast.store.heart`).
+
+Either way the node measures its lease on the monotonic clock from the moment the renewal was sent: `until` is when it
+ends. A node that finds it passed has lost its lease, whatever the store would say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.config import Config
+from holdfast.environment import Environment, StoreClock
+from holdfast.errors import StoreError
+from holdfast.store.heart import BURIED, LAPSED, STALLED, Order, Said
+from holdfast.store.protocol import NodeStore
+
+log = logging.getLogger("holdfast.node")
+
+IDLE_MS = 300
+"""A heart waits this long before it loads anything, so that a process that soon ends pays for an empty interpreter only.
+Far less than a lease, and it waits by itself: a node that blocks right after its start keeps its lease, too."""
+BOOT = f"""\
+import select, sys, _signal
+for number in (1, 2, 15): _signal.signal(number, _signal.SIG_IGN)
+try:
+    with open("/proc/self/comm", "w") as name: name.write("holdfast-heart")
+except OSError: pass
+node = select.poll(); node.register(0, 0)
+if not node.poll({IDLE_MS}):
+    sys.path[:] = sys.argv[1].split("\\n")
+    from holdfast.store.heart import main
+    main()
+"""
+RESTART_MIN_S, RESTART_MAX_S = 0.1, 5.0
+"""A heart that dies again and again is started ever more rarely; meanwhile the node renews by itself."""
+LEAVE_S = 0.5
+"""How long a heart may take to close its connection."""
+
+
+class Heartbeat:
+    """Renews from the node's event loop."""
+
+    def __init__(
+        self,
+        store: NodeStore,
+        node: str,
+        *,
+        environment: Environment,
+        clock: StoreClock,
+        config: Config,
+        pulse: Callable[[], str],
+        lost: Callable[[str], None],
+    ) -> None:
+        self._store, self._node = store, node
+        self._environment, self._clock, self._config = environment, clock, config
+        self._pulse, self._lost = pulse, lost
+        self.sent = 0.0
+        self.until = math.inf
+        """When the lease ends, on the monotonic clock."""
+
+    def renewed(self, sent: float) -> None:
+        """A renewal sent at this monotonic time was answered."""
+        if sent > self.sent:
+            self.sent, self.until = sent, sent + self._config.lease_s
+
+    async def renew(self) -> None:
+        """Renew once, from here."""
+        sent = self._environment.monotonic()
+        store_now = await self._store.renew(self._node, self._config.lease_s, self._pulse())
+        if store_now is None:
+            self._lost("it was buried")
+            return
+        self.renewed(sent)
+        self._clock.learn(sent, self._environment.monotonic(), store_now)
+
+    def start(self) -> None: ...
+
+    def look(self) -> None:
+        """Take in at once whatever is already known about the lease."""
+
+    async def run(self) -> None:
+        while True:
+            jitter = 0.75 + self._environment.random.random() / 2
+            await self._environment.sleep(self._config.renew_s * jitter)
+            await self._try_to_renew()
+
+    async def _try_to_renew(self) -> None:
+        if self._environment.monotonic() < self.until:
+            try:
+                await self.renew()
+            except StoreError as error:
+                log.warning("renewing the lease: %s", error)
+
+    def end(self) -> None:
+        """The lease is lost: nothing brings it back."""
+        self.sent, self.until = math.inf, -math.inf
+
+    async def stop(self) -> None: ...
+
+
+class HeartProcess(Heartbeat):
+    """Renews by a heart, and from the node's event loop whenever the heart is not heard."""
+
+    _process: subprocess.Popen[bytes] | None = None
+    _unread = b""
+    _beating = False
+    _restart_s = RESTART_MIN_S
+    _restart_at = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """Of the heart, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start a heart. It is not waited for."""
+        address = self._store.shared_url
+        assert address is not None
+        order = Order(
+            address,
+            self._node,
+            os.getpid(),
+            self._config.lease_s,
+            self._config.renew_s,
+            self._config.stall_s,
+            self.sent,
+        )
+        try:
+            # A session of its own: what the terminal sends to the node's group is not meant for it.
+            self._process = heart = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-P", "-c", BOOT, "\n".join(sys.path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                bufsize=0,
+            )
+        except OSError as error:
+            log.warning("no heart could be started for node %s: %s; it renews by itself", self._node, error)
+            self._back_off()
+            return
+        assert heart.stdin is not None
+        assert heart.stdout is not None
+        os.set_blocking(heart.stdin.fileno(), False)
+        os.set_blocking(heart.stdout.fileno(), False)
+        self._unread, self._beating = b"", False
+        self._say(msgspec.json.encode(order))
+        asyncio.get_running_loop().add_reader(heart.stdout.fileno(), self.look)
+
+    def _say(self, line: bytes) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it is gone, which `look` notices, or it does not read
+            os.write(self._process.stdin.fileno(), line + b"\n")
+
+    def look(self) -> None:
+        process = self._process
+        if process is None or process.stdout is None:
+            return
+        gone = False
+        with contextlib.suppress(BlockingIOError):
+            while read := os.read(process.stdout.fileno(), 65_536):
+                self._unread += read
+            gone = True
+        *lines, self._unread = self._unread.split(b"\n")
+        for line in lines:
+            self._heard(msgspec.json.decode(line, type=Said))
+        if gone and self._process is process:
+            log.warning("the heart of node %s ended; another is started", self._node)
+            self._back_off()
+            self._kill()
+
+    def _back_off(self) -> None:
+        self._restart_at = self._environment.monotonic() + self._restart_s
+        self._restart_s = min(self._restart_s * 2, RESTART_MAX_S)
+
+    def _heard(self, said: Said) -> None:
+        if said.store_now is not None:
+            self._beating, self._restart_s = True, RESTART_MIN_S
+            self.renewed(said.sent)
+            self._clock.learn(said.sent, said.answered, said.store_now)
+        elif said.trouble is not None:
+            log.warning("the heart of node %s: %s", self._node, said.trouble)
+        elif said.end == BURIED:
+            self._lost("it was buried")
+        elif said.end == STALLED:
+            log.warning("node %s made no progress for %g s", self._node, self._config.stall_s)
+        elif said.end == LAPSED:
+            self._lost("it could not renew in time")
+
+    async def run(self) -> None:
+        pulse_s = self._config.renew_s / 2
+        while True:
+            if self._process is not None:
+                self._say(self._pulse().encode())
+            elif self._restart_at <= self._environment.monotonic() < self.until:
+                self.start()
+            if self._environment.monotonic() - self.sent > 2 * self._config.renew_s:
+                await self._try_to_renew()
+            await self._environment.sleep(pulse_s)
+
+    def _forget(self) -> subprocess.Popen[bytes] | None:
+        """Close the pipes to the heart, which makes it leave if it has not yet."""
+        process, self._process = self._process, None
+        if process is not None and process.stdin is not None and process.stdout is not None:
+            asyncio.get_running_loop().remove_reader(process.stdout.fileno())
+            process.stdin.close()
+            process.stdout.close()
+        return process
+
+    def _kill(self) -> None:
+        process = self._forget()
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def end(self) -> None:
+        super().end()
+        self._kill()
+
+    async def stop(self) -> None:
+        beating = self._beating
+        process = self._forget()
+        if process is None:
+            return
+        until = self._environment.monotonic() + (LEAVE_S if beating else 0.0)
+        while process.poll() is None and self._environment.monotonic() < until:
+            await self._environment.sleep(0.005)
+        process.kill()
+        process.wait()
+
+
+def keeps_lease(store: NodeStore, environment: Environment, config: Config) -> type[Heartbeat]:
+    """By a heart where another process can reach the store; a simulation is one process, and so is a store in memory."""
+    if config.heart and environment.is_real and store.shared_url is not None and sys.executable:
+        return HeartProcess
+    return Heartbeat

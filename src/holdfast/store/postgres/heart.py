@@ -1,0 +1,35 @@
+"""Renewing a lease from the heart's process, on a connection of its own that works through a pooler, too."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+
+from holdfast.store.postgres.verbs import VERBS
+
+
+class PostgresRenewer:
+    def __init__(self, url: str, node: str, lease_s: float) -> None:
+        self._url, self._node, self._lease_s = url, node, lease_s
+        self._loop = asyncio.new_event_loop()
+        self._connection: asyncpg.Connection[Any] | None = None
+
+    def renew(self, pulse: str | None, silent_s: float) -> float | None:
+        return self._loop.run_until_complete(self._renew(pulse, silent_s))
+
+    async def _renew(self, pulse: str | None, silent_s: float) -> float | None:
+        async with asyncio.timeout(self._lease_s / 2):
+            if self._connection is None:
+                settings = {"application_name": "holdfast heart"}
+                self._connection = await asyncpg.connect(
+                    self._url, statement_cache_size=0, server_settings=settings
+                )
+            renewed = await self._connection.fetchval(VERBS.renew, self._node, self._lease_s, pulse, silent_s)
+        return None if renewed is None else float(renewed.timestamp())
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+        self._loop.close()

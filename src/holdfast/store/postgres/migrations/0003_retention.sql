@@ -1,0 +1,3 @@
+-- Retention finds ended runs by state and age. A run enters this index once, with the commit that ends it, which cannot be
+-- a heap-only update anyway.
+CREATE INDEX runs_ended ON holdfast.runs (state, finished_at) WHERE finished_at IS NOT NULL;

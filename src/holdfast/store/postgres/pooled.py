@@ -1,0 +1,18 @@
+"""What the parts of this dialect share: statements on the small pool of connections."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import asyncpg
+
+T = TypeVar("T")
+
+
+class Pooled:
+    async def _on_pool(self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]]) -> T:
+        raise NotImplementedError
+
+    async def _fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        return await self._on_pool(lambda connection: connection.fetch(statement, *arguments))

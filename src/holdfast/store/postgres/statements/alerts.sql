@@ -1,0 +1,173 @@
+-- Alerts and the outbox that tells them. The leader raises, logs and clears; whoever holds the lease named alerts routes
+-- and sends. Each write checks its epoch in the same statement.
+
+-- name: alert
+INSERT INTO holdfast.alerts (kind, run_id, message, key, last_at)
+SELECT u.kind, u.run_id, u.message, u.kind || ':' || u.run_id, clock_timestamp()
+FROM unnest($1::text[], $2::text[], $3::text[]) u(kind, run_id, message)
+ON CONFLICT (key) WHERE cleared_at IS NULL DO UPDATE SET times = alerts.times + 1, last_at = excluded.last_at
+
+-- Step 0 is the run itself.
+-- name: note_failures
+INSERT INTO holdfast.failures (run_id, n) SELECT * FROM unnest($1::text[], $2::int[])
+
+-- name: failures
+SELECT f.id, f.run_id, f.n, r.workflow, r.state, r.parent_id, CASE f.n WHEN 0 THEN r.error ELSE s.error END,
+       s.key, s.name, s.kind, s.attempt, s.losses, s.excused, s.attempts_max
+FROM (SELECT id, run_id, n FROM holdfast.failures ORDER BY id LIMIT $1) f
+LEFT JOIN holdfast.runs r ON r.id = f.run_id
+LEFT JOIN holdfast.steps s ON s.run_id = f.run_id AND s.n = f.n
+ORDER BY f.id
+
+-- name: raise_alerts
+WITH reign AS (
+    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
+looked_at AS (
+    DELETE FROM holdfast.failures WHERE id = ANY($2::bigint[]) AND EXISTS (SELECT FROM reign)),
+raised AS (
+    INSERT INTO holdfast.alerts (kind, level, key, run_id, message, times, last_at)
+    SELECT u.kind, u.level, u.key, u.run_id, u.message, u.times, clock_timestamp()
+    FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[])
+         u(kind, level, key, run_id, message, times)
+    WHERE EXISTS (SELECT FROM reign)
+    ON CONFLICT (key) WHERE cleared_at IS NULL
+    DO UPDATE SET times = alerts.times + excluded.times, last_at = excluded.last_at)
+SELECT count(*) FROM reign
+
+-- name: clear_alerts
+WITH reign AS (
+    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
+UPDATE holdfast.alerts SET cleared_at = clock_timestamp()
+WHERE id = ANY($2::bigint[]) AND cleared_at IS NULL AND EXISTS (SELECT FROM reign)
+RETURNING 1
+
+-- name: clear_alert
+UPDATE holdfast.alerts SET cleared_at = clock_timestamp() WHERE id = $1 AND cleared_at IS NULL RETURNING run_id
+
+-- name: clear_stuck
+UPDATE holdfast.alerts SET cleared_at = clock_timestamp() WHERE key = 'run stuck:' || $1 AND cleared_at IS NULL
+
+-- name: log_alerts
+WITH reign AS (
+    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
+new AS (SELECT id FROM holdfast.alerts WHERE logged = 0 AND EXISTS (SELECT FROM reign) ORDER BY id LIMIT $2)
+UPDATE holdfast.alerts a SET logged = 1 FROM new WHERE a.id = new.id AND a.logged = 0
+RETURNING a.id, a.at, a.kind, a.run_id, a.message, a.sent_at, a.level, a.key, a.times, a.last_at, a.cleared_at
+
+-- name: alerts
+SELECT id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at FROM holdfast.alerts
+ORDER BY id DESC LIMIT $1
+
+-- name: open_alerts
+SELECT id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at FROM holdfast.alerts
+WHERE cleared_at IS NULL ORDER BY id DESC LIMIT $1
+
+-- name: deliveries
+SELECT id, alert_id, channel, event, attempts, next_try_at, sent_at, given_up_at, last_error FROM holdfast.deliveries
+WHERE alert_id = ANY($1::bigint[]) ORDER BY id
+
+-- name: unrouted_alerts
+SELECT routed, id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at FROM holdfast.alerts
+WHERE routed = 0 OR (routed = 1 AND cleared_at IS NOT NULL) ORDER BY id LIMIT $1
+
+-- name: route_alerts
+WITH reign AS (
+    SELECT epoch FROM holdfast.leases WHERE name = 'alerts' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
+due AS (
+    INSERT INTO holdfast.deliveries (id, alert_id, channel, event, next_try_at)
+    SELECT u.id, u.alert_id, u.channel, u.event, clock_timestamp()
+    FROM unnest($4::text[], $5::bigint[], $6::text[], $7::text[]) u(id, alert_id, channel, event)
+    WHERE EXISTS (SELECT FROM reign)
+    ON CONFLICT (alert_id, event, channel) DO NOTHING)
+UPDATE holdfast.alerts a SET routed = u.routed
+FROM unnest($2::bigint[], $3::int[]) u(id, routed)
+WHERE a.id = u.id AND a.routed < u.routed AND EXISTS (SELECT FROM reign)
+RETURNING 1
+
+-- The try is counted when it is claimed, and comes again after $4 seconds unless somebody says what became of it.
+-- name: claim_deliveries
+WITH reign AS (
+    SELECT epoch FROM holdfast.leases WHERE name = 'alerts' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
+due AS (
+    SELECT id FROM holdfast.deliveries
+    WHERE channel = $2 AND sent_at IS NULL AND given_up_at IS NULL AND next_try_at <= clock_timestamp()
+      AND EXISTS (SELECT FROM reign)
+    ORDER BY next_try_at LIMIT $3 FOR UPDATE SKIP LOCKED)
+UPDATE holdfast.deliveries d SET attempts = d.attempts + 1, next_try_at = clock_timestamp() + make_interval(secs => $4)
+FROM due, holdfast.alerts a WHERE d.id = due.id AND a.id = d.alert_id
+RETURNING d.id AS delivery, d.event, d.attempts,
+          a.id, a.at, a.kind, a.run_id, a.message, a.sent_at, a.level, a.key, a.times, a.last_at, a.cleared_at
+
+-- name: end_delivery
+WITH reign AS (
+    SELECT epoch FROM holdfast.leases WHERE name = 'alerts' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
+ended AS (
+    UPDATE holdfast.deliveries SET last_error = $4,
+        sent_at = CASE WHEN $4::text IS NULL THEN clock_timestamp() END,
+        given_up_at = CASE WHEN $4::text IS NOT NULL AND $5::float8 IS NULL THEN clock_timestamp() END,
+        next_try_at = clock_timestamp() + make_interval(secs => coalesce($5::float8, 0))
+    WHERE id = $2 AND attempts = $3 AND sent_at IS NULL AND EXISTS (SELECT FROM reign)
+    RETURNING alert_id, sent_at),
+told AS (
+    UPDATE holdfast.alerts a SET sent_at = coalesce(a.sent_at, ended.sent_at) FROM ended WHERE a.id = ended.alert_id)
+SELECT 1 FROM ended
+
+-- Whatever was meant for a channel that is no longer there.
+-- name: expire_deliveries
+WITH reign AS (
+    SELECT epoch FROM holdfast.leases WHERE name = 'alerts' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
+UPDATE holdfast.deliveries SET given_up_at = clock_timestamp(), last_error = coalesce(last_error, 'nobody sent it')
+WHERE sent_at IS NULL AND given_up_at IS NULL AND next_try_at < clock_timestamp() - make_interval(secs => $2)
+  AND EXISTS (SELECT FROM reign)
+RETURNING 1
+
+-- The step of each lane that waits longest for an agent, if longer than $1 seconds. One index look per lane and priority;
+-- steps of runs that are held do not wait for an agent.
+-- name: late_steps
+WITH RECURSIVE places(lane, name, priority) AS (
+    SELECT l.id, l.name, (SELECT s.priority FROM holdfast.steps s WHERE s.state = 'ready' AND s.lane = l.id
+                          ORDER BY s.priority DESC LIMIT 1)
+    FROM holdfast.lanes l
+    UNION ALL
+    SELECT p.lane, p.name, (SELECT s.priority FROM holdfast.steps s WHERE s.state = 'ready' AND s.lane = p.lane
+                            AND s.priority < p.priority ORDER BY s.priority DESC LIMIT 1)
+    FROM places p WHERE p.priority IS NOT NULL)
+SELECT p.name, w.run_id, w.ready_at FROM places p
+CROSS JOIN LATERAL (
+    SELECT s.run_id, s.ready_at FROM (
+        SELECT run_id, ready_at FROM holdfast.steps
+        WHERE state = 'ready' AND lane = p.lane AND priority = p.priority
+          AND ready_at < clock_timestamp() - make_interval(secs => $1)
+        ORDER BY ready_at LIMIT $2) s
+    JOIN holdfast.runs r ON r.id = s.run_id AND r.state IN ('running', 'undoing')
+    ORDER BY s.ready_at LIMIT 1) w
+WHERE p.priority IS NOT NULL ORDER BY w.ready_at LIMIT $2
+
+-- The run of each workflow and version that waits longest for a scheduler, if longer than $1 seconds. A run that was
+-- started before does not count: it has just been released or freed.
+-- name: late_runs
+WITH RECURSIVE kinds(workflow, version) AS (
+    (SELECT workflow, version FROM holdfast.runs WHERE state = 'pending' ORDER BY workflow, version LIMIT 1)
+    UNION ALL
+    SELECT n.workflow, n.version FROM kinds k CROSS JOIN LATERAL (
+        SELECT r.workflow, r.version FROM holdfast.runs r
+        WHERE r.state = 'pending' AND (r.workflow, r.version) > (k.workflow, k.version)
+        ORDER BY r.workflow, r.version LIMIT 1) n),
+places(workflow, version, priority) AS (
+    SELECT k.workflow, k.version, (SELECT r.priority FROM holdfast.runs r WHERE r.state = 'pending'
+        AND r.workflow = k.workflow AND r.version = k.version ORDER BY r.priority DESC LIMIT 1)
+    FROM kinds k
+    UNION ALL
+    SELECT p.workflow, p.version, (SELECT r.priority FROM holdfast.runs r WHERE r.state = 'pending'
+        AND r.workflow = p.workflow AND r.version = p.version AND r.priority < p.priority
+        ORDER BY r.priority DESC LIMIT 1)
+    FROM places p WHERE p.priority IS NOT NULL)
+SELECT p.workflow || '@' || p.version, w.id, w.created_at FROM places p
+CROSS JOIN LATERAL (
+    SELECT r.id, r.created_at FROM (
+        SELECT id, created_at, started_at FROM holdfast.runs
+        WHERE state = 'pending' AND workflow = p.workflow AND version = p.version AND priority = p.priority
+          AND created_at < clock_timestamp() - make_interval(secs => $1)
+        ORDER BY created_at LIMIT $2) r
+    WHERE r.started_at IS NULL ORDER BY r.created_at LIMIT 1) w
+WHERE p.priority IS NOT NULL ORDER BY w.created_at LIMIT $2

@@ -1,0 +1,53 @@
+-- Retention: ended runs go, oldest first, some hundred rows a transaction. A run goes after its children, and only when no
+-- run above it is live, because a live one may have to undo what those below it did.
+
+-- name: old_runs
+WITH reign AS (
+    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
+SELECT id, finished_at FROM holdfast.runs
+WHERE state = $2 AND finished_at IS NOT NULL AND finished_at < $3 AND (finished_at, id) > ($4, $5)
+  AND ($1::int IS NULL OR EXISTS (SELECT FROM reign))
+ORDER BY finished_at, id LIMIT $6
+
+-- name: count_old_runs
+SELECT count(*) FROM holdfast.runs WHERE state = $1 AND finished_at IS NOT NULL AND finished_at < $2
+
+-- name: prunable
+SELECT r.id FROM holdfast.runs r
+WHERE r.id = ANY($1::text[]) AND r.finished_at IS NOT NULL
+  AND NOT EXISTS (SELECT FROM holdfast.runs c WHERE c.parent_id = r.id)
+  AND NOT EXISTS (
+      WITH RECURSIVE above(parent_id, finished_at) AS (
+          SELECT p.parent_id, p.finished_at FROM holdfast.runs p WHERE p.id = r.parent_id
+          UNION ALL
+          SELECT p.parent_id, p.finished_at FROM holdfast.runs p JOIN above a ON p.id = a.parent_id)
+      SELECT FROM above WHERE finished_at IS NULL)
+ORDER BY r.finished_at, r.id
+FOR UPDATE OF r SKIP LOCKED
+
+-- name: prune_steps
+DELETE FROM holdfast.steps WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.steps WHERE run_id = ANY($1::text[]) LIMIT $2))
+
+-- name: prune_attempts
+DELETE FROM holdfast.attempts WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.attempts WHERE run_id = ANY($1::text[]) LIMIT $2))
+
+-- name: prune_signals
+DELETE FROM holdfast.signals WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.signals WHERE run_id = ANY($1::text[]) LIMIT $2))
+
+-- name: prune_journal
+DELETE FROM holdfast.journal WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.journal WHERE run_id = ANY($1::text[]) LIMIT $2))
+
+-- name: prune_runs
+DELETE FROM holdfast.runs WHERE id = ANY($1::text[])
+
+-- name: prune_alerts
+WITH reign AS (
+    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
+old AS (
+    SELECT id FROM holdfast.alerts WHERE cleared_at < $2 AND EXISTS (SELECT FROM reign) ORDER BY cleared_at LIMIT $3),
+letters AS (DELETE FROM holdfast.deliveries d USING old WHERE d.alert_id = old.id)
+DELETE FROM holdfast.alerts a USING old WHERE a.id = old.id RETURNING 1

@@ -1,0 +1,136 @@
+-- Alerts and the outbox that tells them. The leader raises, logs and clears; whoever holds the lease named alerts routes
+-- and sends. Each write is in the transaction that found its epoch current.
+
+-- name: holds_lease
+SELECT 1 FROM leases WHERE name = ? AND epoch = ? AND expires_at > ?
+
+-- name: alert
+INSERT INTO alerts (at, kind, run_id, message, key, last_at) VALUES (?1, ?2, ?3, ?4, ?2 || ':' || ?3, ?1)
+ON CONFLICT (key) WHERE cleared_at IS NULL DO UPDATE SET times = times + 1, last_at = excluded.last_at
+
+-- Step 0 is the run itself.
+-- name: note_failures
+INSERT INTO failures (run_id, n) VALUES (?, ?)
+
+-- name: failures
+SELECT f.id, f.run_id, f.n, r.workflow, r.state, r.parent_id, CASE f.n WHEN 0 THEN r.error ELSE s.error END,
+       s.key, s.name, s.kind, s.attempt, s.losses, s.excused, s.attempts_max
+FROM failures f
+LEFT JOIN runs r ON r.id = f.run_id
+LEFT JOIN steps s ON s.run_id = f.run_id AND s.n = f.n
+ORDER BY f.id LIMIT ?
+
+-- name: forget_failures
+DELETE FROM failures WHERE id = ?
+
+-- name: raise_alerts
+INSERT INTO alerts (at, kind, level, key, run_id, message, times, last_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?1)
+ON CONFLICT (key) WHERE cleared_at IS NULL
+DO UPDATE SET times = times + excluded.times, last_at = excluded.last_at
+
+-- name: clear_alert
+UPDATE alerts SET cleared_at = ? WHERE id = ? AND cleared_at IS NULL RETURNING run_id
+
+-- name: clear_stuck
+UPDATE alerts SET cleared_at = ? WHERE key = 'run stuck:' || ? AND cleared_at IS NULL
+
+-- name: unlogged_alerts
+SELECT id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at
+FROM alerts INDEXED BY alerts_unlogged WHERE logged = 0 ORDER BY id LIMIT ?
+
+-- name: log_alerts
+UPDATE alerts SET logged = 1 WHERE id = ?
+
+-- name: alerts
+SELECT id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at
+FROM alerts ORDER BY id DESC LIMIT ?
+
+-- name: open_alerts
+SELECT id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at
+FROM alerts INDEXED BY alerts_open WHERE cleared_at IS NULL ORDER BY id DESC LIMIT ?
+
+-- name: deliveries
+SELECT id, alert_id, channel, event, attempts, next_try_at, sent_at, given_up_at, last_error
+FROM deliveries WHERE alert_id = ? ORDER BY id
+
+-- name: unrouted_alerts
+SELECT routed, id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at
+FROM alerts INDEXED BY alerts_unrouted WHERE routed = 0 OR (routed = 1 AND cleared_at IS NOT NULL) ORDER BY id LIMIT ?
+
+-- name: route_alerts
+UPDATE alerts SET routed = ?2 WHERE id = ?1 AND routed < ?2
+
+-- name: add_deliveries
+INSERT INTO deliveries (id, alert_id, channel, event, next_try_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (alert_id, event, channel) DO NOTHING
+
+-- name: due_deliveries
+SELECT d.id, d.event, d.attempts + 1,
+       a.id, a.at, a.kind, a.run_id, a.message, a.sent_at, a.level, a.key, a.times, a.last_at, a.cleared_at
+FROM deliveries d INDEXED BY deliveries_due CROSS JOIN alerts a ON a.id = d.alert_id
+WHERE d.channel = ? AND d.sent_at IS NULL AND d.given_up_at IS NULL AND d.next_try_at <= ?
+ORDER BY d.next_try_at LIMIT ?
+
+-- The try is counted when it is claimed, and comes again unless somebody says what became of it.
+-- name: claim_deliveries
+UPDATE deliveries SET attempts = attempts + 1, next_try_at = ? WHERE id = ?
+
+-- name: end_delivery
+UPDATE deliveries SET sent_at = ?, given_up_at = ?, last_error = ?, next_try_at = ?
+WHERE id = ? AND attempts = ? AND sent_at IS NULL
+RETURNING alert_id
+
+-- name: told_alert
+UPDATE alerts SET sent_at = coalesce(sent_at, ?) WHERE id = ?
+
+-- Whatever was meant for a channel that is no longer there.
+-- name: expire_deliveries
+UPDATE deliveries SET given_up_at = ?1, last_error = coalesce(last_error, 'nobody sent it')
+WHERE sent_at IS NULL AND given_up_at IS NULL AND next_try_at < ?2
+
+-- The step of each lane that waits longest for an agent, if it is ready since before ?1. One index look per lane and
+-- priority; steps of runs that are held do not wait for an agent.
+-- name: late_steps
+WITH RECURSIVE places (lane, name, priority) AS (
+    SELECT l.id, l.name, (SELECT s.priority FROM steps s INDEXED BY steps_ready
+                          WHERE s.state = 'ready' AND s.lane = l.id ORDER BY s.priority DESC LIMIT 1)
+    FROM lanes l
+    UNION ALL
+    SELECT p.lane, p.name, (SELECT s.priority FROM steps s INDEXED BY steps_ready
+                            WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority < p.priority
+                            ORDER BY s.priority DESC LIMIT 1)
+    FROM places p WHERE p.priority IS NOT NULL)
+SELECT p.name, w.run_id, w.ready_at FROM places p CROSS JOIN steps w ON w.rowid = (
+    SELECT s.rowid FROM steps s INDEXED BY steps_ready CROSS JOIN runs r ON r.id = s.run_id
+    WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority = p.priority AND s.ready_at < ?1
+      AND (r.state = 'running' OR r.state = 'undoing')
+    ORDER BY s.ready_at LIMIT 1)
+WHERE p.priority IS NOT NULL ORDER BY w.ready_at LIMIT ?2
+
+-- The run of each workflow and version that waits longest for a scheduler, if it was made before ?1. A run that was
+-- started before does not count: it has just been released or freed.
+-- name: late_runs
+WITH RECURSIVE kinds (workflow, version) AS (
+    SELECT * FROM (SELECT workflow, version FROM runs INDEXED BY runs_pending WHERE state = 'pending'
+                   ORDER BY workflow, version LIMIT 1)
+    UNION ALL
+    SELECT r.workflow, r.version FROM kinds k CROSS JOIN runs r ON r.rowid = coalesce(
+        (SELECT n.rowid FROM runs n INDEXED BY runs_pending
+         WHERE n.state = 'pending' AND n.workflow = k.workflow AND n.version > k.version ORDER BY n.version LIMIT 1),
+        (SELECT n.rowid FROM runs n INDEXED BY runs_pending
+         WHERE n.state = 'pending' AND n.workflow > k.workflow ORDER BY n.workflow, n.version LIMIT 1))),
+places (workflow, version, priority) AS (
+    SELECT k.workflow, k.version, (SELECT r.priority FROM runs r INDEXED BY runs_pending WHERE r.state = 'pending'
+        AND r.workflow = k.workflow AND r.version = k.version ORDER BY r.priority DESC LIMIT 1)
+    FROM kinds k
+    UNION ALL
+    SELECT p.workflow, p.version, (SELECT r.priority FROM runs r INDEXED BY runs_pending WHERE r.state = 'pending'
+        AND r.workflow = p.workflow AND r.version = p.version AND r.priority < p.priority
+        ORDER BY r.priority DESC LIMIT 1)
+    FROM places p WHERE p.priority IS NOT NULL)
+SELECT p.workflow || '@' || p.version, w.id, w.created_at FROM places p CROSS JOIN runs w ON w.rowid = (
+    SELECT r.rowid FROM runs r INDEXED BY runs_pending
+    WHERE r.state = 'pending' AND r.workflow = p.workflow AND r.version = p.version AND r.priority = p.priority
+      AND r.created_at < ?1 AND r.started_at IS NULL
+    ORDER BY r.created_at LIMIT 1)
+WHERE p.priority IS NOT NULL ORDER BY w.created_at LIMIT ?2

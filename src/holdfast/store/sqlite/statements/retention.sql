@@ -1,0 +1,45 @@
+-- Retention: ended runs go, oldest first, some hundred rows a transaction. A run goes after its children, and only when no
+-- run above it is live, because a live one may have to undo what those below it did.
+
+-- name: old_runs
+SELECT id, finished_at FROM runs INDEXED BY runs_ended
+WHERE state = ? AND finished_at IS NOT NULL AND finished_at < ? AND (finished_at, id) > (?, ?)
+ORDER BY finished_at, id LIMIT ?
+
+-- name: count_old_runs
+SELECT count(*) FROM runs INDEXED BY runs_ended WHERE state = ? AND finished_at IS NOT NULL AND finished_at < ?
+
+-- name: prunable
+SELECT 1 FROM runs r
+WHERE r.id = ? AND r.finished_at IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM runs c INDEXED BY runs_parent WHERE c.parent_id = r.id)
+  AND NOT EXISTS (
+      WITH RECURSIVE above (parent_id, finished_at) AS (
+          SELECT p.parent_id, p.finished_at FROM runs p WHERE p.id = r.parent_id
+          UNION ALL
+          SELECT p.parent_id, p.finished_at FROM above a CROSS JOIN runs p ON p.id = a.parent_id)
+      SELECT 1 FROM above WHERE finished_at IS NULL)
+
+-- name: prune_steps
+DELETE FROM steps WHERE rowid IN (SELECT rowid FROM steps WHERE run_id = ? LIMIT ?)
+
+-- name: prune_attempts
+DELETE FROM attempts WHERE rowid IN (SELECT rowid FROM attempts WHERE run_id = ? LIMIT ?)
+
+-- name: prune_signals
+DELETE FROM signals WHERE rowid IN (SELECT rowid FROM signals WHERE run_id = ? LIMIT ?)
+
+-- name: prune_journal
+DELETE FROM journal WHERE rowid IN (SELECT rowid FROM journal INDEXED BY journal_of WHERE run_id = ? LIMIT ?)
+
+-- name: prune_run
+DELETE FROM runs WHERE id = ?
+
+-- name: old_alerts
+SELECT id FROM alerts INDEXED BY alerts_cleared WHERE cleared_at < ? ORDER BY cleared_at LIMIT ?
+
+-- name: prune_deliveries
+DELETE FROM deliveries WHERE alert_id = ?
+
+-- name: prune_alerts
+DELETE FROM alerts WHERE id = ?

@@ -1,0 +1,159 @@
+"""What is worth an alert: the leader's rules, and the pass that applies them.
+
+Runs and steps that fail are noted by whoever writes them, so nothing is searched for; nodes are told when they are
+buried, stuck runs when they stick. What waits too long is looked for by index. Equal things are one alert while it is
+open: it is told once, and counted.
+
+May change: alerts, and the notes it made them from. Must never: look into a payload, send anything (see outbox.py).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+
+from holdfast.config import Config
+from holdfast.model import Alert, AlertKind, Level, NewAlert, RunState, StepKind
+from holdfast.store.protocol import FailureNote, Late, SupervisorStore
+
+log = logging.getLogger("holdfast.alerts")
+
+WAYS_MAX = 20
+"""How many lanes or workflows with a backlog are told of at once."""
+MESSAGE_MAX_CHARS = 500
+COUNTED = frozenset(
+    {AlertKind.RUN_FAILED, AlertKind.STEP_EXHAUSTED, AlertKind.AGENT_OFFLINE, AlertKind.LEADER_LOST}
+)
+"""Kinds that happen rather than last: an alert gathers them for its window, and then closes."""
+_LOG_LEVELS = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING, Level.ERROR: logging.ERROR}
+
+
+async def raise_failures(store: SupervisorStore, epoch: int, config: Config) -> int:
+    """Make alerts of the failures noted since the last look. Bounded: what is left waits for the next pass."""
+    notes = await store.failures(config.claim_max)
+    if not notes:
+        return 0
+    alerts = judge_failures(notes, config.losses_max)
+    await store.raise_alerts(epoch, alerts, [note.id for note in notes])
+    return len(alerts)
+
+
+async def watch_backlog(store: SupervisorStore, epoch: int, config: Config, now: float) -> int:
+    """Raise what waits longer than its bound, clear what does not any more, and close the windows that are over."""
+    steps = await store.late_steps(config.backlog_s, WAYS_MAX)
+    runs = await store.late_runs(config.backlog_s, WAYS_MAX)
+    late = judge_backlog(steps, runs, now)
+    opened = await store.open_alerts(config.claim_max)
+    known = {alert.key for alert in opened}
+    if new := [alert for alert in late if alert.key not in known]:
+        await store.raise_alerts(epoch, new)
+    if over := settled(opened, {alert.key for alert in late}, now, config.alert_window_s):
+        await store.clear_alerts(epoch, over)
+    return len(new)
+
+
+async def raise_succession(store: SupervisorStore, epoch: int, node: str, before: str) -> None:
+    """The leader was lost, and this node leads instead of it."""
+    message = f"leader {before} is lost; {node} leads in epoch {epoch}"
+    await store.raise_alerts(
+        epoch, [NewAlert(AlertKind.LEADER_LOST, Level.WARNING, AlertKind.LEADER_LOST, message)]
+    )
+
+
+async def log_alerts(store: SupervisorStore, epoch: int, config: Config) -> int:
+    """Every alert stands in the leader's log once, whoever raised it and whether or not a channel is configured."""
+    alerts = await store.log_alerts(epoch, config.claim_max)
+    for alert in alerts:
+        log.log(_LOG_LEVELS[Level(alert.level)], "%s: %s", alert.kind, in_words(alert))
+    return len(alerts)
+
+
+# --- judgements: rows in, alerts out -----------------------------------------------------------------------------
+
+
+def judge_failures(notes: Iterable[FailureNote], losses_max: int) -> list[NewAlert]:
+    """Failed runs by workflow, exhausted steps by name: each once, with how many there were."""
+    found: dict[str, NewAlert] = {}
+    for note in notes:
+        alert = _failed_run(note) if note.n == 0 else _exhausted_step(note, losses_max)
+        if alert is None:
+            continue
+        first = found.get(alert.key)
+        if first is not None:
+            alert = NewAlert(first.kind, first.level, first.key, first.message, first.run_id, first.times + 1)
+        found[alert.key] = alert
+    return list(found.values())
+
+
+def _failed_run(note: FailureNote) -> NewAlert | None:
+    """A child's end is its parent's affair."""
+    if note.workflow is None or note.parent_id is not None:
+        return None
+    ended = "failed and took itself back" if note.state == RunState.UNDONE else "failed"
+    message = f"run {note.run_id} of {note.workflow} {ended}{_reason(note.error)}"
+    key = f"{AlertKind.RUN_FAILED}:{note.workflow}"
+    return NewAlert(AlertKind.RUN_FAILED, Level.ERROR, key, trimmed(message), note.run_id)
+
+
+def _exhausted_step(note: FailureNote, losses_max: int) -> NewAlert | None:
+    """A step that was told not to retry, or whose failure is not its own, is not exhausted; of an undo, `stuck` tells."""
+    if note.kind != StepKind.CALL or note.attempt is None or note.losses is None:
+        return None
+    spent = note.attempt - note.losses - (note.excused or 0)
+    if spent < (note.attempts_max or 1) and note.losses <= losses_max:
+        return None
+    tries = "1 attempt" if note.attempt == 1 else f"{note.attempt} attempts"
+    message = f"step {note.key} of run {note.run_id} gave up after {tries}{_reason(note.error)}"
+    key = f"{AlertKind.STEP_EXHAUSTED}:{note.name}"
+    return NewAlert(AlertKind.STEP_EXHAUSTED, Level.WARNING, key, trimmed(message), note.run_id)
+
+
+def judge_backlog(steps: Iterable[Late], runs: Iterable[Late], now: float) -> list[NewAlert]:
+    """Oldest first; several lanes of one step are one alert."""
+    found: dict[str, NewAlert] = {}
+    for what, who, late in [("step", "agent", one) for one in steps] + [
+        ("run", "scheduler", one) for one in runs
+    ]:
+        key = f"{AlertKind.BACKLOG}:{what}:{late.what}"
+        message = (
+            f"{what} {late.what} waits for {'an' if who == 'agent' else 'a'} {who} since {now - late.since:.0f} s: "
+            f"`holdfast why {late.run_id}` says why"
+        )
+        alert = NewAlert(AlertKind.BACKLOG, Level.WARNING, key, trimmed(message), late.run_id)
+        found.setdefault(key, alert)
+    return list(found.values())
+
+
+def settled(opened: Sequence[Alert], late: set[str], now: float, window_s: float) -> list[int]:
+    """Ids of open alerts whose reason is gone: a backlog that was worked off, a window that is over."""
+    return [
+        alert.id
+        for alert in opened
+        if (alert.kind == AlertKind.BACKLOG and alert.key not in late)
+        or (alert.kind in COUNTED and alert.at < now - window_s)
+    ]
+
+
+def in_words(alert: Alert) -> str:
+    """An alert as one line. A stuck run's message is the error as it was recorded."""
+    if alert.kind == AlertKind.RUN_STUCK:
+        return trimmed(f"run {alert.run_id} is stuck{_reason(alert.message)}: a person must look")
+    return alert.message
+
+
+def _reason(error: str | None) -> str:
+    if not error:
+        return ""
+    try:
+        told = json.loads(error)
+    except ValueError:
+        return f": {error}"
+    kind = str(told.get("type", "")).rsplit(".", 1)[-1]
+    return ": " + ": ".join(part for part in (kind, str(told.get("message", ""))) if part)
+
+
+def trimmed(text: str) -> str:
+    """One line of bounded length."""
+    line = " ".join(text.split())
+    return line if len(line) <= MESSAGE_MAX_CHARS else line[: MESSAGE_MAX_CHARS - 1] + "…"

@@ -1,0 +1,136 @@
+"""Channels as an operator writes them down: one file, TOML or JSON. Secrets are named there, and stand in the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.environment import Environment
+from holdfast.errors import InvalidSettings
+from holdfast.model import AlertKind
+from holdfast.supervisor.channels.channel import Channel
+from holdfast.supervisor.channels.command import Command
+from holdfast.supervisor.channels.mail import Mail
+from holdfast.supervisor.channels.webhook import Webhook
+
+LevelName = Literal["info", "warning", "error"]
+
+
+class _Any(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
+    level: LevelName = "warning"
+    """Only alerts of this level or above."""
+    kinds: tuple[AlertKind, ...] = ()
+    """Only these kinds; empty: all."""
+    timeout_s: float = 10.0
+    """A try that takes longer has failed."""
+
+
+class WebhookSettings(_Any, tag="webhook", kw_only=True):
+    url: str | None = None
+    url_env: str | None = None
+    """The environment variable with the address, when the address is itself a secret."""
+    secret_env: str | None = None
+    """The environment variable with the shared secret that signs deliveries."""
+    allow: tuple[str, ...] = ()
+    """Networks that are not public and still meant: ["10.1.0.0/16"]."""
+    ca_file: str | None = None
+
+
+class MailSettings(_Any, tag="email", kw_only=True):
+    host: str
+    port: int | None = None
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    sender: str = msgspec.field(name="from")
+    to: tuple[str, ...]
+    user: str | None = None
+    password_env: str | None = None
+    ca_file: str | None = None
+
+
+class CommandSettings(_Any, tag="command", kw_only=True):
+    argv: tuple[str, ...]
+
+
+class AlertSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    channels: dict[str, WebhookSettings | MailSettings | CommandSettings] = {}
+
+
+def load_channels(
+    given: str | Path | Mapping[str, Any], environment: Environment, secrets: Mapping[str, str] | None = None
+) -> list[Channel]:
+    """The channels of a settings file, or of the same as a dict. `secrets`: in place of the process's environment."""
+    secrets = os.environ if secrets is None else secrets
+    settings = _read(Path(given)) if isinstance(given, str | Path) else _checked(given, "the alert settings")
+    return [_made(name, one, environment, secrets) for name, one in settings.channels.items()]
+
+
+def _read(path: Path) -> AlertSettings:
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise InvalidSettings(f"cannot read {path}: {error.strerror or error}") from None
+    try:
+        value = msgspec.json.decode(text) if path.suffix == ".json" else msgspec.toml.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidSettings(f"{path}: {error}") from None
+    return _checked(value, str(path))
+
+
+def _checked(value: Any, where: str) -> AlertSettings:
+    try:
+        return msgspec.convert(value, AlertSettings)
+    except msgspec.ValidationError as error:
+        raise InvalidSettings(f"{where}: {error}") from None
+
+
+def _made(
+    name: str,
+    settings: WebhookSettings | MailSettings | CommandSettings,
+    environment: Environment,
+    secrets: Mapping[str, str],
+) -> Channel:
+    def secret(variable: str | None) -> str | None:
+        if variable is None:
+            return None
+        if not secrets.get(variable):
+            raise InvalidSettings(f"channel {name!r}: the environment variable {variable} is not set")
+        return secrets[variable]
+
+    if not 0 < settings.timeout_s <= 300:
+        raise InvalidSettings(f"channel {name!r}: timeout_s must be above 0 and at most 300")
+    more: dict[str, Any] = {
+        "environment": environment,
+        "timeout_s": settings.timeout_s,
+        "level": settings.level,
+        "kinds": settings.kinds,
+    }
+    if isinstance(settings, WebhookSettings):
+        url = secret(settings.url_env) or settings.url
+        if url is None:
+            raise InvalidSettings(f"channel {name!r}: name its address by `url` or `url_env`")
+        return Webhook(
+            name,
+            url=url,
+            secret=secret(settings.secret_env),
+            allow=settings.allow,
+            ca_file=settings.ca_file,
+            **more,
+        )
+    if isinstance(settings, MailSettings):
+        return Mail(
+            name,
+            host=settings.host,
+            port=settings.port,
+            tls=settings.tls,
+            sender=settings.sender,
+            to=settings.to,
+            user=settings.user,
+            password=secret(settings.password_env),
+            ca_file=settings.ca_file,
+            **more,
+        )
+    return Command(name, argv=settings.argv, **more)

@@ -1,0 +1,60 @@
+"""How a node is doing. Pure: its row, what it holds and the time in, the verdict out."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import NamedTuple
+
+from holdfast.config import DEFAULT
+from holdfast.model import Node
+
+
+class NodeState(StrEnum):
+    IDLE = "idle"
+    BUSY = "busy"
+    """It holds steps or owns runs."""
+    DRAINING = "draining"
+    """It takes nothing new, and leaves when what it holds is done or handed back."""
+    STALLED = "stalled"
+    """It lives by its heart alone: its event loop has said nothing for as long as a lease."""
+    OFFLINE = "offline"
+    """It left, or its lease ran out."""
+
+
+class Health(NamedTuple):
+    node: Node
+    state: NodeState
+    steps: int
+    """Steps it holds."""
+    runs: int
+    """Runs it owns."""
+    succeeded: int
+    """Attempts of the last minutes that succeeded there."""
+    failed: int
+    silent_s: float
+    """Since it last said something of itself."""
+    offers: dict[str, list[str]]
+    """What it can serve: workflows, steps, labels."""
+
+    @property
+    def success_rate(self) -> float | None:
+        """Of the attempts of the last minutes; None when there were none."""
+        ended = self.succeeded + self.failed
+        return self.succeeded / ended if ended else None
+
+
+def examine(node: Node, load: tuple[int, int], now: float) -> Health:
+    """`load` is (steps held, runs owned)."""
+    offers = json.loads(node.offers)
+    pulse = offers.pop("pulse", {})
+    silent_s = max(0.0, now - pulse.get("at", node.started_at))
+    if node.retired_at is not None or node.lease_until < now:
+        state = NodeState.OFFLINE
+    elif silent_s > pulse.get("lease_s", DEFAULT.lease_s):
+        state = NodeState.STALLED
+    elif pulse.get("draining"):
+        state = NodeState.DRAINING
+    else:
+        state = NodeState.BUSY if any(load) else NodeState.IDLE
+    return Health(node, state, *load, pulse.get("succeeded", 0), pulse.get("failed", 0), silent_s, offers)

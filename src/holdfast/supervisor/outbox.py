@@ -1,0 +1,212 @@
+"""The outbox: tells alerts through channels, each delivery until it is taken or given up.
+
+A supervisor that has channels holds the lease named alerts while it tells; it need not be the leader, which may be a
+process without any. Every write checks that lease's epoch, so two supervisors do not tell the same. Whoever dies between
+sending and recording leaves a delivery that is sent once more, under the same id: receivers drop the second.
+
+Each channel works by itself: one that hangs or refuses delays nothing but its own deliveries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+
+from holdfast.config import Config
+from holdfast.environment import Environment
+from holdfast.errors import StoreError
+from holdfast.model import Alert, AlertKind, Level
+from holdfast.store.protocol import OutboxStore, Route, Sending
+from holdfast.supervisor.alerting import COUNTED, in_words
+from holdfast.supervisor.channels import Channel, Notice, NotSent
+
+log = logging.getLogger("holdfast.alerts")
+
+LEASE = "alerts"
+AT_ONCE = 10
+"""Deliveries one channel is given at a time."""
+GRACE_S = 30.0
+"""Beyond a channel's own time limit, before a delivery nobody ended is tried again."""
+RAISED, CLEARED = "raised", "cleared"
+
+
+def route(
+    routed: int,
+    alert: Alert,
+    channels: Sequence[Channel],
+    now: float,
+    stale_s: float,
+    new_id: Callable[[], str],
+) -> Route:
+    """Who is told what of an alert that has something to tell."""
+    if routed == 0:
+        passed = alert.cleared_at is not None and alert.kind not in COUNTED
+        if passed or alert.last_at < now - stale_s:
+            return Route(alert.id, RAISED, 2)
+        event = RAISED
+    else:
+        # That a single event is over is no news; that a state is over, or how often something happened, is.
+        if alert.kind in COUNTED and alert.times == 1:
+            return Route(alert.id, CLEARED, 2)
+        event = CLEARED
+    told = [(new_id(), channel.name) for channel in channels if channel.wants(alert.kind, alert.level)]
+    return Route(alert.id, event, 1 if event == RAISED else 2, told)
+
+
+class Outbox:
+    def __init__(
+        self,
+        store: OutboxStore,
+        node: str,
+        channels: Sequence[Channel],
+        environment: Environment,
+        config: Config,
+    ) -> None:
+        self._store, self._node, self._channels = store, node, channels
+        self._environment, self._config = environment, config
+        self.epoch: int | None = None
+        self._held = False
+        self._expired_at = 0.0
+        self._sending: dict[str, asyncio.Task[None]] = {}
+        self._away_since: float | None = None
+        self._told_trouble = False
+
+    async def tick(self) -> int:
+        """One pass: keep the lease, route what is new, and let each channel that is free send what is due."""
+        try:
+            routed = await self._pass()
+        except StoreError as error:
+            await self._store_away(error)
+            raise
+        await self._store_back()
+        return routed
+
+    async def _pass(self) -> int:
+        config = self._config
+        self.epoch = await self._store.lead(self._node, config.leader_lease_s, LEASE)
+        self._held = self.epoch is not None
+        if self.epoch is None:
+            return 0
+        routed = await self._route(self.epoch)
+        at = self._environment.monotonic()
+        if at - self._expired_at > 60 * config.watch_s:
+            self._expired_at = at
+            await self._store.expire_deliveries(self.epoch, config.alert_stale_s)
+        for channel in self._channels:
+            sending = self._sending.get(channel.name)
+            if sending is None or sending.done():
+                told = asyncio.create_task(self._send_due(channel), name=f"holdfast-alerts-{channel.name}")
+                self._sending[channel.name] = told
+        return routed
+
+    async def _route(self, epoch: int) -> int:
+        new = await self._store.unrouted_alerts(self._config.claim_max)
+        if not new:
+            return 0
+        now = await self._store.now()
+        routes = [
+            route(routed, alert, self._channels, now, self._config.alert_stale_s, self._environment.new_id)
+            for routed, alert in new
+        ]
+        return await self._store.route_alerts(epoch, routes)
+
+    async def _send_due(self, channel: Channel) -> None:
+        if self.epoch is None:
+            return
+        epoch = self.epoch
+        try:
+            due = await self._store.claim_deliveries(
+                epoch, channel.name, AT_ONCE, channel.timeout_s + GRACE_S
+            )
+            await asyncio.gather(*(self._send(epoch, channel, one) for one in due))
+        except StoreError as error:
+            log.warning("channel %s: %s", channel.name, error)
+
+    async def _send(self, epoch: int, channel: Channel, one: Sending) -> None:
+        error = await attempt(channel, notice_of(one.id, one.event, one.alert))
+        again_s: float | None = None
+        if error is not None and one.attempt < self._config.alert_tries_max:
+            again_s = back_off_s(one.attempt, self._config, self._environment.random.random())
+        if error is not None:
+            what = "is tried again" if again_s is not None else f"is given up after {one.attempt} tries"
+            log.warning("channel %s: %s: alert %s %s", channel.name, error, one.alert.id, what)
+        await self._store.end_delivery(epoch, one.id, one.attempt, error, again_s)
+
+    # --- when the store itself is the trouble -----------------------------------------------------------------------
+
+    async def _store_away(self, error: StoreError) -> None:
+        """Nothing can be recorded: whoever held the lease tells it straight, once."""
+        at = self._environment.monotonic()
+        if self._away_since is None:
+            self._away_since = at
+        if self._held and not self._told_trouble and at - self._away_since > self._config.store_trouble_s:
+            self._told_trouble = True
+            await self._tell_straight(
+                RAISED, f"the store is in trouble since {at - self._away_since:.0f} s: {error}"
+            )
+
+    async def _store_back(self) -> None:
+        if self._away_since is not None:
+            away_s, self._away_since = self._environment.monotonic() - self._away_since, None
+            if self._told_trouble:
+                self._told_trouble = False
+                await self._tell_straight(CLEARED, f"the store is back after {away_s:.0f} s")
+
+    async def _tell_straight(self, event: str, message: str) -> None:
+        log.error("%s: %s", AlertKind.STORE_TROUBLE, message)
+        now = self._environment.now()
+        kind, level = AlertKind.STORE_TROUBLE, Level.ERROR
+        alert = Alert(0, now, kind, None, message, None, level, kind, 1, now, None)
+        wanted = [channel for channel in self._channels if channel.wants(kind, level)]
+        notices = [notice_of(self._environment.new_id(), event, alert) for _ in wanted]
+        answers = await asyncio.gather(
+            *(attempt(channel, notice) for channel, notice in zip(wanted, notices, strict=True))
+        )
+        for channel, error in zip(wanted, answers, strict=True):
+            if error is not None:
+                log.warning("channel %s: %s", channel.name, error)
+
+    async def close(self) -> None:
+        """Stop sending; what was not recorded is sent by whoever comes next."""
+        for sending in self._sending.values():
+            sending.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*self._sending.values(), return_exceptions=True)
+
+
+def notice_of(delivery: str, event: str, alert: Alert) -> Notice:
+    return Notice(
+        delivery=delivery,
+        event=event,
+        kind=alert.kind,
+        level=alert.level,
+        message=in_words(alert),
+        alert=alert.id,
+        key=alert.key,
+        run=alert.run_id,
+        times=alert.times,
+        at=alert.at,
+        cleared_at=alert.cleared_at,
+    )
+
+
+def back_off_s(attempt: int, config: Config, chance: float) -> float:
+    """After the `attempt`th try failed: doubling, limited, and spread by a quarter either way."""
+    delay_s: float = min(config.alert_back_off_s * 2 ** (attempt - 1), config.alert_back_off_max_s)
+    return delay_s * (0.75 + chance / 2)
+
+
+async def attempt(channel: Channel, notice: Notice) -> str | None:
+    """Send once, within the channel's time limit; what went wrong, or None."""
+    try:
+        async with asyncio.timeout(channel.timeout_s):
+            await channel.send(notice)
+    except TimeoutError:
+        return f"no answer within {channel.timeout_s:g} s"
+    except NotSent as error:
+        return channel.without_secrets(str(error))
+    except Exception as error:  # noqa: BLE001  one bad channel must not stop the others
+        return channel.without_secrets(f"{type(error).__name__}: {error}")
+    return None

@@ -1,0 +1,70 @@
+"""Old runs go: in small batches, oldest first, for a bounded time in each pass.
+
+A cursor walks each ended state from its oldest run to the newest that is old enough, past runs that must stay because
+one above or below them is live. At the end of a walk the duty rests.
+"""
+
+from __future__ import annotations
+
+from holdfast.config import Config
+from holdfast.environment import Environment
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import RunState
+from holdfast.store.protocol import SupervisorStore
+
+DAY_S = 86_400.0
+RUNS_MAX = 100
+"""Ended runs one batch looks at."""
+BEGINNING = (0.0, "")
+
+
+def keeps_s(config: Config) -> dict[str, float]:
+    """How long runs are kept, by the state they ended in. What is not in it is kept for ever."""
+    found = {}
+    for state in sorted(RUN_ENDED):
+        days = config.keep_days
+        if state != RunState.SUCCEEDED and config.keep_failed_days is not None:
+            days = config.keep_failed_days
+        if days is not None:
+            found[str(state)] = days * DAY_S
+    return found
+
+
+class Pruning:
+    def __init__(self, store: SupervisorStore, environment: Environment, config: Config) -> None:
+        self._store, self._environment, self._config = store, environment, config
+        self._keeps_s = keeps_s(config)
+        self._walks: list[tuple[str, tuple[float, str]]] = []
+        self._rest_until = 0.0
+
+    @property
+    def walking(self) -> bool:
+        """There is more to do at once."""
+        return bool(self._walks)
+
+    async def prune(self, epoch: int, now: float) -> int:
+        """Batches for as long as one pass may take. Returns how many runs went."""
+        begun, removed = self._environment.monotonic(), 0
+        if not self._keeps_s or begun < self._rest_until:
+            return 0
+        if not self._walks:
+            self._walks = [(state, BEGINNING) for state in self._keeps_s]
+        while self._walks:
+            state, after = self._walks.pop()
+            done = await self._store.prune(
+                epoch,
+                actor="supervisor",
+                state=state,
+                before=now - self._keeps_s[state],
+                after=after,
+                runs_max=RUNS_MAX,
+                rows_max=self._config.prune_rows_max,
+            )
+            removed += done.runs
+            if done.after is not None:
+                self._walks.append((state, done.after))
+            if self._environment.monotonic() - begun > self._config.prune_share_s:
+                return removed
+        await self._store.prune_alerts(epoch, now - min(self._keeps_s.values()), self._config.claim_max)
+        self._rest_until = self._environment.monotonic() + self._config.prune_every_s
+        return removed

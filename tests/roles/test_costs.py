@@ -1,0 +1,169 @@
+"""What one hop costs, counted instead of timed, so that the same change gives the same answer on every machine.
+
+A hop is one advance of a run: an outcome is recorded and delivered, and the next step is issued. A run of n steps is
+n + 1 hops. Whoever adds a statement, a row or a layer of calls to that path changes a number here, and says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import pstats
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import apsw
+import asyncpg
+import pytest
+
+from holdfast import Holdfast
+from holdfast.bench.work import chain
+from holdfast.config import Config
+from holdfast.store.sqlite.store import SqliteStore
+
+QUIET = Config(poll_s=600, sweep_s=600, beat_s=600, park_after_s=600)
+"""No safety net comes between: what is counted is the work."""
+STEPS = 40
+RUNS = 50
+
+# Of a run that is alone. SQLite: BEGIN, a look around, SAVEPOINT, the run's fence, the outcome, the next step, COMMIT.
+# PostgreSQL takes all of it as one statement, which commits by itself.
+STATEMENTS_OF_A_HOP = {"sqlite": 7, "postgresql": 1}
+# Of many runs together. SQLite runs its three statements for each of them, the rest once a commit.
+STATEMENTS_OF_A_SHARED_HOP = {"sqlite": 3, "postgresql": 0}
+STATEMENTS_OF_A_COMMIT = {"sqlite": 4, "postgresql": 1}
+STATEMENTS_OF_BEGINNING_AND_END = (
+    10  # of a run or a batch: is the node alive, the run's row, its close, sweeping
+)
+ROWS_OF_A_STEP = 2  # inserted when it is issued, updated when it has ended
+ROWS_OF_A_RUN = 2  # inserted when it begins, updated when it has ended
+CALLS_OF_A_HOP_MAX = {"sqlite": 165, "postgresql": 255}  # measured on Python 3.11: 146 and 229
+BYTES_OF_A_STEP_MAX = {
+    "sqlite": 260,
+    "postgresql": 270,
+}  # measured: 237 with its primary key, and 249 without
+
+
+@pytest.fixture
+def dialect(store_url: str) -> str:
+    return store_url.partition(":")[0]
+
+
+@pytest.fixture
+async def quiet(store_url: str) -> AsyncIterator[Holdfast]:
+    """A node that has settled: connected, its lanes known, its statements prepared."""
+    async with Holdfast(store_url, config=QUIET) as hf:
+        await together(hf, RUNS, 3)
+        yield hf
+
+
+async def together(hf: Holdfast, runs: int, steps: int) -> None:
+    async def one() -> None:
+        assert await (await hf.start(chain, steps)).result(60) == steps
+
+    await asyncio.gather(*(one() for _ in range(runs)))
+
+
+@asynccontextmanager
+async def counted(hf: Holdfast) -> AsyncIterator[list[str]]:
+    """The statements that the writer's connection runs in the block."""
+    seen: list[str] = []
+    store: Any = hf.store
+    if isinstance(store, SqliteStore):
+        writer = store._database._writer
+        assert writer is not None
+        writer.trace_v2(apsw.SQLITE_TRACE_STMT, lambda told: seen.append(told["sql"]))
+        yield seen
+        writer.trace_v2(0, None)
+    else:
+        hot: asyncpg.Connection[Any] = store._hot
+
+        def note(record: Any) -> None:
+            seen.append(record.query)
+
+        hot.add_query_logger(note)
+        yield seen
+        await asyncio.sleep(0)
+        hot.remove_query_logger(note)
+
+
+async def rows_written(hf: Holdfast) -> int:
+    """Rows inserted, updated and deleted so far."""
+    store: Any = hf.store
+    if isinstance(store, SqliteStore):
+        assert store._database._writer is not None
+        return store._database._writer.total_changes()
+    await store._hot.execute("SELECT pg_stat_force_next_flush()")
+    await store._hot.execute("SELECT 1")
+    rows = await store._fetch(
+        "SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_user_tables WHERE schemaname = 'holdfast' "
+        "AND relname IN ('runs', 'steps', 'signals', 'attempts', 'journal')"
+    )
+    return int(rows[0][0])
+
+
+async def test_a_hop_is_one_commit(quiet: Holdfast) -> None:
+    """A run that is alone commits once for each step and once to begin; many together share their commits."""
+    before = quiet.node.writer.commits
+    await together(quiet, 1, STEPS)
+    assert quiet.node.writer.commits - before == STEPS + 1
+    before = quiet.node.writer.commits
+    await together(quiet, RUNS, STEPS)
+    assert quiet.node.writer.commits - before <= (STEPS + 1) * 1.5  # measured: STEPS + 1
+
+
+async def test_a_hop_is_so_many_statements(quiet: Holdfast, dialect: str) -> None:
+    """While a run that is alone goes from step to step, the writer's connection runs these statements and no other."""
+    async with counted(quiet) as seen:
+        await together(quiet, 1, STEPS)
+    allowed = STATEMENTS_OF_A_HOP[dialect] * (STEPS + 1) + STATEMENTS_OF_BEGINNING_AND_END
+    assert STEPS < len(seen) <= allowed
+
+
+async def test_statements_are_shared(quiet: Holdfast, dialect: str) -> None:
+    """Runs that go on together share a commit, and whatever is not a row of their own."""
+    before = quiet.node.writer.commits
+    async with counted(quiet) as seen:
+        await together(quiet, RUNS, STEPS)
+    commits = quiet.node.writer.commits - before
+    hops = RUNS * (STEPS + 1)
+    allowed = (
+        hops * STATEMENTS_OF_A_SHARED_HOP[dialect]
+        + (commits + 1) * STATEMENTS_OF_A_COMMIT[dialect]
+        + RUNS * (STATEMENTS_OF_BEGINNING_AND_END if dialect == "sqlite" else 0)
+    )
+    assert commits <= len(seen) <= allowed
+
+
+async def test_a_step_is_two_rows_written(quiet: Holdfast) -> None:
+    """One insert and one update; the same for a run. Nothing else is written: no event log, no queue, no counter."""
+    before = await rows_written(quiet)
+    await together(quiet, RUNS, STEPS)
+    after = await rows_written(quiet)
+    assert after - before == RUNS * (STEPS * ROWS_OF_A_STEP + ROWS_OF_A_RUN)
+
+
+async def test_a_hop_is_so_many_python_calls(quiet: Holdfast, dialect: str) -> None:
+    """From outcome to outcome, through agent, scheduler, decider, codec, writer and dialect. Built-in functions count."""
+    profile = cProfile.Profile()
+    profile.enable()
+    await together(quiet, RUNS, STEPS)
+    profile.disable()
+    calls = pstats.Stats(profile).total_calls / (RUNS * (STEPS + 1))  # type: ignore[attr-defined]  # not in the stubs
+    assert calls <= CALLS_OF_A_HOP_MAX[dialect]
+
+
+async def test_a_step_is_so_many_bytes(quiet: Holdfast, dialect: str) -> None:
+    """Of a step with small payloads: its row stays narrow."""
+    await together(quiet, RUNS, STEPS)
+    store: Any = quiet.store
+    if isinstance(store, SqliteStore):
+        async with store._database.reading() as connection:
+            size: float = connection.execute(
+                "SELECT sum(payload) FROM dbstat WHERE name IN ('steps', 'sqlite_autoindex_steps_1')"
+            ).get
+            size /= connection.execute("SELECT count(*) FROM steps").get
+    else:
+        size = float((await store._fetch("SELECT avg(pg_column_size(s.*)) FROM holdfast.steps s"))[0][0])
+    assert 100 < size <= BYTES_OF_A_STEP_MAX[dialect]

@@ -1,0 +1,283 @@
+"""Alerts: raised once while open, told through an outbox that only its lease's holder writes."""
+
+import pytest
+
+from holdfast.model import Alert, AlertKind, Level, NewAlert, RunState, StepState
+from holdfast.store.protocol import Answer, Hop, Outcome, Report, Route, Store
+from tests.store.conftest import Tamper
+from tests.store.made import (
+    ENVIRONMENT,
+    LONG_S,
+    A,
+    B,
+    C,
+    D,
+    begin,
+    broken,
+    call,
+    child,
+    closing,
+    held,
+    join,
+    new_id,
+    new_run,
+    start,
+    succeeded,
+)
+
+FAILURE = '{"type": "builtins.ValueError", "message": "bad card"}'
+
+
+def alert(key: str = "k", times: int = 1) -> NewAlert:
+    return NewAlert(AlertKind.RUN_FAILED, Level.ERROR, key, "it failed", "r", times)
+
+
+async def lead(store: Store, node: str = A, lease: str = "leader", lease_s: float = LONG_S) -> int:
+    epoch = await store.lead(node, lease_s, lease)
+    assert epoch is not None
+    return epoch
+
+
+async def raised(store: Store, key: str = "k") -> Alert:
+    assert await store.raise_alerts(await lead(store), [alert(key)])
+    return (await store.open_alerts(10))[0]
+
+
+async def test_an_open_alert_is_raised_once_and_counted(store: Store) -> None:
+    """The same key again is the same alert, until it is cleared; then it is a new one."""
+    epoch = await lead(store)
+    assert await store.raise_alerts(epoch, [alert(), alert("other")])
+    assert await store.raise_alerts(epoch, [alert(times=3)])
+    first = {one.key: one for one in await store.open_alerts(10)}
+    assert {key: one.times for key, one in first.items()} == {"k": 4, "other": 1}
+    assert first["k"].last_at >= first["k"].at
+    assert await store.clear_alerts(epoch, [first["k"].id]) == 1
+    assert await store.clear_alerts(epoch, [first["k"].id]) == 0
+    assert [one.key for one in await store.open_alerts(10)] == ["other"]
+    assert await store.raise_alerts(epoch, [alert()])
+    assert [(one.key, one.times) for one in await store.alerts()] == [("k", 1), ("other", 1), ("k", 4)]
+
+
+async def test_a_deposed_leader_raises_clears_and_logs_nothing(store: Store) -> None:
+    """Each write names its epoch; an old one changes nothing, and takes no failure away."""
+    run_id = await begin(store)
+    await store.commit(A, [Hop(run_id, 1, close=closing(RunState.FAILED, error=FAILURE))])
+    one = await raised(store)
+    await store.resign(A)
+    old = await lead(store, B, lease_s=-1.0)
+    await lead(store, C)
+    notes = await store.failures(10)
+    assert not await store.raise_alerts(old, [alert("new")], [note.id for note in notes])
+    assert await store.clear_alerts(old, [one.id]) == 0
+    assert await store.log_alerts(old, 10) == []
+    assert await store.open_alerts(10) == [one]
+    assert [note.id for note in await store.failures(10)] == [note.id for note in notes]
+
+
+async def test_failures_are_noted_with_what_fails(store: Store) -> None:
+    """A run that fails or is undone, a step that fails by its agent or in a hop: noted in the same commit; a run that
+    succeeds and a child are not."""
+    by_hop, by_agent = await begin(store, held(1)), await begin(store, held(1))
+    failed = Outcome(1, 1, StepState.FAILED, None, FAILURE, ENVIRONMENT.now(), 1)
+    hop = Hop(by_hop, 1, outcomes=[failed], close=closing(RunState.FAILED, error=FAILURE))
+    report = Report(by_agent, 1, 1, StepState.FAILED, None, FAILURE, ENVIRONMENT.now())
+    assert await store.commit(A, [hop, report]) == [Answer.ACCEPTED] * 2
+    parent = await begin(store, child(1))
+    family = new_run(parent_id=parent, parent_n=1)
+    await begin(store, run=family)
+    close = closing(RunState.FAILED, error=FAILURE, parent_id=parent, parent_n=1)
+    good = await begin(store, held(1))
+    assert await store.commit(
+        A, [Hop(family.id, 1, close=close), Hop(good, 1, outcomes=[succeeded(1, 1, 1)], close=closing())]
+    )
+    notes = {(note.run_id, note.n): note for note in await store.failures(10)}
+    assert set(notes) == {(by_hop, 1), (by_hop, 0), (by_agent, 1)}
+    whole, step = notes[by_hop, 0], notes[by_agent, 1]
+    assert (whole.workflow, whole.state, whole.error) == ("shop.order", "failed", FAILURE)
+    assert (step.key, step.name, step.attempt, step.attempts_max) == ("charge#1", "shop.charge", 1, 3)
+    assert await store.raise_alerts(await lead(store), [], [note.id for note in notes.values()])
+    assert await store.failures(10) == []
+
+
+async def test_a_refused_commit_notes_nothing(store: Store) -> None:
+    """A late report leaves no failure."""
+    run_id = await begin(store, held(1))
+    report = Report(run_id, 1, 7, StepState.FAILED, None, FAILURE, ENVIRONMENT.now())
+    assert await store.commit(A, [report]) == [Answer.FENCED]
+    assert await store.failures(10) == []
+
+
+async def test_what_the_supervisor_lets_fail_is_noted(store: Store) -> None:
+    """A step lost too often, and one whose last attempt is overdue."""
+    epoch = await lead(store)
+    await join(store, D, lease_s=-1.0)
+    lost = await begin(store, held(1), node=D)
+    late = await begin(store, held(1, timeout_s=-60.0, attempts_max=1))
+    await store.bury(D, epoch, "gone", 0, 100)
+    await store.end_overdue(epoch, 0.0, 100)
+    assert {(note.run_id, note.n) for note in await store.failures(10)} == {(lost, 1), (late, 1)}
+
+
+async def test_a_buried_node_is_an_alert(store: Store) -> None:
+    """Raised in the transaction that buries it, one for all of a host."""
+    epoch = await lead(store)
+    for node in (D, "node-e"):
+        await join(store, node, lease_s=-1.0)
+        await store.bury(node, epoch, "its lease ran out", 3, 100)
+    (one,) = await store.open_alerts(10)
+    assert (one.kind, one.level, one.key, one.times) == ("agent offline", "warning", "agent offline:here", 2)
+    assert D in one.message
+    assert "its lease ran out" in one.message
+
+
+async def test_a_stuck_run_is_an_alert_until_it_is_steered(store: Store) -> None:
+    """Written with the commit that sticks it, cleared with the one that moves it on."""
+    run_id = await begin(store)
+    assert await store.commit(A, [Hop(run_id, 1, close=closing(RunState.STUCK, error=FAILURE))])
+    (one,) = await store.open_alerts(10)
+    assert (one.kind, one.run_id, one.key, one.level) == ("run stuck", run_id, f"run stuck:{run_id}", "error")
+    await store.steer_undo(run_id, "retry", None, "tester", "")
+    assert await store.open_alerts(10) == []
+
+
+async def test_each_alert_is_logged_once(store: Store) -> None:
+    """Whoever leads next does not repeat it."""
+    epoch = await lead(store)
+    await store.raise_alerts(epoch, [alert(), alert("other")])
+    assert [one.key for one in await store.log_alerts(epoch, 10)] == ["k", "other"]
+    assert await store.log_alerts(epoch, 10) == []
+
+
+async def test_a_step_that_waits_too_long_is_found(store: Store, tamper: Tamper) -> None:
+    """Per lane the oldest, unless its run is held; one that backs off does not wait."""
+    lane, other = await store.lane("shop.charge", ()), await store.lane("shop.print", ("printer",))
+    old = await begin(store, call(1, lane=lane), call(2, lane=lane, priority=5))
+    frozen = await begin(store, call(1, lane=lane))
+    await begin(store, call(1, lane=other, ready_at=ENVIRONMENT.now() + 60))
+    back = "now() - interval '{} s'" if store.url.startswith("postgres") else "unixepoch() - {}"
+    for run_id, age in ((old, 100), (frozen, 900)):
+        tamper(f"UPDATE steps SET ready_at = {back.format(age)} WHERE run_id = '{run_id}' AND n = 1")
+    await store.hold(frozen, "tester", "")
+    (found,) = await store.late_steps(60.0, 10)
+    assert (found.what, found.run_id) == ("shop.charge", old)
+    assert await store.late_steps(200.0, 10) == []
+
+
+async def test_a_run_that_waits_too_long_is_found(store: Store, tamper: Tamper) -> None:
+    """Per workflow and version the oldest that was never begun, whatever its priority."""
+    runs = [
+        new_run(workflow="a", priority=3),
+        new_run(workflow="a"),
+        new_run(workflow="b", version="2"),
+        new_run(workflow="b", version="3"),
+    ]
+    for run in runs:
+        await start(store, run)
+    back = "now() - interval '{} s'" if store.url.startswith("postgres") else "unixepoch() - {}"
+    for run, age in zip(runs, (70, 100, 80, 1), strict=True):
+        tamper(f"UPDATE runs SET created_at = {back.format(age)} WHERE id = '{run.id}'")
+    found = {(one.what, one.run_id) for one in await store.late_runs(60.0, 10)}
+    assert {("a@1", runs[1].id), ("b@2", runs[2].id)} <= found
+    assert {what for what, _ in found} == {"a@1", "b@2"}
+    tamper("UPDATE runs SET started_at = created_at")
+    assert await store.late_runs(60.0, 10) == []
+
+
+# --- the outbox -----------------------------------------------------------------------------------------------------
+
+
+async def routed(store: Store, epoch: int, *channels: str) -> Alert:
+    one = await raised(store)
+    route = Route(one.id, "raised", 1, [(new_id(), channel) for channel in channels])
+    assert await store.route_alerts(epoch, [route]) == 1
+    return one
+
+
+async def test_an_alert_is_routed_once(store: Store) -> None:
+    """Its raising, then its clearing; the same again adds nothing."""
+    epoch = await lead(store, B, "alerts")
+    one = await routed(store, epoch, "ops", "mail")
+    assert await store.unrouted_alerts(10) == []
+    assert await store.route_alerts(epoch, [Route(one.id, "raised", 1, [(new_id(), "ops")])]) == 0
+    assert [(row.channel, row.event) for row in await store.deliveries([one.id])] == [
+        ("ops", "raised"),
+        ("mail", "raised"),
+    ]
+    await store.clear_alerts(await lead(store), [one.id])
+    ((far, cleared),) = await store.unrouted_alerts(10)
+    assert (far, cleared.id, cleared.cleared_at is not None) == (1, one.id, True)
+    await store.route_alerts(epoch, [Route(one.id, "cleared", 2)])
+    assert await store.unrouted_alerts(10) == []
+
+
+async def test_a_delivery_is_claimed_by_one_and_comes_again_unless_ended(store: Store, other: Store) -> None:
+    """The try is counted when it is claimed; nobody else gets it meanwhile; a claim nobody ended comes again."""
+    epoch = await lead(store, B, "alerts")
+    one = await routed(store, epoch, "ops")
+    (sending,) = await store.claim_deliveries(epoch, "ops", 10, 60.0)
+    assert (sending.attempt, sending.event, sending.alert.id) == (1, "raised", one.id)
+    assert await other.claim_deliveries(epoch, "ops", 10, 60.0) == []
+    assert await store.claim_deliveries(epoch, "mail", 10, 60.0) == []
+    assert await store.end_delivery(epoch, sending.id, 1, "refused", -1.0)
+    (again,) = await other.claim_deliveries(epoch, "ops", 10, -1.0)
+    assert (again.id, again.attempt) == (sending.id, 2)
+    (crashed,) = await store.claim_deliveries(epoch, "ops", 10, 60.0)
+    assert crashed.attempt == 3
+    assert not await store.end_delivery(epoch, sending.id, 2, None, None), (
+        "an older try says nothing any more"
+    )
+    assert await store.end_delivery(epoch, sending.id, 3, None, None)
+    (row,) = await store.deliveries([one.id])
+    assert (row.attempts, row.sent_at is not None, row.last_error) == (3, True, None)
+    assert (await store.open_alerts(10))[0].sent_at is not None
+    assert await store.claim_deliveries(epoch, "ops", 10, -1.0) == []
+
+
+async def test_a_delivery_is_given_up(store: Store) -> None:
+    """It is not claimed again, and says why."""
+    epoch = await lead(store, B, "alerts")
+    one = await routed(store, epoch, "ops", "gone")
+    (sending,) = await store.claim_deliveries(epoch, "ops", 10, -1.0)
+    await store.end_delivery(epoch, sending.id, 1, "it answered 500", None)
+    assert await store.claim_deliveries(epoch, "ops", 10, -1.0) == []
+    assert await store.expire_deliveries(epoch, 3600.0) == 0
+    assert await store.expire_deliveries(epoch, -60.0) == 1
+    rows = {row.channel: row for row in await store.deliveries([one.id])}
+    assert (rows["ops"].last_error, rows["gone"].last_error) == ("it answered 500", "nobody sent it")
+    assert all(row.given_up_at is not None and row.sent_at is None for row in rows.values())
+
+
+async def test_who_lost_the_outbox_claims_and_records_nothing(store: Store) -> None:
+    """Each write checks the epoch of the lease named alerts; the leader's own epoch is no substitute."""
+    old = await lead(store, B, "alerts")
+    one = await routed(store, old, "ops")
+    await store.resign(B)
+    new = await lead(store, C, "alerts")
+    assert new > old
+    assert await store.lead(B, LONG_S, "alerts") is None
+    before = await store.deliveries([one.id])
+    assert await store.claim_deliveries(old, "ops", 10, 60.0) == []
+    assert await store.route_alerts(old, [Route(one.id, "cleared", 2, [(new_id(), "ops")])]) == 0
+    assert not await store.end_delivery(old, before[0].id, 0, None, None)
+    assert await store.expire_deliveries(old, -60.0) == 0
+    assert await store.deliveries([one.id]) == before
+
+
+async def test_an_operator_clears_an_alert(store: Store) -> None:
+    """Once, and the journal says who."""
+    one = await raised(store)
+    assert await store.clear_alert(one.id, "tester")
+    assert not await store.clear_alert(one.id, "tester")
+    assert any((row.actor, row.verb) == ("tester", "clear") for row in await store.journal("r"))
+
+
+@pytest.mark.parametrize("lease", ["leader", "alerts"])
+async def test_leases_are_apart(store: Store, lease: str) -> None:
+    """Leading says nothing about the outbox, and the other way round; resigning gives up both."""
+    await lead(store, A, lease)
+    other = "alerts" if lease == "leader" else "leader"
+    await lead(store, B, other)
+    assert await store.lead(C, LONG_S, lease) is None
+    await store.resign(A)
+    assert await store.lead(C, LONG_S, lease) is not None
+    assert await broken(store) == set()

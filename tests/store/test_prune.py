@@ -1,0 +1,230 @@
+"""Retention: what ended long ago goes, in batches that leave no orphans; what is live stays."""
+
+from itertools import pairwise
+
+from holdfast.model import RunState
+from holdfast.store.protocol import Hop, NewSignal, Pruned, Report, Store, TryAgain
+from tests.store.conftest import Tamper
+from tests.store.made import (
+    ENVIRONMENT,
+    LONG_S,
+    A,
+    B,
+    C,
+    begin,
+    broken,
+    child,
+    closing,
+    held,
+    new_run,
+    report,
+    step,
+    succeeded,
+)
+
+BEGINNING = (0.0, "")
+
+
+async def prune(
+    store: Store,
+    *,
+    epoch: int | None = None,
+    state: str = "succeeded",
+    before: float | None = None,
+    after: tuple[float, str] = BEGINNING,
+    runs_max: int = 100,
+    rows_max: int = 1000,
+) -> Pruned:
+    before = ENVIRONMENT.now() + 60 if before is None else before
+    return await store.prune(
+        epoch, actor="tester", state=state, before=before, after=after, runs_max=runs_max, rows_max=rows_max
+    )
+
+
+async def ended(
+    store: Store, state: RunState = RunState.SUCCEEDED, at: float | None = None, steps: int = 2
+) -> str:
+    """A run that has ended, with steps, an attempt, a signal and a line in the journal."""
+    run_id = await begin(store, *(held(n) for n in range(1, steps + 1)))
+    await store.send_signal(NewSignal(run_id, "paid", "k", b"1"))
+    await store.hold(run_id, "tester", "")
+    await store.release(run_id, "tester", "")
+    run = await store.claim_run(A, run_id)
+    assert run is not None
+    await store.commit(A, [TryAgain(run_id, 1, 1, 0.0, "failed", None)])
+    outcomes = [succeeded(n, 1, n) for n in range(2, steps + 1)]
+    close = closing(state, at=ENVIRONMENT.now() if at is None else at)
+    await store.commit(A, [Hop(run_id, run.run.fence, outcomes=outcomes, dropped=[1], close=close)])
+    return run_id
+
+
+async def left(store: Store, run_id: str) -> int:
+    """How much there is of a run."""
+    kept = int(await store.run(run_id) is not None) + len(await store.journal(run_id))
+    return (
+        kept
+        + len(await store.steps(run_id))
+        + len(await store.attempts(run_id))
+        + len(await store.signals(run_id))
+    )
+
+
+async def test_an_old_run_goes_with_all_that_belongs_to_it(store: Store) -> None:
+    """Its row, steps, attempts, signals and journal; the journal keeps that it was done."""
+    run_id, other = await ended(store), await ended(store, RunState.FAILED)
+    assert await left(store, run_id) >= 7
+    before = await left(store, other)
+    done = await prune(store)
+    assert (done.runs, done.after) == (1, None)
+    assert done.rows >= 7
+    assert await left(store, run_id) == 0
+    assert await left(store, other) == before
+    assert any((row.actor, row.verb) == ("tester", "prune") for row in await store.journal(None))
+    assert await broken(store) == set()
+
+
+async def test_only_what_is_old_enough_and_ended_so_goes(store: Store) -> None:
+    """By the state it ended in and by when; a live run never, however old."""
+    now = ENVIRONMENT.now()
+    old = await ended(store, at=now - 100)
+    young, failed, live = (
+        await ended(store, at=now - 10),
+        await ended(store, RunState.FAILED),
+        await begin(store),
+    )
+    assert await store.count_old_runs("succeeded", now - 50) == 1
+    assert (await prune(store, before=now - 50)).runs == 1
+    assert await store.run(old) is None
+    for run_id in (young, failed, live):
+        assert await store.run(run_id) is not None
+    assert (await prune(store, state="cancelled")).runs == 0
+
+
+async def test_pruning_is_bounded_and_goes_on(store: Store) -> None:
+    """At most so many runs, about so many rows; a cursor leads to the end; whenever it stops, nothing is an orphan."""
+    runs = [await ended(store, steps=5) for _ in range(6)]
+    after: tuple[float, str] | None = BEGINNING
+    batches = 0
+    while after is not None:
+        done = await prune(store, after=after, runs_max=2, rows_max=4)
+        assert done.runs <= 2
+        assert done.rows <= 6
+        assert await broken(store) == set()
+        after, batches = done.after, batches + 1
+        assert batches < 100
+    assert batches > 6
+    assert [await left(store, run_id) for run_id in runs] == [0] * 6
+
+
+async def test_many_that_ended_at_once_are_all_found(store: Store) -> None:
+    """The cursor tells runs apart that ended at the same time."""
+    at = ENVIRONMENT.now() - 1
+    for _ in range(7):
+        await ended(store, at=at)
+    after: tuple[float, str] | None = BEGINNING
+    removed = 0
+    while after is not None:
+        done = await prune(store, after=after, runs_max=2)
+        removed, after = removed + done.runs, done.after
+    assert removed == 7
+
+
+async def test_children_go_before_their_parent_and_not_while_one_above_lives(store: Store) -> None:
+    """A live run may have to undo what those below it did; a whole family goes from the bottom."""
+    family = [await begin(store, child(1))]
+    for n in (1, 1):
+        run = new_run(parent_id=family[-1], parent_n=n)
+        family.append(await begin(store, child(1), run=run))
+    for parent, run_id in reversed(list(pairwise(family))):
+        close = closing(parent_id=parent, parent_n=1)
+        await store.commit(A, [Hop(run_id, 1, dropped=[1], close=close)])
+    assert (await prune(store)).runs == 0, "the one at the top is live"
+    await store.commit(A, [Hop(family[0], 1, delivered=[(1, 1)], close=closing())])
+    removed = []
+    for _ in family:
+        assert (await prune(store)).runs == 1
+        removed.append([await store.run(run_id) is None for run_id in family])
+        assert await broken(store) == set()
+    assert removed == [[False, False, True], [False, True, True], [True, True, True]]
+
+
+async def test_a_stuck_run_is_live(store: Store) -> None:
+    """A person still has to look at it."""
+    run_id = await begin(store)
+    await store.commit(A, [Hop(run_id, 1, close=closing(RunState.STUCK))])
+    for state in ("succeeded", "failed", "undone", "cancelled"):
+        assert (await prune(store, state=state)).runs == 0
+    assert await store.run(run_id) is not None
+
+
+async def test_a_run_may_be_the_retry_of_one_that_is_gone(store: Store) -> None:
+    """Nothing follows that link back."""
+    run_id = await ended(store, RunState.FAILED)
+    await store.retry_run(run_id, "again", None, "tester")
+    assert (await prune(store, state="failed")).runs == 1
+    again = await store.run("again")
+    assert again is not None
+    assert again.retry_of == run_id
+    assert await broken(store) == set()
+
+
+async def test_a_late_report_about_a_pruned_run_leaves_nothing(store: Store) -> None:
+    """It is refused, and not even remembered."""
+    run_id = await ended(store)
+    await prune(store)
+    answer = await store.commit(A, [report(run_id, 1, 1)])
+    assert answer == ["fenced"]
+    assert await left(store, run_id) == 0
+    assert await broken(store) == set()
+
+
+async def test_a_pruned_id_can_be_started_anew(store: Store) -> None:
+    """The same id is the same run for as long as the run is kept."""
+    run = new_run("same")
+    await begin(store, run=run)
+    await store.commit(A, [Hop("same", 1, close=closing())])
+    await prune(store)
+    await begin(store, run=run)
+    found = await store.run("same")
+    assert found is not None
+    assert found.state is RunState.RUNNING
+
+
+async def test_a_deposed_leader_prunes_nothing(store: Store) -> None:
+    """Neither runs nor alerts."""
+    run_id = await ended(store)
+    old = await store.lead(B, -1.0)
+    new = await store.lead(C, LONG_S)
+    assert old is not None
+    assert new is not None
+    assert (await prune(store, epoch=old)).runs == 0
+    assert await store.run(run_id) is not None
+    assert (await prune(store, epoch=new)).runs == 1
+
+
+async def test_cleared_alerts_go_with_their_deliveries(store: Store, tamper: Tamper) -> None:
+    """Open ones stay."""
+    stuck, other = await begin(store), await begin(store)
+    for run_id in (stuck, other):
+        await store.commit(A, [Hop(run_id, 1, close=closing(RunState.STUCK))])
+    await store.steer_undo(stuck, "retry", None, "tester", "")
+    (gone,) = [one.id for one in await store.alerts() if one.run_id == stuck]
+    at = "now()" if store.url.startswith("postgres") else "0"
+    tamper(
+        f"INSERT INTO deliveries (id, alert_id, channel, event, next_try_at) VALUES ('d', {gone}, 'c', 'raised', {at})"
+    )
+    epoch = await store.lead(A, LONG_S)
+    assert epoch is not None
+    assert await store.prune_alerts(epoch, ENVIRONMENT.now() + 60, 100) == 1
+    assert [one.run_id for one in await store.alerts()] == [other]
+    assert await store.deliveries([gone]) == []
+
+
+async def test_a_refused_reports_attempt_goes_with_its_run(store: Store) -> None:
+    """The note of a late report belongs to the run."""
+    run_id = await ended(store)
+    await store.commit(A, [Report(run_id, 1, 9, (await step(store, run_id)).state, None, None, 0.0)])
+    assert await store.attempts(run_id)
+    await prune(store)
+    assert await store.attempts(run_id) == []
+    assert await broken(store) == set()

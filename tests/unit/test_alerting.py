@@ -1,0 +1,305 @@
+"""What is worth an alert, who is told, and where a webhook may go: judgements without a store."""
+
+from __future__ import annotations
+
+import random
+from ipaddress import ip_address
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.config import Config
+from holdfast.environment import Environment
+from holdfast.errors import InvalidSettings
+from holdfast.model import Alert, AlertKind
+from holdfast.store.protocol import FailureNote, Late
+from holdfast.supervisor.alerting import in_words, judge_backlog, judge_failures, settled
+from holdfast.supervisor.channels import Notice, NotSent
+from holdfast.supervisor.channels.addresses import checked_addresses, is_allowed, networks
+from holdfast.supervisor.channels.settings import load_channels
+from holdfast.supervisor.outbox import back_off_s, route
+from holdfast.supervisor.retention import keeps_s
+
+FAILURE = '{"type": "builtins.ValueError", "message": "bad card"}'
+
+
+def failed_run(run_id: str = "r", **more: Any) -> FailureNote:
+    values: dict[str, Any] = {
+        "workflow": "shop.order",
+        "state": "failed",
+        "parent_id": None,
+        "error": FAILURE,
+    }
+    return FailureNote(1, run_id, 0, **(values | more))
+
+
+def failed_step(**more: Any) -> FailureNote:
+    values: dict[str, Any] = {
+        "key": "charge#2",
+        "name": "shop.charge",
+        "kind": "call",
+        "attempt": 3,
+        "losses": 0,
+        "excused": 0,
+        "attempts_max": 3,
+    }
+    return FailureNote(2, "r", 2, "shop.order", "running", None, FAILURE, **(values | more))
+
+
+def test_failed_runs_of_a_workflow_are_one_alert() -> None:
+    """With the first one's words, and how many there were."""
+    (alert,) = judge_failures([failed_run("a"), failed_run("b"), failed_run("c")], 3)
+    assert (alert.kind, alert.level, alert.run_id, alert.times) == ("run failed", "error", "a", 3)
+    assert alert.message == "run a of shop.order failed: ValueError: bad card"
+
+
+def test_a_child_and_a_run_that_is_gone_are_no_alert() -> None:
+    """A child's end is its parent's affair."""
+    assert judge_failures([failed_run(parent_id="p"), failed_run(workflow=None)], 3) == []
+
+
+@pytest.mark.parametrize(
+    ("step", "tells"),
+    [
+        ({}, True),
+        ({"attempt": 1}, False),
+        ({"attempt": 5, "excused": 2}, True),
+        ({"attempt": 4, "losses": 4}, True),
+        ({"kind": "undo"}, False),
+        ({"kind": None, "attempt": None, "losses": None}, False),
+    ],
+)
+def test_a_step_is_exhausted_when_a_budget_is_spent(step: dict[str, Any], tells: bool) -> None:
+    """Told to stop with attempts left, it is not; an undo that gives up is told by its run."""
+    assert bool(judge_failures([failed_step(**step)], 3)) is tells
+
+
+def test_a_backlog_is_one_alert_per_step_and_workflow() -> None:
+    """Named by what waits, with the move."""
+    steps = [Late("shop.charge", "a", 0.0), Late("shop.charge", "b", 10.0)]
+    one, other = judge_backlog(steps, [Late("shop.order@1", "c", 30.0)], 100.0)
+    assert one.message == "step shop.charge waits for an agent since 100 s: `holdfast why a` says why"
+    assert other.message == "run shop.order@1 waits for a scheduler since 70 s: `holdfast why c` says why"
+
+
+def alert(kind: AlertKind = AlertKind.RUN_FAILED, **more: Any) -> Alert:
+    values: dict[str, Any] = {
+        "id": 1,
+        "at": 1000.0,
+        "kind": kind,
+        "run_id": "r",
+        "message": "it failed",
+        "sent_at": None,
+        "level": "error",
+        "key": "k",
+        "times": 1,
+        "last_at": 1000.0,
+        "cleared_at": None,
+    }
+    return Alert(**(values | more))
+
+
+def test_alerts_settle_by_themselves() -> None:
+    """What happens, when its window is over; a backlog, when it is gone; a stuck run never: a person moves it."""
+    opened = [
+        alert(id=1),
+        alert(id=2, at=4000.0),
+        alert(AlertKind.BACKLOG, id=3, key="gone"),
+        alert(AlertKind.BACKLOG, id=4, key="there"),
+        alert(AlertKind.RUN_STUCK, id=5),
+    ]
+    assert settled(opened, {"there"}, 5000.0, 3600.0) == [1, 3]
+
+
+def test_a_stuck_runs_error_is_put_into_words() -> None:
+    """The row has the error as it was recorded."""
+    told = in_words(alert(AlertKind.RUN_STUCK, message=FAILURE))
+    assert told == "run r is stuck: ValueError: bad card: a person must look"
+
+
+# --- the outbox -----------------------------------------------------------------------------------------------------
+
+SETTINGS: dict[str, Any] = {
+    "channels": {
+        "ops": {"type": "command", "argv": ["true"]},
+        "stuck": {"type": "command", "argv": ["true"], "kinds": ["run stuck"]},
+        "grave": {"type": "command", "argv": ["true"], "level": "error"},
+        "all": {"type": "command", "argv": ["true"], "level": "info"},
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("routed", "of", "event", "far", "told"),
+    [
+        (0, {}, "raised", 1, ["ops", "grave", "all"]),
+        (0, {"level": "info"}, "raised", 1, ["all"]),
+        (0, {"kind": AlertKind.RUN_STUCK}, "raised", 1, ["ops", "stuck", "grave", "all"]),
+        (0, {"kind": AlertKind.BACKLOG, "cleared_at": 1001.0}, "raised", 2, []),
+        (0, {"cleared_at": 1001.0}, "raised", 1, ["ops", "grave", "all"]),
+        (0, {"last_at": 10.0}, "raised", 2, []),
+        (1, {"cleared_at": 1001.0}, "cleared", 2, []),
+        (1, {"cleared_at": 1001.0, "times": 2}, "cleared", 2, ["ops", "grave", "all"]),
+        (1, {"kind": AlertKind.BACKLOG, "cleared_at": 1001.0}, "cleared", 2, ["ops", "grave", "all"]),
+    ],
+)
+def test_who_is_told(routed: int, of: dict[str, Any], event: str, far: int, told: list[str]) -> None:
+    """By level and kind; what passed before anybody was told, or is old, is not; the end of a single event is no news."""
+    channels = load_channels(SETTINGS, Environment())
+    numbers = count()
+    found = route(routed, alert(**of), channels, 1002.0, 500.0, lambda: str(next(numbers)))
+    assert (found.event, found.routed, [channel for _, channel in found.deliveries]) == (event, far, told)
+
+
+def test_a_delivery_backs_off() -> None:
+    """Doubling, spread, never longer than its limit; all tries together last about an hour."""
+    config = Config()
+    assert [back_off_s(n, config, 0.5) for n in (1, 2, 3, 20)] == [5.0, 10.0, 20.0, 900.0]
+    spread = [back_off_s(1, config, random.Random(seed).random()) for seed in range(50)]
+    assert 3.75 <= min(spread) < 4.5
+    assert 5.5 < max(spread) <= 6.25
+    assert 1800 < sum(back_off_s(n, config, 0.5) for n in range(1, config.alert_tries_max)) < 2 * 3600
+
+
+def test_how_long_runs_are_kept() -> None:
+    """For ever by default; what did not succeed may stay longer."""
+    assert keeps_s(Config()) == {}
+    found = keeps_s(Config(keep_days=1, keep_failed_days=7))
+    assert found == {"succeeded": 86_400.0, "failed": 604_800.0, "undone": 604_800.0, "cancelled": 604_800.0}
+    assert set(keeps_s(Config(keep_failed_days=7))) == {"failed", "undone", "cancelled"}
+    assert keeps_s(Config(keep_days=0))["failed"] == 0.0
+
+
+# --- where a webhook may go -----------------------------------------------------------------------------------------
+
+INSIDE = [
+    "127.0.0.1",
+    "127.255.255.254",
+    "0.0.0.0",
+    "10.0.0.1",
+    "10.255.255.255",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.168.1.1",
+    "100.64.0.1",
+    "169.254.169.254",
+    "192.0.0.8",
+    "198.18.0.1",
+    "203.0.113.7",
+    "224.0.0.1",
+    "240.0.0.1",
+    "255.255.255.255",
+    "::",
+    "::1",
+    "::ffff:127.0.0.1",
+    "::ffff:10.0.0.1",
+    "::ffff:169.254.169.254",
+    "::ffff:7f00:1",
+    "::127.0.0.1",
+    "64:ff9b::7f00:1",
+    "64:ff9b::a9fe:a9fe",
+    "64:ff9b:1::a00:1",
+    "2002:7f00:1::",
+    "2002:a00:1::1",
+    "2001:0:4136:e378:8000:63bf:80ff:fffe",
+    "fe80::1",
+    "fc00::1",
+    "fd12:3456::1",
+    "fec0::1",
+    "ff02::1",
+    "2001:db8::1",
+]
+OUTSIDE = ["1.1.1.1", "93.184.216.34", "172.32.0.1", "2606:4700::1111", "::ffff:8.8.8.8"]
+
+
+@pytest.mark.parametrize("address", INSIDE)
+def test_an_address_inside_is_refused(address: str) -> None:
+    """Loopback, private, link-local, shared, reserved, multicast; also in the clothes of IPv6."""
+    assert not is_allowed(ip_address(address), [])
+
+
+@pytest.mark.parametrize("address", OUTSIDE)
+def test_a_public_address_is_allowed(address: str) -> None:
+    """What everybody means the same host by."""
+    assert is_allowed(ip_address(address), [])
+
+
+def test_only_the_network_that_is_named_is_allowed() -> None:
+    """Naming one opens no other."""
+    allowed = networks(["10.1.0.0/16", "::1"])
+    assert is_allowed(ip_address("10.1.2.3"), allowed)
+    assert is_allowed(ip_address("::ffff:10.1.2.3"), allowed)
+    assert is_allowed(ip_address("::1"), allowed)
+    for other in ("10.2.0.1", "127.0.0.1", "::ffff:127.0.0.1", "169.254.169.254"):
+        assert not is_allowed(ip_address(other), allowed)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "::1", "0"])
+async def test_a_name_is_judged_by_where_it_leads(host: str) -> None:
+    """However loopback is spelled."""
+    with pytest.raises(NotSent, match=r"not a public address|cannot be resolved"):
+        await checked_addresses(host, 80, [])
+
+
+# --- settings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("channel", "says"),
+    [
+        ({"type": "pigeon"}, "pigeon"),
+        ({"type": "webhook"}, "url_env"),
+        ({"type": "webhook", "url": "ftp://example.com/x"}, "https://host/path"),
+        ({"type": "webhook", "url": "https://user:pw@example.com/x"}, "without user"),
+        ({"type": "webhook", "url": "https://example.com/a b"}, "ASCII without spaces"),
+        ({"type": "webhook", "url": "https://example.com:99999/"}, "range"),
+        ({"type": "webhook", "url": "https://example.com/", "secret": "s3cret"}, "unknown field `secret`"),
+        ({"type": "webhook", "url": "https://example.com/", "secret_env": "NOT_SET"}, "NOT_SET is not set"),
+        ({"type": "webhook", "url": "https://example.com/", "allow": ["10.0.0.0/99"]}, "10.0.0.0/99"),
+        ({"type": "webhook", "url": "https://example.com/", "ca_file": "/no/such"}, "ca_file"),
+        ({"type": "webhook", "url": "https://example.com/", "timeout_s": 0}, "timeout_s"),
+        ({"type": "webhook", "url": "https://example.com/", "kinds": ["run lost"]}, "kinds"),
+        ({"type": "email", "host": "mail", "from": "a@example.com", "to": []}, "nobody"),
+        ({"type": "email", "host": "mail", "to": ["a@example.com"]}, "from"),
+        (
+            {
+                "type": "email",
+                "host": "m",
+                "from": "a@b.c",
+                "to": ["d@e.f"],
+                "tls": "none",
+                "password_env": "PW",
+            },
+            "in the clear",
+        ),
+        ({"type": "email", "host": "m", "from": "a@b.c\nBcc: x@y.z", "to": ["d@e.f"]}, "channel 'c'"),
+        ({"type": "command", "argv": []}, "no program"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(channel: dict[str, Any], says: str) -> None:
+    """At start-up, with the place, and without the secret."""
+    with pytest.raises(InvalidSettings, match=says) as caught:
+        load_channels({"channels": {"c": channel}}, Environment(), {"PW": "s3cret"})
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_settings_file_is_toml_or_json(tmp_path: Path) -> None:
+    """By its ending; one that cannot be read says so."""
+    toml, json = tmp_path / "alerts.toml", tmp_path / "alerts.json"
+    toml.write_text('[channels.ops]\ntype = "command"\nargv = ["true"]\n')
+    json.write_text('{"channels": {"ops": {"type": "command", "argv": ["true"]}}}')
+    assert [load_channels(file, Environment())[0].name for file in (toml, json)] == ["ops", "ops"]
+    toml.write_text("[channels")
+    for bad in (toml, tmp_path / "missing.toml"):
+        with pytest.raises(InvalidSettings, match=bad.name):
+            load_channels(bad, Environment())
+
+
+def test_a_notice_reads_as_a_line() -> None:
+    """How often, and that it is over."""
+    notice = Notice(
+        delivery="d", event="cleared", kind="run failed", level="error", message="it failed", times=3
+    )
+    assert notice.line == "over: run failed: it failed (3 times)"
