@@ -184,7 +184,7 @@ class Node:
                 watcher.cancel()
 
     async def _drain(self, agent: Agent, limit_s: float) -> None:
-        self.draining = True
+        self.draining = agent.closing = True
         if limit_s > 0 and agent.held:
             with contextlib.suppress(StoreError):
                 await self.heartbeat.renew()  # for those who look at it meanwhile

@@ -121,7 +121,7 @@ def other_program(file: Path) -> None:
 
 def newer_version(file: Path) -> None:
     connection = apsw.Connection(str(file))
-    connection.execute("UPDATE migrations SET version = 99")
+    connection.execute("UPDATE migrations SET version = 99 WHERE version = 1")
     connection.close()
 
 

@@ -199,9 +199,9 @@ async def test_an_alert_is_routed_once(store: Store) -> None:
     one = await routed(store, epoch, "ops", "mail")
     assert await store.unrouted_alerts(10) == []
     assert await store.route_alerts(epoch, [Route(one.id, "raised", 1, [(new_id(), "ops")])]) == 0
-    assert [(row.channel, row.event) for row in await store.deliveries([one.id])] == [
-        ("ops", "raised"),
+    assert sorted((row.channel, row.event) for row in await store.deliveries([one.id])) == [
         ("mail", "raised"),
+        ("ops", "raised"),
     ]
     await store.clear_alerts(await lead(store), [one.id])
     ((far, cleared),) = await store.unrouted_alerts(10)

@@ -157,8 +157,11 @@ class Agent:
 
     def begin(self, holding: Holding, checkpoint: bytes | None = None) -> None:
         """Execute a step whose lease is committed. Its place was reserved before."""
-        if not self.holds():
-            return  # the process was paused since: somebody else has the step, or will
+        if self.closing or not self.holds():
+            # It came while this agent was told to leave, or its process was paused and the lease is gone: not begun.
+            self.unreserve(holding.step)
+            self._write(HandBack(holding.run_id, holding.n, holding.fence), None)
+            return
         self.held[holding.run_id, holding.n] = holding
         loop = asyncio.get_running_loop()
         holding.here = Attempting(
