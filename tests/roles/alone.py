@@ -28,7 +28,7 @@ def dies(how: str, folder: str) -> str:
     os._exit(7)
 
 
-@step(isolate=True, timeout=1.0, retry=1)
+@step(isolate=True, timeout=5.0, retry=1)
 def hangs(folder: str) -> None:
     grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     Path(folder, "pids").write_text(f"{os.getpid()} {grandchild.pid}")

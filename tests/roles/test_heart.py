@@ -184,14 +184,14 @@ async def test_the_heart_leaves_with_its_node(store_url: str) -> None:
 
 async def test_a_killed_heart_is_replaced(store_url: str) -> None:
     """The node notices that its heart is gone, renews by itself meanwhile, and starts another."""
-    async with Holdfast(store_url, config=quick(LEASE_S)) as hf:
+    async with Holdfast(store_url, config=quick(LEASE_S * 6)) as hf:
         heartbeat, first = hf.node.heartbeat, hf.node.id
         assert isinstance(heartbeat, HeartProcess)
-        await until(lambda: heartbeat._beating)
+        await until(lambda: heartbeat._beating, 30)
         pid = heartbeat.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        await until(lambda: heartbeat.pid not in {None, pid} and heartbeat._beating)
+        await until(lambda: heartbeat.pid not in {None, pid} and heartbeat._beating, 30)
         assert (hf.node.id, hf.node.fenced) == (first, False)
 
 

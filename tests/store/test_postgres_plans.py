@@ -45,3 +45,31 @@ async def test_hot_statements_use_primary_keys(pg_url: str, size: str) -> None:
             plan = "\n".join(row[0] for row in explained)
             assert not re.search(r"Seq Scan on (runs|steps|signals|attempts)", plan), f"{verb}\n{plan}"
             assert set(re.findall(r"Index (?:Only )?Scan using (\w+)", plan)) <= ALLOWED, f"{verb}\n{plan}"
+
+
+@pytest.mark.parametrize("size", ["empty", "large"])
+@pytest.mark.parametrize(
+    ("verb", "index"),
+    [
+        ("old_runs", "runs_ended"),
+        ("prunable", "runs_pkey"),
+        ("prune_steps", "steps_pkey"),
+        ("prune_attempts", "attempts_of"),
+        ("prune_signals", "signals_run_id_name_key_key"),
+        ("prune_journal", "journal_of"),
+        ("prune_runs", "runs_pkey"),
+    ],
+)
+async def test_pruning_finds_its_rows_by_index(pg_url: str, size: str, verb: str, index: str) -> None:
+    """In its transaction nothing is found by looking at all of a table."""
+    store = open_store(pg_url, Environment())
+    await store.migrate()
+    await store.close()
+    with psycopg.connect(pg_url) as session:
+        if size == "large":
+            session.execute(LARGE.encode())
+        session.execute(VERBS.by_index.encode())
+        explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {getattr(VERBS, verb)}".encode()).fetchall()
+        plan = "\n".join(row[0] for row in explained)
+        assert re.search(rf"(?:using|on) {index}\b", plan), plan
+        assert not re.search(r"Seq Scan on (runs|steps|signals|attempts|journal) \w+_1", plan), plan

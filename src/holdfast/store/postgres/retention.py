@@ -28,6 +28,7 @@ class Retention(Pooled):
     ) -> Pruned:
         async def run(connection: asyncpg.Connection[Any]) -> Pruned:
             async with connection.transaction():
+                await connection.execute(VERBS.by_index)
                 old = await connection.fetch(VERBS.old_runs, epoch, state, before, *after, runs_max)
                 last = (old[-1][1], old[-1][0]) if len(old) == runs_max else None
                 wanted = await connection.fetch(VERBS.prunable, [row[0] for row in old])

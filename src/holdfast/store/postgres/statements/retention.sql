@@ -1,6 +1,10 @@
 -- Retention: ended runs go, oldest first, some hundred rows a transaction. A run goes after its children, and only when no
 -- run above it is live, because a live one may have to undo what those below it did.
 
+-- For the transaction that prunes: a LIMIT makes whole-table scans look cheap to a planner without fresh statistics.
+-- name: by_index
+SET LOCAL enable_seqscan = off
+
 -- name: old_runs
 WITH reign AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
@@ -39,7 +43,7 @@ DELETE FROM holdfast.signals WHERE ctid = ANY(ARRAY(
 
 -- name: prune_journal
 DELETE FROM holdfast.journal WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM holdfast.journal WHERE run_id = ANY($1::text[]) LIMIT $2))
+    SELECT ctid FROM holdfast.journal WHERE run_id = ANY($1::text[]) AND run_id IS NOT NULL LIMIT $2))
 
 -- name: prune_runs
 DELETE FROM holdfast.runs WHERE id = ANY($1::text[])
