@@ -57,7 +57,6 @@ async def test_hot_statements_use_primary_keys(pg_url: str, size: str) -> None:
         ("prune_attempts", "attempts_of"),
         ("prune_signals", "signals_run_id_name_key_key"),
         ("prune_journal", "journal_of"),
-        ("prune_runs", "runs_pkey"),
     ],
 )
 async def test_pruning_finds_its_rows_by_index(pg_url: str, size: str, verb: str, index: str) -> None:

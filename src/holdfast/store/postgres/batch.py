@@ -259,7 +259,7 @@ class Batch:
             rows = await connection.fetch(VERBS.started_as, list({op.run.id for op in rest}))
             seen = {row["id"]: (row["workflow"], row["digest"]) for row in rows}
             for op in rest:
-                same = seen[op.run.id] == (op.run.workflow, op.run.digest)
+                same = seen.get(op.run.id) == (op.run.workflow, op.run.digest)
                 answers[id(op)] = Answer.DUPLICATE if same else Answer.FENCED
         return answers
 
