@@ -90,12 +90,13 @@ class Holdfast:
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    async def open(self) -> Self:
+    async def open(self, first: str | None = None) -> Self:
+        """Connect and begin. The run `first` is taken up before any step is: its code decides what still may run."""
         store = open_store(self.url, self.environment, self.config)
         await store.open()
         self._store, self._node = store, self._new_node(store)
         try:
-            await self._node.start()
+            await self._node.start(first)
         except BaseException:
             await self._node.stop(0)
             await store.close()

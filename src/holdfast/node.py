@@ -120,8 +120,8 @@ class Node:
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Register, look once for what is lost, and begin."""
+    async def start(self, first: str | None = None) -> None:
+        """Register, look once for what is lost, and begin: with the run `first`, before any step is taken up."""
         self._writing = asyncio.create_task(self.writer.run(), name="holdfast-writer")
         self.writer.after_trouble = self._reconcile
         if not self.roles:
@@ -138,6 +138,8 @@ class Node:
             await self.agent.learn_lanes()
         if self.supervisor is not None:
             await self.supervisor.tick()
+        if self.scheduler is not None and first is not None:
+            await self.scheduler.claim_one(first)
         self._spawn(self._ring_loop(), self._watch_loop(), self.heartbeat.run(), self._lease_loop())
         for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES):
             self._bells[bell].set()  # what waits already is taken up at once, not at the first poll

@@ -95,7 +95,7 @@ async def _run(
         if known is None and raw is None:
             raw = workflow.shape.from_json("{}")
         notice_full_disk(leave.give_up)
-        await hf.open()
+        await hf.open(first=known.run.id if known else None)
         try:
             started = known.run.id if raw is None and known else (await hf.start_raw(workflow, raw or b"")).id
             return await _carry(hf, started, leave, as_json, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -10,9 +11,9 @@ import asyncpg
 T = TypeVar("T")
 
 
-class Pooled:
-    async def _on_pool(self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]]) -> T:
-        raise NotImplementedError
+class Pooled(ABC):
+    @abstractmethod
+    async def _on_pool(self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]]) -> T: ...
 
     async def _fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         return await self._on_pool(lambda connection: connection.fetch(statement, *arguments))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -72,7 +73,7 @@ def _moment(at: float | None) -> str | None:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class Channel:
+class Channel(ABC):
     """A way to tell people. Subclasses implement `send`."""
 
     type = ""
@@ -95,9 +96,9 @@ class Channel:
     def wants(self, kind: str, level: str) -> bool:
         return _WEIGHT[Level(level)] >= _WEIGHT[self._level] and (not self._kinds or kind in self._kinds)
 
+    @abstractmethod
     async def send(self, notice: Notice) -> None:
         """Hand the notice over, or raise NotSent. Bounded by `timeout_s` from outside."""
-        raise NotImplementedError
 
     def without_secrets(self, text: str) -> str:
         """One line of bounded length that may be logged."""
