@@ -27,7 +27,7 @@ from holdfast.errors import (
     RunFailed,
     RunStuck,
     RunUndone,
-    StoreUnreachable,
+    StoreError,
     UnknownRun,
     WrongState,
 )
@@ -120,16 +120,17 @@ class Holdfast:
         self._rejoining = asyncio.ensure_future(self._rejoin())
 
     async def _rejoin(self) -> None:
-        """The node lost its lease and stopped itself: begin again as another one, when the store can be reached."""
-        old, store = self.node, self.store
-        node = self._new_node(store)
-        node.succeed(old)
-        self._node = node
-        await old.stop(0)
+        """The node lost its lease and stopped itself: begin again as another one, when the store can be written."""
         while True:
+            old, node = self.node, self._new_node(self.store)
+            node.succeed(old)
+            self._node = node
+            await old.stop(0)
             try:
                 await node.start()
-            except StoreUnreachable:
+            except StoreError:
+                if self._node is not node:
+                    return  # it was fenced meanwhile, and another one begins already
                 await self.environment.sleep(self.config.poll_s)
             else:
                 return

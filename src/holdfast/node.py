@@ -83,6 +83,8 @@ class Node:
         )
         self.writer.holds = self.holds
         self.draining = False
+        self._claiming_runs, self._claiming_steps = asyncio.Lock(), asyncio.Lock()
+        """Held while a claim is on its way: until it is answered, this node does not know what it holds."""
         self._make_roles()
 
     def _make_roles(self) -> None:
@@ -323,8 +325,21 @@ class Node:
 
         self.writer.submit(op, answered)
 
+    async def _claimed(self, claiming: asyncio.Lock, claim: Callable[[], Awaitable[int]]) -> int:
+        """Claim. What a claim that was not answered took is given back, before this node writes anything else."""
+        async with claiming:
+            try:
+                return await claim()
+            except StoreError as error:
+                self.writer.doubt(error)
+                raise
+
     async def _reconcile(self) -> None:
         """The store was away: give up what it says this node holds and this node knows nothing of."""
+        async with self._claiming_runs, self._claiming_steps:
+            await self._give_up_unknown()
+
+    async def _give_up_unknown(self) -> None:
         runs = list(self.scheduler.runs) if self.scheduler is not None else []
         steps = set(self.agent.held) if self.agent is not None else set()
         for op in self.writer.unanswered():
@@ -421,9 +436,10 @@ class Node:
     async def _claim_runs_loop(self) -> None:
         scheduler = self.scheduler
         assert scheduler is not None
+        claim = partial(self._claimed, self._claiming_runs, scheduler.claim)
         while not self.fenced:
             await self._wait(Bell.RUNS, self.config.poll_s)
-            while await self._guarded("claiming runs", scheduler.claim):
+            while await self._guarded("claiming runs", claim):
                 pass
 
     async def _collect_loop(self) -> None:
@@ -466,12 +482,13 @@ class Node:
         agent = self.agent
         assert agent is not None
         lanes_at = 0.0
+        claim = partial(self._claimed, self._claiming_steps, agent.claim)
         while not self.fenced:
             await self._wait(Bell.STEPS, self.config.poll_s)
             if self.environment.monotonic() - lanes_at > self.config.poll_s:
                 lanes_at = self.environment.monotonic()
                 await self._guarded("lanes", agent.learn_lanes)
-            while await self._guarded("claiming steps", agent.claim):
+            while await self._guarded("claiming steps", claim):
                 pass
             due = await self._guarded("back-off", agent.next_ready)
             if due and due - self.clock.now() < self.config.poll_s:

@@ -19,7 +19,7 @@ from holdfast.config import Config
 from holdfast.decider import Decider, Issue, Turn
 from holdfast.decider.undoing import Family, Undoing
 from holdfast.environment import StoreClock
-from holdfast.errors import Drift, HoldfastError, LeaseLost, UndoMissing, UnknownWorkflow
+from holdfast.errors import Drift, HoldfastError, LeaseLost, StoreError, UndoMissing, UnknownWorkflow
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import CANCEL, UNDO, NewRun, Run, RunState, StepKind, StepState
 from holdfast.scheduler.owned import Arrival, Ended, Lease, Owned, Recorded, Seat, Sent
@@ -79,7 +79,7 @@ class Scheduler:
         self._behind = False
         """The last look at what waits to be delivered was cut off: look again once this much is committed."""
         self._refused: dict[str, int] = {}
-        self._holding: set[asyncio.Future[Answer]] = set()
+        self._holding: set[asyncio.Future[None]] = set()
 
     # --- taking runs up ---------------------------------------------------------------------------------------------
 
@@ -136,6 +136,8 @@ class Scheduler:
         except (Drift, UndoMissing) as changed:
             await self._hold(run, "drift", changed)
             return
+        except StoreError:
+            raise  # nothing is wrong with the run: its node gives it back
         except HoldfastError as error:
             await self._hold(run, "replay", error)
             return
@@ -196,7 +198,13 @@ class Scheduler:
         self._ring(Bell.ENDED)
 
     def _hold_soon(self, owned: Owned, note: str) -> None:
-        task = asyncio.ensure_future(self._store.hold_run(owned.run_id, owned.fence, note))
+        async def hold() -> None:
+            try:
+                await self._store.hold_run(owned.run_id, owned.fence, note)
+            except StoreError:
+                self._give_back(owned)  # whoever claims it next finds the same
+
+        task = asyncio.ensure_future(hold())
         self._holding.add(task)
         task.add_done_callback(self._holding.discard)
 
@@ -341,9 +349,16 @@ class Scheduler:
         turn = self._turn(owned, hop)
         if turn is None:
             return
-        for issue in turn.issued:
-            if issue.step is not None:
-                await self._lane(issue.step)
+        try:
+            for issue in turn.issued:
+                if issue.step is not None:
+                    await self._lane(issue.step)
+        except StoreError as error:
+            # Its code has gone on, and nothing of that is written: whoever claims it next replays it.
+            self._evict(owned, error, [])
+            self._report_apart(owned, hop)
+            self._give_back(owned)
+            raise
         owned.in_flight = False
         if self.runs.get(owned.run_id) is owned:
             self._commit(owned, hop, turn, None)
@@ -351,6 +366,10 @@ class Scheduler:
     def _commit(self, owned: Owned, hop: Hop, turn: Turn, then: Callable[[Any], None] | None) -> None:
         """Complete the hop by what the code did, and submit it."""
         leases: list[Lease] = []
+        finish = turn.finish
+        if finish is not None and finish.how == "continued":
+            # The history goes with this hop: waits that it began or ended are not written any more.
+            turn.issued, turn.ended = [], []
         if turn.issued:
             hop.issued = self._issue(owned, hop, turn.issued, leases)
         if turn.dropped or turn.dropped_children:
@@ -367,7 +386,6 @@ class Scheduler:
         if turn.published is not None:
             owned.published.update({key: json.loads(raw) for key, raw in turn.published.items()})
             hop.published = json.dumps(owned.published)
-        finish = turn.finish
         if finish is not None:
             if finish.how == "continued":
                 hop.next_input, hop.unread = finish.input, finish.unread
@@ -575,6 +593,10 @@ class Scheduler:
         if refused > REFUSED_MAX:
             self._hold_soon(owned, _note("refused", f"the store refused {refused} of its hops"))
             return
+        self._give_back(owned)
+
+    def _give_back(self, owned: Owned) -> None:
+        """A run that is in this node's memory no longer, and still its own as far as the store knows."""
         self._submit(Hop(owned.run_id, owned.fence, park=True), lambda answer: self._ring(Bell.OUTCOMES))
 
     def _report_apart(self, owned: Owned, hop: Hop) -> None:

@@ -31,6 +31,10 @@ from holdfast.model import (
 )
 
 
+LAPSED = "its lease ran out"
+"""Why a node is dead, when that may have changed since somebody looked: `bury` looks again."""
+
+
 class PreconditionFailed(Exception):
     """A batch met a failed precondition and nothing of it was written: ask again, one operation at a time."""
 
@@ -391,6 +395,7 @@ class SupervisorStore(Protocol):
 
     async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
         """Clear the dead node's runs and take back its steps, raising their fences; None when `epoch` is not current.
+        With the reason `LAPSED`, nothing is done to a node that has renewed its lease since.
         A step lost more than `losses_max` times fails. Bounded by `limit`: call again until nothing is left."""
 
     async def hush_signals(self, epoch: int, limit: int) -> int:

@@ -48,6 +48,7 @@ from holdfast.store.postgres.batch import Batch
 from holdfast.store.postgres.retention import Retention
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.protocol import (
+    LAPSED,
     Answer,
     Bell,
     ClaimedRun,
@@ -385,7 +386,7 @@ class PostgresStore(Alerting, Retention):
         for row in rows:
             since = self._missing_since.setdefault(row["id"], at)
             if row["expired"]:
-                dead.append((row["id"], "its lease ran out"))
+                dead.append((row["id"], LAPSED))
             elif at - since >= grace_s:
                 dead.append((row["id"], "its process is gone"))
         dead += [(row[0], "it left and still holds something") for row in await self._fetch(VERBS.strangers)]
@@ -402,7 +403,9 @@ class PostgresStore(Alerting, Retention):
 
         async def run(connection: asyncpg.Connection[Any]) -> Reclaimed | None:
             async with connection.transaction():
-                row = await connection.fetchrow(VERBS.bury, node, epoch, losses_max, limit, error)
+                row = await connection.fetchrow(VERBS.bury, node, epoch, losses_max, limit, error, reason == LAPSED)
+                if row is not None and row["alive"]:
+                    return Reclaimed(0, 0, 0)
                 if row is None or not row["reign"]:
                     return None
                 place = await connection.fetchrow(VERBS.retire_buried, node)
