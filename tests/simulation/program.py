@@ -274,11 +274,11 @@ def agrees(told: Any, foretold: Any) -> bool:
 
 
 def waits(plan: Any) -> int:
-    """How many signals a plan waits for without a limit."""
+    """How many signals a plan waits for."""
     if not isinstance(plan, list):
         return 0
     if plan[:1] == ["hear"]:
-        return int(plan[1] is None)
+        return 1
     return sum(waits(part) for part in plan)
 
 

@@ -11,7 +11,7 @@ import asyncio
 import heapq
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -79,7 +79,9 @@ class Scheduler:
         self._behind = False
         """The last look at what waits to be delivered was cut off: look again once this much is committed."""
         self._refused: dict[str, int] = {}
-        self._holding: set[asyncio.Future[None]] = set()
+        self._doing: set[asyncio.Future[None]] = set()
+        self._unnumbered: list[tuple[NewStep, Step[Any, Any]]] = []
+        """Rows of the hop in the making whose lane has no number here yet."""
 
     # --- taking runs up ---------------------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class Scheduler:
         for row in claimed.signals:
             if row.delivered_seq is None:
                 owned.arrive(Sent(row.id, row.name, row.payload, row.sent_at))
-        await self._advance_knowing_lanes(owned)
+        self._advance_loaded(owned)
 
     async def _replayed(self, claimed: ClaimedRun) -> Decider | Undoing:
         """What goes on with this run: its code, or, when it takes itself back, the plan of its undos."""
@@ -204,9 +206,12 @@ class Scheduler:
             except StoreError:
                 self._give_back(owned)  # whoever claims it next finds the same
 
-        task = asyncio.ensure_future(hold())
-        self._holding.add(task)
-        task.add_done_callback(self._holding.discard)
+        self._soon(hold())
+
+    def _soon(self, coro: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(coro)
+        self._doing.add(task)
+        task.add_done_callback(self._doing.discard)
 
     # --- deliveries ---------------------------------------------------------------------------------------------------
 
@@ -250,7 +255,7 @@ class Scheduler:
             if owned is not None and owned.arrive(Sent(row.id, row.name, row.payload, row.sent_at)):
                 touched[row.run_id] = owned
         for owned in touched.values():
-            await self._advance_knowing_lanes(owned)
+            self._advance_loaded(owned)
         return len(touched)
 
     def _set_timer(self, ready_at: float, run_id: str, n: int) -> None:
@@ -335,32 +340,19 @@ class Scheduler:
         for step in list(registry.steps.values()):
             await self._lane(step)
 
-    async def _lane(self, step: Step[Any, Any]) -> None:
+    async def _lane(self, step: Step[Any, Any]) -> int:
         lane = (step.name, step.needs, step.undo_name)
         if lane not in self._lanes:
             self._lanes[lane] = await self._store.lane(*lane)
+        return self._lanes[lane]
 
-    async def _advance_knowing_lanes(self, owned: Owned) -> None:
-        """As `_advance`, for a run that has just been loaded: its code may ask for lanes not numbered yet."""
+    def _advance_loaded(self, owned: Owned) -> None:
+        """As `_advance`, for a run whose code may have more to say than what is delivered to it now."""
         if owned.in_flight:
             return
         hop = Hop(owned.run_id, owned.fence)
-        owned.in_flight = True
         turn = self._turn(owned, hop)
-        if turn is None:
-            return
-        try:
-            for issue in turn.issued:
-                if issue.step is not None:
-                    await self._lane(issue.step)
-        except StoreError as error:
-            # Its code has gone on, and nothing of that is written: whoever claims it next replays it.
-            self._evict(owned, error, [])
-            self._report_apart(owned, hop)
-            self._give_back(owned)
-            raise
-        owned.in_flight = False
-        if self.runs.get(owned.run_id) is owned:
+        if turn is not None:
             self._commit(owned, hop, turn, None)
 
     def _commit(self, owned: Owned, hop: Hop, turn: Turn, then: Callable[[Any], None] | None) -> None:
@@ -412,6 +404,32 @@ class Scheduler:
                 then(Answer.ACCEPTED)
             return
         owned.in_flight = True
+        if self._unnumbered:
+            rows, self._unnumbered = self._unnumbered, []
+            self._soon(self._number(rows, owned, hop, leases, then))
+            return
+        self._submit(hop, partial(self._committed, owned, hop, leases, then))
+
+    async def _number(
+        self,
+        rows: list[tuple[NewStep, Step[Any, Any]]],
+        owned: Owned,
+        hop: Hop,
+        leases: list[Lease],
+        then: Callable[[Any], None] | None,
+    ) -> None:
+        """The code asked for needs that have no lane yet: number it, then commit."""
+        try:
+            for row, step in rows:
+                row.lane = await self._lane(step)
+        except StoreError as error:
+            # Its code has gone on, and nothing of that is written: whoever claims it next replays it.
+            self._evict(owned, error, leases)
+            self._report_apart(owned, hop)
+            self._give_back(owned)
+            if then is not None:
+                then(error)
+            return
         self._submit(hop, partial(self._committed, owned, hop, leases, then))
 
     def _issue(self, owned: Owned, hop: Hop, issues: list[Issue], leases: list[Lease]) -> list[NewStep]:
@@ -419,6 +437,7 @@ class Scheduler:
         seat = self._seat
         for issue in issues:
             step = issue.step
+            lane = 0 if step is None else self._lanes.get((step.name, step.needs, step.undo_name), 0)
             if step is not None and issue.kind is StepKind.CALL:
                 leased = not issue.settle and seat is not None and not self.closing and seat.reserve(issue)
                 if leased:
@@ -430,7 +449,7 @@ class Scheduler:
                         issue.key,
                         issue.kind,
                         issue.name,
-                        self._lanes.get((step.name, step.needs, step.undo_name), 0),
+                        lane,
                         StepState.RUNNING if leased else StepState.READY,
                         owned.priority + step.priority,
                         self._clock.now() + SETTLE_S if issue.settle else None,
@@ -442,6 +461,8 @@ class Scheduler:
                         issue.after_seq,
                     )
                 )
+                if lane == 0:
+                    self._unnumbered.append((rows[-1], step))
                 continue
             rows.append(
                 NewStep(
@@ -449,7 +470,7 @@ class Scheduler:
                     issue.key,
                     issue.kind,
                     issue.name,
-                    0 if step is None else self._lanes.get((step.name, step.needs, step.undo_name), 0),
+                    lane,
                     StepState.WAITING,
                     owned.priority,
                     issue.ready_at,
@@ -458,6 +479,8 @@ class Scheduler:
                     after_seq=issue.after_seq,
                 )
             )
+            if step is not None and lane == 0:
+                self._unnumbered.append((rows[-1], step))
             if issue.kind is StepKind.TIMER and issue.ready_at is not None:
                 self._set_timer(issue.ready_at, owned.run_id, issue.n)
             elif issue.child is not None:

@@ -178,7 +178,7 @@ class Batch:
             if hop.next_input is not None:
                 continued.append((run_id, hop.next_input, hop.begun_at, list(hop.unread)))
             if hop.park:
-                parked.append((run_id, hop.fence))
+                parked.append((run_id, hop.fence, self.node))
         self.statements.append(
             (
                 VERBS.hop,

@@ -69,8 +69,15 @@ WHERE run_id = ? AND n = ? AND +state = 'waiting' AND +kind = 'child'
 -- name: take_back_runs
 UPDATE runs SET state = 'undoing', ending = ?, error = ?, owner = NULL, fence = fence + 1 WHERE id = ? AND fence = ?
 
+-- As when it is freed: a run that has not said yet what it waits for is pending again, so that it is claimed. Two nodes that
+-- begin one run have the same fence, so the owner is asked for, too.
 -- name: park_runs
-UPDATE runs SET owner = NULL, fence = fence + 1 WHERE id = ? AND fence = ?
+UPDATE runs SET owner = NULL, fence = fence + 1,
+                state = CASE WHEN state <> 'running'
+                               OR EXISTS (SELECT 1 FROM steps WHERE run_id = runs.id AND +delivered_seq IS NULL)
+                               OR EXISTS (SELECT 1 FROM signals WHERE run_id = runs.id AND delivered_seq IS NULL)
+                             THEN state ELSE 'pending' END
+WHERE id = ? AND fence = ? AND +owner = ?
 
 -- Continue as new, in this order: count, restart, then let the history go.
 
