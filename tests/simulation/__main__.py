@@ -5,7 +5,7 @@ a=sys.argv[1:]
 if a[0]=="--seed":
     r=simulate(int(a[1]), print if "--trace" in a else None); print(r.hash,r.broken,r.runs,r.virtual_s)
 else:
-    n=int(a[1]); t=time.perf_counter(); b=0; st=Counter(); runs=Counter(); v=0;c=0;cb=0
+    n=int(a[1]); t=time.process_time(); b=0; st=Counter(); runs=Counter(); v=0;c=0;cb=0
     first=int(a[2]) if len(a)>2 else 0
     kinds=Counter()
     for s in range(first,first+n):
@@ -13,7 +13,7 @@ else:
         if r.broken:
             b+=1; kinds[' '.join(r.broken[0].split()[:6])]+=1
             if kinds[' '.join(r.broken[0].split()[:6])]<=2: print(s,r.broken[0][:600])
-    d=time.perf_counter()-t
+    d=time.process_time()-t
     print(n/d,"seeds/s",b,"broken",runs,"virtual",v/n,"commits",c/n,"callbacks",cb/n)
     print(kinds.most_common(20))
     if "-s" in a:

@@ -29,6 +29,8 @@ def check_endings(simulation: Simulation) -> Iterator[str]:
         yield from I13_undone_in_reverse(run, steps[run.id])
         yield from no_result_without_effect(simulation, run, steps[run.id])
     yield from nobody_was_held(simulation)
+    if simulation.result.seed % 5:
+        return  # it asks for what was checked after every commit, and takes long
     for name, meaning, count in checker.connection.execute(_doctor()).fetchall():
         if count:
             yield f"doctor {name}: {meaning}: {count}"

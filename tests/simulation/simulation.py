@@ -61,10 +61,10 @@ class Simulation(World):
         self.trace = trace
         config = Config(
             lease_s=2.0,
-            renew_s=0.5,
+            renew_s=0.6,
             leader_lease_s=1.5,
-            sweep_s=0.4,
-            poll_s=self.dice.choice((0.5, 0.9)),
+            sweep_s=0.5,
+            poll_s=self.dice.choice((0.6, 1.2)),
             park_after_s=self.dice.choice((0.2, 0.6, 3.0)),
             runs_max=self.dice.choice((2, 4, 50)),
             steps_max=self.dice.choice((1, 2, 8)),
@@ -118,13 +118,18 @@ class Simulation(World):
 
     def committed(self, process: Process, verb: str, asked: dict[str, Any]) -> None:
         self.result.commits += 1
+        if verb == "renew":
+            self.leased_until[asked["node"]] = self.loop.now + self.config.lease_s
+            self.checker.renewed(asked["node"], self.store_now() + self.config.lease_s)
+            self.tell(f"{process.name} renew")
+            return
         commit = self.checker.look(process, verb, asked)
         if self.checker.broken:
             for broken in self.checker.broken:
                 self.broke(broken)
             self.checker.broken = []
         node = asked.get("node")
-        if verb in ("renew", "register") and node is not None:
+        if verb == "register" and node is not None:
             self.leased_until[node] = self.loop.now + self.config.lease_s
         self._tell_commit(process, verb, commit)
         observe(self, commit)
@@ -429,8 +434,7 @@ class Simulation(World):
             self._spawn(roles)
         self._draw_runs()
         self._plan_faults()
-        self.loop.run(until=lambda: False, end=FAULTS_S)
-        if not result.broken:
+        if not self.loop.run(until=self._all_ended, end=FAULTS_S) and not result.broken:
             self._heal()
             self.loop.run(until=self._all_ended, end=FAULTS_S + HEAL_MAX_S)
         if not result.broken:
@@ -469,10 +473,7 @@ class Simulation(World):
         self._drive(self._tend())
 
     def _all_ended(self) -> bool:
-        runs = self.checker.runs
-        if len(self.accepted) < len(self.plans):
-            return False
-        return all(run.state in RUN_ENDED for run in runs.values())
+        return not self.checker.live and len(self.accepted) == len(self.plans)
 
     def _judge(self) -> None:
         for error in self.loop.errors:

@@ -37,6 +37,9 @@ CHECKPOINT_PAGES = 4000
 many commits are moved once, and a restart has little to read."""
 LOG_KEPT_BYTES = 64 * 1024 * 1024
 """A log that a long reader made grow is cut back to this."""
+STATEMENTS_KEPT = 512
+"""The most that apsw keeps prepared. It keeps the last ones that were used, however often each: with fewer, a busy node
+compiles its rarer statements again at every use."""
 BUSY_S = 10.0
 """How long another process may keep the file's write lock before this one gives up."""
 RETRY_S = 0.0005
@@ -90,7 +93,7 @@ class Database:
         if not self.in_memory:
             self._make_file()
         with explained(self.what):
-            writer = apsw.Connection(self.path, statementcachesize=200)
+            writer = apsw.Connection(self.path, statementcachesize=STATEMENTS_KEPT)
         try:
             with explained(self.what):
                 writer.set_busy_timeout(int(BUSY_S * 1000))
@@ -141,7 +144,7 @@ class Database:
         _pin_plans(connection)
 
     def _connect_reader(self) -> apsw.Connection:
-        reader = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=200)
+        reader = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=STATEMENTS_KEPT)
         reader.set_busy_timeout(
             int(BUSY_S * 1000)
         )  # readers wait only while another process recovers the log
