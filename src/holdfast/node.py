@@ -115,6 +115,7 @@ class Node:
             )
         if self.agent is not None and self.scheduler is not None:
             self.agent.claimed = self.scheduler.note_lease
+            self.agent.lost = self.scheduler.forget_lease
         if "supervisor" in self.roles:
             self.supervisor = Supervisor(self.store, self.id, self.environment, self.config)
             if self._channels:

@@ -1,5 +1,6 @@
 from tests.simulation.simulation import simulate
-import sys,time
+import sys,time,os
+sys.unraisablehook=lambda u: None
 from collections import Counter
 a=sys.argv[1:]
 if a[0]=="--seed":

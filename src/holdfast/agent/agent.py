@@ -57,6 +57,8 @@ class Agent:
         """Set by the node: call `claim` again after so many seconds."""
         self.claimed: Callable[[str, int], None] = lambda run_id, n: None
         """Set by the node: told of every step claimed."""
+        self.lost: Callable[[str, int], None] = lambda run_id, n: None
+        """Set by the node: told of every step that turned out to be another's."""
         self.holds: Callable[[], bool] = lambda: True
         """Set by the node: whether it has its lease. Asked before a step begins."""
         self.tally = Tally()
@@ -351,10 +353,15 @@ class Agent:
             if holding.progress is not None:
                 progress, holding.progress = holding.progress, None
                 self._write(Save(holding.run_id, holding.n, holding.fence, progress=progress), None)
-        held = [(holding.run_id, holding.n, holding.fence) for holding in self.held.values()]
+        held = {place: holding.fence for place, holding in self.held.items()}
         if held:
-            for run_id, n in await self._store.lost_steps(self._node, held):
-                self.stop(run_id, n)
+            asked = [(run_id, n, fence) for (run_id, n), fence in held.items()]
+            for run_id, n in await self._store.lost_steps(self._node, asked):
+                holding = self.held.get((run_id, n))
+                # Another attempt of the same step may have come here since: that one is ours.
+                if holding is not None and holding.fence == held[run_id, n]:
+                    self.stop(run_id, n)
+                    self.lost(run_id, n)
 
     def stop(self, run_id: str, n: int) -> None:
         """This step is no longer ours: stop it, report nothing."""

@@ -528,6 +528,10 @@ class Scheduler:
             self._evict(owned, answer, leases)
             if not isinstance(answer, LeaseLost):
                 self._report_apart(owned, hop)
+                if hop.next_input is not None:
+                    owned.fence += 1  # it may have happened, with its answer lost: then this is the fence it left
+                    self._give_back(owned)
+                    owned.fence -= 1
                 self._let_others(owned)
             return
         for out in hop.outcomes:
@@ -574,6 +578,7 @@ class Scheduler:
         old.close()
         assert hop.next_input is not None
         owned.generation += 1
+        owned.fence += 1
         owned.decider = Decider(
             workflow,
             owned.run_id,
@@ -596,7 +601,9 @@ class Scheduler:
             owned.quiet_since = self._clock.now()
 
     def _leave(self, owned: Owned) -> None:
-        self.runs.pop(owned.run_id, None)
+        # A run that was given back may have been claimed again before its node heard that the first was done.
+        if self.runs.get(owned.run_id) is owned:
+            del self.runs[owned.run_id]
         owned.decider.close()
 
     def _evict(self, owned: Owned, answer: Any, reserved: list[Lease]) -> None:
@@ -604,8 +611,7 @@ class Scheduler:
         log.info("run %s left memory: %s", owned.run_id, answer)
         if reserved and self._seat is not None:
             self._seat.release(reserved)
-        if self.runs.get(owned.run_id) is owned:
-            self._leave(owned)
+        self._leave(owned)
 
     def _let_others(self, owned: Owned) -> None:
         """A refused hop does not say that the run is lost. If it is still this node's, give it back: whoever claims it

@@ -83,7 +83,7 @@ WHERE id = ? AND fence = ? AND +owner = ?
 
 -- The digest stays that of the input the run was started with: starting it again is still the same run.
 -- name: continue_run
-UPDATE runs SET input = ?2, generation = generation + 1, progress = NULL, started_at = ?3, kept_n = 0,
+UPDATE runs SET input = ?2, generation = generation + 1, fence = fence + 1, progress = NULL, started_at = ?3, kept_n = 0,
                 base_n = max(base_n, coalesce((SELECT max(n) FROM steps WHERE run_id = ?1), 0))
 WHERE id = ?1
 
