@@ -24,6 +24,8 @@ def check_endings(simulation: Simulation) -> Iterator[str]:
     for run in checker.runs.values():
         if run.parent_id is None:
             yield from result_is_foretold(simulation, run)
+            yield from sagas_are_taken_back(simulation, run)
+        yield from cancels_are_heard(simulation, run)
         yield from G3_no_more_than_counted(simulation, run, steps[run.id])
         yield from G5_effects_are_undone(simulation, run, steps, lanes)
         yield from I13_undone_in_reverse(run, steps[run.id])
@@ -55,6 +57,41 @@ def result_is_foretold(simulation: Simulation, run: Run) -> Iterator[str]:
         return
     if not program.agrees(told, foretold):
         yield f"G2 run {run.id} said {told}, not {foretold}"
+
+
+def sagas_are_taken_back(simulation: Simulation, run: Run) -> Iterator[str]:
+    """What a saga did that failed is undone, though its run succeeded."""
+    if run.state != "succeeded" or run.id not in simulation.plans or run.generation > 1:
+        return
+    effects, by_tag = simulation.book.effects, simulation.book.by_tag
+    for tag in _taken_back_tags(simulation.plans[run.id], inside=False):
+        key = by_tag.get((run.id, tag))
+        if key is not None and effects.get(key) == DONE:
+            yield f"G5 {key} belongs to a saga that failed, and was not undone"
+
+
+def _taken_back_tags(plan: Any, *, inside: bool) -> list[int]:
+    match plan:
+        case ["kid", *_] | ["again", *_]:
+            return []
+        case ["saga", part, fails]:
+            if "keep" in json.dumps(part):
+                return []
+            return _taken_back_tags(part, inside=inside or fails)
+        case ["do", "book" | "pay", tag, _]:
+            return [tag] if inside else []
+        case [*parts]:
+            return [tag for part in parts for tag in _taken_back_tags(part, inside=inside)]
+    return []
+
+
+def cancels_are_heard(simulation: Simulation, run: Run) -> Iterator[str]:
+    """A run that was told to cancel itself does not go on and succeed."""
+    if run.state == "succeeded":
+        for signal in simulation.checker.rows["signals"].values():
+            last = simulation.checker.last_seq[run.id]
+            if signal.run_id == run.id and signal.name == "$cancel" and 0 < (signal.delivered_seq or 0) < last:
+                yield f"I9 run {run.id} was cancelled at {signal.delivered_seq} of {last} and succeeded"
 
 
 def G3_no_more_than_counted(simulation: Simulation, run: Run, steps: list[Step]) -> Iterator[str]:

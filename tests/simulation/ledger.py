@@ -31,14 +31,17 @@ class Book:
         self.effects: dict[str, str] = {}
         self.begun: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
+        self.by_tag: dict[tuple[str, int], str] = {}
+        """(run, tag of a step) to its `here.key`."""
         self.by_hand: set[int] = set()
         self.log: list[tuple[str, str]] = []
 
-    def did(self, key: str) -> None:
+    def did(self, key: str, tag: int) -> None:
         """An effect: once per key. One that was taken back before it came is refused."""
         if self.effects.get(key) == UNDONE:
             raise Stop("it was taken back before it came")
         self.counts[key] += 1
+        self.by_tag[key.split("::", 1)[0], tag] = key
         if key not in self.effects:
             self.effects[key] = DONE
             self.log.append((DONE, key))

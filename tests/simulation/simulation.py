@@ -34,7 +34,7 @@ from tests.simulation.sometimes import observe
 
 FAULTS_S = 5.0
 """How long things go wrong."""
-HEAL_MAX_S = 90.0
+HEAL_MAX_S = 45.0
 """How long a run may take to end after nothing goes wrong any more."""
 ROLES = ("scheduler", "agent", "supervisor")
 
@@ -160,7 +160,7 @@ class Simulation(World):
 
     def did(self, key: str, tag: int) -> None:
         self._demand_lease("had an effect")
-        self.book.did(key)
+        self.book.did(key, tag)
 
     def undid(self, key: str, tag: int) -> None:
         self._demand_lease("took something back")

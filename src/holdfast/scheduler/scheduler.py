@@ -204,7 +204,7 @@ class Scheduler:
             try:
                 await self._store.hold_run(owned.run_id, owned.fence, note)
             except StoreError:
-                self._give_back(owned)  # whoever claims it next finds the same
+                self._give_back(owned.run_id, owned.fence)  # whoever claims it next finds the same
 
         self._soon(hold())
 
@@ -426,7 +426,7 @@ class Scheduler:
             # Its code has gone on, and nothing of that is written: whoever claims it next replays it.
             self._evict(owned, error, leases)
             self._report_apart(owned, hop)
-            self._give_back(owned)
+            self._give_back(owned.run_id, owned.fence)
             if then is not None:
                 then(error)
             return
@@ -529,9 +529,8 @@ class Scheduler:
             if not isinstance(answer, LeaseLost):
                 self._report_apart(owned, hop)
                 if hop.next_input is not None:
-                    owned.fence += 1  # it may have happened, with its answer lost: then this is the fence it left
-                    self._give_back(owned)
-                    owned.fence -= 1
+                    # It may have happened, with its answer lost: then this is the fence it left.
+                    self._give_back(owned.run_id, owned.fence + 1)
                 self._let_others(owned)
             return
         for out in hop.outcomes:
@@ -622,11 +621,11 @@ class Scheduler:
         if refused > REFUSED_MAX:
             self._hold_soon(owned, _note("refused", f"the store refused {refused} of its hops"))
             return
-        self._give_back(owned)
+        self._give_back(owned.run_id, owned.fence)
 
-    def _give_back(self, owned: Owned) -> None:
+    def _give_back(self, run_id: str, fence: int) -> None:
         """A run that is in this node's memory no longer, and still its own as far as the store knows."""
-        self._submit(Hop(owned.run_id, owned.fence, park=True), lambda answer: self._ring(Bell.OUTCOMES))
+        self._submit(Hop(run_id, fence, park=True), lambda answer: self._ring(Bell.OUTCOMES))
 
     def _report_apart(self, owned: Owned, hop: Hop) -> None:
         """The run is no longer ours, but a step that this node's agent executed may be: its outcome stands by itself."""
