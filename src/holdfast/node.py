@@ -135,6 +135,7 @@ class Node:
         self._unlisten = await self.store.listen(self._heard)
         await self.heartbeat.renew()
         self.heartbeat.start()
+        self._spawn(self.heartbeat.run(), self._lease_loop())
         if self.scheduler is not None:
             await self.scheduler.learn_lanes()
         if self.agent is not None:
@@ -143,7 +144,7 @@ class Node:
             await self.supervisor.tick()
         if self.scheduler is not None and first is not None:
             await self.scheduler.claim_one(first)
-        self._spawn(self._ring_loop(), self._watch_loop(), self.heartbeat.run(), self._lease_loop())
+        self._spawn(self._ring_loop(), self._watch_loop())
         for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES):
             self._bells[bell].set()  # what waits already is taken up at once, not at the first poll
         if self.scheduler is not None:

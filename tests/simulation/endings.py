@@ -28,7 +28,7 @@ def check_endings(simulation: Simulation) -> Iterator[str]:
         yield from cancels_are_heard(simulation, run)
         yield from G3_no_more_than_counted(simulation, run, steps[run.id])
         yield from G5_effects_are_undone(simulation, run, steps, lanes)
-        yield from I13_undone_in_reverse(run, steps[run.id])
+        yield from I13_undone_in_reverse(run, steps[run.id], checker.undoing_from.get(run.id, 0))
         yield from no_result_without_effect(simulation, run, steps[run.id])
     yield from nobody_was_held(simulation)
     if simulation.result.seed % 5:
@@ -124,8 +124,9 @@ def G5_effects_are_undone(
             yield f"G5 run {run.id} is {run.state} and step {step.key} was undone for no reason"
 
 
-def I13_undone_in_reverse(run: Run, steps: list[Step]) -> Iterator[str]:
-    """What had completed before something else was asked for is undone after it."""
+def I13_undone_in_reverse(run: Run, steps: list[Step], undoing_from: int) -> Iterator[str]:
+    """What had completed before something else was asked for is undone after it. Undos up to `undoing_from` are those of
+    sagas, each of which has an order of its own."""
     if not _taken_back(run):
         return
     by_key = {step.key: step for step in steps}
@@ -133,14 +134,13 @@ def I13_undone_in_reverse(run: Run, steps: list[Step]) -> Iterator[str]:
     ended: dict[int, int] = {}
     for step in sorted(steps, key=lambda step: step.n):
         origin = by_key.get(undone_key(step.key)[0]) if step.key.startswith(UNDO_PREFIX) else None
-        if origin is not None and origin.kind == "call" and step.delivered_seq:
+        if origin is not None and origin.kind == "call" and step.delivered_seq and step.n > undoing_from:
             began.setdefault(origin.n, []).append(step.after_seq)
             ended.setdefault(origin.n, step.delivered_seq)  # the first try: one that gave up holds nobody up
     for first in steps:
         for later in steps:
             if first.n in began and later.n in ended and first.delivered_seq and later.after_seq >= first.delivered_seq:
-                # A try that came before the later step was asked for belongs to a saga that ended before.
-                if any(later.after_seq <= at < ended[later.n] for at in began[first.n]):
+                if any(at < ended[later.n] for at in began[first.n]):
                     yield f"I13 {first.key} of {run.id} was undone before {later.key}, which came after it"
 
 

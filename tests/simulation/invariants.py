@@ -132,6 +132,8 @@ class Checker:
         self.connection = world.connection
         self.rows: dict[str, dict[int, Any]] = {name: {} for name in TABLES}
         self.runs: dict[str, Run] = {}
+        self.undoing_from: dict[str, int] = {}
+        """The last step of each run when it began to take itself back."""
         self.live: set[str] = set()
         """Runs that have not ended."""
         self.steps: dict[tuple[str, int], Step] = {}
@@ -199,6 +201,8 @@ class Checker:
             if table == "runs":
                 if after is not None:
                     self.runs[after.id] = after
+                    if after.state == "undoing" and (before is None or before.ending is None):
+                        self.undoing_from[after.id] = self.last_n[after.id]
                     (self.live.discard if after.state in RUN_ENDED else self.live.add)(after.id)
                 else:
                     self.runs.pop(before.id, None)

@@ -273,10 +273,13 @@ class Scheduler:
         while self._timers and self._timers[0][0] <= now:
             _, run_id, n = heapq.heappop(self._timers)
             owned = self.runs.get(run_id)
-            if owned is not None and n in owned.decider.waiting:
-                if owned.arrive(Ended(n, 0, StepState.SUCCEEDED, None, None, now)):
-                    self._advance(owned)
-                fired += 1
+            op = None if owned is None else owned.decider.waiting.get(n)
+            # A hop that was never written may have left its timer here; its number is another's by now.
+            if owned is None or op is None or op.kind is not StepKind.TIMER or (op.ready_at or 0.0) > now:
+                continue
+            if owned.arrive(Ended(n, 0, StepState.SUCCEEDED, None, None, now)):
+                self._advance(owned)
+            fired += 1
         return fired
 
     async def fire_sleeping(self) -> int:
@@ -561,6 +564,7 @@ class Scheduler:
             self._continue(owned, hop)
         elif hop.park or hop.take_back is not None:
             self._leave(owned)
+            self._report_apart(owned)  # this node's agent may have claimed and ended a step of it meanwhile
             if hop.sends:
                 self._ring(Bell.RUNS)
         elif owned.inbox:
@@ -627,11 +631,11 @@ class Scheduler:
         """A run that is in this node's memory no longer, and still its own as far as the store knows."""
         self._submit(Hop(run_id, fence, park=True), lambda answer: self._ring(Bell.OUTCOMES))
 
-    def _report_apart(self, owned: Owned, hop: Hop) -> None:
+    def _report_apart(self, owned: Owned, refused: Hop | None = None) -> None:
         """The run is no longer ours, but a step that this node's agent executed may be: its outcome stands by itself."""
         ended = [
             Ended(out.n, out.fence, out.state, out.output, out.error, out.at)
-            for out in hop.outcomes
+            for out in (() if refused is None else refused.outcomes)
             if out.fence > 0
         ]
         ended += [item for item in owned.inbox if isinstance(item, Ended) and item.fence > 0]
