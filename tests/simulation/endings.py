@@ -134,8 +134,9 @@ def I13_undone_in_reverse(run: Run, steps: list[Step], undoing_from: int) -> Ite
     ended: dict[int, int] = {}
     for step in sorted(steps, key=lambda step: step.n):
         origin = by_key.get(undone_key(step.key)[0]) if step.key.startswith(UNDO_PREFIX) else None
-        if origin is not None and origin.kind == "call" and step.delivered_seq and step.n > undoing_from:
-            began.setdefault(origin.n, []).append(step.after_seq)
+        if origin is not None and origin.kind == "call" and step.delivered_seq:
+            if step.n > undoing_from:
+                began.setdefault(origin.n, []).append(step.after_seq)
             ended.setdefault(origin.n, step.delivered_seq)  # the first try: one that gave up holds nobody up
     for first in steps:
         for later in steps:

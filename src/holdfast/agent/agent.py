@@ -184,6 +184,7 @@ class Agent:
     # --- executing ----------------------------------------------------------------------------------------------------
 
     async def _run_async(self, holding: Holding) -> None:
+        holding.begun = True
         here_var.set(holding.here)  # the task's own context: it goes with the task
         step, timer = holding.step, None
         if holding.timeout_s is not None:
@@ -206,6 +207,7 @@ class Agent:
 
     async def _run_thread(self, holding: Holding) -> None:
         """A thread cannot be stopped: after its timeout it is left to itself, and keeps its place until it returns."""
+        holding.begun = True
         step = holding.step
         if step.isolate:
             await self._run_isolated(holding)
@@ -370,8 +372,13 @@ class Agent:
             holding.lost = True
             if holding.here is not None:
                 holding.here.cancelled = True
-            if holding.task is not None:
-                holding.task.cancel()
+            self._cancel(holding)
+
+    def _cancel(self, holding: Holding) -> None:
+        if holding.task is not None:
+            holding.task.cancel()
+            if not holding.begun:
+                self._cancelled(holding, asyncio.CancelledError())
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 
@@ -383,8 +390,7 @@ class Agent:
             await asyncio.wait(tasks, timeout=limit_s)
         left = [holding for holding in self.held.values() if holding.task is not None]
         for holding in left:
-            if holding.task is not None:
-                holding.task.cancel()
+            self._cancel(holding)
         if left:
             await asyncio.wait([holding.task for holding in left if holding.task is not None], timeout=5)
 

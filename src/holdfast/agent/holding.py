@@ -15,6 +15,7 @@ class Holding:
     __slots__ = (
         "arguments",
         "attempt",
+        "begun",
         "excused",
         "fence",
         "here",
@@ -58,6 +59,8 @@ class Holding:
         self.task: asyncio.Task[None] | None = None
         self.here: Attempting | None = None
         self.progress: str | None = None
+        self.begun = False
+        """Its code runs. A task that is cancelled before that never runs, not even to be told."""
         self.timed_out = False
         self.undoes = undoes
         """`here.key` of the step that this one undoes."""
