@@ -25,7 +25,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="play one seed")
     parser.add_argument("--trace", action="store_true", help="with --seed: tell everything that happens")
-    parser.add_argument("--seeds", type=int, default=200, help="play so many seeds, and the kept ones (default 200)")
+    parser.add_argument(
+        "--seeds", type=int, default=200, help="play so many seeds, and the kept ones (default 200)"
+    )
     parser.add_argument("--first", type=int, default=0, help="begin with this seed")
     parser.add_argument("--jobs", type=int, default=1, help="processes to play in")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
@@ -42,9 +44,15 @@ def main() -> int:
 def one(seed: int, *, trace: bool, as_json: bool) -> int:
     result = simulate(seed, print if trace and not as_json else None)
     if as_json:
-        print(json.dumps({"seed": seed, "hash": result.hash, "broken": result.broken, "runs": dict(result.runs)}))
+        print(
+            json.dumps(
+                {"seed": seed, "hash": result.hash, "broken": result.broken, "runs": dict(result.runs)}
+            )
+        )
     else:
-        print(f"seed {seed}  hash {result.hash}  {result.commits} commits  {result.virtual_s:.1f} s of virtual time")
+        print(
+            f"seed {seed}  hash {result.hash}  {result.commits} commits  {result.virtual_s:.1f} s of virtual time"
+        )
         for broken in result.broken:
             print(f"broken: {broken}")
     return 1 if result.broken else 0
@@ -56,7 +64,11 @@ def many(seeds: range, jobs: int, *, as_json: bool) -> int:
     def told(report: Report) -> None:
         if sys.stderr.isatty():
             rate = report.seeds / (time.monotonic() - begun)
-            print(f"\r{report.seeds} of {len(seeds)} seeds, {rate:.0f}/s, {len(report.broken)} broken ", end="", file=sys.stderr)
+            print(
+                f"\r{report.seeds} of {len(seeds)} seeds, {rate:.0f}/s, {len(report.broken)} broken ",
+                end="",
+                file=sys.stderr,
+            )
 
     report = play_all(seeds, jobs, told)
     for seed in kept_seeds():
@@ -98,9 +110,17 @@ def mutants(names: list[str], *, as_json: bool) -> int:
         else:
             died[mutant.name] = {"seeds": count, "within": mutant.within, "by": broken}
             if not as_json:
-                print(f"{mutant.name:32} died at seed {count:4} of {mutant.within:4}: {broken[:100]}", flush=True)
+                print(
+                    f"{mutant.name:32} died at seed {count:4} of {mutant.within:4}: {broken[:100]}",
+                    flush=True,
+                )
     if as_json:
-        print(json.dumps({"killed": len(died), "of": len(died) + len(survived), "survived": survived, "died": died}, indent=2))
+        print(
+            json.dumps(
+                {"killed": len(died), "of": len(died) + len(survived), "survived": survived, "died": died},
+                indent=2,
+            )
+        )
     else:
         print(f"{len(died)} of {len(died) + len(survived)} mutants died")
     return 1 if survived else 0

@@ -90,7 +90,11 @@ def cancels_are_heard(simulation: Simulation, run: Run) -> Iterator[str]:
     if run.state == "succeeded":
         for signal in simulation.checker.rows["signals"].values():
             last = simulation.checker.last_seq[run.id]
-            if signal.run_id == run.id and signal.name == "$cancel" and 0 < (signal.delivered_seq or 0) < last:
+            if (
+                signal.run_id == run.id
+                and signal.name == "$cancel"
+                and 0 < (signal.delivered_seq or 0) < last
+            ):
                 yield f"I9 run {run.id} was cancelled at {signal.delivered_seq} of {last} and succeeded"
 
 
@@ -111,7 +115,11 @@ def G5_effects_are_undone(
 ) -> Iterator[str]:
     """Of a run that was taken back: every effect that has an undo is undone. Of any other: only what a saga took back."""
     effects = simulation.book.effects
-    undone = {undone_key(step.key)[0] for step in steps[run.id] if step.key.startswith(UNDO_PREFIX) and step.state == "succeeded"}
+    undone = {
+        undone_key(step.key)[0]
+        for step in steps[run.id]
+        if step.key.startswith(UNDO_PREFIX) and step.state == "succeeded"
+    }
     for step in steps[run.id]:
         if step.kind != "call" or step.key.startswith(UNDO_PREFIX) or not lanes.get(step.lane):
             continue
@@ -120,7 +128,12 @@ def G5_effects_are_undone(
             yield f"G5 run {run.id} is {run.state} and step {step.key} ({step.state}) was not undone"
         if step.key in undone and effects.get(key) == DONE:
             yield f"G5 the undo of {step.key} of {run.id} succeeded and did nothing"
-        if run.parent_id is None and not _taken_back(run) and step.key not in undone and effects.get(key) == UNDONE:
+        if (
+            run.parent_id is None
+            and not _taken_back(run)
+            and step.key not in undone
+            and effects.get(key) == UNDONE
+        ):
             yield f"G5 run {run.id} is {run.state} and step {step.key} was undone for no reason"
 
 
@@ -140,7 +153,12 @@ def I13_undone_in_reverse(run: Run, steps: list[Step], undoing_from: int) -> Ite
             ended.setdefault(origin.n, step.delivered_seq)  # the first try: one that gave up holds nobody up
     for first in steps:
         for later in steps:
-            if first.n in began and later.n in ended and first.delivered_seq and later.after_seq >= first.delivered_seq:
+            if (
+                first.n in began
+                and later.n in ended
+                and first.delivered_seq
+                and later.after_seq >= first.delivered_seq
+            ):
                 if any(at < ended[later.n] for at in began[first.n]):
                     yield f"I13 {first.key} of {run.id} was undone before {later.key}, which came after it"
 

@@ -86,16 +86,16 @@ class Seams(Faults):
         self._any = bool(self._fates)
 
     async def reach(self, process: Process, verb: str, writes: bool) -> None:
-        if self.healed:
-            return
-        if self._late and self._dice.random() < self._late:
+        if self._late and not self.healed and self._dice.random() < self._late:
             self._simulation.count("late")
-            await process.environment.sleep(self._dice.random() ** 3 * 1.5)
-            if self.healed:
-                return
-        if self.outage or process.name in self.cut_off or (self._lost and self._dice.random() < self._lost):
+            await process.environment.sleep(self._late_s())
+        if self.ends(process) or (not self.healed and self._lost and self._dice.random() < self._lost):
             self._simulation.count("lost")
             raise StoreUnreachable("the store is away")
+
+    def ends(self, process: Process) -> bool:
+        """Whether its way to the store ends nowhere."""
+        return not self.healed and (self.outage or process.name in self.cut_off)
 
     def fate(self, process: Process, verb: str) -> Fate:
         if self.healed:
@@ -119,12 +119,22 @@ class Seams(Faults):
 
     async def answer(self, process: Process, verb: str, writes: bool) -> None:
         if self._late and not self.healed and self._dice.random() < self._late:
-            await process.environment.sleep(self._dice.random() ** 3 * 1.5)
+            await process.environment.sleep(self._late_s())
+
+    def _late_s(self) -> float:
+        """Mostly a little, now and then longer than any lease."""
+        share = self._dice.random()
+        return 1.0 + 2 * share if self._dice.random() < 0.05 else share**3 * 1.2
 
     def bells(self, source: Process, target: Process, bell: Bell) -> list[float]:
         if self.healed:
             return [0.0]
-        if self.outage or source.name in self.cut_off or target.name in self.cut_off or self._swarm.strikes("bells lost"):
+        if (
+            self.outage
+            or source.name in self.cut_off
+            or target.name in self.cut_off
+            or self._swarm.strikes("bells lost")
+        ):
             self._simulation.count("bells lost")
             return []
         delay_s = self._dice.random() if self._swarm.strikes("bells late") else 0.0

@@ -82,9 +82,7 @@ class Attempt(NamedTuple):
 TABLES: dict[str, Any] = {
     "runs": Run, "steps": Step, "signals": Signal, "nodes": Node, "leases": Lease, "attempts": Attempt
 }  # fmt: skip
-READS = {
-    name: f"SELECT {', '.join(row._fields)} FROM {name} WHERE rowid = ?" for name, row in TABLES.items()
-}
+READS = {name: f"SELECT {', '.join(row._fields)} FROM {name} WHERE rowid = ?" for name, row in TABLES.items()}
 
 MOVES_RUN = {(source, move.target) for move in RUN_TRANSITIONS for source in move.sources}
 MOVES_RUN |= {("running", "pending"), ("held", "pending"), ("held", "undoing"), ("undoing", "undoing")}
@@ -94,7 +92,16 @@ MOVES_RUN |= {("undoing", "failed"), ("undoing", "cancelled"), ("stuck", "undoin
 MOVES_STEP = {(source, move.target) for move in STEP_TRANSITIONS for source in move.sources}
 OWNERS_VERBS = frozenset({"commit"})
 LEADERS_VERBS = frozenset(
-    {"bury", "end_overdue", "hush_signals", "raise_alerts", "clear_alerts", "log_alerts", "prune", "prune_alerts"}
+    {
+        "bury",
+        "end_overdue",
+        "hush_signals",
+        "raise_alerts",
+        "clear_alerts",
+        "log_alerts",
+        "prune",
+        "prune_alerts",
+    }
 )
 FREES_OWN = frozenset({"commit", "reconcile", "retire", "hold_run"})
 FREES_ANY = frozenset({"hold", "cancel_run", "steer_undo"})
@@ -111,9 +118,23 @@ class Change(NamedTuple):
 class Commit:
     """What one commit did."""
 
-    __slots__ = ("asked", "attempts", "changes", "node", "now", "process", "runs", "signals", "steps", "tables", "verb")
+    __slots__ = (
+        "asked",
+        "attempts",
+        "changes",
+        "node",
+        "now",
+        "process",
+        "runs",
+        "signals",
+        "steps",
+        "tables",
+        "verb",
+    )
 
-    def __init__(self, process: Any, verb: str, asked: dict[str, Any], now: float, changes: list[Change]) -> None:
+    def __init__(
+        self, process: Any, verb: str, asked: dict[str, Any], now: float, changes: list[Change]
+    ) -> None:
         self.process, self.verb, self.asked, self.now = process, verb, asked, now
         self.changes = changes
         self.node: str | None = asked.get("node")
@@ -207,7 +228,10 @@ class Checker:
                 else:
                     self.runs.pop(before.id, None)
             elif table == "steps":
-                was, now = before is not None and before.state == "running", after is not None and after.state == "running"
+                was, now = (
+                    before is not None and before.state == "running",
+                    after is not None and after.state == "running",
+                )
                 if was:
                     self.held[before.agent] -= 1
                 if now:
@@ -241,7 +265,9 @@ def I1_one_outcome(checker: Checker, commit: Commit) -> Broken:
             ):  # fmt: skip
                 yield f"step {after.n} of {after.run_id} ended twice: {before.state}, then {after.state}"
         elif before is None and after is not None:
-            if checker.keys.get((after.run_id, after.key), after.n) != after.n and not _continued(commit, after.run_id):
+            if checker.keys.get((after.run_id, after.key), after.n) != after.n and not _continued(
+                commit, after.run_id
+            ):
                 yield f"key {after.key} stands twice in {after.run_id}"
 
 
@@ -256,10 +282,17 @@ def I2_by_its_holder(checker: Checker, commit: Commit) -> Broken:
                 continue
             if any(change.before is before and change.after != before for change in commit.steps):
                 # Another operation of the same batch may have changed it.
-                if not any(_names(other, op.run_id, op.n) for other in commit.asked["ops"] if other is not op):
+                if not any(
+                    _names(other, op.run_id, op.n) for other in commit.asked["ops"] if other is not op
+                ):
                     yield f"{type(op).__name__} with fence {op.fence} changed step {op.n} of {op.run_id} at {before.fence}"
     for _, before, after in commit.steps:
-        if before is not None and before.state == "running" and after is not None and after.state in ("succeeded", "failed"):
+        if (
+            before is not None
+            and before.state == "running"
+            and after is not None
+            and after.state in ("succeeded", "failed")
+        ):
             if before.agent != commit.node:
                 yield f"{commit.node} ended step {after.n} of {after.run_id}, held by {before.agent}"
 
@@ -313,12 +346,16 @@ def I6_within_capacity(checker: Checker, commit: Commit) -> Broken:
     """No node holds more steps than it has places, but for what it does not know of yet."""
     if commit.verb != "claim_steps":
         return
-    claimed = [change for change in commit.steps if change.after is not None and change.after.state == "running"]
+    claimed = [
+        change for change in commit.steps if change.after is not None and change.after.state == "running"
+    ]
     if len(claimed) > commit.asked["limit"]:
         yield f"{commit.node} asked for {commit.asked['limit']} steps and got {len(claimed)}"
     node = commit.process.node
-    if node.agent is not None and node.id == commit.node and len(node.agent.held) + len(claimed) > (
-        checker.config.steps_max + checker.config.threads_max
+    if (
+        node.agent is not None
+        and node.id == commit.node
+        and len(node.agent.held) + len(claimed) > (checker.config.steps_max + checker.config.threads_max)
     ):
         yield f"{commit.node} holds more than its places"
 
@@ -333,7 +370,12 @@ def I7_fences_rise(checker: Checker, commit: Commit) -> Broken:
         elif after.fence == before.fence and after.state != before.state:
             yield f"{after[:2]} went from {before.state} to {after.state} without a new fence"
     for _, before, after in commit.runs:
-        if before is not None and after is not None and before.owner != after.owner and before.fence == after.fence:
+        if (
+            before is not None
+            and after is not None
+            and before.owner != after.owner
+            and before.fence == after.fence
+        ):
             yield f"run {after.id} went from {before.owner} to {after.owner} without a new fence"
 
 
@@ -374,27 +416,43 @@ def I9_terminal_is_absorbing(checker: Checker, commit: Commit) -> Broken:
                 yield f"step {after.n} of {after.run_id} moved after it was {before.state}"
         elif before.state != after.state and (before.state, after.state) not in MOVES_STEP:
             yield f"step {after.n} of {after.run_id} went from {before.state} to {after.state}"
-        elif before.state == after.state == "running" and (before.agent, before.fence) != (after.agent, after.fence):
+        elif before.state == after.state == "running" and (before.agent, before.fence) != (
+            after.agent,
+            after.fence,
+        ):
             yield f"step {after.n} of {after.run_id} went from {before.agent} to {after.agent} while it ran"
 
 
 def I10_running_has_a_holder(checker: Checker, commit: Commit) -> Broken:
     """What runs is held, and what is owned is owned, by a node that has not left."""
     for table, before, after in commit.changes:
-        if table == "steps" and after is not None and after.state == "running" and (before is None or before.agent != after.agent):
+        if (
+            table == "steps"
+            and after is not None
+            and after.state == "running"
+            and (before is None or before.agent != after.agent)
+        ):
             node = checker.nodes.get(after.agent)
             if node is None or node.retired_at is not None:
                 yield f"step {after.n} of {after.run_id} is held by {after.agent}, which has left"
-        elif table == "runs" and after is not None and after.owner is not None and (before is None or before.owner != after.owner):
+        elif (
+            table == "runs"
+            and after is not None
+            and after.owner is not None
+            and (before is None or before.owner != after.owner)
+        ):
             node = checker.nodes.get(after.owner)
             if node is None or node.retired_at is not None:
                 yield f"run {after.id} is owned by {after.owner}, which has left"
         elif table == "nodes" and after is not None and after.retired_at is not None:
             if before is not None and before.retired_at is not None and before != after:
                 yield f"node {after.id} left and came back"
-            left = checker.connection.execute(
-                "SELECT count(*) FROM steps WHERE state = 'running' AND agent = ?", (after.id,)
-            ).get + checker.connection.execute("SELECT count(*) FROM runs WHERE owner = ?", (after.id,)).get
+            left = (
+                checker.connection.execute(
+                    "SELECT count(*) FROM steps WHERE state = 'running' AND agent = ?", (after.id,)
+                ).get
+                + checker.connection.execute("SELECT count(*) FROM runs WHERE owner = ?", (after.id,)).get
+            )
             if left:
                 yield f"node {after.id} has left and still holds {left}"
 
@@ -412,7 +470,9 @@ def I11_one_order(checker: Checker, commit: Commit) -> Broken:
             yield f"step {after.n} of {after.run_id} was delivered while {after.state}"
         if was is None and after.delivered_seq and after.kind != "signal":
             numbers.setdefault(after.run_id, []).append(after.delivered_seq)
-    continued = {run.id for _, before, run in commit.runs if before and run and run.generation > before.generation}
+    continued = {
+        run.id for _, before, run in commit.runs if before and run and run.generation > before.generation
+    }
     for _, before, after in commit.signals:
         if after is None:
             continue
@@ -436,9 +496,14 @@ def I11_one_order(checker: Checker, commit: Commit) -> Broken:
 
 def I12_an_ended_run_has_no_live_step(checker: Checker, commit: Commit) -> Broken:
     for _, before, after in commit.runs:
-        if after is not None and after.state in RUN_ENDED and (before is None or before.state not in RUN_ENDED):
+        if (
+            after is not None
+            and after.state in RUN_ENDED
+            and (before is None or before.state not in RUN_ENDED)
+        ):
             live = checker.connection.execute(
-                "SELECT count(*) FROM steps WHERE run_id = ? AND (finished_at IS NULL OR delivered_seq IS NULL)", (after.id,)
+                "SELECT count(*) FROM steps WHERE run_id = ? AND (finished_at IS NULL OR delivered_seq IS NULL)",
+                (after.id,),
             ).get
             if live:
                 yield f"run {after.id} is {after.state} and {live} of its steps are open"
@@ -484,16 +549,26 @@ def I16_leaves_a_trace(checker: Checker, commit: Commit) -> Broken:
                 yield f"step {after.n} of {after.run_id} was {ending} without a row"
             if commit.verb == "bury" and after.losses != before.losses + 1:
                 yield f"step {after.n} of {after.run_id} was lost and not counted"
-    if commit.verb in ("hold", "release", "bury", "end_overdue", "hold_run", "steer_undo") and "journal" not in commit.tables:
+    if (
+        commit.verb in ("hold", "release", "bury", "end_overdue", "hold_run", "steer_undo")
+        and "journal" not in commit.tables
+    ):
         yield f"{commit.verb} left no row in the journal"
     for _, before, after in commit.runs:
-        if after is not None and after.state == "stuck" and before.state != "stuck" and "alerts" not in commit.tables:
+        if (
+            after is not None
+            and after.state == "stuck"
+            and before.state != "stuck"
+            and "alerts" not in commit.tables
+        ):
             yield f"run {after.id} is stuck and nobody was told"
 
 
 def I17_no_orphans(checker: Checker, commit: Commit) -> Broken:
     """No step without its run; a step goes only with its generation, or with its run."""
-    continued = {run.id for _, before, run in commit.runs if before and run and run.generation > before.generation}
+    continued = {
+        run.id for _, before, run in commit.runs if before and run and run.generation > before.generation
+    }
     gone = {before.id for _, before, run in commit.runs if run is None}
     for _, before, after in commit.steps:
         if after is None and before.run_id not in continued | gone and commit.verb != "prune":
@@ -513,7 +588,9 @@ def I18_can_be_woken(checker: Checker, commit: Commit) -> Broken:
         run = changed.get(run_id) or checker.runs.get(run_id)
         if run is not None and run.owner is None and run.state in ("running", "undoing"):
             if not execute("SELECT 1 FROM steps WHERE run_id = ? AND +delivered_seq IS NULL", (run_id,)).get:
-                if not execute("SELECT 1 FROM signals WHERE run_id = ? AND delivered_seq IS NULL", (run_id,)).get:
+                if not execute(
+                    "SELECT 1 FROM signals WHERE run_id = ? AND delivered_seq IS NULL", (run_id,)
+                ).get:
                     yield f"run {run_id} is {run.state}, nobody owns it and nothing can wake it"
 
 
@@ -522,7 +599,11 @@ def I19_in_its_time(checker: Checker, commit: Commit) -> Broken:
     for _, before, after in commit.steps:
         if after is None:
             continue
-        if after.kind == "timer" and after.state == "succeeded" and (before is None or before.state == "waiting"):
+        if (
+            after.kind == "timer"
+            and after.state == "succeeded"
+            and (before is None or before.state == "waiting")
+        ):
             if after.finished_at < after.ready_at:
                 yield f"timer {after.n} of {after.run_id} fired {after.ready_at - after.finished_at:.3f} s early"
         elif commit.verb == "claim_steps" and after.state == "running":
@@ -534,7 +615,10 @@ def I19_in_its_time(checker: Checker, commit: Commit) -> Broken:
 
 
 def _continued(commit: Commit, run_id: str) -> bool:
-    return any(before and run and run.id == run_id and run.generation > before.generation for _, before, run in commit.runs)
+    return any(
+        before and run and run.id == run_id and run.generation > before.generation
+        for _, before, run in commit.runs
+    )
 
 
 CHECKS = (

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from holdfast import Stop
-from holdfast.workflow.here import here
 from holdfast.testing.loop import PROCESS
+from holdfast.workflow.here import here
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation

@@ -6,19 +6,22 @@ simulation found in the product; they stay here so that they cannot come back un
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from holdfast import policy
 from holdfast.agent.agent import Agent
 from holdfast.decider import decider as deciding
-from holdfast.decider import undoing
+from holdfast.decider import replay, undoing
 from holdfast.decider.decider import Decider
 from holdfast.decider.reverse import Reverse
 from holdfast.model import StepState
 from holdfast.node import Node
+from holdfast.scheduler.owned import Ended
 from holdfast.scheduler.scheduler import Scheduler
 from holdfast.store.protocol import Answer, Start
 from holdfast.store.sqlite import supervising
@@ -91,6 +94,7 @@ def no_fence_in_hop(stack: ExitStack) -> None:
 @mutant("a retry names the fence its agent got", within=200)
 def no_fence_in_retry(stack: ExitStack) -> None:
     sql(stack, "try_again", "AND fence = ?", "AND ? IS NOT NULL")
+    sql(stack, "keep_attempt", "AND fence = ?3", "AND ?3 IS NOT NULL")
 
 
 @mutant("a reclaim raises the fence", within=100)
@@ -201,8 +205,18 @@ def retries_for_ever(stack: ExitStack) -> None:
 
 @mutant("an overdue attempt spends its budget", within=2500)
 def overdue_for_ever(stack: ExitStack) -> None:
-    sql(stack, "time_out_steps", "WHEN attempt - losses - excused >= attempts_max THEN 'failed'", "WHEN 0 THEN 'failed'")
-    sql(stack, "time_out_steps", "WHEN attempt - losses - excused >= attempts_max THEN ?1", "WHEN ?1 IS NULL THEN 0.0")
+    sql(
+        stack,
+        "time_out_steps",
+        "WHEN attempt - losses - excused >= attempts_max THEN 'failed'",
+        "WHEN 0 THEN 'failed'",
+    )
+    sql(
+        stack,
+        "time_out_steps",
+        "WHEN attempt - losses - excused >= attempts_max THEN ?1",
+        "WHEN ?1 IS NULL THEN 0.0",
+    )
 
 
 # --- losing -------------------------------------------------------------------------------------------------------------
@@ -250,14 +264,8 @@ def lost_claims_stay_lost(stack: ExitStack) -> None:
     code(stack, Writer, "doubt", lambda self, error: None)
 
 
-@mutant("was: a scheduler hears that its own agent lost a step", within=3000)
+@mutant("was: a scheduler hears that its own agent lost a step", within=100)
 def lost_leases_are_remembered(stack: ExitStack) -> None:
-    real = Agent.__init__
-
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        real(self, *args, **kwargs)
-
-    code(stack, Agent, "__init__", init)
     code(stack, Scheduler, "forget_lease", lambda self, run_id, n: None)
 
 
@@ -280,12 +288,36 @@ def parked_before_it_spoke(stack: ExitStack) -> None:
     sql(stack, "park_runs", "ELSE 'pending' END", "ELSE state END")
 
 
+@mutant("was: what an agent ended while its run left memory is reported", within=3000)
+def leaves_with_outcomes(stack: ExitStack) -> None:
+    real = Scheduler._report_apart
+
+    def report(self: Any, owned: Any, refused: Any = None) -> None:
+        if refused is not None:
+            real(self, owned, refused)
+
+    code(stack, Scheduler, "_report_apart", report)
+
+
+@mutant("was: a step that is cancelled before it begins gives its place back", within=3000)
+def places_leak(stack: ExitStack) -> None:
+    code(stack, Agent, "_cancel", lambda self, holding: holding.task is not None and holding.task.cancel())
+
+
+@mutant("was: a step with needs that are new gets a lane of its own", within=3000)
+def issued_for_nobody(stack: ExitStack) -> None:
+    async def number(self: Any, rows: Any, owned: Any, hop: Any, leases: Any, then: Any) -> None:
+        self._submit(hop, partial(self._committed, owned, hop, leases, then))
+
+    code(stack, Scheduler, "_number", number)
+
+
 # --- order and time -----------------------------------------------------------------------------------------------------
 
 
 @mutant("replay delivers in the recorded order", within=100)
 def replays_in_another_order(stack: ExitStack) -> None:
-    real = deciding.timeline
+    real = replay.timeline
     code(stack, deciding, "timeline", lambda steps, signals: iter(list(real(steps, signals))[::-1]))
 
 
@@ -311,6 +343,21 @@ def numbers_have_gaps(stack: ExitStack) -> None:
 def timers_fire_early(stack: ExitStack) -> None:
     real = Scheduler._set_timer
     code(stack, Scheduler, "_set_timer", lambda self, at, run_id, n: real(self, at - 0.4, run_id, n))
+
+
+@mutant("was: a timer that was never written does not fire", within=3000)
+def ghosts_of_timers(stack: ExitStack) -> None:
+    def fire(self: Any) -> int:
+        now = self._clock.now()
+        while self._timers and self._timers[0][0] <= now:
+            _, run_id, n = heapq.heappop(self._timers)
+            owned = self.runs.get(run_id)
+            if owned is not None and n in owned.decider.waiting:
+                if owned.arrive(Ended(n, 0, StepState.SUCCEEDED, None, None, now)):
+                    self._advance(owned)
+        return 0
+
+    code(stack, Scheduler, "fire", fire)
 
 
 @mutant("a step that backs off waits", within=60)

@@ -162,7 +162,7 @@ async def _walk(plan: Plan) -> Any:
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
-            return [task.result() for task in tasks if task in done][0]
+            return next(task.result() for task in tasks if task in done)
         case ["limit", seconds, part]:
             try:
                 async with asyncio.timeout(seconds):
@@ -219,8 +219,7 @@ async def program(plan: str) -> str:
         case ["again", first, then]:
             await _walk(first)
             continue_as_new(json.dumps(then))
-        case _:
-            return json.dumps(await _walk(tree))
+    return json.dumps(await _walk(tree))
 
 
 # --- what comes of it ---------------------------------------------------------------------------------------------------
@@ -284,7 +283,21 @@ def waits(plan: Any) -> int:
 
 # --- drawing ------------------------------------------------------------------------------------------------------------
 
-HOWS = ("ok", "ok", "quick", "quick", "quick", "flaky", "put off", "slow", "saves", "unsure", "lingers", "hangs", "gives up")
+HOWS = (
+    "ok",
+    "ok",
+    "quick",
+    "quick",
+    "quick",
+    "flaky",
+    "put off",
+    "slow",
+    "saves",
+    "unsure",
+    "lingers",
+    "hangs",
+    "gives up",
+)
 
 
 class Draw:
@@ -294,7 +307,21 @@ class Draw:
         self._dice, self._others = dice, others
         self.tags = 0
         self._kinds = dice.sample(
-            ("par", "group", "race", "limit", "nap", "hear", "kid", "saga", "try", "keep", "by hand", "say", "tell"),
+            (
+                "par",
+                "group",
+                "race",
+                "limit",
+                "nap",
+                "hear",
+                "kid",
+                "saga",
+                "try",
+                "keep",
+                "by hand",
+                "say",
+                "tell",
+            ),
             dice.randint(2, 6),
         )
         self._stops = dice.random() < 0.3

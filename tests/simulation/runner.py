@@ -73,7 +73,8 @@ class Report:
             "seeds": self.seeds,
             "violations": len(self.broken),
             "broken": {
-                str(seed): {"what": what, "replay": replay_command(seed)} for seed, what in sorted(self.broken.items())
+                str(seed): {"what": what, "replay": replay_command(seed)}
+                for seed, what in sorted(self.broken.items())
             },
             "virtual_hours": round(self.virtual_s / 3600, 2),
             "commits_checked": self.commits,
@@ -136,5 +137,7 @@ def find_mutants(names: Iterable[str]) -> list[Mutant]:
     wanted = set(names)
     unknown = wanted - {mutant.name for mutant in MUTANTS}
     if unknown:
-        raise SystemExit(f"no mutant is called {', '.join(sorted(unknown))}: --mutants without a name runs all")
+        raise SystemExit(
+            f"no mutant is called {', '.join(sorted(unknown))}: --mutants without a name runs all"
+        )
     return [mutant for mutant in MUTANTS if not wanted or mutant.name in wanted]

@@ -13,6 +13,8 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from contextvars import Context
+from functools import partial
 from hashlib import blake2b
 from random import Random
 from typing import Any
@@ -175,7 +177,9 @@ class Simulation(World):
         assert isinstance(process, Process)
         until = self.leased_until.get(process.node.id, 0.0)
         if self.loop.now > until + 0.02 and self.resumed_at.get(process) != self.loop.now:
-            self.broke(f"G2 {here.key} {what} {self.loop.now - until:.3f} s after the lease of its node had ended")
+            self.broke(
+                f"G2 {here.key} {what} {self.loop.now - until:.3f} s after the lease of its node had ended"
+            )
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -232,8 +236,6 @@ class Simulation(World):
         super().resume(process)
 
     def _later(self, after_s: float, call: Callable[[], object]) -> None:
-        from contextvars import Context
-
         self.loop.call_later(after_s, call, context=Context())
 
     # --- what happens by itself -----------------------------------------------------------------------------------------
@@ -374,8 +376,9 @@ class Simulation(World):
                 process = self.dice.choice(working)
                 task = process.run_task(_answered(ask(process)))
                 await asyncio.wait([task], timeout=1.0)
-                if task.done() and task.result() is not None:
-                    return task.result()[0]
+                answer = task.result() if task.done() else None
+                if answer is not None:
+                    return answer[0]
                 task.cancel()
             await asyncio.sleep(0.1 + self.dice.random() * 0.3)
         return None
@@ -390,14 +393,16 @@ class Simulation(World):
 
     async def _send(self, run_id: str, key: str) -> None:
         await asyncio.sleep(self.dice.random() * 3)
-        while run_id not in self.accepted:
+        while run_id not in self.accepted:  # noqa: ASYNC110  virtual time: looking costs nothing
             await asyncio.sleep(0.3)
         payload = json.dumps(key).encode()
         await self._asked(lambda process: process.store.send_signal(NewSignal(run_id, "note", key, payload)))
 
     async def _cancel(self, run_id: str) -> None:
         await asyncio.sleep(self.dice.random() * 3)
-        answer = await self._asked(lambda process: process.store.cancel_run(run_id, "sim", "no more"), tries=4)
+        answer = await self._asked(
+            lambda process: process.store.cancel_run(run_id, "sim", "no more"), tries=4
+        )
         if answer is not None:
             self.sometimes("a run was asked to cancel itself")
 
@@ -419,11 +424,9 @@ class Simulation(World):
             await asyncio.sleep(1.0)
             for run in list(self.checker.runs.values()):
                 if run.state == "held":
-                    await self._asked(lambda process, id=run.id: process.store.release(id, "sim", "go on"), tries=2)
+                    await self._asked(partial(_release, run.id), tries=2)
                 elif run.state == "stuck":
-                    await self._asked(
-                        lambda process, id=run.id: process.store.steer_undo(id, "retry", None, "sim", "again"), tries=2
-                    )
+                    await self._asked(partial(_retry_undo, run.id), tries=2)
 
     # --- one seed -----------------------------------------------------------------------------------------------------------
 
@@ -486,16 +489,38 @@ class Simulation(World):
                 self.broke(f"I4 run {run_id} was accepted and is lost")
         for run in self.checker.runs.values():
             if run.state not in RUN_ENDED:
-                steps = [step[:14] for step in self.checker.steps.values() if step.run_id == run.id and step.delivered_seq is None]
+                steps = [
+                    step[:14]
+                    for step in self.checker.steps.values()
+                    if step.run_id == run.id and step.delivered_seq is None
+                ]
                 self.broke(f"G4 run {run.id} did not end: {run}; open: {steps}")
         if not self.result.broken:
             for wrong in check_endings(self):
                 self.broke(wrong)
 
 
+async def _release(run_id: str, process: Process) -> Any:
+    return await process.store.release(run_id, "sim", "go on")
+
+
+async def _retry_undo(run_id: str, process: Process) -> Any:
+    return await process.store.steer_undo(run_id, "retry", None, "sim", "again")
+
+
 def _is_harmless(op: Hop) -> bool:
     """A hop that says nothing that is counted: saying it twice is no different."""
-    return not (op.begin or op.outcomes or op.delivered or op.signals or op.ended or op.issued or op.close or op.take_back or op.park)
+    return not (
+        op.begin
+        or op.outcomes
+        or op.delivered
+        or op.signals
+        or op.ended
+        or op.issued
+        or op.close
+        or op.take_back
+        or op.park
+    )
 
 
 async def _answered(asking: Coroutine[Any, Any, Any]) -> tuple[Any] | None:
@@ -515,10 +540,11 @@ def alone() -> Iterator[None]:
     steps, workflows = dict(registry.steps), dict(registry.workflows)
     logged = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    for kept, here_ in ((registry.steps, steps), (registry.workflows, workflows)):
-        for name in list(kept):  # type: ignore[call-overload]
-            if here_[name].fn.__module__ != program.__name__:
-                del kept[name]  # type: ignore[attr-defined]
+    mine = program.__name__
+    for name in [name for name, one in steps.items() if one.fn.__module__ != mine]:
+        del registry.steps[name]
+    for key in [key for key, one in workflows.items() if one.fn.__module__ != mine]:
+        del registry.workflows[key]
     try:
         yield
     finally:

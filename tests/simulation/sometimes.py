@@ -105,7 +105,12 @@ def observe(simulation: Simulation, commit: Commit) -> None:
             say("a node was buried with runs in its hands")
         if verb.startswith("claim_run") and after.fence > 2:
             say("a run went from one node to another")
-        if verb == "commit" and before.owner is not None and after.owner is None and after.state == before.state:
+        if (
+            verb == "commit"
+            and before.owner is not None
+            and after.owner is None
+            and after.state == before.state
+        ):
             say("a run left memory")
         if before.state == "held" and after.state != "held":
             say("a run was released")
@@ -126,5 +131,10 @@ def observe(simulation: Simulation, commit: Commit) -> None:
         if row.ending == "refused":
             say("a late report was refused")
     for table, before, after in commit.changes:
-        if table == "leases" and before is not None and after is not None and before.holder != after.holder is not None:
+        if (
+            table == "leases"
+            and before is not None
+            and after is not None
+            and before.holder != after.holder is not None
+        ):
             say("another leader took over")

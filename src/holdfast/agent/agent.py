@@ -359,9 +359,9 @@ class Agent:
         if held:
             asked = [(run_id, n, fence) for (run_id, n), fence in held.items()]
             for run_id, n in await self._store.lost_steps(self._node, asked):
-                holding = self.held.get((run_id, n))
+                now = self.held.get((run_id, n))
                 # Another attempt of the same step may have come here since: that one is ours.
-                if holding is not None and holding.fence == held[run_id, n]:
+                if now is not None and now.fence == held[run_id, n]:
                     self.stop(run_id, n)
                     self.lost(run_id, n)
 

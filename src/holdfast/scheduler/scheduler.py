@@ -531,10 +531,7 @@ class Scheduler:
             self._evict(owned, answer, leases)
             if not isinstance(answer, LeaseLost):
                 self._report_apart(owned, hop)
-                if hop.next_input is not None:
-                    # It may have happened, with its answer lost: then this is the fence it left.
-                    self._give_back(owned.run_id, owned.fence + 1)
-                self._let_others(owned)
+                self._let_others(owned, hop)
             return
         for out in hop.outcomes:
             owned.pending.discard(out.n)
@@ -616,9 +613,12 @@ class Scheduler:
             self._seat.release(reserved)
         self._leave(owned)
 
-    def _let_others(self, owned: Owned) -> None:
+    def _let_others(self, owned: Owned, hop: Hop) -> None:
         """A refused hop does not say that the run is lost. If it is still this node's, give it back: whoever claims it
         next replays it. A run whose hops are refused again and again is held, so that a person looks."""
+        if hop.next_input is not None:
+            # It may have happened, with its answer lost: then this is the fence it left.
+            self._give_back(owned.run_id, owned.fence + 1)
         refused = self._refused[owned.run_id] = self._refused.get(owned.run_id, 0) + 1
         if len(self._refused) > self._config.runs_max:
             self._refused.clear()

@@ -30,7 +30,6 @@ from holdfast.model import (
     StepState,
 )
 
-
 LAPSED = "its lease ran out"
 """Why a node is dead, when that may have changed since somebody looked: `bury` looks again."""
 

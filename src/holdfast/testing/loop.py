@@ -197,7 +197,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 if not task.done():
                     task._log_destroy_pending = False  # type: ignore[attr-defined]
                     with contextlib.suppress(BaseException):
-                        task.get_coro().close()  # type: ignore[union-attr]
+                        task.get_coro().close()
         finally:
             asyncio._set_running_loop(before)
         self.ready.clear()

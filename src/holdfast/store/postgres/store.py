@@ -403,7 +403,9 @@ class PostgresStore(Alerting, Retention):
 
         async def run(connection: asyncpg.Connection[Any]) -> Reclaimed | None:
             async with connection.transaction():
-                row = await connection.fetchrow(VERBS.bury, node, epoch, losses_max, limit, error, reason == LAPSED)
+                row = await connection.fetchrow(
+                    VERBS.bury, node, epoch, losses_max, limit, error, reason == LAPSED
+                )
                 if row is not None and row["alive"]:
                     return Reclaimed(0, 0, 0)
                 if row is None or not row["reign"]:

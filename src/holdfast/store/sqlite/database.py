@@ -144,7 +144,9 @@ class Database:
         _pin_plans(connection)
 
     def _connect_reader(self) -> apsw.Connection:
-        reader = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=STATEMENTS_KEPT)
+        reader = apsw.Connection(
+            self.path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=STATEMENTS_KEPT
+        )
         reader.set_busy_timeout(
             int(BUSY_S * 1000)
         )  # readers wait only while another process recovers the log
