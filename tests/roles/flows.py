@@ -260,6 +260,14 @@ async def counts_down(left: int, seen: list[str]) -> list[str]:
 
 
 @workflow
+async def collects(left: int, grams: int) -> int:
+    grams += (await paid.wait()).grams
+    if left == 1:
+        return grams
+    return continue_as_new(left - 1, grams)
+
+
+@workflow
 async def chance() -> list[str]:
     first = [str(uuid4()), str(random().random()), now().isoformat()]
     await add(1)
@@ -278,6 +286,12 @@ async def speaks() -> str:
 @workflow
 async def renders() -> str:
     return await needs_gpu()
+
+
+@workflow
+async def renders_later() -> str:
+    await add(1)
+    return await needs_gpu.using(needs=["gpu", "large"])()
 
 
 @workflow

@@ -265,6 +265,15 @@ async def test_continue_as_new_starts_a_fresh_history(hf: Holdfast) -> None:
     assert len(await run.steps()) == 1
 
 
+async def test_a_run_may_continue_as_new_as_soon_as_a_signal_came(hf: Holdfast) -> None:
+    """The wait that the signal ended goes with the history: an event loop of signals runs for ever."""
+    run = await hf.start(flows.collects, 3, 0)
+    for i in range(3):
+        await flows.paid.send(run.id, flows.Parcel("Oslo", i + 1), key=f"{i}")
+    assert await run.result(30) == 6
+    assert (await run.info()).generation == 3
+
+
 async def test_chance_and_time_replay_alike(hf: Holdfast) -> None:
     """uuid4, random and now give the same values when the run is replayed."""
     gates["none"] = asyncio.Event()
@@ -313,6 +322,13 @@ async def test_a_step_waits_for_an_agent_with_its_needs(hf: Holdfast, store_url:
     assert "gpu" in await run.why()
     async with Holdfast(store_url, roles=["agent"], labels=["gpu"]):
         assert await run.result(10) == "rendered"
+
+
+async def test_needs_that_are_asked_for_later_find_their_agent(hf: Holdfast, store_url: str) -> None:
+    """Needs that nobody had asked for before get a lane when the code comes to them, also in a run in memory."""
+    run = await hf.start(flows.renders_later)
+    async with Holdfast(store_url, roles=["agent"], labels=["gpu", "large"]):
+        assert await run.result(30) == "rendered"
 
 
 async def test_retry_continues_a_failed_run_from_the_step_that_failed(hf: Holdfast) -> None:

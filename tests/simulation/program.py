@@ -334,7 +334,11 @@ class Draw:
         if dice.random() < 0.35:
             parts.append(["fail"])
         if dice.random() < 0.12:
-            return ["again", plan, ["seq", [self._do(), self._do()]]]
+            then = [self._do(), self._do()]
+            if dice.random() < 0.5:
+                then.insert(0, ["hear", None])
+                parts.append(["hear", None])
+            return ["again", plan, ["seq", then]]
         return plan
 
     def _do(self) -> Plan:

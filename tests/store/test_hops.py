@@ -12,6 +12,7 @@ from tests.store.made import (
     A,
     B,
     begin,
+    broken,
     call,
     child,
     closing,
@@ -336,3 +337,33 @@ async def test_one_bad_report_does_not_harm_a_hop(store: Store) -> None:
     assert await store.attempts(run_id) == []
     assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
     assert await store.commit(A, [late]) == [Answer.FENCED]
+
+
+async def test_only_its_owner_gives_a_run_back(store: Store) -> None:
+    """Two nodes that begin one run name the same fence: the one that came second cannot park the other's run."""
+    run = new_run()
+    await begin(store, held(), run=run)
+    late = Hop(run.id, 1, begin=run, begun_at=ENVIRONMENT.now())
+    assert await store.commit(B, [late]) == [Answer.DUPLICATE]
+    await store.commit(B, [Hop(run.id, 1, park=True)])
+    found = await store.run(run.id)
+    assert found is not None
+    assert (found.owner, found.fence) == (A, 1)
+
+
+async def test_a_run_that_waits_for_nothing_yet_is_claimed_after_it_was_given_back(store: Store) -> None:
+    """A run that has just continued as new has no step: given back then, it is pending, so that somebody goes on."""
+    run_id = await begin(store, held())
+    await store.commit(A, [Hop(run_id, 1, begun_at=ENVIRONMENT.now(), dropped=[1], next_input=b"[2]")])
+    assert await store.commit(A, [Hop(run_id, 2, park=True)]) == [Answer.ACCEPTED]
+    found = await store.run(run_id)
+    assert found is not None
+    assert (found.state, found.owner) == (RunState.PENDING, None)
+    assert await broken(store) == set()
+
+
+async def test_a_hop_of_the_last_generation_is_refused(store: Store) -> None:
+    """The history that it would go on with is gone, and with it the fence it names."""
+    run_id = await begin(store, held())
+    await store.commit(A, [Hop(run_id, 1, begun_at=ENVIRONMENT.now(), dropped=[1], next_input=b"[2]")])
+    assert await store.commit(A, [Hop(run_id, 1, issued=[held()])]) == [Answer.FENCED]

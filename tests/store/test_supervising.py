@@ -8,7 +8,7 @@ import pytest
 from holdfast.environment import Environment
 from holdfast.model import Ending, RunState, StepState
 from holdfast.store import open_store
-from holdfast.store.protocol import Answer, Hop, NewSignal, Store
+from holdfast.store.protocol import LAPSED, Answer, Hop, NewSignal, Reclaimed, Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
     LONG_S,
@@ -305,3 +305,15 @@ async def test_burying_who_holds_nothing_does_no_harm(store: Store, node: str) -
         reclaimed = await store.bury(node, epoch, "", 3, 100)
         assert reclaimed is not None
         assert (reclaimed.runs, reclaimed.steps, reclaimed.failed) == (0, 0, 0)
+
+
+async def test_a_node_that_renewed_since_it_was_looked_at_is_not_buried(store: Store) -> None:
+    """Between finding a lease run out and burying its node the node may renew: it keeps what it holds."""
+    epoch = await lead(store)
+    await join(store, D, lease_s=-1.0)
+    run_id = await begin(store, held(), node=D)
+    assert (D, LAPSED) in await store.dead_nodes(0.0)
+    assert await store.renew(D, LONG_S) is not None
+    assert await store.bury(D, epoch, LAPSED, 3, 100) == Reclaimed(0, 0, 0)
+    assert (await step(store, run_id)).agent == D
+    assert await store.bury(D, epoch, "its process is gone", 3, 100) == Reclaimed(1, 1, 0)

@@ -316,6 +316,8 @@ class Scheduler:
         delivered: list[tuple[int, int]] = []
         signals: list[tuple[int, int]] = []
         for item in arrived:
+            if decider.done and type(item) is not Ended:
+                continue  # the code has ended: what it did not hear stays undelivered, for the generation that follows
             if type(item) is Ended:
                 if not decider.expects(item.n):
                     continue  # given up while it ran: the store would refuse it
