@@ -73,7 +73,7 @@ class Simulation(World):
             threads_max=1,
             claim_max=self.dice.choice((2, 50)),
             batch_max=self.dice.choice((1, 3, 50)),
-            losses_max=self.dice.choice((2, 4)),
+            losses_max=self.dice.choice((1, 3)),
             timeout_grace_s=0.4,
             watch_s=2.0,
             drain_s=0.4,
