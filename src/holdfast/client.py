@@ -47,6 +47,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 DEFAULT_STORE = "sqlite:///holdfast.db"
+DEFAULT_TENANT = "default"
 ID_MAX_CHARS = 200
 
 
@@ -209,6 +210,7 @@ class Holdfast:
             workflow.version,
             raw,
             codec.digest(raw),
+            namespace=workflow.tenant or DEFAULT_TENANT,
             priority=workflow.priority,
             timeout_s=workflow.timeout_s,
             tags=workflow.tags,

@@ -41,6 +41,27 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """How often a step may lose its agent before it is taken to be what kills them."""
     timeout_grace_s: float = 2.0
     """The Supervisor ends an overdue attempt this long after its agent should have."""
+    breaker_failures_min: int = 20
+    """A breaker opens after so many failed attempts within its window, at least: fewer are bad luck, or one run's own."""
+    breaker_window_s: float = 10.0
+    """Outcomes older than this say nothing of a dependency any more."""
+    breaker_rate: float = 0.5
+    """The share of failed attempts at which a breaker opens, or a wave of probes has failed."""
+    breaker_settle_s: float = 0.3
+    """Between the first trouble told and the decision to open, so that agents for whom all is well can say so. An agent in
+    trouble has stopped by itself before that."""
+    breaker_open_s: float = 5.0
+    """The first wait before a dependency is tried again; doubles with every wave that fails."""
+    breaker_open_max_s: float = 30.0
+    """The longest such wait: what healed is found out within this time, and a probe every half minute hurts nobody."""
+    breaker_growth: int = 2
+    """Each wave of probes may be so many times as large as the one before that went well."""
+    breaker_wave_max: int = 10_000
+    """After a wave of this size that went well the breaker closes, even if more is waiting."""
+    breaker_tell_s: float = 0.05
+    """How soon an agent tells what became of its probes: some of them together."""
+    probe_lost_s: float = 1.0
+    """A probe that ended and of which nobody has told anything for this long is lost, and another may begin."""
     watch_s: float = 1.0
     """How often the leader looks for something to alert about, and the outbox for something to tell."""
     backlog_s: float = 60.0

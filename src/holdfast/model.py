@@ -182,6 +182,69 @@ class Lane(msgspec.Struct, frozen=True):
     needs: tuple[str, ...]
     undo: str | None = None
     """With a trailing `!` when attempts that failed are undone too."""
+    depends: str = ""
+    """What the step depends on: the name its breaker has. The step's own name unless declared."""
+
+
+class BreakerState(StrEnum):
+    CLOSED = "closed"
+    """Steps begin as they come."""
+    OPEN = "open"
+    """None begins."""
+    PROBING = "probing"
+    """As many begin as the wave allows."""
+
+
+class Breaker(msgspec.Struct, frozen=True):
+    """What is known of a dependency that had trouble."""
+
+    name: str
+    state: BreakerState
+    round: int
+    """Raised by every change of state and every wave. What is told of an older one is not counted."""
+    ok: int
+    failed: int
+    """Outcomes told since `window_at`: of the last seconds while closed, of this wave while probing."""
+    window_at: float
+    told_at: float
+    """When an outcome was last told or a probe taken."""
+    wave: int
+    allowance: int
+    """How many of the wave have not begun yet."""
+    opened_at: float | None
+    open_until: float | None
+    """None while open: by hand, until somebody says otherwise."""
+    open_s: float
+    trips: int
+    """How often it has opened since it was last closed."""
+    forced: bool
+    """An operator decided, and nobody else does until it is reset."""
+    actor: str | None
+    note: str
+    """Why it is as it is."""
+    error: str | None
+    """The last trouble that was told."""
+
+
+class HoldScope(StrEnum):
+    """What an operator can hold besides a run."""
+
+    WORKFLOW = "workflow"
+    STEP = "step"
+    DEPENDENCY = "dependency"
+    TENANT = "tenant"
+    ALL = "all"
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """An operator's stop: no step it covers begins."""
+
+    scope: HoldScope
+    value: str
+    """The name that is held; of the scope all, nothing."""
+    actor: str
+    note: str
+    at: float
 
 
 class Level(StrEnum):
@@ -201,6 +264,7 @@ class AlertKind(StrEnum):
     AGENT_OFFLINE = "agent offline"
     BACKLOG = "backlog"
     LEADER_LOST = "leader lost"
+    BREAKER_OPEN = "breaker open"
     STORE_TROUBLE = "store trouble"
     TEST = "test"
 

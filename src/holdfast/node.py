@@ -83,6 +83,7 @@ class Node:
         )
         self.writer.holds = self.holds
         self.draining = False
+        self._gates_due = False
         self._make_roles()
 
     def _make_roles(self) -> None:
@@ -99,6 +100,7 @@ class Node:
             )
             self.agent.holds = self.holds
             self.agent.wake = lambda delay_s: self._ring_later(delay_s, Bell.STEPS)
+            self.agent.tell = self._look_at_gates_soon
         if "scheduler" in self.roles:
             self.scheduler = Scheduler(
                 self.store,
@@ -136,6 +138,7 @@ class Node:
             await self.scheduler.learn_lanes()
         if self.agent is not None:
             await self.agent.learn_lanes()
+            await self.agent.look()
         if self.supervisor is not None:
             await self.supervisor.tick()
         if self.scheduler is not None and first is not None:
@@ -146,7 +149,7 @@ class Node:
         if self.scheduler is not None:
             self._spawn(self._claim_runs_loop(), self._collect_loop(), self._timer_loop(), self._park_loop())
         if self.agent is not None:
-            self._spawn(self._claim_steps_loop(), self._beat_loop())
+            self._spawn(self._claim_steps_loop(), self._beat_loop(), self._gates_loop())
         if self.supervisor is not None:
             self._spawn(self._supervise_loop())
         if self.outbox is not None:
@@ -477,6 +480,21 @@ class Node:
             if due and due - self.clock.now() < self.config.poll_s:
                 self._ring_later(max(0.0, due - self.clock.now()), Bell.STEPS)
 
+    def _look_at_gates_soon(self, delay_s: float) -> None:
+        """Once for all that is to be told within this time."""
+        if not self._gates_due:
+            self._gates_due = True
+            self._ring_later(delay_s, Bell.GATES)
+
+    async def _gates_loop(self) -> None:
+        agent = self.agent
+        assert agent is not None
+        while not self.fenced:
+            await self._wait(Bell.GATES, self.config.poll_s)
+            self._gates_due = False
+            if await self._guarded("looking at gates", agent.look):
+                self.ring(Bell.GATES)
+
     async def _beat_loop(self) -> None:
         agent = self.agent
         assert agent is not None
@@ -492,6 +510,9 @@ class Node:
             if remedied:
                 for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES):
                     self.ring(bell)
+            if supervisor.turned_gates:
+                supervisor.turned_gates = False
+                self.ring(Bell.GATES)
             await self.environment.sleep(self.config.sweep_s * (0.75 + self.environment.random.random() / 2))
 
     async def _tell_loop(self) -> None:
@@ -519,13 +540,13 @@ class _LocalSeat:
     def __init__(self, agent: Agent, clock: StoreClock) -> None:
         self._agent, self._clock = agent, clock
 
-    def reserve(self, issue: Issue) -> bool:
+    def reserve(self, issue: Issue, workflow: str, tenant: str) -> bool:
         if issue.step is None or issue.arguments is None:
             return False
-        return self._agent.reserve(issue.step)
+        return self._agent.reserve(issue.step, workflow, tenant)
 
     def begin(self, leases: list[Lease]) -> None:
-        now = self._clock.now()
+        now, gates = self._clock.now(), self._agent.gates
         for lease in leases:
             step = lease.issue.step
             assert step is not None
@@ -541,7 +562,8 @@ class _LocalSeat:
                     timeout_s=step.timeout_s,
                     issued_at=now,
                     undoes=undone_effect(lease.issue.key, lease.issue.input),
-                )
+                ),
+                barred=gates.shut and gates.bars(step),
             )
 
     def release(self, leases: list[Lease]) -> None:

@@ -20,6 +20,7 @@ BY_INDEX_ALONE = {
     "late_runs": {"runs_pending"},
     "held_counts": {"steps_held"},
     "owned_counts": {"runs_owned"},
+    "breaker_looks": {"steps_held"},
 }
 """Statements that walk a partial index: it holds only what waits."""
 TABLES = {"runs", "steps", "attempts", "signals", "nodes", "journal", "leases", "lanes", "s", "r"}

@@ -14,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from holdfast import codec, policy
+from holdfast import breaker, codec, policy
 from holdfast.agent import isolated
+from holdfast.agent.gatekeeper import Gatekeeper
 from holdfast.agent.holding import Holding
 from holdfast.agent.tally import Tally
 from holdfast.config import Config
@@ -29,6 +30,9 @@ from holdfast.workflow.here import Attempting, here_var
 from holdfast.workflow.step import Step
 
 log = logging.getLogger("holdfast.agent")
+
+ERROR_MAX_CHARS = 200
+"""Of an error, in what is told of a dependency."""
 
 Write = Callable[[Report | TryAgain | HandBack | Save, Callable[[Any], None] | None], None]
 
@@ -51,7 +55,8 @@ class Agent:
         self._environment, self._clock, self._config = environment, clock, config
         self.held: dict[tuple[str, int], Holding] = {}
         self._free_async, self._free_threads = config.steps_max, config.threads_max
-        self._lanes: dict[bool, list[int]] = {True: [], False: []}
+        self._lanes: dict[bool, dict[int, str]] = {True: {}, False: {}}
+        """The lanes this agent can serve, each with what its steps depend on."""
         self._threads = ThreadPoolExecutor(config.threads_max, thread_name_prefix="holdfast-step")
         self.wake: Callable[[float], None] = lambda delay_s: None
         """Set by the node: call `claim` again after so many seconds."""
@@ -59,6 +64,9 @@ class Agent:
         """Set by the node: told of every step claimed."""
         self.holds: Callable[[], bool] = lambda: True
         """Set by the node: whether it has its lease. Asked before a step begins."""
+        self.gates = Gatekeeper(config)
+        self.tell: Callable[[float], None] = lambda delay_s: None
+        """Set by the node: call `look` after so many seconds."""
         self.tally = Tally()
         self.closing = False
         self._hungry = False
@@ -71,9 +79,11 @@ class Agent:
     def capable(self, name: str, needs: tuple[str, ...]) -> bool:
         return name in self._steps and self._labels.issuperset(needs)
 
-    def reserve(self, step: Step[Any, Any]) -> bool:
+    def reserve(self, step: Step[Any, Any], workflow: str | None = None, tenant: str | None = None) -> bool:
         """Keep a place for a step that this node's scheduler is about to issue."""
         if self.closing or not self.capable(step.name, step.needs):
+            return False
+        if self.gates.shut and self.gates.bars(step, workflow, tenant):
             return False
         if (self._free_async if step.is_async else self._free_threads) <= 0:
             self._hungry = True
@@ -100,19 +110,21 @@ class Agent:
 
     async def learn_lanes(self) -> None:
         """Which lanes this agent can serve, those of `async def` steps and those of threads apart."""
-        served: dict[bool, list[int]] = {True: [], False: []}
+        served: dict[bool, dict[int, str]] = {True: {}, False: {}}
         lane: Lane
         for lane in await self._store.lanes():
             if self.capable(lane.name, lane.needs):
-                served[self._steps[lane.name].is_async].append(lane.id)
+                served[self._steps[lane.name].is_async][lane.id] = lane.depends
         self._lanes = served
 
     async def claim(self) -> int:
         """Claim as many steps as there are free places."""
         claimed = 0
         for is_async in (True, False):
-            lanes = self._lanes[is_async]
-            free = min(self._free_async if is_async else self._free_threads, self._config.claim_max)
+            if self.gates.probing:
+                claimed += await self._claim_probes(is_async)
+            lanes = self._open_lanes(is_async)
+            free = self._free(is_async)
             if free <= 0 or not lanes or self.closing:
                 continue
             found = await self._store.claim_steps(self._node, lanes, free)
@@ -124,11 +136,51 @@ class Agent:
                 self._hungry = True
         return claimed
 
+    def _free(self, is_async: bool) -> int:
+        return min(self._free_async if is_async else self._free_threads, self._config.claim_max)
+
+    def _open_lanes(self, is_async: bool) -> list[int]:
+        """The lanes to claim from: not those this agent has stopped by itself. What else is shut the store knows."""
+        paused = self.gates.paused
+        return [lane for lane, depends in self._lanes[is_async].items() if depends not in paused]
+
+    async def _claim_probes(self, is_async: bool) -> int:
+        """Take up what a wave of probes allows."""
+        claimed = 0
+        for name in list(self.gates.probing):
+            lanes = [lane for lane, depends in self._lanes[is_async].items() if depends == name]
+            free = self._free(is_async)
+            if free <= 0 or not lanes or self.closing:
+                continue
+            found = await self._store.claim_probes(self._node, name, lanes, free)
+            for item in found.steps:
+                self.claimed(item.run_id, item.n)
+                self._begin_claimed(item, (name, found.round))
+            claimed += len(found.steps)
+            if len(found.steps) == free:
+                self._hungry = True
+        return claimed
+
     async def next_ready(self) -> float | None:
         lanes = [*self._lanes[True], *self._lanes[False]]
         return await self._store.next_ready(lanes) if lanes else None
 
-    def _begin_claimed(self, item: ClaimedStep) -> None:
+    async def look(self) -> bool:
+        """Tell what became of attempts whose dependency is in trouble, and learn which gates are shut. True when other
+        agents should look, too."""
+        tallies = self.gates.untold()
+        if tallies:
+            try:
+                await self._store.observe(tallies, self._config.breaker_window_s)
+            except BaseException:
+                self.gates.keep(tallies)
+                raise
+        gates = await self._store.gates(self._config.breaker_window_s)
+        if self.gates.learn(gates, self._environment.monotonic()):
+            self.wake(0.0)
+        return any(told.round is None and told.failed for told in tallies)
+
+    def _begin_claimed(self, item: ClaimedStep, probe: tuple[str, int] | None = None) -> None:
         step = self._steps[item.name]
         self._take_place(step)
         holding = Holding(
@@ -146,6 +198,7 @@ class Agent:
             excused=item.excused,
             unsure=codec.is_unsure(item.losses, item.error),
             undoes=undone_effect(item.key, item.input),
+            probe=probe,
         )
         try:
             holding.arguments = step.shape.decode(item.input)
@@ -153,12 +206,14 @@ class Agent:
             self.held[item.run_id, item.n] = holding
             self._fail(holding, error, Ending.FAILED)
             return
-        self.begin(holding, item.checkpoint)
+        barred = probe is None and step.depends in self.gates.paused
+        self.begin(holding, item.checkpoint, barred=barred)
 
-    def begin(self, holding: Holding, checkpoint: bytes | None = None) -> None:
-        """Execute a step whose lease is committed. Its place was reserved before."""
-        if self.closing or not self.holds():
-            # It came while this agent was told to leave, or its process was paused and the lease is gone: not begun.
+    def begin(self, holding: Holding, checkpoint: bytes | None = None, *, barred: bool = False) -> None:
+        """Execute a step whose lease is committed. Its place was reserved before; meanwhile it may have been barred."""
+        if barred or self.closing or not self.holds():
+            # It came while a gate was shut, while this agent was told to leave, or its process was paused and the lease is
+            # gone: not begun.
             self.unreserve(holding.step)
             self._write(HandBack(holding.run_id, holding.n, holding.fence), None)
             return
@@ -286,6 +341,8 @@ class Agent:
     def _succeed(self, holding: Holding, output: bytes) -> None:
         if self._let_go(holding):
             self.tally.succeeded += 1
+            if self.gates.windows or holding.probe is not None:
+                self._note(holding, breaker.Sign.WELL)
             self._write(
                 Report(
                     holding.run_id,
@@ -304,9 +361,12 @@ class Agent:
             return
         self.tally.failed += 1
         now = self._clock.now()
+        sign = breaker.read_failure(holding.retry, error, ending)
+        excused = sign is breaker.Sign.TROUBLE and self.gates.excuses(holding)
+        self._note(holding, sign, error)
         verdict = policy.decide(
             holding.retry,
-            spent=holding.spent,
+            spent=holding.spent - excused,
             error=error,
             elapsed_s=now - holding.issued_at,
             random=self._environment.random,
@@ -322,11 +382,25 @@ class Agent:
                     self.wake(delay_s)
 
             self._write(
-                TryAgain(holding.run_id, holding.n, holding.fence, delay_s, ending, told, not verdict.spends),
+                TryAgain(
+                    holding.run_id,
+                    holding.n,
+                    holding.fence,
+                    delay_s,
+                    ending,
+                    told,
+                    excused or not verdict.spends,
+                ),
                 waiting,
             )
             return
         self._write(Report(holding.run_id, holding.n, holding.fence, StepState.FAILED, None, told, now), None)
+
+    def _note(self, holding: Holding, sign: breaker.Sign, error: BaseException | None = None) -> None:
+        """Count what the attempt said of its dependency, and have the store told when it matters."""
+        words = None if error is None else f"{type(error).__name__}: {error}"[:ERROR_MAX_CHARS]
+        if self.gates.note(holding, sign, words, self._environment.monotonic()):
+            self.tell(self._config.breaker_tell_s)
 
     def _let_go(self, holding: Holding) -> bool:
         """Give the place back; False when nothing may be reported."""

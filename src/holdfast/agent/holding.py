@@ -23,6 +23,7 @@ class Holding:
         "losses",
         "lost",
         "n",
+        "probe",
         "progress",
         "retry",
         "run_id",
@@ -51,6 +52,7 @@ class Holding:
         excused: int = 0,
         unsure: bool = False,
         undoes: str | None = None,
+        probe: tuple[str, int] | None = None,
     ) -> None:
         self.step, self.run_id, self.n, self.key, self.fence = step, run_id, n, key, fence
         self.arguments, self.retry, self.timeout_s, self.issued_at = arguments, retry, timeout_s, issued_at
@@ -63,6 +65,8 @@ class Holding:
         """`here.key` of the step that this one undoes."""
         self.unsure = unsure
         """An earlier attempt may have had its effect."""
+        self.probe = probe
+        """(breaker, round) that this attempt is a probe of."""
         self.lost = False
         """The lease is gone: whatever comes of it is not reported."""
 

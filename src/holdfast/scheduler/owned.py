@@ -57,8 +57,8 @@ class Lease(NamedTuple):
 class Seat(Protocol):
     """How a scheduler hands steps to whoever executes them in the same node. It does not know who that is."""
 
-    def reserve(self, issue: Issue) -> bool:
-        """Keep a place for this step; False when there is none."""
+    def reserve(self, issue: Issue, workflow: str, tenant: str) -> bool:
+        """Keep a place for this step of a run of this workflow and tenant; False when there is none, or it must wait."""
 
     def begin(self, leases: list[Lease]) -> None:
         """The leases are committed: begin."""
@@ -88,6 +88,8 @@ class Owned:
         "quiet_since",
         "run_id",
         "signals_seen",
+        "tenant",
+        "workflow",
     )
 
     def __init__(
@@ -100,8 +102,11 @@ class Owned:
         generation: int = 1,
         parent_id: str | None = None,
         parent_n: int | None = None,
+        workflow: str = "",
+        tenant: str = "default",
     ) -> None:
         self.run_id, self.fence, self.decider = run_id, fence, decider
+        self.workflow, self.tenant = workflow, tenant
         self.priority, self.generation = priority, generation
         self.parent_id, self.parent_n = parent_id, parent_n
         self.inbox: list[Arrival] = []

@@ -51,6 +51,7 @@ REFUSED_MAX = 5
 
 Submit = Callable[[Op, Callable[[Any], None]], None]
 Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
+LaneKey = tuple[str, tuple[str, ...], str | None, str]
 
 
 class Scheduler:
@@ -74,7 +75,7 @@ class Scheduler:
         self._timers: list[tuple[float, str, int]] = []
         self.timer_set = asyncio.Event()
         """Set when a timer became the next one due."""
-        self._lanes: dict[tuple[str, tuple[str, ...], str | None], int] = {}
+        self._lanes: dict[LaneKey, int] = {}
         self.closing = False
         self._behind = False
         """The last look at what waits to be delivered was cut off: look again once this much is committed."""
@@ -96,7 +97,14 @@ class Scheduler:
         deadline = None if run.timeout_s is None else at + run.timeout_s
         decider = Decider(workflow, run.id, run.input, begun_at=at, deadline=deadline)
         owned = Owned(
-            run.id, 1, decider, priority=run.priority, parent_id=run.parent_id, parent_n=run.parent_n
+            run.id,
+            1,
+            decider,
+            priority=run.priority,
+            parent_id=run.parent_id,
+            parent_n=run.parent_n,
+            workflow=run.workflow,
+            tenant=run.namespace,
         )
         decider.begin()
         turn = decider.take()
@@ -317,10 +325,7 @@ class Scheduler:
 
     def _lanes_known(self, turn: Turn) -> bool:
         lanes = self._lanes
-        return all(
-            issue.step is None or (issue.step.name, issue.step.needs, issue.step.undo_name) in lanes
-            for issue in turn.issued
-        )
+        return all(issue.step is None or _lane_key(issue.step) in lanes for issue in turn.issued)
 
     async def learn_lanes(self) -> None:
         """Number the lanes of all steps with their declared needs, so that issuing one needs no look-up."""
@@ -328,7 +333,7 @@ class Scheduler:
             await self._lane(step)
 
     async def _lane(self, step: Step[Any, Any]) -> None:
-        lane = (step.name, step.needs, step.undo_name)
+        lane = _lane_key(step)
         if lane not in self._lanes:
             self._lanes[lane] = await self._store.lane(*lane)
 
@@ -402,7 +407,12 @@ class Scheduler:
         for issue in issues:
             step = issue.step
             if step is not None and issue.kind is StepKind.CALL:
-                leased = not issue.settle and seat is not None and not self.closing and seat.reserve(issue)
+                leased = (
+                    not issue.settle
+                    and seat is not None
+                    and not self.closing
+                    and seat.reserve(issue, owned.workflow, owned.tenant)
+                )
                 if leased:
                     leases.append(Lease(owned.run_id, issue.n, issue))
                     owned.mine.add(issue.n)
@@ -412,7 +422,7 @@ class Scheduler:
                         issue.key,
                         issue.kind,
                         issue.name,
-                        self._lanes.get((step.name, step.needs, step.undo_name), 0),
+                        self._lanes.get((step.name, step.needs, step.undo_name, step.depends), 0),
                         StepState.RUNNING if leased else StepState.READY,
                         owned.priority + step.priority,
                         self._clock.now() + SETTLE_S if issue.settle else None,
@@ -431,7 +441,7 @@ class Scheduler:
                     issue.key,
                     issue.kind,
                     issue.name,
-                    0 if step is None else self._lanes.get((step.name, step.needs, step.undo_name), 0),
+                    0 if step is None else self._lanes.get(_lane_key(step), 0),
                     StepState.WAITING,
                     owned.priority,
                     issue.ready_at,
@@ -452,6 +462,7 @@ class Scheduler:
                         child.workflow.version,
                         issue.input or b"",
                         issue.digest or b"",
+                        namespace=owned.tenant,
                         priority=owned.priority + child.priority,
                         timeout_s=child.timeout_s,
                         tags=child.tags,
@@ -629,6 +640,10 @@ class Scheduler:
             self._leave(owned)
 
 
+def _lane_key(step: Step[Any, Any]) -> LaneKey:
+    return step.name, step.needs, step.undo_name, step.depends
+
+
 def _owned(run: Run, decider: Decider | Undoing) -> Owned:
     owned = Owned(
         run.id,
@@ -638,6 +653,8 @@ def _owned(run: Run, decider: Decider | Undoing) -> Owned:
         generation=run.generation,
         parent_id=run.parent_id,
         parent_n=run.parent_n,
+        workflow=run.workflow,
+        tenant=run.namespace,
     )
     if run.published:
         owned.published = json.loads(run.published)

@@ -13,10 +13,15 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.breaker import Change, Look
 from holdfast.model import (
     Alert,
     Attempt,
+    Breaker,
+    BreakerState,
     Delivery,
+    Hold,
+    HoldScope,
     JournalEntry,
     Lane,
     NewAlert,
@@ -58,6 +63,8 @@ class Bell(StrEnum):
     """A run ended, was held, or otherwise changed for those who watch it."""
     CANCELS = "cancels"
     """A running step was cancelled: its agent should look."""
+    GATES = "gates"
+    """A breaker or hold changed, or a dependency is in trouble."""
 
 
 # --- writes that share a commit -----------------------------------------------------------------------------------
@@ -238,6 +245,30 @@ class ClaimedStep(msgspec.Struct):
     """Of the last attempt, if there was one."""
 
 
+class Probes(msgspec.Struct):
+    """Steps this node's agent now holds as probes of a breaker in this round."""
+
+    round: int
+    steps: list[ClaimedStep]
+
+
+class Gates(msgspec.Struct):
+    """What keeps steps from beginning: breakers that are not closed or have recent trouble or are forced, and all holds."""
+
+    breakers: list[Breaker]
+    holds: list[Hold]
+
+
+class Told(msgspec.Struct):
+    """Outcomes of one dependency's steps, as an agent tells them. `round` is that of the breaker, of probes only."""
+
+    name: str
+    ok: int
+    failed: int
+    error: str | None
+    round: int | None = None
+
+
 class Undelivered(msgspec.Struct):
     """What an owner has yet to deliver to its runs."""
 
@@ -352,8 +383,10 @@ class SchedulerStore(Protocol):
     async def child_histories(self, run_id: str) -> list[ClaimedRun]:
         """The run's children with their steps, to plan how they are undone."""
 
-    async def lane(self, name: str, needs: tuple[str, ...], undo: str | None = None) -> int:
-        """The lane's number, made if new."""
+    async def lane(
+        self, name: str, needs: tuple[str, ...], undo: str | None = None, depends: str | None = None
+    ) -> int:
+        """The lane's number, made if new. What depends on nothing else depends on what its name says."""
 
     async def lost_runs(self, node: str, held: Sequence[tuple[str, int]]) -> list[str]:
         """Ids among (run, fence) that this node no longer owns."""
@@ -363,7 +396,19 @@ class AgentStore(Protocol):
     async def lanes(self) -> list[Lane]: ...
 
     async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
-        """Take ready steps of these lanes by priority, then age. Counts the attempt, raises the fence."""
+        """Take ready steps of these lanes by priority, then age. Counts the attempt, raises the fence. None of a lane whose
+        breaker is not closed, and none that is held."""
+
+    async def claim_probes(self, node: str, name: str, lanes: Sequence[int], limit: int) -> Probes:
+        """The same, of lanes that depend on `name`, while its breaker is probing: at most what its allowance has left, which
+        is taken from it in the same transaction."""
+
+    async def gates(self, window_s: float) -> Gates:
+        """What keeps steps from beginning; recent is what was told within `window_s`."""
+
+    async def observe(self, tallies: Sequence[Told], window_s: float) -> None:
+        """Add outcomes to the breakers: of a closed one to its window, which begins anew after `window_s`; of probes to
+        their wave, if it is still that one. Decides nothing."""
 
     async def lost_steps(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
         """(run, n) among (run, n, fence) that this node no longer holds: cancelled, timed out or reclaimed."""
@@ -398,6 +443,17 @@ class SupervisorStore(Protocol):
 
     async def end_overdue(self, epoch: int, grace_s: float, limit: int) -> int:
         """Time out attempts whose agent should have ended them: ready again, or failed when the budget is spent."""
+
+    async def gates(self, window_s: float) -> Gates: ...
+
+    async def breaker_looks(self, window_s: float) -> list[Look]:
+        """Breakers that are not closed, or were told of trouble within `window_s`."""
+
+    async def change_breaker(self, epoch: int, name: str, round: int, change: Change) -> bool:
+        """False when `epoch` is not current, or the breaker is not any more in this round, or an operator decided."""
+
+    async def give_back_probes(self, epoch: int, name: str, round: int, probes: int) -> bool:
+        """So many probes of the wave are lost: others may begin."""
 
     async def failures(self, limit: int) -> list[FailureNote]:
         """What failed and no leader has looked at, oldest first."""
@@ -540,6 +596,24 @@ class ClientStore(Protocol):
 
     async def steer_undo(self, run_id: str, act: str, n: int | None, actor: str, note: str) -> RunState:
         """Tell a run that takes itself back, or is stuck at it, to retry, skip or abandon; a stuck one goes on."""
+
+    async def breakers(self) -> list[Breaker]:
+        """All there ever were, by name."""
+
+    async def holds(self) -> list[Hold]:
+        """All there are, oldest first."""
+
+    async def add_hold(self, scope: HoldScope, value: str, actor: str, note: str) -> bool:
+        """False when there was one already."""
+
+    async def remove_hold(self, scope: HoldScope, value: str, actor: str, note: str) -> bool:
+        """False when there was none."""
+
+    async def force_breaker(self, name: str, state: BreakerState, actor: str, note: str) -> Breaker:
+        """Open or closed: it stays so until it is reset."""
+
+    async def reset_breaker(self, name: str, actor: str, note: str) -> Breaker | None:
+        """Let it decide by itself again. One that is not closed is tried first. None: there is no such breaker."""
 
     async def alerts(self, limit: int = 100) -> list[Alert]:
         """Newest first, cleared ones too."""

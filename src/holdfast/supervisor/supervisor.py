@@ -10,6 +10,7 @@ from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.store.protocol import SupervisorStore
 from holdfast.supervisor.alerting import log_alerts, raise_failures, raise_succession, watch_backlog
+from holdfast.supervisor.breakers import tell_of_breakers, turn_breakers
 from holdfast.supervisor.overdue import end_overdue
 from holdfast.supervisor.reclaim import reclaim_lost
 from holdfast.supervisor.retention import Pruning
@@ -26,6 +27,9 @@ class Supervisor:
         self._tidied_at = 0.0
         self._watched_at = 0.0
         self._pruning = Pruning(store, environment, config)
+        self.turned_gates = False
+        """A breaker changed: agents should look. Set back by whoever tells them."""
+        self._untold_gates = True
 
     async def tick(self) -> int:
         """One pass over every duty. Returns how many things were remedied, so that the caller can go on at once."""
@@ -36,8 +40,11 @@ class Supervisor:
             return 0
         remedied = await reclaim_lost(self._store, self.epoch, self._config)
         remedied += await end_overdue(self._store, self.epoch, self._config)
+        if await turn_breakers(self._store, self.epoch, self._config):
+            self.turned_gates = self._untold_gates = True
         if at - self._tidied_at > self._config.leader_lease_s:
             self._tidied_at = at
+            self._untold_gates = True
             remedied += await hush_signals(self._store, self.epoch, self._config)
             await watch_backlog(self._store, self.epoch, self._config, await self._store.now())
             await self._pruning.prune(self.epoch, await self._store.now())
@@ -46,6 +53,9 @@ class Supervisor:
         if at - self._watched_at > self._config.watch_s:
             self._watched_at = at
             await raise_failures(self._store, self.epoch, self._config)
+            if self._untold_gates:
+                self._untold_gates = False
+                await tell_of_breakers(self._store, self.epoch, self._config)
             await log_alerts(self._store, self.epoch, self._config)
         return remedied
 

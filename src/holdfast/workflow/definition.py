@@ -46,6 +46,7 @@ class Workflow(Generic[P, R]):
         self.priority = options.whole(priority, f"{self.name}: priority")
         self.id: str | None = None
         self.tags: dict[str, str] = {}
+        self.tenant: str | None = None
         self.label = options.label_of(self.name)
         self.doc = inspect.getdoc(fn)
         self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
@@ -69,6 +70,7 @@ class Workflow(Generic[P, R]):
         priority: int | Unset = UNSET,
         tags: Mapping[str, str] | Unset = UNSET,
         timeout: Seconds | Unset | None = UNSET,
+        tenant: str | Unset = UNSET,
     ) -> Workflow[P, R]:
         """The same workflow with other settings, for one run: `hf.start(order.using(id="order-42"), …)`."""
         other: Workflow[P, R] = object.__new__(type(self))
@@ -81,6 +83,8 @@ class Workflow(Generic[P, R]):
             other.tags = {str(key): str(value) for key, value in tags.items()}
         if not isinstance(timeout, Unset):
             other.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
+        if not isinstance(tenant, Unset):
+            other.tenant = options.text(tenant, f"{self.name}: tenant")
         return other
 
     if not TYPE_CHECKING:  # else any misspelt attribute would be of type Any

@@ -58,6 +58,7 @@ class Step(Generic[P, R]):
         isolate: bool = False,
         key: str | None = None,
         undo_failed: bool = False,
+        depends: str | None = None,
         scope: dict[str, Any] | None = None,
     ) -> None:
         if not inspect.isfunction(fn):
@@ -73,6 +74,8 @@ class Step(Generic[P, R]):
         self.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
         self.needs = options.needs(needs, f"{self.name}: needs")
         self.priority = options.whole(priority, f"{self.name}: priority")
+        self.depends = self.name if depends is None else options.text(depends, f"{self.name}: depends")
+        """What the step needs outside of itself, by the name its breaker has: when it fails everywhere, its steps wait."""
         self.isolate = bool(isolate)
         self.key = key
         self.undo_failed = bool(undo_failed)
@@ -148,6 +151,7 @@ class Step(Generic[P, R]):
         needs: Iterable[str] | Unset = UNSET,
         priority: int | Unset = UNSET,
         isolate: bool = False,
+        depends: str | None = None,
     ) -> UndoDecorator[P, R]: ...
     def undo(self, *fn: Any, **settings: Any) -> Any:
         """Declare what takes this step back: `@charge.undo`, or `@charge.undo(retry=50)`.
@@ -250,12 +254,14 @@ def step(
     isolate: bool = False,
     key: str | None = None,
     undo_failed: bool = False,
+    depends: str | None = None,
 ) -> StepDecorator: ...
 def step(fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Make a function's calls durable: `@step`, or `@step(retry=5, timeout=30)`.
 
     `retry` is a `Retry` or a number of attempts; `timeout` is for one attempt, in seconds or as a timedelta; `needs` are
-    labels an agent must have; `isolate=True` runs a plain def in a process that can be killed. What takes the step back
+    labels an agent must have; `isolate=True` runs a plain def in a process that can be killed. `depends` names what the step
+    cannot do without, such as "stripe": steps that share it share a breaker; without it each step has its own. What takes the step back
     is declared by `@….undo`; `undo_failed=True` undoes it even when all its attempts ended in an error of their own, which
     otherwise says that it did nothing.
     """

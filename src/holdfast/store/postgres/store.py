@@ -45,6 +45,7 @@ from holdfast.store.migrations import demand_current, judge, read_migrations
 from holdfast.store.offline import offline
 from holdfast.store.postgres.alerting import Alerting, alert_columns
 from holdfast.store.postgres.batch import Batch
+from holdfast.store.postgres.gating import Gating
 from holdfast.store.postgres.retention import Retention
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.protocol import (
@@ -88,7 +89,7 @@ async def _prepare_connection(connection: asyncpg.Connection[Any]) -> None:
     )
 
 
-class PostgresStore(Alerting, Retention):
+class PostgresStore(Alerting, Gating, Retention):
     def __init__(self, url: str, environment: Environment, config: Config) -> None:
         self.url = url
         self._environment, self._config = environment, config
@@ -98,7 +99,7 @@ class PostgresStore(Alerting, Retention):
         self._lock_key: int | None = None
         self._heard: Callable[[Bell], None] | None = None
         self._missing_since: dict[str, float] = {}
-        self._lanes: dict[tuple[str, tuple[str, ...], str | None], int] = {}
+        self._lanes: dict[tuple[str, tuple[str, ...], str | None, str | None], int] = {}
 
     # --- connecting ---------------------------------------------------------------------------------------------
 
@@ -327,13 +328,15 @@ class PostgresStore(Alerting, Retention):
     async def child_histories(self, run_id: str) -> list[ClaimedRun]:
         return await self._with_history(await self._fetch(VERBS.children, run_id), new=False)
 
-    async def lane(self, name: str, needs: tuple[str, ...], undo: str | None = None) -> int:
-        known = self._lanes.get((name, needs, undo))
+    async def lane(
+        self, name: str, needs: tuple[str, ...], undo: str | None = None, depends: str | None = None
+    ) -> int:
+        known = self._lanes.get((name, needs, undo, depends))
         while known is None:
             # Two nodes may make one lane at once: the loser's statement sees neither row, and asks again.
-            rows = await self._fetch(VERBS.lane, name, json.dumps(needs), undo or "")
+            rows = await self._fetch(VERBS.lane, name, json.dumps(needs), undo or "", depends or name)
             if rows:
-                known = self._lanes[name, needs, undo] = rows[0][0]
+                known = self._lanes[name, needs, undo, depends] = rows[0][0]
         return known
 
     async def lost_runs(self, node: str, held: Sequence[tuple[str, int]]) -> list[str]:
@@ -346,7 +349,8 @@ class PostgresStore(Alerting, Retention):
 
     async def lanes(self) -> list[Lane]:
         return [
-            Lane(row[0], row[1], tuple(json.loads(row[2])), row[3]) for row in await self._fetch(VERBS.lanes)
+            Lane(row[0], row[1], tuple(json.loads(row[2])), row[3], row[4])
+            for row in await self._fetch(VERBS.lanes)
         ]
 
     async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:

@@ -56,6 +56,21 @@ class Verbs(Statements):
     lanes: str
     lane: str
     claim_steps: str
+    gate_breakers: str
+    breakers: str
+    holds: str
+    observe: str
+    observe_probes: str
+    probing: str
+    claim_probes: str
+    take_allowance: str
+    breaker_looks: str
+    change_breaker: str
+    give_back_probes: str
+    force_breaker: str
+    reset_breaker: str
+    add_hold: str
+    remove_hold: str
     lost_steps: str
     next_ready: str
     claim_pending: str

@@ -97,8 +97,10 @@ class Scheduling(Dialect):
                 for run in runs
             ]
 
-    async def lane(self, name: str, needs: tuple[str, ...], undo: str | None = None) -> int:
-        row = (name, json.dumps(needs), undo or "")
+    async def lane(
+        self, name: str, needs: tuple[str, ...], undo: str | None = None, depends: str | None = None
+    ) -> int:
+        row = (name, json.dumps(needs), undo or "", depends or name)
         async with self._database.reading() as connection:
             known: int | None = connection.execute(VERBS.lane, row).get
         if known is None:

@@ -79,6 +79,22 @@ class Verbs(Statements):
     next_priority: str
     due_steps: str
     claim_step: str
+    gate_breakers: str
+    breakers: str
+    holds: str
+    observe: str
+    observe_probes: str
+    probing: str
+    probes_due: str
+    shut_lanes: str
+    take_allowance: str
+    breaker_looks: str
+    change_breaker: str
+    give_back_probes: str
+    force_breaker: str
+    reset_breaker: str
+    add_hold: str
+    remove_hold: str
     holds_step: str
     next_ready: str
     pending_runs: str

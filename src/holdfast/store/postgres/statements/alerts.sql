@@ -122,12 +122,15 @@ WHERE sent_at IS NULL AND given_up_at IS NULL AND next_try_at < clock_timestamp(
 RETURNING 1
 
 -- The step of each lane that waits longest for an agent, if longer than $1 seconds. One index look per lane and priority;
--- steps of runs that are held do not wait for an agent.
+-- steps that are held or behind a breaker do not wait for an agent.
 -- name: late_steps
 WITH RECURSIVE places(lane, name, priority) AS (
     SELECT l.id, l.name, (SELECT s.priority FROM holdfast.steps s WHERE s.state = 'ready' AND s.lane = l.id
                           ORDER BY s.priority DESC LIMIT 1)
     FROM holdfast.lanes l
+    WHERE NOT EXISTS (SELECT FROM holdfast.breakers b WHERE b.name = l.depends AND b.state <> 'closed')
+      AND NOT EXISTS (SELECT FROM holdfast.holds h WHERE h.scope = 'all'
+                      OR (h.scope = 'dependency' AND h.value = l.depends) OR (h.scope = 'step' AND h.value = l.name))
     UNION ALL
     SELECT p.lane, p.name, (SELECT s.priority FROM holdfast.steps s WHERE s.state = 'ready' AND s.lane = p.lane
                             AND s.priority < p.priority ORDER BY s.priority DESC LIMIT 1)
@@ -140,6 +143,8 @@ CROSS JOIN LATERAL (
           AND ready_at < clock_timestamp() - make_interval(secs => $1)
         ORDER BY ready_at LIMIT $2) s
     JOIN holdfast.runs r ON r.id = s.run_id AND r.state IN ('running', 'undoing')
+    WHERE NOT EXISTS (SELECT FROM holdfast.holds h WHERE (h.scope = 'workflow' AND h.value = r.workflow)
+                                                    OR (h.scope = 'tenant' AND h.value = r.namespace))
     ORDER BY s.ready_at LIMIT 1) w
 WHERE p.priority IS NOT NULL ORDER BY w.ready_at LIMIT $2
 

@@ -89,12 +89,15 @@ UPDATE deliveries SET given_up_at = ?1, last_error = coalesce(last_error, 'nobod
 WHERE sent_at IS NULL AND given_up_at IS NULL AND next_try_at < ?2
 
 -- The step of each lane that waits longest for an agent, if it is ready since before ?1. One index look per lane and
--- priority; steps of runs that are held do not wait for an agent.
+-- priority; steps that are held or behind a breaker do not wait for an agent.
 -- name: late_steps
 WITH RECURSIVE places (lane, name, priority) AS (
     SELECT l.id, l.name, (SELECT s.priority FROM steps s INDEXED BY steps_ready
                           WHERE s.state = 'ready' AND s.lane = l.id ORDER BY s.priority DESC LIMIT 1)
     FROM lanes l
+    WHERE NOT EXISTS (SELECT 1 FROM breakers b WHERE b.name = l.depends AND b.state <> 'closed')
+      AND NOT EXISTS (SELECT 1 FROM holds h WHERE h.scope = 'all' OR (h.scope = 'dependency' AND h.value = l.depends)
+                                               OR (h.scope = 'step' AND h.value = l.name))
     UNION ALL
     SELECT p.lane, p.name, (SELECT s.priority FROM steps s INDEXED BY steps_ready
                             WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority < p.priority
@@ -104,6 +107,8 @@ SELECT p.name, w.run_id, w.ready_at FROM places p CROSS JOIN steps w ON w.rowid 
     SELECT s.rowid FROM steps s INDEXED BY steps_ready CROSS JOIN runs r ON r.id = s.run_id
     WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority = p.priority AND s.ready_at < ?1
       AND (r.state = 'running' OR r.state = 'undoing')
+      AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'workflow' AND value = r.workflow)
+      AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'tenant' AND value = r.namespace)
     ORDER BY s.ready_at LIMIT 1)
 WHERE p.priority IS NOT NULL ORDER BY w.ready_at LIMIT ?2
 
