@@ -31,6 +31,7 @@ from holdfast.errors import (
     UnknownRun,
     WrongState,
 )
+from holdfast.gates import Gates
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Attempt, NewRun, RunState, Step
 from holdfast.model import Run as RunRow
@@ -170,6 +171,11 @@ class Holdfast:
         if self._store is None:
             raise HoldfastError("this Holdfast is not open: use `async with Holdfast(…) as hf:`")
         return self._store
+
+    @property
+    def gates(self) -> Gates:
+        """Breakers and holds: what keeps steps from beginning."""
+        return Gates(self.store, self.node, actor())
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
@@ -342,6 +348,8 @@ class Run(Generic[R]):
             await store.nodes(),
             await store.lanes(),
             await store.now(),
+            await store.breakers(),
+            await store.holds(),
         )
         return explain(facts)
 

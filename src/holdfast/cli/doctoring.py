@@ -12,7 +12,7 @@ from holdfast.cli.errors import DONE, ENDED_OTHERWISE
 from holdfast.cli.looping import run_quickly
 from holdfast.cli.options import command, opened
 from holdfast.client import Holdfast
-from holdfast.model import Node, RunState, Step, StepState
+from holdfast.model import Breaker, BreakerState, Hold, Node, RunState, Step, StepState
 from holdfast.store.migrations import read_migrations
 from holdfast.store.protocol import RunFilter
 
@@ -78,6 +78,7 @@ async def _examine(url: str) -> Health:
         invariants = [Invariant(*row) for row in await hf.store.doctor()]
         pending_s = await _oldest_pending(hf, now)
         ready = await _oldest_ready(hf, now)
+        gates = await hf.gates.breakers(), await hf.gates.holds()
     dialect = "sqlite" if url.startswith("sqlite:") else "postgres"
     schema = len(read_migrations(f"holdfast.store.{dialect}"))
     leads = leader is not None and leader[2] > now
@@ -99,6 +100,7 @@ async def _examine(url: str) -> Health:
         for state in (RunState.STUCK, RunState.HELD)
         if runs.get(state)
     ]
+    facts += _gates(*gates)
     found = {
         "store": output.without_password(url),
         "schema": schema,
@@ -114,6 +116,8 @@ async def _examine(url: str) -> Health:
         ],
         "leader": leader[0] if leads and leader else None,
         "runs": runs,
+        "breakers": {row.name: str(row.state) for row in gates[0]},
+        "holds": len(gates[1]),
         "oldest_pending_s": None if pending_s is None else round(pending_s, 3),
         "oldest_ready_s": None if ready is None else round(now - ready.ready_at, 3),
         "invariants": [
@@ -187,6 +191,19 @@ def _ready(oldest: Step | None, alive: list[Node], now: float) -> Fact:
         return Fact("ready", said, False, "no agent is alive: start `holdfast up` or `holdfast agent`")
     move = f"`holdfast why {oldest.run_id}` says why" if waited_s > WAITS_LONG_S else ""
     return Fact("ready", said, not move, move)
+
+
+def _gates(breakers: list[Breaker], holds: list[Hold]) -> list[Fact]:
+    """What keeps steps from beginning."""
+    shut = [row.name for row in breakers if row.state is not BreakerState.CLOSED]
+    found = []
+    if shut:
+        said = f"{', '.join(shut)} {'is' if len(shut) == 1 else 'are'} not closed: steps wait"
+        found.append(Fact("breakers", said, False, "`holdfast breakers` says why"))
+    if holds:
+        said = f"{wording.counted(len(holds), 'hold')} of operators: steps wait"
+        found.append(Fact("holds", said, False, "`holdfast holds` lists them"))
+    return found
 
 
 def _print(health: Health) -> None:

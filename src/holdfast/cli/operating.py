@@ -112,43 +112,6 @@ def cancel(run_id: str, note: str, force: bool, store: str, as_json: bool) -> No
 
 @command()
 @run_argument
-@note_option
-def hold(run_id: str, note: str, store: str, as_json: bool) -> None:
-    """Stop a run from going on until it is released.
-
-    \b
-    holdfast hold order-42 --note 'waiting for the bank'
-
-    Steps that run may finish and are recorded; no further one is issued.
-    """
-
-    async def ask() -> RunState:
-        async with opened(store) as hf:
-            return await hf.run(run_id).hold(note)
-
-    _said(as_json, run_id, run_quickly(ask()), f"{run_id} is held; `holdfast release {run_id}` lets it go on")
-
-
-@command()
-@run_argument
-@note_option
-def release(run_id: str, note: str, store: str, as_json: bool) -> None:
-    """Let a held run go on.
-
-    \b
-    holdfast release order-42
-    """
-
-    async def ask() -> RunState:
-        async with opened(store) as hf:
-            return await hf.run(run_id).release(note)
-
-    state = run_quickly(ask())
-    _said(as_json, run_id, state, f"{run_id} is released and {state}")
-
-
-@command()
-@run_argument
 def retry(run_id: str, store: str, as_json: bool) -> None:
     """Try again: now what backs off, or an ended run anew.
 

@@ -11,6 +11,10 @@ from holdfast.model import (
     CANCEL,
     UNDO_PREFIX,
     Attempt,
+    Breaker,
+    BreakerState,
+    Hold,
+    HoldScope,
     Lane,
     Node,
     Run,
@@ -31,6 +35,8 @@ class Facts(NamedTuple):
     nodes: Sequence[Node]
     lanes: Sequence[Lane]
     now: float
+    breakers: Sequence[Breaker] = ()
+    holds: Sequence[Hold] = ()
 
 
 def explain(facts: Facts) -> str:
@@ -237,6 +243,9 @@ def _step(step: Step, facts: Facts) -> str:
         return f"It waits for its child run {name} ({step.name}) since {ago(now - step.issued_at)}."
     if step.state is StepState.RUNNING:
         return _running(step, facts)
+    gate = gate_words(step, facts)
+    if gate:
+        return f"Step {name} waits since {ago(now - step.issued_at)}: {gate}."
     if step.ready_at > now:
         return _backing_off(step, facts)
     return _unclaimed(step, facts)
@@ -253,6 +262,48 @@ def _running(step: Step, facts: Facts) -> str:
         left = step.complete_by - facts.now
         text += f"; it is timed out in {ago(left)}" if left > 0 else f"; it is overdue by {ago(-left)}"
     return text + "."
+
+
+def gate_words(step: Step, facts: Facts) -> str | None:
+    """What keeps a step from beginning whose turn it would be: a hold, or the breaker of its dependency. None: nothing."""
+    lane = next((lane for lane in facts.lanes if lane.id == step.lane), None)
+    depends = lane.depends if lane else step.name
+    covered = {
+        HoldScope.WORKFLOW: facts.run.workflow,
+        HoldScope.STEP: step.name,
+        HoldScope.DEPENDENCY: depends,
+        HoldScope.TENANT: facts.run.namespace,
+        HoldScope.ALL: "",
+    }
+    for hold in facts.holds:
+        if covered[hold.scope] == hold.value:
+            return _hold_words(hold, facts.now)
+    row = next((row for row in facts.breakers if row.name == depends), None)
+    return None if row is None or row.state is BreakerState.CLOSED else breaker_words(row, facts.now)
+
+
+def _hold_words(hold: Hold, now: float) -> str:
+    what = "everything" if hold.scope is HoldScope.ALL else f"the {hold.scope} {hold.value}"
+    option = "--all" if hold.scope is HoldScope.ALL else f"--{hold.scope} {hold.value}"
+    note = f" ({hold.note})" if hold.note else ""
+    return f"{what} is held by {hold.actor} since {ago(now - hold.at)}{note}; `holdfast release {option}` lets it go on"
+
+
+def breaker_words(row: Breaker, now: float) -> str:
+    """What a breaker that is not closed does, in half a sentence."""
+    since = ago(now - (row.opened_at or now))
+    if row.forced:
+        note = f" ({row.note})" if row.note else ""
+        return (
+            f"the breaker of {row.name} was opened by {row.actor} {since} ago{note}; "
+            f"`holdfast breakers reset {row.name}` has it tried"
+        )
+    why = ": ".join(part for part in (row.note, row.error) if part)
+    trouble = f"{row.name} is in trouble since {since}{f' ({why})' if why else ''}"
+    if row.state is BreakerState.OPEN:
+        left = ago((row.open_until or now) - now)
+        return f"{trouble}; its breaker is open for another {left}, then it is tried again, and no attempt is spent meanwhile"
+    return f"{trouble}; it is being tried with {row.wave} step{'s' if row.wave > 1 else ''} at a time, and no attempt is spent meanwhile"
 
 
 def _backing_off(step: Step, facts: Facts) -> str:

@@ -71,7 +71,8 @@ class Gating(Pooled):
                 if not await connection.fetch(VERBS.change_breaker, *asked):
                     return False
                 if change.journalled:
-                    said = ("supervisor", f"breaker {change.state}", None, None, f"{name}: {change.note}")
+                    note = f"{name}: {change.note}".strip(": ")
+                    said = ("supervisor", f"breaker {change.state}", None, None, note)
                     await connection.execute(VERBS.journal_add, *said)
                 return True
 

@@ -74,7 +74,7 @@ class Gating(Dialect):
             asked = (name, round, change.state, change.wave, change.open_s, change.note, now)
             changed = fetch(connection, VERBS.change_breaker, asked)
             if changed and change.journalled:
-                note = f"{name}: {change.note}"
+                note = f"{name}: {change.note}".strip(": ")
                 self._journal(connection, "supervisor", f"breaker {change.state}", note)
             return bool(changed)
 
