@@ -19,6 +19,8 @@ def write(ledger: str, what: str) -> None:
 @step(depends="stripe")
 async def charge(ledger: str, i: int) -> int:
     write(ledger, "began")
+    while (Path(ledger) / "hangs").exists():  # noqa: ASYNC110  it is a file
+        await asyncio.sleep(0.01)
     down = (Path(ledger) / "down").exists()
     await asyncio.sleep(0.05)
     write(ledger, "failed" if down else "succeeded")

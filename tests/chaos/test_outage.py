@@ -18,9 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from holdfast import Holdfast
 from holdfast.config import DEFAULT
-from holdfast.model import AlertKind, BreakerState, RunState
+from holdfast.model import AlertKind, Breaker, BreakerState, RunState
 from tests.chaos import outage
 
 OUTAGE_S = float(os.environ.get("HOLDFAST_OUTAGE_S", "3"))
@@ -33,11 +35,12 @@ HOLDFAST = Path(sys.executable).with_name("holdfast")
 class Call(NamedTuple):
     at: float
     what: str
+    pid: int
 
 
 def calls(folder: Path) -> list[Call]:
     lines = (folder / "ledger").read_text().splitlines()
-    return sorted(Call(float(at), what) for at, what, *_ in map(str.split, lines))
+    return sorted(Call(float(at), what, int(pid)) for at, what, _, pid in map(str.split, lines))
 
 
 @contextmanager
@@ -53,6 +56,17 @@ def nodes(url: str) -> Iterator[list[subprocess.Popen[bytes]]]:
             process.send_signal(signal.SIGTERM)
         for process in started:
             process.wait(60)
+
+
+async def reach(hf: Holdfast, states: set[BreakerState], limit_s: float = 90.0) -> Breaker:
+    """The breaker, when it is in one of these states."""
+    deadline = time.time() + limit_s
+    while True:
+        rows = await hf.store.breakers()
+        if rows and rows[0].state in states:
+            return rows[0]
+        assert time.time() < deadline, rows
+        await asyncio.sleep(0.02)
 
 
 async def test_an_outage_costs_few_attempts_and_ends_without_a_spike(store_url: str, tmp_path: Path) -> None:
@@ -75,9 +89,7 @@ async def test_an_outage_costs_few_attempts_and_ends_without_a_spike(store_url: 
                     healed_at = time.time()
                 await asyncio.sleep(0.02)
             took_s = time.time() - healed_at
-            while (await hf.store.breakers())[0].state is not BreakerState.CLOSED:
-                assert time.time() - began < LIMIT_S
-                await asyncio.sleep(0.05)
+            await reach(hf, {BreakerState.CLOSED})
             while any(alert.kind == AlertKind.BREAKER_OPEN for alert in await hf.store.open_alerts(100)):
                 assert time.time() - began < LIMIT_S
                 await asyncio.sleep(0.05)
@@ -116,3 +128,38 @@ async def test_an_outage_costs_few_attempts_and_ends_without_a_spike(store_url: 
         f"down, {spent} attempts spent, waves {waves}, all done {took_s:.1f} s after it was back, "
         f"{first_second} begun in the second after the first success, {peak} in the busiest second"
     )
+
+
+@pytest.mark.parametrize("who", ["prober", "leader"])
+async def test_a_kill_while_probing_does_not_wedge_the_breaker(
+    store_url: str, tmp_path: Path, who: str
+) -> None:
+    """kill -9 of the process that holds the probe, or of the leader that waits for it: another probe begins, or another leader
+    goes on, and all runs succeed."""
+    (tmp_path / "down").touch()
+    async with Holdfast(store_url, roles=()) as hf:
+        runs = [await hf.start(outage.order.using(id=f"order-{i}"), str(tmp_path), i) for i in range(60)]
+        with nodes(store_url) as processes:
+            opened = await reach(hf, {BreakerState.OPEN})
+            (tmp_path / "hangs").touch()
+            (tmp_path / "down").unlink()
+            deadline = time.time() + 60
+            while not (probes := [call for call in calls(tmp_path) if call.at > opened.window_at + 2]):
+                assert time.time() < deadline, await hf.store.breakers()
+                await asyncio.sleep(0.02)
+            pid = probes[0].pid
+            if who == "leader":
+                leader = await hf.store.leader()
+                assert leader is not None
+                pid = next(node.pid for node in await hf.store.nodes() if node.id == leader[0])
+            (killed,) = [process for process in processes if process.pid == pid]
+            killed.kill()
+            killed.wait()
+            (tmp_path / "hangs").unlink()
+            await reach(hf, {BreakerState.CLOSED})
+            for run in runs:
+                await run.result(60)
+        steps = [(await run.steps())[0] for run in runs]
+        assert not [name for name, _, rows in await hf.store.doctor() if rows]
+    spent = sum(step.attempt - step.excused - step.losses for step in steps) - len(runs)
+    assert spent <= PROCESSES * DEFAULT.breaker_failures_min

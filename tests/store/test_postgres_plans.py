@@ -72,3 +72,30 @@ async def test_pruning_finds_its_rows_by_index(pg_url: str, size: str, verb: str
         plan = "\n".join(row[0] for row in explained)
         assert re.search(rf"(?:using|on) {index}\b", plan), plan
         assert not re.search(r"Seq Scan on (runs|steps|signals|attempts|journal) \w+_1", plan), plan
+
+
+FILLED = """
+INSERT INTO holdfast.runs (id, workflow, version, state, input, digest)
+SELECT 'r' || i, 'w', '1', 'running', '', '' FROM generate_series(1, 5000) i;
+INSERT INTO holdfast.steps (run_id, n, key, kind, name, lane, state, priority, ready_at, issued_at)
+SELECT 'r' || (i % 5000 + 1), i, 'k' || i, 'call', 's', i % 7, CASE WHEN i % 2 = 0 THEN 'ready' ELSE 'succeeded' END, i % 3,
+       clock_timestamp() - make_interval(secs => i), clock_timestamp()
+FROM generate_series(1, 30000) i;
+ANALYZE holdfast.runs, holdfast.steps;
+"""
+
+
+@pytest.mark.parametrize("verb", ["claim_steps", "claim_probes"])
+async def test_a_claim_reads_each_lane_in_the_order_of_its_index(pg_url: str, verb: str) -> None:
+    """In a store with a backlog: no table is scanned, no lane sorted, and each step's run found by its key."""
+    store = open_store(pg_url, Environment())
+    await store.migrate()
+    await store.close()
+    with psycopg.connect(pg_url) as session:
+        session.execute(FILLED.encode())
+        explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {getattr(VERBS, verb)}".encode()).fetchall()
+        plan = "\n".join(row[0] for row in explained)
+        assert re.search(r"Index Scan using steps_ready on steps w", plan), plan
+        assert re.search(r"Index Scan using runs_pkey on runs r", plan), plan
+        assert not re.search(r"Seq Scan on (runs|steps)", plan), plan
+        assert not re.search(r"Sort Key: w\.", plan), plan

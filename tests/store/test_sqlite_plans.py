@@ -96,6 +96,7 @@ def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str
         ("close_runs", "sqlite_autoindex_runs_1 (id=?)"),
         ("sweep_closed_steps", "sqlite_autoindex_steps_1 (run_id=?)"),
         ("due_steps", "steps_ready (lane=? AND priority=? AND ready_at<?)"),
+        ("probe_lanes", "lanes_depends (depends=? AND rowid=?)"),
         ("pending_runs", "runs_pending (workflow=? AND version=?)"),
         ("due_timers", "steps_timers (ready_at<?)"),
         ("overdue_steps", "steps_held (agent=? AND complete_by<?)"),

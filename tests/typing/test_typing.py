@@ -34,11 +34,11 @@ async def refund(done: float | None, card: str, cents: int) -> str:
     return card
 
 
-@render.undo(retry=50, timeout=None, needs=[])
+@render.undo(retry=50, timeout=None, needs=[], depends="printer")
 def erase(done: str | None, page: int, *, dpi: int = 72) -> None: ...
 
 
-@step(undo_failed=True)
+@step(undo_failed=True, depends="printer")
 def simple(page: int) -> bytes:
     return b""
 

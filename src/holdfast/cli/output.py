@@ -114,6 +114,7 @@ def run_object(run: Run) -> Object:
         "workflow": run.workflow,
         "version": run.version,
         "state": str(run.state),
+        "tenant": run.namespace,
         "priority": run.priority,
         "tags": plain_value(run.tags) or {},
         "parent_id": run.parent_id,

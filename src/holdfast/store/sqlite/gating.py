@@ -51,7 +51,7 @@ class Gating(Dialect):
                 return Probes(0, [])
             ((round_, allowance),) = found
             now = self._environment.now()
-            mine = [row[0] for row in fetch(connection, VERBS.probes_due, (name, json.dumps(list(lanes))))]
+            mine = [row[0] for row in fetch(connection, VERBS.probe_lanes, (name, json.dumps(list(lanes))))]
             due = due_steps(connection, mine, now, min(allowance, limit))
             taken: list[ClaimedStep] = claim_due(connection, node, due, now)
             if taken:

@@ -85,7 +85,7 @@ class Verbs(Statements):
     observe: str
     observe_probes: str
     probing: str
-    probes_due: str
+    probe_lanes: str
     shut_lanes: str
     take_allowance: str
     breaker_looks: str

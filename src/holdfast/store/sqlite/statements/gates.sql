@@ -40,7 +40,7 @@ SELECT round, allowance FROM breakers WHERE name = ?1 AND state = 'probing' AND 
   AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'dependency' AND value = ?1)
 
 -- Of these lanes, as a JSON array, those with probes of this breaker.
--- name: probes_due
+-- name: probe_lanes
 SELECT id FROM lanes WHERE depends = ?1 AND id IN (SELECT value FROM json_each(?2))
   AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'step' AND value = lanes.name)
 
