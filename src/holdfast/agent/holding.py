@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+from holdfast.model import Counted
 from holdfast.policy import Retry
 from holdfast.workflow.here import Attempting
 from holdfast.workflow.step import Step
@@ -28,8 +29,10 @@ class Holding:
         "run_id",
         "step",
         "task",
+        "throttled",
         "timed_out",
         "timeout_s",
+        "timeouts",
         "undoes",
         "unsure",
     )
@@ -47,14 +50,13 @@ class Holding:
         timeout_s: float | None,
         issued_at: float,
         attempt: int = 1,
-        losses: int = 0,
-        excused: int = 0,
         unsure: bool = False,
         undoes: str | None = None,
     ) -> None:
         self.step, self.run_id, self.n, self.key, self.fence = step, run_id, n, key, fence
         self.arguments, self.retry, self.timeout_s, self.issued_at = arguments, retry, timeout_s, issued_at
-        self.attempt, self.losses, self.excused = attempt, losses, excused
+        self.attempt = attempt
+        self.losses = self.excused = self.timeouts = self.throttled = 0
         self.task: asyncio.Task[None] | None = None
         self.here: Attempting | None = None
         self.progress: str | None = None
@@ -66,11 +68,11 @@ class Holding:
         self.lost = False
         """The lease is gone: whatever comes of it is not reported."""
 
+    def count(self, step: Counted) -> None:
+        """What earlier attempts cost."""
+        self.losses, self.excused = step.losses, step.excused
+        self.timeouts, self.throttled = step.timeouts, step.throttled
+
     def beat(self, progress: float | None, note: str) -> None:
         """Keep what the step says of itself until the agent next writes progress."""
         self.progress = json.dumps({"fraction": progress, "note": note})
-
-    @property
-    def spent(self) -> int:
-        """Attempts that count against the step's own budget, this one included."""
-        return self.attempt - self.losses - self.excused

@@ -12,7 +12,7 @@ from holdfast.cli.errors import DONE, ENDED_OTHERWISE
 from holdfast.cli.looping import run_quickly
 from holdfast.cli.options import command, opened
 from holdfast.client import Holdfast
-from holdfast.model import Node, RunState, Step, StepState
+from holdfast.model import Node, Poison, RunState, Step, StepState
 from holdfast.store.migrations import read_migrations
 from holdfast.store.protocol import RunFilter
 
@@ -78,6 +78,7 @@ async def _examine(url: str) -> Health:
         invariants = [Invariant(*row) for row in await hf.store.doctor()]
         pending_s = await _oldest_pending(hf, now)
         ready = await _oldest_ready(hf, now)
+        poison = await hf.quarantine()
     dialect = "sqlite" if url.startswith("sqlite:") else "postgres"
     schema = len(read_migrations(f"holdfast.store.{dialect}"))
     leads = leader is not None and leader[2] > now
@@ -99,6 +100,8 @@ async def _examine(url: str) -> Health:
         for state in (RunState.STUCK, RunState.HELD)
         if runs.get(state)
     ]
+    if poison:
+        facts.append(_quarantine(poison, now))
     found = {
         "store": output.without_password(url),
         "schema": schema,
@@ -116,6 +119,7 @@ async def _examine(url: str) -> Health:
         "runs": runs,
         "oldest_pending_s": None if pending_s is None else round(pending_s, 3),
         "oldest_ready_s": None if ready is None else round(now - ready.ready_at, 3),
+        "quarantine": {one.fingerprint: one.steps for one in poison},
         "invariants": [
             {"name": one.name, "meaning": one.meaning, "broken": one.broken, "ok": not one.broken}
             | ({"move": MOVES.get(one.name, REPORT)} if one.broken else {})
@@ -187,6 +191,13 @@ def _ready(oldest: Step | None, alive: list[Node], now: float) -> Fact:
         return Fact("ready", said, False, "no agent is alive: start `holdfast up` or `holdfast agent`")
     move = f"`holdfast why {oldest.run_id}` says why" if waited_s > WAITS_LONG_S else ""
     return Fact("ready", said, not move, move)
+
+
+def _quarantine(poison: list[Poison], now: float) -> Fact:
+    count = wording.counted(sum(one.steps for one in poison), "step")
+    alike = wording.counted(len(poison), "fingerprint")
+    said = f"{count} of {alike}, the oldest for {wording.span(now - poison[0].since)}"
+    return Fact("quarantine", said, False, "`holdfast quarantine` lists what to release, skip or fail")
 
 
 def _print(health: Health) -> None:

@@ -11,6 +11,7 @@ from holdfast.environment import Environment
 from holdfast.store.protocol import SupervisorStore
 from holdfast.supervisor.alerting import log_alerts, raise_failures, raise_succession, watch_backlog
 from holdfast.supervisor.overdue import end_overdue
+from holdfast.supervisor.quarantine import clear_released, stick_quarantined
 from holdfast.supervisor.reclaim import reclaim_lost
 from holdfast.supervisor.retention import Pruning
 from holdfast.supervisor.tidy import hush_signals
@@ -40,12 +41,14 @@ class Supervisor:
             self._tidied_at = at
             remedied += await hush_signals(self._store, self.epoch, self._config)
             await watch_backlog(self._store, self.epoch, self._config, await self._store.now())
+            await clear_released(self._store, self.epoch, self._config)
             await self._pruning.prune(self.epoch, await self._store.now())
         elif self._pruning.walking:
             await self._pruning.prune(self.epoch, await self._store.now())
         if at - self._watched_at > self._config.watch_s:
             self._watched_at = at
             await raise_failures(self._store, self.epoch, self._config)
+            remedied += await stick_quarantined(self._store, self.epoch, self._config)
             await log_alerts(self._store, self.epoch, self._config)
         return remedied
 

@@ -1,0 +1,2 @@
+-- Placeholder: another part brings this migration.
+SELECT 1;
