@@ -32,7 +32,7 @@ from holdfast.errors import (
     WrongState,
 )
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Attempt, NewRun, Poison, RunState, Step
+from holdfast.model import Attempt, NewRun, Poison, RunState, Step, StepKind, StepState
 from holdfast.model import Run as RunRow
 from holdfast.node import ROLES, Node
 from holdfast.store import open_store
@@ -383,8 +383,14 @@ class Run(Generic[R]):
             await store.lanes(),
             await store.now(),
             await store.quarantined(self.id) if any(step.quarantined for step in view.steps) else (),
+            await self._stuck_children(view.steps),
         )
         return explain(facts)
+
+    async def _stuck_children(self, steps: Iterable[Step]) -> list[RunRow]:
+        if not any(step.kind is StepKind.CHILD and step.state is StepState.WAITING for step in steps):
+            return []
+        return [row for row in await self._hf.store.children(self.id) if row.state is RunState.STUCK]
 
     async def watch(self, every_s: float = 0.1) -> AsyncIterator[RunView]:
         """The run's view, now and whenever it changed, until the run has ended."""

@@ -44,8 +44,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     loss_back_off_max_s: float = 60.0
     """The longest wait after a loss."""
     suspect_losses: int = 2
-    """A step that lost its agent this often is a suspect: an agent executes one at a time, so that the one that kills agents
+    """A step that lost its agent this often is a suspect: an agent begins one at a time, so that the one that kills agents
     does not drag those that were beside it into quarantine."""
+    suspect_s: float = 30.0
+    """A suspect that has run for this long keeps no other one waiting. Most that kill their agent do so sooner."""
     timeout_grace_s: float = 2.0
     """The Supervisor ends an overdue attempt this long after its agent should have."""
     watch_s: float = 1.0

@@ -140,7 +140,9 @@ class Agent:
         return claimed
 
     def _has_suspect(self) -> bool:
-        return any(holding.losses >= self._config.suspect_losses for holding in self.held.values())
+        """Is there a suspect that was begun so lately that nobody knows yet whether it kills this agent?"""
+        since = self._environment.monotonic() - self._config.suspect_s
+        return any(holding.began_at > since for holding in self.held.values())
 
     def _put_off(self, item: ClaimedStep) -> None:
         """One suspect at a time: the step that kills agents must not take those with it that were beside it before."""
@@ -169,6 +171,8 @@ class Agent:
             undoes=undone_effect(item.key, item.input),
         )
         holding.count(item)
+        if item.losses >= self._config.suspect_losses:
+            holding.began_at = self._environment.monotonic()
         try:
             holding.arguments = step.shape.decode(item.input)
         except InvalidInput as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from typing import Any
 
 from holdfast.model import Counted
@@ -16,6 +17,7 @@ class Holding:
     __slots__ = (
         "arguments",
         "attempt",
+        "began_at",
         "excused",
         "fence",
         "here",
@@ -57,6 +59,8 @@ class Holding:
         self.arguments, self.retry, self.timeout_s, self.issued_at = arguments, retry, timeout_s, issued_at
         self.attempt = attempt
         self.losses = self.excused = self.timeouts = self.throttled = 0
+        self.began_at = -math.inf
+        """Of a suspect, on the monotonic clock."""
         self.task: asyncio.Task[None] | None = None
         self.here: Attempting | None = None
         self.progress: str | None = None

@@ -34,6 +34,8 @@ class Facts(NamedTuple):
     now: float
     quarantined: Sequence[Quarantined] = ()
     """Of the run's steps, those that wait for a person."""
+    stuck_children: Sequence[Run] = ()
+    """Children that wait for a person."""
 
 
 def explain(facts: Facts) -> str:
@@ -244,7 +246,7 @@ def _step(step: Step, facts: Facts) -> str:
             f"`holdfast signal {facts.run.id} {step.name}` sends it."
         )
     if step.kind is StepKind.CHILD:
-        return f"It waits for its child run {name} ({step.name}) since {ago(now - step.issued_at)}."
+        return f"It waits for its child run {name} ({step.name}) since {ago(now - step.issued_at)}{_child_stuck(step, facts)}."
     if step.state is StepState.RUNNING:
         return _running(step, facts)
     if step.quarantined:
@@ -252,6 +254,11 @@ def _step(step: Step, facts: Facts) -> str:
     if step.ready_at > now:
         return _backing_off(step, facts)
     return _unclaimed(step, facts)
+
+
+def _child_stuck(step: Step, facts: Facts) -> str:
+    child = next((child for child in facts.stuck_children if child.parent_n == step.n), None)
+    return "" if child is None else f", which is stuck: `holdfast why {child.id}` says why"
 
 
 def _running(step: Step, facts: Facts) -> str:
