@@ -15,7 +15,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Self, TypeVar
 
 from holdfast import codec
 from holdfast.config import DEFAULT, Config
@@ -33,7 +33,7 @@ from holdfast.errors import (
 )
 from holdfast.gates import Gates
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Attempt, NewRun, RunState, Step
+from holdfast.model import Attempt, NewRun, Poison, RunState, Step, StepKind, StepState
 from holdfast.model import Run as RunRow
 from holdfast.node import ROLES, Node
 from holdfast.store import open_store
@@ -237,6 +237,48 @@ class Holdfast:
             raise WrongState(f"run {run_id!r} has ended and takes no signals")
         self.node.ring(Bell.OUTCOMES)
 
+    async def quarantine(self) -> list[Poison]:
+        """What waits in quarantine, by fingerprint, the oldest first."""
+        return await self.store.quarantine(self.config.claim_max)
+
+    async def settle(
+        self,
+        act: Literal["release", "skip", "fail"],
+        fingerprint: str | None = None,
+        *,
+        run_id: str | None = None,
+        note: str = "",
+        result: Any = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Decide about all steps in quarantine with this fingerprint, or of this run: `release` them with fresh budgets,
+        `skip` them, as if each had returned `result`, or `fail` them. How many there were. In batches, each a transaction;
+        `progress` hears how many are done. What comes into quarantine meanwhile is left alone."""
+        if fingerprint is None and run_id is None:
+            raise HoldfastError(
+                "say which steps: a fingerprint, as `holdfast quarantine` lists them, or a run"
+            )
+        before, done = await self.store.now(), 0
+        raw = codec.encode_any(result, "result")
+        while True:
+            count = await self.store.settle_quarantine(
+                act,
+                fingerprint=fingerprint,
+                run_id=run_id,
+                before=before,
+                result=raw,
+                actor=actor(),
+                note=note,
+                limit=self.config.claim_max,
+            )
+            done += count
+            if progress is not None and count:
+                progress(done)
+            for bell in (Bell.STEPS, Bell.OUTCOMES, Bell.RUNS):
+                self.node.ring(bell)
+            if count < self.config.claim_max:
+                return done
+
     # --- for programs without an event loop ---------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
@@ -350,8 +392,15 @@ class Run(Generic[R]):
             await store.now(),
             await store.breakers(),
             await store.holds(),
+            await store.quarantined(self.id) if any(step.quarantined for step in view.steps) else (),
+            await self._stuck_children(view.steps),
         )
         return explain(facts)
+
+    async def _stuck_children(self, steps: Iterable[Step]) -> list[RunRow]:
+        if not any(step.kind is StepKind.CHILD and step.state is StepState.WAITING for step in steps):
+            return []
+        return [row for row in await self._hf.store.children(self.id) if row.state is RunState.STUCK]
 
     async def watch(self, every_s: float = 0.1) -> AsyncIterator[RunView]:
         """The run's view, now and whenever it changed, until the run has ended."""
@@ -378,7 +427,8 @@ class Run(Generic[R]):
         after. A run that is already undoing goes on with that, unless `force` makes it stop where it is."""
         row = await self.info()
         state = row.state
-        if RunState.UNDOING in {state, row.resume} or state is RunState.STUCK:
+        # One that is stuck at a step in quarantine, and not at an undo, can be cancelled like any other.
+        if RunState.UNDOING in {state, row.resume} or (state is RunState.STUCK and row.resume is None):
             if force:
                 state = await self._hf.store.steer_undo(self.id, "abandon", None, actor(), note)
         else:
@@ -400,10 +450,12 @@ class Run(Generic[R]):
         return state
 
     async def retry(self) -> Run[R]:
-        """Try again: a live run's backing-off steps at once; an ended run as a new one that keeps what succeeded
-        before the step that failed it."""
+        """Try again: a live run's backing-off steps at once, and those in quarantine; a stuck run's undos that gave up; an
+        ended run as a new one that keeps what succeeded before the step that failed it."""
         row = await self.info()
-        if row.state is RunState.STUCK:
+        if row.state not in RUN_ENDED:
+            await self._hf.settle("release", run_id=self.id)
+        if row.state is RunState.STUCK and row.resume is not RunState.RUNNING:
             await self._hf.store.steer_undo(self.id, "retry", None, actor(), "")
             self._hf.node.ring(Bell.OUTCOMES)
             return self

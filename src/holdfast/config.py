@@ -38,7 +38,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     threads_max: int = 32
     """`def` steps an agent runs at once, each in a thread."""
     losses_max: int = 3
-    """How often a step may lose its agent before it is taken to be what kills them."""
+    """How often a step may lose its agent before it is taken to be what kills them, and goes into quarantine."""
+    loss_back_off_s: float = 1.0
+    """Between a step's second loss of its agent and its next attempt; doubles with each. After the first there is no wait."""
+    loss_back_off_max_s: float = 60.0
+    """The longest wait after a loss."""
+    suspect_losses: int = 2
+    """A step that lost its agent this often is a suspect: an agent begins one at a time, so that the one that kills agents
+    does not drag those that were beside it into quarantine."""
+    suspect_s: float = 30.0
+    """A suspect that has run for this long keeps no other one waiting. Most that kill their agent do so sooner."""
     timeout_grace_s: float = 2.0
     """The Supervisor ends an overdue attempt this long after its agent should have."""
     breaker_failures_min: int = 20

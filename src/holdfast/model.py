@@ -6,6 +6,7 @@ Everything here is data. Times are seconds since the epoch as the store's clock 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Protocol
 
 import msgspec
 
@@ -47,6 +48,49 @@ class Ending(StrEnum):
     TIMED_OUT = "timed out"
     LOST = "lost"
     REFUSED = "refused"
+
+
+class Failure(StrEnum):
+    """Why an attempt did not succeed. Each class has a budget and a back-off of its own."""
+
+    APPLICATION = "application"
+    """The step's code raised."""
+    TIMEOUT = "timeout"
+    """It did not complete in time."""
+    LOST = "lost"
+    """Its agent, or its own process, died under it."""
+    THROTTLED = "throttled"
+    """It was asked to come again later."""
+    POISON = "poison"
+    """It was lost more often than its budget allows: it is taken to be what kills them."""
+
+
+class Counted(Protocol):
+    """What a step's row counts."""
+
+    @property
+    def attempt(self) -> int:
+        """Claims, whatever became of them."""
+
+    @property
+    def losses(self) -> int: ...
+    @property
+    def excused(self) -> int:
+        """Handed back, or forgiven by an operator."""
+
+    @property
+    def timeouts(self) -> int: ...
+    @property
+    def throttled(self) -> int: ...
+
+
+def spent(step: Counted) -> int:
+    """Attempts that count against the application's own budget, one that runs included. In SQL: `spent`."""
+    return step.attempt - step.losses - step.excused - step.timeouts - step.throttled
+
+
+NEVER = 253_402_300_799.0
+"""`ready_at` of a step in quarantine: the last second of the calendar, which both dialects and people can read."""
 
 
 class NewRun(msgspec.Struct, frozen=True):
@@ -133,6 +177,17 @@ class Step(msgspec.Struct, frozen=True):
     finished_at: float | None
     after_seq: int = 0
     """How much of the history had been delivered when the code asked for it: what it may depend on."""
+    timeouts: int = 0
+    throttled: int = 0
+
+    @property
+    def spent(self) -> int:
+        return spent(self)
+
+    @property
+    def quarantined(self) -> bool:
+        """It waits for a person, who releases, skips or fails it."""
+        return self.state is StepState.READY and self.ready_at >= NEVER
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -146,6 +201,35 @@ class Attempt(msgspec.Struct, frozen=True):
     error: str | None
     started_at: float | None
     finished_at: float
+
+
+class Quarantined(msgspec.Struct, frozen=True):
+    """A step in quarantine. Steps with the same fingerprint came to it in the same way."""
+
+    run_id: str
+    n: int
+    fingerprint: str
+    step: str
+    error: str
+    """The class of the error, by its qualified name."""
+    place: str
+    """Where it happened: a line of the author's code, how the step's process died, or `agent lost`."""
+    at: float
+
+
+class Poison(msgspec.Struct, frozen=True):
+    """What steps with one fingerprint have in common, and how many there are."""
+
+    fingerprint: str
+    step: str
+    error: str
+    place: str
+    steps: int
+    runs: int
+    since: float
+    last_at: float
+    example: str
+    """The run that is in it for longest."""
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -261,6 +345,7 @@ class AlertKind(StrEnum):
     RUN_FAILED = "run failed"
     RUN_STUCK = "run stuck"
     STEP_EXHAUSTED = "step exhausted"
+    STEP_QUARANTINED = "step quarantined"
     AGENT_OFFLINE = "agent offline"
     BACKLOG = "backlog"
     LEADER_LOST = "leader lost"

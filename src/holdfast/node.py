@@ -22,9 +22,21 @@ from holdfast.decider.effect import effect_key, undone_effect
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, StoreUnreachable
 from holdfast.heartbeat import keeps_lease
-from holdfast.model import NewRun
+from holdfast.model import NewRun, RunState
 from holdfast.scheduler import Lease, Scheduler
-from holdfast.store.protocol import Answer, Bell, Close, HandBack, Hop, Report, Save, Start, Store, TryAgain
+from holdfast.store.protocol import (
+    Answer,
+    Bell,
+    Close,
+    HandBack,
+    Hop,
+    Quarantine,
+    Report,
+    Save,
+    Start,
+    Store,
+    TryAgain,
+)
 from holdfast.store.writer import Writer
 from holdfast.supervisor import Supervisor
 from holdfast.supervisor.channels import Channel
@@ -303,7 +315,7 @@ class Node:
     # --- the join of the roles ----------------------------------------------------------------------------------------
 
     def _agent_writes(
-        self, op: Report | TryAgain | HandBack | Save, then: Callable[[Any], None] | None
+        self, op: Report | TryAgain | Quarantine | HandBack | Save, then: Callable[[Any], None] | None
     ) -> None:
         scheduler = self.scheduler
         if type(op) is Report:
@@ -416,7 +428,8 @@ class Node:
             for start in range(0, len(away), self.config.claim_max):
                 part = away[start : start + self.config.claim_max]
                 for run in await self._guarded("watching", partial(self.store.ended_runs, part)) or ():
-                    close = Close(run.state, run.output, run.error, run.finished_at or 0.0)
+                    error = run.note if run.state is RunState.STUCK else run.error
+                    close = Close(run.state, run.output, error, run.finished_at or 0.0)
                     for watcher in self._watchers.pop(run.id, ()):
                         if not watcher.done():
                             watcher.set_result(close)

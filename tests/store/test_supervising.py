@@ -7,8 +7,9 @@ import pytest
 
 from holdfast.environment import Environment
 from holdfast.model import Ending, RunState, StepState
+from holdfast.policy import Retry, fingerprint
 from holdfast.store import open_store
-from holdfast.store.protocol import Answer, Hop, NewSignal, Store
+from holdfast.store.protocol import Answer, ClaimedStep, Hop, NewSignal, Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
     LONG_S,
@@ -204,23 +205,75 @@ async def test_burying_is_bounded_and_goes_on(store: Store) -> None:
     assert all([(await step(store, run_id)).state is StepState.READY for run_id in runs])
 
 
-async def test_a_step_that_kills_its_agents_fails(store: Store) -> None:
-    """More losses than allowed: the step fails with StepLost, undelivered, and a late report is refused."""
-    run_id = await begin(store, call(1))
+async def lose(store: Store, times: int, losses_max: int = 3) -> list[tuple[str, ClaimedStep]]:
+    """So many agents claim what is ready, and die; who claimed what."""
     claims = []
-    for losses in range(3):
-        node = f"{D}-{losses}"
+    for _ in range(times):
+        node = new_id()
         await join(store, node, lease_s=-1.0)
         claims += [(node, one) for one in await store.claim_steps(node, [1], 10)]
-        await store.bury(node, await lead(store), "its process is gone", 2, 100)
+        await store.bury(node, await lead(store), "its process is gone", losses_max, 100)
+        for run_id in {one.run_id for _, one in claims}:
+            await store.retry_now(run_id, "the test, which does not wait")
+    return claims
+
+
+async def test_a_step_that_kills_its_agents_is_quarantined(store: Store) -> None:
+    """More losses than allowed: it is ready and never due, listed by its fingerprint, and a late report is refused. The rest of
+    its run is not touched."""
+    run_id = await begin(store, call(1), held(2))
+    claims = await lose(store, 4, losses_max=2)
     assert [one.losses for _, one in claims] == [0, 1, 2]
     row = await step(store, run_id)
-    assert (row.state, row.losses, row.delivered_seq) == (StepState.FAILED, 3, None)
+    assert (row.state, row.losses, row.attempt, row.quarantined) == (StepState.READY, 3, 3, True)
     error = json.loads(row.error or "")
     assert (error["type"], error["ending"]) == ("holdfast.errors.StepLost", "lost")
     for node, claimed in claims:
         assert await store.commit(node, [report_of(claimed)]) == [Answer.FENCED]
-    assert [one.n for one in (await store.undelivered(A, 10)).steps] == [1]
+    (one,) = await store.quarantined(run_id)
+    assert one.fingerprint == fingerprint("shop.charge", "holdfast.errors.StepLost", "agent lost")
+    assert (one.n, one.step, one.place) == (1, "shop.charge", "agent lost")
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.state, run.owner, run.fence) == (RunState.RUNNING, A, 1)
+    assert await store.next_ready([1]) in {None, row.ready_at}
+    assert await broken(store) == set()
+
+
+async def test_losses_back_off_after_the_first(store: Store) -> None:
+    """Taken up at once the first time, then after growing waits."""
+    run_id = await begin(store, held(1))
+    waits = []
+    for losses in range(3):
+        before = await store.now()
+        await store.bury(A if losses == 0 else f"{D}-{losses}", await lead(store), "", 9, 100)
+        after, ready_at = await store.now(), (await step(store, run_id)).ready_at
+        waits.append((ready_at - after, ready_at - before))
+        await store.retry_now(run_id, "the test")
+        await join(store, f"{D}-{losses + 1}")
+        assert len(await store.claim_steps(f"{D}-{losses + 1}", [1], 10)) == 1
+    for (least, most), meant in zip(waits, (0.0, 1.0, 2.0), strict=True):
+        assert least <= meant <= most
+
+
+@pytest.mark.parametrize(
+    ("policy", "state"),
+    [
+        (Retry(losses=0), "quarantined"),
+        (Retry(losses=0, quarantine=False), StepState.FAILED),
+        (Retry(losses=1), StepState.READY),
+    ],
+)
+async def test_a_policy_beside_the_step_has_its_own_budget_of_losses(
+    store: Store, policy: Retry, state: str
+) -> None:
+    """The Supervisor reads it from the row."""
+    run_id = await begin(store, call(1, retry=policy.encode()))
+    await lose(store, 1, losses_max=7)
+    row = await step(store, run_id)
+    assert ("quarantined" if row.quarantined else row.state) == state
+    if row.state is StepState.FAILED:
+        assert [one.n for one in (await store.undelivered(A, 10)).steps] == [1]
 
 
 async def test_a_run_whose_owner_died_before_its_first_hop_is_claimed_again(store: Store) -> None:
@@ -273,6 +326,33 @@ async def test_an_overdue_attempt_that_was_the_last_fails_the_step(store: Store)
     assert (row.state, row.delivered_seq) == (StepState.FAILED, None)
     assert json.loads(row.error or "")["type"] == "holdfast.errors.StepTimeout"
     assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
+
+
+async def test_timeouts_do_not_spend_the_steps_attempts(store: Store) -> None:
+    """They have a budget of their own, as large as that of attempts unless the policy has another."""
+    run_id = await begin(
+        store, held(1, timeout_s=-60.0, attempts_max=2), held(2, timeout_s=-60.0, attempts_max=1)
+    )
+    epoch = await lead(store)
+    assert await store.end_overdue(epoch, 2.0, 100) == 2
+    first, second = await store.steps(run_id)
+    assert (first.state, first.timeouts, first.spent) == (StepState.READY, 1, 0)
+    assert second.state is StepState.FAILED
+    policy = Retry(attempts=1, timeouts=2).encode()
+    other = await begin(store, held(1, timeout_s=-60.0, attempts_max=1, retry=policy))
+    assert await store.end_overdue(epoch, 2.0, 100) == 1
+    assert (await step(store, other)).state is StepState.READY
+    assert await broken(store) == set()
+
+
+async def test_an_overdue_step_goes_into_quarantine_if_its_policy_says_so(store: Store) -> None:
+    """Whichever budget is spent."""
+    policy = Retry(attempts=1, quarantine=True).encode()
+    run_id = await begin(store, held(1, timeout_s=-60.0, attempts_max=1, retry=policy))
+    assert await store.end_overdue(await lead(store), 2.0, 100) == 1
+    assert (await step(store, run_id)).quarantined
+    (one,) = await store.quarantined(run_id)
+    assert (one.error, one.place) == ("holdfast.errors.StepTimeout", "attempt overdue")
 
 
 async def test_ending_overdue_attempts_is_bounded(store: Store) -> None:

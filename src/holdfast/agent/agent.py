@@ -22,10 +22,19 @@ from holdfast.agent.tally import Tally
 from holdfast.config import Config
 from holdfast.decider.effect import effect_key, undone_effect
 from holdfast.environment import Environment, StoreClock
-from holdfast.errors import InvalidInput, StepLost, StepTimeout
+from holdfast.errors import InvalidInput, StepTimeout
 from holdfast.model import Ending, Lane, StepState
 from holdfast.policy import Retry
-from holdfast.store.protocol import AgentStore, Answer, ClaimedStep, HandBack, Report, Save, TryAgain
+from holdfast.store.protocol import (
+    AgentStore,
+    Answer,
+    ClaimedStep,
+    HandBack,
+    Quarantine,
+    Report,
+    Save,
+    TryAgain,
+)
 from holdfast.workflow.here import Attempting, here_var
 from holdfast.workflow.step import Step
 
@@ -34,7 +43,10 @@ log = logging.getLogger("holdfast.agent")
 ERROR_MAX_CHARS = 200
 """Of an error, in what is told of a dependency."""
 
-Write = Callable[[Report | TryAgain | HandBack | Save, Callable[[Any], None] | None], None]
+Write = Callable[[Report | TryAgain | Quarantine | HandBack | Save, Callable[[Any], None] | None], None]
+
+SUSPECT_WAITS_S = 1.0
+"""A suspect that came while the agent executes another one is handed back for about this long."""
 
 
 class Agent:
@@ -129,6 +141,9 @@ class Agent:
                 continue
             found = await self._store.claim_steps(self._node, lanes, free)
             for item in found:
+                if item.losses >= self._config.suspect_losses and self._has_suspect():
+                    self._put_off(item)
+                    continue
                 self.claimed(item.run_id, item.n)
                 self._begin_claimed(item)
             claimed += len(found)
@@ -160,6 +175,16 @@ class Agent:
             if len(found.steps) == free:
                 self._hungry = True
         return claimed
+
+    def _has_suspect(self) -> bool:
+        """Is there a suspect that was begun so lately that nobody knows yet whether it kills this agent?"""
+        since = self._environment.monotonic() - self._config.suspect_s
+        return any(holding.began_at > since for holding in self.held.values())
+
+    def _put_off(self, item: ClaimedStep) -> None:
+        """One suspect at a time: the step that kills agents must not take those with it that were beside it before."""
+        delay_s = SUSPECT_WAITS_S * (0.5 + self._environment.random.random())
+        self._write(HandBack(item.run_id, item.n, item.fence, delay_s), None)
 
     async def next_ready(self) -> float | None:
         lanes = [*self._lanes[True], *self._lanes[False]]
@@ -194,12 +219,13 @@ class Agent:
             timeout_s=item.timeout_s,
             issued_at=item.issued_at,
             attempt=item.attempt,
-            losses=item.losses,
-            excused=item.excused,
             unsure=codec.is_unsure(item.losses, item.error),
             undoes=undone_effect(item.key, item.input),
             probe=probe,
         )
+        holding.count(item)
+        if item.losses >= self._config.suspect_losses:
+            holding.began_at = self._environment.monotonic()
         try:
             holding.arguments = step.shape.decode(item.input)
         except InvalidInput as error:
@@ -295,8 +321,8 @@ class Agent:
                 output = await isolated.execute(holding.step, holding.arguments, holding.here)
         except asyncio.CancelledError as error:
             self._cancelled(holding, error)
-        except StepLost as error:
-            self._fail(holding, error, Ending.LOST)
+        except isolated.ChildDied as died:
+            self._fail(holding, died.error, Ending.LOST, died.place)
         except Exception as error:  # noqa: BLE001  whatever the step raised is its outcome
             if limit.expired():
                 self._fail(holding, _overran(holding), Ending.TIMED_OUT)
@@ -356,7 +382,7 @@ class Agent:
                 None,
             )
 
-    def _fail(self, holding: Holding, error: BaseException, ending: Ending) -> None:
+    def _fail(self, holding: Holding, error: BaseException, ending: Ending, place: str = "") -> None:
         if not self._let_go(holding):
             return
         self.tally.failed += 1
@@ -366,14 +392,17 @@ class Agent:
         self._note(holding, sign, error)
         verdict = policy.decide(
             holding.retry,
-            spent=holding.spent - excused,
+            policy.classify(ending, error),
+            holding,
             error=error,
             elapsed_s=now - holding.issued_at,
             random=self._environment.random,
-            asked=holding.excused,
+            config=self._config,
+            excused=excused,
         )
         unsure = holding.unsure or ending is not Ending.FAILED
         told = codec.encode_error(error, step=holding.step.name, ending=ending, unsure=unsure)
+        step = holding.run_id, holding.n, holding.fence
         if isinstance(verdict, policy.TryAgain):
             delay_s = verdict.after_s
 
@@ -381,20 +410,14 @@ class Agent:
                 if answer is Answer.ACCEPTED:
                     self.wake(delay_s)
 
-            self._write(
-                TryAgain(
-                    holding.run_id,
-                    holding.n,
-                    holding.fence,
-                    delay_s,
-                    ending,
-                    told,
-                    excused or not verdict.spends,
-                ),
-                waiting,
-            )
-            return
-        self._write(Report(holding.run_id, holding.n, holding.fence, StepState.FAILED, None, told, now), None)
+            self._write(TryAgain(*step, delay_s, ending, told, excused, verdict.failure), waiting)
+        elif isinstance(verdict, policy.Quarantine):
+            name, kind = holding.step.name, policy.name_of(type(error))
+            place = place or codec.place_of(error) or str(ending)
+            print_ = policy.fingerprint(name, kind, place)
+            self._write(Quarantine(*step, ending, told, verdict.failure, print_, name, kind, place), None)
+        else:
+            self._write(Report(*step, StepState.FAILED, None, told, now), None)
 
     def _note(self, holding: Holding, sign: breaker.Sign, error: BaseException | None = None) -> None:
         """Count what the attempt said of its dependency, and have the store told when it matters."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from typing import Any
 
+from holdfast.model import Counted
 from holdfast.policy import Retry
 from holdfast.workflow.here import Attempting
 from holdfast.workflow.step import Step
@@ -15,6 +17,7 @@ class Holding:
     __slots__ = (
         "arguments",
         "attempt",
+        "began_at",
         "excused",
         "fence",
         "here",
@@ -29,8 +32,10 @@ class Holding:
         "run_id",
         "step",
         "task",
+        "throttled",
         "timed_out",
         "timeout_s",
+        "timeouts",
         "undoes",
         "unsure",
     )
@@ -48,15 +53,16 @@ class Holding:
         timeout_s: float | None,
         issued_at: float,
         attempt: int = 1,
-        losses: int = 0,
-        excused: int = 0,
         unsure: bool = False,
         undoes: str | None = None,
         probe: tuple[str, int] | None = None,
     ) -> None:
         self.step, self.run_id, self.n, self.key, self.fence = step, run_id, n, key, fence
         self.arguments, self.retry, self.timeout_s, self.issued_at = arguments, retry, timeout_s, issued_at
-        self.attempt, self.losses, self.excused = attempt, losses, excused
+        self.attempt = attempt
+        self.losses = self.excused = self.timeouts = self.throttled = 0
+        self.began_at = -math.inf
+        """Of a suspect, on the monotonic clock."""
         self.task: asyncio.Task[None] | None = None
         self.here: Attempting | None = None
         self.progress: str | None = None
@@ -70,11 +76,11 @@ class Holding:
         self.lost = False
         """The lease is gone: whatever comes of it is not reported."""
 
+    def count(self, step: Counted) -> None:
+        """What earlier attempts cost."""
+        self.losses, self.excused = step.losses, step.excused
+        self.timeouts, self.throttled = step.timeouts, step.throttled
+
     def beat(self, progress: float | None, note: str) -> None:
         """Keep what the step says of itself until the agent next writes progress."""
         self.progress = json.dumps({"fraction": progress, "note": note})
-
-    @property
-    def spent(self) -> int:
-        """Attempts that count against the step's own budget, this one included."""
-        return self.attempt - self.losses - self.excused

@@ -41,6 +41,7 @@ SECTIONS = {
         "breakers": ("gating", "List the breakers of dependencies, and open, close or reset one."),
         "retry": ("operating", "Try again: now what backs off, or an ended run anew."),
         "skip": ("operating", "Count an undo that gave up as done by hand."),
+        "quarantine": ("quarantining", "List poison steps, and release, skip or fail all that are alike."),
         "prune": ("pruning", "Remove runs that ended long ago."),
         "migrate": ("operating", "Bring the store's schema up to date."),
         "bench": ("benching", "Measure how fast Holdfast is on this machine and this store."),

@@ -12,7 +12,7 @@ from holdfast.cli.errors import DONE, ENDED_OTHERWISE
 from holdfast.cli.looping import run_quickly
 from holdfast.cli.options import command, opened
 from holdfast.client import Holdfast
-from holdfast.model import Breaker, BreakerState, Hold, Node, RunState, Step, StepState
+from holdfast.model import Breaker, BreakerState, Hold, Node, Poison, RunState, Step, StepState
 from holdfast.store.migrations import read_migrations
 from holdfast.store.protocol import RunFilter
 
@@ -79,6 +79,7 @@ async def _examine(url: str) -> Health:
         pending_s = await _oldest_pending(hf, now)
         ready = await _oldest_ready(hf, now)
         gates = await hf.gates.breakers(), await hf.gates.holds()
+        poison = await hf.quarantine()
     dialect = "sqlite" if url.startswith("sqlite:") else "postgres"
     schema = len(read_migrations(f"holdfast.store.{dialect}"))
     leads = leader is not None and leader[2] > now
@@ -101,6 +102,8 @@ async def _examine(url: str) -> Health:
         if runs.get(state)
     ]
     facts += _gates(*gates)
+    if poison:
+        facts.append(_quarantine(poison, now))
     found = {
         "store": output.without_password(url),
         "schema": schema,
@@ -120,6 +123,7 @@ async def _examine(url: str) -> Health:
         "holds": len(gates[1]),
         "oldest_pending_s": None if pending_s is None else round(pending_s, 3),
         "oldest_ready_s": None if ready is None else round(now - ready.ready_at, 3),
+        "quarantine": {one.fingerprint: one.steps for one in poison},
         "invariants": [
             {"name": one.name, "meaning": one.meaning, "broken": one.broken, "ok": not one.broken}
             | ({"move": MOVES.get(one.name, REPORT)} if one.broken else {})
@@ -204,6 +208,13 @@ def _gates(breakers: list[Breaker], holds: list[Hold]) -> list[Fact]:
         said = f"{wording.counted(len(holds), 'hold')} of operators: steps wait"
         found.append(Fact("holds", said, False, "`holdfast holds` lists them"))
     return found
+
+
+def _quarantine(poison: list[Poison], now: float) -> Fact:
+    count = wording.counted(sum(one.steps for one in poison), "step")
+    alike = wording.counted(len(poison), "fingerprint")
+    said = f"{count} of {alike}, the oldest for {wording.span(now - poison[0].since)}"
+    return Fact("quarantine", said, False, "`holdfast quarantine` lists what to release, skip or fail")
 
 
 def _print(health: Health) -> None:

@@ -90,7 +90,9 @@ def cancel(run_id: str, note: str, force: bool, store: str, as_json: bool) -> No
 
     async def ask() -> tuple[RunState, RunState]:
         async with opened(store) as hf:
-            before = await hf.run(run_id).state()
+            row = await hf.run(run_id).info()
+            # Stuck at a step in quarantine it is as good as running: its code can still be told.
+            before = RunState.RUNNING if row.resume is RunState.RUNNING else row.state
             return before, await hf.run(run_id).cancel(note, force=force)
 
     before, state = run_quickly(ask())
@@ -118,19 +120,21 @@ def retry(run_id: str, store: str, as_json: bool) -> None:
     \b
     holdfast retry order-42
 
-    A live run's steps that wait for their next attempt are tried at once; so are the undos that made a run stuck. A run
-    that failed or was cancelled is started again under a new id, with everything that succeeded before the step that
-    failed; one that was undone starts from the beginning.
+    A live run's steps that wait for their next attempt are tried at once, and those in quarantine are released; so are the
+    undos that made a run stuck. A run that failed or was cancelled is started again under a new id, with everything that
+    succeeded before the step that failed; one that was undone starts from the beginning.
     """
 
-    async def ask() -> tuple[RunState, str, RunState]:
+    async def ask() -> tuple[RunState, bool, str, RunState]:
         async with opened(store) as hf:
-            before = await hf.run(run_id).state()
+            before = await hf.run(run_id).info()
             again: Run[Any] = await hf.run(run_id).retry()
-            return before, again.id, await again.state()
+            return before.state, before.resume is not None, again.id, await again.state()
 
-    before, again, state = run_quickly(ask())
-    if before is RunState.STUCK:
+    before, poisoned, again, state = run_quickly(ask())
+    if before is RunState.STUCK and poisoned:
+        words = f"{run_id} is {state}: its steps in quarantine are tried again"
+    elif before is RunState.STUCK:
         words = f"{run_id} is {state}: the undos that gave up are tried again"
     elif again == run_id:
         words = f"{run_id} is {state}: what backs off is tried at once"

@@ -173,7 +173,11 @@ def whole_step_object(step: Step, attempts: Sequence[Attempt]) -> Object:
         "issued_at": moment(step.issued_at),
         "ready_at": moment(step.ready_at),
         "agent": step.agent,
+        "quarantined": step.quarantined,
+        "spent": step.spent,
         "losses": step.losses,
+        "timeouts": step.timeouts,
+        "throttled": step.throttled,
         "delivered_seq": step.delivered_seq,
         "failed_attempts": [attempt_object(attempt) for attempt in attempts],
     }

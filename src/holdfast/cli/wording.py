@@ -33,6 +33,7 @@ GLYPHS = {
     "waiting": "◌",
     "ready": "○",
     "backing off": "↻",
+    "quarantined": "!",
     "pending": "○",
     "held": "‖",
     "stuck": "!",
@@ -47,6 +48,7 @@ COLOURS = {
     "waiting": "blue",
     "ready": "bright_black",
     "backing off": "yellow",
+    "quarantined": "red",
     "pending": "bright_black",
     "held": "magenta",
     "stuck": "red",
@@ -143,7 +145,9 @@ def progress_words(raw: str | None) -> str:
 
 
 def step_state(step: Step, now: float) -> str:
-    """The step's state as people see it: a step that waits for its next attempt backs off."""
+    """The step's state as people see it: one that waits for its next attempt backs off, or, for a person, is quarantined."""
+    if step.quarantined:
+        return "quarantined"
     backs_off = step.state is StepState.READY and step.kind is StepKind.CALL and step.ready_at > now
     return "backing off" if backs_off else str(step.state)
 
@@ -159,12 +163,18 @@ def attempts_of(attempts: Iterable[Attempt]) -> dict[int, list[Attempt]]:
 def ending(attempt: Attempt) -> str:
     """How an attempt ended: `failed: ConnectionError: reset`."""
     if attempt.ending == Ending.LOST:
-        return "lost: its agent died"
+        return f"lost: {_how_lost(attempt.error)}"
     if not attempt.error:
         return str(attempt.ending)
     if attempt.ending == Ending.TIMED_OUT:
         return "timed out"
     return describe_error(attempt.error)
+
+
+def _how_lost(error: str | None) -> str:
+    """An agent's death is told in short; of the step's own process, how it died."""
+    message = str(json.loads(error).get("message", "")) if error else ""
+    return message if message.startswith("the step's process") else "its agent died"
 
 
 def detail(step: Step, attempts: Sequence[Attempt], now: float) -> str:
@@ -178,6 +188,8 @@ def detail(step: Step, attempts: Sequence[Attempt], now: float) -> str:
     if step.kind is not StepKind.CALL:
         return _waiting(step, now)
     last = ending(attempts[-1]) if attempts else ""
+    if step.quarantined:
+        return " · ".join(part for part in ("in quarantine", last) if part)
     if step.state is StepState.READY:
         return " · ".join(part for part in (_ready(step, now), last) if part)
     said = f"attempt {step.attempt}" if step.attempt > 1 else ""
@@ -196,8 +208,7 @@ def _waiting(step: Step, now: float) -> str:
 def _ready(step: Step, now: float) -> str:
     if step.ready_at <= now:
         return "for an agent"
-    spent = step.attempt - step.losses - step.excused
-    return f"attempt {spent + 1} of {step.attempts_max} in {span(step.ready_at - now)}"
+    return f"attempt {step.spent + 1} of {step.attempts_max} in {span(step.ready_at - now)}"
 
 
 def waits_for(steps: Sequence[Step], now: float) -> str:
@@ -206,7 +217,7 @@ def waits_for(steps: Sequence[Step], now: float) -> str:
     if not live:
         return ""
     order = {StepState.RUNNING: 0, StepState.READY: 1, StepState.WAITING: 2}
-    first = min(live, key=lambda step: (order[step.state], step.n))
+    first = min(live, key=lambda step: (not step.quarantined, order[step.state], step.n))
     said = detail(first, (), now)
     more = f" and {len(live) - 1:,} more" if len(live) > 1 else ""
     return f"{first.key}{f' {said}' if said else ''}{more}"

@@ -20,6 +20,7 @@ from holdfast.model import (
     Breaker,
     BreakerState,
     Delivery,
+    Failure,
     Hold,
     HoldScope,
     JournalEntry,
@@ -27,6 +28,8 @@ from holdfast.model import (
     NewAlert,
     NewRun,
     Node,
+    Poison,
+    Quarantined,
     Run,
     RunState,
     Signal,
@@ -175,7 +178,8 @@ class Report(msgspec.Struct):
 
 
 class TryAgain(msgspec.Struct):
-    """An attempt failed and the step is ready again after `delay_s`. `excused` attempts spend no budget."""
+    """An attempt failed and the step is ready again after `delay_s`. It spends the budget of its class; an `excused` one
+    none."""
 
     run_id: str
     n: int
@@ -184,14 +188,33 @@ class TryAgain(msgspec.Struct):
     ending: str
     error: str | None
     excused: bool = False
+    failure: Failure = Failure.APPLICATION
 
 
-class HandBack(msgspec.Struct):
-    """A draining agent returns a step it has not finished: ready at once, no attempt spent."""
+class Quarantine(msgspec.Struct):
+    """An attempt failed, and the step waits for a person."""
 
     run_id: str
     n: int
     fence: int
+    ending: str
+    error: str
+    """As it is recorded."""
+    failure: Failure
+    fingerprint: str
+    step: str
+    kind: str
+    """The error's class."""
+    place: str
+
+
+class HandBack(msgspec.Struct):
+    """An agent returns a step it has not finished, or not begun: ready at once or after `delay_s`, no attempt spent."""
+
+    run_id: str
+    n: int
+    fence: int
+    delay_s: float = 0.0
 
 
 class Save(msgspec.Struct):
@@ -210,7 +233,7 @@ class Start(msgspec.Struct):
     run: NewRun
 
 
-Op = Hop | Report | TryAgain | HandBack | Save | Start
+Op = Hop | Report | TryAgain | Quarantine | HandBack | Save | Start
 
 
 # --- what reads and claims return -----------------------------------------------------------------------------------
@@ -243,6 +266,8 @@ class ClaimedStep(msgspec.Struct):
     issued_at: float
     error: str | None = None
     """Of the last attempt, if there was one."""
+    timeouts: int = 0
+    throttled: int = 0
 
 
 class Probes(msgspec.Struct):
@@ -291,6 +316,7 @@ class Reclaimed(msgspec.Struct):
     runs: int
     steps: int
     failed: int
+    quarantined: int = 0
 
 
 class FailureNote(msgspec.Struct):
@@ -307,10 +333,14 @@ class FailureNote(msgspec.Struct):
     key: str | None = None
     name: str | None = None
     kind: str | None = None
-    attempt: int | None = None
-    losses: int | None = None
-    excused: int | None = None
-    attempts_max: int | None = None
+    attempt: int = 0
+    losses: int = 0
+    excused: int = 0
+    attempts_max: int = 1
+    timeouts: int = 0
+    throttled: int = 0
+    fingerprint: str | None = None
+    """If the step is in quarantine."""
 
 
 class Late(msgspec.Struct):
@@ -436,13 +466,22 @@ class SupervisorStore(Protocol):
 
     async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
         """Clear the dead node's runs and take back its steps, raising their fences; None when `epoch` is not current.
-        A step lost more than `losses_max` times fails. Bounded by `limit`: call again until nothing is left."""
+        A step lost more often than its policy, or else `losses_max`, allows goes into quarantine, or fails if its policy
+        says so. Bounded by `limit`: call again until nothing is left."""
 
     async def hush_signals(self, epoch: int, limit: int) -> int:
         """Mark signals that ended runs never took in, so that nobody looks at them again; how many."""
 
     async def end_overdue(self, epoch: int, grace_s: float, limit: int) -> int:
-        """Time out attempts whose agent should have ended them: ready again, or failed when the budget is spent."""
+        """Time out attempts whose agent should have ended them: ready again, or what their policy says when its budget is
+        spent."""
+
+    async def stick_quarantined(self, epoch: int, limit: int) -> int:
+        """Runs in which nothing but steps in quarantine is left to wait for become stuck; how many. What is listed as in
+        quarantine and is not any more goes from the list."""
+
+    async def quarantine(self, limit: int) -> list[Poison]:
+        """What is in quarantine, by fingerprint, the oldest first."""
 
     async def gates(self, window_s: float) -> Gates: ...
 
@@ -555,7 +594,7 @@ class ClientStore(Protocol):
     async def runs(self, where: RunFilter) -> list[Run]: ...
 
     async def ended_runs(self, run_ids: Sequence[str]) -> list[Run]:
-        """Those of these runs that have ended."""
+        """Those of these runs that have ended, or are stuck."""
 
     async def runs_by_state(self) -> dict[str, int]: ...
 
@@ -614,6 +653,26 @@ class ClientStore(Protocol):
 
     async def reset_breaker(self, name: str, actor: str, note: str) -> Breaker | None:
         """Let it decide by itself again. One that is not closed is tried first. None: there is no such breaker."""
+
+    async def quarantine(self, limit: int) -> list[Poison]: ...
+
+    async def quarantined(self, run_id: str) -> list[Quarantined]:
+        """The run's steps in quarantine."""
+
+    async def settle_quarantine(
+        self,
+        act: str,
+        *,
+        fingerprint: str | None,
+        run_id: str | None,
+        before: float,
+        result: bytes,
+        actor: str,
+        note: str,
+        limit: int,
+    ) -> int:
+        """Decide about up to `limit` steps that went into quarantine before `before`, those with this fingerprint, of this
+        run: `release` them with fresh budgets, `skip` them with this result, or `fail` them. Their runs go on. How many."""
 
     async def alerts(self, limit: int = 100) -> list[Alert]:
         """Newest first, cleared ones too."""

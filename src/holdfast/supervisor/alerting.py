@@ -14,8 +14,9 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from holdfast.config import Config
-from holdfast.model import Alert, AlertKind, Level, NewAlert, RunState, StepKind
+from holdfast.model import Alert, AlertKind, Ending, Level, NewAlert, RunState, StepKind, spent
 from holdfast.store.protocol import FailureNote, Late, SupervisorStore
+from holdfast.supervisor.quarantine import alert_key
 
 log = logging.getLogger("holdfast.alerts")
 
@@ -34,7 +35,7 @@ async def raise_failures(store: SupervisorStore, epoch: int, config: Config) -> 
     notes = await store.failures(config.claim_max)
     if not notes:
         return 0
-    alerts = judge_failures(notes, config.losses_max)
+    alerts = judge_failures(notes)
     await store.raise_alerts(epoch, alerts, [note.id for note in notes])
     return len(alerts)
 
@@ -72,11 +73,11 @@ async def log_alerts(store: SupervisorStore, epoch: int, config: Config) -> int:
 # --- judgements: rows in, alerts out -----------------------------------------------------------------------------
 
 
-def judge_failures(notes: Iterable[FailureNote], losses_max: int) -> list[NewAlert]:
-    """Failed runs by workflow, exhausted steps by name: each once, with how many there were."""
+def judge_failures(notes: Iterable[FailureNote]) -> list[NewAlert]:
+    """Failed runs by workflow, exhausted steps by name, poison by fingerprint: each once, with how many there were."""
     found: dict[str, NewAlert] = {}
     for note in notes:
-        alert = _failed_run(note) if note.n == 0 else _exhausted_step(note, losses_max)
+        alert = _failed_run(note) if note.n == 0 else _failed_step(note)
         if alert is None:
             continue
         first = found.get(alert.key)
@@ -96,17 +97,45 @@ def _failed_run(note: FailureNote) -> NewAlert | None:
     return NewAlert(AlertKind.RUN_FAILED, Level.ERROR, key, trimmed(message), note.run_id)
 
 
-def _exhausted_step(note: FailureNote, losses_max: int) -> NewAlert | None:
+def _failed_step(note: FailureNote) -> NewAlert | None:
+    if note.fingerprint is not None:
+        return _quarantined_step(note, note.fingerprint)
+    return _exhausted_step(note)
+
+
+def _quarantined_step(note: FailureNote, fingerprint: str) -> NewAlert:
+    message = (
+        f"step {note.key} of run {note.run_id} is in quarantine ({fingerprint}) after {_tries(note)}"
+        f"{_reason(note.error)}: `holdfast quarantine` lists what to release, skip or fail"
+    )
+    key = alert_key(fingerprint)
+    return NewAlert(AlertKind.STEP_QUARANTINED, Level.ERROR, key, trimmed(message), note.run_id)
+
+
+def _exhausted_step(note: FailureNote) -> NewAlert | None:
     """A step that was told not to retry, or whose failure is not its own, is not exhausted; of an undo, `stuck` tells."""
-    if note.kind != StepKind.CALL or note.attempt is None or note.losses is None:
+    if note.kind != StepKind.CALL:
         return None
-    spent = note.attempt - note.losses - (note.excused or 0)
-    if spent < (note.attempts_max or 1) and note.losses <= losses_max:
+    if spent(note) < note.attempts_max and not _ran_out(note.error):
         return None
-    tries = "1 attempt" if note.attempt == 1 else f"{note.attempt} attempts"
-    message = f"step {note.key} of run {note.run_id} gave up after {tries}{_reason(note.error)}"
+    message = f"step {note.key} of run {note.run_id} gave up after {_tries(note)}{_reason(note.error)}"
     key = f"{AlertKind.STEP_EXHAUSTED}:{note.name}"
     return NewAlert(AlertKind.STEP_EXHAUSTED, Level.WARNING, key, trimmed(message), note.run_id)
+
+
+def _tries(note: FailureNote) -> str:
+    return "1 attempt" if note.attempt == 1 else f"{note.attempt} attempts"
+
+
+def _ran_out(error: str | None) -> bool:
+    """Did another budget than that of the step's own errors end it: by timeouts, losses, or requests to come later?"""
+    try:
+        told = json.loads(error or "{}")
+    except ValueError:
+        return False
+    return (
+        told.get("ending") in (Ending.TIMED_OUT, Ending.LOST) or told.get("type") == "holdfast.errors.RetryIn"
+    )
 
 
 def judge_backlog(steps: Iterable[Late], runs: Iterable[Late], now: float) -> list[NewAlert]:

@@ -12,6 +12,7 @@ from holdfast.store.protocol import SupervisorStore
 from holdfast.supervisor.alerting import log_alerts, raise_failures, raise_succession, watch_backlog
 from holdfast.supervisor.breakers import tell_of_breakers, turn_breakers
 from holdfast.supervisor.overdue import end_overdue
+from holdfast.supervisor.quarantine import clear_released, stick_quarantined
 from holdfast.supervisor.reclaim import reclaim_lost
 from holdfast.supervisor.retention import Pruning
 from holdfast.supervisor.tidy import hush_signals
@@ -47,6 +48,7 @@ class Supervisor:
             self._untold_gates = True
             remedied += await hush_signals(self._store, self.epoch, self._config)
             await watch_backlog(self._store, self.epoch, self._config, await self._store.now())
+            await clear_released(self._store, self.epoch, self._config)
             await self._pruning.prune(self.epoch, await self._store.now())
         elif self._pruning.walking:
             await self._pruning.prune(self.epoch, await self._store.now())
@@ -56,6 +58,7 @@ class Supervisor:
             if self._untold_gates:
                 self._untold_gates = False
                 await tell_of_breakers(self._store, self.epoch, self._config)
+            remedied += await stick_quarantined(self._store, self.epoch, self._config)
             await log_alerts(self._store, self.epoch, self._config)
         return remedied
 

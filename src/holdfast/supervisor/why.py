@@ -17,6 +17,7 @@ from holdfast.model import (
     HoldScope,
     Lane,
     Node,
+    Quarantined,
     Run,
     RunState,
     Signal,
@@ -37,6 +38,10 @@ class Facts(NamedTuple):
     now: float
     breakers: Sequence[Breaker] = ()
     holds: Sequence[Hold] = ()
+    quarantined: Sequence[Quarantined] = ()
+    """Of the run's steps, those that wait for a person."""
+    stuck_children: Sequence[Run] = ()
+    """Children that wait for a person."""
 
 
 def explain(facts: Facts) -> str:
@@ -68,7 +73,9 @@ def explain(facts: Facts) -> str:
 
 
 def _urgency(step: Step) -> tuple[int, int]:
-    """What most needs explaining comes first: what nobody works on, then what runs, then what sleeps."""
+    """What most needs explaining comes first: what waits for a person, what nobody works on, what runs, what sleeps."""
+    if step.quarantined:
+        return -1, step.n
     order = {StepState.READY: 0, StepState.RUNNING: 1, StepState.WAITING: 2}
     return order.get(StepState(step.state), 3), step.n
 
@@ -142,6 +149,11 @@ def _stuck(facts: Facts) -> str:
         if step.key.startswith(UNDO_PREFIX):
             last[undone_key(step.key)[0]] = step
     failed = [(key, step) for key, step in last.items() if step.state is StepState.FAILED]
+    poison = [step for step in facts.steps if step.quarantined]
+    if poison:
+        left = len(poison) + len(failed) - 1
+        others = f" {left} more of it wait{'s' if left == 1 else ''} for a person, too." if left else ""
+        return f"It is stuck: {_lower(_in_quarantine(poison[0], facts))}{others}"
     if not failed:
         return f"It is stuck and a person must look: `holdfast show {run.id}` shows it."
     key, step = failed[0]
@@ -240,15 +252,22 @@ def _step(step: Step, facts: Facts) -> str:
             f"`holdfast signal {facts.run.id} {step.name}` sends it."
         )
     if step.kind is StepKind.CHILD:
-        return f"It waits for its child run {name} ({step.name}) since {ago(now - step.issued_at)}."
+        return f"It waits for its child run {name} ({step.name}) since {ago(now - step.issued_at)}{_child_stuck(step, facts)}."
     if step.state is StepState.RUNNING:
         return _running(step, facts)
+    if step.quarantined:
+        return _in_quarantine(step, facts)
     gate = gate_words(step, facts)
     if gate:
         return f"Step {name} waits since {ago(now - step.issued_at)}: {gate}."
     if step.ready_at > now:
         return _backing_off(step, facts)
     return _unclaimed(step, facts)
+
+
+def _child_stuck(step: Step, facts: Facts) -> str:
+    child = next((child for child in facts.stuck_children if child.parent_n == step.n), None)
+    return "" if child is None else f", which is stuck: `holdfast why {child.id}` says why"
 
 
 def _running(step: Step, facts: Facts) -> str:
@@ -306,16 +325,36 @@ def breaker_words(row: Breaker, now: float) -> str:
     return f"{trouble}; it is being tried with {row.wave} step{'s' if row.wave > 1 else ''} at a time, and no attempt is spent meanwhile"
 
 
+def _in_quarantine(step: Step, facts: Facts) -> str:
+    """Named by its fingerprint, because whoever decides about it decides about all that are alike."""
+    one = next((one for one in facts.quarantined if one.n == step.n), None)
+    reason = ""
+    if step.error:
+        error = json.loads(step.error)
+        reason = f" after {str(error.get('type', '')).rsplit('.', 1)[-1]}: {error.get('message', '')}"
+    if one is None:
+        return f"Step {step.key} is in quarantine{reason}; `holdfast retry {facts.run.id}` tries it again."
+    return (
+        f"Step {step.key} is in quarantine since {ago(facts.now - one.at)}{reason} ({one.place}); "
+        f"`holdfast quarantine release {one.fingerprint}` tries it again, as does `holdfast retry {facts.run.id}`; "
+        f"`skip` or `fail` instead of `release` goes on without it."
+    )
+
+
 def _backing_off(step: Step, facts: Facts) -> str:
-    spent = step.attempt - step.losses - step.excused
     reason = ""
     if step.error:
         error = json.loads(step.error)
         reason = f" after {str(error.get('type', '')).rsplit('.', 1)[-1]}: {error.get('message', '')}"
     return (
-        f"Step {step.key} backs off{reason}: attempt {spent + 1} of {step.attempts_max} in {ago(step.ready_at - facts.now)}; "
+        f"Step {step.key} backs off{reason}: {_which_attempt(step)} in {ago(step.ready_at - facts.now)}; "
         f"`holdfast retry {facts.run.id}` tries at once."
     )
+
+
+def _which_attempt(step: Step) -> str:
+    """The next attempt, in the budget of the application."""
+    return f"attempt {step.spent + 1} of {step.attempts_max}"
 
 
 def _unclaimed(step: Step, facts: Facts) -> str:

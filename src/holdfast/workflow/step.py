@@ -69,9 +69,10 @@ class Step(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(fn)
         self.name = options.name_of(fn, name)
         self.retry = options.policy(retry, f"{self.name}: retry")
-        self.retry_override: str | None = None
-        """A policy given for one call, as it travels with the step; an agent knows the declared one."""
         self.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
+        self.retry_override = self.retry.told(timed=self.timeout_s is not None)
+        """The policy as it travels with the step: one given for a call, or one of which a Supervisor must know. An agent
+        knows the declared one."""
         self.needs = options.needs(needs, f"{self.name}: needs")
         self.priority = options.whole(priority, f"{self.name}: priority")
         self.depends = self.name if depends is None else options.text(depends, f"{self.name}: depends")
@@ -121,6 +122,8 @@ class Step(Generic[P, R]):
         if not isinstance(retry, Unset):
             other.retry = options.policy(retry, f"{self.name}: retry")
             other.retry_override = other.retry.encode()
+        elif other.retry_override is None:
+            other.retry_override = other.retry.told(timed=other.timeout_s is not None)
         if not isinstance(priority, Unset):
             other.priority = options.whole(priority, f"{self.name}: priority")
         if not isinstance(needs, Unset):

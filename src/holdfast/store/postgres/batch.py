@@ -20,11 +20,13 @@ from holdfast.store.protocol import (
     Hop,
     Op,
     PreconditionFailed,
+    Quarantine,
     Report,
     Save,
     Start,
     TryAgain,
 )
+from holdfast.store.verdicts import counts_of
 
 FAILED_PRECONDITION = "HF001"
 _RUNNING = StepState.RUNNING
@@ -66,15 +68,17 @@ class Batch:
             self._add(
                 VERBS.try_again,
                 [
-                    (op.run_id, op.n, op.fence, op.delay_s, op.ending, op.error, int(op.excused))
+                    (op.run_id, op.n, op.fence, op.delay_s, op.ending, op.error, *counts_of(op))
                     for op in again
                 ],
                 self.node,
             )
+        if quarantined := rows.get(Quarantine, []):
+            self._add_quarantined(quarantined)
         back: list[HandBack] = rows.get(HandBack, [])
         if back:
             back.sort(key=lambda op: (op.run_id, op.n))
-            self._add(VERBS.hand_back, [(op.run_id, op.n, op.fence) for op in back])
+            self._add(VERBS.hand_back, [(op.run_id, op.n, op.fence, op.delay_s) for op in back])
         saves: list[Save] = rows.get(Save, [])
         if saves:
             newest = {(op.run_id, op.n): op for op in saves}
@@ -92,6 +96,19 @@ class Batch:
 
     def _add(self, statement: str, rows: list[tuple[Any, ...]], *more: Any) -> None:
         self.statements.append((statement, (*zip(*rows, strict=True), *more)))
+
+    def _add_quarantined(self, ops: list[Quarantine]) -> None:
+        ops.sort(key=lambda op: (op.run_id, op.n))
+        self._add(
+            VERBS.quarantine_steps,
+            [(op.run_id, op.n, op.fence, op.ending, op.error, *counts_of(op)[1:]) for op in ops],
+            self.node,
+        )
+        self._add(
+            VERBS.list_quarantined,
+            [(op.run_id, op.n, op.fingerprint, op.step, op.kind, op.place) for op in ops],
+        )
+        self._add(VERBS.note_failures, [(op.run_id, op.n) for op in ops])
 
     def _add_hops(self, hops: list[Hop]) -> None:
         begun, owned, outcomes, delivered, issued, closed = [], [], [], [], [], []

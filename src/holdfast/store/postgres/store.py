@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import asyncpg
+import msgspec
 
 from holdfast.config import Config
 from holdfast.environment import Environment
@@ -46,6 +47,7 @@ from holdfast.store.offline import offline
 from holdfast.store.postgres.alerting import Alerting, alert_columns
 from holdfast.store.postgres.batch import Batch
 from holdfast.store.postgres.gating import Gating
+from holdfast.store.postgres.quarantining import Quarantining
 from holdfast.store.postgres.retention import Retention
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.protocol import (
@@ -60,6 +62,8 @@ from holdfast.store.protocol import (
     RunFilter,
     Undelivered,
 )
+from holdfast.store.steering import demand_undoing
+from holdfast.store.verdicts import Held, Loss, Remedy, lost, overdue, remedy
 
 OLDEST_SERVER = 14
 CHANNEL = "holdfast"
@@ -89,7 +93,7 @@ async def _prepare_connection(connection: asyncpg.Connection[Any]) -> None:
     )
 
 
-class PostgresStore(Alerting, Gating, Retention):
+class PostgresStore(Alerting, Gating, Quarantining, Retention):
     def __init__(self, url: str, environment: Environment, config: Config) -> None:
         self.url = url
         self._environment, self._config = environment, config
@@ -396,49 +400,67 @@ class PostgresStore(Alerting, Gating, Retention):
         return dead
 
     async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
-        error = json.dumps(
-            {
-                "type": "holdfast.errors.StepLost",
-                "message": f"agent {node} was lost: {reason}",
-                "ending": "lost",
-            }
-        )
+        config = msgspec.structs.replace(self._config, losses_max=losses_max)
 
         async def run(connection: asyncpg.Connection[Any]) -> Reclaimed | None:
             async with connection.transaction():
-                row = await connection.fetchrow(VERBS.bury, node, epoch, losses_max, limit, error)
+                row = await connection.fetchrow(VERBS.bury, node, epoch, limit)
                 if row is None or not row["reign"]:
                     return None
+                held = await connection.fetch(VERBS.held_by, node, limit)
+                remedies = await self._take_back(connection, held, lost(node, reason), config)
+                failed = sum(one.state is StepState.FAILED for one in remedies)
+                poison = sum(one.fingerprint is not None for one in remedies)
                 place = await connection.fetchrow(VERBS.retire_buried, node)
                 if place is not None:
-                    note = f"{reason}: {row['runs']} runs freed, {row['steps']} steps taken back"
+                    note = (
+                        f"{reason}: {row['runs']} runs freed, {len(held)} steps taken back, {failed} of them failed, "
+                        f"{poison} in quarantine"
+                    )
                     told = alert_columns([offline(node, note, place)])
                     await connection.fetch(VERBS.raise_alerts, epoch, [], *told)
                     await connection.execute(
                         VERBS.journal_add, "supervisor", "bury", None, None, f"node {node}: {note}"
                     )
-                return Reclaimed(row["runs"], row["steps"], row["failed"])
+                return Reclaimed(row["runs"], len(held), failed, poison)
 
         return await self._on_pool(run)
+
+    async def _take_back(
+        self, connection: asyncpg.Connection[Any], held: Sequence[asyncpg.Record], loss: Loss, config: Config
+    ) -> list[Remedy]:
+        """Take steps, whose rows are locked, from their agents, with what follows by their policies."""
+        if not held:
+            return []
+        now: float = await connection.fetchval(VERBS.store_now)
+        random = self._environment.random
+        remedies = [remedy(Held(*row), loss, now=now, random=random, config=config) for row in held]
+        columns = zip(
+            *(
+                (*one.step[:3], one.state, one.after_s, one.losses, one.timeouts, one.fingerprint)
+                for one in remedies
+            ),
+            strict=True,
+        )
+        await connection.fetch(VERBS.take_back, *columns, loss.ending, loss.told, loss.kind, loss.place)
+        return remedies
 
     async def hush_signals(self, epoch: int, limit: int) -> int:
         tag = await self._on_pool(lambda connection: connection.execute(VERBS.hush_signals, epoch, limit))
         return int(tag.rsplit(" ", 1)[-1])
 
     async def end_overdue(self, epoch: int, grace_s: float, limit: int) -> int:
-        error = json.dumps(
-            {
-                "type": "holdfast.errors.StepTimeout",
-                "message": "the attempt did not complete in time, and its agent did not say so",
-                "ending": "timed out",
-            }
-        )
-        rows = await self._fetch(VERBS.end_overdue, epoch, grace_s, limit, error)
-        for row in rows:
-            await self._fetch(
-                VERBS.journal_add, "supervisor", "end_overdue", row[0], row[1], "attempt overdue"
-            )
-        return len(rows)
+        async def run(connection: asyncpg.Connection[Any]) -> int:
+            async with connection.transaction():
+                late = await connection.fetch(VERBS.overdue_steps, epoch, grace_s, limit)
+                await self._take_back(connection, late, overdue(), self._config)
+                for row in late:
+                    await connection.execute(
+                        VERBS.journal_add, "supervisor", "end_overdue", row[0], row[1], "attempt overdue"
+                    )
+                return len(late)
+
+        return await self._on_pool(run)
 
     # --- NodeStore --------------------------------------------------------------------------------------------------
 
@@ -595,6 +617,8 @@ class PostgresStore(Alerting, Gating, Retention):
             payload = json.dumps({"actor": actor, "note": note}).encode()
             if await self.send_signal(NewSignal(run_id, CANCEL, "cancel", payload)) is Answer.ACCEPTED:
                 await self._fetch(VERBS.journal_add, actor, "cancel", run_id, None, note)
+            # After the signal, which keeps a run from getting stuck: so the signal is delivered, whoever came first.
+            await self._fetch(VERBS.unstick_quarantined, [run_id])
         return (await self._known(run_id)).state
 
     async def hold(self, run_id: str, actor: str, note: str) -> RunState:
@@ -642,8 +666,7 @@ class PostgresStore(Alerting, Gating, Retention):
 
     async def steer_undo(self, run_id: str, act: str, n: int | None, actor: str, note: str) -> RunState:
         seen = await self._known(run_id)
-        if RunState.UNDOING not in {seen.state, seen.resume} and seen.state is not RunState.STUCK:
-            raise WrongState(f"run {run_id!r} is {seen.state}: there is no undo to {act}")
+        demand_undoing(seen, act)
         payload = json.dumps({"act": act, "n": n, "actor": actor, "note": note}).encode()
 
         async def run(connection: asyncpg.Connection[Any]) -> None:

@@ -96,9 +96,26 @@ class Verbs(Statements):
     dead_nodes: str
     strangers: str
     bury: str
+    held_by: str
+    take_back: str
     retire_buried: str
     hush_signals: str
-    end_overdue: str
+    overdue_steps: str
+    quarantine_steps: str
+    list_quarantined: str
+    quarantine: str
+    quarantined: str
+    to_settle: str
+    lock_runs: str
+    settle_steps: str
+    forget_quarantined: str
+    unstick_quarantined: str
+    journal_settled: str
+    reign: str
+    stale_quarantined: str
+    unmoving_runs: str
+    stick_runs: str
+    prune_quarantine: str
     journal_add: str
     store_now: str
     run: str

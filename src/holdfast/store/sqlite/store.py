@@ -1,7 +1,8 @@
 """The State Store on SQLite, through apsw.
 
 One file, one host, any number of processes. The parts stand in files of their own, one per role that asks: writes,
-scheduling, working, gating, supervising, alerting, retention, nodes, reading, operating; each method is one transaction, or one read.
+scheduling, working, gating, supervising, quarantining, alerting, retention, nodes, reading, operating; each method is one transaction,
+or one read.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from holdfast.store.sqlite.alerting import Alerting
 from holdfast.store.sqlite.gating import Gating
 from holdfast.store.sqlite.nodes import Nodes
 from holdfast.store.sqlite.operating import Operating
+from holdfast.store.sqlite.quarantining import Quarantining
 from holdfast.store.sqlite.reading import Reading
 from holdfast.store.sqlite.retention import Retention
 from holdfast.store.sqlite.scheduling import Scheduling
@@ -20,7 +22,17 @@ from holdfast.store.sqlite.writes import Writes
 
 
 class SqliteStore(
-    Writes, Scheduling, Working, Gating, Supervising, Alerting, Retention, Nodes, Reading, Operating
+    Writes,
+    Scheduling,
+    Working,
+    Gating,
+    Supervising,
+    Quarantining,
+    Alerting,
+    Retention,
+    Nodes,
+    Reading,
+    Operating,
 ):
     async def open(self) -> None:
         what = self._database.what

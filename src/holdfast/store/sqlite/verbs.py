@@ -72,6 +72,7 @@ class Verbs(Statements):
     keep_attempt: str
     try_again: str
     hand_back: str
+    put_off: str
     save: str
     lanes: str
     lane: str
@@ -120,9 +121,23 @@ class Verbs(Statements):
     leading: str
     live_nodes: str
     holders: str
-    reclaim_steps: str
+    counters: str
+    take_back: str
     overdue_steps: str
-    time_out_steps: str
+    quarantine_step: str
+    list_quarantined: str
+    quarantine: str
+    quarantined: str
+    to_settle: str
+    release_step: str
+    skip_step: str
+    fail_step: str
+    forget_quarantined: str
+    unstick_quarantined: str
+    stale_quarantined: str
+    unmoving_runs: str
+    stick_run: str
+    prune_quarantine: str
     late_signals: str
     hush_signals: str
     journal_add: str

@@ -21,21 +21,24 @@ SELECT run_id, n, attempt, 'refused', $3, $4 FROM holdfast.steps WHERE run_id = 
 -- name: try_again
 WITH again AS (
     UPDATE holdfast.steps s SET state = 'ready', fence = s.fence + 1, agent = NULL, complete_by = NULL,
-                       excused = s.excused + u.excused, error = u.error,
+                       excused = s.excused + u.excused, losses = s.losses + u.losses,
+                       timeouts = s.timeouts + u.timeouts, throttled = s.throttled + u.throttled, error = u.error,
                        ready_at = clock_timestamp() + make_interval(secs => u.delay_s)
-    FROM unnest($1::text[], $2::int[], $3::int[], $4::float8[], $5::text[], $6::text[], $7::int[])
-         u(run_id, n, fence, delay_s, ending, error, excused)
+    FROM unnest($1::text[], $2::int[], $3::int[], $4::float8[], $5::text[], $6::text[], $7::int[], $8::int[], $9::int[],
+                $10::int[])
+         u(run_id, n, fence, delay_s, ending, error, excused, losses, timeouts, throttled)
     WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
     RETURNING s.run_id, s.n, s.attempt, u.ending, u.error, s.started_at),
 kept AS (
     INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error, started_at)
-    SELECT run_id, n, attempt, ending, $8, error, started_at FROM again)
+    SELECT run_id, n, attempt, ending, $11, error, started_at FROM again)
 SELECT holdfast.demand((SELECT count(*) FROM again) = cardinality($1))
 
 -- name: hand_back
 WITH back AS (
-    UPDATE holdfast.steps s SET state = 'ready', fence = s.fence + 1, agent = NULL, complete_by = NULL, excused = s.excused + 1
-    FROM unnest($1::text[], $2::int[], $3::int[]) u(run_id, n, fence)
+    UPDATE holdfast.steps s SET state = 'ready', fence = s.fence + 1, agent = NULL, complete_by = NULL, excused = s.excused + 1,
+        ready_at = CASE WHEN u.delay_s > 0 THEN clock_timestamp() + make_interval(secs => u.delay_s) ELSE s.ready_at END
+    FROM unnest($1::text[], $2::int[], $3::int[], $4::float8[]) u(run_id, n, fence, delay_s)
     WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
     RETURNING 1)
 SELECT holdfast.demand((SELECT count(*) FROM back) = cardinality($1))
@@ -87,7 +90,7 @@ UPDATE holdfast.steps s SET state = 'running', agent = $1, attempt = s.attempt +
 FROM next
 WHERE s.run_id = next.run_id AND s.n = next.n
 RETURNING s.run_id, s.n, s.key, s.name, s.fence, s.attempt, s.losses, s.excused, s.attempts_max,
-          s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at, s.error
+          s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at, s.error, s.timeouts, s.throttled
 
 -- name: lost_steps
 SELECT u.run_id, u.n FROM unnest($1::text[], $2::int[], $3::int[]) u(run_id, n, fence)

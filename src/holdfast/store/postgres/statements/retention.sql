@@ -41,6 +41,10 @@ DELETE FROM holdfast.attempts WHERE ctid = ANY(ARRAY(
 DELETE FROM holdfast.signals WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.signals WHERE run_id = ANY($1::text[]) LIMIT $2))
 
+-- name: prune_quarantine
+DELETE FROM holdfast.quarantine WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.quarantine WHERE run_id = ANY($1::text[]) LIMIT $2))
+
 -- name: prune_journal
 DELETE FROM holdfast.journal WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.journal WHERE run_id = ANY($1::text[]) AND run_id IS NOT NULL LIMIT $2))

@@ -18,11 +18,15 @@ SELECT run_id, n, attempt, ?4, agent, ?5, started_at, ?6 FROM steps WHERE run_id
 
 -- name: try_again
 UPDATE steps SET state = 'ready', fence = fence + 1, agent = NULL, complete_by = NULL, excused = excused + ?,
-                 error = ?, ready_at = ?
+                 losses = losses + ?, timeouts = timeouts + ?, throttled = throttled + ?, error = ?, ready_at = ?
 WHERE run_id = ? AND n = ? AND fence = ?
 
 -- name: hand_back
 UPDATE steps SET state = 'ready', fence = fence + 1, agent = NULL, complete_by = NULL, excused = excused + 1
+WHERE run_id = ? AND n = ? AND fence = ?
+
+-- name: put_off
+UPDATE steps SET state = 'ready', fence = fence + 1, agent = NULL, complete_by = NULL, excused = excused + 1, ready_at = ?
 WHERE run_id = ? AND n = ? AND fence = ?
 
 -- name: save
@@ -58,7 +62,7 @@ UPDATE steps SET state = 'running', agent = ?1, attempt = attempt + 1, fence = f
                  complete_by = ?2 + timeout_s
 WHERE run_id = ?3 AND n = ?4 AND fence = ?5
 RETURNING n, key, name, fence, attempt, losses, excused, attempts_max, timeout_s, input, retry, checkpoint, issued_at,
-          error
+          error, timeouts, throttled
 
 -- name: holds_step
 SELECT 1 FROM steps WHERE run_id = ? AND n = ? AND fence = ? AND +state = 'running' AND +agent = ?

@@ -14,10 +14,13 @@ INSERT INTO failures (run_id, n) VALUES (?, ?)
 
 -- name: failures
 SELECT f.id, f.run_id, f.n, r.workflow, r.state, r.parent_id, CASE f.n WHEN 0 THEN r.error ELSE s.error END,
-       s.key, s.name, s.kind, s.attempt, s.losses, s.excused, s.attempts_max
+       s.key, s.name, s.kind, coalesce(s.attempt, 0), coalesce(s.losses, 0), coalesce(s.excused, 0),
+       coalesce(s.attempts_max, 1), coalesce(s.timeouts, 0), coalesce(s.throttled, 0),
+       CASE WHEN s.state = 'ready' AND s.ready_at >= 253402300799 THEN q.fingerprint END
 FROM failures f
 LEFT JOIN runs r ON r.id = f.run_id
 LEFT JOIN steps s ON s.run_id = f.run_id AND s.n = f.n
+LEFT JOIN quarantine q ON q.run_id = f.run_id AND q.n = f.n
 ORDER BY f.id LIMIT ?
 
 -- name: forget_failures

@@ -69,24 +69,19 @@ WITH RECURSIVE
         WHERE owners.id IS NOT NULL)
 SELECT id FROM agents WHERE id IS NOT NULL UNION SELECT id FROM owners WHERE id IS NOT NULL
 
--- name: reclaim_steps
-UPDATE steps SET fence = fence + 1, losses = losses + 1, complete_by = NULL, agent = NULL, ready_at = ?1,
-                 state = CASE WHEN losses + 1 > ?2 THEN 'failed' ELSE 'ready' END,
-                 error = CASE WHEN losses + 1 > ?2 THEN ?3 ELSE error END,
-                 finished_at = CASE WHEN losses + 1 > ?2 THEN ?1 END
-WHERE run_id = ?4 AND n = ?5 AND fence = ?6
-RETURNING state
+-- What a verdict about a lost or overdue attempt is made of.
+-- name: counters
+SELECT name, attempt, losses, excused, timeouts, throttled, attempts_max, retry, issued_at FROM steps
+WHERE run_id = ? AND n = ? AND fence = ?
+
+-- name: take_back
+UPDATE steps SET fence = fence + 1, complete_by = NULL, agent = NULL, state = ?, ready_at = ?, finished_at = ?,
+                 error = coalesce(?, error), losses = losses + ?, timeouts = timeouts + ?
+WHERE run_id = ? AND n = ? AND fence = ?
 
 -- name: overdue_steps
 SELECT run_id, n, fence FROM steps INDEXED BY steps_held
 WHERE state = 'running' AND agent = ? AND complete_by < ? ORDER BY complete_by LIMIT ?
-
--- name: time_out_steps
-UPDATE steps SET fence = fence + 1, complete_by = NULL, agent = NULL, error = ?3, ready_at = ?2,
-                 state = CASE WHEN attempt - losses - excused >= attempts_max THEN 'failed' ELSE 'ready' END,
-                 finished_at = CASE WHEN attempt - losses - excused >= attempts_max THEN ?1 END
-WHERE run_id = ?4 AND n = ?5 AND fence = ?6
-RETURNING run_id, n, state
 
 -- name: late_signals
 SELECT s.id FROM signals s INDEXED BY signals_undelivered CROSS JOIN runs r ON r.id = s.run_id

@@ -29,6 +29,9 @@ DELETE FROM attempts WHERE rowid IN (SELECT rowid FROM attempts WHERE run_id = ?
 -- name: prune_signals
 DELETE FROM signals WHERE rowid IN (SELECT rowid FROM signals WHERE run_id = ? LIMIT ?)
 
+-- name: prune_quarantine
+DELETE FROM quarantine WHERE rowid IN (SELECT rowid FROM quarantine WHERE run_id = ? LIMIT ?)
+
 -- name: prune_journal
 DELETE FROM journal WHERE rowid IN (SELECT rowid FROM journal INDEXED BY journal_of WHERE run_id = ? LIMIT ?)
 
