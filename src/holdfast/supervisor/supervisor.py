@@ -10,9 +10,11 @@ from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.store.protocol import SupervisorStore
 from holdfast.supervisor.alerting import log_alerts, raise_failures, raise_succession, watch_backlog
+from holdfast.supervisor.hedge import Hedging
 from holdfast.supervisor.overdue import end_overdue
 from holdfast.supervisor.reclaim import reclaim_lost
 from holdfast.supervisor.retention import Pruning
+from holdfast.supervisor.stragglers import Stragglers
 from holdfast.supervisor.tidy import hush_signals
 
 
@@ -26,6 +28,8 @@ class Supervisor:
         self._tidied_at = 0.0
         self._watched_at = 0.0
         self._pruning = Pruning(store, environment, config)
+        self._hedging = Hedging(store, environment, config)
+        self._stragglers = Stragglers(store, environment, config)
 
     async def tick(self) -> int:
         """One pass over every duty. Returns how many things were remedied, so that the caller can go on at once."""
@@ -36,10 +40,12 @@ class Supervisor:
             return 0
         remedied = await reclaim_lost(self._store, self.epoch, self._config)
         remedied += await end_overdue(self._store, self.epoch, self._config)
+        remedied += await self._hedging.hedge(self.epoch)
         if at - self._tidied_at > self._config.leader_lease_s:
             self._tidied_at = at
             remedied += await hush_signals(self._store, self.epoch, self._config)
             await watch_backlog(self._store, self.epoch, self._config, await self._store.now())
+            await self._stragglers.watch(self.epoch, await self._store.now())
             await self._pruning.prune(self.epoch, await self._store.now())
         elif self._pruning.walking:
             await self._pruning.prune(self.epoch, await self._store.now())

@@ -10,7 +10,13 @@ from holdfast.store.postgres.pooled import Pooled
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.protocol import Pruned
 
-PARTS = (VERBS.prune_steps, VERBS.prune_attempts, VERBS.prune_signals, VERBS.prune_journal)
+PARTS = (
+    VERBS.prune_steps,
+    VERBS.prune_twins,
+    VERBS.prune_attempts,
+    VERBS.prune_signals,
+    VERBS.prune_journal,
+)
 """What goes before the run itself, so that whatever is left after an interruption still has its run."""
 
 

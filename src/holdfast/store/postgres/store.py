@@ -45,6 +45,7 @@ from holdfast.store.migrations import demand_current, judge, read_migrations
 from holdfast.store.offline import offline
 from holdfast.store.postgres.alerting import Alerting, alert_columns
 from holdfast.store.postgres.batch import Batch
+from holdfast.store.postgres.learning import Learning
 from holdfast.store.postgres.retention import Retention
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.protocol import (
@@ -88,7 +89,7 @@ async def _prepare_connection(connection: asyncpg.Connection[Any]) -> None:
     )
 
 
-class PostgresStore(Alerting, Retention):
+class PostgresStore(Alerting, Learning, Retention):
     def __init__(self, url: str, environment: Environment, config: Config) -> None:
         self.url = url
         self._environment, self._config = environment, config

@@ -9,7 +9,13 @@ from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch
 from holdfast.store.sqlite.verbs import VERBS
 
-PARTS = (VERBS.prune_steps, VERBS.prune_attempts, VERBS.prune_signals, VERBS.prune_journal)
+PARTS = (
+    VERBS.prune_steps,
+    VERBS.prune_twins,
+    VERBS.prune_attempts,
+    VERBS.prune_signals,
+    VERBS.prune_journal,
+)
 """What goes before the run itself, so that whatever is left after an interruption still has its run."""
 
 

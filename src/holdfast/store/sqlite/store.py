@@ -1,13 +1,14 @@
 """The State Store on SQLite, through apsw.
 
 One file, one host, any number of processes. The parts stand in files of their own, one per role that asks: writes,
-scheduling, working, supervising, alerting, retention, nodes, reading, operating; each method is one transaction, or one read.
+scheduling, working, supervising, alerting, learning, retention, nodes, reading, operating; each method is one transaction, or one read.
 """
 
 from __future__ import annotations
 
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.alerting import Alerting
+from holdfast.store.sqlite.learning import Learning
 from holdfast.store.sqlite.nodes import Nodes
 from holdfast.store.sqlite.operating import Operating
 from holdfast.store.sqlite.reading import Reading
@@ -18,7 +19,9 @@ from holdfast.store.sqlite.working import Working
 from holdfast.store.sqlite.writes import Writes
 
 
-class SqliteStore(Writes, Scheduling, Working, Supervising, Alerting, Retention, Nodes, Reading, Operating):
+class SqliteStore(
+    Writes, Scheduling, Working, Supervising, Alerting, Learning, Retention, Nodes, Reading, Operating
+):
     async def open(self) -> None:
         what = self._database.what
         await self._database.open(lambda connection: schema.check(connection, what))

@@ -24,7 +24,8 @@ SELECT * FROM (VALUES
       WHERE r.finished_at IS NOT NULL AND s.state IN ('waiting', 'ready', 'running'))),
     ('I8', 'no step used more attempts than its budgets allow',
      (SELECT count(*) FROM holdfast.steps WHERE attempt - losses - excused > attempts_max AND kind = 'call')),
-    ('I17', 'no step, attempt or signal without its run',
+    ('I17', 'no step, twin, attempt or signal without its run',
+     (SELECT count(*) FROM holdfast.twins t WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = t.run_id)) +
      (SELECT count(*) FROM holdfast.steps s WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = s.run_id))
      + (SELECT count(*) FROM holdfast.attempts a WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = a.run_id))
      + (SELECT count(*) FROM holdfast.signals s WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = s.run_id))),

@@ -28,7 +28,8 @@ UNION ALL SELECT 'I11b', 'only what has ended is delivered',
 UNION ALL SELECT 'I12', 'an ended run has no live step',
     (SELECT count(*) FROM steps s JOIN runs r ON r.id = s.run_id
      WHERE r.finished_at IS NOT NULL AND s.state IN ('waiting', 'ready', 'running'))
-UNION ALL SELECT 'I17', 'no step, attempt or signal without its run',
+UNION ALL SELECT 'I17', 'no step, twin, attempt or signal without its run',
+    (SELECT count(*) FROM twins t WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = t.run_id)) +
     (SELECT count(*) FROM steps s WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run_id))
     + (SELECT count(*) FROM attempts a WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = a.run_id))
     + (SELECT count(*) FROM signals s WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run_id))

@@ -1,0 +1,2 @@
+-- Placeholder (0005_quarantine) until its part is merged.
+SELECT 1;
