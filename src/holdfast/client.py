@@ -19,6 +19,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar
 
 from holdfast import codec
 from holdfast.config import DEFAULT, Config
+from holdfast.durations import Eta
 from holdfast.environment import Environment
 from holdfast.errors import (
     Conflict,
@@ -38,6 +39,7 @@ from holdfast.node import ROLES, Node
 from holdfast.store import open_store
 from holdfast.store.protocol import Answer, Bell, Close, NewSignal, RunFilter, Store
 from holdfast.supervisor.channels import Channel
+from holdfast.supervisor.outlook import Outlook, etas, outlook
 from holdfast.supervisor.why import Facts, explain
 from holdfast.workflow import door
 from holdfast.workflow.definition import Workflow
@@ -56,6 +58,8 @@ class RunView(NamedTuple):
     run: RunRow
     steps: list[Step]
     attempts: list[Attempt]
+    outlook: Outlook = Outlook()
+    """What was learned from others, where somebody asked for it."""
 
 
 def _channels(alerts: str | Path | Mapping[str, Any], environment: Environment) -> list[Channel]:
@@ -340,8 +344,14 @@ class Run(Generic[R]):
             await store.nodes(),
             await store.lanes(),
             await store.now(),
+            await outlook(store, view.run, view.steps, self._hf.config),
         )
         return explain(facts)
+
+    async def eta(self) -> Eta | None:
+        """When the run will end if it goes on like those before it: `left_s` seconds for half of them, `most_s` for nine
+        of ten. None when it is not running, or too few runs came this far to tell."""
+        return (await etas(self._hf.store, [await self.info()])).get(self.id)
 
     async def watch(self, every_s: float = 0.1) -> AsyncIterator[RunView]:
         """The run's view, now and whenever it changed, until the run has ended."""

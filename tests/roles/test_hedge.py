@@ -43,7 +43,7 @@ async def both_run(hf: Holdfast, folder: Path, then_fails: bool = False) -> Run[
 async def until_stored(true: Callable[[], Awaitable[bool]], limit_s: float = 30.0) -> None:
     """Wait for a condition of the store."""
     async with asyncio.timeout(limit_s):
-        while not await true():
+        while not await true():  # noqa: ASYNC110  a condition of the store has no event
             await asyncio.sleep(0.02)
 
 

@@ -21,6 +21,7 @@ from holdfast.model import (
     StepState,
     undone_key,
 )
+from holdfast.supervisor.outlook import Outlook
 
 
 class Facts(NamedTuple):
@@ -31,6 +32,7 @@ class Facts(NamedTuple):
     nodes: Sequence[Node]
     lanes: Sequence[Lane]
     now: float
+    outlook: Outlook | None = None
 
 
 def explain(facts: Facts) -> str:
@@ -249,10 +251,24 @@ def _running(step: Step, facts: Facts) -> str:
     text = f"Step {step.key} runs {where} since {since}, attempt {step.attempt}"
     if agent is not None and agent.lease_until < facts.now:
         return f"{text}; that agent's lease ran out {ago(facts.now - agent.lease_until)} ago: a Supervisor will take the step back."
+    if facts.outlook is not None:
+        text += _taking_long(step, facts, facts.outlook)
     if step.complete_by is not None:
         left = step.complete_by - facts.now
         text += f"; it is timed out in {ago(left)}" if left > 0 else f"; it is overdue by {ago(-left)}"
     return text + "."
+
+
+def _taking_long(step: Step, facts: Facts, outlook: Outlook) -> str:
+    text = ""
+    if outlook.straggles(step, facts.now):
+        text = f"; that is longer than such steps take, which is at most {ago(outlook.bounds[step.name])}"
+    twin = outlook.twin(step)
+    if twin is not None and twin.started_at is not None:
+        agent = next((node for node in facts.nodes if node.id == twin.agent), None)
+        where = f"on {agent.host} pid {agent.pid}" if agent else "elsewhere"
+        text += f"; its twin runs {where} since {ago(facts.now - twin.started_at)}"
+    return text
 
 
 def _backing_off(step: Step, facts: Facts) -> str:
