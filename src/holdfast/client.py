@@ -19,6 +19,7 @@ from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Self, TypeVar
 
 from holdfast import codec
 from holdfast.config import DEFAULT, Config
+from holdfast.durations import Eta
 from holdfast.environment import Environment
 from holdfast.errors import (
     Conflict,
@@ -39,6 +40,7 @@ from holdfast.node import ROLES, Node
 from holdfast.store import open_store
 from holdfast.store.protocol import Answer, Bell, Close, NewSignal, RunFilter, Store
 from holdfast.supervisor.channels import Channel
+from holdfast.supervisor.outlook import Outlook, etas, outlook
 from holdfast.supervisor.why import Facts, explain
 from holdfast.workflow import door
 from holdfast.workflow.definition import Workflow
@@ -58,6 +60,8 @@ class RunView(NamedTuple):
     run: RunRow
     steps: list[Step]
     attempts: list[Attempt]
+    outlook: Outlook = Outlook()
+    """What was learned from others, where somebody asked for it."""
 
 
 def _channels(alerts: str | Path | Mapping[str, Any], environment: Environment) -> list[Channel]:
@@ -394,6 +398,7 @@ class Run(Generic[R]):
             await store.holds(),
             await store.quarantined(self.id) if any(step.quarantined for step in view.steps) else (),
             await self._stuck_children(view.steps),
+            await outlook(store, view.run, view.steps, self._hf.config),
         )
         return explain(facts)
 
@@ -401,6 +406,11 @@ class Run(Generic[R]):
         if not any(step.kind is StepKind.CHILD and step.state is StepState.WAITING for step in steps):
             return []
         return [row for row in await self._hf.store.children(self.id) if row.state is RunState.STUCK]
+
+    async def eta(self) -> Eta | None:
+        """When the run will end if it goes on like those before it: `left_s` seconds for half of them, `most_s` for nine
+        of ten. None when it is not running, or too few runs came this far to tell."""
+        return (await etas(self._hf.store, [await self.info()])).get(self.id)
 
     async def watch(self, every_s: float = 0.1) -> AsyncIterator[RunView]:
         """The run's view, now and whenever it changed, until the run has ended."""

@@ -97,6 +97,32 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Time that pruning may take in one pass of the leader, so that recovery never waits for it."""
     prune_every_s: float = 60.0
     """How often the leader looks for old runs when the last look found none."""
+    learn_s: float = 1.0
+    """How often a node tells the store how long things took. Soon enough for what was learned to help the same hour's work."""
+    learn_rows_max: int = 500
+    """Counts of durations in one such telling."""
+    durations_max: int = 10_000
+    """Of one step, about this many attempts are remembered: beyond, the counts are halved, so that old ones fade."""
+    durations_keep_days: float = 30.0
+    """What was not counted for this long is forgotten."""
+    durations_rows_max: int = 100_000
+    """Counts that the store keeps in all. Beyond, those that were not touched for longest go."""
+    rests_per_s: float = 50.0
+    """Runs per second in which a scheduler notes its landmarks, to learn how long what is left takes."""
+    straggler_samples: int = 30
+    """Attempts of a step that must be known before one can be called a straggler."""
+    straggler_factor: float = 2.0
+    """A straggler runs for more than this many times what 99 of 100 attempts took."""
+    straggler_floor_s: float = 5.0
+    """And for more than this: a hiccup of a fast step is not worth a word."""
+    hedge_samples: int = 20
+    """Attempts of a step that must be known before it can get a twin."""
+    hedge_factor: float = 1.5
+    """A hedged step gets a twin when it runs for more than this many times what 95 of 100 attempts took."""
+    hedge_floor_s: float = 0.1
+    """And for more than this: a twin costs about as much to begin."""
+    hedge_share: float = 0.04
+    """Twins per attempt of a step, at most: when everything is slow, twins would only add to it."""
     drain_s: float = 30.0
     """On SIGTERM, running steps get this long to finish before they are handed back."""
     beat_s: float = 1.0

@@ -232,6 +232,42 @@ class Poison(msgspec.Struct, frozen=True):
     """The run that is in it for longest."""
 
 
+class TwinState(StrEnum):
+    READY = "ready"
+    RUNNING = "running"
+    WON = "won"
+    """Its outcome is the step's."""
+    OUTRUN = "outrun"
+    """The step ended, or the twin's agent was lost."""
+    FAILED = "failed"
+    BARRED = "barred"
+    """The step failed before any twin of it began: none may begin any more."""
+
+
+class Twin(msgspec.Struct, frozen=True):
+    """A second execution of a step that takes too long, on another agent. It is no part of the run's history: only
+    its success is, as the step's own."""
+
+    run_id: str
+    n: int
+    state: TwinState
+    not_agent: str | None
+    """Who runs the step itself."""
+    agent: str | None
+    made_at: float
+    started_at: float | None
+    ended_at: float | None
+
+
+class Landmark(msgspec.Struct, frozen=True):
+    """How far a run has come: the newest thing it asked for."""
+
+    run_id: str
+    n: int
+    name: str
+    issued_at: float
+
+
 class Signal(msgspec.Struct, frozen=True):
     """A signal's row. `delivered_seq` is its place in the run's history, once the run's owner has taken it in."""
 
@@ -351,6 +387,7 @@ class AlertKind(StrEnum):
     LEADER_LOST = "leader lost"
     BREAKER_OPEN = "breaker open"
     STORE_TROUBLE = "store trouble"
+    STRAGGLER = "straggler"
     TEST = "test"
 
 

@@ -19,6 +19,7 @@ from holdfast.agent.holding import Holding
 from holdfast.config import DEFAULT, Config
 from holdfast.decider import Issue
 from holdfast.decider.effect import effect_key, undone_effect
+from holdfast.durations import Durations
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, StoreUnreachable
 from holdfast.heartbeat import keeps_lease
@@ -72,6 +73,7 @@ class Node:
         self.agent: Agent | None = None
         self.supervisor: Supervisor | None = None
         self.outbox: Outbox | None = None
+        self.durations = Durations()
         self._channels = channels
         self.fenced = False
         """This node lost its lease and stopped itself. It writes nothing any more."""
@@ -127,6 +129,11 @@ class Node:
             )
         if self.agent is not None and self.scheduler is not None:
             self.agent.claimed = self.scheduler.note_lease
+        if self.agent is not None:
+            self.agent.durations = self.durations
+            self.agent.twins.ring = self.ring
+        if self.scheduler is not None:
+            self.scheduler.durations = self.durations
         if "supervisor" in self.roles:
             self.supervisor = Supervisor(self.store, self.id, self.environment, self.config)
             if self._channels:
@@ -162,6 +169,8 @@ class Node:
             self._spawn(self._claim_runs_loop(), self._collect_loop(), self._timer_loop(), self._park_loop())
         if self.agent is not None:
             self._spawn(self._claim_steps_loop(), self._beat_loop(), self._gates_loop())
+        if self.agent is not None or self.scheduler is not None:
+            self._spawn(self._learn_loop())
         if self.supervisor is not None:
             self._spawn(self._supervise_loop())
         if self.outbox is not None:
@@ -194,6 +203,7 @@ class Node:
             if self.supervisor is not None:
                 await self.supervisor.resign()
             if self.roles and not self.fenced:
+                await self._tell_durations()
                 await self.store.retire(self.id)
                 await self.store.ring({Bell.RUNS, Bell.STEPS, Bell.OUTCOMES})
         for watchers in self._watchers.values():
@@ -216,6 +226,7 @@ class Node:
             "workflows": [f"{name}@{version}" for name, version in registry.workflows],
             "steps": sorted(registry.steps),
             "labels": sorted(self.labels),
+            "hedged": sorted(name for name, step in registry.steps.items() if step.hedge),
         }
         sent = self.environment.monotonic()
         await self.store.register(
@@ -515,13 +526,23 @@ class Node:
             await self._wait(Bell.CANCELS, self.config.beat_s)
             await self._guarded("beating", agent.beat)
 
+    async def _learn_loop(self) -> None:
+        while not self.fenced:
+            await self.environment.sleep(self.config.learn_s * (0.75 + self.environment.random.random() / 2))
+            await self._guarded("learning", self._tell_durations)
+
+    async def _tell_durations(self) -> None:
+        """Tell the store what was counted here. What is lost on the way is lost: it is statistics."""
+        if counts := self.durations.take(self.config.learn_rows_max):
+            await self.store.add_durations(counts)
+
     async def _supervise_loop(self) -> None:
         supervisor = self.supervisor
         assert supervisor is not None
         while not self.fenced:
             remedied = await self._guarded("supervising", supervisor.tick)
             if remedied:
-                for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES):
+                for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES, Bell.CANCELS):
                     self.ring(bell)
             if supervisor.turned_gates:
                 supervisor.turned_gates = False

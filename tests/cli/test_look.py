@@ -61,6 +61,7 @@ def test_ps_lists_and_narrows(seen: Cli) -> None:
         "deadline": None,
         "seconds": 0,
         "error": {"type": "Stop", "message": "no such thing"},
+        "eta": None,
     }
     assert ids(seen, "--state", "failed", "--state", "pending") == ["later", "broken"]
     assert ids(seen, "--workflow", "gated") == ["later", "done"]

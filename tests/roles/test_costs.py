@@ -22,7 +22,7 @@ from holdfast.bench.work import chain
 from holdfast.config import Config
 from holdfast.store.sqlite.store import SqliteStore
 
-QUIET = Config(poll_s=600, sweep_s=600, beat_s=600, park_after_s=600)
+QUIET = Config(poll_s=600, sweep_s=600, beat_s=600, park_after_s=600, learn_s=600)
 """No safety net comes between: what is counted is the work."""
 STEPS = 40
 RUNS = 50

@@ -19,11 +19,26 @@ BY_INDEX_ALONE = {
     "live_nodes": {"nodes_live"},
     "late_runs": {"runs_pending"},
     "held_counts": {"steps_held"},
+    "overlong_steps": {"steps_held"},
+    "idle_twins": {"twins_live"},
     "owned_counts": {"runs_owned"},
     "breaker_looks": {"steps_held"},
 }
 """Statements that walk a partial index: it holds only what waits."""
-TABLES = {"runs", "steps", "attempts", "signals", "nodes", "journal", "leases", "lanes", "s", "r"}
+TABLES = {
+    "runs",
+    "steps",
+    "attempts",
+    "signals",
+    "nodes",
+    "journal",
+    "leases",
+    "lanes",
+    "s",
+    "r",
+    "twins",
+    "t",
+}
 
 
 def plan(connection: apsw.Connection, sql: str) -> list[str]:
@@ -105,6 +120,9 @@ def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str
         ("due_deliveries", "deliveries_due (channel=? AND next_try_at<?)"),
         ("count_old_runs", "runs_ended (state=? AND finished_at>? AND finished_at<?)"),
         ("runs", "runs_newest ((created_at,id)<(?,?))"),
+        ("ready_twins", "twins_live (lane=?)"),
+        ("take_twins_outcome", "sqlite_autoindex_steps_1 (run_id=? AND n=?)"),
+        ("landmark", "sqlite_autoindex_steps_1 (run_id=?)"),
     ],
 )
 def test_hot_statements_use_the_index_made_for_them(planner: apsw.Connection, verb: str, index: str) -> None:

@@ -19,8 +19,10 @@ from holdfast.agent import isolated
 from holdfast.agent.gatekeeper import Gatekeeper
 from holdfast.agent.holding import Holding
 from holdfast.agent.tally import Tally
+from holdfast.agent.twins import Twins
 from holdfast.config import Config
 from holdfast.decider.effect import effect_key, undone_effect
+from holdfast.durations import Durations, step_name
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import InvalidInput, StepTimeout
 from holdfast.model import Ending, Lane, StepState
@@ -69,6 +71,8 @@ class Agent:
         self._free_async, self._free_threads = config.steps_max, config.threads_max
         self._lanes: dict[bool, dict[int, str]] = {True: {}, False: {}}
         """The lanes this agent can serve, each with what its steps depend on."""
+        self._hedged: dict[bool, list[int]] = {True: [], False: []}
+        """Those among them whose steps may have twins."""
         self._threads = ThreadPoolExecutor(config.threads_max, thread_name_prefix="holdfast-step")
         self.wake: Callable[[float], None] = lambda delay_s: None
         """Set by the node: call `claim` again after so many seconds."""
@@ -80,6 +84,10 @@ class Agent:
         self.tell: Callable[[float], None] = lambda delay_s: None
         """Set by the node: call `look` after so many seconds."""
         self.tally = Tally()
+        self.durations = Durations()
+        """Shared with others in this node: how long things took."""
+        self._monotonic, self._uncounted = environment.monotonic, 0
+        self.twins = Twins(self, store, node, environment)
         self.closing = False
         self._hungry = False
         """More was waiting than there were places."""
@@ -123,18 +131,23 @@ class Agent:
     async def learn_lanes(self) -> None:
         """Which lanes this agent can serve, those of `async def` steps and those of threads apart."""
         served: dict[bool, dict[int, str]] = {True: {}, False: {}}
+        hedged: dict[bool, list[int]] = {True: [], False: []}
         lane: Lane
         for lane in await self._store.lanes():
             if self.capable(lane.name, lane.needs):
                 served[self._steps[lane.name].is_async][lane.id] = lane.depends
-        self._lanes = served
+                if self._steps[lane.name].hedge:
+                    hedged[self._steps[lane.name].is_async].append(lane.id)
+        self._lanes, self._hedged = served, hedged
 
     async def claim(self) -> int:
-        """Claim as many steps as there are free places."""
+        """Claim as many steps as there are free places; twins first, because they are late already."""
         claimed = 0
         for is_async in (True, False):
             if self.gates.probing:
                 claimed += await self._claim_probes(is_async)
+            if self._hedged[is_async]:
+                claimed += await self._claim_twins(is_async)
             lanes = self._open_lanes(is_async)
             free = self._free(is_async)
             if free <= 0 or not lanes or self.closing:
@@ -186,6 +199,17 @@ class Agent:
         delay_s = SUSPECT_WAITS_S * (0.5 + self._environment.random.random())
         self._write(HandBack(item.run_id, item.n, item.fence, delay_s), None)
 
+    async def _claim_twins(self, is_async: bool) -> int:
+        lanes, free = self._hedged[is_async], self._free(is_async)
+        if self.gates.shut:
+            lanes = [lane for lane in lanes if not self.gates.stops(self._lanes[is_async][lane])]
+        if free <= 0 or not lanes or self.closing:
+            return 0
+        found = await self._store.claim_twins(self._node, lanes, free)
+        for item in found:
+            self._begin_claimed(item, twin=True)
+        return len(found)
+
     async def next_ready(self) -> float | None:
         lanes = [*self._lanes[True], *self._lanes[False]]
         return await self._store.next_ready(lanes) if lanes else None
@@ -205,13 +229,15 @@ class Agent:
             self.wake(0.0)
         return any(told.round is None and told.failed for told in tallies)
 
-    def _begin_claimed(self, item: ClaimedStep, probe: tuple[str, int] | None = None) -> None:
+    def _begin_claimed(
+        self, item: ClaimedStep, probe: tuple[str, int] | None = None, *, twin: bool = False
+    ) -> None:
         step = self._steps[item.name]
         self._take_place(step)
         holding = Holding(
             step,
             item.run_id,
-            item.n,
+            -item.n if twin else item.n,
             effect_key(item.run_id, item.key),
             item.fence,
             None,
@@ -222,6 +248,7 @@ class Agent:
             unsure=codec.is_unsure(item.losses, item.error),
             undoes=undone_effect(item.key, item.input),
             probe=probe,
+            twin=twin,
         )
         holding.count(item)
         if item.losses >= self._config.suspect_losses:
@@ -229,7 +256,7 @@ class Agent:
         try:
             holding.arguments = step.shape.decode(item.input)
         except InvalidInput as error:
-            self.held[item.run_id, item.n] = holding
+            self.held[holding.run_id, holding.n] = holding
             self._fail(holding, error, Ending.FAILED)
             return
         barred = probe is None and step.depends in self.gates.paused
@@ -241,9 +268,16 @@ class Agent:
             # It came while a gate was shut, while this agent was told to leave, or its process was paused and the lease is
             # gone: not begun.
             self.unreserve(holding.step)
-            self._write(HandBack(holding.run_id, holding.n, holding.fence), None)
+            self.hand_back(holding)
             return
         self.held[holding.run_id, holding.n] = holding
+        if holding.step.hedge:
+            holding.started = self._monotonic()
+        elif self._uncounted:
+            self._uncounted -= 1
+        else:
+            holding.started, holding.weight = self._monotonic(), self.durations.stride
+            self._uncounted = holding.weight - 1
         loop = asyncio.get_running_loop()
         holding.here = Attempting(
             run_id=holding.run_id,
@@ -358,9 +392,16 @@ class Agent:
             self._fail(holding, _overran(holding), Ending.TIMED_OUT)
         elif self.closing:
             self._let_go(holding)
-            self._write(HandBack(holding.run_id, holding.n, holding.fence), None)
+            self.hand_back(holding)
         else:
             self._fail(holding, error, Ending.FAILED)
+
+    def hand_back(self, holding: Holding) -> None:
+        """Not begun, or not finished: another agent's turn. A twin is just given up."""
+        if holding.twin:
+            self.twins.fail(holding)
+        else:
+            self._write(HandBack(holding.run_id, holding.n, holding.fence), None)
 
     # --- reporting ----------------------------------------------------------------------------------------------------
 
@@ -369,6 +410,12 @@ class Agent:
             self.tally.succeeded += 1
             if self.gates.windows or holding.probe is not None:
                 self._note(holding, breaker.Sign.WELL)
+            if holding.started is not None:
+                took_s = self._monotonic() - holding.started
+                self.durations.add(step_name(holding.step.name), took_s, holding.weight)
+            if holding.twin:
+                self.twins.win(holding, output)
+                return
             self._write(
                 Report(
                     holding.run_id,
@@ -386,6 +433,9 @@ class Agent:
         if not self._let_go(holding):
             return
         self.tally.failed += 1
+        if holding.twin:
+            self.twins.fail(holding)
+            return
         now = self._clock.now()
         sign = breaker.read_failure(holding.retry, error, ending)
         excused = sign is breaker.Sign.TROUBLE and self.gates.excuses(holding)
@@ -416,6 +466,8 @@ class Agent:
             place = place or codec.place_of(error) or str(ending)
             print_ = policy.fingerprint(name, kind, place)
             self._write(Quarantine(*step, ending, told, verdict.failure, print_, name, kind, place), None)
+        elif holding.step.hedge:
+            self.twins.outwait(holding, error, ending, unsure=unsure)
         else:
             self._write(Report(*step, StepState.FAILED, None, told, now), None)
 
@@ -424,6 +476,12 @@ class Agent:
         words = None if error is None else f"{type(error).__name__}: {error}"[:ERROR_MAX_CHARS]
         if self.gates.note(holding, sign, words, self._environment.monotonic()):
             self.tell(self._config.breaker_tell_s)
+
+    def report_failed(self, holding: Holding, error: BaseException, ending: Ending, *, unsure: bool) -> None:
+        """The step failed for good, and no twin of it will succeed."""
+        told = codec.encode_error(error, step=holding.step.name, ending=ending, unsure=unsure)
+        at = self._clock.now()
+        self._write(Report(holding.run_id, holding.n, holding.fence, StepState.FAILED, None, told, at), None)
 
     def _let_go(self, holding: Holding) -> bool:
         """Give the place back; False when nothing may be reported."""
@@ -435,6 +493,8 @@ class Agent:
     # --- beating ------------------------------------------------------------------------------------------------------
 
     async def _save(self, holding: Holding, raw: bytes) -> None:
+        if holding.twin:
+            return  # what the next attempt finds is what the step itself saved
         saved: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._write(
             Save(holding.run_id, holding.n, holding.fence, checkpoint=raw),
@@ -445,13 +505,16 @@ class Agent:
     async def beat(self) -> None:
         """Write progress, and drop what this agent no longer holds: cancelled, timed out elsewhere, reclaimed."""
         for holding in list(self.held.values()):
-            if holding.progress is not None:
+            if holding.progress is not None and not holding.twin:
                 progress, holding.progress = holding.progress, None
                 self._write(Save(holding.run_id, holding.n, holding.fence, progress=progress), None)
         held = [(holding.run_id, holding.n, holding.fence) for holding in self.held.values()]
-        if held:
-            for run_id, n in await self._store.lost_steps(self._node, held):
+        if steps := [one for one in held if one[1] > 0]:
+            for run_id, n in await self._store.lost_steps(self._node, steps):
                 self.stop(run_id, n)
+        if twins := [(run_id, -n, fence) for run_id, n, fence in held if n < 0]:
+            for run_id, n in await self._store.lost_twins(self._node, twins):
+                self.stop(run_id, -n)
 
     def stop(self, run_id: str, n: int) -> None:
         """This step is no longer ours: stop it, report nothing."""
@@ -477,6 +540,7 @@ class Agent:
                 holding.task.cancel()
         if left:
             await asyncio.wait([holding.task for holding in left if holding.task is not None], timeout=5)
+        await self.twins.drain()
 
     def abandon(self) -> None:
         """This node lost its lease: stop everything, report nothing."""

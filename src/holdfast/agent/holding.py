@@ -30,14 +30,17 @@ class Holding:
         "progress",
         "retry",
         "run_id",
+        "started",
         "step",
         "task",
         "throttled",
         "timed_out",
         "timeout_s",
         "timeouts",
+        "twin",
         "undoes",
         "unsure",
+        "weight",
     )
 
     def __init__(
@@ -56,6 +59,7 @@ class Holding:
         unsure: bool = False,
         undoes: str | None = None,
         probe: tuple[str, int] | None = None,
+        twin: bool = False,
     ) -> None:
         self.step, self.run_id, self.n, self.key, self.fence = step, run_id, n, key, fence
         self.arguments, self.retry, self.timeout_s, self.issued_at = arguments, retry, timeout_s, issued_at
@@ -67,6 +71,11 @@ class Holding:
         self.here: Attempting | None = None
         self.progress: str | None = None
         self.timed_out = False
+        self.started: float | None = None
+        """On the monotonic clock, if this attempt's duration is to be counted; as so many."""
+        self.weight = 1
+        self.twin = twin
+        """Not the step itself, but its twin: `fence` is the twin's, and nothing but success comes of it."""
         self.undoes = undoes
         """`here.key` of the step that this one undoes."""
         self.unsure = unsure

@@ -15,8 +15,9 @@ import click
 
 from holdfast.cli.colours import print_words
 from holdfast.cli.wording import COLOURS, GLYPHS, json_text, plain_value, progress
+from holdfast.durations import Eta
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Attempt, JournalEntry, Run, RunState, Signal, Step
+from holdfast.model import Attempt, JournalEntry, Run, RunState, Signal, Step, Twin
 
 if TYPE_CHECKING:
     from holdfast.cli.screen import Screen
@@ -127,6 +128,30 @@ def run_object(run: Run) -> Object:
         "finished_at": moment(run.finished_at),
         "deadline": moment(run.deadline),
         "seconds": seconds(run.created_at, run.finished_at),
+    }
+
+
+def eta_object(eta: Eta | None, now: float) -> Object | None:
+    """When a run will probably end."""
+    if eta is None:
+        return None
+    return {
+        "at": moment(now + eta.left_s),
+        "left_s": round(eta.left_s, 3),
+        "most_s": round(eta.most_s, 3),
+        "samples": eta.samples,
+    }
+
+
+def twin_object(twin: Twin | None) -> Object | None:
+    if twin is None:
+        return None
+    return {
+        "state": str(twin.state),
+        "agent": twin.agent,
+        "made_at": moment(twin.made_at),
+        "started_at": moment(twin.started_at),
+        "ended_at": moment(twin.ended_at),
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.codec import describe_error
+from holdfast.durations import Eta
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import (
     CANCEL,
@@ -20,8 +21,10 @@ from holdfast.model import (
     Step,
     StepKind,
     StepState,
+    TwinState,
     undone_key,
 )
+from holdfast.supervisor.outlook import Outlook
 
 GLYPHS = {
     "succeeded": "✓",
@@ -95,6 +98,22 @@ def took(begun: float | None, ended: float | None, now: float) -> str:
 
 def run_took(run: Run, now: float) -> str:
     return took(run.created_at, run.finished_at, now)
+
+
+def left(eta: Eta | None) -> str:
+    """When a run will probably end."""
+    return "" if eta is None else f"about {span(eta.left_s)} left"
+
+
+def taking_long(step: Step, outlook: Outlook, now: float) -> str:
+    """What was learned about a step that runs: it takes longer than usual, it has a twin."""
+    said = []
+    if outlook.straggles(step, now):
+        said.append(f"longer than usual (at most {span(outlook.bounds[step.name])})")
+    twin = outlook.twin(step)
+    if twin is not None and twin.state is TwinState.RUNNING and step.state is StepState.RUNNING:
+        said.append(f"its twin runs for {took(twin.started_at, None, now)}")
+    return " · ".join(said)
 
 
 def failure(run: Run) -> str:

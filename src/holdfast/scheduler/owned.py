@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from holdfast.decider import Decider, Issue
 from holdfast.decider.undoing import Undoing
 from holdfast.model import StepState
+from holdfast.scheduler.landmarks import Trace
 
 
 class Ended(NamedTuple):
@@ -89,6 +90,7 @@ class Owned:
         "run_id",
         "signals_seen",
         "tenant",
+        "trace",
         "workflow",
     )
 
@@ -118,6 +120,8 @@ class Owned:
         self.published: dict[str, Any] = {}
         self.in_flight = False
         self.quiet_since = 0.0
+        self.trace: Trace | None = None
+        """When it came by its landmarks, if this run is followed."""
 
     def arrive(self, arrival: Arrival) -> bool:
         """Keep an arrival for the next hop; False when it is known already."""

@@ -18,10 +18,12 @@ from typing import Any
 from holdfast.config import Config
 from holdfast.decider import Decider, Issue, Turn
 from holdfast.decider.undoing import Family, Undoing
+from holdfast.durations import Durations
 from holdfast.environment import StoreClock
 from holdfast.errors import Drift, HoldfastError, LeaseLost, UndoMissing, UnknownWorkflow
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import CANCEL, UNDO, NewRun, Run, RunState, StepKind, StepState
+from holdfast.scheduler.landmarks import Followed
 from holdfast.scheduler.owned import Arrival, Ended, Lease, Owned, Recorded, Seat, Sent
 from holdfast.store.protocol import (
     Answer,
@@ -81,6 +83,9 @@ class Scheduler:
         """The last look at what waits to be delivered was cut off: look again once this much is committed."""
         self._refused: dict[str, int] = {}
         self._holding: set[asyncio.Future[Answer]] = set()
+        self.durations = Durations()
+        """Shared with others in this node: how long things took."""
+        self._followed = Followed(clock, config.rests_per_s)
 
     # --- taking runs up ---------------------------------------------------------------------------------------------
 
@@ -106,6 +111,7 @@ class Scheduler:
             workflow=run.workflow,
             tenant=run.namespace,
         )
+        owned.trace = self._followed.follow(run.workflow, started_at=at)
         decider.begin()
         turn = decider.take()
         if not self._lanes_known(turn):
@@ -148,6 +154,11 @@ class Scheduler:
             await self._hold(run, "replay", error)
             return
         owned = _owned(run, decider)
+        if run.state is RunState.RUNNING:
+            whole = run.started_at if run.generation == 1 else None
+            owned.trace = self._followed.follow(
+                run.workflow, base_n=run.base_n, started_at=whole, steps=claimed.steps
+            )
         self.runs[run.id] = owned
         for n, op in decider.waiting.items():
             if op.kind is StepKind.TIMER and op.ready_at is not None:
@@ -240,7 +251,12 @@ class Scheduler:
         touched: dict[str, Owned] = {}
         for step in found.steps:
             owned = self.runs.get(step.run_id)
-            if owned is not None and step.n not in owned.mine and owned.decider.expects(step.n):
+            if owned is not None and owned.decider.expects(step.n):
+                if step.n in owned.mine:
+                    # Somebody else ended it while this node's agent still runs it: the leader, or its twin.
+                    owned.mine.discard(step.n)
+                    if self._seat is not None:
+                        self._seat.stop(step.run_id, [step.n])
                 at = step.finished_at or self._clock.now()
                 if owned.arrive(Recorded(step.n, step.state, step.output, step.error, at)):
                     touched[step.run_id] = owned
@@ -404,6 +420,10 @@ class Scheduler:
     def _issue(self, owned: Owned, hop: Hop, issues: list[Issue], leases: list[Lease]) -> list[NewStep]:
         rows: list[NewStep] = []
         seat = self._seat
+        if owned.trace is not None:
+            now = self._clock.now()
+            for issue in issues:
+                owned.trace.issued(issue.n, issue.name, now)
         for issue in issues:
             step = issue.step
             if step is not None and issue.kind is StepKind.CALL:
@@ -487,6 +507,8 @@ class Scheduler:
     def _committed(
         self, owned: Owned, hop: Hop, leases: list[Lease], then: Callable[[Any], None] | None, answer: Any
     ) -> None:
+        if self._refused and answer is Answer.ACCEPTED:
+            self._refused.pop(owned.run_id, None)
         self._take_up(owned, hop, leases, answer)
         if then is not None:
             then(answer)
@@ -520,10 +542,7 @@ class Scheduler:
                 self._seat.stop(owned.run_id, list(hop.dropped))
             owned.mine.difference_update(hop.dropped)
         if hop.close is not None:
-            self._leave(owned)
-            if hop.close.parent_id is not None:
-                self._ring(Bell.OUTCOMES)
-            self._ended(owned.run_id, hop.close)
+            self._closed(owned, hop.close)
         elif hop.next_input is not None:
             self._continue(owned, hop)
         elif hop.park or hop.take_back is not None:
@@ -534,6 +553,14 @@ class Scheduler:
             self._advance(owned)
         else:
             self._rest(owned)
+
+    def _closed(self, owned: Owned, close: Close) -> None:
+        if owned.trace is not None and close.state is RunState.SUCCEEDED:
+            owned.trace.count(self.durations, close.at)
+        self._leave(owned)
+        if close.parent_id is not None:
+            self._ring(Bell.OUTCOMES)
+        self._ended(owned.run_id, close)
 
     def _continue(self, owned: Owned, hop: Hop) -> None:
         """Begin the next generation of a run that continues as new."""
@@ -557,6 +584,7 @@ class Scheduler:
         owned.pending.clear()
         owned.signals_seen.clear()
         owned.mine.clear()
+        owned.trace = None
         owned.decider.begin()
         self._commit(owned, Hop(owned.run_id, owned.fence), owned.decider.take(), None)
         self._ring(Bell.OUTCOMES)

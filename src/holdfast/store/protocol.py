@@ -24,6 +24,7 @@ from holdfast.model import (
     Hold,
     HoldScope,
     JournalEntry,
+    Landmark,
     Lane,
     NewAlert,
     NewRun,
@@ -36,6 +37,8 @@ from holdfast.model import (
     Step,
     StepKind,
     StepState,
+    Twin,
+    TwinState,
 )
 
 
@@ -343,6 +346,21 @@ class FailureNote(msgspec.Struct):
     """If the step is in quarantine."""
 
 
+class Overlong(msgspec.Struct, frozen=True):
+    """A step that runs for longer than its bound."""
+
+    run_id: str
+    n: int
+    fence: int
+    key: str
+    name: str
+    lane: int
+    agent: str
+    started_at: float
+    twinned: bool
+    """It has or had a twin."""
+
+
 class Late(msgspec.Struct):
     """What waits longest of its kind: `what` is a step's name, or a workflow and its version."""
 
@@ -446,6 +464,25 @@ class AgentStore(Protocol):
     async def next_ready(self, lanes: Sequence[int]) -> float | None:
         """When the earliest backing-off step of these lanes becomes claimable."""
 
+    async def claim_twins(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
+        """Take twins of steps that run elsewhere. What is claimed is the step, but its fence is the twin's."""
+
+    async def lost_twins(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
+        """(run, n) among twins (run, n, fence) that are no longer wanted: their step has ended, or they were swept."""
+
+    async def end_twin(
+        self, node: str, twin: tuple[str, int, int], state: TwinState, output: bytes | None, outran: str
+    ) -> Answer:
+        """End a twin (run, n, fence). When it won, its output becomes the step's outcome in the same transaction, and
+        the attempt it outran is kept with the error `outran`; FENCED when the step had ended or the twin was swept."""
+
+    async def bar_twin(self, run_id: str, n: int) -> Twin:
+        """The step is about to fail: no twin of it may begin any more. The twin as it is then: it has begun if it has
+        `started_at`, and may still win unless it has `ended_at`."""
+
+    async def stop_twin(self, run_id: str, n: int) -> None:
+        """End the step's twin, whoever runs it."""
+
 
 class SupervisorStore(Protocol):
     async def lead(self, node: str, lease_s: float, lease: str = "leader") -> int | None:
@@ -493,6 +530,26 @@ class SupervisorStore(Protocol):
 
     async def give_back_probes(self, epoch: int, name: str, round: int, probes: int) -> bool:
         """So many probes of the wave are lost: others may begin."""
+
+    async def nodes(self) -> list[Node]: ...
+
+    async def lanes(self) -> list[Lane]: ...
+
+    async def durations(self, names: Sequence[str] | None = None) -> list[tuple[str, int, float]]:
+        """(name, bucket, count) of these; None: of all steps."""
+
+    async def fade_durations(self, epoch: int, *, attempts_max: float, keep_s: float, rows_max: int) -> int:
+        """Halve the counts of whatever was counted more than `attempts_max` times, forget what was not counted for
+        `keep_s`, and what is more than `rows_max` rows; how many things were changed."""
+
+    async def overlong_steps(self, bounds: Sequence[tuple[str, float]], limit: int) -> list[Overlong]:
+        """Running steps with these names that run for longer than the seconds beside them, oldest first."""
+
+    async def make_twins(self, epoch: int, steps: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
+        """Give those of these running steps (run, n, fence) a twin that are still as they were and never had one."""
+
+    async def sweep_twins(self, epoch: int, limit: int) -> int:
+        """End twins that are not wanted any more: their step has ended, or their agent is lost."""
 
     async def failures(self, limit: int) -> list[FailureNote]:
         """What failed and no leader has looked at, oldest first."""
@@ -582,6 +639,9 @@ class NodeStore(Protocol):
         """Give up whatever the store says this node holds beyond these (a reply was lost): runs are parked, steps
         handed back. Returns how many of each."""
 
+    async def add_durations(self, counts: Sequence[tuple[str, int, float]]) -> None:
+        """Add what this node counted: (name, bucket, count)."""
+
     async def ring(self, bells: set[Bell]) -> None: ...
 
     async def listen(self, heard: Any) -> Any:
@@ -605,6 +665,13 @@ class ClientStore(Protocol):
     async def signals(self, run_id: str) -> list[Signal]: ...
 
     async def children(self, run_id: str) -> list[Run]: ...
+
+    async def twins(self, run_id: str) -> list[Twin]: ...
+
+    async def landmarks(self, run_ids: Sequence[str]) -> list[Landmark]:
+        """How far each of these runs has come, if it has asked for anything."""
+
+    async def durations(self, names: Sequence[str] | None = None) -> list[tuple[str, int, float]]: ...
 
     async def nodes(self) -> list[Node]: ...
 

@@ -11,10 +11,12 @@ from holdfast.environment import Environment
 from holdfast.store.protocol import SupervisorStore
 from holdfast.supervisor.alerting import log_alerts, raise_failures, raise_succession, watch_backlog
 from holdfast.supervisor.breakers import tell_of_breakers, turn_breakers
+from holdfast.supervisor.hedge import Hedging
 from holdfast.supervisor.overdue import end_overdue
 from holdfast.supervisor.quarantine import clear_released, stick_quarantined
 from holdfast.supervisor.reclaim import reclaim_lost
 from holdfast.supervisor.retention import Pruning
+from holdfast.supervisor.stragglers import Stragglers
 from holdfast.supervisor.tidy import hush_signals
 
 
@@ -31,6 +33,8 @@ class Supervisor:
         self.turned_gates = False
         """A breaker changed: agents should look. Set back by whoever tells them."""
         self._untold_gates = True
+        self._hedging = Hedging(store, environment, config)
+        self._stragglers = Stragglers(store, environment, config)
 
     async def tick(self) -> int:
         """One pass over every duty. Returns how many things were remedied, so that the caller can go on at once."""
@@ -43,12 +47,14 @@ class Supervisor:
         remedied += await end_overdue(self._store, self.epoch, self._config)
         if await turn_breakers(self._store, self.epoch, self._config):
             self.turned_gates = self._untold_gates = True
+        remedied += await self._hedging.hedge(self.epoch)
         if at - self._tidied_at > self._config.leader_lease_s:
             self._tidied_at = at
             self._untold_gates = True
             remedied += await hush_signals(self._store, self.epoch, self._config)
             await watch_backlog(self._store, self.epoch, self._config, await self._store.now())
             await clear_released(self._store, self.epoch, self._config)
+            await self._stragglers.watch(self.epoch, await self._store.now())
             await self._pruning.prune(self.epoch, await self._store.now())
         elif self._pruning.walking:
             await self._pruning.prune(self.epoch, await self._store.now())

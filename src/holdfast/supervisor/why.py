@@ -26,6 +26,7 @@ from holdfast.model import (
     StepState,
     undone_key,
 )
+from holdfast.supervisor.outlook import Outlook
 
 
 class Facts(NamedTuple):
@@ -42,6 +43,7 @@ class Facts(NamedTuple):
     """Of the run's steps, those that wait for a person."""
     stuck_children: Sequence[Run] = ()
     """Children that wait for a person."""
+    outlook: Outlook | None = None
 
 
 def explain(facts: Facts) -> str:
@@ -277,6 +279,8 @@ def _running(step: Step, facts: Facts) -> str:
     text = f"Step {step.key} runs {where} since {since}, attempt {step.attempt}"
     if agent is not None and agent.lease_until < facts.now:
         return f"{text}; that agent's lease ran out {ago(facts.now - agent.lease_until)} ago: a Supervisor will take the step back."
+    if facts.outlook is not None:
+        text += _taking_long(step, facts, facts.outlook)
     if step.complete_by is not None:
         left = step.complete_by - facts.now
         text += f"; it is timed out in {ago(left)}" if left > 0 else f"; it is overdue by {ago(-left)}"
@@ -339,6 +343,18 @@ def _in_quarantine(step: Step, facts: Facts) -> str:
         f"`holdfast quarantine release {one.fingerprint}` tries it again, as does `holdfast retry {facts.run.id}`; "
         f"`skip` or `fail` instead of `release` goes on without it."
     )
+
+
+def _taking_long(step: Step, facts: Facts, outlook: Outlook) -> str:
+    text = ""
+    if outlook.straggles(step, facts.now):
+        text = f"; that is longer than such steps take, which is at most {ago(outlook.bounds[step.name])}"
+    twin = outlook.twin(step)
+    if twin is not None and twin.started_at is not None:
+        agent = next((node for node in facts.nodes if node.id == twin.agent), None)
+        where = f"on {agent.host} pid {agent.pid}" if agent else "elsewhere"
+        text += f"; its twin runs {where} since {ago(facts.now - twin.started_at)}"
+    return text
 
 
 def _backing_off(step: Step, facts: Facts) -> str:

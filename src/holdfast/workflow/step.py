@@ -59,6 +59,7 @@ class Step(Generic[P, R]):
         key: str | None = None,
         undo_failed: bool = False,
         depends: str | None = None,
+        hedge: bool = False,
         scope: dict[str, Any] | None = None,
     ) -> None:
         if not inspect.isfunction(fn):
@@ -80,6 +81,7 @@ class Step(Generic[P, R]):
         self.isolate = bool(isolate)
         self.key = key
         self.undo_failed = bool(undo_failed)
+        self.hedge = bool(hedge)
         self.undone_by: Undo[..., Any] | None = None
         self.origin: Step[..., Any] = self
         """The step as it was declared, of which `using` makes copies: an undo declared after them is theirs too."""
@@ -258,6 +260,7 @@ def step(
     key: str | None = None,
     undo_failed: bool = False,
     depends: str | None = None,
+    hedge: bool = False,
 ) -> StepDecorator: ...
 def step(fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Make a function's calls durable: `@step`, or `@step(retry=5, timeout=30)`.
@@ -266,7 +269,8 @@ def step(fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     labels an agent must have; `isolate=True` runs a plain def in a process that can be killed. `depends` names what the step
     cannot do without, such as "stripe": steps that share it share a breaker; without it each step has its own. What takes the step back
     is declared by `@….undo`; `undo_failed=True` undoes it even when all its attempts ended in an error of their own, which
-    otherwise says that it did nothing.
+    otherwise says that it did nothing. `hedge=True` lets a call that takes much longer than usual run a second time at once
+    on another agent, with the same `here.key`; the first to succeed counts. Only for what may run twice side by side.
     """
     scope = options.scope_of(sys._getframe(1))
 

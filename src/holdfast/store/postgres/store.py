@@ -47,6 +47,7 @@ from holdfast.store.offline import offline
 from holdfast.store.postgres.alerting import Alerting, alert_columns
 from holdfast.store.postgres.batch import Batch
 from holdfast.store.postgres.gating import Gating
+from holdfast.store.postgres.learning import Learning
 from holdfast.store.postgres.quarantining import Quarantining
 from holdfast.store.postgres.retention import Retention
 from holdfast.store.postgres.verbs import VERBS
@@ -93,7 +94,7 @@ async def _prepare_connection(connection: asyncpg.Connection[Any]) -> None:
     )
 
 
-class PostgresStore(Alerting, Gating, Quarantining, Retention):
+class PostgresStore(Alerting, Gating, Learning, Quarantining, Retention):
     def __init__(self, url: str, environment: Environment, config: Config) -> None:
         self.url = url
         self._environment, self._config = environment, config

@@ -143,6 +143,27 @@ class Verbs(Statements):
     make_migrations: str
     applied_migrations: str
     record_migration: str
+    add_durations: str
+    durations: str
+    step_durations: str
+    fade_durations: str
+    forget_durations: str
+    landmarks: str
+    overlong_steps: str
+    make_twins: str
+    claim_twins: str
+    lost_twins: str
+    end_twin: str
+    twin_won_before: str
+    keep_outrun: str
+    take_twins_outcome: str
+    outrun_twin: str
+    bar_twin: str
+    stop_twin: str
+    twin: str
+    twins: str
+    sweep_twins: str
+    prune_twins: str
 
 
 VERBS = Verbs(__package__ or "")

@@ -1,8 +1,8 @@
 """The State Store on SQLite, through apsw.
 
 One file, one host, any number of processes. The parts stand in files of their own, one per role that asks: writes,
-scheduling, working, gating, supervising, quarantining, alerting, retention, nodes, reading, operating; each method is one transaction,
-or one read.
+scheduling, working, gating, supervising, quarantining, alerting, learning, retention, nodes, reading, operating; each method is one
+transaction, or one read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.alerting import Alerting
 from holdfast.store.sqlite.gating import Gating
+from holdfast.store.sqlite.learning import Learning
 from holdfast.store.sqlite.nodes import Nodes
 from holdfast.store.sqlite.operating import Operating
 from holdfast.store.sqlite.quarantining import Quarantining
@@ -29,6 +30,7 @@ class SqliteStore(
     Supervising,
     Quarantining,
     Alerting,
+    Learning,
     Retention,
     Nodes,
     Reading,

@@ -166,6 +166,34 @@ class Verbs(Statements):
     applied_migrations: str
     record_migration: str
     doctor: str
+    add_durations: str
+    durations: str
+    step_durations: str
+    well_known: str
+    halve_durations: str
+    faded_durations: str
+    count_durations: str
+    oldest_durations: str
+    forget_durations: str
+    landmark: str
+    overlong_steps: str
+    make_twins: str
+    ready_twins: str
+    claim_twin: str
+    twin_step: str
+    holds_twin: str
+    end_twin: str
+    twin_won_before: str
+    keep_outrun: str
+    take_twins_outcome: str
+    outrun_twin: str
+    bar_twin: str
+    stop_twin: str
+    twin: str
+    twins: str
+    idle_twins: str
+    sweep_twin: str
+    prune_twins: str
 
 
 VERBS = Verbs(__package__ or "")

@@ -32,7 +32,8 @@ UNION ALL SELECT 'I12', 'an ended run has no live step',
 UNION ALL SELECT 'I19', 'what is in quarantine is listed there',
     (SELECT count(*) FROM steps s WHERE s.state = 'ready' AND s.ready_at >= 253402300799
      AND NOT EXISTS (SELECT 1 FROM quarantine q WHERE q.run_id = s.run_id AND q.n = s.n))
-UNION ALL SELECT 'I17', 'no step, attempt or signal without its run',
+UNION ALL SELECT 'I17', 'no step, twin, attempt or signal without its run',
+    (SELECT count(*) FROM twins t WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = t.run_id)) +
     (SELECT count(*) FROM steps s WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run_id))
     + (SELECT count(*) FROM attempts a WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = a.run_id))
     + (SELECT count(*) FROM signals s WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run_id))
