@@ -376,6 +376,8 @@ class Agent:
         told = codec.encode_error(error, step=holding.step.name, ending=ending, unsure=unsure)
         if isinstance(verdict, policy.TryAgain):
             delay_s = verdict.after_s
+            if excused and holding.retry.total is None:
+                delay_s = max(delay_s, self.gates.rest_s(holding))
 
             def waiting(answer: Any) -> None:
                 if answer is Answer.ACCEPTED:
