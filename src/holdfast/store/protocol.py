@@ -187,7 +187,8 @@ class TryAgain(msgspec.Struct):
 
 
 class HandBack(msgspec.Struct):
-    """A draining agent returns a step it has not finished: ready at once, no attempt spent."""
+    """An agent returns a step it has not finished, because it drains, or has not begun, because a gate was shut: ready at
+    once, no attempt spent."""
 
     run_id: str
     n: int
