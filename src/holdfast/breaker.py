@@ -116,9 +116,8 @@ def _probed(look: Look, now: float, config: Config) -> Change | GiveBack | None:
         row.failed >= whole * config.breaker_rate
         or (answered >= taken and row.failed >= taken * config.breaker_rate)
     ):
-        open_s = min(max(row.open_s, config.breaker_open_s) * 2, config.breaker_open_max_s)
         note = f"{row.failed} of {wording(answered, 'probe')} failed"
-        return Change(BreakerState.OPEN, 0, open_s, note)
+        return Change(BreakerState.OPEN, 0, longer_s(row.open_s, config), note)
     if row.ok and row.ok > whole * (1 - config.breaker_rate):
         if not look.waiting or row.wave >= config.breaker_wave_max:
             return Change(BreakerState.CLOSED, note=f"{row.ok} of {wording(answered, 'probe')} went well")
@@ -130,6 +129,11 @@ def _probed(look: Look, now: float, config: Config) -> Change | GiveBack | None:
     if taken <= 0 and not look.waiting and now - row.window_at > config.breaker_open_max_s:
         return Change(BreakerState.CLOSED, note="nothing waits for it any more")
     return None
+
+
+def longer_s(open_s: float, config: Config) -> float:
+    """How long a breaker is open after a wave that failed, if it was so long before it."""
+    return min(max(open_s, config.breaker_open_s) * 2, config.breaker_open_max_s)
 
 
 def wording(count: int, what: str) -> str:

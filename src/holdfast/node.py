@@ -518,6 +518,7 @@ class Node:
             self._gates_due = False
             if await self._guarded("looking at gates", agent.look):
                 self.ring(Bell.GATES)
+            await self.environment.sleep(self.config.breaker_tell_s / 2)  # bells may ring at every commit
 
     async def _beat_loop(self) -> None:
         agent = self.agent

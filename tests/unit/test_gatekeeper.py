@@ -112,6 +112,16 @@ def test_only_probes_tell_of_a_breaker_that_is_not_closed() -> None:
     assert keeper.untold() == [Told("stripe", 1, 1, "new", 7)]
 
 
+def test_a_failed_probe_lets_another_step_try_next() -> None:
+    """It waits until after the breaker is probed again, at the longest wait too; what is no probe does not."""
+    keeper = Gatekeeper(CONFIG)
+    told(keeper, row(PROBING, open_s=5.0))
+    assert keeper.rest_s(attempt(("stripe", 7))) == 11.0
+    assert keeper.rest_s(attempt()) == 0.0
+    told(keeper, row(PROBING, open_s=30.0))
+    assert keeper.rest_s(attempt(("stripe", 7))) == 31.0
+
+
 def test_what_could_not_be_told_is_told_again() -> None:
     """The store was away: nothing is lost, and nothing told twice."""
     keeper = Gatekeeper(CONFIG)

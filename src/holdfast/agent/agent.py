@@ -455,6 +455,8 @@ class Agent:
         step = holding.run_id, holding.n, holding.fence
         if isinstance(verdict, policy.TryAgain):
             delay_s = verdict.after_s
+            if excused and holding.retry.total is None:
+                delay_s = max(delay_s, self.gates.rest_s(holding))
 
             def waiting(answer: Any) -> None:
                 if answer is Answer.ACCEPTED:

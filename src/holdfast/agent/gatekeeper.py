@@ -19,6 +19,10 @@ from holdfast.model import BreakerState, HoldScope
 from holdfast.store.protocol import Gates, Told
 from holdfast.workflow.step import Step
 
+REST_S = 1.0
+"""A failed probe comes so much later than the next one may begin: another step tries next, so that one bad input cannot keep a
+breaker open."""
+
 
 class Window:
     """Outcomes of one dependency within the last seconds: two halves, of which the older one is forgotten in time."""
@@ -61,6 +65,7 @@ class Gatekeeper:
         """Dependencies that are probed, and how many probes may still begin."""
         self.shut = False
         """Whether any gate is shut: when none is, nobody needs to ask further."""
+        self._open_s: dict[str, float] = {}
         self._trusted: frozenset[str] = frozenset()
         """Dependencies whose breaker an operator keeps closed."""
         self._suspected: frozenset[str] = frozenset()
@@ -92,6 +97,13 @@ class Gatekeeper:
         """Whether trouble of this attempt is the dependency's, and known: it costs the step nothing."""
         name = holding.step.depends if holding.probe is None else holding.probe[0]
         return name in self.paused or name in self.off
+
+    def rest_s(self, holding: Holding) -> float:
+        """How long a step waits at least whose attempt was a probe and failed."""
+        if holding.probe is None:
+            return 0.0
+        open_s = self._open_s.get(holding.probe[0], 0.0)
+        return breaker.longer_s(open_s, self._config) + REST_S
 
     # --- counting -----------------------------------------------------------------------------------------------------
 
@@ -156,6 +168,7 @@ class Gatekeeper:
         before = (self.off, self.paused.keys() | set(), self._held, self.probing)
         rows = gates.breakers
         self.off = frozenset(row.name for row in rows if row.state is not BreakerState.CLOSED)
+        self._open_s = {row.name: row.open_s for row in rows}
         self._trusted = frozenset(row.name for row in rows if row.forced) - self.off
         self._suspected = frozenset(row.name for row in rows) - self.off - self._trusted
         self.probing = {
