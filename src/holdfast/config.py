@@ -61,6 +61,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Ended runs older than this are removed, with all that belongs to them. None: kept until `holdfast prune`."""
     keep_failed_days: float | None = None
     """The same for runs that did not succeed, which people may want to look at for longer. None: as `keep_days`."""
+    keep_nodes_days: float = 7.0
+    """Processes that left are remembered for this long, so that `why` can say who was the last that could do a step."""
+    keep_journal_days: float = 90.0
+    """Journal rows that belong to no run are kept for this long. Those of a run go with it."""
     prune_rows_max: int = 500
     """Rows one transaction of pruning removes: a few milliseconds of the store's time."""
     prune_share_s: float = 0.05

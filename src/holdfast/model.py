@@ -6,6 +6,7 @@ Everything here is data. Times are seconds since the epoch as the store's clock 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -172,6 +173,20 @@ class Node(msgspec.Struct, frozen=True):
     started_at: float
     lease_until: float
     retired_at: float | None
+
+
+class Leader(NamedTuple):
+    """Who holds the leader's lease. At each takeover is noted how long nobody had been heard to lead."""
+
+    node: str
+    epoch: int
+    expires_at: float
+    since: float | None
+    """When this epoch began."""
+    vacant_s: float | None
+    """From the last sign of life of the leader before to the beginning of this epoch; None for the first ever."""
+    predecessor: str | None
+    """Who led before and did not resign."""
 
 
 class Lane(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from holdfast.config import Config
-from holdfast.model import Alert, AlertKind, Level, NewAlert, RunState, StepKind
+from holdfast.model import Alert, AlertKind, Leader, Level, NewAlert, RunState, StepKind
 from holdfast.store.protocol import FailureNote, Late, SupervisorStore
 
 log = logging.getLogger("holdfast.alerts")
@@ -53,11 +53,12 @@ async def watch_backlog(store: SupervisorStore, epoch: int, config: Config, now:
     return len(new)
 
 
-async def raise_succession(store: SupervisorStore, epoch: int, node: str, before: str) -> None:
-    """The leader was lost, and this node leads instead of it."""
-    message = f"leader {before} is lost; {node} leads in epoch {epoch}"
+async def raise_succession(store: SupervisorStore, leader: Leader) -> None:
+    """The leader was lost, and this one leads instead of it."""
+    after = f", {leader.vacant_s:.1f} s after its last sign of life" if leader.vacant_s is not None else ""
+    message = f"leader {leader.predecessor} is lost; {leader.node} leads in epoch {leader.epoch}{after}"
     await store.raise_alerts(
-        epoch, [NewAlert(AlertKind.LEADER_LOST, Level.WARNING, AlertKind.LEADER_LOST, message)]
+        leader.epoch, [NewAlert(AlertKind.LEADER_LOST, Level.WARNING, AlertKind.LEADER_LOST, message)]
     )
 
 

@@ -44,6 +44,8 @@ class Verbs(Statements):
     prune_journal: str
     prune_runs: str
     prune_alerts: str
+    forget_nodes: str
+    forget_journal: str
     continue_run: str
     start: str
     started_as: str
@@ -77,6 +79,8 @@ class Verbs(Statements):
     lead: str
     resign: str
     leader: str
+    living: str
+    backlog: str
     live_locks: str
     dead_nodes: str
     strangers: str

@@ -1,7 +1,7 @@
 """The State Store on SQLite, through apsw.
 
 One file, one host, any number of processes. The parts stand in files of their own, one per role that asks: writes,
-scheduling, working, supervising, alerting, retention, nodes, reading, operating; each method is one transaction, or one read.
+scheduling, working, supervising, alerting, retention, pools, nodes, reading, operating; each method is one transaction, or one read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.alerting import Alerting
 from holdfast.store.sqlite.nodes import Nodes
 from holdfast.store.sqlite.operating import Operating
+from holdfast.store.sqlite.pools import Pools
 from holdfast.store.sqlite.reading import Reading
 from holdfast.store.sqlite.retention import Retention
 from holdfast.store.sqlite.scheduling import Scheduling
@@ -18,7 +19,9 @@ from holdfast.store.sqlite.working import Working
 from holdfast.store.sqlite.writes import Writes
 
 
-class SqliteStore(Writes, Scheduling, Working, Supervising, Alerting, Retention, Nodes, Reading, Operating):
+class SqliteStore(
+    Writes, Scheduling, Working, Supervising, Alerting, Retention, Pools, Nodes, Reading, Operating
+):
     async def open(self) -> None:
         what = self._database.what
         await self._database.open(lambda connection: schema.check(connection, what))

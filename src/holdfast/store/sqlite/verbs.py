@@ -57,6 +57,10 @@ class Verbs(Statements):
     old_alerts: str
     prune_deliveries: str
     prune_alerts: str
+    left_nodes: str
+    forget_nodes: str
+    old_journal: str
+    forget_journal: str
     place: str
     park_runs: str
     continue_run: str
@@ -101,6 +105,8 @@ class Verbs(Statements):
     lead: str
     resign: str
     leader: str
+    living: str
+    backlog: str
     leading: str
     live_nodes: str
     holders: str
