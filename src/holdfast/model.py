@@ -217,6 +217,7 @@ class AlertKind(StrEnum):
     BACKLOG = "backlog"
     LEADER_LOST = "leader lost"
     STORE_TROUBLE = "store trouble"
+    POOL_TROUBLE = "pool trouble"
     TEST = "test"
 
 

@@ -11,6 +11,7 @@ from holdfast.environment import Environment
 from holdfast.store.protocol import SupervisorStore
 from holdfast.supervisor.alerting import log_alerts, raise_failures, raise_succession, watch_backlog
 from holdfast.supervisor.overdue import end_overdue
+from holdfast.supervisor.pools import watch_pools
 from holdfast.supervisor.reclaim import reclaim_lost
 from holdfast.supervisor.retention import Pruning
 from holdfast.supervisor.tidy import forget_journal, forget_nodes, hush_signals
@@ -47,6 +48,7 @@ class Supervisor:
             self._tidied_at = at
             remedied += await hush_signals(self._store, self.epoch, self._config)
             await watch_backlog(self._store, self.epoch, self._config, await self._store.now())
+            await watch_pools(self._store, self.epoch, self._config)
             await self._pruning.prune(self.epoch, await self._store.now())
             if at > self._forget_at:
                 await self._forget(self.epoch, at)
