@@ -212,6 +212,7 @@ class AlertKind(StrEnum):
 
     RUN_FAILED = "run failed"
     RUN_STUCK = "run stuck"
+    RUN_HELD = "run held"
     STEP_EXHAUSTED = "step exhausted"
     AGENT_OFFLINE = "agent offline"
     BACKLOG = "backlog"

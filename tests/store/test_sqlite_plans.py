@@ -19,6 +19,7 @@ BY_INDEX_ALONE = {
     "live_nodes": {"nodes_live"},
     "living": {"nodes_live"},
     "late_runs": {"runs_pending"},
+    "late_wakes": {"steps_undelivered", "signals_undelivered"},
     "held_counts": {"steps_held"},
     "owned_counts": {"runs_owned"},
 }

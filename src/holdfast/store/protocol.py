@@ -430,6 +430,10 @@ class SupervisorStore(Protocol):
     async def late_runs(self, bound_s: float, limit: int) -> list[Late]:
         """By workflow and version, the run that waits longest for a scheduler, if longer than `bound_s`."""
 
+    async def late_wakes(self, bound_s: float, rows_max: int, limit: int) -> list[Late]:
+        """By workflow and version, the begun run that nobody owns and that waits longest for a scheduler to deliver
+        something to it, if longer than `bound_s`. At most `rows_max` rows of each kind are looked at."""
+
     async def prune(
         self,
         epoch: int | None,

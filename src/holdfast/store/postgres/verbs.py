@@ -34,6 +34,7 @@ class Verbs(Statements):
     expire_deliveries: str
     late_steps: str
     late_runs: str
+    late_wakes: str
     by_index: str
     old_runs: str
     count_old_runs: str

@@ -46,6 +46,7 @@ class Verbs(Statements):
     expire_deliveries: str
     late_steps: str
     late_runs: str
+    late_wakes: str
     old_runs: str
     count_old_runs: str
     prunable: str
