@@ -93,6 +93,10 @@ class Holdfast:
         self._node: Node | None = None
         self._rejoining: asyncio.Future[None] | None = None
         self._thread: _LoopThread | None = None
+        self.about: dict[str, Any] = {}
+        """What nodes of this process say of themselves beside what they can serve; set before it is opened."""
+        self.pulse: Callable[[], Mapping[str, Any]] | None = None
+        """The same of what changes, said with each renewal of the lease."""
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
@@ -118,6 +122,8 @@ class Holdfast:
             environment=self.environment,
             config=self.config,
             channels=self._channels,
+            about=self.about,
+            pulse=self.pulse,
         )
         node.on_fenced = self._on_fenced
         return node

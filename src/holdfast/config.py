@@ -91,6 +91,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Ended runs older than this are removed, with all that belongs to them. None: kept until `holdfast prune`."""
     keep_failed_days: float | None = None
     """The same for runs that did not succeed, which people may want to look at for longer. None: as `keep_days`."""
+    keep_nodes_days: float = 7.0
+    """Processes that left are remembered for this long, so that `why` can say who was the last that could do a step."""
+    keep_journal_days: float = 90.0
+    """Journal rows that belong to no run are kept for this long. Those of a run go with it."""
     prune_rows_max: int = 500
     """Rows one transaction of pruning removes: a few milliseconds of the store's time."""
     prune_share_s: float = 0.05
@@ -127,6 +131,29 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """On SIGTERM, running steps get this long to finish before they are handed back."""
     beat_s: float = 1.0
     """Progress is written at most this often, and cancellation is noticed at least this often."""
+    pool_look_s: float = 0.5
+    """How often a pool looks at its agents and at what waits for them; one that ends is seen at once."""
+    pool_wait_s: float = 1.0
+    """A pool grows when a step that its agents could take waits longer than this: with a free place it is claimed in
+    milliseconds."""
+    pool_idle_s: float = 15.0
+    """A pool gives up one agent when the others would have done for this long. Longer than most gaps between bursts."""
+    pool_backlog_max: int = 1000
+    """Waiting steps a pool counts in each lane and priority: enough to know that it must grow."""
+    pool_live_s: float = 60.0
+    """An agent that is not at work so long after it was started is killed. Longer than large libraries take to load."""
+    pool_steady_s: float = 30.0
+    """An agent that lived longer than this is replaced at once when it ends; one that lived shorter is a crash."""
+    pool_back_off_s: float = 0.2
+    """Before the next start after a crash; doubles with each crash in `pool_window_s`."""
+    pool_window_s: float = 60.0
+    """Crashes older than this are forgotten."""
+    pool_crashes_max: int = 5
+    """More crashes than this in `pool_window_s` are worth an alert, and starts become rare."""
+    pool_slow_s: float = 30.0
+    """Between two starts while agents do not stay, and the longest wait after a crash."""
+    code_look_s: float = 1.0
+    """How often a pool looks for changed code. It is taken up when it has been still for one look."""
     payload_max_bytes: int = 2 * 1024 * 1024
     """A larger value belongs in a file or object store, and its address in the payload."""
     history_max_steps: int = 50_000

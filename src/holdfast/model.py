@@ -6,7 +6,7 @@ Everything here is data. Times are seconds since the epoch as the store's clock 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -294,6 +294,20 @@ class Node(msgspec.Struct, frozen=True):
     retired_at: float | None
 
 
+class Leader(NamedTuple):
+    """Who holds the leader's lease. At each takeover is noted how long nobody had been heard to lead."""
+
+    node: str
+    epoch: int
+    expires_at: float
+    since: float | None
+    """When this epoch began."""
+    vacant_s: float | None
+    """From the last sign of life of the leader before to the beginning of this epoch; None for the first ever."""
+    predecessor: str | None
+    """Who led before and did not resign."""
+
+
 class Lane(msgspec.Struct, frozen=True):
     """A distinct set of needs: the step's name and the labels an agent must have, and the name of the step's undo."""
 
@@ -380,6 +394,7 @@ class AlertKind(StrEnum):
 
     RUN_FAILED = "run failed"
     RUN_STUCK = "run stuck"
+    RUN_HELD = "run held"
     STEP_EXHAUSTED = "step exhausted"
     STEP_QUARANTINED = "step quarantined"
     AGENT_OFFLINE = "agent offline"
@@ -388,6 +403,7 @@ class AlertKind(StrEnum):
     BREAKER_OPEN = "breaker open"
     STORE_TROUBLE = "store trouble"
     STRAGGLER = "straggler"
+    POOL_TROUBLE = "pool trouble"
     TEST = "test"
 
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,6 +47,8 @@ from holdfast.workflow import registry
 log = logging.getLogger("holdfast.node")
 
 ROLES = ("scheduler", "agent", "supervisor")
+POOL = "pool"
+"""What a process that keeps agents at strength is in the store. It hosts none of the roles."""
 RING_EVERY_S = 0.005
 """Doorbells to other nodes are coalesced: at most one round this often."""
 
@@ -61,10 +63,13 @@ class Node:
         environment: Environment | None = None,
         config: Config = DEFAULT,
         channels: Sequence[Channel] = (),
+        about: Mapping[str, Any] | None = None,
+        pulse: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self.store, self.config = store, config
         self.environment = environment or Environment()
-        self.roles = tuple(role for role in ROLES if role in set(roles))
+        self.roles = tuple(role for role in (*ROLES, POOL) if role in set(roles))
+        self._about, self._more_pulse = about or {}, pulse
         self.labels = frozenset(labels)
         self.clock = StoreClock(self.environment)
         self.id = self.environment.new_id()
@@ -227,6 +232,7 @@ class Node:
             "steps": sorted(registry.steps),
             "labels": sorted(self.labels),
             "hedged": sorted(name for name, step in registry.steps.items() if step.hedge),
+            **self._about,
         }
         sent = self.environment.monotonic()
         await self.store.register(
@@ -389,6 +395,9 @@ class Node:
             told["draining"] = True
         if self.agent is not None:
             told["succeeded"], told["failed"] = self.agent.tally.recent(self.environment.monotonic())
+            told["held"], told["full"] = len(self.agent.held), round(self.agent.full, 3)
+        if self._more_pulse is not None:
+            told |= self._more_pulse()
         return json.dumps(told)
 
     def _fence_self(self, why: str) -> None:

@@ -81,9 +81,31 @@ async def test_what_the_leader_asks_often_is_found_by_index(pg_url: str, verb: s
 
 
 @pytest.mark.parametrize("size", ["empty", "large"])
+async def test_a_pool_finds_its_backlog_by_index(pg_url: str, size: str) -> None:
+    """One range of the index of ready steps for each lane and priority, and one look at the run of each row."""
+    store = open_store(pg_url, Environment())
+    await store.migrate()
+    await store.close()
+    with psycopg.connect(pg_url, autocommit=True) as session:
+        if size == "large":
+            session.execute(LARGE.encode())
+            session.execute("SET enable_seqscan = off")  # the statistics are made up, the pages are not there
+        explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {VERBS.backlog}".encode()).fetchall()
+        plan = "\n".join(row[0] for row in explained)
+        assert re.search(
+            r"using steps_ready.*\n *Index Cond: .*lane = .*priority = .*ready_at <= .InitPlan", plan
+        ), plan
+        assert "Seq Scan on steps" not in plan, plan
+        if size == "large":
+            assert "using runs_pkey" in plan, plan
+
+
+@pytest.mark.parametrize("size", ["empty", "large"])
 @pytest.mark.parametrize(
     ("verb", "index"),
     [
+        ("forget_nodes", "nodes_left"),
+        ("forget_journal", "journal_apart"),
         ("old_runs", "runs_ended"),
         ("prunable", "runs_pkey"),
         ("prune_steps", "steps_pkey"),

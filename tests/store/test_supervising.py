@@ -77,6 +77,38 @@ async def test_a_leader_that_resigns_is_succeeded_at_once(store: Store) -> None:
     assert await lead(store, B) > epoch
 
 
+async def test_a_takeover_says_how_long_nobody_led(store: Store, tamper: Tamper) -> None:
+    """Since when somebody leads, after whom, and how long that one had not been heard of. Renewing changes nothing of it;
+    one who resigned is not a lost one."""
+    first = await lead(store, B)
+    leader = await store.leader()
+    assert leader is not None
+    assert (leader.vacant_s, leader.predecessor) == (None, None)
+    interval = " - interval '40 seconds'" if store.url.startswith("postgresql") else " - 40"
+    tamper(
+        f"UPDATE leases SET renewed_at = renewed_at{interval}, expires_at = expires_at{interval}{interval * 100}"
+    )
+    assert await lead(store, C) == first + 1
+    taken = await store.leader()
+    assert taken is not None
+    assert taken.vacant_s is not None
+    assert taken.since is not None
+    assert taken.predecessor == B
+    assert 40 <= taken.vacant_s < 70
+    assert taken.since >= (leader.since or 0)
+    assert await lead(store, C) == first + 1
+    kept = await store.leader()
+    assert kept is not None
+    assert kept._replace(expires_at=0) == taken._replace(expires_at=0)
+    await store.resign(C)
+    await lead(store, A)
+    after = await store.leader()
+    assert after is not None
+    assert after.vacant_s is not None
+    assert after.predecessor is None
+    assert after.vacant_s < 30
+
+
 async def test_a_leader_whose_process_is_gone_is_succeeded_at_once(store: Store, store_url: str) -> None:
     """Nobody waits for a dead leader's lease."""
     doomed = open_store(store_url, Environment())
@@ -116,6 +148,22 @@ async def test_a_node_whose_process_is_gone_is_dead_before_its_lease_ends(
     while not dead and looks < 1000:  # the server may take a moment to notice a closed session
         dead, looks = await store.dead_nodes(0.0), looks + 1
     assert [node for node, _ in dead] == [D]
+
+
+async def test_a_lock_is_looked_for_twice(pg_url: str) -> None:
+    """A session that is back within the grace is no death; one that is not is known in the same look."""
+    looking, doomed, back = (open_store(pg_url, Environment()) for _ in range(3))
+    for store in (looking, doomed):
+        await store.open()
+    await join(doomed, D)
+    await doomed.close()
+    look = asyncio.create_task(looking.dead_nodes(1.0))
+    await back.open()
+    await join(back, D)  # the same lock, taken up again
+    assert await look == []
+    await back.close()
+    assert await looking.dead_nodes(0.5) == [(D, "its process is gone")]
+    await looking.close()
 
 
 async def test_a_holder_that_is_no_live_node_is_found(store: Store, tamper: Tamper) -> None:

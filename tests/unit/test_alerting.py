@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from ipaddress import ip_address
 from itertools import count
@@ -13,13 +14,14 @@ import pytest
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import InvalidSettings
-from holdfast.model import Alert, AlertKind, Poison
+from holdfast.model import Alert, AlertKind, Node, Poison
 from holdfast.store.protocol import FailureNote, Late
 from holdfast.supervisor.alerting import in_words, judge_backlog, judge_failures, settled
 from holdfast.supervisor.channels import Notice, NotSent
 from holdfast.supervisor.channels.addresses import checked_addresses, is_allowed, networks
 from holdfast.supervisor.channels.settings import load_channels
 from holdfast.supervisor.outbox import back_off_s, route
+from holdfast.supervisor.pools import judge_pools
 from holdfast.supervisor.quarantine import released
 from holdfast.supervisor.retention import keeps_s
 
@@ -60,6 +62,33 @@ def test_failed_runs_of_a_workflow_are_one_alert() -> None:
 def test_a_child_and_a_run_that_is_gone_are_no_alert() -> None:
     """A child's end is its parent's affair."""
     assert judge_failures([failed_run(parent_id="p"), failed_run(workflow=None)]) == []
+
+
+def test_a_run_held_by_its_scheduler_is_an_alert_unless_it_was_released() -> None:
+    """A child's too: nobody else would tell."""
+    notes = [failed_run("a", state="held"), failed_run("b", state="held", parent_id="p")]
+    (alert,) = judge_failures([*notes, failed_run("c", state="running")])
+    assert (alert.kind, alert.run_id, alert.times) == ("run held", "a", 2)
+    assert "`holdfast why a`" in alert.message
+
+
+def test_a_pool_in_trouble_is_an_alert() -> None:
+    """One for each pool of a host, in its own words; not one that is well, nor an agent."""
+
+    def node(host: str, name: str, trouble: str | None, roles: str = "pool") -> Node:
+        offers = {"pool": {"name": name}, "pulse": {"trouble": trouble} if trouble else {}}
+        return Node(f"{host}-{name}", host, 7, roles, json.dumps(offers), 1, 0.0, 0.0, None)
+
+    nodes = [
+        node("east", "web", "agents do not stay"),
+        node("east", "web", "agents do not stay"),
+        node("west", "web", "agents do not stay"),
+        node("west", "mail", None),
+        node("west", "other", "of no pool", roles="agent"),
+    ]
+    found = judge_pools(nodes)
+    assert [one.key for one in found] == ["pool trouble:east:web", "pool trouble:west:web"]
+    assert found[0].message == "east pid 7: agents do not stay"
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,13 @@ class Agent:
     def capable(self, name: str, needs: tuple[str, ...]) -> bool:
         return name in self._steps and self._labels.issuperset(needs)
 
+    @property
+    def full(self) -> float:
+        """How much of its capacity is used, from 0 to 1: of its threads or of its places for `async def` steps, whichever
+        is nearer to its end."""
+        config = self._config
+        return max(1 - self._free_async / config.steps_max, 1 - self._free_threads / config.threads_max)
+
     def reserve(self, step: Step[Any, Any], workflow: str | None = None, tenant: str | None = None) -> bool:
         """Keep a place for a step that this node's scheduler is about to issue."""
         if self.closing or not self.capable(step.name, step.needs):

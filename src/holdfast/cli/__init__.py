@@ -20,6 +20,7 @@ SECTIONS = {
         "up": ("serving", "Host all roles in one process until stopped."),
         "scheduler": ("serving", "Host a Scheduler until stopped."),
         "agent": ("serving", "Host an Agent until stopped."),
+        "pool": ("pooling", "Keep agents at strength on this host until stopped."),
         "supervisor": ("serving", "Host a Supervisor until stopped."),
     },
     "Look": {

@@ -12,7 +12,7 @@ from holdfast.cli.errors import DONE, ENDED_OTHERWISE
 from holdfast.cli.looping import run_quickly
 from holdfast.cli.options import command, opened
 from holdfast.client import Holdfast
-from holdfast.model import Breaker, BreakerState, Hold, Node, Poison, RunState, Step, StepState
+from holdfast.model import Breaker, BreakerState, Hold, Leader, Node, Poison, RunState, Step, StepState
 from holdfast.store.migrations import read_migrations
 from holdfast.store.protocol import RunFilter
 
@@ -82,7 +82,7 @@ async def _examine(url: str) -> Health:
         poison = await hf.quarantine()
     dialect = "sqlite" if url.startswith("sqlite:") else "postgres"
     schema = len(read_migrations(f"holdfast.store.{dialect}"))
-    leads = leader is not None and leader[2] > now
+    leads = leader is not None and leader.expires_at > now
     facts = [
         Fact("store", f"{output.without_password(url)}, schema {schema}"),
         _nodes(nodes, alive),
@@ -117,7 +117,8 @@ async def _examine(url: str) -> Health:
             }
             for node in nodes
         ],
-        "leader": leader[0] if leads and leader else None,
+        "leader": leader.node if leads and leader else None,
+        "leadership": leader_object(leader) if leads and leader else None,
         "runs": runs,
         "breakers": {row.name: str(row.state) for row in gates[0]},
         "holds": len(gates[1]),
@@ -162,10 +163,28 @@ def _nodes(nodes: list[Node], alive: list[Node]) -> Fact:
     return Fact("nodes", said)
 
 
-def _leader(leader: tuple[str, int, float], nodes: list[Node], now: float) -> Fact:
-    node = next((node for node in nodes if node.id == leader[0]), None)
-    where = f"{node.host} pid {node.pid}" if node else leader[0]
-    return Fact("leader", f"{where}, epoch {leader[1]}, for another {wording.span(leader[2] - now)}")
+def _leader(leader: Leader, nodes: list[Node], now: float) -> Fact:
+    node = next((node for node in nodes if node.id == leader.node), None)
+    said = f"{node.host} pid {node.pid}" if node else leader.node
+    if leader.since is not None:
+        said += f" since {wording.span(now - leader.since)}"
+    said += f", epoch {leader.epoch}, for another {wording.span(leader.expires_at - now)}"
+    if leader.vacant_s is not None:
+        what = "lost" if leader.predecessor else "left"
+        said += f"; the one before was {what}, and for {wording.span(leader.vacant_s)} nobody led"
+    return Fact("leader", said)
+
+
+def leader_object(leader: Leader) -> output.Object:
+    """Who leads since when, and how long nobody was heard to lead before."""
+    return {
+        "node": leader.node,
+        "epoch": leader.epoch,
+        "since": output.moment(leader.since),
+        "expires_at": output.moment(leader.expires_at),
+        "vacant_s": None if leader.vacant_s is None else round(leader.vacant_s, 3),
+        "predecessor": leader.predecessor,
+    }
 
 
 def _leaderless(alive: list[Node], runs: dict[str, int]) -> Fact:

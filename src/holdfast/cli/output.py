@@ -52,6 +52,11 @@ def screen(*, to_errors: bool = False) -> Screen:
     return Screen(stderr=to_errors, highlight=False, soft_wrap=False)
 
 
+def shown_path(file: str) -> str:
+    """As seen from the working folder, if that is shorter."""
+    return min(file, os.path.relpath(file), key=len)
+
+
 @contextmanager
 def stdout_kept(as_json: bool) -> Iterator[TextIO]:
     """With --json, standard output is for JSON alone: whatever the author's code prints meanwhile, and the programs it

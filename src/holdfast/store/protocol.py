@@ -26,6 +26,7 @@ from holdfast.model import (
     JournalEntry,
     Landmark,
     Lane,
+    Leader,
     NewAlert,
     NewRun,
     Node,
@@ -369,6 +370,15 @@ class Late(msgspec.Struct):
     since: float
 
 
+class Backlog(msgspec.Struct, frozen=True):
+    """Steps that could run now and wait for an agent."""
+
+    ready: int
+    """How many, counted up to a limit."""
+    since: float | None
+    """Since when the oldest of them waits; None when there is none."""
+
+
 class Route(msgspec.Struct):
     """Who is to be told of an alert: (delivery id, channel) each. `routed` is how far the alert is then: 1 its raising
     is on its way, 2 there is nothing more to tell."""
@@ -489,8 +499,7 @@ class SupervisorStore(Protocol):
         """Take or keep the leader's lease, or the one with this name; the epoch, or None when another node holds it. A
         leader whose liveness lock is gone is succeeded at once."""
 
-    async def leader(self) -> tuple[str, int, float] | None:
-        """(node, epoch, expires_at)."""
+    async def leader(self) -> Leader | None: ...
 
     async def now(self) -> float: ...
 
@@ -499,7 +508,7 @@ class SupervisorStore(Protocol):
 
     async def dead_nodes(self, grace_s: float) -> list[tuple[str, str]]:
         """(node, reason) whose lease ran out or whose liveness lock is gone, and that still hold something or are
-        not retired."""
+        not retired. Where a lock can be taken up again, one that is gone is looked for once more after `grace_s`."""
 
     async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
         """Clear the dead node's runs and take back its steps, raising their fences; None when `epoch` is not current.
@@ -574,6 +583,10 @@ class SupervisorStore(Protocol):
     async def late_runs(self, bound_s: float, limit: int) -> list[Late]:
         """By workflow and version, the run that waits longest for a scheduler, if longer than `bound_s`."""
 
+    async def late_wakes(self, bound_s: float, rows_max: int, limit: int) -> list[Late]:
+        """By workflow and version, the begun run that nobody owns and that waits longest for a scheduler to deliver
+        something to it, if longer than `bound_s`. At most `rows_max` rows of each kind are looked at."""
+
     async def prune(
         self,
         epoch: int | None,
@@ -588,6 +601,15 @@ class SupervisorStore(Protocol):
         """One batch: of the runs that ended in `state` before `before`, beginning after the cursor `after`, remove those
         that have no children and no live run above them, with their steps, attempts, signals and journal. At most
         `runs_max` runs, and about `rows_max` rows. Nothing when `epoch` is not current; no epoch: an operator asks."""
+
+    async def living(self, limit: int) -> list[Node]:
+        """Nodes that have not left, those with the longest leases first."""
+
+    async def forget_nodes(self, epoch: int, before: float, limit: int) -> int:
+        """Remove nodes that left before `before` and hold nothing; how many."""
+
+    async def forget_journal(self, epoch: int, before: float, limit: int) -> int:
+        """Remove journal rows from before `before` that belong to no run; how many."""
 
     async def prune_alerts(self, epoch: int, before: float, limit: int) -> int:
         """Remove alerts that were cleared before `before`, with their deliveries; how many."""
@@ -615,6 +637,20 @@ class OutboxStore(Protocol):
 
     async def expire_deliveries(self, epoch: int, older_s: float) -> int:
         """Give up what was due so long ago that its channel must be gone."""
+
+
+class PoolStore(Protocol):
+    """What keeps agents at strength may ask. It changes nothing here."""
+
+    async def now(self) -> float: ...
+
+    async def living(self, limit: int) -> list[Node]:
+        """Nodes that have not left, those with the longest leases first."""
+
+    async def lanes(self) -> list[Lane]: ...
+
+    async def backlog(self, lanes: Sequence[int], limit: int) -> Backlog:
+        """What is ready and due in these lanes, of runs that go on, counted up to `limit` in each lane and priority."""
 
 
 class NodeStore(Protocol):
@@ -681,8 +717,7 @@ class ClientStore(Protocol):
 
     async def journal(self, run_id: str | None, limit: int = 100) -> list[JournalEntry]: ...
 
-    async def leader(self) -> tuple[str, int, float] | None:
-        """(node, epoch, expires_at)."""
+    async def leader(self) -> Leader | None: ...
 
     async def send_signal(self, signal: NewSignal) -> Answer:
         """ACCEPTED, DUPLICATE (same key before), or FENCED when the run has ended. UnknownRun if there is none."""
@@ -760,7 +795,15 @@ class ClientStore(Protocol):
 
 
 class Store(
-    Writes, SchedulerStore, AgentStore, SupervisorStore, OutboxStore, NodeStore, ClientStore, Protocol
+    Writes,
+    SchedulerStore,
+    AgentStore,
+    SupervisorStore,
+    OutboxStore,
+    PoolStore,
+    NodeStore,
+    ClientStore,
+    Protocol,
 ):
     """A dialect: everything, on one database."""
 

@@ -1,6 +1,7 @@
 """What is worth an alert: the leader's rules, and the pass that applies them.
 
-Runs and steps that fail are noted by whoever writes them, so nothing is searched for; nodes are told when they are
+Runs and steps that fail, and runs that their scheduler has to hold, are noted by whoever writes them, so nothing is
+searched for; nodes are told when they are
 buried, stuck runs when they stick. What waits too long is looked for by index. Equal things are one alert while it is
 open: it is told once, and counted.
 
@@ -14,7 +15,8 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from holdfast.config import Config
-from holdfast.model import Alert, AlertKind, Ending, Level, NewAlert, RunState, StepKind, spent
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import Alert, AlertKind, Ending, Leader, Level, NewAlert, RunState, StepKind, spent
 from holdfast.store.protocol import FailureNote, Late, SupervisorStore
 from holdfast.supervisor.quarantine import alert_key
 
@@ -24,7 +26,13 @@ WAYS_MAX = 20
 """How many lanes or workflows with a backlog are told of at once."""
 MESSAGE_MAX_CHARS = 500
 COUNTED = frozenset(
-    {AlertKind.RUN_FAILED, AlertKind.STEP_EXHAUSTED, AlertKind.AGENT_OFFLINE, AlertKind.LEADER_LOST}
+    {
+        AlertKind.RUN_FAILED,
+        AlertKind.RUN_HELD,
+        AlertKind.STEP_EXHAUSTED,
+        AlertKind.AGENT_OFFLINE,
+        AlertKind.LEADER_LOST,
+    }
 )
 """Kinds that happen rather than last: an alert gathers them for its window, and then closes."""
 _LOG_LEVELS = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING, Level.ERROR: logging.ERROR}
@@ -44,6 +52,7 @@ async def watch_backlog(store: SupervisorStore, epoch: int, config: Config, now:
     """Raise what waits longer than its bound, clear what does not any more, and close the windows that are over."""
     steps = await store.late_steps(config.backlog_s, WAYS_MAX)
     runs = await store.late_runs(config.backlog_s, WAYS_MAX)
+    runs += await store.late_wakes(config.backlog_s, config.claim_max, WAYS_MAX)
     late = judge_backlog(steps, runs, now)
     opened = await store.open_alerts(config.claim_max)
     known = {alert.key for alert in opened}
@@ -54,11 +63,12 @@ async def watch_backlog(store: SupervisorStore, epoch: int, config: Config, now:
     return len(new)
 
 
-async def raise_succession(store: SupervisorStore, epoch: int, node: str, before: str) -> None:
-    """The leader was lost, and this node leads instead of it."""
-    message = f"leader {before} is lost; {node} leads in epoch {epoch}"
+async def raise_succession(store: SupervisorStore, leader: Leader) -> None:
+    """The leader was lost, and this one leads instead of it."""
+    after = f", {leader.vacant_s:.1f} s after its last sign of life" if leader.vacant_s is not None else ""
+    message = f"leader {leader.predecessor} is lost; {leader.node} leads in epoch {leader.epoch}{after}"
     await store.raise_alerts(
-        epoch, [NewAlert(AlertKind.LEADER_LOST, Level.WARNING, AlertKind.LEADER_LOST, message)]
+        leader.epoch, [NewAlert(AlertKind.LEADER_LOST, Level.WARNING, AlertKind.LEADER_LOST, message)]
     )
 
 
@@ -88,9 +98,15 @@ def judge_failures(notes: Iterable[FailureNote]) -> list[NewAlert]:
 
 
 def _failed_run(note: FailureNote) -> NewAlert | None:
-    """A child's end is its parent's affair."""
-    if note.workflow is None or note.parent_id is not None:
+    """A child's end is its parent's affair; that its scheduler had to hold it is not."""
+    if note.workflow is None:
         return None
+    if note.state == RunState.HELD:
+        message = f"run {note.run_id} of {note.workflow} is held: `holdfast why {note.run_id}` says why"
+        key = f"{AlertKind.RUN_HELD}:{note.workflow}"
+        return NewAlert(AlertKind.RUN_HELD, Level.ERROR, key, message, note.run_id)
+    if note.parent_id is not None or note.state not in RUN_ENDED:
+        return None  # held when it was noted, and released since
     ended = "failed and took itself back" if note.state == RunState.UNDONE else "failed"
     message = f"run {note.run_id} of {note.workflow} {ended}{_reason(note.error)}"
     key = f"{AlertKind.RUN_FAILED}:{note.workflow}"

@@ -59,6 +59,12 @@ class Retention(Pooled):
     async def prune_alerts(self, epoch: int, before: float, limit: int) -> int:
         return len(await self._fetch(VERBS.prune_alerts, epoch, before, limit))
 
+    async def forget_nodes(self, epoch: int, before: float, limit: int) -> int:
+        return len(await self._fetch(VERBS.forget_nodes, epoch, before, limit))
+
+    async def forget_journal(self, epoch: int, before: float, limit: int) -> int:
+        return len(await self._fetch(VERBS.forget_journal, epoch, before, limit))
+
 
 def _count(tag: str) -> int:
     return int(tag.rsplit(" ", 1)[-1])

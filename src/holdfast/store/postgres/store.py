@@ -33,6 +33,7 @@ from holdfast.model import (
     Attempt,
     JournalEntry,
     Lane,
+    Leader,
     NewRun,
     Node,
     Run,
@@ -48,6 +49,7 @@ from holdfast.store.postgres.alerting import Alerting, alert_columns
 from holdfast.store.postgres.batch import Batch
 from holdfast.store.postgres.gating import Gating
 from holdfast.store.postgres.learning import Learning
+from holdfast.store.postgres.pools import Pools
 from holdfast.store.postgres.quarantining import Quarantining
 from holdfast.store.postgres.retention import Retention
 from holdfast.store.postgres.verbs import VERBS
@@ -94,7 +96,7 @@ async def _prepare_connection(connection: asyncpg.Connection[Any]) -> None:
     )
 
 
-class PostgresStore(Alerting, Gating, Learning, Quarantining, Retention):
+class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
     def __init__(self, url: str, environment: Environment, config: Config) -> None:
         self.url = url
         self._environment, self._config = environment, config
@@ -103,7 +105,6 @@ class PostgresStore(Alerting, Gating, Learning, Quarantining, Retention):
         self._direct: asyncpg.Connection[Any] | None = None
         self._lock_key: int | None = None
         self._heard: Callable[[Bell], None] | None = None
-        self._missing_since: dict[str, float] = {}
         self._lanes: dict[tuple[str, tuple[str, ...], str | None, str | None], int] = {}
 
     # --- connecting ---------------------------------------------------------------------------------------------
@@ -387,17 +388,15 @@ class PostgresStore(Alerting, Gating, Learning, Quarantining, Retention):
 
     async def dead_nodes(self, grace_s: float) -> list[tuple[str, str]]:
         rows = await self._fetch(VERBS.dead_nodes, await self._live_locks())
-        at = self._environment.monotonic()
-        missing = {row["id"] for row in rows}
-        self._missing_since = {node: since for node, since in self._missing_since.items() if node in missing}
-        dead = []
-        for row in rows:
-            since = self._missing_since.setdefault(row["id"], at)
-            if row["expired"]:
-                dead.append((row["id"], "its lease ran out"))
-            elif at - since >= grace_s:
-                dead.append((row["id"], "its process is gone"))
+        dead = [(row["id"], "its lease ran out") for row in rows if row["expired"]]
         dead += [(row[0], "it left and still holds something") for row in await self._fetch(VERBS.strangers)]
+        missing = {row["id"] for row in rows if not row["expired"]}
+        if (
+            missing and not dead
+        ):  # whoever is dead for sure does not wait for those who may be back in a moment
+            await self._environment.sleep(grace_s)
+            rows = await self._fetch(VERBS.dead_nodes, await self._live_locks())
+            dead = [(row["id"], "its process is gone") for row in rows if row["id"] in missing]
         return dead
 
     async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
@@ -574,9 +573,12 @@ class PostgresStore(Alerting, Gating, Learning, Quarantining, Retention):
     async def journal(self, run_id: str | None, limit: int = 100) -> list[JournalEntry]:
         return [JournalEntry(*row) for row in await self._fetch(VERBS.journal, run_id, limit)]
 
-    async def leader(self) -> tuple[str, int, float] | None:
+    async def living(self, limit: int) -> list[Node]:
+        return [Node(*row) for row in await self._fetch(VERBS.living, limit)]
+
+    async def leader(self) -> Leader | None:
         rows = await self._fetch(VERBS.leader)
-        return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
+        return Leader(*rows[0]) if rows else None
 
     async def send_signal(self, signal: NewSignal) -> Answer:
         arguments = (signal.run_id, signal.name, signal.key)

@@ -34,6 +34,7 @@ class Verbs(Statements):
     expire_deliveries: str
     late_steps: str
     late_runs: str
+    late_wakes: str
     by_index: str
     old_runs: str
     count_old_runs: str
@@ -44,6 +45,8 @@ class Verbs(Statements):
     prune_journal: str
     prune_runs: str
     prune_alerts: str
+    forget_nodes: str
+    forget_journal: str
     continue_run: str
     start: str
     started_as: str
@@ -92,6 +95,8 @@ class Verbs(Statements):
     lead: str
     resign: str
     leader: str
+    living: str
+    backlog: str
     live_locks: str
     dead_nodes: str
     strangers: str

@@ -78,6 +78,23 @@ class Retention(Dialect):
             connection.executemany(VERBS.prune_alerts, old)
             return len(old)
 
+    async def forget_nodes(self, epoch: int, before: float, limit: int) -> int:
+        return await self._forget(epoch, VERBS.left_nodes, VERBS.forget_nodes, before, limit)
+
+    async def forget_journal(self, epoch: int, before: float, limit: int) -> int:
+        return await self._forget(epoch, VERBS.old_journal, VERBS.forget_journal, before, limit)
+
+    async def _forget(self, epoch: int, find: str, forget: str, before: float, limit: int) -> int:
+        async with self._database.reading() as connection:
+            if not fetch(connection, find, (before, 1)):
+                return 0
+        async with self._database.transaction() as connection:
+            if not connection.execute(VERBS.leading, (epoch, self._environment.now())).get:
+                return 0
+            old = fetch(connection, find, (before, limit))
+            connection.executemany(forget, old)
+            return len(old)
+
 
 def _empty_run(connection: apsw.Connection, run_id: str, rows_max: int) -> tuple[int, bool]:
     """Remove what belongs to a run, at most so many rows; how many went, and whether nothing is left."""

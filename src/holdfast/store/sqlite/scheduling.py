@@ -85,6 +85,7 @@ class Scheduling(Dialect):
             if connection.total_changes() == before:
                 return Answer.FENCED
             self._journal(connection, "scheduler", "hold", note, run_id)
+            connection.execute(VERBS.note_failures, (run_id, 0))
             return Answer.ACCEPTED
 
     async def child_histories(self, run_id: str) -> list[ClaimedRun]:

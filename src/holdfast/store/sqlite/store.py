@@ -1,8 +1,8 @@
 """The State Store on SQLite, through apsw.
 
 One file, one host, any number of processes. The parts stand in files of their own, one per role that asks: writes,
-scheduling, working, gating, supervising, quarantining, alerting, learning, retention, nodes, reading, operating; each method is one
-transaction, or one read.
+scheduling, working, gating, supervising, quarantining, alerting, learning, retention, pools, nodes, reading, operating; each method
+is one transaction, or one read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from holdfast.store.sqlite.gating import Gating
 from holdfast.store.sqlite.learning import Learning
 from holdfast.store.sqlite.nodes import Nodes
 from holdfast.store.sqlite.operating import Operating
+from holdfast.store.sqlite.pools import Pools
 from holdfast.store.sqlite.quarantining import Quarantining
 from holdfast.store.sqlite.reading import Reading
 from holdfast.store.sqlite.retention import Retention
@@ -32,6 +33,7 @@ class SqliteStore(
     Alerting,
     Learning,
     Retention,
+    Pools,
     Nodes,
     Reading,
     Operating,

@@ -22,7 +22,7 @@ class Supervising(Dialect):
         async with self._database.transaction() as connection:
             now = self._environment.now()
             row = connection.execute(VERBS.leader, (lease,)).get
-            holder, epoch, expires_at = row or (None, 0, 0.0)
+            holder, epoch, expires_at = row[:3] if row else (None, 0, 0.0)
             if holder is not None and expires_at > now:
                 if holder != node:
                     seen = connection.execute(VERBS.node, (holder,)).get
@@ -32,7 +32,7 @@ class Supervising(Dialect):
                     epoch += 1
             else:
                 epoch += 1
-            connection.execute(VERBS.lead, (node, epoch, now + lease_s, lease))
+            connection.execute(VERBS.lead, (node, epoch, now, now + lease_s, lease))
             return int(epoch)
 
     async def resign(self, node: str) -> None:

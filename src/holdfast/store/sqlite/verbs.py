@@ -46,6 +46,7 @@ class Verbs(Statements):
     expire_deliveries: str
     late_steps: str
     late_runs: str
+    late_wakes: str
     old_runs: str
     count_old_runs: str
     prunable: str
@@ -57,6 +58,10 @@ class Verbs(Statements):
     old_alerts: str
     prune_deliveries: str
     prune_alerts: str
+    left_nodes: str
+    forget_nodes: str
+    old_journal: str
+    forget_journal: str
     place: str
     park_runs: str
     continue_run: str
@@ -118,6 +123,8 @@ class Verbs(Statements):
     lead: str
     resign: str
     leader: str
+    living: str
+    backlog: str
     leading: str
     live_nodes: str
     holders: str

@@ -54,12 +54,12 @@ class Working(Dialect):
             times = [
                 connection.execute(VERBS.next_ready, (lane, priority, now)).get
                 for lane in lanes
-                for priority in _priorities(connection, lane)
+                for priority in priorities(connection, lane)
             ]
         return min((at for at in times if at is not None), default=None)
 
 
-def _priorities(connection: apsw.Connection, lane: int) -> Iterator[int]:
+def priorities(connection: apsw.Connection, lane: int) -> Iterator[int]:
     """The priorities that ready steps of a lane have, highest first."""
     priority = ABOVE_ALL
     while (found := connection.execute(VERBS.next_priority, (lane, priority)).get) is not None:
@@ -87,7 +87,7 @@ def due_steps(connection: apsw.Connection, lanes: Sequence[int], now: float, lim
     found = []
     for lane in lanes:
         wanted = limit
-        for priority in _priorities(connection, lane):
+        for priority in priorities(connection, lane):
             rows = fetch(connection, VERBS.due_steps, (lane, priority, now, wanted))
             found += [(-row[0], *row[1:]) for row in rows]
             wanted -= len(rows)

@@ -179,3 +179,21 @@ CROSS JOIN LATERAL (
         ORDER BY created_at LIMIT $2) r
     WHERE r.started_at IS NULL ORDER BY r.created_at LIMIT 1) w
 WHERE p.priority IS NOT NULL ORDER BY w.created_at LIMIT $2
+
+-- By workflow and version, the begun run that nobody owns and that has waited longest, and longer than $1 seconds, for a
+-- scheduler to deliver something to it: an outcome, a signal, a timer that is due. At most $2 rows of each are looked at.
+-- name: late_wakes
+SELECT what, run_id, since FROM (
+    SELECT DISTINCT ON (r.workflow, r.version) r.workflow || '@' || r.version AS what, w.run_id, w.since FROM (
+        (SELECT run_id, finished_at AS since FROM holdfast.steps
+         WHERE delivered_seq IS NULL AND state IN ('succeeded', 'failed', 'cancelled')
+           AND finished_at < clock_timestamp() - make_interval(secs => $1) LIMIT $2)
+        UNION ALL
+        (SELECT run_id, sent_at FROM holdfast.signals
+         WHERE delivered_seq IS NULL AND sent_at < clock_timestamp() - make_interval(secs => $1) LIMIT $2)
+        UNION ALL
+        (SELECT run_id, ready_at FROM holdfast.steps WHERE state = 'waiting' AND kind = 'timer'
+           AND ready_at < (SELECT clock_timestamp() - make_interval(secs => $1)) ORDER BY ready_at LIMIT $2)) w
+    JOIN holdfast.runs r ON r.id = w.run_id AND r.owner IS NULL AND r.state IN ('running', 'undoing')
+    ORDER BY r.workflow, r.version, w.since) oldest
+ORDER BY since LIMIT $3

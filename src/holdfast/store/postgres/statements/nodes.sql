@@ -31,12 +31,19 @@ WHERE agent = $1 AND state = 'running'
   AND NOT EXISTS (SELECT FROM unnest($2::text[], $3::int[]) u(run_id, n) WHERE u.run_id = steps.run_id AND u.n = steps.n)
 RETURNING 1
 
+-- Whoever takes it over notes since when it was not renewed, and by whom.
 -- name: lead
-INSERT INTO holdfast.leases (name, holder, epoch, expires_at)
-VALUES ($4, $1, 1, clock_timestamp() + make_interval(secs => $2))
+INSERT INTO holdfast.leases (name, holder, epoch, expires_at, since, renewed_at)
+VALUES ($4, $1, 1, clock_timestamp() + make_interval(secs => $2), clock_timestamp(), clock_timestamp())
 ON CONFLICT (name) DO UPDATE
-SET holder = $1, expires_at = clock_timestamp() + make_interval(secs => $2),
-    epoch = leases.epoch + CASE WHEN leases.holder = $1 AND leases.expires_at > clock_timestamp() THEN 0 ELSE 1 END
+SET holder = $1, expires_at = clock_timestamp() + make_interval(secs => $2), renewed_at = clock_timestamp(),
+    (epoch, since, vacant_s, predecessor) = (
+        SELECT CASE WHEN keeps THEN leases.epoch ELSE leases.epoch + 1 END,
+               CASE WHEN keeps THEN leases.since ELSE clock_timestamp() END,
+               CASE WHEN keeps THEN leases.vacant_s
+                    ELSE extract(epoch FROM clock_timestamp() - leases.renewed_at)::float8 END,
+               CASE WHEN keeps THEN leases.predecessor ELSE leases.holder END
+        FROM (SELECT leases.holder IS NOT DISTINCT FROM $1 AND leases.expires_at > clock_timestamp() AS keeps) now)
 WHERE leases.holder = $1 OR leases.holder IS NULL OR leases.expires_at <= clock_timestamp()
    OR EXISTS (SELECT FROM holdfast.nodes WHERE nodes.id = leases.holder
               AND (nodes.retired_at IS NOT NULL
@@ -44,10 +51,15 @@ WHERE leases.holder = $1 OR leases.holder IS NULL OR leases.expires_at <= clock_
 RETURNING epoch
 
 -- name: resign
-UPDATE holdfast.leases SET holder = NULL, expires_at = clock_timestamp() WHERE holder = $1
+UPDATE holdfast.leases SET holder = NULL, expires_at = clock_timestamp(), renewed_at = clock_timestamp() WHERE holder = $1
 
 -- name: leader
-SELECT holder, epoch, expires_at FROM holdfast.leases WHERE name = 'leader' AND holder IS NOT NULL
+SELECT holder, epoch, expires_at, since, vacant_s, predecessor FROM holdfast.leases
+WHERE name = 'leader' AND holder IS NOT NULL
+
+-- name: living
+SELECT id, host, pid, roles, offers, capacity, started_at, lease_until, retired_at FROM holdfast.nodes
+WHERE retired_at IS NULL ORDER BY lease_until DESC LIMIT $1
 
 -- Liveness locks are session advisory locks with class 0x486f6c64; objid and classid make up lock_key's halves.
 -- name: live_locks

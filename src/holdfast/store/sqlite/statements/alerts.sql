@@ -142,3 +142,19 @@ SELECT p.workflow || '@' || p.version, w.id, w.created_at FROM places p CROSS JO
       AND r.created_at < ?1 AND r.started_at IS NULL
     ORDER BY r.created_at LIMIT 1)
 WHERE p.priority IS NOT NULL ORDER BY w.created_at LIMIT ?2
+
+-- By workflow and version, the begun run that nobody owns and that has waited longest for a scheduler to deliver something
+-- to it: an outcome, a signal, a timer that is due since before ?1. At most ?2 rows of each are looked at.
+-- name: late_wakes
+SELECT r.workflow || '@' || r.version, w.run_id, min(w.since) FROM (
+    SELECT * FROM (SELECT run_id, finished_at AS since FROM steps INDEXED BY steps_undelivered
+                   WHERE delivered_seq IS NULL AND finished_at IS NOT NULL AND finished_at < ?1 LIMIT ?2)
+    UNION ALL
+    SELECT * FROM (SELECT run_id, sent_at FROM signals INDEXED BY signals_undelivered
+                   WHERE delivered_seq IS NULL AND sent_at < ?1 LIMIT ?2)
+    UNION ALL
+    SELECT * FROM (SELECT run_id, ready_at FROM steps INDEXED BY steps_timers
+                   WHERE state = 'waiting' AND kind = 'timer' AND ready_at < ?1 ORDER BY ready_at LIMIT ?2)) w
+CROSS JOIN runs r ON r.id = w.run_id
+WHERE +r.owner IS NULL AND +r.state IN ('running', 'undoing')
+GROUP BY r.workflow, r.version ORDER BY min(w.since) LIMIT ?3

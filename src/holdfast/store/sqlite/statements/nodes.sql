@@ -38,18 +38,26 @@ SELECT lease_until, retired_at FROM nodes WHERE id = ?
 -- name: place
 SELECT host, pid, roles FROM nodes WHERE id = ?
 
+-- Whoever takes it over notes since when it was not renewed, and by whom.
 -- name: lead
-INSERT INTO leases (name, holder, epoch, expires_at) VALUES (?4, ?1, ?2, ?3)
-ON CONFLICT (name) DO UPDATE SET holder = ?1, epoch = ?2, expires_at = ?3
+INSERT INTO leases (name, holder, epoch, expires_at, since, renewed_at) VALUES (?5, ?1, ?2, ?4, ?3, ?3)
+ON CONFLICT (name) DO UPDATE SET holder = ?1, epoch = ?2, expires_at = ?4, renewed_at = ?3,
+    since = CASE WHEN epoch = ?2 THEN since ELSE ?3 END,
+    vacant_s = CASE WHEN epoch = ?2 THEN vacant_s ELSE ?3 - renewed_at END,
+    predecessor = CASE WHEN epoch = ?2 THEN predecessor ELSE holder END
 
 -- name: resign
-UPDATE leases SET holder = NULL, expires_at = ? WHERE holder = ?
+UPDATE leases SET holder = NULL, expires_at = ?1, renewed_at = ?1 WHERE holder = ?2
 
 -- name: leader
-SELECT holder, epoch, expires_at FROM leases WHERE name = ?
+SELECT holder, epoch, expires_at, since, vacant_s, predecessor FROM leases WHERE name = ?
 
 -- name: leading
 SELECT 1 FROM leases WHERE name = 'leader' AND epoch = ? AND expires_at > ?
+
+-- name: living
+SELECT id, host, pid, roles, offers, capacity, started_at, lease_until, retired_at FROM nodes INDEXED BY nodes_live
+WHERE retired_at IS NULL ORDER BY lease_until DESC LIMIT ?
 
 -- name: live_nodes
 SELECT id, lease_until FROM nodes INDEXED BY nodes_live WHERE retired_at IS NULL ORDER BY lease_until
