@@ -22,6 +22,9 @@ SECTIONS = {
         "agent": ("serving", "Host an Agent until stopped."),
         "supervisor": ("serving", "Host a Supervisor until stopped."),
     },
+    "Test": {
+        "check": ("checking", "Replay the code you are about to deploy against every run in flight."),
+    },
     "Look": {
         "ps": ("looking", "List runs, newest first."),
         "show": ("showing", "Show one run: its steps in time, each failed attempt, its result."),
