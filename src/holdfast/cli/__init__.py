@@ -23,6 +23,7 @@ SECTIONS = {
         "supervisor": ("serving", "Host a Supervisor until stopped."),
     },
     "Test": {
+        "simulate": ("simulating", "Let a workflow's process die at every boundary, and say what ran twice."),
         "check": ("checking", "Replay the code you are about to deploy against every run in flight."),
     },
     "Look": {
