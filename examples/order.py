@@ -5,7 +5,7 @@
 
 Both charge a card and book a parcel. `charge` hands its `here.key` to the bank, which therefore knows when it is asked
 again for what it has done already. `charge_carelessly` does not: when its process dies after the bank has answered and before the
-answer is recorded, the card is charged twice. `notify` changes something, too, and nothing takes it back.
+answer is recorded, the card is charged twice.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def careless_order(card: str = "tok_1", item: str = "lamp") -> str:
 async def main() -> None:
     async with Holdfast("sqlite:///holdfast.db") as hf:
         run = await hf.start(careless_order, *sys.argv[1:2])
-        print(await run.result(timeout=60))
+        print("parcel", await run.result(timeout=60))
 
 
 if __name__ == "__main__":

@@ -136,8 +136,8 @@ class Sim:
 
     def stub(
         self,
-        step: Step[P, R],
-        *outcomes: R | BaseException | type[BaseException] | Callable[P, R] | Callable[P, Awaitable[R]],
+        step: Step[..., R],
+        *outcomes: R | BaseException | type[BaseException] | Callable[..., R] | Callable[..., Awaitable[R]],
     ) -> None:
         """What this step does instead of executing: a value to return, an exception to raise, or a function to call with the
         step's arguments. Of several, each execution takes the next, and the last one stays. None at all: a value made up

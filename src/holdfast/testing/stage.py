@@ -189,10 +189,12 @@ class Stage:
 
     def close(self) -> None:
         door.current = self._door
-        self.world.close()
         if self.process is not None:
+            self.world.kill(self.process)
             _bury(self.process)
-        _forget(self.loop)
+        for task in asyncio.all_tasks(self.loop):
+            _forget(task)
+        self.world.close()
 
     # --- the process ------------------------------------------------------------------------------------------------
 
@@ -214,6 +216,8 @@ class Stage:
         """Run the process's own work to its end, or to the death of the process."""
         task = process.run_task(work)
         self.loop.run(until=lambda: task.done() or process.dead)
+        if not task.done():
+            _forget(task)
         return task
 
     def ask(self, make: Callable[[Process], Coroutine[Any, Any, T]]) -> T:
@@ -346,12 +350,11 @@ def _bury(process: Process) -> None:
         node.scheduler.abandon()
 
 
-def _forget(loop: asyncio.AbstractEventLoop) -> None:
-    """What processes left behind when they were killed goes now, and says nothing."""
-    for task in asyncio.all_tasks(loop):
-        task._log_destroy_pending = False  # type: ignore[attr-defined]  # the only switch asyncio has
-        with suppress(BaseException):
-            task.get_coro().close()
+def _forget(task: asyncio.Task[Any]) -> None:
+    """What a process left behind when it was killed goes, and says nothing."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # the only switch asyncio has
+    with suppress(BaseException):
+        task.get_coro().close()
 
 
 async def _steps(store: SharedStore, run_id: str) -> list[Step]:
