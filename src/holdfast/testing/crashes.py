@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Names of steps that nothing undoes, and nothing has to."""
     pretend: bool = False
     """Execute no step that has no stand-in: make up its result from its type."""
-    boundaries_max: int = 5000
+    boundaries_max: int = 2000
     stop: Callable[[], bool] | None = None
     """Asked before each boundary: is it enough?"""
     tried: Callable[[int], None] | None = None
@@ -113,6 +113,8 @@ class Points(Faults):
         self.die_at = die_at
         self.passed: list[str] = []
         self.trace: list[str] = []
+        self.trouble: HoldfastError | None = None
+        """Why the exploration cannot go on."""
         self.ledger: set[str] = set()
         """Keys of effects that the test itself counted in this run."""
         self.keys: dict[tuple[str, int], str] = {}
@@ -121,12 +123,16 @@ class Points(Faults):
 
     def dies(self, name: str) -> bool:
         self.passed.append(name)
-        if len(self.passed) > POINTS_MAX:
-            raise HoldfastError(f"the run passes more than {POINTS_MAX:,} boundaries: give it less to do")
         here = len(self.passed) == self.die_at
         if here:
             self.say(f"the process dies {name}")
         return here
+
+    def check(self) -> None:
+        if self.trouble is not None:
+            raise self.trouble
+        if len(self.passed) > POINTS_MAX:
+            raise HoldfastError(f"the run passes more than {POINTS_MAX:,} boundaries: give it less to do")
 
     def say(self, words: str) -> None:
         self.trace.append(f"{self.clock():10.3f} s  {words}")
@@ -314,6 +320,7 @@ class Explorer:
 
         stage = Stage(self.settings.seed, perform, faults=points)
         points.clock = lambda: stage.loop.now
+        stage.check = points.check
         committed = stage.world.committed
 
         def told(process: Process, verb: str, asked: dict[str, Any]) -> None:
@@ -354,7 +361,7 @@ class Explorer:
         shown = _shown(here.effect)
         play = plays.get(step.name)
         if play is None and self.settings.pretend:
-            play = self.stand_ins.setdefault(step.name, StandIn(step, ())).play()
+            play = self._made_up(step, points)
         if play is not None and self.settings.seed:
             await doing.process.environment.sleep(self._lasts(doing))
         if points.dies(f"before {shown}"):
@@ -379,6 +386,15 @@ class Explorer:
             stage.world.kill(doing.process)
             await stage.world.for_ever()
         return value
+
+    def _made_up(self, step: Step[Any, Any], points: Points) -> Play:
+        if step.name not in self.stand_ins:
+            try:
+                self.stand_ins[step.name] = StandIn(step, ())
+            except HoldfastError as error:
+                points.trouble = error
+                raise
+        return self.stand_ins[step.name].play()
 
     def _lasts(self, doing: Doing) -> float:
         dice = Random(f"{self.settings.seed}/{doing.here.effect}/{doing.here.attempt}")  # noqa: S311  the seed's own dice

@@ -182,6 +182,8 @@ class Stage:
         self._see(self.store.open())
         self._looked: tuple[int, float, Look] | None = None
         self._changes, self._changed_at = 0, 0.0
+        self.check: Callable[[], None] = lambda: None
+        """Called now and then while time passes: whoever drives the stage may raise here what went wrong inside."""
 
     @property
     def now(self) -> float:
@@ -256,6 +258,7 @@ class Stage:
         """Let everything happen that can, back-offs included, until only a wait of a workflow is left; at most to `end`."""
         self.demand_no_loop()
         while True:
+            self.check()
             process = self._go_on()
             self.loop.run(until=lambda process=process: not self.loop.ready or process.dead)  # type: ignore[misc]
             if process.dead:

@@ -204,7 +204,7 @@ def mentions_key(fn: Callable[..., Any], *, followed: int = 0, seen: set[CodeTyp
     if not isinstance(fn, FunctionType):
         return False
     seen = set() if seen is None else seen
-    names = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
+    names = {**fn.__globals__, **_enclosed(fn)}
     for code in _codes(fn.__code__):
         if code in seen:
             continue
@@ -217,6 +217,16 @@ def mentions_key(fn: Callable[..., Any], *, followed: int = 0, seen: set[CodeTyp
                 if isinstance(other, FunctionType) and mentions_key(other, followed=followed + 1, seen=seen):
                     return True
     return False
+
+
+def _enclosed(fn: FunctionType) -> dict[str, Any]:
+    found = {}
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:
+            pass  # defined further down
+    return found
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
