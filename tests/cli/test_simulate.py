@@ -62,6 +62,7 @@ def test_the_careless_example_is_named(lite: Cli) -> None:
     assert (
         when == "  when the process dies after charge_carelessly, before its result is recorded  (boundary 8)"
     )
+    assert "if twice does no harm, say so: --idempotent charge_carelessly\n" in ended.out
     again = f"holdfast simulate {target} --boundary 8 --seed 0"
     assert f"  again: {again}\n" in ended.out
     replayed = lite(*again.split()[1:], code=1).out

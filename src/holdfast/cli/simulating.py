@@ -167,6 +167,7 @@ def _explored(given: dict[str, Any]) -> Report:
                 signals=given["signals"],
                 replay=replay,
                 move="`--signal NAME=JSON` sends every run a signal",
+                saying="--{option} {step}",
             )
             report.add(explorer.explore())
     if given["boundary"] is not None and not report.boundaries:

@@ -222,7 +222,10 @@ class Explorer:
         signals: Sequence[tuple[str, bytes]],
         replay: str = "",
         move: str = "`sim.will_send(signal, value)` sends every run a signal",
+        saying: str = "sim.using({option}=[{step}])",
     ) -> None:
+        self._saying = saying
+        """How a person says of a step that it may run twice, or that it is final."""
         self.move = move
         """What helps when the workflow waits for a signal."""
         self.workflow, self.raw, self.settings = workflow.using(id=RUN_ID), raw, settings
@@ -449,17 +452,19 @@ class Explorer:
             return 1
         return len(executions)
 
-    @staticmethod
-    def _why_twice(executions: list[Execution]) -> str:
+    def _why_twice(self, executions: list[Execution]) -> str:
         step = executions[0].step
         short = _short(step.name)
         if executions[0].told:
-            return f"what {short} told of its effects says so"
+            return "so it says itself, by sim.effect()"
         key = "here.undoes or here.key" if isinstance(step, Undo) else "here.key"
         return (
-            f"{short} does not hand on {key}: pass it to the service that does the work, which then knows that it was asked "
-            f"before; or, if twice does no harm, say so: {short} is idempotent"
+            f"it does not hand on {key}: pass that to the service that does the work, which then knows that it was asked before; "
+            f"if twice does no harm, say so: {self._said('idempotent', short)}"
         )
+
+    def _said(self, option: str, step: str) -> str:
+        return self._saying.format(option=option, step=step)
 
     def _left_behind(self, ended: Ended, boundary: Boundary) -> Iterator[Finding]:
         """Effects of a run that did not succeed, which nothing took back."""
@@ -477,7 +482,8 @@ class Explorer:
             elif ended.by_hand or not any(execution.hands_on or execution.told for execution in executions):
                 continue  # nobody can tell whether it changed anything
             else:
-                why = f"it has no undo: declare one with @{_short(step.name)}.undo, or say that it is final"
+                short = _short(step.name)
+                why = f"it has no undo: declare one with @{short}.undo; if nothing has to undo it, say so: {self._said('final', short)}"
             yield Finding(NOT_UNDONE, step.name, effect, boundary, 1, why)
 
     def _count(self, ended: Ended, clean: Ended | None) -> None:

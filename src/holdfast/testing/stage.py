@@ -31,7 +31,9 @@ from holdfast.workflow.step import Step as AuthoredStep
 
 T = TypeVar("T")
 
-CALM = Config(heart=False, lease_s=60, renew_s=20, leader_lease_s=15, sweep_s=3, poll_s=5, watch_s=60, beat_s=10)
+CALM = Config(
+    heart=False, lease_s=60, renew_s=20, leader_lease_s=15, sweep_s=3, poll_s=5, watch_s=60, beat_s=10
+)
 """Virtual seconds cost real time for every look at the store in them: here they are rarer than in production."""
 SKIP_S = 3.0
 """A longer wait is jumped over, with no process there."""
