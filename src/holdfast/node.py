@@ -54,6 +54,9 @@ RING_EVERY_S = 0.005
 
 
 class Node:
+    agent_type: type[Agent] = Agent
+    """A simulation brings one that pretends to execute."""
+
     def __init__(
         self,
         store: Store,
@@ -107,7 +110,7 @@ class Node:
 
     def _make_roles(self) -> None:
         if "agent" in self.roles:
-            self.agent = Agent(
+            self.agent = self.agent_type(
                 self.store,
                 self._agent_writes,
                 self.id,

@@ -23,6 +23,10 @@ SECTIONS = {
         "pool": ("pooling", "Keep agents at strength on this host until stopped."),
         "supervisor": ("serving", "Host a Supervisor until stopped."),
     },
+    "Test": {
+        "simulate": ("simulating", "Let a workflow's process die at every boundary, and say what ran twice."),
+        "check": ("checking", "Replay the code you are about to deploy against every run in flight."),
+    },
     "Look": {
         "ps": ("looking", "List runs, newest first."),
         "show": ("showing", "Show one run: its steps in time, each failed attempt, its result."),

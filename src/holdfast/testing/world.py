@@ -1,0 +1,437 @@
+"""A simulated world: processes that share one real SQLite in memory, one clock, one thread and one seed.
+
+    world = World(seed=7)
+    one = world.process("one")                            # a Holdfast; roles=, labels= as there
+    world.run(one.open())                                 # runs `one`'s code as its own, to the end
+    run = world.run(one.start(order.using(id="a"), 42))
+    world.loop.run_for(0.1)
+    world.kill(one)                                       # kill -9: nothing of it runs any more, not even a `finally`
+    two = world.process("two"); world.run(two.open())     # notices that `one` is gone, and goes on
+    receipt = world.run(two.run(run.id).result())
+
+Processes are `Holdfast`s with a store object each, so each can be killed (`kill`), stopped for a while (`pause`) or cut off
+alone. What goes wrong at the seam between a process and the store is decided by a `Faults` object; the one here lets
+nothing go wrong. Every wish of a process passes `reach` (before it gets to the store), then for a write `fate` (is it
+committed, and does its caller hear of it?), then `answer`. `world.committed` is called after every commit, with the process,
+the store's verb and its arguments. A wish is one transaction, as it is between processes; nothing else runs inside of it.
+
+Clocks: `world.store_now()` is the store's, which leases and timers go by, and `step_clock` moves it. Each process has a
+monotonic clock and an idea of the time of day of its own (`skew_s`, `rate`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextvars import Context, copy_context
+from enum import Enum
+from random import Random
+from types import TracebackType
+from typing import Any, NoReturn, Self, TypeVar
+
+from holdfast.client import Holdfast
+from holdfast.config import DEFAULT, Config
+from holdfast.environment import Environment
+from holdfast.errors import StoreFull, StoreUnreachable
+from holdfast.node import ROLES
+from holdfast.store.protocol import Bell
+from holdfast.store.sqlite import schema
+from holdfast.store.sqlite.database import IN_MEMORY, Database
+from holdfast.store.sqlite.faults import explained
+from holdfast.store.sqlite.liveness import Liveness
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing.loop import PROCESS, Handle, VirtualLoop
+
+T = TypeVar("T")
+
+EPOCH = 1_800_000_000.0
+"""The time of day when a simulation begins."""
+MEMORY = "sqlite://:memory:"
+
+
+class Fate(Enum):
+    """What becomes of a write."""
+
+    COMMITTED = "committed"
+    LOST = "lost"
+    """It never happened, and its caller hears that the store is away."""
+    FULL = "full"
+    """It never happened: the disk is full."""
+    UNANSWERED = "unanswered"
+    """It happened, and its caller hears that the store is away."""
+    DIES_BEFORE = "dies before"
+    """The process is killed before the commit."""
+    DIES_AFTER = "dies after"
+    """The process is killed after the commit, before it hears of it."""
+
+
+class Faults:
+    """What goes wrong between a process and the store. Here: nothing. `verb` is the store's method that asks."""
+
+    async def reach(self, process: Process, verb: str, writes: bool) -> None:
+        """Before a wish gets to the store: wait (late), raise StoreUnreachable (lost), or kill."""
+
+    def fate(self, process: Process, verb: str) -> Fate:
+        return Fate.COMMITTED
+
+    async def answer(self, process: Process, verb: str, writes: bool) -> None:
+        """Before its caller hears the answer, which by now may be old."""
+
+    def bells(self, source: Process, target: Process, bell: Bell) -> list[float]:
+        """After how many seconds a doorbell is heard, once for each. Empty: it is lost."""
+        return [0.0]
+
+
+class VirtualEnvironment(Environment):
+    """Time, chance and identity of one simulated process."""
+
+    def __init__(self, world: World, name: str, *, skew_s: float = 0.0, rate: float = 1.0) -> None:
+        self._loop = world.loop
+        self.random = Random(f"{world.seed}/{name}")  # noqa: S311  the seed's own dice
+        self.host, self.pid = name, 0
+        self.skew_s, self.rate = skew_s, rate
+        self._begun = EPOCH / 1000 + self.random.random() * 1000
+
+    def memory_mb(self) -> float:
+        return 0.0
+
+    def now(self) -> float:
+        return EPOCH + self._loop.now + self.skew_s
+
+    def monotonic(self) -> float:
+        return self._begun + self._loop.now * self.rate
+
+    async def sleep(self, seconds: float) -> None:
+        future = self._loop.create_future()
+        timer = self._loop.call_later(max(0.0, seconds), _wake, future)
+        try:
+            await future
+        finally:
+            timer.cancel()
+
+    async def blocking(self, call: Callable[[], T]) -> T:
+        return call()
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class _StoreEnvironment(VirtualEnvironment):
+    """The same, with the store's clock."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, f"{name}/store")
+        self._world = world
+
+    def now(self) -> float:
+        return self._world.store_now()
+
+
+class _Reading:
+    """One look at the store. What is read may be old when its reader hears of it."""
+
+    __slots__ = ("_database", "_explained", "_verb")
+
+    def __init__(self, database: SharedDatabase, verb: str) -> None:
+        self._database, self._verb = database, verb
+        self._explained = explained(database.what)
+
+    async def __aenter__(self) -> Any:
+        database = self._database
+        await database.world.faults.reach(database.process, self._verb, False)
+        return database.connection()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            with explained(self._database.what):
+                raise error
+        await self._database.world.faults.answer(self._database.process, self._verb, False)
+
+
+class _Transaction:
+    """One write: begun, done and committed with nothing else in between."""
+
+    __slots__ = ("_asked", "_before", "_connection", "_database", "_verb")
+
+    def __init__(self, database: SharedDatabase, verb: str, asked: dict[str, Any]) -> None:
+        self._database, self._verb, self._asked = database, verb, asked
+
+    async def __aenter__(self) -> Any:
+        database = self._database
+        await database.world.faults.reach(database.process, self._verb, True)
+        self._connection = connection = database.connection()
+        self._before = connection.total_changes()
+        connection.execute("BEGIN IMMEDIATE")
+        return connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        database, connection = self._database, self._connection
+        world, process = database.world, database.process
+        if error is not None:
+            connection.execute("ROLLBACK")
+            world.rolled_back()
+            with explained(database.what):
+                raise error
+        if connection.total_changes() == self._before:
+            connection.execute("ROLLBACK")
+            world.rolled_back()
+            await world.faults.answer(process, self._verb, True)
+            return
+        fate = world.faults.fate(process, self._verb)
+        if fate in (Fate.LOST, Fate.FULL, Fate.DIES_BEFORE):
+            connection.execute("ROLLBACK")
+            world.rolled_back()
+            if fate is Fate.DIES_BEFORE:
+                world.kill(process)
+                await world.for_ever()
+            if fate is Fate.FULL:
+                raise StoreFull(f"the disk under {database.what} is full: make room")
+            raise StoreUnreachable(f"{database.what} is away")
+        connection.execute("COMMIT")
+        world.committed(process, self._verb, self._asked)
+        if fate is Fate.DIES_AFTER:
+            world.kill(process)
+            await world.for_ever()
+        if fate is Fate.UNANSWERED:
+            raise StoreUnreachable(f"{database.what} did not answer")
+        await world.faults.answer(process, self._verb, True)
+
+
+class SharedDatabase(Database):
+    """One process's way to the database that all of them share."""
+
+    def __init__(self, world: World, process: Process, environment: Environment) -> None:
+        super().__init__(IN_MEMORY, environment)
+        self.world, self.process = world, process
+        self._is_open = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._is_open
+
+    async def open(self, check: Callable[[Any], None]) -> None:
+        self._is_open = True
+
+    async def close(self) -> None:
+        self._is_open = False
+
+    def connection(self) -> Any:
+        if not self._is_open:
+            raise StoreUnreachable(f"{self.what} is not open")
+        return self.world.connection
+
+    def reading(self) -> Any:
+        return _Reading(self, sys._getframe(1).f_code.co_name)
+
+    def transaction(self) -> Any:
+        asking = sys._getframe(1)
+        return _Transaction(self, asking.f_code.co_name, asking.f_locals)
+
+    async def exclusively(self, call: Callable[[Any], T]) -> T:
+        return call(self.world.connection)
+
+
+class _SharedLiveness(Liveness):
+    """Who is alive: the kernel of the simulated host knows."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        super().__init__(None)
+        self._world, self._process = world, process
+
+    def take(self, node: str) -> None:
+        self._world.alive[node] = self._process
+
+    def is_gone(self, node: str) -> bool:
+        holder = self._world.alive.get(node)
+        return holder is not None and holder.dead and not holder.vanished
+
+    def let_go(self, node: str) -> None:
+        self._world.alive.pop(node, None)
+
+    def let_all_go(self) -> None: ...
+
+
+class SharedStore(SqliteStore):
+    """A store object of one process. All of the dialect is the product's own; only the seam is simulated."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        environment = _StoreEnvironment(world, process.name)
+        super().__init__(MEMORY, environment, process.config)
+        self.world, self.process = world, process
+        self._database = SharedDatabase(world, process, environment)
+        self._liveness = _SharedLiveness(world, process)
+
+    async def open(self) -> None:
+        await self._database.open(lambda connection: None)
+
+    async def ring(self, bells: set[Bell]) -> None:
+        world = self.world
+        for bell in sorted(bells):
+            for target, heard in list(world.listeners):
+                if target is not self.process:
+                    for delay_s in world.faults.bells(self.process, target, bell):
+                        world.loop.call_later(delay_s, heard, bell, context=target.context)
+
+    async def listen(self, heard: Callable[[Bell], None]) -> Callable[[], Awaitable[None]]:
+        entry = (self.process, heard)
+        self.world.listeners.append(entry)
+
+        async def close() -> None:
+            if entry in self.world.listeners:
+                self.world.listeners.remove(entry)
+
+        return close
+
+
+class Process(Holdfast):
+    """A simulated process: a `Holdfast` on the shared store."""
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        *,
+        roles: Iterable[str] = ROLES,
+        labels: Iterable[str] = (),
+        skew_s: float = 0.0,
+        rate: float = 1.0,
+    ) -> None:
+        environment = VirtualEnvironment(world, name, skew_s=skew_s, rate=rate)
+        super().__init__(MEMORY, roles=roles, labels=labels, config=world.config, environment=environment)
+        self.world, self.name = world, name
+        self.roles = tuple(roles)
+        self.dead = False
+        self.vanished = False
+        """Killed together with its host: nobody sees that it is gone, only that it does not renew."""
+        self.missed: deque[Handle] | None = None
+        self.context: Context = copy_context()
+        self.context.run(PROCESS.set, self)
+
+    async def open(self, first: str | None = None) -> Self:
+        store = SharedStore(self.world, self)
+        await store.open()
+        self._store, self._node = store, self._new_node(store)
+        await self._node.start(first)
+        return self
+
+    def run_task(self, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin something as this process's own code. It dies with it."""
+        return self.world.loop.create_task(coro, context=self.context.copy())
+
+
+class World:
+    def __init__(
+        self, seed: int | str = 0, *, config: Config = DEFAULT, faults: Faults | None = None
+    ) -> None:
+        self.seed, self.config = seed, config
+        self.faults = faults or Faults()
+        self.loop = VirtualLoop()  # type: ignore[abstract]  # what touches the outside is not there
+        self.random = Random(f"{seed}/world")  # noqa: S311  the seed's own dice
+        self.processes: list[Process] = []
+        self.listeners: list[tuple[Process, Callable[[Bell], None]]] = []
+        self.alive: dict[str, Process] = {}
+        self.connection = _take_connection()
+        self._clock_s = 0.0
+
+    # --- clocks -----------------------------------------------------------------------------------------------------
+
+    def store_now(self) -> float:
+        return EPOCH + self.loop.now + self._clock_s
+
+    def step_clock(self, seconds: float) -> None:
+        """Somebody corrects the store's clock."""
+        self._clock_s += seconds
+
+    # --- processes --------------------------------------------------------------------------------------------------
+
+    def process(self, name: str, **settings: Any) -> Process:
+        """A new process, not opened yet. Names are for people; they need not be unique, but dice go by them."""
+        made = Process(self, name, **settings)
+        self.processes.append(made)
+        return made
+
+    def run(self, coro: Coroutine[Any, Any, T], process: Process | None = None) -> T:
+        """Run to the end as this process's code; of a bound method, as its own process's."""
+        frame = getattr(coro, "cr_frame", None)
+        owner = process or (frame.f_locals.get("self") if frame is not None else None)
+        if not isinstance(owner, Process):
+            owner = getattr(owner, "_hf", None)
+        if isinstance(owner, Process):
+            return self.loop.run_until_complete(owner.run_task(coro))
+        return self.loop.run_until_complete(coro)
+
+    def kill(self, process: Process, *, vanish: bool = False) -> None:
+        """kill -9. With `vanish` its whole host is gone, so that only its lease tells."""
+        process.dead, process.vanished, process.missed = True, vanish, None
+        self.listeners = [entry for entry in self.listeners if entry[0] is not process]
+
+    def pause(self, process: Process, seconds: float) -> None:
+        """SIGSTOP, and after so long SIGCONT."""
+        if not process.dead and process.missed is None:
+            process.missed = deque()
+            self.loop.call_later(seconds, self.resume, process, context=Context())
+
+    def resume(self, process: Process) -> None:
+        missed, process.missed = process.missed, None
+        if missed is not None:
+            self.loop.ready.extend(missed)
+
+    async def for_ever(self) -> NoReturn:
+        await self.loop.create_future()
+        raise AssertionError
+
+    # --- what an observer overrides -----------------------------------------------------------------------------------
+
+    def committed(self, process: Process, verb: str, asked: dict[str, Any]) -> None:
+        """After every commit that changed something."""
+
+    def rolled_back(self) -> None:
+        """After every transaction that changed nothing."""
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Forget everybody. The database goes to the next world, empty."""
+        for process in self.processes:
+            process.dead = True
+        self.loop.close()
+        _give_connection(self.connection)
+        self.connection = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+_spare: list[Any] = []
+"""Emptying a database is ten times as fast as making one, and its statements are prepared already."""
+
+
+def _take_connection() -> Any:
+    if _spare:
+        connection = _spare.pop()
+        tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN ('migrations')"
+        for (table,) in connection.execute(tables).fetchall():
+            connection.execute(f"DELETE FROM {table}")  # noqa: S608  a name from the schema itself
+        return connection
+    database = Database(IN_MEMORY, Environment())
+    database._open(lambda connection: None)
+    connection = database._writer
+    assert connection is not None
+    schema.migrate(connection, database.what, 0.0)
+    return connection
+
+
+def _give_connection(connection: Any) -> None:
+    if connection is not None and not connection.in_transaction and not _spare:
+        _spare.append(connection)
