@@ -603,14 +603,21 @@ class PostgresStore(Alerting, Retention):
         return RunState.HELD
 
     async def release(self, run_id: str, actor: str, note: str) -> RunState:
-        rows = await self._fetch(VERBS.release, run_id)
-        if not rows:
+        async def run(connection: asyncpg.Connection[Any]) -> RunState | None:
+            async with connection.transaction():
+                state = await connection.fetchval(VERBS.release, run_id)
+                if state is None:
+                    return None
+                await connection.execute(VERBS.journal_add, actor, "release", run_id, None, note)
+                if state == RunState.UNDOING:  # in the same commit: nothing else would wake it
+                    await self._steer(connection, run_id, "resume", None, actor, note)
+                return RunState(state)
+
+        state = await self._on_pool(run)
+        if state is None:
             seen = await self._known(run_id)
             raise WrongState(f"run {run_id!r} is {seen.state}: only a held run can be released")
-        await self._fetch(VERBS.journal_add, actor, "release", run_id, None, note)
-        if rows[0][0] == RunState.UNDOING:
-            await self.steer_undo(run_id, "resume", None, actor, note)
-        return RunState(rows[0][0])
+        return state
 
     async def retry_now(self, run_id: str, actor: str) -> int:
         await self._known(run_id)
@@ -640,18 +647,28 @@ class PostgresStore(Alerting, Retention):
         seen = await self._known(run_id)
         if RunState.UNDOING not in {seen.state, seen.resume} and seen.state is not RunState.STUCK:
             raise WrongState(f"run {run_id!r} is {seen.state}: there is no undo to {act}")
-        payload = json.dumps({"act": act, "n": n, "actor": actor, "note": note}).encode()
 
         async def run(connection: asyncpg.Connection[Any]) -> None:
             async with connection.transaction():
                 await connection.execute(VERBS.unstick, run_id)
                 await connection.execute(VERBS.clear_stuck, run_id)
-                key = self._environment.new_id()
-                await connection.execute(VERBS.send_signal, run_id, UNDO, key, payload)
-                await connection.execute(VERBS.journal_add, actor, act, run_id, n, note)
+                await self._steer(connection, run_id, act, n, actor, note)
 
         await self._on_pool(run)
         return (await self._known(run_id)).state
+
+    async def _steer(
+        self,
+        connection: asyncpg.Connection[Any],
+        run_id: str,
+        act: str,
+        n: int | None,
+        actor: str,
+        note: str,
+    ) -> None:
+        payload = json.dumps({"act": act, "n": n, "actor": actor, "note": note}).encode()
+        await connection.execute(VERBS.send_signal, run_id, UNDO, self._environment.new_id(), payload)
+        await connection.execute(VERBS.journal_add, actor, act, run_id, n, note)
 
     async def doctor(self) -> list[tuple[str, str, int]]:
         return [(row[0], row[1], row[2]) for row in await self._fetch(VERBS.doctor)]

@@ -57,17 +57,18 @@ WITH made AS (
     ON CONFLICT (name, needs, undo) DO NOTHING RETURNING id)
 SELECT id FROM made UNION ALL SELECT id FROM holdfast.lanes WHERE name = $1 AND needs = $2 AND undo = $3
 
--- A node that was buried claims nothing more. One index range per lane, so that no lane's backlog is sorted; locked rows are another claimer's.
+-- A node that was buried claims nothing more. One index range per lane, so that no lane's backlog is sorted; locked rows
+-- are another claimer's. The limit counts what can be claimed: steps of a held run must not keep those behind them waiting.
 -- name: claim_steps
 WITH next AS (
     SELECT s.run_id, s.n
     FROM unnest($2::int[]) l(lane)
     CROSS JOIN LATERAL (
-        SELECT run_id, n, priority, ready_at FROM holdfast.steps
-        WHERE lane = l.lane AND state = 'ready' AND ready_at <= clock_timestamp()
-        ORDER BY priority DESC, ready_at LIMIT $3
-        FOR UPDATE SKIP LOCKED) s
-    JOIN holdfast.runs r ON r.id = s.run_id AND r.state IN ('running', 'undoing')
+        SELECT q.run_id, q.n, q.priority, q.ready_at FROM holdfast.steps q
+        JOIN holdfast.runs r ON r.id = q.run_id AND r.state IN ('running', 'undoing')
+        WHERE q.lane = l.lane AND q.state = 'ready' AND q.ready_at <= clock_timestamp()
+        ORDER BY q.priority DESC, q.ready_at LIMIT $3
+        FOR UPDATE OF q SKIP LOCKED) s
     WHERE EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
     ORDER BY s.priority DESC, s.ready_at LIMIT $3)
 UPDATE holdfast.steps s SET state = 'running', agent = $1, attempt = s.attempt + 1, fence = s.fence + 1,
