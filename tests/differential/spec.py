@@ -364,12 +364,13 @@ class Spec:
         for send in op.sends:
             self._send(send)
         run = self.runs[op.run_id]
-        self._put(
-            run._replace(
-                progress=op.progress if op.progress is not None else run.progress,
-                kept_n=max(run.kept_n, op.kept_n or 0),
+        if op.next_input is None:
+            self._put(
+                run._replace(
+                    progress=op.progress if op.progress is not None else run.progress,
+                    kept_n=max(run.kept_n, op.kept_n or 0),
+                )
             )
-        )
         if op.close is not None:
             self._close(self.runs[op.run_id], op.close)
         run = self.runs[op.run_id]

@@ -1,7 +1,8 @@
 """The two dialects, as the differential tests drive them: with a clock that can be moved, and with all rows in one form.
 
 SQLite's clock is injected. PostgreSQL's is its own: time passes there by moving every stored time back, which is the same
-for everything that compares a stored time with the clock. All spans are hours, so that the seconds a test takes do not matter.
+for everything that compares a stored time with the clock. The clock moves by whole hours and every span is a number of hours
+and a half, so that the seconds a test takes do not matter and nothing ends in the instant somebody looks.
 """
 
 from __future__ import annotations
@@ -157,7 +158,8 @@ def _picked(
 
 
 def _hours(at: float | None, now: float, hour: float = HOUR) -> int | None:
-    return None if at is None else round((at - now) / hour)
+    """How far away, in half hours."""
+    return None if at is None else round(2 * (at - now) / hour)
 
 
 def _error(text: str | None) -> str | None:
@@ -237,8 +239,8 @@ class Postgres(Subject):
     def register(self, spec: Spec, node: str, lease_h: float) -> None:
         self._sql.execute(
             "INSERT INTO nodes (id, host, pid, roles, offers, capacity, lease_until)"
-            " VALUES (%s, 'here', 1, '', '{}', 1, clock_timestamp() + make_interval(hours => %s))",
-            (node, int(lease_h)),
+            " VALUES (%s, 'here', 1, '', '{}', 1, clock_timestamp() + make_interval(secs => %s))",
+            (node, lease_h * HOUR),
         )
 
     def tables(self) -> dict[str, list[Rows]]:

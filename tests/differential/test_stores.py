@@ -69,6 +69,18 @@ class Grant(NamedTuple):
     fence: int
 
 
+def differing(found: Any, wanted: Any) -> Any:
+    """What a store has and what the model has, where they are not the same."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        keys = found.keys() | wanted.keys()
+        return {
+            key: differing(found.get(key), wanted.get(key))
+            for key in keys
+            if found.get(key) != wanted.get(key)
+        }
+    return found, wanted
+
+
 class Stores(RuleBasedStateMachine):
     postgres: ClassVar[Postgres]
     runner: ClassVar[asyncio.Runner]
@@ -84,7 +96,7 @@ class Stores(RuleBasedStateMachine):
         self.epochs = [1]
         self.made = 0
         for node in ("a", "b"):
-            self._register(node, 3)
+            self._register(node, 3.5)
 
     def teardown(self) -> None:
         self._do(self.subjects[0].store.close())
@@ -106,7 +118,7 @@ class Stores(RuleBasedStateMachine):
         for subject in self.subjects:
             found = subject.rows(self.spec)
             for table, rows in wanted.items():
-                assert found[table] == rows, f"{table} of {type(subject).__name__}"
+                assert found[table] == rows, f"{type(subject).__name__}: {differing(found[table], rows)}"
 
     def _register(self, node: str, lease_h: float) -> None:
         self.spec.register(node, lease_h)
@@ -152,8 +164,8 @@ class Stores(RuleBasedStateMachine):
         kind = draw(st.sampled_from(("ready", "ready", "leased", "timer", "signal", "child")))
         lane, priority = draw(st.sampled_from(LANES)), draw(st.integers(0, 1))
         attempts_max = draw(st.integers(1, 2))
-        timeout_s = HOUR if draw(st.booleans()) else None
-        due = self.spec.now + draw(st.sampled_from((-1, 2)))
+        timeout_s = 1.5 * HOUR if draw(st.booleans()) else None
+        due = self.spec.now + draw(st.sampled_from((-1.5, 2.5)))
         if kind in {"ready", "leased"}:
             state = StepState.RUNNING if kind == "leased" else StepState.READY
             return lambda subject: NewStep(
@@ -283,7 +295,7 @@ class Stores(RuleBasedStateMachine):
         """What an agent may write that believes to hold the step with this fence."""
         run_id, n, fence, now = grant.run_id, grant.n, grant.fence, self.spec.now
         way = draw(st.sampled_from(("report", "report", "failed", "again", "back", "save")))
-        delay_s = draw(st.sampled_from((0.0, HOUR)))
+        delay_s = draw(st.sampled_from((0.0, 1.5 * HOUR)))
         excused = draw(st.booleans())
         if way == "report":
             return lambda s: Report(run_id, n, fence, StepState.SUCCEEDED, b"1", None, self._at(s, now))
@@ -449,8 +461,8 @@ class Stores(RuleBasedStateMachine):
 
     # --- nodes and the leader ---------------------------------------------------------------------------------------
 
-    @rule(node=nodes, lease_h=st.sampled_from((1, 3)))
-    def join_or_renew(self, node: str, lease_h: int) -> None:
+    @rule(node=nodes, lease_h=st.sampled_from((1.5, 3.5)))
+    def join_or_renew(self, node: str, lease_h: float) -> None:
         self._tick()
         if node not in self.spec.nodes:
             self._register(node, lease_h)
@@ -487,8 +499,8 @@ class Stores(RuleBasedStateMachine):
         said = self.spec.reconcile(node, runs, steps)
         self._same(said, lambda subject: subject.store.reconcile(node, runs, steps))
 
-    @rule(node=nodes, lease_h=st.sampled_from((1, 4)))
-    def lead(self, node: str, lease_h: int) -> None:
+    @rule(node=nodes, lease_h=st.sampled_from((1.5, 4.5)))
+    def lead(self, node: str, lease_h: float) -> None:
         self._tick()
         said = self.spec.lead(node, lease_h)
         if said is not None:
@@ -535,7 +547,7 @@ class Stores(RuleBasedStateMachine):
     @rule(data=st.data(), state=st.sampled_from(sorted(RUN_ENDED)))
     def prune(self, data: st.DataObject, state: RunState) -> None:
         epoch = data.draw(st.sampled_from([*self.epochs, None]))
-        before = self.spec.now - 1
+        before = self.spec.now - 0.5
         self._tick()
         said = self.spec.prune(epoch, state, before)
 

@@ -366,3 +366,16 @@ async def test_the_next_generation_is_in_the_journal(store: Store) -> None:
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], next_input=b"2", begun_at=ENVIRONMENT.now())
     assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
     assert [(one.actor, one.verb) for one in await store.journal(run_id)] == [("scheduler", "continue")]
+
+
+async def test_what_a_generation_said_of_itself_goes_with_it(store: Store) -> None:
+    """Progress and the point of no return belong to the generation that ends, also when the last hop names them."""
+    run_id = await begin(store, held(1))
+    done = [succeeded(1, 1, 1)]
+    hop = Hop(
+        run_id, 1, outcomes=done, progress="done", kept_n=1, next_input=b"2", begun_at=ENVIRONMENT.now()
+    )
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.progress, run.kept_n, run.base_n, run.generation) == (None, 0, 1, 2)

@@ -45,6 +45,7 @@ from holdfast.store.migrations import demand_current, judge, read_migrations
 from holdfast.store.offline import offline
 from holdfast.store.postgres.alerting import Alerting, alert_columns
 from holdfast.store.postgres.batch import Batch
+from holdfast.store.postgres.connecting import AWAY, bounded, connect
 from holdfast.store.postgres.retention import Retention
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.protocol import (
@@ -150,7 +151,7 @@ class PostgresStore(Alerting, Retention):
                     )
                 return len(applied), len(known)
 
-        return await self._on_pool(run)
+        return await self._on_pool(run, patiently=True)
 
     async def _applied(self) -> list[tuple[int, str]]:
         async def run(connection: asyncpg.Connection[Any]) -> list[tuple[int, str]]:
@@ -163,9 +164,13 @@ class PostgresStore(Alerting, Retention):
     async def _connect_pool(self) -> None:
         try:
             self._pool = await asyncpg.create_pool(
-                self.url, min_size=1, max_size=4, init=_prepare_connection, server_settings={"jit": "off"}
+                self.url,
+                min_size=1,
+                max_size=4,
+                init=_prepare_connection,
+                connect=cast("Any", self._connect_pooled),
             )
-        except _AWAY as error:
+        except AWAY as error:
             raise _unreachable(error) from error
         except ValueError as error:
             raise StoreUnsupported(
@@ -178,11 +183,15 @@ class PostgresStore(Alerting, Retention):
                     f"the server is PostgreSQL {version.major}: Holdfast needs {OLDEST_SERVER} or newer"
                 )
 
+    async def _connect_pooled(self, url: str, **options: Any) -> asyncpg.Connection[Any]:
+        """In the pool's own way, which says what it needs in `options`."""
+        return await connect(url, self._config, {"jit": "off"}, **options)
+
     async def _connect_hot(self) -> asyncpg.Connection[Any]:
         if self._hot is None or self._hot.is_closed():
             try:
-                self._hot = await asyncpg.connect(self.url, server_settings=PINNED)
-            except _AWAY as error:
+                self._hot = await connect(self.url, self._config, PINNED)
+            except AWAY as error:
                 raise _unreachable(error) from error
         return self._hot
 
@@ -190,29 +199,40 @@ class PostgresStore(Alerting, Retention):
         """The node's own session. Reconnecting takes the liveness lock and the doorbell up again."""
         if self._direct is None or self._direct.is_closed():
             try:
-                self._direct = await asyncpg.connect(self.url)
-                await _prepare_connection(self._direct)
-                if self._lock_key is not None:
-                    await self._direct.execute("SELECT pg_advisory_lock($1)", self._lock_key)
-                if self._heard is not None:
-                    await self._direct.add_listener(CHANNEL, self._on_notify)
-            except _AWAY as error:
+                self._direct = direct = await connect(self.url, self._config)
+                with bounded(direct, self._config.answer_s):
+                    await _prepare_connection(direct)
+                    if self._lock_key is not None:
+                        await direct.execute("SELECT pg_advisory_lock($1)", self._lock_key)
+                    if self._heard is not None:
+                        await direct.add_listener(CHANNEL, self._on_notify)
+            except AWAY as error:
                 raise _unreachable(error) from error
         return self._direct
 
-    async def _on_pool(self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]]) -> T:
+    async def _on_pool(
+        self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]], *, patiently: bool = False
+    ) -> T:
+        """`patiently`: what may take as long as it takes, because it reads or changes whole tables."""
         if self._pool is None:
             raise StoreUnreachable("the store is not open")
+        limit_s = None if patiently else self._config.answer_s
         for attempt in range(5):
             try:
-                async with self._pool.acquire() as connection:
-                    return await use(cast("asyncpg.Connection[Any]", connection))
+                async with self._pool.acquire(timeout=limit_s) as taken:
+                    connection = cast("asyncpg.Connection[Any]", taken)
+                    with bounded(connection, limit_s):
+                        try:
+                            return await use(connection)
+                        except asyncpg.ReadOnlySQLTransactionError as error:
+                            connection.terminate()  # a server that was demoted: the next connection finds the other
+                            raise _read_only(error) from error
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 if attempt == 4:
                     raise
-            except _AWAY as error:
+            except AWAY as error:
                 raise _unreachable(error) from error
-            except (asyncpg.DiskFullError, asyncpg.ReadOnlySQLTransactionError) as error:
+            except asyncpg.DiskFullError as error:
                 raise StoreFull(f"the database cannot write: {error}") from error
             except asyncpg.InsufficientPrivilegeError as error:
                 raise StoreError(f"the database user may not do this: {error}") from error
@@ -225,15 +245,25 @@ class PostgresStore(Alerting, Retention):
         batch = Batch(node, ops)
         while True:
             try:
-                return await self._commit_or_answer(connection, batch)
+                with bounded(connection, self._config.answer_s):
+                    return await self._commit_or_answer(connection, batch)
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 continue
-            except (*_AWAY, asyncpg.NoActiveSQLTransactionError) as error:
+            except asyncio.CancelledError:
+                # To take the statement back the server would have to answer, and the next commit would wait for that.
+                connection.terminate()
+                self._hot = None
+                raise
+            except (*AWAY, asyncpg.NoActiveSQLTransactionError) as error:
                 # What such a connection believes of its transaction is not to be trusted any more.
                 connection.terminate()
                 self._hot = None
                 raise _unreachable(error) from error
-            except (asyncpg.DiskFullError, asyncpg.ReadOnlySQLTransactionError) as error:
+            except asyncpg.ReadOnlySQLTransactionError as error:
+                connection.terminate()
+                self._hot = None
+                raise _read_only(error) from error
+            except asyncpg.DiskFullError as error:
                 # Nothing is lost: the writer keeps the batch and tries again until there is room.
                 raise StoreUnreachable(f"the database cannot write: {error}") from error
             except asyncpg.PostgresError as error:
@@ -457,10 +487,9 @@ class PostgresStore(Alerting, Retention):
     async def renew(self, node: str, lease_s: float, pulse: str | None = None) -> float | None:
         try:
             connection = await self._connect_direct()
-            renewed: float | None = await connection.fetchval(
-                VERBS.renew, node, lease_s, pulse, 0.0, timeout=lease_s
-            )
-        except _AWAY as error:
+            with bounded(connection, min(lease_s, self._config.answer_s)):
+                renewed: float | None = await connection.fetchval(VERBS.renew, node, lease_s, pulse, 0.0)
+        except AWAY as error:
             raise _unreachable(error) from error
         return renewed
 
@@ -517,14 +546,16 @@ class PostgresStore(Alerting, Retention):
     async def runs(self, where: RunFilter) -> list[Run]:
         at, after = where.before or (None, None)
         tags = json.dumps(where.tags) if where.tags else None
-        rows = await self._fetch(VERBS.runs, list(where.states), where.workflow, at, after, tags, where.limit)
+        asked = (list(where.states), where.workflow, at, after, tags, where.limit)
+        rows = await self._fetch(VERBS.runs, *asked, patiently=True)
         return [_run(row) for row in rows]
 
     async def ended_runs(self, run_ids: Sequence[str]) -> list[Run]:
         return [_run(row) for row in await self._fetch(VERBS.ended_runs, run_ids)]
 
     async def runs_by_state(self) -> dict[str, int]:
-        return {row[0]: row[1] for row in await self._fetch(VERBS.runs_by_state)}
+        rows = await self._fetch(VERBS.runs_by_state, patiently=True)
+        return {row[0]: row[1] for row in rows}
 
     async def steps(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[Step]:
         return [_step(row) for row in await self._fetch(VERBS.steps, run_id, after, limit)]
@@ -671,28 +702,19 @@ class PostgresStore(Alerting, Retention):
         await connection.execute(VERBS.journal_add, actor, act, run_id, n, note)
 
     async def doctor(self) -> list[tuple[str, str, int]]:
-        return [(row[0], row[1], row[2]) for row in await self._fetch(VERBS.doctor)]
-
-
-_AWAY = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # a connection that was cut in the middle of a statement
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.InvalidCatalogNameError,
-    asyncpg.InvalidAuthorizationSpecificationError,
-)
-"""What says that the database cannot be reached now, or with this URL."""
+        return [(row[0], row[1], row[2]) for row in await self._fetch(VERBS.doctor, patiently=True)]
 
 
 def _unreachable(error: BaseException) -> StoreUnreachable:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return StoreUnreachable(f"cannot reach the database: {reason}: check the URL and that the server runs")
+
+
+def _read_only(error: BaseException) -> StoreUnreachable:
+    return StoreUnreachable(
+        f"the database only reads: {error}: it is a standby, or was demoted; name all hosts in the URL, and the one that "
+        "takes writes is found"
+    )
 
 
 _RUN_STATES = {state.value: state for state in RunState}
