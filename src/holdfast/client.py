@@ -137,6 +137,10 @@ class Holdfast:
             except StoreError as error:
                 log.warning("joining again: %s", error)
                 await self.environment.sleep(self.config.poll_s)
+            except Exception:
+                # Whatever it is, it is tried again: without a node this program would stand still, and say nothing.
+                log.exception("joining again")
+                await self.environment.sleep(self.config.poll_s)
 
     async def close(self, drain_s: float | None = 0.0) -> None:
         """Leave: steps still running get `drain_s` seconds to finish, and are then handed back."""

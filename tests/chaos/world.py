@@ -205,7 +205,8 @@ class World:
         }
 
     async def _count(self) -> dict[str, object]:
-        store, lost, doubled, refused = self.client.store, 0, 0, 0
+        store, lost, doubled = self.client.store, 0, 0
+        endings: Counter[str] = Counter()
         tokens = {line.token for line in self.lines() if line.what == "ended"}
         finished: list[float] = []
         for run_id in self.accepted:
@@ -222,7 +223,9 @@ class World:
             )
             good = delivered == recorded and len(set(delivered)) == 4 and tokens.issuperset(delivered)
             doubled += not good
-            refused += sum(one.ending == "refused" for one in await store.attempts(run_id))
+            if not good:
+                print("DOUBLED", run_id, delivered, recorded, [t in tokens for t in delivered])
+            endings.update(one.ending for one in await store.attempts(run_id))
         broken = [name for name, _, rows in await store.doctor() if rows and not name.startswith("I10")]
         assert broken == [], broken
         executions = Counter(line.key for line in self.lines() if line.what == "began")
@@ -231,7 +234,8 @@ class World:
             "runs accepted": len(self.accepted),
             "lost": lost,
             "doubled results": doubled,
-            "late results refused": refused,
+            "late results refused": endings["refused"],
+            "attempts lost": endings["lost"],
             "steps executed": len(executions),
             "executed more than once": sum(times > 1 for times in executions.values()),
             "slowest recovery s": round(self._slowest(sorted(finished)), 2),

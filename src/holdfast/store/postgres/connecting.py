@@ -25,6 +25,9 @@ PROBE_AFTER_S, PROBE_EVERY_S, PROBES = 5, 2, 3
 UNHEARD_S = 10
 """What was sent must have been acknowledged by the other end's kernel by then."""
 
+HANG_UP_S = 1.0
+"""How long a server may take to say goodbye."""
+
 AWAY = (
     OSError,
     TimeoutError,
@@ -122,6 +125,15 @@ def _probe(connection: asyncpg.Connection[Any]) -> None:
             option = getattr(socket, name, None)  # not all of them are known everywhere
             if option is not None:
                 wire.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+async def hang_up(connection: asyncpg.Connection[Any] | None) -> None:
+    """Close, politely if the server still listens."""
+    if connection is not None and not connection.is_closed():
+        try:
+            await connection.close(timeout=HANG_UP_S)
+        except AWAY:
+            connection.terminate()
 
 
 @contextmanager

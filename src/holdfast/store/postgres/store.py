@@ -45,7 +45,7 @@ from holdfast.store.migrations import demand_current, judge, read_migrations
 from holdfast.store.offline import offline
 from holdfast.store.postgres.alerting import Alerting, alert_columns
 from holdfast.store.postgres.batch import Batch
-from holdfast.store.postgres.connecting import AWAY, bounded, connect
+from holdfast.store.postgres.connecting import AWAY, HANG_UP_S, bounded, connect, hang_up
 from holdfast.store.postgres.retention import Retention
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.protocol import (
@@ -119,8 +119,7 @@ class PostgresStore(Alerting, Retention):
 
     async def close(self) -> None:
         for connection in (self._hot, self._direct):
-            if connection is not None and not connection.is_closed():
-                await connection.close(timeout=5)
+            await hang_up(connection)
         if self._pool is not None:
             self._pool.terminate() if self._pool.is_closing() else await self._close_pool(self._pool)
         self._hot = self._direct = self._pool = None
@@ -162,26 +161,30 @@ class PostgresStore(Alerting, Retention):
         return await self._on_pool(run)
 
     async def _connect_pool(self) -> None:
+        pool: asyncpg.Pool[Any] | None = None
         try:
-            self._pool = await asyncpg.create_pool(
+            pool = await asyncpg.create_pool(
                 self.url,
-                min_size=1,
+                min_size=0,  # when it cannot keep more, the driver logs a traceback each time it tries
                 max_size=4,
                 init=_prepare_connection,
                 connect=cast("Any", self._connect_pooled),
             )
+            async with pool.acquire() as connection:
+                version = connection.get_server_version()
         except AWAY as error:
+            if pool is not None:
+                pool.terminate()
             raise _unreachable(error) from error
         except ValueError as error:
             raise StoreUnsupported(
                 f"the store's URL cannot be read: {error}: write postgresql://user@host:5432/database"
             ) from error
-        async with self._pool.acquire() as connection:
-            version = connection.get_server_version()
-            if version.major < OLDEST_SERVER:
-                raise StoreUnsupported(
-                    f"the server is PostgreSQL {version.major}: Holdfast needs {OLDEST_SERVER} or newer"
-                )
+        self._pool = pool
+        if version.major < OLDEST_SERVER:
+            raise StoreUnsupported(
+                f"the server is PostgreSQL {version.major}: Holdfast needs {OLDEST_SERVER} or newer"
+            )
 
     async def _connect_pooled(self, url: str, **options: Any) -> asyncpg.Connection[Any]:
         """In the pool's own way, which says what it needs in `options`."""
@@ -475,8 +478,7 @@ class PostgresStore(Alerting, Retention):
         key = int.from_bytes(digest, "big", signed=True)
         if self._lock_key != key:
             self._lock_key = key
-            if self._direct is not None and not self._direct.is_closed():
-                await self._direct.close(timeout=5)
+            await hang_up(self._direct)
         await self._connect_direct()
         await self._fetch(VERBS.register, node, host, pid, roles, offers, capacity, key, lease_s)
 
@@ -496,8 +498,7 @@ class PostgresStore(Alerting, Retention):
     async def retire(self, node: str) -> None:
         await self._fetch(VERBS.retire, node)
         self._lock_key = None
-        if self._direct is not None and not self._direct.is_closed():
-            await self._direct.close(timeout=5)
+        await hang_up(self._direct)
 
     async def reconcile(
         self, node: str, runs: Sequence[str], steps: Sequence[tuple[str, int]]
@@ -515,13 +516,22 @@ class PostgresStore(Alerting, Retention):
     async def listen(self, heard: Callable[[Bell], None]) -> Callable[[], Awaitable[None]]:
         self._heard = heard
         connection = await self._connect_direct()
-        await connection.remove_listener(CHANNEL, self._on_notify)
-        await connection.add_listener(CHANNEL, self._on_notify)
+        try:
+            with bounded(connection, self._config.answer_s):
+                await connection.remove_listener(CHANNEL, self._on_notify)
+                await connection.add_listener(CHANNEL, self._on_notify)
+        except AWAY as error:
+            raise _unreachable(error) from error
 
         async def close() -> None:
             self._heard = None
-            if self._direct is not None and not self._direct.is_closed():
-                await self._direct.remove_listener(CHANNEL, self._on_notify)
+            direct = self._direct
+            if direct is not None and not direct.is_closed():
+                try:
+                    with bounded(direct, HANG_UP_S):
+                        await direct.remove_listener(CHANNEL, self._on_notify)
+                except AWAY:
+                    pass  # nobody listens on a connection that is gone
 
         return close
 
