@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import json
+import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -28,7 +29,7 @@ from holdfast.errors import (
     RunFailed,
     RunStuck,
     RunUndone,
-    StoreUnreachable,
+    StoreError,
     UnknownRun,
     WrongState,
 )
@@ -44,6 +45,8 @@ from holdfast.supervisor.outlook import Outlook, etas, outlook
 from holdfast.supervisor.why import Facts, explain
 from holdfast.workflow import door
 from holdfast.workflow.definition import Workflow
+
+log = logging.getLogger("holdfast.client")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -129,22 +132,27 @@ class Holdfast:
         return node
 
     def _on_fenced(self) -> None:
-        self._rejoining = asyncio.ensure_future(self._rejoin())
+        if self._rejoining is None or self._rejoining.done():
+            self._rejoining = asyncio.ensure_future(self._rejoin())
 
     async def _rejoin(self) -> None:
         """The node lost its lease and stopped itself: begin again as another one, when the store can be reached."""
-        old, store = self.node, self.store
-        node = self._new_node(store)
-        node.succeed(old)
-        self._node = node
-        await old.stop(0)
-        while True:
+        node = self.node
+        while node.fenced or not node.started:
+            if node.fenced:
+                old, self._node = node, self._new_node(self.store)
+                node = self._node
+                node.succeed(old)
+                await old.stop(0)
             try:
                 await node.start()
-            except StoreUnreachable:
+            except StoreError as error:
+                log.warning("joining again: %s", error)
                 await self.environment.sleep(self.config.poll_s)
-            else:
-                return
+            except Exception:
+                # Whatever it is, it is tried again: without a node this program would stand still, and say nothing.
+                log.exception("joining again")
+                await self.environment.sleep(self.config.poll_s)
 
     async def close(self, drain_s: float | None = 0.0) -> None:
         """Leave: steps still running get `drain_s` seconds to finish, and are then handed back."""

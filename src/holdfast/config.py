@@ -16,6 +16,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     stall_s: float = 60.0
     """A node whose event loop has made no progress for this long is given up: its heart stops renewing. Longer than any
     blocking call that is meant, shorter than anybody's patience."""
+    connect_s: float = 5.0
+    """Connecting to one host of the database may take this long. When a URL names several, each has its turn."""
+    answer_s: float = 15.0
+    """A statement that the database has not answered by then is given up with its connection: something on the way swallows
+    it. Longer than a lease, so that somebody who holds a lock and stands still loses it first."""
     leader_lease_s: float = 5.0
     """Recovery may pause this long when the leader's host vanishes silently."""
     sweep_s: float = 0.2

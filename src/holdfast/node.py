@@ -106,6 +106,7 @@ class Node:
         self.writer.holds = self.holds
         self.draining = False
         self._gates_due = False
+        self.started = False
         self._make_roles()
 
     def _make_roles(self) -> None:
@@ -151,11 +152,13 @@ class Node:
 
     async def start(self, first: str | None = None) -> None:
         """Register, look once for what is lost, and begin: with the run `first`, before any step is taken up."""
-        self._writing = asyncio.create_task(self.writer.run(), name="holdfast-writer")
+        if self._writing is None:  # a start that failed is tried again
+            self._writing = asyncio.create_task(self.writer.run(), name="holdfast-writer")
         self.writer.after_trouble = self._reconcile
         if not self.roles:
             self._unlisten = await self.store.listen(self._heard)
             self._spawn(self._ring_loop(), self._watch_loop())
+            self.started = True
             return
         await self._register()
         self._unlisten = await self.store.listen(self._heard)
@@ -183,6 +186,7 @@ class Node:
             self._spawn(self._supervise_loop())
         if self.outbox is not None:
             self._spawn(self._tell_loop())
+        self.started = True
 
     async def stop(self, drain_s: float | None = None) -> None:
         """Drain: finish or hand back steps, park runs, retire. Costs no attempt."""
@@ -192,9 +196,12 @@ class Node:
             self.scheduler.park_all()
         self.writer.close()
         if self._writing is not None:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(self._writing), 10)
+            if not self.fenced:  # otherwise there is nothing left that it may write
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(self._writing), 10)
             self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
+        self.writer.leave()
         if self.scheduler is not None:
             self.scheduler.abandon()
         for task in self._tasks:
@@ -291,8 +298,9 @@ class Node:
                 del self._watchers[run_id]
 
     def succeed(self, other: Node) -> None:
-        """Answer those who wait for the end of runs at a node that lost its lease."""
+        """Answer those who wait at a node that lost its lease, for a start or for the end of a run."""
         self._watchers, other._watchers = other._watchers, {}
+        other.writer.hand_over(self.writer)
         self._look.set()
 
     def bell(self, bell: Bell) -> asyncio.Event:

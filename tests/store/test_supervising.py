@@ -433,3 +433,12 @@ async def test_burying_who_holds_nothing_does_no_harm(store: Store, node: str) -
         reclaimed = await store.bury(node, epoch, "", 3, 100)
         assert reclaimed is not None
         assert (reclaimed.runs, reclaimed.steps, reclaimed.failed) == (0, 0, 0)
+
+
+async def test_a_leader_that_leaves_leads_no_more(store: Store) -> None:
+    """Retiring gives up the leader's lease: nothing is accepted under its epoch any more."""
+    epoch = await store.lead(A, LONG_S)
+    assert epoch is not None
+    await store.retire(A)
+    assert await store.leader() is None
+    assert await store.bury(B, epoch, "late", 3, 10) is None

@@ -118,7 +118,7 @@ class PretendingAgent(Agent):
     def capable(self, name: str, needs: tuple[str, ...]) -> bool:
         return name in self._steps
 
-    def begin(self, holding: Holding, checkpoint: bytes | None = None) -> None:
+    def begin(self, holding: Holding, checkpoint: bytes | None = None, *, barred: bool = False) -> None:
         step = holding.step
 
         async def pretend(*args: Any, **kwargs: Any) -> Any:
@@ -127,7 +127,7 @@ class PretendingAgent(Agent):
 
         holding.step = step.using()
         holding.step.fn = cast("FunctionType", pretend)
-        super().begin(holding, checkpoint)
+        super().begin(holding, checkpoint, barred=barred)
         if holding.here is not None:
             holding.here = Watched.of(holding.here)
 

@@ -227,6 +227,8 @@ class Batch:
                 self._add(statement, rows)
         for run_id, raw, at, unread in continued:
             self.statements.append((VERBS.continue_run, (run_id, raw, at, unread)))
+            told = ("scheduler", "continue", run_id, None, "the next generation began")
+            self.statements.append((VERBS.journal_add, told))
 
     @staticmethod
     def start_row(run: NewRun) -> tuple[Any, ...]:

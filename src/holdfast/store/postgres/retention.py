@@ -54,7 +54,7 @@ class Retention(Pooled):
         return await self._on_pool(run)
 
     async def count_old_runs(self, state: str, before: float) -> int:
-        return int((await self._fetch(VERBS.count_old_runs, state, before))[0][0])
+        return int((await self._fetch(VERBS.count_old_runs, state, before, patiently=True))[0][0])
 
     async def prune_alerts(self, epoch: int, before: float, limit: int) -> int:
         return len(await self._fetch(VERBS.prune_alerts, epoch, before, limit))

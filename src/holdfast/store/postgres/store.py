@@ -47,6 +47,7 @@ from holdfast.store.migrations import demand_current, judge, read_migrations
 from holdfast.store.offline import offline
 from holdfast.store.postgres.alerting import Alerting, alert_columns
 from holdfast.store.postgres.batch import Batch
+from holdfast.store.postgres.connecting import AWAY, HANG_UP_S, bounded, connect, hang_up
 from holdfast.store.postgres.gating import Gating
 from holdfast.store.postgres.learning import Learning
 from holdfast.store.postgres.pools import Pools
@@ -125,8 +126,7 @@ class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
 
     async def close(self) -> None:
         for connection in (self._hot, self._direct):
-            if connection is not None and not connection.is_closed():
-                await connection.close(timeout=5)
+            await hang_up(connection)
         if self._pool is not None:
             self._pool.terminate() if self._pool.is_closing() else await self._close_pool(self._pool)
         self._hot = self._direct = self._pool = None
@@ -157,7 +157,7 @@ class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
                     )
                 return len(applied), len(known)
 
-        return await self._on_pool(run)
+        return await self._on_pool(run, patiently=True)
 
     async def _applied(self) -> list[tuple[int, str]]:
         async def run(connection: asyncpg.Connection[Any]) -> list[tuple[int, str]]:
@@ -168,28 +168,40 @@ class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
         return await self._on_pool(run)
 
     async def _connect_pool(self) -> None:
+        pool: asyncpg.Pool[Any] | None = None
         try:
-            self._pool = await asyncpg.create_pool(
-                self.url, min_size=1, max_size=4, init=_prepare_connection, server_settings={"jit": "off"}
+            pool = await asyncpg.create_pool(
+                self.url,
+                min_size=0,  # when it cannot keep more, the driver logs a traceback each time it tries
+                max_size=4,
+                init=_prepare_connection,
+                connect=cast("Any", self._connect_pooled),
             )
-        except _AWAY as error:
+            async with pool.acquire() as connection:
+                version = connection.get_server_version()
+        except AWAY as error:
+            if pool is not None:
+                pool.terminate()
             raise _unreachable(error) from error
         except ValueError as error:
             raise StoreUnsupported(
                 f"the store's URL cannot be read: {error}: write postgresql://user@host:5432/database"
             ) from error
-        async with self._pool.acquire() as connection:
-            version = connection.get_server_version()
-            if version.major < OLDEST_SERVER:
-                raise StoreUnsupported(
-                    f"the server is PostgreSQL {version.major}: Holdfast needs {OLDEST_SERVER} or newer"
-                )
+        self._pool = pool
+        if version.major < OLDEST_SERVER:
+            raise StoreUnsupported(
+                f"the server is PostgreSQL {version.major}: Holdfast needs {OLDEST_SERVER} or newer"
+            )
+
+    async def _connect_pooled(self, url: str, **options: Any) -> asyncpg.Connection[Any]:
+        """In the pool's own way, which says what it needs in `options`."""
+        return await connect(url, self._config, {"jit": "off"}, **options)
 
     async def _connect_hot(self) -> asyncpg.Connection[Any]:
         if self._hot is None or self._hot.is_closed():
             try:
-                self._hot = await asyncpg.connect(self.url, server_settings=PINNED)
-            except _AWAY as error:
+                self._hot = await connect(self.url, self._config, PINNED)
+            except AWAY as error:
                 raise _unreachable(error) from error
         return self._hot
 
@@ -197,29 +209,40 @@ class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
         """The node's own session. Reconnecting takes the liveness lock and the doorbell up again."""
         if self._direct is None or self._direct.is_closed():
             try:
-                self._direct = await asyncpg.connect(self.url)
-                await _prepare_connection(self._direct)
-                if self._lock_key is not None:
-                    await self._direct.execute("SELECT pg_advisory_lock($1)", self._lock_key)
-                if self._heard is not None:
-                    await self._direct.add_listener(CHANNEL, self._on_notify)
-            except _AWAY as error:
+                self._direct = direct = await connect(self.url, self._config)
+                with bounded(direct, self._config.answer_s):
+                    await _prepare_connection(direct)
+                    if self._lock_key is not None:
+                        await direct.execute("SELECT pg_advisory_lock($1)", self._lock_key)
+                    if self._heard is not None:
+                        await direct.add_listener(CHANNEL, self._on_notify)
+            except AWAY as error:
                 raise _unreachable(error) from error
         return self._direct
 
-    async def _on_pool(self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]]) -> T:
+    async def _on_pool(
+        self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]], *, patiently: bool = False
+    ) -> T:
+        """`patiently`: what may take as long as it takes, because it reads or changes whole tables."""
         if self._pool is None:
             raise StoreUnreachable("the store is not open")
+        limit_s = None if patiently else self._config.answer_s
         for attempt in range(5):
             try:
-                async with self._pool.acquire() as connection:
-                    return await use(cast("asyncpg.Connection[Any]", connection))
+                async with self._pool.acquire(timeout=limit_s) as taken:
+                    connection = cast("asyncpg.Connection[Any]", taken)
+                    with bounded(connection, limit_s):
+                        try:
+                            return await use(connection)
+                        except asyncpg.ReadOnlySQLTransactionError as error:
+                            connection.terminate()  # a server that was demoted: the next connection finds the other
+                            raise _read_only(error) from error
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 if attempt == 4:
                     raise
-            except _AWAY as error:
+            except AWAY as error:
                 raise _unreachable(error) from error
-            except (asyncpg.DiskFullError, asyncpg.ReadOnlySQLTransactionError) as error:
+            except asyncpg.DiskFullError as error:
                 raise StoreFull(f"the database cannot write: {error}") from error
             except asyncpg.InsufficientPrivilegeError as error:
                 raise StoreError(f"the database user may not do this: {error}") from error
@@ -232,15 +255,25 @@ class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
         batch = Batch(node, ops)
         while True:
             try:
-                return await self._commit_or_answer(connection, batch)
+                with bounded(connection, self._config.answer_s):
+                    return await self._commit_or_answer(connection, batch)
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 continue
-            except (*_AWAY, asyncpg.NoActiveSQLTransactionError) as error:
+            except asyncio.CancelledError:
+                # To take the statement back the server would have to answer, and the next commit would wait for that.
+                connection.terminate()
+                self._hot = None
+                raise
+            except (*AWAY, asyncpg.NoActiveSQLTransactionError) as error:
                 # What such a connection believes of its transaction is not to be trusted any more.
                 connection.terminate()
                 self._hot = None
                 raise _unreachable(error) from error
-            except (asyncpg.DiskFullError, asyncpg.ReadOnlySQLTransactionError) as error:
+            except asyncpg.ReadOnlySQLTransactionError as error:
+                connection.terminate()
+                self._hot = None
+                raise _read_only(error) from error
+            except asyncpg.DiskFullError as error:
                 # Nothing is lost: the writer keeps the batch and tries again until there is room.
                 raise StoreUnreachable(f"the database cannot write: {error}") from error
             except asyncpg.PostgresError as error:
@@ -471,8 +504,7 @@ class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
         key = int.from_bytes(digest, "big", signed=True)
         if self._lock_key != key:
             self._lock_key = key
-            if self._direct is not None and not self._direct.is_closed():
-                await self._direct.close(timeout=5)
+            await hang_up(self._direct)
         await self._connect_direct()
         await self._fetch(VERBS.register, node, host, pid, roles, offers, capacity, key, lease_s)
 
@@ -483,18 +515,16 @@ class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
     async def renew(self, node: str, lease_s: float, pulse: str | None = None) -> float | None:
         try:
             connection = await self._connect_direct()
-            renewed: float | None = await connection.fetchval(
-                VERBS.renew, node, lease_s, pulse, 0.0, timeout=lease_s
-            )
-        except _AWAY as error:
+            with bounded(connection, min(lease_s, self._config.answer_s)):
+                renewed: float | None = await connection.fetchval(VERBS.renew, node, lease_s, pulse, 0.0)
+        except AWAY as error:
             raise _unreachable(error) from error
         return renewed
 
     async def retire(self, node: str) -> None:
         await self._fetch(VERBS.retire, node)
         self._lock_key = None
-        if self._direct is not None and not self._direct.is_closed():
-            await self._direct.close(timeout=5)
+        await hang_up(self._direct)
 
     async def reconcile(
         self, node: str, runs: Sequence[str], steps: Sequence[tuple[str, int]]
@@ -512,13 +542,22 @@ class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
     async def listen(self, heard: Callable[[Bell], None]) -> Callable[[], Awaitable[None]]:
         self._heard = heard
         connection = await self._connect_direct()
-        await connection.remove_listener(CHANNEL, self._on_notify)
-        await connection.add_listener(CHANNEL, self._on_notify)
+        try:
+            with bounded(connection, self._config.answer_s):
+                await connection.remove_listener(CHANNEL, self._on_notify)
+                await connection.add_listener(CHANNEL, self._on_notify)
+        except AWAY as error:
+            raise _unreachable(error) from error
 
         async def close() -> None:
             self._heard = None
-            if self._direct is not None and not self._direct.is_closed():
-                await self._direct.remove_listener(CHANNEL, self._on_notify)
+            direct = self._direct
+            if direct is not None and not direct.is_closed():
+                try:
+                    with bounded(direct, HANG_UP_S):
+                        await direct.remove_listener(CHANNEL, self._on_notify)
+                except AWAY:
+                    pass  # nobody listens on a connection that is gone
 
         return close
 
@@ -543,14 +582,16 @@ class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
     async def runs(self, where: RunFilter) -> list[Run]:
         at, after = where.before or (None, None)
         tags = json.dumps(where.tags) if where.tags else None
-        rows = await self._fetch(VERBS.runs, list(where.states), where.workflow, at, after, tags, where.limit)
+        asked = (list(where.states), where.workflow, at, after, tags, where.limit)
+        rows = await self._fetch(VERBS.runs, *asked, patiently=True)
         return [_run(row) for row in rows]
 
     async def ended_runs(self, run_ids: Sequence[str]) -> list[Run]:
         return [_run(row) for row in await self._fetch(VERBS.ended_runs, run_ids)]
 
     async def runs_by_state(self) -> dict[str, int]:
-        return {row[0]: row[1] for row in await self._fetch(VERBS.runs_by_state)}
+        rows = await self._fetch(VERBS.runs_by_state, patiently=True)
+        return {row[0]: row[1] for row in rows}
 
     async def steps(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[Step]:
         return [_step(row) for row in await self._fetch(VERBS.steps, run_id, after, limit)]
@@ -634,14 +675,21 @@ class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
         return RunState.HELD
 
     async def release(self, run_id: str, actor: str, note: str) -> RunState:
-        rows = await self._fetch(VERBS.release, run_id)
-        if not rows:
+        async def run(connection: asyncpg.Connection[Any]) -> RunState | None:
+            async with connection.transaction():
+                state = await connection.fetchval(VERBS.release, run_id)
+                if state is None:
+                    return None
+                await connection.execute(VERBS.journal_add, actor, "release", run_id, None, note)
+                if state == RunState.UNDOING:  # in the same commit: nothing else would wake it
+                    await self._steer(connection, run_id, "resume", None, actor, note)
+                return RunState(state)
+
+        state = await self._on_pool(run)
+        if state is None:
             seen = await self._known(run_id)
             raise WrongState(f"run {run_id!r} is {seen.state}: only a held run can be released")
-        await self._fetch(VERBS.journal_add, actor, "release", run_id, None, note)
-        if rows[0][0] == RunState.UNDOING:
-            await self.steer_undo(run_id, "resume", None, actor, note)
-        return RunState(rows[0][0])
+        return state
 
     async def retry_now(self, run_id: str, actor: str) -> int:
         await self._known(run_id)
@@ -670,42 +718,43 @@ class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
     async def steer_undo(self, run_id: str, act: str, n: int | None, actor: str, note: str) -> RunState:
         seen = await self._known(run_id)
         demand_undoing(seen, act)
-        payload = json.dumps({"act": act, "n": n, "actor": actor, "note": note}).encode()
 
         async def run(connection: asyncpg.Connection[Any]) -> None:
             async with connection.transaction():
                 await connection.execute(VERBS.unstick, run_id)
                 await connection.execute(VERBS.clear_stuck, run_id)
-                key = self._environment.new_id()
-                await connection.execute(VERBS.send_signal, run_id, UNDO, key, payload)
-                await connection.execute(VERBS.journal_add, actor, act, run_id, n, note)
+                await self._steer(connection, run_id, act, n, actor, note)
 
         await self._on_pool(run)
         return (await self._known(run_id)).state
 
+    async def _steer(
+        self,
+        connection: asyncpg.Connection[Any],
+        run_id: str,
+        act: str,
+        n: int | None,
+        actor: str,
+        note: str,
+    ) -> None:
+        payload = json.dumps({"act": act, "n": n, "actor": actor, "note": note}).encode()
+        await connection.execute(VERBS.send_signal, run_id, UNDO, self._environment.new_id(), payload)
+        await connection.execute(VERBS.journal_add, actor, act, run_id, n, note)
+
     async def doctor(self) -> list[tuple[str, str, int]]:
-        return [(row[0], row[1], row[2]) for row in await self._fetch(VERBS.doctor)]
-
-
-_AWAY = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # a connection that was cut in the middle of a statement
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.InvalidCatalogNameError,
-    asyncpg.InvalidAuthorizationSpecificationError,
-)
-"""What says that the database cannot be reached now, or with this URL."""
+        return [(row[0], row[1], row[2]) for row in await self._fetch(VERBS.doctor, patiently=True)]
 
 
 def _unreachable(error: BaseException) -> StoreUnreachable:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return StoreUnreachable(f"cannot reach the database: {reason}: check the URL and that the server runs")
+
+
+def _read_only(error: BaseException) -> StoreUnreachable:
+    return StoreUnreachable(
+        f"the database only reads: {error}: it is a standby, or was demoted; name all hosts in the URL, and the one that "
+        "takes writes is found"
+    )
 
 
 _RUN_STATES = {state.value: state for state in RunState}

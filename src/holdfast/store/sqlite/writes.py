@@ -134,7 +134,10 @@ class Batch:
             self.children.append(start_row(child, self.now))
         for send in hop.sends:
             self.sends.append((send.run_id, send.name, send.key, send.payload, self.now))
-        if hop.progress is not None or hop.published is not None or hop.kept_n is not None:
+        if hop.next_input is not None:
+            if hop.published is not None:  # the rest was said of the generation that ends here
+                self.notes.append((None, hop.published, 0, run_id))
+        elif hop.progress is not None or hop.published is not None or hop.kept_n is not None:
             self.notes.append((hop.progress, hop.published, hop.kept_n or 0, run_id))
         if hop.take_back is not None:
             self.taken_back.append((hop.take_back.ending, hop.take_back.error, run_id, hop.fence))

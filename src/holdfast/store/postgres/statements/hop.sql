@@ -7,7 +7,8 @@ WITH begun AS (
     INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, owner, fence, input, digest, tags,
                       parent_id, parent_n, deadline, created_at, started_at, output, error, finished_at)
     SELECT u.id, u.namespace, u.workflow, u.version, u.state, u.priority, CASE WHEN u.ended IS NULL THEN $1 END,
-           u.fence, u.input, u.digest, u.tags, u.parent_id, u.parent_n, to_timestamp(u.deadline), to_timestamp(u.at),
+           u.fence + (u.ended IS NOT NULL)::int, u.input, u.digest, u.tags, u.parent_id, u.parent_n,
+           to_timestamp(u.deadline), to_timestamp(u.at),
            to_timestamp(u.at), u.output, u.error, to_timestamp(u.ended)
     FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::int[], $8::bytea[], $9::bytea[],
                 $10::text[], $11::text[], $12::int[], $13::float8[], $14::float8[], $15::text[], $16::bytea[],
@@ -31,7 +32,7 @@ ended AS (
 delivered AS (
     UPDATE holdfast.steps s SET delivered_seq = u.seq
     FROM unnest($29::text[], $30::int[], $31::int[]) u(run_id, n, seq)
-    WHERE s.run_id = u.run_id AND s.n = u.n AND s.delivered_seq IS NULL
+    WHERE s.run_id = u.run_id AND s.n = u.n AND s.delivered_seq IS NULL AND s.finished_at IS NOT NULL
     RETURNING 1),
 issued AS (
     INSERT INTO holdfast.steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, fence, agent, attempts_max,
@@ -65,18 +66,24 @@ SELECT holdfast.demand((SELECT count(*) FROM begun) = cardinality($2)
 
 -- Written so that the planner does not take the partial index of undelivered signals, which is mostly dead entries.
 -- name: deliver_signals
-UPDATE holdfast.signals s SET delivered_seq = u.seq
-FROM unnest($1::bigint[], $2::int[]) u(id, seq)
-WHERE s.id = u.id AND coalesce(s.delivered_seq, -1) = -1
+WITH heard AS (
+    UPDATE holdfast.signals s SET delivered_seq = u.seq
+    FROM unnest($1::bigint[], $2::int[]) u(id, seq)
+    WHERE s.id = u.id AND coalesce(s.delivered_seq, -1) = -1
+    RETURNING 1)
+SELECT holdfast.demand((SELECT count(*) FROM heard) = cardinality($1))
 
 -- name: end_waits
-UPDATE holdfast.steps s SET state = 'succeeded', fence = s.fence + 1, output = u.output, delivered_seq = u.seq,
-                   finished_at = to_timestamp(u.at)
-FROM unnest($1::text[], $2::int[], $3::int[], $4::bytea[], $5::float8[]) u(run_id, n, seq, output, at)
-WHERE s.run_id = u.run_id AND s.n = u.n AND s.state = 'waiting'
+WITH ended AS (
+    UPDATE holdfast.steps s SET state = 'succeeded', fence = s.fence + 1, output = u.output, delivered_seq = u.seq,
+                       finished_at = to_timestamp(u.at)
+    FROM unnest($1::text[], $2::int[], $3::int[], $4::bytea[], $5::float8[]) u(run_id, n, seq, output, at)
+    WHERE s.run_id = u.run_id AND s.n = u.n AND s.state = 'waiting'
+    RETURNING 1)
+SELECT holdfast.demand((SELECT count(*) FROM ended) = cardinality($1))
 
 -- name: drop_steps
-UPDATE holdfast.steps s SET fence = s.fence + 1, delivered_seq = 0,
+UPDATE holdfast.steps s SET fence = s.fence + (s.finished_at IS NULL)::int, delivered_seq = 0,
                    state = CASE WHEN s.state IN ('waiting', 'ready', 'running') THEN 'cancelled' ELSE s.state END,
                    finished_at = coalesce(s.finished_at, clock_timestamp())
 FROM unnest($1::text[], $2::int[]) u(run_id, n)

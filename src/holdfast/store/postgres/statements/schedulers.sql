@@ -73,7 +73,7 @@ ORDER BY s.ready_at LIMIT 1
 -- name: hold_run
 WITH held AS (
     UPDATE holdfast.runs SET resume = state, state = 'held', note = $3, owner = NULL, fence = fence + 1
-    WHERE id = $1 AND fence = $2 RETURNING id),
+    WHERE id = $1 AND fence = $2 AND state IN ('pending', 'running', 'undoing') RETURNING id),
 noted AS (
     INSERT INTO holdfast.failures (run_id, n) SELECT id, 0 FROM held)
 INSERT INTO holdfast.journal (actor, verb, run_id, note) SELECT 'scheduler', 'hold', id, $3 FROM held RETURNING 1
