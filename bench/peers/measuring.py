@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,13 +73,15 @@ class System(AbstractAsyncContextManager[Any]):
         raise NotOffered
 
 
-def main(system: Callable[[], System]) -> None:
-    """`python -m bench.peers.NAME --only A,B --quick`."""
+def main(
+    system: Callable[[], System], run: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run
+) -> None:
+    """`python -m bench.peers.NAME --only A,B --quick`. `run` is how a program of this system runs its loop."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="A,B,C,D,E")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    asyncio.run(_measure(system, options.only.split(","), options.quick))
+    run(_measure(system, options.only.split(","), options.quick))
 
 
 async def _measure(system: Callable[[], System], letters: list[str], quick: bool) -> None:
