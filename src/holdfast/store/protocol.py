@@ -297,10 +297,21 @@ class Told(msgspec.Struct):
     round: int | None = None
 
 
+class Recorded(msgspec.Struct):
+    """An outcome that somebody else recorded in the store: of its step's row, what delivering it needs."""
+
+    run_id: str
+    n: int
+    state: StepState
+    output: bytes | None
+    error: str | None
+    at: float
+
+
 class Undelivered(msgspec.Struct):
     """What an owner has yet to deliver to its runs."""
 
-    steps: list[Step]
+    steps: list[Recorded]
     signals: list[Signal]
 
 
