@@ -497,6 +497,7 @@ class Agent:
         if self.held.pop((holding.run_id, holding.n), None) is not holding:
             return False
         self.unreserve(holding.step)
+        holding.task = holding.here = None  # both refer back to it: without them, it is freed at once
         return not holding.lost
 
     # --- beating ------------------------------------------------------------------------------------------------------

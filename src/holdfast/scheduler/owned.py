@@ -12,6 +12,7 @@ from holdfast.decider import Decider, Issue
 from holdfast.decider.undoing import Undoing
 from holdfast.model import StepState
 from holdfast.scheduler.landmarks import Trace
+from holdfast.store.protocol import Recorded
 
 
 class Ended(NamedTuple):
@@ -19,16 +20,6 @@ class Ended(NamedTuple):
 
     n: int
     fence: int
-    state: StepState
-    output: bytes | None
-    error: str | None
-    at: float
-
-
-class Recorded(NamedTuple):
-    """An outcome that somebody else recorded in the store."""
-
-    n: int
     state: StepState
     output: bytes | None
     error: str | None

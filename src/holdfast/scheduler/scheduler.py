@@ -24,7 +24,7 @@ from holdfast.errors import Drift, HoldfastError, LeaseLost, UndoMissing, Unknow
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import CANCEL, UNDO, NewRun, Run, RunState, StepKind, StepState
 from holdfast.scheduler.landmarks import Followed
-from holdfast.scheduler.owned import Arrival, Ended, Lease, Owned, Recorded, Seat, Sent
+from holdfast.scheduler.owned import Arrival, Ended, Lease, Owned, Seat, Sent
 from holdfast.store.protocol import (
     Answer,
     Bell,
@@ -35,6 +35,7 @@ from holdfast.store.protocol import (
     NewStep,
     Op,
     Outcome,
+    Recorded,
     Report,
     SchedulerStore,
     TakeBack,
@@ -166,7 +167,7 @@ class Scheduler:
         for step in claimed.steps:
             if step.delivered_seq is None and step.state in STEP_ENDED:
                 at = step.finished_at or self._clock.now()
-                owned.arrive(Recorded(step.n, step.state, step.output, step.error, at))
+                owned.arrive(Recorded(run.id, step.n, step.state, step.output, step.error, at))
         for row in claimed.signals:
             if row.delivered_seq is None:
                 owned.arrive(Sent(row.id, row.name, row.payload, row.sent_at))
@@ -249,17 +250,17 @@ class Scheduler:
             return 0
         found = await self._store.undelivered(self._node, self._config.claim_max)
         touched: dict[str, Owned] = {}
-        for step in found.steps:
-            owned = self.runs.get(step.run_id)
-            if owned is not None and owned.decider.expects(step.n):
-                if step.n in owned.mine:
-                    # Somebody else ended it while this node's agent still runs it: the leader, or its twin.
-                    owned.mine.discard(step.n)
-                    if self._seat is not None:
-                        self._seat.stop(step.run_id, [step.n])
-                at = step.finished_at or self._clock.now()
-                if owned.arrive(Recorded(step.n, step.state, step.output, step.error, at)):
-                    touched[step.run_id] = owned
+        for ended in found.steps:
+            owned = self.runs.get(ended.run_id)
+            if owned is None or not owned.decider.expects(ended.n):
+                continue
+            if ended.n in owned.mine:
+                # Somebody else ended it while this node's agent still runs it: the leader, or its twin.
+                owned.mine.discard(ended.n)
+                if self._seat is not None:
+                    self._seat.stop(ended.run_id, [ended.n])
+            if owned.arrive(ended):
+                touched[ended.run_id] = owned
         self._behind = len(found.steps) >= self._config.claim_max
         for row in found.signals:
             owned = self.runs.get(row.run_id)

@@ -74,10 +74,13 @@ class Bell(StrEnum):
     """A breaker or hold changed, or a dependency is in trouble."""
 
 
+# `gc=False` where there are thousands of them at once: they refer to payloads and to each other, never back, so that the
+# cycle collector has nothing to find there.
+
 # --- writes that share a commit -----------------------------------------------------------------------------------
 
 
-class NewStep(msgspec.Struct):
+class NewStep(msgspec.Struct, gc=False):
     """A step as its scheduler issues it. `state` running means: leased to the issuing node's own agent."""
 
     n: int
@@ -96,7 +99,7 @@ class NewStep(msgspec.Struct):
     after_seq: int = 0
 
 
-class Outcome(msgspec.Struct):
+class Outcome(msgspec.Struct, gc=False):
     """The end of a step that this hop records and delivers. `fence` is the last one its holder knew."""
 
     n: int
@@ -133,7 +136,7 @@ class TakeBack(msgspec.Struct):
     error: str | None
 
 
-class Hop(msgspec.Struct):
+class Hop(msgspec.Struct, gc=False):
     """One advance of one run by its owner: what was delivered, and what the code did with it."""
 
     run_id: str
@@ -169,7 +172,7 @@ class Hop(msgspec.Struct):
     """Leave memory: the owner is cleared and the fence raised."""
 
 
-class Report(msgspec.Struct):
+class Report(msgspec.Struct, gc=False):
     """The end of a step, recorded by its agent and delivered later by the run's owner."""
 
     run_id: str
@@ -251,7 +254,7 @@ class ClaimedRun(msgspec.Struct):
     signals: list[Signal]
 
 
-class ClaimedStep(msgspec.Struct):
+class ClaimedStep(msgspec.Struct, gc=False):
     """A step this node's agent now holds."""
 
     run_id: str
@@ -298,10 +301,21 @@ class Told(msgspec.Struct):
     round: int | None = None
 
 
+class Recorded(msgspec.Struct, gc=False):
+    """An outcome that somebody else recorded in the store: of its step's row, what delivering it needs."""
+
+    run_id: str
+    n: int
+    state: StepState
+    output: bytes | None
+    error: str | None
+    at: float
+
+
 class Undelivered(msgspec.Struct):
     """What an owner has yet to deliver to its runs."""
 
-    steps: list[Step]
+    steps: list[Recorded]
     signals: list[Signal]
 
 

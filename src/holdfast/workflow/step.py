@@ -10,6 +10,7 @@ import inspect
 import sys
 from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine, Iterable
+from functools import cached_property
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -42,7 +43,6 @@ T = TypeVar("T")
 class Step(Generic[P, R]):
     """A function whose calls are durable. Made by `@step`."""
 
-    shape: Shape
     first: ClassVar[str | None] = None
     """How the first parameter is called in a recorded input, if not by its own name."""
 
@@ -196,14 +196,10 @@ class Step(Generic[P, R]):
         calls = [(item if spread and isinstance(item, tuple) else (item,)) for item in items]
         return fan(call, calls, limit=limit, tolerate=tolerate)
 
-    if not TYPE_CHECKING:  # else any misspelt attribute would be of type Any
-
-        def __getattr__(self, name: str) -> Any:
-            """A shape whose types were not there yet when the step was declared is made when it is first needed."""
-            if name == "shape":
-                self.shape = Shape.of(self.fn, self._scope, self.first)
-                return self.shape
-            raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
+    @cached_property
+    def shape(self) -> Shape:
+        """Made when it is first needed, if its types were not there yet when the step was declared."""
+        return Shape.of(self.fn, self._scope, self.first)
 
     def __repr__(self) -> str:
         return f"<step {self.name}>"

@@ -1,6 +1,6 @@
-"""Turns a batch of operations into arrays and statements: the part of the dialect where every microsecond counts.
+"""Turns a batch of operations into rows and statements: the part of the dialect where every microsecond counts.
 
-Rows are gathered per verb and turned into columns once. When a batch needs only one statement it runs by itself (one
+Rows are gathered per verb. What every batch has goes over as arrays of rows, the rest as arrays of columns. When a batch needs only one statement it runs by itself (one
 round trip, one commit); otherwise all of them run in one transaction.
 """
 
@@ -56,10 +56,8 @@ class Batch:
         reports: list[Report] = rows.get(Report, [])
         if reports:
             reports.sort(key=lambda op: (op.run_id, op.n))
-            self._add(
-                VERBS.report,
-                [(op.run_id, op.n, op.fence, op.state, op.output, op.error, op.at) for op in reports],
-            )
+            told = [(op.run_id, op.n, op.fence, op.state, op.output, op.error, op.at, None) for op in reports]
+            self.statements.append((VERBS.report, (told,)))
             if failures := [(op.run_id, op.n) for op in reports if op.state is _FAILED]:
                 self._add(VERBS.note_failures, failures)
         again: list[TryAgain] = rows.get(TryAgain, [])
@@ -196,21 +194,9 @@ class Batch:
                 continued.append((run_id, hop.next_input, hop.begun_at, list(hop.unread)))
             if hop.park:
                 parked.append((run_id, hop.fence))
-        self.statements.append(
-            (
-                VERBS.hop,
-                (
-                    self.node,
-                    *_columns(begun, 17),
-                    *_columns(owned, 2),
-                    *_columns(outcomes, 8),
-                    *_columns(delivered, 3),
-                    *_columns(issued, 16),
-                    *_columns(closed, 6),
-                ),
-            )
-        )
-        for statement, rows in (
+        rows = (begun, owned, outcomes, delivered, issued, closed)
+        self.statements.append((VERBS.hop, (self.node, *rows)))
+        for statement, more in (
             (VERBS.deliver_signals, signals),
             (VERBS.end_waits, ended),
             (VERBS.drop_steps, dropped),
@@ -223,8 +209,8 @@ class Batch:
             (VERBS.note_failures, failures),
             (VERBS.park_runs, parked),
         ):
-            if rows:
-                self._add(statement, rows)
+            if more:
+                self._add(statement, more)
         for run_id, raw, at, unread in continued:
             self.statements.append((VERBS.continue_run, (run_id, raw, at, unread)))
             told = ("scheduler", "continue", run_id, None, "the next generation began")
@@ -294,7 +280,3 @@ class Batch:
         if isinstance(op, Hop) and op.begin is not None:
             return Answer.DUPLICATE
         return Answer.FENCED
-
-
-def _columns(rows: list[tuple[Any, ...]], width: int) -> tuple[Any, ...]:
-    return tuple(zip(*rows, strict=True)) if rows else ((),) * width

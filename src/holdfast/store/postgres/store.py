@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from operator import itemgetter
 from typing import Any, TypeVar, cast
 
 import asyncpg
@@ -63,6 +64,7 @@ from holdfast.store.protocol import (
     Op,
     PreconditionFailed,
     Reclaimed,
+    Recorded,
     RunFilter,
     Undelivered,
 )
@@ -349,7 +351,12 @@ class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
 
     async def undelivered(self, node: str, limit: int) -> Undelivered:
         return Undelivered(
-            [_step(row) for row in await self._fetch(VERBS.undelivered_steps, node, limit)],
+            [
+                Recorded(run_id, n, _STEP_STATES[state], output, error, at)
+                for run_id, n, state, output, error, at in await self._fetch(
+                    VERBS.undelivered_steps, node, limit
+                )
+            ],
             [_signal(row) for row in await self._fetch(VERBS.undelivered_signals, node, limit)],
         )
 
@@ -760,6 +767,8 @@ def _read_only(error: BaseException) -> StoreUnreachable:
 _RUN_STATES = {state.value: state for state in RunState}
 _STEP_STATES = {state.value: state for state in StepState}
 _STEP_KINDS = {kind.value: kind for kind in StepKind}
+_STEP_STATE, _STEP_KIND = (Step.__struct_fields__.index(field) for field in ("state", "kind"))
+_step_values = itemgetter(*Step.__struct_fields__)
 
 
 def _run(row: asyncpg.Record) -> Run:
@@ -770,9 +779,9 @@ def _run(row: asyncpg.Record) -> Run:
 
 
 def _step(row: asyncpg.Record) -> Step:
-    fields = {field: row[field] for field in Step.__struct_fields__}
-    fields["state"], fields["kind"] = _STEP_STATES[row["state"]], _STEP_KINDS[row["kind"]]
-    return Step(**fields)
+    values = list(_step_values(row))
+    values[_STEP_STATE], values[_STEP_KIND] = _STEP_STATES[row["state"]], _STEP_KINDS[row["kind"]]
+    return Step(*values)
 
 
 def _signal(row: asyncpg.Record) -> Signal:

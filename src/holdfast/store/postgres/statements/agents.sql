@@ -4,8 +4,7 @@
 WITH told AS (
     UPDATE holdfast.steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
                        finished_at = to_timestamp(u.at)
-    FROM unnest($1::text[], $2::int[], $3::int[], $4::text[], $5::bytea[], $6::text[], $7::float8[])
-         u(run_id, n, fence, state, output, error, at)
+    FROM unnest($1::holdfast.ended_step[]) u
     WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
     RETURNING 1)
 SELECT holdfast.demand((SELECT count(*) FROM told) = cardinality($1))

@@ -45,7 +45,8 @@ SELECT * FROM holdfast.steps WHERE run_id = ANY($1::text[]) ORDER BY run_id, n
 SELECT * FROM holdfast.signals WHERE run_id = ANY($1::text[]) ORDER BY run_id, id
 
 -- name: undelivered_steps
-SELECT s.* FROM holdfast.steps s JOIN holdfast.runs r ON r.id = s.run_id AND r.owner = $1
+SELECT s.run_id, s.n, s.state, s.output, s.error, s.finished_at
+FROM holdfast.steps s JOIN holdfast.runs r ON r.id = s.run_id AND r.owner = $1
 WHERE s.delivered_seq IS NULL AND s.state IN ('succeeded', 'failed', 'cancelled')
 ORDER BY s.finished_at, s.run_id, s.n LIMIT $2
 
