@@ -17,6 +17,7 @@ from holdfast.errors import RunCancelled, RunFailed, RunStuck, RunUndone
 from holdfast.model import RunState, StepState
 from tests.roles import outside, poisonous
 from tests.roles.conftest import until
+from tests.roles.crash import through
 from tests.roles.outside import effects
 from tests.roles.test_recovery import worker
 
@@ -332,3 +333,31 @@ async def test_a_worker_that_hosts_everything_comes_back_after_its_own_death(
             assert await (await caller.start(outside.around_block, str(open_))).result(LONG_S) == 1
             assert survivor.returncode is None
         assert len(effects(folder)) == 4
+
+
+async def test_a_crash_anywhere_leaves_it_in_quarantine_once(store_url: str, tmp_path: Path) -> None:
+    """Before and after every write on the way there: whoever goes on counts what was spent, the run is stuck, and a release
+    ends it."""
+    crash_at, points = 0, 1
+    while crash_at <= points:
+        folder = tmp_path / f"crash-{crash_at}"
+        folder.mkdir()
+        run_id = f"run-{crash_at}"
+
+        async def begin(hf: Holdfast, run_id: str = run_id, folder: Path = folder) -> None:
+            await hf.start(poisonous.refused.using(id=run_id), str(folder))
+
+        passed, state = await through(store_url, CONFIG, begin, crash_at or None, run_id)
+        where = passed.passed[-1]
+        assert state == "stuck", where
+        # A node that dies after the attempt and before its report has the attempt counted as lost.
+        assert 2 <= len(effects(folder)) <= (3 if crash_at else 2), where
+        (folder / "mended").touch()
+        async with Holdfast(store_url, config=CONFIG) as hf:
+            assert len(await hf.store.quarantined(run_id)) == 1, where
+            assert await hf.settle("release", run_id=run_id) == 1, where
+            assert await hf.run(run_id).result(LONG_S) == "mended", where
+            assert [name for name, _, rows in await hf.store.doctor() if rows] == [], where
+        points = points if crash_at else len(passed.passed)
+        crash_at += 1
+    assert points > 4

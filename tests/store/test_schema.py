@@ -238,6 +238,38 @@ async def test_an_older_database_is_upgraded_with_what_is_in_it(
     await store.close()
 
 
+async def test_steps_of_an_older_database_have_spent_what_they_had(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counters that it did not know are 0: what was lost and excused stays so, the rest are attempts of the application's."""
+    known = read_migrations(DIALECTS[0] if store_url.startswith("sqlite") else DIALECTS[1])
+    before = [migration for migration in known if migration.name != "quarantine" and migration.version < 5]
+    module = "sqlite.schema" if store_url.startswith("sqlite") else "postgres.store"
+    old = open_store(store_url, Environment())
+    with monkeypatch.context() as patch:
+        patch.setattr(f"holdfast.store.{module}.read_migrations", lambda package: before)
+        await old.migrate()
+        await old.close()
+    at, raw = ("0", "x'7b7d'") if store_url.startswith("sqlite") else ("now()", "'{}'::bytea")
+    run_sql(
+        store_url,
+        f"INSERT INTO runs (id, workflow, version, state, input, digest, created_at) "
+        f"VALUES ('r', 'shop.order', '1', 'running', {raw}, {raw}, {at})",
+    )
+    run_sql(
+        store_url,
+        f"INSERT INTO steps (run_id, n, key, kind, name, lane, state, ready_at, attempt, losses, excused, attempts_max, "
+        f"issued_at) VALUES ('r', 1, 'charge', 'call', 'shop.charge', 1, 'ready', {at}, 7, 2, 3, 3, {at})",
+    )
+    store = open_store(store_url, Environment())
+    await store.migrate()
+    await store.open()
+    (row,) = await store.steps("r")
+    assert (row.spent, row.timeouts, row.throttled, row.quarantined) == (2, 0, 0, False)
+    assert [name for name, _, rows in await store.doctor() if rows] == []
+    await store.close()
+
+
 async def test_two_nodes_may_open_a_new_database_at_once(store_url: str) -> None:
     """One migrates, the other waits for it."""
     stores = [open_store(store_url, Environment()) for _ in range(4)]

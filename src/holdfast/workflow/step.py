@@ -121,11 +121,11 @@ class Step(Generic[P, R]):
             other.key, other.label = key, _label(self.name, key)
         if not isinstance(timeout, Unset):
             other.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
+            if other.retry_override is None:
+                other.retry_override = other.retry.told(timed=other.timeout_s is not None)
         if not isinstance(retry, Unset):
             other.retry = options.policy(retry, f"{self.name}: retry")
             other.retry_override = other.retry.encode()
-        elif other.retry_override is None:
-            other.retry_override = other.retry.told(timed=other.timeout_s is not None)
         if not isinstance(priority, Unset):
             other.priority = options.whole(priority, f"{self.name}: priority")
         if not isinstance(needs, Unset):
