@@ -92,21 +92,24 @@ async def execute(step: Step[Any, Any], arguments: Any, here: Attempting) -> byt
     finally:
         os.close(outer)
     try:
-        said = await _reader(inner)
-        assert child.stdin is not None
-        child.stdin.write(msgspec.json.encode(request) + b"\n")
-        return await _listen(said, child, here)
+        said, pipe = await _reader(inner)
+        try:
+            assert child.stdin is not None
+            child.stdin.write(msgspec.json.encode(request) + b"\n")
+            return await _listen(said, child, here)
+        finally:
+            pipe.close()
     finally:
         await asyncio.shield(_end(child))
 
 
-async def _reader(descriptor: int) -> asyncio.StreamReader:
+async def _reader(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
     reader = asyncio.StreamReader(limit=LINE_MAX_BYTES)
     loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(
+    pipe, _ = await loop.connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader, loop=loop), os.fdopen(descriptor, "rb", 0)
     )
-    return reader
+    return reader, pipe
 
 
 async def _listen(said: asyncio.StreamReader, child: asyncio.subprocess.Process, here: Attempting) -> bytes:

@@ -136,7 +136,7 @@ class Lines(Silent):
         self._state, self._progress = run.state, run.progress
 
     def _step(self, step: Step, state: str, now: float) -> None:
-        said = wording.detail(step, (), now)
+        said = "" if step.quarantined else wording.detail(step, (), now)
         lasted = wording.took(step.started_at or step.issued_at, step.finished_at, now)
         if step.state in STEP_ENDED:
             said = f"{said} after {lasted}" if said else f"after {lasted}"
