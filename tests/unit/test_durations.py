@@ -234,6 +234,13 @@ def test_a_busy_step_may_use_what_it_gained_lately() -> None:
     assert spent == 59 * 40
 
 
+def test_a_new_leader_does_not_use_what_its_predecessor_may_have_used() -> None:
+    """However many attempts are counted when it begins."""
+    allowance = hedge.Allowance()
+    allowance.gain(10_000, 0.04, at=0.0)
+    assert allowance.room == hedge.BURST
+
+
 def test_when_everything_is_slow_twins_stay_few() -> None:
     """All steps beyond their bound at once: no more twins than the allowance has room for."""
     offers = hedge.offers_of([node("a"), node("b")], now=50.0)

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.agent.holding import Holding
 from holdfast.environment import Environment
 from holdfast.errors import StoreError
-from holdfast.model import Ending, TwinState
+from holdfast.model import Ending, Twin, TwinState
 from holdfast.store.protocol import AgentStore, Answer, Bell
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Twins:
             {
                 "type": "holdfast.errors.StepLost",
                 "message": f"its twin on agent {self._node} was first",
-                "ending": "refused",
+                "ending": "outrun",
             }
         ).decode()
         if not self._agent.holds():
@@ -75,7 +75,10 @@ class Twins:
 
     async def _outwait(self, holding: Holding, error: BaseException, ending: Ending, unsure: bool) -> None:
         try:
-            unsure = await self._has_begun(holding, ending) or unsure
+            twin = await self._ended(holding, ending)
+            if twin.state is TwinState.WON:
+                return
+            unsure = unsure or twin.started_at is not None
         except asyncio.CancelledError:
             if not holding.lost:
                 self._agent.hand_back(holding)
@@ -87,19 +90,19 @@ class Twins:
         if not holding.lost:
             self._agent.report_failed(holding, error, ending, unsure=unsure)
 
-    async def _has_begun(self, holding: Holding, ending: Ending) -> bool:
-        """Whether a twin has ever begun. None runs any more afterwards."""
+    async def _ended(self, holding: Holding, ending: Ending) -> Twin:
+        """The step's twin, once none runs or may begin any more."""
         now = self._environment.monotonic
         until = (holding.started or now()) + (holding.timeout_s or WAIT_MAX_S)
         while True:
             twin = await self._store.bar_twin(holding.run_id, holding.n)
-            if twin.started_at is None or twin.ended_at is not None:
-                return twin.started_at is not None
+            if twin.ended_at is not None:
+                return twin
             if ending is not Ending.FAILED or now() > until:
                 await self._store.stop_twin(holding.run_id, holding.n)
                 self.ring(Bell.CANCELS)
                 await self._environment.sleep(SETTLE_S)
-                return True
+                return twin
             await self._environment.sleep(LOOK_S)
 
     def _soon(self, write: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

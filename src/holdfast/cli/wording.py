@@ -187,6 +187,8 @@ def ending(attempt: Attempt) -> str:
         return str(attempt.ending)
     if attempt.ending == Ending.TIMED_OUT:
         return "timed out"
+    if (told := json.loads(attempt.error)).get("ending") == "outrun":
+        return f"outrun: {told.get('message', '')}"
     return describe_error(attempt.error)
 
 

@@ -543,7 +543,8 @@ class SupervisorStore(Protocol):
         `keep_s`, and what is more than `rows_max` rows; how many things were changed."""
 
     async def overlong_steps(self, bounds: Sequence[tuple[str, float]], limit: int) -> list[Overlong]:
-        """Running steps with these names that run for longer than the seconds beside them, oldest first."""
+        """Running steps with these names that run for longer than the seconds beside them: those without a twin
+        first, then by age."""
 
     async def make_twins(self, epoch: int, steps: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
         """Give those of these running steps (run, n, fence) a twin that are still as they were and never had one."""

@@ -38,11 +38,14 @@ class Allowance:
 
     def __init__(self) -> None:
         self.room = 0.0
-        self._counted = 0.0
+        self._counted: float | None = None
         self._gains: deque[tuple[float, float]] = deque()
 
     def gain(self, counted: float, share: float, at: float) -> None:
         """So many attempts are counted by now. Counts that were halved are no attempts taken back."""
+        if self._counted is None:  # a new leader does not know how many twins these attempts have had
+            self._counted, self.room = counted, min(counted * share, BURST)
+            return
         gained = max(0.0, counted - self._counted) * share
         self._counted = counted
         self._gains.append((at, gained))

@@ -13,6 +13,12 @@ from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import Row, fetch
 from holdfast.store.sqlite.verbs import VERBS
 
+CLAIMED = (
+    "run_id", "n", "key", "name", "fence", "attempt", "losses", "excused", "attempts_max", "timeout_s", "input", "retry",
+    "checkpoint", "issued_at", "error",
+)  # fmt: skip
+"""The columns of `twin_step`."""
+
 
 class Learning(Dialect):
     async def add_durations(self, counts: Sequence[tuple[str, int, float]]) -> None:
@@ -93,7 +99,7 @@ class Learning(Dialect):
             for run_id, n, fence in _ready(connection, node, lanes, limit):
                 connection.execute(VERBS.claim_twin, (node, now, run_id, n, fence))
                 (row,) = fetch(connection, VERBS.twin_step, (run_id, n))
-                claimed.append(ClaimedStep(*row))
+                claimed.append(ClaimedStep(**dict(zip(CLAIMED, row, strict=True))))
             return claimed
 
     async def lost_twins(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:

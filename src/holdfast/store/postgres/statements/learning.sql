@@ -37,10 +37,11 @@ RETURNING 1
 SELECT s.run_id, s.n, s.name, s.issued_at FROM unnest($1::text[]) u(id)
 CROSS JOIN LATERAL (SELECT run_id, n, name, issued_at FROM holdfast.steps WHERE run_id = u.id ORDER BY n DESC LIMIT 1) s
 
--- Steps that run for longer than their bound. It walks what is running, once.
+-- Steps that run for longer than their bound, those without a twin first. It walks what is running, once. Twins are looked
+-- up one by one, by LIMIT: the planner would rather read all there ever were.
 -- name: overlong_steps
-SELECT s.run_id, s.n, s.fence, s.key, s.name, s.lane, s.agent, s.started_at,
-       EXISTS (SELECT FROM holdfast.twins t WHERE t.run_id = s.run_id AND t.n = s.n)
+SELECT s.run_id, s.n, s.fence, s.key, s.name, s.lane, s.agent, s.started_at, t.n IS NOT NULL
 FROM holdfast.steps s JOIN unnest($1::text[], $2::float8[]) bound(name, bound_s) ON bound.name = s.name
+LEFT JOIN LATERAL (SELECT n FROM holdfast.twins WHERE run_id = s.run_id AND n = s.n LIMIT 1) t ON true
 WHERE s.state = 'running' AND s.started_at < clock_timestamp() - make_interval(secs => bound.bound_s)
-ORDER BY s.started_at LIMIT $3
+ORDER BY 9, s.started_at LIMIT $3

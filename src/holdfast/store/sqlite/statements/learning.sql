@@ -31,11 +31,11 @@ DELETE FROM durations WHERE name = ? AND bucket = ?
 -- name: landmark
 SELECT run_id, n, name, issued_at FROM steps WHERE run_id = ? ORDER BY n DESC LIMIT 1
 
--- Steps that run for longer than their bound. It walks what is running, once.
+-- Steps that run for longer than their bound, those without a twin first. It walks what is running, once.
 -- name: overlong_steps
 SELECT s.run_id, s.n, s.fence, s.key, s.name, s.lane, s.agent, s.started_at,
        EXISTS (SELECT 1 FROM twins t WHERE t.run_id = s.run_id AND t.n = s.n)
 FROM steps s INDEXED BY steps_held
 CROSS JOIN (SELECT value ->> 0 AS name, value ->> 1 AS before FROM json_each(?)) bound ON bound.name = s.name
 WHERE s.state = 'running' AND s.started_at < bound.before
-ORDER BY s.started_at LIMIT ?
+ORDER BY 9, s.started_at LIMIT ?
