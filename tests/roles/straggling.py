@@ -1,5 +1,6 @@
 """Steps of which some take very long for no reason of their own, and nodes in processes of their own that run them:
-`python -m tests.roles.straggling URL`. Prints `up` when it is."""
+`python -m tests.roles.straggling URL`. Prints `up` when it is. HOLDFAST_STRAGGLERS=0.3 makes more of them, and lets every
+one have a twin."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ import sys
 from pathlib import Path
 
 from holdfast import Holdfast, Retry, here, step, workflow
+from holdfast.config import Config
 from tests.roles.outside import note
 
 USUAL_S = 0.05
-SHARE = 0.02
+SHARE = float(os.environ.get("HOLDFAST_STRAGGLERS", "0.02"))
 
 
 def unlucky(name: str, attempt: int) -> bool:
@@ -47,6 +49,19 @@ async def plain_run(folder: str, name: str, straggle_s: float) -> str:
 @workflow
 async def hedged_run(folder: str, name: str, straggle_s: float) -> str:
     return await hedged(folder, f"{name} a", straggle_s) + await hedged(folder, f"{name} b", straggle_s)
+
+
+@step(hedge=True, retry=Retry(attempts=20, delay=0.05))
+async def traced(folder: str, name: str, straggle_s: float) -> str:
+    """Its result tells who did it."""
+    return f"{await work(folder, name, straggle_s)}|{here.attempt}|{os.getpid()}"
+
+
+@workflow
+async def traced_run(folder: str, name: str, straggle_s: float) -> list[str]:
+    first = await traced(folder, f"{name} a", straggle_s)
+    both = await asyncio.gather(*(traced(folder, f"{name} {one}", straggle_s) for one in "bc"))
+    return [first, *both]
 
 
 # --- one step under control, by files ------------------------------------------------------------------------------------
@@ -102,7 +117,8 @@ async def warm_up(folder: str, times: int) -> None:
 
 
 async def main(url: str) -> None:
-    hf = Holdfast(url)
+    often = Config(hedge_share=1.0, learn_s=0.1) if SHARE > 0.02 else Config()
+    hf = Holdfast(url, config=often)
     await hf.open()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from holdfast.model import RunState, StepState, TwinState
+from holdfast.model import NEVER, BreakerState, HoldScope, RunState, StepState, TwinState
 from holdfast.store.protocol import Answer, ClaimedStep, HandBack, Hop, Store, TryAgain
-from tests.store.made import A, B, C, begin, broken, call, closing, held, report, step, succeeded
+from tests.store.conftest import Tamper
+from tests.store.made import WORKFLOW, A, B, C, begin, broken, call, closing, held, report, step, succeeded
 
 OUTRAN = json.dumps(
     {"type": "holdfast.errors.StepLost", "message": "its twin was first", "ending": "refused"}
@@ -242,3 +243,48 @@ async def test_pruning_takes_the_twins_with_the_run(store: Store) -> None:
     assert gone.runs == 1
     assert await store.twins(run_id) == []
     assert await broken(store) == set()
+
+
+@pytest.mark.parametrize(
+    ("scope", "value"),
+    [
+        (HoldScope.ALL, ""),
+        (HoldScope.WORKFLOW, WORKFLOW),
+        (HoldScope.STEP, "shop.charge"),
+        (HoldScope.TENANT, "default"),
+        (HoldScope.DEPENDENCY, "bank"),
+    ],
+)
+async def test_a_twin_stands_before_the_same_gates(store: Store, scope: HoldScope, value: str) -> None:
+    """What is held begins no second time, and begins when it is released."""
+    lane = await store.lane("shop.charge", (), depends="bank")
+    run_id = await begin(store, held(1, lane=lane))
+    await store.make_twins(await lead(store), [(run_id, 1, 1)])
+    await store.add_hold(scope, value, "me", "")
+    assert await store.claim_twins(B, [lane], LIMIT) == []
+    await store.remove_hold(scope, value, "me", "")
+    await store.force_breaker("bank", BreakerState.OPEN, "me", "")
+    assert await store.claim_twins(B, [lane], LIMIT) == []
+    await store.force_breaker("bank", BreakerState.CLOSED, "me", "")
+    assert len(await store.claim_twins(B, [lane], LIMIT)) == 1
+
+
+async def test_a_step_that_lost_an_agent_gets_no_twin(store: Store) -> None:
+    """It may be what kills them."""
+    run_id = await begin(store, held(1), node=C)
+    epoch = await lead(store)
+    assert await store.bury(C, epoch, "gone", 3, LIMIT) is not None
+    (again,) = await store.claim_steps(A, [1], LIMIT)
+    assert await store.make_twins(epoch, [(run_id, 1, again.fence)]) == []
+
+
+async def test_a_step_in_quarantine_waits_for_a_person(store: Store, tamper: Tamper) -> None:
+    """Not for its twin, which is swept and cannot win."""
+    run_id = await begin(store, held(1))
+    twin = await twinned(store, run_id)
+    await store.commit(A, [HandBack(run_id, 1, 1)])
+    never = NEVER if store.url.startswith("sqlite") else f"to_timestamp({NEVER})"
+    tamper(f"UPDATE steps SET ready_at = {never}")
+    assert await win(store, twin) is Answer.FENCED
+    assert (await step(store, run_id)).quarantined
+    assert await twin_of(store, run_id) is TwinState.OUTRUN

@@ -440,13 +440,13 @@ class Agent:
         if not self._let_go(holding):
             return
         self.tally.failed += 1
-        if holding.twin:
-            self.twins.fail(holding)
-            return
         now = self._clock.now()
         sign = breaker.read_failure(holding.retry, error, ending)
         excused = sign is breaker.Sign.TROUBLE and self.gates.excuses(holding)
         self._note(holding, sign, error)
+        if holding.twin:
+            self.twins.fail(holding)
+            return
         verdict = policy.decide(
             holding.retry,
             policy.classify(ending, error),
@@ -458,8 +458,21 @@ class Agent:
             excused=excused,
         )
         unsure = holding.unsure or ending is not Ending.FAILED
-        told = codec.encode_error(error, step=holding.step.name, ending=ending, unsure=unsure)
         step = holding.run_id, holding.n, holding.fence
+
+        def told(unsure: bool) -> str:
+            return codec.encode_error(error, step=holding.step.name, ending=ending, unsure=unsure)
+
+        def give_up(unsure: bool) -> None:
+            if isinstance(verdict, policy.Quarantine):
+                name, kind = holding.step.name, policy.name_of(type(error))
+                where = place or codec.place_of(error) or str(ending)
+                print_ = policy.fingerprint(name, kind, where)
+                op = Quarantine(*step, ending, told(unsure), verdict.failure, print_, name, kind, where)
+                self._write(op, None)
+            else:
+                self._write(Report(*step, StepState.FAILED, None, told(unsure), self._clock.now()), None)
+
         if isinstance(verdict, policy.TryAgain):
             delay_s = verdict.after_s
             if excused and holding.retry.total is None:
@@ -469,28 +482,17 @@ class Agent:
                 if answer is Answer.ACCEPTED:
                     self.wake(delay_s)
 
-            self._write(TryAgain(*step, delay_s, ending, told, excused, verdict.failure), waiting)
-        elif isinstance(verdict, policy.Quarantine):
-            name, kind = holding.step.name, policy.name_of(type(error))
-            place = place or codec.place_of(error) or str(ending)
-            print_ = policy.fingerprint(name, kind, place)
-            self._write(Quarantine(*step, ending, told, verdict.failure, print_, name, kind, place), None)
+            self._write(TryAgain(*step, delay_s, ending, told(unsure), excused, verdict.failure), waiting)
         elif holding.step.hedge:
-            self.twins.outwait(holding, error, ending, unsure=unsure)
+            self.twins.outwait(holding, ending, unsure, give_up)
         else:
-            self._write(Report(*step, StepState.FAILED, None, told, now), None)
+            give_up(unsure)
 
     def _note(self, holding: Holding, sign: breaker.Sign, error: BaseException | None = None) -> None:
         """Count what the attempt said of its dependency, and have the store told when it matters."""
         words = None if error is None else f"{type(error).__name__}: {error}"[:ERROR_MAX_CHARS]
         if self.gates.note(holding, sign, words, self._environment.monotonic()):
             self.tell(self._config.breaker_tell_s)
-
-    def report_failed(self, holding: Holding, error: BaseException, ending: Ending, *, unsure: bool) -> None:
-        """The step failed for good, and no twin of it will succeed."""
-        told = codec.encode_error(error, step=holding.step.name, ending=ending, unsure=unsure)
-        at = self._clock.now()
-        self._write(Report(holding.run_id, holding.n, holding.fence, StepState.FAILED, None, told, at), None)
 
     def _let_go(self, holding: Holding) -> bool:
         """Give the place back; False when nothing may be reported."""

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast.agent")
 
+GiveUp = Callable[[bool], None]
+"""Says how the step ended; called with whether it may have had its effect."""
+
 LOOK_S = 0.1
 """How often a step that failed looks whether its twin has ended."""
 WAIT_MAX_S = 60.0
@@ -67,13 +70,13 @@ class Twins:
             self.ring(Bell.OUTCOMES)
             self.ring(Bell.CANCELS)
 
-    def outwait(self, holding: Holding, error: BaseException, ending: Ending, *, unsure: bool) -> None:
+    def outwait(self, holding: Holding, ending: Ending, unsure: bool, give_up: GiveUp) -> None:
         """The step failed for good. If its twin has begun, that may still succeed, or may have had the effect: wait for
-        it, then report. The step stays held meanwhile."""
+        it, then give the step up. It stays held meanwhile."""
         self._agent.held[holding.run_id, holding.n] = holding
-        holding.task = self._soon(self._outwait(holding, error, ending, unsure))
+        holding.task = self._soon(self._outwait(holding, ending, unsure, give_up))
 
-    async def _outwait(self, holding: Holding, error: BaseException, ending: Ending, unsure: bool) -> None:
+    async def _outwait(self, holding: Holding, ending: Ending, unsure: bool, give_up: GiveUp) -> None:
         try:
             twin = await self._ended(holding, ending)
             if twin.state is TwinState.WON:
@@ -88,7 +91,7 @@ class Twins:
         finally:
             self._agent.held.pop((holding.run_id, holding.n), None)
         if not holding.lost:
-            self._agent.report_failed(holding, error, ending, unsure=unsure)
+            give_up(unsure)
 
     async def _ended(self, holding: Holding, ending: Ending) -> Twin:
         """The step's twin, once none runs or may begin any more."""

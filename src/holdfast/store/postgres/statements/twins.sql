@@ -1,6 +1,7 @@
 -- Twins: made and swept by the leader, taken up and ended by agents. A twin's fence guards the twin; the step takes its
 -- outcome only while it has none. Where both rows are locked, the twin's is locked first.
 
+-- A step that has lost an agent may be what kills them: it gets none.
 -- name: make_twins
 WITH reign AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
@@ -9,6 +10,7 @@ made AS (
     SELECT s.run_id, s.n, 'ready', s.fence, s.lane, s.agent
     FROM unnest($2::text[], $3::int[], $4::int[]) u(run_id, n, fence)
     JOIN holdfast.steps s ON s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence AND s.state = 'running'
+                         AND s.losses = 0
     JOIN holdfast.runs r ON r.id = s.run_id AND r.state = 'running'
     WHERE EXISTS (SELECT FROM reign)
     ON CONFLICT (run_id, n) DO NOTHING
@@ -18,7 +20,8 @@ told AS (
     SELECT 'supervisor', 'hedge', run_id, n, 'it got a twin' FROM made)
 SELECT run_id, n FROM made
 
--- A twin may begin while the step is as it was when the twin was made, on any agent but the step's own.
+-- A twin may begin while the step is as it was when the twin was made, on any agent but the step's own, and through the
+-- same gates as any step.
 -- name: claim_twins
 WITH next AS (
     SELECT t.run_id, t.n FROM holdfast.twins t
@@ -26,6 +29,12 @@ WITH next AS (
     JOIN holdfast.runs r ON r.id = t.run_id AND r.state = 'running'
     WHERE t.ended_at IS NULL AND t.state = 'ready' AND t.lane = ANY($2::int[]) AND t.not_agent <> $1
       AND EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
+      AND NOT EXISTS (SELECT FROM holdfast.lanes l JOIN holdfast.breakers b ON b.name = l.depends AND b.state <> 'closed'
+                      WHERE l.id = t.lane)
+      AND NOT EXISTS (SELECT FROM holdfast.holds h LEFT JOIN holdfast.lanes l ON l.id = t.lane
+                      WHERE h.scope = 'all' OR (h.scope = 'dependency' AND h.value = l.depends)
+                         OR (h.scope = 'step' AND h.value = s.name) OR (h.scope = 'workflow' AND h.value = r.workflow)
+                         OR (h.scope = 'tenant' AND h.value = r.namespace))
     ORDER BY t.made_at LIMIT $3
     FOR UPDATE OF t SKIP LOCKED),
 taken AS (
@@ -57,10 +66,11 @@ INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error, started
 SELECT run_id, n, attempt, 'refused', agent, $3, started_at FROM holdfast.steps
 WHERE run_id = $1 AND n = $2 AND state = 'running' FOR NO KEY UPDATE
 
+-- A step in quarantine waits for a person, not for its twin.
 -- name: take_twins_outcome
 UPDATE holdfast.steps SET state = 'succeeded', output = $3, error = NULL, finished_at = clock_timestamp(),
                           fence = fence + 1, agent = $4, started_at = $5, complete_by = NULL
-WHERE run_id = $1 AND n = $2 AND finished_at IS NULL
+WHERE run_id = $1 AND n = $2 AND finished_at IS NULL AND ready_at < to_timestamp(253402300799)
 RETURNING 1
 
 -- name: outrun_twin
@@ -81,7 +91,7 @@ SELECT run_id, n, state, not_agent, agent, made_at, started_at, ended_at FROM ho
 -- name: twins
 SELECT run_id, n, state, not_agent, agent, made_at, started_at, ended_at FROM holdfast.twins WHERE run_id = $1 ORDER BY n
 
--- What is left of twins whose step has ended, went back or is gone, or whose agent is lost.
+-- What is left of twins whose step has ended, went back, is gone or in quarantine, or whose agent is lost.
 -- name: sweep_twins
 WITH reign AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
@@ -89,7 +99,7 @@ idle AS (
     SELECT t.run_id, t.n FROM holdfast.twins t
     LEFT JOIN holdfast.steps s ON s.run_id = t.run_id AND s.n = t.n
     WHERE t.ended_at IS NULL AND EXISTS (SELECT FROM reign)
-      AND (s.run_id IS NULL OR s.finished_at IS NOT NULL OR (t.state = 'ready' AND s.fence <> t.step_fence)
+      AND (s.run_id IS NULL OR s.finished_at IS NOT NULL OR s.ready_at >= to_timestamp(253402300799) OR (t.state = 'ready' AND s.fence <> t.step_fence)
            OR (t.state = 'running'
                AND NOT EXISTS (SELECT FROM holdfast.nodes a WHERE a.id = t.agent AND a.retired_at IS NULL)))
     ORDER BY t.made_at LIMIT $2
