@@ -162,7 +162,10 @@ async def _keep(url: str, asked: Asked, shown: Shown, *, as_json: bool) -> int:
     )
 
     def tell(told: Told) -> None:
-        shown.say(told.event, told.message, wrong=told.wrong, more=told.more)
+        if told.event == "store":
+            shown.trouble(told.message)
+        else:
+            shown.say(told.event, told.message, wrong=told.wrong, more=told.more)
 
     hf = Holdfast(url, roles=(POOL,))
     kept = Pool(

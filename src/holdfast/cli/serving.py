@@ -195,9 +195,11 @@ def _serve(
             raise NotLoadable(f"{', '.join(files)}: no step here: mark a function with @step")
         hf = Holdfast(store, roles=roles, labels=labels, config=config, alerts=alerts)
         hf.about = about or {}
-        return run_long(
-            _until_stopped(hf, roles, shown_to(stdout if as_json else None), worn or Worn(), pipe)
-        )
+        shown = shown_to(stdout if as_json else None)
+        shown.wants_status = (
+            shown.wants_status and pipe is None
+        )  # of a pool it is the pool that tells how things are
+        return run_long(_until_stopped(hf, roles, shown, worn or Worn(), pipe))
 
 
 async def _until_stopped(

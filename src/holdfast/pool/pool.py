@@ -106,9 +106,10 @@ class Pool:
                 self._gone(seen)
         try:
             await self._look()
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, agents that work are not given up for it
             self.load = None
-            self._tell(Told("store", f"the pool keeps what it has: {error}", wrong=True))
+            told = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+            self._tell(Told("store", f"the pool keeps what it has: {told}", wrong=True))
         now, before = self._environment.monotonic(), self.strength
         self.strength = weigh(before, self.load, now, self._config)
         self._say_what_changed(before)
