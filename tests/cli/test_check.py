@@ -142,36 +142,42 @@ def test_nothing_is_changed(shop: Cli) -> None:
     assert tables(shop.store) == before
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "kinds"),
-    [
-        ("async def order(", "async def sale(", {"unknown workflow"}),
-        ("@workflow\nasync def order", '@workflow(version="2")\nasync def order', {"unknown version"}),
-        ("cents: int = 300) -> str:\n    await", "cents: list[int]) -> str:\n    await", {"input"}),
-        ("cents: int) -> str", "cents: str) -> str", {"fails"}),
-    ],
-    ids=["workflow", "version", "input", "parameter"],
-)
-def test_what_is_gone_or_no_longer_fits_is_named(shop: Cli, old: str, new: str, kinds: set[str]) -> None:
-    """A workflow, a version, an input that cannot be read any more."""
-    deploy(shop, old, new)
-    shown = found(shop)
-    assert {one["kind"] for run, one in shown.items() if run in {"a", "b"}} == kinds, shown
+UNDO = APP[APP.index("@charge.undo") : APP.index("@step\nasync def ship")]
+CHANGES = [
+    (
+        "async def order(",
+        "async def sale(",
+        {"a": "unknown workflow", "b": "unknown workflow", "pending": "unknown workflow"},
+    ),
+    (
+        "@workflow\nasync def order",
+        '@workflow(version="2")\nasync def order',
+        {"a": "unknown version", "b": "unknown version", "pending": "unknown version"},
+    ),
+    (
+        "cents: int = 300) -> str:\n    await",
+        "cents: list[int]) -> str:\n    await",
+        {"a": "input", "b": "input", "pending": "input"},
+    ),
+    ("cents: int) -> str", "cents: str) -> str", {"a": "fails", "b": "fails"}),
+    (UNDO, "", {"a": "unknown undo", "b": "unknown undo", "stuck": "unknown undo"}),
+]
 
 
-def test_an_undo_that_is_gone_is_named(shop: Cli) -> None:
-    """The stuck run needs it, and those that run would need it if they failed."""
-    start, end = APP.index("@charge.undo"), APP.index("@step\nasync def ship")
-    deploy(shop, APP[start:end], "")
-    shown = found(shop)
-    assert {run: one["kind"] for run, one in shown.items()} == dict.fromkeys(
-        ("a", "b", "stuck"), "unknown undo"
-    )
-    assert shown["stuck"]["message"] == "this code has no app.refund, which undoes step 'charge'"
+def test_what_is_gone_or_no_longer_fits_is_named(shop: Cli) -> None:
+    """A workflow, a version, an input or parameter that cannot be read any more, an undo: for each run that needs it."""
+    for old, new, kinds in CHANGES:
+        deploy(shop, old, new)
+        shown = found(shop)
+        assert {run: one["kind"] for run, one in shown.items()} == kinds, new
+        if "stuck" in kinds:
+            assert shown["stuck"]["message"] == "this code has no app.refund, which undoes step 'charge'"
 
 
 def test_a_renamed_step_is_told(shop: Cli) -> None:
-    """Its name is its identity: the code would execute it as a new one. Worth knowing, and allowed."""
+    """Its name is its identity: the code would execute it as a new one. Worth knowing, and allowed. A held run is not
+    hidden from it."""
+    shop("hold", "a")
     (shop.folder / "app.py").write_text(APP.replace("charge", "bill"))
     shown = found(shop, code=0)
     assert {run: one["kind"] for run, one in shown.items()} == {"a": "passed over", "b": "passed over"}
@@ -179,6 +185,7 @@ def test_a_renamed_step_is_told(shop: Cli) -> None:
         "does not ask for step 'charge' (yet), which is succeeded; it now asks for bill"
         in shown["a"]["message"]
     )
+    assert shown["a"]["state"] == "held"
 
 
 def test_a_step_that_waits_for_code_that_is_gone_is_named(lite: Cli) -> None:
@@ -193,13 +200,6 @@ def test_a_step_that_waits_for_code_that_is_gone_is_named(lite: Cli) -> None:
     (one,) = lite("check", "app.py", "--json", code=1).json["findings"]
     assert (one["kind"], one["step"], one["asked"]) == ("unknown step", "patient", "patience")
     assert "no agent with it can execute it" in one["message"]
-
-
-def test_a_held_run_is_checked_as_what_it_will_go_on_as(shop: Cli) -> None:
-    """`hold` does not hide a run."""
-    shop("hold", "a")
-    deploy(shop, "await charge(cents)", "await charge(cents + 1)")
-    assert found(shop)["a"]["state"] == "held"
 
 
 def test_code_that_cannot_be_imported_is_an_error_of_the_call(lite: Cli) -> None:

@@ -15,8 +15,8 @@ from holdfast.testing.stage import Stage
 from holdfast.testing.world import Process
 from holdfast.workflow import registry
 from holdfast.workflow.definition import Workflow
-from tests.testing import flows
-from tests.testing.flows import charge, mail, paid
+from tests.testing import kit_flows as flows
+from tests.testing.kit_flows import charge, mail, paid
 
 ENDED = {RunState.SUCCEEDED, RunState.FAILED, RunState.UNDONE, RunState.CANCELLED}
 

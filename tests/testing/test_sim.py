@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.errors import HoldfastError, InvalidInput, RunCancelled, RunFailed, RunUndone, Stop
 from holdfast.testing import NotEnded, Sim
-from tests.testing import flows
-from tests.testing.flows import Charge, charge, mail, paid
+from tests.testing import kit_flows as flows
+from tests.testing.kit_flows import Charge, charge, mail, paid
 
 
 @pytest.fixture(autouse=True)
@@ -205,7 +205,7 @@ class TestSeed:
 def test_only_the_plugin_needs_pytest() -> None:
     """The kit works without it."""
     code = (
-        "import sys; from holdfast.testing import Sim; from tests.testing import flows\n"
+        "import sys; from holdfast.testing import Sim; from tests.testing import kit_flows as flows\n"
         "with Sim() as sim:\n"
         "    sim.stub(flows.charge); run = sim.start(flows.sells_for_good, 'tok'); print(run.result())\n"
         "assert not {'pytest', 'asyncpg'} & set(sys.modules)"
