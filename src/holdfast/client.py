@@ -136,14 +136,13 @@ class Holdfast:
             self._rejoining = asyncio.ensure_future(self._rejoin())
 
     async def _rejoin(self) -> None:
-        """The node lost its lease and stopped itself: begin again as another one, when the store can be reached."""
+        """The node lost its lease and stopped itself: begin again as another one, until one has begun and has its lease."""
         node = self.node
         while node.fenced or not node.started:
-            if node.fenced:
-                old, self._node = node, self._new_node(self.store)
-                node = self._node
-                node.succeed(old)
-                await old.stop(0)
+            old, node = node, self._new_node(self.store)
+            self._node = node
+            node.succeed(old)
+            await old.stop(0)
             try:
                 await node.start()
             except StoreError as error:

@@ -107,6 +107,8 @@ class Node:
         self.draining = False
         self._gates_due = False
         self.started = False
+        self._claiming_runs, self._claiming_steps = asyncio.Lock(), asyncio.Lock()
+        """Held while a claim is on its way: until it is answered, this node does not know what it holds."""
         self._make_roles()
 
     def _make_roles(self) -> None:
@@ -138,6 +140,7 @@ class Node:
             )
         if self.agent is not None and self.scheduler is not None:
             self.agent.claimed = self.scheduler.note_lease
+            self.agent.lost = self.scheduler.forget_lease
         if self.agent is not None:
             self.agent.durations = self.durations
             self.agent.twins.ring = self.ring
@@ -152,8 +155,7 @@ class Node:
 
     async def start(self, first: str | None = None) -> None:
         """Register, look once for what is lost, and begin: with the run `first`, before any step is taken up."""
-        if self._writing is None:  # a start that failed is tried again
-            self._writing = asyncio.create_task(self.writer.run(), name="holdfast-writer")
+        self._writing = asyncio.create_task(self.writer.run(), name="holdfast-writer")
         self.writer.after_trouble = self._reconcile
         if not self.roles:
             self._unlisten = await self.store.listen(self._heard)
@@ -164,6 +166,7 @@ class Node:
         self._unlisten = await self.store.listen(self._heard)
         await self.heartbeat.renew()
         self.heartbeat.start()
+        self._spawn(self.heartbeat.run(), self._lease_loop())
         if self.scheduler is not None:
             await self.scheduler.learn_lanes()
         if self.agent is not None:
@@ -173,7 +176,7 @@ class Node:
             await self.supervisor.tick()
         if self.scheduler is not None and first is not None:
             await self.scheduler.claim_one(first)
-        self._spawn(self._ring_loop(), self._watch_loop(), self.heartbeat.run(), self._lease_loop())
+        self._spawn(self._ring_loop(), self._watch_loop())
         for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES):
             self._bells[bell].set()  # what waits already is taken up at once, not at the first poll
         if self.scheduler is not None:
@@ -366,8 +369,21 @@ class Node:
 
         self.writer.submit(op, answered)
 
+    async def _claimed(self, claiming: asyncio.Lock, claim: Callable[[], Awaitable[int]]) -> int:
+        """Claim. What a claim that was not answered took is given back, before this node writes anything else."""
+        async with claiming:
+            try:
+                return await claim()
+            except StoreError as error:
+                self.writer.doubt(error)
+                raise
+
     async def _reconcile(self) -> None:
         """The store was away: give up what it says this node holds and this node knows nothing of."""
+        async with self._claiming_runs, self._claiming_steps:
+            await self._give_up_unknown()
+
+    async def _give_up_unknown(self) -> None:
         runs = list(self.scheduler.runs) if self.scheduler is not None else []
         steps = set(self.agent.held) if self.agent is not None else set()
         for op in self.writer.unanswered():
@@ -468,9 +484,10 @@ class Node:
     async def _claim_runs_loop(self) -> None:
         scheduler = self.scheduler
         assert scheduler is not None
+        claim = partial(self._claimed, self._claiming_runs, scheduler.claim)
         while not self.fenced:
             await self._wait(Bell.RUNS, self.config.poll_s)
-            while await self._guarded("claiming runs", scheduler.claim):
+            while await self._guarded("claiming runs", claim):
                 pass
 
     async def _collect_loop(self) -> None:
@@ -513,12 +530,13 @@ class Node:
         agent = self.agent
         assert agent is not None
         lanes_at = 0.0
+        claim = partial(self._claimed, self._claiming_steps, agent.claim)
         while not self.fenced:
             await self._wait(Bell.STEPS, self.config.poll_s)
             if self.environment.monotonic() - lanes_at > self.config.poll_s:
                 lanes_at = self.environment.monotonic()
                 await self._guarded("lanes", agent.learn_lanes)
-            while await self._guarded("claiming steps", agent.claim):
+            while await self._guarded("claiming steps", claim):
                 pass
             due = await self._guarded("back-off", agent.next_ready)
             if due and due - self.clock.now() < self.config.poll_s:

@@ -237,7 +237,7 @@ async def test_a_late_report_is_refused_after_reclaim(store: Store) -> None:
     (claimed,) = await store.claim_steps(D, [1], 10)
     epoch = await store.lead(A, LONG_S)
     assert epoch is not None
-    await store.bury(D, epoch, "its lease ran out", 3, 100)
+    await store.bury(D, epoch, "its process is gone", 3, 100)
     (again,) = await store.claim_steps(A, [1], 10)
     assert (again.attempt, again.losses) == (2, 1)
     assert await store.commit(D, [report_of(claimed, b'"late"')]) == [Answer.FENCED]

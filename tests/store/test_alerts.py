@@ -127,11 +127,11 @@ async def test_a_buried_node_is_an_alert(store: Store) -> None:
     epoch = await lead(store)
     for node in (D, "node-e"):
         await join(store, node, lease_s=-1.0)
-        await store.bury(node, epoch, "its lease ran out", 3, 100)
+        await store.bury(node, epoch, "its process is gone", 3, 100)
     (one,) = await store.open_alerts(10)
     assert (one.kind, one.level, one.key, one.times) == ("agent offline", "warning", "agent offline:here", 2)
     assert D in one.message
-    assert "its lease ran out" in one.message
+    assert "its process is gone" in one.message
 
 
 async def test_a_stuck_run_is_an_alert_until_it_is_steered(store: Store) -> None:

@@ -272,7 +272,7 @@ async def test_continue_as_new_forgets_the_history(store: Store) -> None:
     assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
     run = await store.run(run_id)
     assert run is not None
-    assert (run.input, run.generation, run.base_n, run.progress, run.fence) == (b"[2]", 2, 2, None, 1)
+    assert (run.input, run.generation, run.base_n, run.progress, run.fence) == (b"[2]", 2, 2, None, 2)
     assert (run.owner, run.started_at, len(run.digest)) == (A, 1234.0, 16)
     assert await store.steps(run_id) == []
     assert await store.attempts(run_id) == []

@@ -78,6 +78,8 @@ class Agent:
         """Set by the node: call `claim` again after so many seconds."""
         self.claimed: Callable[[str, int], None] = lambda run_id, n: None
         """Set by the node: told of every step claimed."""
+        self.lost: Callable[[str, int], None] = lambda run_id, n: None
+        """Set by the node: told of every step that turned out to be another's."""
         self.holds: Callable[[], bool] = lambda: True
         """Set by the node: whether it has its lease. Asked before a step begins."""
         self.gates = Gatekeeper(config)
@@ -304,6 +306,7 @@ class Agent:
     # --- executing ----------------------------------------------------------------------------------------------------
 
     async def _run_async(self, holding: Holding) -> None:
+        holding.begun = True
         here_var.set(holding.here)  # the task's own context: it goes with the task
         step, timer = holding.step, None
         if holding.timeout_s is not None:
@@ -326,6 +329,7 @@ class Agent:
 
     async def _run_thread(self, holding: Holding) -> None:
         """A thread cannot be stopped: after its timeout it is left to itself, and keeps its place until it returns."""
+        holding.begun = True
         step = holding.step
         if step.isolate:
             await self._run_isolated(holding)
@@ -520,13 +524,21 @@ class Agent:
             if holding.progress is not None and not holding.twin:
                 progress, holding.progress = holding.progress, None
                 self._write(Save(holding.run_id, holding.n, holding.fence, progress=progress), None)
-        held = [(holding.run_id, holding.n, holding.fence) for holding in self.held.values()]
-        if steps := [one for one in held if one[1] > 0]:
+        held = {place: holding.fence for place, holding in self.held.items()}
+        if steps := [(run_id, n, fence) for (run_id, n), fence in held.items() if n > 0]:
             for run_id, n in await self._store.lost_steps(self._node, steps):
-                self.stop(run_id, n)
-        if twins := [(run_id, -n, fence) for run_id, n, fence in held if n < 0]:
+                if self._is_still(run_id, n, held):
+                    self.stop(run_id, n)
+                    self.lost(run_id, n)
+        if twins := [(run_id, -n, fence) for (run_id, n), fence in held.items() if n < 0]:
             for run_id, n in await self._store.lost_twins(self._node, twins):
-                self.stop(run_id, -n)
+                if self._is_still(run_id, -n, held):
+                    self.stop(run_id, -n)
+
+    def _is_still(self, run_id: str, n: int, held: dict[tuple[str, int], int]) -> bool:
+        """Another attempt of the same step may have come here since: that one is ours."""
+        now = self.held.get((run_id, n))
+        return now is not None and now.fence == held[run_id, n]
 
     def stop(self, run_id: str, n: int) -> None:
         """This step is no longer ours: stop it, report nothing."""
@@ -535,8 +547,13 @@ class Agent:
             holding.lost = True
             if holding.here is not None:
                 holding.here.cancelled = True
-            if holding.task is not None:
-                holding.task.cancel()
+            self._cancel(holding)
+
+    def _cancel(self, holding: Holding) -> None:
+        if holding.task is not None:
+            holding.task.cancel()
+            if not holding.begun:
+                self._cancelled(holding, asyncio.CancelledError())
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 
@@ -548,8 +565,7 @@ class Agent:
             await asyncio.wait(tasks, timeout=limit_s)
         left = [holding for holding in self.held.values() if holding.task is not None]
         for holding in left:
-            if holding.task is not None:
-                holding.task.cancel()
+            self._cancel(holding)
         if left:
             await asyncio.wait([holding.task for holding in left if holding.task is not None], timeout=5)
         await self.twins.drain()

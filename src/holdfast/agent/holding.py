@@ -18,6 +18,7 @@ class Holding:
         "arguments",
         "attempt",
         "began_at",
+        "begun",
         "excused",
         "fence",
         "here",
@@ -70,6 +71,8 @@ class Holding:
         self.task: asyncio.Task[None] | None = None
         self.here: Attempting | None = None
         self.progress: str | None = None
+        self.begun = False
+        """Its code runs. A task that is cancelled before that never runs, not even to be told."""
         self.timed_out = False
         self.started: float | None = None
         """On the monotonic clock, if this attempt's duration is to be counted; as so many."""

@@ -11,7 +11,7 @@ import asyncio
 import heapq
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from holdfast.decider import Decider, Issue, Turn
 from holdfast.decider.undoing import Family, Undoing
 from holdfast.durations import Durations
 from holdfast.environment import StoreClock
-from holdfast.errors import Drift, HoldfastError, LeaseLost, UndoMissing, UnknownWorkflow
+from holdfast.errors import Drift, HoldfastError, LeaseLost, StoreError, UndoMissing, UnknownWorkflow
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import CANCEL, UNDO, NewRun, Run, RunState, StepKind, StepState
 from holdfast.scheduler.landmarks import Followed
@@ -87,6 +87,9 @@ class Scheduler:
         self.durations = Durations()
         """Shared with others in this node: how long things took."""
         self._followed = Followed(clock, config.rests_per_s)
+        self._doing: set[asyncio.Future[None]] = set()
+        self._unnumbered: list[tuple[NewStep, Step[Any, Any]]] = []
+        """Rows of the hop in the making whose lane has no number here yet."""
 
     # --- taking runs up ---------------------------------------------------------------------------------------------
 
@@ -151,6 +154,8 @@ class Scheduler:
         except (Drift, UndoMissing) as changed:
             await self._hold(run, "drift", changed)
             return
+        except StoreError:
+            raise  # nothing is wrong with the run: its node gives it back
         except HoldfastError as error:
             await self._hold(run, "replay", error)
             return
@@ -171,7 +176,7 @@ class Scheduler:
         for row in claimed.signals:
             if row.delivered_seq is None:
                 owned.arrive(Sent(row.id, row.name, row.payload, row.sent_at))
-        await self._advance_knowing_lanes(owned)
+        self._advance_loaded(owned)
 
     async def _replayed(self, claimed: ClaimedRun) -> Decider | Undoing:
         """What goes on with this run: its code, or, when it takes itself back, the plan of its undos."""
@@ -216,9 +221,18 @@ class Scheduler:
         self._ring(Bell.ENDED)
 
     def _hold_soon(self, owned: Owned, note: str) -> None:
-        task = asyncio.ensure_future(self._store.hold_run(owned.run_id, owned.fence, note))
-        self._holding.add(task)
-        task.add_done_callback(self._holding.discard)
+        async def hold() -> None:
+            try:
+                await self._store.hold_run(owned.run_id, owned.fence, note)
+            except StoreError:
+                self._give_back(owned.run_id, owned.fence)  # whoever claims it next finds the same
+
+        self._soon(hold())
+
+    def _soon(self, coro: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(coro)
+        self._doing.add(task)
+        task.add_done_callback(self._doing.discard)
 
     # --- deliveries ---------------------------------------------------------------------------------------------------
 
@@ -267,7 +281,7 @@ class Scheduler:
             if owned is not None and owned.arrive(Sent(row.id, row.name, row.payload, row.sent_at)):
                 touched[row.run_id] = owned
         for owned in touched.values():
-            await self._advance_knowing_lanes(owned)
+            self._advance_loaded(owned)
         return len(touched)
 
     def _set_timer(self, ready_at: float, run_id: str, n: int) -> None:
@@ -285,10 +299,13 @@ class Scheduler:
         while self._timers and self._timers[0][0] <= now:
             _, run_id, n = heapq.heappop(self._timers)
             owned = self.runs.get(run_id)
-            if owned is not None and n in owned.decider.waiting:
-                if owned.arrive(Ended(n, 0, StepState.SUCCEEDED, None, None, now)):
-                    self._advance(owned)
-                fired += 1
+            op = None if owned is None else owned.decider.waiting.get(n)
+            # A hop that was never written may have left its timer here; its number is another's by now.
+            if owned is None or op is None or op.kind is not StepKind.TIMER or (op.ready_at or 0.0) > now:
+                continue
+            if owned.arrive(Ended(n, 0, StepState.SUCCEEDED, None, None, now)):
+                self._advance(owned)
+            fired += 1
         return fired
 
     async def fire_sleeping(self) -> int:
@@ -349,30 +366,28 @@ class Scheduler:
         for step in list(registry.steps.values()):
             await self._lane(step)
 
-    async def _lane(self, step: Step[Any, Any]) -> None:
+    async def _lane(self, step: Step[Any, Any]) -> int:
         lane = _lane_key(step)
         if lane not in self._lanes:
             self._lanes[lane] = await self._store.lane(*lane)
+        return self._lanes[lane]
 
-    async def _advance_knowing_lanes(self, owned: Owned) -> None:
-        """As `_advance`, for a run that has just been loaded: its code may ask for lanes not numbered yet."""
+    def _advance_loaded(self, owned: Owned) -> None:
+        """As `_advance`, for a run whose code may have more to say than what is delivered to it now."""
         if owned.in_flight:
             return
         hop = Hop(owned.run_id, owned.fence)
-        owned.in_flight = True
         turn = self._turn(owned, hop)
-        if turn is None:
-            return
-        for issue in turn.issued:
-            if issue.step is not None:
-                await self._lane(issue.step)
-        owned.in_flight = False
-        if self.runs.get(owned.run_id) is owned:
+        if turn is not None:
             self._commit(owned, hop, turn, None)
 
     def _commit(self, owned: Owned, hop: Hop, turn: Turn, then: Callable[[Any], None] | None) -> None:
         """Complete the hop by what the code did, and submit it."""
         leases: list[Lease] = []
+        finish = turn.finish
+        if finish is not None and finish.how == "continued":
+            # The history goes with this hop: waits that it began or ended are not written any more.
+            turn.issued, turn.ended = [], []
         if turn.issued:
             hop.issued = self._issue(owned, hop, turn.issued, leases)
         if turn.dropped or turn.dropped_children:
@@ -389,7 +404,6 @@ class Scheduler:
         if turn.published is not None:
             owned.published.update({key: json.loads(raw) for key, raw in turn.published.items()})
             hop.published = json.dumps(owned.published)
-        finish = turn.finish
         if finish is not None:
             if finish.how == "continued":
                 hop.next_input, hop.unread = finish.input, finish.unread
@@ -416,6 +430,32 @@ class Scheduler:
                 then(Answer.ACCEPTED)
             return
         owned.in_flight = True
+        if self._unnumbered:
+            rows, self._unnumbered = self._unnumbered, []
+            self._soon(self._number(rows, owned, hop, leases, then))
+            return
+        self._submit(hop, partial(self._committed, owned, hop, leases, then))
+
+    async def _number(
+        self,
+        rows: list[tuple[NewStep, Step[Any, Any]]],
+        owned: Owned,
+        hop: Hop,
+        leases: list[Lease],
+        then: Callable[[Any], None] | None,
+    ) -> None:
+        """The code asked for needs that have no lane yet: number it, then commit."""
+        try:
+            for row, step in rows:
+                row.lane = await self._lane(step)
+        except StoreError as error:
+            # Its code has gone on, and nothing of that is written: whoever claims it next replays it.
+            self._evict(owned, error, leases)
+            self._report_apart(owned, hop)
+            self._give_back(owned.run_id, owned.fence)
+            if then is not None:
+                then(error)
+            return
         self._submit(hop, partial(self._committed, owned, hop, leases, then))
 
     def _issue(self, owned: Owned, hop: Hop, issues: list[Issue], leases: list[Lease]) -> list[NewStep]:
@@ -427,6 +467,7 @@ class Scheduler:
                 owned.trace.issued(issue.n, issue.name, now)
         for issue in issues:
             step = issue.step
+            lane = 0 if step is None else self._lanes.get(_lane_key(step), 0)
             if step is not None and issue.kind is StepKind.CALL:
                 leased = (
                     not issue.settle
@@ -443,7 +484,7 @@ class Scheduler:
                         issue.key,
                         issue.kind,
                         issue.name,
-                        self._lanes.get((step.name, step.needs, step.undo_name, step.depends), 0),
+                        lane,
                         StepState.RUNNING if leased else StepState.READY,
                         owned.priority + step.priority,
                         self._clock.now() + SETTLE_S if issue.settle else None,
@@ -455,6 +496,8 @@ class Scheduler:
                         issue.after_seq,
                     )
                 )
+                if lane == 0:
+                    self._unnumbered.append((rows[-1], step))
                 continue
             rows.append(
                 NewStep(
@@ -462,7 +505,7 @@ class Scheduler:
                     issue.key,
                     issue.kind,
                     issue.name,
-                    0 if step is None else self._lanes.get(_lane_key(step), 0),
+                    lane,
                     StepState.WAITING,
                     owned.priority,
                     issue.ready_at,
@@ -471,6 +514,8 @@ class Scheduler:
                     after_seq=issue.after_seq,
                 )
             )
+            if step is not None and lane == 0:
+                self._unnumbered.append((rows[-1], step))
             if issue.kind is StepKind.TIMER and issue.ready_at is not None:
                 self._set_timer(issue.ready_at, owned.run_id, issue.n)
             elif issue.child is not None:
@@ -521,7 +566,7 @@ class Scheduler:
             self._evict(owned, answer, leases)
             if not isinstance(answer, LeaseLost):
                 self._report_apart(owned, hop)
-                self._let_others(owned)
+                self._let_others(owned, hop)
             return
         for out in hop.outcomes:
             owned.pending.discard(out.n)
@@ -548,6 +593,7 @@ class Scheduler:
             self._continue(owned, hop)
         elif hop.park or hop.take_back is not None:
             self._leave(owned)
+            self._report_apart(owned)  # this node's agent may have claimed and ended a step of it meanwhile
             if hop.sends:
                 self._ring(Bell.RUNS)
         elif owned.inbox:
@@ -572,6 +618,7 @@ class Scheduler:
         old.close()
         assert hop.next_input is not None
         owned.generation += 1
+        owned.fence += 1
         owned.decider = Decider(
             workflow,
             owned.run_id,
@@ -595,7 +642,9 @@ class Scheduler:
             owned.quiet_since = self._clock.now()
 
     def _leave(self, owned: Owned) -> None:
-        self.runs.pop(owned.run_id, None)
+        # A run that was given back may have been claimed again before its node heard that the first was done.
+        if self.runs.get(owned.run_id) is owned:
+            del self.runs[owned.run_id]
         owned.decider.close()
 
     def _evict(self, owned: Owned, answer: Any, reserved: list[Lease]) -> None:
@@ -603,25 +652,31 @@ class Scheduler:
         log.info("run %s left memory: %s", owned.run_id, answer)
         if reserved and self._seat is not None:
             self._seat.release(reserved)
-        if self.runs.get(owned.run_id) is owned:
-            self._leave(owned)
+        self._leave(owned)
 
-    def _let_others(self, owned: Owned) -> None:
+    def _let_others(self, owned: Owned, hop: Hop) -> None:
         """A refused hop does not say that the run is lost. If it is still this node's, give it back: whoever claims it
         next replays it. A run whose hops are refused again and again is held, so that a person looks."""
+        if hop.next_input is not None:
+            # It may have happened, with its answer lost: then this is the fence it left.
+            self._give_back(owned.run_id, owned.fence + 1)
         refused = self._refused[owned.run_id] = self._refused.get(owned.run_id, 0) + 1
         if len(self._refused) > self._config.runs_max:
             self._refused.clear()
         if refused > REFUSED_MAX:
             self._hold_soon(owned, _note("refused", f"the store refused {refused} of its hops"))
             return
-        self._submit(Hop(owned.run_id, owned.fence, park=True), lambda answer: self._ring(Bell.OUTCOMES))
+        self._give_back(owned.run_id, owned.fence)
 
-    def _report_apart(self, owned: Owned, hop: Hop) -> None:
+    def _give_back(self, run_id: str, fence: int) -> None:
+        """A run that is in this node's memory no longer, and still its own as far as the store knows."""
+        self._submit(Hop(run_id, fence, park=True), lambda answer: self._ring(Bell.OUTCOMES))
+
+    def _report_apart(self, owned: Owned, refused: Hop | None = None) -> None:
         """The run is no longer ours, but a step that this node's agent executed may be: its outcome stands by itself."""
         ended = [
             Ended(out.n, out.fence, out.state, out.output, out.error, out.at)
-            for out in hop.outcomes
+            for out in (() if refused is None else refused.outcomes)
             if out.fence > 0
         ]
         ended += [item for item in owned.inbox if isinstance(item, Ended) and item.fence > 0]

@@ -42,6 +42,9 @@ from holdfast.model import (
     TwinState,
 )
 
+LAPSED = "its lease ran out"
+"""Why a node is dead, when that may have changed since somebody looked: `bury` looks again."""
+
 
 class PreconditionFailed(Exception):
     """A batch met a failed precondition and nothing of it was written: ask again, one operation at a time."""
@@ -526,6 +529,7 @@ class SupervisorStore(Protocol):
 
     async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
         """Clear the dead node's runs and take back its steps, raising their fences; None when `epoch` is not current.
+        With the reason `LAPSED`, nothing is done to a node that has renewed its lease since.
         A step lost more often than its policy, or else `losses_max`, allows goes into quarantine, or fails if its policy
         says so. Bounded by `limit`: call again until nothing is left."""
 

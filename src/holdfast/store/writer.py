@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.config import Config
 from holdfast.environment import Environment
-from holdfast.errors import LeaseLost, StoreError, StoreUnreachable
+from holdfast.errors import LeaseLost, StoreError, StoreFull, StoreUnreachable
 from holdfast.store.protocol import Op, PreconditionFailed, Start, Writes
 
 log = logging.getLogger("holdfast.writer")
@@ -42,6 +42,12 @@ class Writer:
         """Called when the store is back, before the lost batch is repeated."""
         self.holds: Callable[[], bool] = lambda: True
         """Whether the node has its lease. Asked before every commit: a process that was paused writes nothing."""
+
+    def doubt(self, error: StoreError) -> None:
+        """Somebody else's write to the store was not answered: look what it left, before the next commit."""
+        if self.trouble is None:
+            self.trouble = error
+        self._bell.set()
 
     def submit(self, op: Op, then: Then) -> None:
         """Write `op` with the next commit; `then` is called after it, never before."""
@@ -70,8 +76,11 @@ class Writer:
         """Commit until closed; what is queued at closing is still committed."""
         while not (self._closing and not self._queue):
             if not self._queue:
-                self._bell.clear()
-                await self._bell.wait()
+                if self.trouble is not None:
+                    await self._commit([])
+                else:
+                    self._bell.clear()
+                    await self._bell.wait()
                 continue
             size = self._config.batch_max
             self._batch, self._queue = self._queue[:size], self._queue[size:]
@@ -152,11 +161,11 @@ class Writer:
         delay_s = 0.05
         while True:
             try:
-                if self.trouble is not None and self.after_trouble is not None:
-                    await self.after_trouble()
+                if self.trouble is not None:
+                    await self._look_around()
                 if not self.holds() and any(type(op) is not Start for op in ops):
                     raise LeaseLost("this node lost its lease")
-                answers = await self._store.commit(self._node, ops)
+                answers = await self._store.commit(self._node, ops) if ops else []
             except StoreUnreachable as error:
                 self.trouble = error
                 await self._environment.sleep(delay_s * (0.5 + self._environment.random.random()))
@@ -166,3 +175,10 @@ class Writer:
                 self.commits += 1
                 self.operations += len(ops)
                 return answers
+
+    async def _look_around(self) -> None:
+        try:
+            if self.after_trouble is not None:
+                await self.after_trouble()
+        except StoreFull as error:
+            raise StoreUnreachable(str(error)) from error  # it is waited for, as every commit does

@@ -13,6 +13,7 @@ paused finds all it missed when it goes on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
@@ -70,6 +71,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """How many were run: a measure of what a simulation costs."""
         self._timers: list[tuple[float, int, Handle]] = []
         self._made = 0
+        self._tasks: list[asyncio.Task[Any]] = []
+        """All there ever were: one that was collected in between would run its `finally`s at a moment of its own."""
 
     # --- what the loop is told --------------------------------------------------------------------------------------
 
@@ -164,7 +167,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def create_task(
         self, coro: Any, *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
-        return asyncio.Task(coro, loop=self, name=name, context=context)
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._tasks.append(task)
+        return task
 
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., T], *args: Any
@@ -184,8 +189,20 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return False
 
     def close(self) -> None:
+        """Close the code that is still suspended. What it does on its way out comes to nothing."""
+        before = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            for task in self._tasks:
+                if not task.done():
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    with contextlib.suppress(BaseException):
+                        task.get_coro().close()
+        finally:
+            asyncio._set_running_loop(before)
         self.ready.clear()
         self._timers.clear()
+        self._tasks.clear()
 
     def get_debug(self) -> bool:
         return False

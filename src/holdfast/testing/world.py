@@ -319,7 +319,12 @@ class Process(Holdfast):
         store = SharedStore(self.world, self)
         await store.open()
         self._store, self._node = store, self._new_node(store)
-        await self._node.start(first)
+        try:
+            await self._node.start(first)
+        except BaseException:
+            await self._node.stop(0)
+            await store.close()
+            raise
         return self
 
     def run_task(self, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -402,6 +407,8 @@ class World:
         """Forget everybody. The database goes to the next world, empty."""
         for process in self.processes:
             process.dead = True
+            if process._node is not None and process._node.scheduler is not None:
+                process._node.scheduler.abandon()
         self.loop.close()
         _give_connection(self.connection)
         self.connection = None

@@ -138,6 +138,8 @@ class Saga:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is GeneratorExit:
+            return  # the code is closed because its run leaves memory: nothing has ended
         host, scope = _host("saga()"), self._scope
         scope.closed = True
         scope_var.reset(self._token)

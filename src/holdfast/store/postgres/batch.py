@@ -193,7 +193,7 @@ class Batch:
             if hop.next_input is not None:
                 continued.append((run_id, hop.next_input, hop.begun_at, list(hop.unread)))
             if hop.park:
-                parked.append((run_id, hop.fence))
+                parked.append((run_id, hop.fence, self.node))
         rows = (begun, owned, outcomes, delivered, issued, closed)
         self.statements.append((VERBS.hop, (self.node, *rows)))
         for statement, more in (

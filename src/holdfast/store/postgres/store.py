@@ -56,6 +56,7 @@ from holdfast.store.postgres.quarantining import Quarantining
 from holdfast.store.postgres.retention import Retention
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.protocol import (
+    LAPSED,
     Answer,
     Bell,
     ClaimedRun,
@@ -428,7 +429,7 @@ class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
 
     async def dead_nodes(self, grace_s: float) -> list[tuple[str, str]]:
         rows = await self._fetch(VERBS.dead_nodes, await self._live_locks())
-        dead = [(row["id"], "its lease ran out") for row in rows if row["expired"]]
+        dead = [(row["id"], LAPSED) for row in rows if row["expired"]]
         dead += [(row[0], "it left and still holds something") for row in await self._fetch(VERBS.strangers)]
         missing = {row["id"] for row in rows if not row["expired"]}
         if (
@@ -444,7 +445,9 @@ class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
 
         async def run(connection: asyncpg.Connection[Any]) -> Reclaimed | None:
             async with connection.transaction():
-                row = await connection.fetchrow(VERBS.bury, node, epoch, limit)
+                row = await connection.fetchrow(VERBS.bury, node, epoch, limit, reason == LAPSED)
+                if row is not None and row["alive"]:
+                    return Reclaimed(0, 0, 0)
                 if row is None or not row["reign"]:
                     return None
                 held = await connection.fetch(VERBS.held_by, node, limit)

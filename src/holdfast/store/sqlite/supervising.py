@@ -10,7 +10,7 @@ import msgspec
 from holdfast.config import Config
 from holdfast.model import NEVER, StepState
 from holdfast.store.offline import offline
-from holdfast.store.protocol import Reclaimed
+from holdfast.store.protocol import LAPSED, Reclaimed
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch
 from holdfast.store.sqlite.verbs import VERBS
@@ -48,7 +48,7 @@ class Supervising(Dialect):
             holders = [row[0] for row in connection.execute(VERBS.holders)]
         for node, lease_until in live:
             if lease_until < now:
-                dead.append((node, "its lease ran out"))
+                dead.append((node, LAPSED))
             elif self._liveness.is_gone(node):
                 dead.append((node, "its process is gone"))
         known = {node for node, _ in live}
@@ -61,6 +61,9 @@ class Supervising(Dialect):
             now = self._environment.now()
             if not connection.execute(VERBS.leading, (epoch, now)).get:
                 return None
+            seen = connection.execute(VERBS.node, (node,)).get
+            if reason == LAPSED and seen is not None and seen[1] is None and seen[0] >= now:
+                return Reclaimed(0, 0, 0)
             runs = [(row[0], node) for row in connection.execute(VERBS.owned_by, (node, limit))]
             connection.executemany(VERBS.free_runs, runs)
             steps = fetch(connection, VERBS.held_by, (node, limit))

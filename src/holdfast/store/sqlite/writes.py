@@ -146,7 +146,7 @@ class Batch:
         if hop.close is not None:
             self._add_close(run_id, hop.fence, hop.close)
         if hop.park:
-            self.parked.append((run_id, hop.fence))
+            self.parked.append((run_id, hop.fence, self.node))
 
     def _begin_row(self, hop: Hop, run: NewRun) -> tuple[Any, ...]:
         return (

@@ -100,10 +100,12 @@ FROM unnest($1::text[], $2::int[], $3::text[], $4::bytea[], $5::text[], $6::floa
      u(run_id, n, state, output, error, at)
 WHERE s.run_id = u.run_id AND s.n = u.n AND s.state = 'waiting' AND s.kind = 'child'
 
+-- As when it is freed: a run that has not said yet what it waits for is pending again, so that it is claimed. Two nodes that
+-- begin one run have the same fence, so the owner is asked for, too.
 -- name: park_runs
-UPDATE holdfast.runs r SET owner = NULL, fence = r.fence + 1
-FROM unnest($1::text[], $2::int[]) u(id, fence)
-WHERE r.id = u.id AND r.fence = u.fence
+UPDATE holdfast.runs r SET owner = NULL, fence = r.fence + 1, state = holdfast.freed(r.id, r.state)
+FROM unnest($1::text[], $2::int[], $3::text[]) u(id, fence, owner)
+WHERE r.id = u.id AND r.fence = u.fence AND r.owner IS NOT DISTINCT FROM u.owner
 
 -- name: take_back_runs
 UPDATE holdfast.runs r SET state = 'undoing', ending = u.ending, error = u.error, owner = NULL, fence = r.fence + 1
@@ -116,6 +118,7 @@ WITH gone AS (DELETE FROM holdfast.steps WHERE run_id = $1 RETURNING n),
      tries AS (DELETE FROM holdfast.attempts WHERE run_id = $1),
      heard AS (DELETE FROM holdfast.signals WHERE run_id = $1 AND delivered_seq <> ALL($4::int[])),
      unread AS (UPDATE holdfast.signals SET delivered_seq = NULL WHERE run_id = $1 AND delivered_seq = ANY($4::int[]))
-UPDATE holdfast.runs SET input = $2, generation = generation + 1, progress = NULL, started_at = to_timestamp($3),
+UPDATE holdfast.runs SET input = $2, generation = generation + 1, fence = fence + 1, progress = NULL,
+                started_at = to_timestamp($3),
                 base_n = greatest(base_n, (SELECT coalesce(max(n), 0) FROM gone)), kept_n = 0
 WHERE id = $1

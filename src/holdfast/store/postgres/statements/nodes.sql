@@ -93,15 +93,22 @@ SELECT h.id FROM (SELECT id FROM agents UNION SELECT id FROM owners) h
 LEFT JOIN holdfast.nodes n ON n.id = h.id AND n.retired_at IS NULL
 WHERE h.id IS NOT NULL AND n.id IS NULL
 
+-- The node's row is locked first, and its lease looked at then: a renewal that is on its way comes before or after.
 -- name: bury
-WITH reign AS (
-    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $2 AND expires_at > clock_timestamp() FOR SHARE),
+WITH seen AS (
+    SELECT lease_until, retired_at FROM holdfast.nodes WHERE id = $1 FOR UPDATE),
+alive AS (
+    SELECT FROM seen WHERE $4::boolean AND retired_at IS NULL AND lease_until >= clock_timestamp()),
+reign AS (
+    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $2 AND expires_at > clock_timestamp()
+      AND NOT EXISTS (SELECT FROM alive) FOR SHARE),
 lost_runs AS (
     SELECT id FROM holdfast.runs WHERE owner = $1 AND EXISTS (SELECT FROM reign) ORDER BY id LIMIT $3 FOR UPDATE),
 freed AS (
     UPDATE holdfast.runs r SET owner = NULL, fence = r.fence + 1, state = holdfast.freed(r.id, r.state)
     FROM lost_runs WHERE r.id = lost_runs.id RETURNING 1)
-SELECT (SELECT count(*) FROM reign) AS reign, (SELECT count(*) FROM freed) AS runs
+SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM reign) AS reign,
+       (SELECT count(*) FROM freed) AS runs
 
 -- In the transaction of `bury`, which holds its epoch.
 -- name: held_by

@@ -69,14 +69,21 @@ WHERE run_id = ? AND n = ? AND +state = 'waiting' AND +kind = 'child'
 -- name: take_back_runs
 UPDATE runs SET state = 'undoing', ending = ?, error = ?, owner = NULL, fence = fence + 1 WHERE id = ? AND fence = ?
 
+-- As when it is freed: a run that has not said yet what it waits for is pending again, so that it is claimed. Two nodes that
+-- begin one run have the same fence, so the owner is asked for, too.
 -- name: park_runs
-UPDATE runs SET owner = NULL, fence = fence + 1 WHERE id = ? AND fence = ?
+UPDATE runs SET owner = NULL, fence = fence + 1,
+                state = CASE WHEN state <> 'running'
+                               OR EXISTS (SELECT 1 FROM steps WHERE run_id = runs.id AND +delivered_seq IS NULL)
+                               OR EXISTS (SELECT 1 FROM signals WHERE run_id = runs.id AND delivered_seq IS NULL)
+                             THEN state ELSE 'pending' END
+WHERE id = ? AND fence = ? AND +owner = ?
 
 -- Continue as new, in this order: count, restart, then let the history go.
 
 -- The digest stays that of the input the run was started with: starting it again is still the same run.
 -- name: continue_run
-UPDATE runs SET input = ?2, generation = generation + 1, progress = NULL, started_at = ?3, kept_n = 0,
+UPDATE runs SET input = ?2, generation = generation + 1, fence = fence + 1, progress = NULL, started_at = ?3, kept_n = 0,
                 base_n = max(base_n, coalesce((SELECT max(n) FROM steps WHERE run_id = ?1), 0))
 WHERE id = ?1
 

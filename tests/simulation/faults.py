@@ -1,0 +1,141 @@
+"""What goes wrong. Each seed picks a few kinds of fault and how often each comes; after `heal` nothing goes wrong any more.
+
+Faults at the seam between a process and the store are decided here, wish by wish. Those that come by themselves (a kill, a
+pause, a clock that is corrected) are made by the simulation, from the same `Swarm`.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from holdfast.errors import StoreUnreachable
+from holdfast.store.protocol import Bell
+from holdfast.testing.world import Fate, Faults, Process
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+KINDS = {
+    "late": (0.05, 0.5),
+    "lost": (0.01, 0.15),
+    "unanswered": (0.01, 0.15),
+    "dies before": (0.005, 0.05),
+    "dies after": (0.005, 0.05),
+    "bells lost": (0.1, 1.0),
+    "bells late": (0.1, 0.6),
+    "bells doubled": (0.1, 0.6),
+    "doubled": (0.05, 0.4),
+    "kill": (0.2, 1.0),
+    "vanish": (0.2, 1.0),
+    "pause": (0.2, 1.0),
+    "pause the leader": (0.2, 1.0),
+    "cut off": (0.2, 1.0),
+    "outage": (0.2, 1.0),
+    "full": (0.2, 1.0),
+    "clock": (0.2, 1.0),
+    "skew": (0.2, 1.0),
+    "drain": (0.2, 1.0),
+    "cancel": (0.2, 1.0),
+    "hold": (0.2, 1.0),
+    "retry now": (0.2, 1.0),
+}
+"""Kinds of fault: a probability for each wish, or a number per two seconds, from rare to often."""
+DEATHS_MAX = 6
+"""So that a seed is not only restarts."""
+
+
+class Swarm:
+    """What this seed suffers from."""
+
+    def __init__(self, dice: Random) -> None:
+        self.dice = dice
+        self.rates: dict[str, float] = {}
+        if dice.random() < 0.95:
+            for kind in dice.sample(sorted(KINDS), dice.randint(1, 7)):
+                low, high = KINDS[kind]
+                self.rates[kind] = low + (high - low) * dice.random() ** 2
+
+    def __getitem__(self, kind: str) -> float:
+        return self.rates.get(kind, 0.0)
+
+    def strikes(self, kind: str) -> bool:
+        rate = self.rates.get(kind)
+        return rate is not None and self.dice.random() < rate
+
+
+class Seams(Faults):
+    """The swarm, between processes and the store."""
+
+    def __init__(self, simulation: Simulation, swarm: Swarm) -> None:
+        self._simulation, self._swarm = simulation, swarm
+        self.healed = False
+        self.outage = False
+        self.full = False
+        self.cut_off: set[str] = set()
+        self.deaths = 0
+        self._dice = swarm.dice
+        self._late, self._lost = swarm["late"], swarm["lost"]
+        self._fates = [
+            (swarm["lost"] / 2, Fate.LOST),
+            (swarm["unanswered"], Fate.UNANSWERED),
+            (swarm["dies before"], Fate.DIES_BEFORE),
+            (swarm["dies after"], Fate.DIES_AFTER),
+        ]
+        self._fates = [(rate, fate) for rate, fate in self._fates if rate]
+        self._any = bool(self._fates)
+
+    async def reach(self, process: Process, verb: str, writes: bool) -> None:
+        if self._late and not self.healed and self._dice.random() < self._late:
+            self._simulation.count("late")
+            await process.environment.sleep(self._late_s())
+        if self.ends(process) or (not self.healed and self._lost and self._dice.random() < self._lost):
+            self._simulation.count("lost")
+            raise StoreUnreachable("the store is away")
+
+    def ends(self, process: Process) -> bool:
+        """Whether its way to the store ends nowhere."""
+        return not self.healed and (self.outage or process.name in self.cut_off)
+
+    def fate(self, process: Process, verb: str) -> Fate:
+        if self.healed:
+            return Fate.COMMITTED
+        if self.full:
+            self._simulation.sometimes("the disk was full")
+            self._simulation.count("full")
+            return Fate.FULL
+        if not self._any:
+            return Fate.COMMITTED
+        for rate, fate in self._fates:
+            if self._dice.random() < rate:
+                if fate in (Fate.DIES_BEFORE, Fate.DIES_AFTER):
+                    if self.deaths >= DEATHS_MAX:
+                        continue
+                    self.deaths += 1
+                self._simulation.count(fate.value)
+                self._simulation.sometimes(f"a commit's fate: {fate.value}")
+                return fate
+        return Fate.COMMITTED
+
+    async def answer(self, process: Process, verb: str, writes: bool) -> None:
+        if self._late and not self.healed and self._dice.random() < self._late:
+            await process.environment.sleep(self._late_s())
+
+    def _late_s(self) -> float:
+        """Mostly a little, now and then longer than any lease."""
+        share = self._dice.random()
+        return 1.0 + 2 * share if self._dice.random() < 0.05 else share**3 * 1.2
+
+    def bells(self, source: Process, target: Process, bell: Bell) -> list[float]:
+        if self.healed:
+            return [0.0]
+        if (
+            self.outage
+            or source.name in self.cut_off
+            or target.name in self.cut_off
+            or self._swarm.strikes("bells lost")
+        ):
+            self._simulation.count("bells lost")
+            return []
+        delay_s = self._dice.random() if self._swarm.strikes("bells late") else 0.0
+        return [delay_s, self._dice.random()] if self._swarm.strikes("bells doubled") else [delay_s]

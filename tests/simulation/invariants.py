@@ -1,0 +1,641 @@
+"""The invariants, each a function that looks at one commit: the rows it touched, as they were before and after.
+
+A hook of SQLite tells which rows a transaction touched; only those are read. So checking costs some microseconds a
+commit, and every commit is checked. The names are those of `docs/guarantees.md`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from holdfast.lifecycle import RUN_ENDED, RUN_TRANSITIONS, STEP_ENDED, STEP_LIVE, STEP_TRANSITIONS
+from holdfast.store.protocol import HandBack, Hop, Report, Save, TryAgain
+
+
+class Run(NamedTuple):
+    id: str
+    state: str
+    owner: str | None
+    fence: int
+    parent_id: str | None
+    parent_n: int | None
+    generation: int
+    base_n: int
+    resume: str | None
+    ending: str | None
+    kept_n: int
+    finished_at: float | None
+    output: bytes | None
+    error: str | None
+
+
+class Step(NamedTuple):
+    run_id: str
+    n: int
+    state: str
+    fence: int
+    delivered_seq: int | None
+    kind: str
+    lane: int
+    attempt: int
+    losses: int
+    excused: int
+    attempts_max: int
+    agent: str | None
+    ready_at: float
+    finished_at: float | None
+    after_seq: int
+    key: str
+    output: bytes | None
+    error: str | None
+
+
+class Signal(NamedTuple):
+    id: int
+    run_id: str
+    name: str
+    delivered_seq: int | None
+
+
+class Node(NamedTuple):
+    id: str
+    lease_until: float
+    retired_at: float | None
+
+
+class Lease(NamedTuple):
+    name: str
+    holder: str | None
+    epoch: int
+    expires_at: float
+
+
+class Attempt(NamedTuple):
+    run_id: str
+    n: int
+    attempt: int
+    ending: str
+
+
+TABLES: dict[str, Any] = {
+    "runs": Run, "steps": Step, "signals": Signal, "nodes": Node, "leases": Lease, "attempts": Attempt
+}  # fmt: skip
+READS = {name: f"SELECT {', '.join(row._fields)} FROM {name} WHERE rowid = ?" for name, row in TABLES.items()}
+
+MOVES_RUN = {(source, move.target) for move in RUN_TRANSITIONS for source in move.sources}
+MOVES_RUN |= {("running", "pending"), ("held", "pending"), ("held", "undoing"), ("undoing", "undoing")}
+"""A run whose node died before it said what it waits for, and one that is released, wait for a scheduler again. A claim
+leaves an undoing run undoing; the table of transitions says `running` for all of them."""
+MOVES_RUN |= {("undoing", "failed"), ("undoing", "cancelled"), ("stuck", "undoing")}
+MOVES_STEP = {(source, move.target) for move in STEP_TRANSITIONS for source in move.sources}
+OWNERS_VERBS = frozenset({"commit"})
+LEADERS_VERBS = frozenset(
+    {
+        "bury",
+        "end_overdue",
+        "hush_signals",
+        "raise_alerts",
+        "clear_alerts",
+        "log_alerts",
+        "prune",
+        "prune_alerts",
+    }
+)
+FREES_OWN = frozenset({"commit", "reconcile", "retire", "hold_run"})
+FREES_ANY = frozenset({"hold", "cancel_run", "steer_undo"})
+
+
+class Change(NamedTuple):
+    """One row that a commit touched. `before` None: it is new; `after` None: it is gone."""
+
+    table: str
+    before: Any
+    after: Any
+
+
+class Commit:
+    """What one commit did."""
+
+    __slots__ = (
+        "asked",
+        "attempts",
+        "changes",
+        "node",
+        "now",
+        "process",
+        "runs",
+        "signals",
+        "steps",
+        "tables",
+        "verb",
+    )
+
+    def __init__(
+        self, process: Any, verb: str, asked: dict[str, Any], now: float, changes: list[Change]
+    ) -> None:
+        self.process, self.verb, self.asked, self.now = process, verb, asked, now
+        self.changes = changes
+        self.node: str | None = asked.get("node")
+        self.runs = [change for change in changes if change.table == "runs"]
+        self.steps = [change for change in changes if change.table == "steps"]
+        self.signals = [change for change in changes if change.table == "signals"]
+        self.attempts = [change.after for change in changes if change.table == "attempts" and change.after]
+        self.tables: set[str] = set()
+
+
+class Checker:
+    """Keeps the last image of every row, and asks every invariant about every commit."""
+
+    def __init__(self, world: Any, config: Any) -> None:
+        self.world, self.config = world, config
+        self.connection = world.connection
+        self.rows: dict[str, dict[int, Any]] = {name: {} for name in TABLES}
+        self.runs: dict[str, Run] = {}
+        self.undoing_from: dict[str, int] = {}
+        """The last step of each run when it began to take itself back."""
+        self.live: set[str] = set()
+        """Runs that have not ended."""
+        self.steps: dict[tuple[str, int], Step] = {}
+        self.keys: dict[tuple[str, str], int] = {}
+        self.nodes: dict[str, Node] = {}
+        self.leases: dict[str, Lease] = {}
+        self.last_seq: dict[str, int] = defaultdict(int)
+        self.last_n: dict[str, int] = defaultdict(int)
+        self.claims: dict[tuple[str, int], int] = defaultdict(int)
+        self.held: dict[str, int] = defaultdict(int)
+        self.touched: dict[tuple[str, int], None] = {}
+        self.tables: set[str] = set()
+        self.broken: list[str] = []
+        self.connection.set_update_hook(self._touch)
+
+    def close(self) -> None:
+        self.connection.set_update_hook(None)
+
+    def _touch(self, kind: int, database: str, table: str, rowid: int) -> None:
+        if table in TABLES:
+            self.touched[table, rowid] = None
+        self.tables.add(table)
+
+    def forget(self) -> None:
+        """The transaction was undone."""
+        if self.tables:
+            self.touched.clear()
+            self.tables.clear()
+
+    def renewed(self, node: str, until: float) -> None:
+        """The most frequent write of all, and it touches one row: no need to read it."""
+        self.forget()
+        self.nodes[node] = Node(node, until, None)
+
+    def look(self, process: Any, verb: str, asked: dict[str, Any]) -> Commit:
+        """Read what was touched, and ask every invariant."""
+        changes: list[Change] = []
+        execute = self.connection.execute
+        for table, rowid in self.touched:
+            rows = self.rows[table]
+            before = rows.get(rowid)
+            found = execute(READS[table], (rowid,)).get
+            after = None if found is None else TABLES[table](*found)
+            if after == before:
+                continue
+            if before is not None and after is not None and before[0] != after[0]:
+                changes.append(Change(table, before, None))  # the row's place was used again
+                before = None
+            if after is None:
+                rows.pop(rowid, None)
+            else:
+                rows[rowid] = after
+            changes.append(Change(table, before, after))
+        commit = Commit(process, verb, asked, self.world.store_now(), changes)
+        commit.tables = self.tables
+        self.touched, self.tables = {}, set()
+        for check in CHECKS:
+            for wrong in check(self, commit):
+                self.broken.append(f"{check.__name__}: {wrong} (by {verb} of {process.name})")
+        self._keep(commit)
+        return commit
+
+    def _keep(self, commit: Commit) -> None:
+        for table, before, after in commit.changes:
+            if table == "runs":
+                if after is not None:
+                    self.runs[after.id] = after
+                    if after.state == "undoing" and (before is None or before.ending is None):
+                        self.undoing_from[after.id] = self.last_n[after.id]
+                    (self.live.discard if after.state in RUN_ENDED else self.live.add)(after.id)
+                else:
+                    self.runs.pop(before.id, None)
+            elif table == "steps":
+                was, now = (
+                    before is not None and before.state == "running",
+                    after is not None and after.state == "running",
+                )
+                if was:
+                    self.held[before.agent] -= 1
+                if now:
+                    self.held[after.agent] += 1
+                if after is not None:
+                    self.steps[after.run_id, after.n] = after
+                    self.last_n[after.run_id] = max(self.last_n[after.run_id], after.n)
+                    self.keys[after.run_id, after.key] = after.n
+                else:
+                    self.steps.pop((before.run_id, before.n), None)
+                    self.keys.pop((before.run_id, before.key), None)
+            elif table == "nodes" and after is not None:
+                self.nodes[after.id] = after
+            elif table == "leases" and after is not None:
+                self.leases[after.name] = after
+
+    def owner_before(self, run_id: str) -> str | None:
+        run = self.runs.get(run_id)
+        return None if run is None else run.owner
+
+
+Broken = Iterable[str]
+
+
+def I1_one_outcome(checker: Checker, commit: Commit) -> Broken:
+    """At most one accepted outcome a step, and each key stands once in a run."""
+    for _, before, after in commit.steps:
+        if before is not None and after is not None and before.state in STEP_ENDED:
+            if (before.state, before.output, before.error, before.finished_at) != (
+                after.state, after.output, after.error, after.finished_at
+            ):  # fmt: skip
+                yield f"step {after.n} of {after.run_id} ended twice: {before.state}, then {after.state}"
+        elif before is None and after is not None:
+            if checker.keys.get((after.run_id, after.key), after.n) != after.n and not _continued(
+                commit, after.run_id
+            ):
+                yield f"key {after.key} stands twice in {after.run_id}"
+
+
+def I2_by_its_holder(checker: Checker, commit: Commit) -> Broken:
+    """What an agent writes names the current fence; an outcome comes from whoever holds the step."""
+    if commit.verb != "commit":
+        return
+    for op in commit.asked["ops"]:
+        if isinstance(op, Report | TryAgain | HandBack | Save):
+            before = checker.steps.get((op.run_id, op.n))
+            if before is None or before.fence == op.fence:
+                continue
+            if any(change.before is before and change.after != before for change in commit.steps):
+                # Another operation of the same batch may have changed it.
+                if not any(
+                    _names(other, op.run_id, op.n) for other in commit.asked["ops"] if other is not op
+                ):
+                    yield f"{type(op).__name__} with fence {op.fence} changed step {op.n} of {op.run_id} at {before.fence}"
+    for _, before, after in commit.steps:
+        if (
+            before is not None
+            and before.state == "running"
+            and after is not None
+            and after.state in ("succeeded", "failed")
+        ):
+            if before.agent != commit.node:
+                yield f"{commit.node} ended step {after.n} of {after.run_id}, held by {before.agent}"
+
+
+def _names(op: Any, run_id: str, n: int) -> bool:
+    if isinstance(op, Hop):
+        return op.run_id == run_id
+    return getattr(op, "run_id", None) == run_id and getattr(op, "n", None) == n
+
+
+def I3_no_live_lease_is_reclaimed(checker: Checker, commit: Commit) -> Broken:
+    """A node that holds its lease keeps what it holds."""
+    if commit.verb == "bury":
+        node = checker.nodes.get(commit.asked["node"])
+        if node is not None and node.retired_at is None and node.lease_until >= commit.now:
+            holder = checker.world.alive.get(node.id)
+            if holder is not None and not (holder.dead and not holder.vanished):
+                yield f"{node.id} was buried {node.lease_until - commit.now:.3f} s before its lease ended"
+        return
+    for _, before, after in commit.runs:
+        if before is None or after is None or before.owner is None or after.owner == before.owner:
+            continue
+        if commit.verb in FREES_OWN and (commit.verb == "hold_run" or before.owner == commit.node):
+            continue
+        if commit.verb not in FREES_ANY:
+            yield f"run {after.id} was taken from {before.owner}"
+
+
+def I5_only_the_leader_leads(checker: Checker, commit: Commit) -> Broken:
+    """No write of a deposed leader is accepted; a new one has a new epoch, and comes after the old one's lease."""
+    if commit.verb in LEADERS_VERBS and commit.asked.get("epoch") is not None:
+        lease = checker.leases.get("leader")
+        if lease is None or lease.epoch != commit.asked["epoch"] or lease.expires_at <= commit.now:
+            yield f"{commit.verb} in epoch {commit.asked['epoch']} while {lease} at {commit.now}"
+    for table, before, after in commit.changes:
+        if table != "leases" or before is None:
+            continue
+        if after.epoch < before.epoch:
+            yield f"the epoch of {after.name} fell from {before.epoch} to {after.epoch}"
+        if after.holder is not None and before.holder is not None and after.holder != before.holder:
+            if after.epoch == before.epoch:
+                yield f"{after.holder} took {after.name} from {before.holder} in the same epoch"
+            old = checker.nodes.get(before.holder)
+            holder = checker.world.alive.get(before.holder)
+            gone = holder is None or holder.dead or old is None or old.retired_at is not None
+            if before.expires_at > commit.now and not gone:
+                yield f"{after.holder} took {after.name} from {before.holder} before its lease ended"
+
+
+def I6_within_capacity(checker: Checker, commit: Commit) -> Broken:
+    """No node holds more steps than it has places, but for what it does not know of yet."""
+    if commit.verb != "claim_steps":
+        return
+    claimed = [
+        change for change in commit.steps if change.after is not None and change.after.state == "running"
+    ]
+    if len(claimed) > commit.asked["limit"]:
+        yield f"{commit.node} asked for {commit.asked['limit']} steps and got {len(claimed)}"
+    node = commit.process.node
+    if (
+        node.agent is not None
+        and node.id == commit.node
+        and len(node.agent.held) + len(claimed) > (checker.config.steps_max + checker.config.threads_max)
+    ):
+        yield f"{commit.node} holds more than its places"
+
+
+def I7_fences_rise(checker: Checker, commit: Commit) -> Broken:
+    """A fence never falls, and rises with every transition."""
+    for table, before, after in commit.changes:
+        if table not in ("runs", "steps") or before is None or after is None:
+            continue
+        if after.fence < before.fence:
+            yield f"the fence of {after[:2]} fell from {before.fence} to {after.fence}"
+        elif after.fence == before.fence and after.state != before.state:
+            yield f"{after[:2]} went from {before.state} to {after.state} without a new fence"
+    for _, before, after in commit.runs:
+        if (
+            before is not None
+            and after is not None
+            and before.owner != after.owner
+            and before.fence == after.fence
+        ):
+            yield f"run {after.id} went from {before.owner} to {after.owner} without a new fence"
+
+
+def I8_attempts_are_claims(checker: Checker, commit: Commit) -> Broken:
+    """Every claim is counted, nothing else is, and no budget is overdrawn."""
+    for _, before, after in commit.steps:
+        if after is None:
+            checker.claims.pop((before.run_id, before.n), None)
+            continue
+        place = (after.run_id, after.n)
+        if after.state == "running" and (before is None or before.state != "running"):
+            checker.claims[place] += 1
+        if after.attempt != checker.claims[place]:
+            yield f"step {after.n} of {after.run_id} was claimed {checker.claims[place]} times and says {after.attempt}"
+        if after.attempt - after.losses - after.excused > after.attempts_max:
+            yield f"step {after.n} of {after.run_id} used {after.attempt} attempts of {after.attempts_max}"
+        if after.losses > checker.config.losses_max + 1:
+            yield f"step {after.n} of {after.run_id} was lost {after.losses} times"
+        if before is not None and after.losses + after.excused > before.losses + before.excused:
+            if before.state != "running" or after.losses + after.excused > before.losses + before.excused + 1:
+                yield f"step {after.n} of {after.run_id} was excused without an attempt"
+
+
+def I9_terminal_is_absorbing(checker: Checker, commit: Commit) -> Broken:
+    """Whatever has ended stays so, and only the transitions in the table happen."""
+    for _, before, after in commit.runs:
+        if before is None or after is None:
+            continue
+        if before.state in RUN_ENDED and before != after:
+            yield f"run {after.id} changed after it was {before.state}: {before} -> {after}"
+        elif before.state != after.state and (before.state, after.state) not in MOVES_RUN:
+            yield f"run {after.id} went from {before.state} to {after.state}"
+    for _, before, after in commit.steps:
+        if before is None or after is None:
+            continue
+        if before.state in STEP_ENDED:
+            if before.fence != after.fence:
+                yield f"step {after.n} of {after.run_id} moved after it was {before.state}"
+        elif before.state != after.state and (before.state, after.state) not in MOVES_STEP:
+            yield f"step {after.n} of {after.run_id} went from {before.state} to {after.state}"
+        elif before.state == after.state == "running" and (before.agent, before.fence) != (
+            after.agent,
+            after.fence,
+        ):
+            yield f"step {after.n} of {after.run_id} went from {before.agent} to {after.agent} while it ran"
+
+
+def I10_running_has_a_holder(checker: Checker, commit: Commit) -> Broken:
+    """What runs is held, and what is owned is owned, by a node that has not left."""
+    for table, before, after in commit.changes:
+        if (
+            table == "steps"
+            and after is not None
+            and after.state == "running"
+            and (before is None or before.agent != after.agent)
+        ):
+            node = checker.nodes.get(after.agent)
+            if node is None or node.retired_at is not None:
+                yield f"step {after.n} of {after.run_id} is held by {after.agent}, which has left"
+        elif (
+            table == "runs"
+            and after is not None
+            and after.owner is not None
+            and (before is None or before.owner != after.owner)
+        ):
+            node = checker.nodes.get(after.owner)
+            if node is None or node.retired_at is not None:
+                yield f"run {after.id} is owned by {after.owner}, which has left"
+        elif table == "nodes" and after is not None and after.retired_at is not None:
+            if before is not None and before.retired_at is not None and before != after:
+                yield f"node {after.id} left and came back"
+            left = (
+                checker.connection.execute(
+                    "SELECT count(*) FROM steps WHERE state = 'running' AND agent = ?", (after.id,)
+                ).get
+                + checker.connection.execute("SELECT count(*) FROM runs WHERE owner = ?", (after.id,)).get
+            )
+            if left:
+                yield f"node {after.id} has left and still holds {left}"
+
+
+def I11_one_order(checker: Checker, commit: Commit) -> Broken:
+    """Outcomes are delivered once, by the run's owner, and get the next numbers."""
+    numbers: dict[str, list[int]] = {}
+    for _, before, after in commit.steps:
+        if after is None:
+            continue
+        was = None if before is None else before.delivered_seq
+        if was is not None and after.delivered_seq != was:
+            yield f"step {after.n} of {after.run_id} was delivered twice: {was}, then {after.delivered_seq}"
+        if after.delivered_seq is not None and after.state in STEP_LIVE:
+            yield f"step {after.n} of {after.run_id} was delivered while {after.state}"
+        if was is None and after.delivered_seq and after.kind != "signal":
+            numbers.setdefault(after.run_id, []).append(after.delivered_seq)
+    continued = {
+        run.id for _, before, run in commit.runs if before and run and run.generation > before.generation
+    }
+    for _, before, after in commit.signals:
+        if after is None:
+            continue
+        was = None if before is None else before.delivered_seq
+        if was and after.delivered_seq != was and after.run_id not in continued:
+            yield f"signal {after.id} of {after.run_id} was delivered twice: {was}, then {after.delivered_seq}"
+        if was is None and after.delivered_seq:
+            numbers.setdefault(after.run_id, []).append(after.delivered_seq)
+    for run_id, given in numbers.items():
+        if run_id in continued:
+            continue  # the history that these numbers belong to is gone
+        last = checker.last_seq[run_id]
+        if sorted(given) != list(range(last + 1, last + 1 + len(given))):
+            yield f"{run_id} delivered {sorted(given)} after {last}"
+        if checker.owner_before(run_id) != commit.node and commit.verb in OWNERS_VERBS:
+            yield f"{commit.node} delivered to {run_id}, owned by {checker.owner_before(run_id)}"
+        checker.last_seq[run_id] = max(last, *given)
+    for run_id in continued:
+        checker.last_seq[run_id] = 0
+
+
+def I12_an_ended_run_has_no_live_step(checker: Checker, commit: Commit) -> Broken:
+    for _, before, after in commit.runs:
+        if (
+            after is not None
+            and after.state in RUN_ENDED
+            and (before is None or before.state not in RUN_ENDED)
+        ):
+            live = checker.connection.execute(
+                "SELECT count(*) FROM steps WHERE run_id = ? AND (finished_at IS NULL OR delivered_seq IS NULL)",
+                (after.id,),
+            ).get
+            if live:
+                yield f"run {after.id} is {after.state} and {live} of its steps are open"
+            if after.parent_id is not None:
+                place = checker.connection.execute(
+                    "SELECT state FROM steps WHERE run_id = ? AND n = ?", (after.parent_id, after.parent_n)
+                ).get
+                if place in STEP_LIVE:
+                    yield f"run {after.id} is {after.state} and its parent was not told"
+    for _, before, after in commit.steps:
+        if before is None and after is not None:
+            run = checker.runs.get(after.run_id)
+            if run is not None and run.state in RUN_ENDED:
+                yield f"step {after.n} was issued for {after.run_id}, which is {run.state}"
+
+
+def I2_by_its_owner(checker: Checker, commit: Commit) -> Broken:
+    """Only the owner of a run issues its steps and ends it."""
+    if commit.verb not in OWNERS_VERBS:
+        return
+    issued = {after.run_id for _, before, after in commit.steps if before is None and after is not None}
+    ended = {
+        after.id
+        for _, before, after in commit.runs
+        if before is not None and after is not None and before.state != after.state
+    }
+    for run_id in sorted(issued | ended):
+        if run_id in checker.runs and checker.owner_before(run_id) != commit.node:
+            yield f"{commit.node} decided for {run_id}, owned by {checker.owner_before(run_id)}"
+    for _, before, after in commit.steps:
+        if before is None and after is not None and after.n <= checker.last_n[after.run_id]:
+            yield f"step {after.n} of {after.run_id} was issued after {checker.last_n[after.run_id]}"
+
+
+def I16_leaves_a_trace(checker: Checker, commit: Commit) -> Broken:
+    """An attempt that is lost or timed out is kept, and what a leader or operator does to a run is in the journal."""
+    for _, before, after in commit.steps:
+        if before is None or after is None or before.state != "running":
+            continue
+        if commit.verb in ("bury", "end_overdue"):
+            ending = "lost" if commit.verb == "bury" else "timed out"
+            if not any(row[:2] == after[:2] and row.ending == ending for row in commit.attempts):
+                yield f"step {after.n} of {after.run_id} was {ending} without a row"
+            if commit.verb == "bury" and after.losses != before.losses + 1:
+                yield f"step {after.n} of {after.run_id} was lost and not counted"
+    if (
+        commit.verb in ("hold", "release", "bury", "end_overdue", "hold_run", "steer_undo")
+        and "journal" not in commit.tables
+    ):
+        yield f"{commit.verb} left no row in the journal"
+    for _, before, after in commit.runs:
+        if (
+            after is not None
+            and after.state == "stuck"
+            and before.state != "stuck"
+            and "alerts" not in commit.tables
+        ):
+            yield f"run {after.id} is stuck and nobody was told"
+
+
+def I17_no_orphans(checker: Checker, commit: Commit) -> Broken:
+    """No step without its run; a step goes only with its generation, or with its run."""
+    continued = {
+        run.id for _, before, run in commit.runs if before and run and run.generation > before.generation
+    }
+    gone = {before.id for _, before, run in commit.runs if run is None}
+    for _, before, after in commit.steps:
+        if after is None and before.run_id not in continued | gone and commit.verb != "prune":
+            yield f"step {before.n} of {before.run_id} is gone"
+        if after is not None and before is None and after.run_id not in checker.runs:
+            if not any(run is not None and run.id == after.run_id for _, _, run in commit.runs):
+                yield f"step {after.n} was issued for {after.run_id}, which does not exist"
+
+
+def I18_can_be_woken(checker: Checker, commit: Commit) -> Broken:
+    """An active run that nobody owns has something that can wake it."""
+    changed = {after.id: after for _, _, after in commit.runs if after is not None}
+    touched = set(changed)
+    touched.update(after.run_id for _, _, after in (*commit.steps, *commit.signals) if after is not None)
+    execute = checker.connection.execute
+    for run_id in sorted(touched):
+        run = changed.get(run_id) or checker.runs.get(run_id)
+        if run is not None and run.owner is None and run.state in ("running", "undoing"):
+            if not execute("SELECT 1 FROM steps WHERE run_id = ? AND +delivered_seq IS NULL", (run_id,)).get:
+                if not execute(
+                    "SELECT 1 FROM signals WHERE run_id = ? AND delivered_seq IS NULL", (run_id,)
+                ).get:
+                    yield f"run {run_id} is {run.state}, nobody owns it and nothing can wake it"
+
+
+def I19_in_its_time(checker: Checker, commit: Commit) -> Broken:
+    """No timer fires and no step begins before its time."""
+    for _, before, after in commit.steps:
+        if after is None:
+            continue
+        if (
+            after.kind == "timer"
+            and after.state == "succeeded"
+            and (before is None or before.state == "waiting")
+        ):
+            if after.finished_at < after.ready_at:
+                yield f"timer {after.n} of {after.run_id} fired {after.ready_at - after.finished_at:.3f} s early"
+        elif commit.verb == "claim_steps" and after.state == "running":
+            if before.ready_at > commit.now:
+                yield f"step {after.n} of {after.run_id} was claimed {before.ready_at - commit.now:.3f} s early"
+            run = checker.runs.get(after.run_id)
+            if run is None or run.state not in ("running", "undoing"):
+                yield f"step {after.n} of {after.run_id} was claimed while its run is {run and run.state}"
+
+
+def _continued(commit: Commit, run_id: str) -> bool:
+    return any(
+        before and run and run.id == run_id and run.generation > before.generation
+        for _, before, run in commit.runs
+    )
+
+
+CHECKS = (
+    I1_one_outcome,
+    I2_by_its_holder,
+    I3_no_live_lease_is_reclaimed,
+    I5_only_the_leader_leads,
+    I6_within_capacity,
+    I7_fences_rise,
+    I8_attempts_are_claims,
+    I9_terminal_is_absorbing,
+    I10_running_has_a_holder,
+    I11_one_order,
+    I12_an_ended_run_has_no_live_step,
+    I2_by_its_owner,
+    I16_leaves_a_trace,
+    I17_no_orphans,
+    I18_can_be_woken,
+    I19_in_its_time,
+)

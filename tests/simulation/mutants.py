@@ -1,0 +1,420 @@
+"""Planted bugs. A checker that no bug can fail is not a checker: each of these must be found within its number of seeds.
+
+A mutant changes the product while it is switched on: a statement, or a function. Those marked `was` are bugs that the
+simulation found in the product; they stay here so that they cannot come back unseen.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from holdfast import policy
+from holdfast.agent.agent import Agent
+from holdfast.decider import decider as deciding
+from holdfast.decider import replay, undoing
+from holdfast.decider.decider import Decider
+from holdfast.decider.reverse import Reverse
+from holdfast.model import StepState
+from holdfast.node import Node
+from holdfast.scheduler.owned import Ended
+from holdfast.scheduler.scheduler import Scheduler
+from holdfast.store.protocol import Answer, Start
+from holdfast.store.sqlite import supervising
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.verbs import VERBS
+from holdfast.store.writer import Writer
+from holdfast.testing import world as worlds
+from holdfast.workflow import undo as saga_undo
+
+Switch = Callable[[ExitStack], None]
+
+
+class Mutant(NamedTuple):
+    name: str
+    claim: str
+    """What the mutant no longer does."""
+    switch: Switch
+    within: int
+    """Seeds within which it must die, from `first`."""
+    first: int = 0
+
+
+MUTANTS: list[Mutant] = []
+
+
+def mutant(claim: str, within: int, first: int = 0) -> Callable[[Switch], Switch]:
+    def add(switch: Switch) -> Switch:
+        MUTANTS.append(Mutant(switch.__name__, claim, switch, within, first))
+        return switch
+
+    return add
+
+
+@contextmanager
+def switched_on(mutant: Mutant) -> Iterator[None]:
+    with ExitStack() as stack:
+        mutant.switch(stack)
+        yield
+
+
+def sql(stack: ExitStack, verb: str, old: str, new: str) -> None:
+    text = getattr(VERBS, verb)
+    assert old in text, f"{verb} no longer says {old!r}: change the mutant"
+    stack.enter_context(patch.object(VERBS, verb, text.replace(old, new)))
+
+
+def code(stack: ExitStack, owner: Any, name: str, new: Any) -> None:
+    assert hasattr(owner, name), f"{owner} has no {name}: change the mutant"
+    stack.enter_context(patch.object(owner, name, new))
+
+
+# --- fences -----------------------------------------------------------------------------------------------------------
+
+
+@mutant("a report names the fence its agent got", within=60)
+def no_fence_in_report(stack: ExitStack) -> None:
+    sql(stack, "report", "AND fence = ?", "AND ? IS NOT NULL")
+
+
+@mutant("an outcome in a hop names the fence of its step", within=200)
+def no_fence_in_outcome(stack: ExitStack) -> None:
+    sql(stack, "record_outcomes", "AND fence = ?", "AND ? IS NOT NULL")
+
+
+@mutant("a hop names the fence of its run", within=200)
+def no_fence_in_hop(stack: ExitStack) -> None:
+    sql(stack, "owned_runs", "AND fence = ?", "AND ? IS NOT NULL")
+
+
+@mutant("a retry names the fence its agent got", within=200)
+def no_fence_in_retry(stack: ExitStack) -> None:
+    sql(stack, "try_again", "AND fence = ?", "AND ? IS NOT NULL")
+    sql(stack, "keep_attempt", "AND fence = ?3", "AND ?3 IS NOT NULL")
+
+
+@mutant("a reclaim raises the fence", within=100)
+def reclaim_keeps_the_fence(stack: ExitStack) -> None:
+    sql(stack, "reclaim_steps", "SET fence = fence + 1,", "SET fence = fence,")
+
+
+@mutant("freeing a run raises its fence", within=100)
+def freed_runs_keep_their_fence(stack: ExitStack) -> None:
+    sql(stack, "free_runs", "fence = fence + 1", "fence = fence")
+
+
+# --- leases and leaders -------------------------------------------------------------------------------------------------
+
+
+@mutant("only a node whose lease has ended is buried", within=30)
+def reclaims_live_leases(stack: ExitStack) -> None:
+    sql(stack, "live_nodes", "SELECT id, lease_until", "SELECT id, lease_until - 1.9")
+    code(stack, supervising, "LAPSED", _Never("its lease ran out"))
+
+
+@mutant("was: a node that renewed its lease since somebody looked is not buried", within=3000)
+def buries_without_a_second_look(stack: ExitStack) -> None:
+    code(stack, supervising, "LAPSED", _Never("its lease ran out"))
+
+
+class _Never(str):
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = str.__hash__
+
+
+@mutant("a leader's write checks its epoch", within=400)
+def deposed_leaders_write(stack: ExitStack) -> None:
+    sql(stack, "leading", VERBS.leading, "SELECT 1 WHERE ? IS NOT NULL AND ? IS NOT NULL")
+
+
+@mutant("a leader's lease keeps others from leading", within=60)
+def two_leaders(stack: ExitStack) -> None:
+    real = SqliteStore.lead
+
+    async def lead(self: Any, node: str, lease_s: float, lease: str = "leader") -> int | None:
+        async with self._database.transaction() as connection:
+            row = connection.execute(VERBS.leader, (lease,)).get
+            epoch = (row or (None, 0, 0.0))[1] + 1
+            connection.execute(VERBS.lead, (node, epoch, self._environment.now() + lease_s, lease))
+            return int(epoch)
+
+    assert real is not None
+    code(stack, SqliteStore, "lead", lead)
+
+
+@mutant("a node that could not renew stops itself", within=200)
+def never_fences_itself(stack: ExitStack) -> None:
+    async def rest(self: Any) -> None: ...
+
+    code(stack, Node, "holds", lambda self: True)
+    code(stack, Node, "_lease_loop", rest)
+
+
+@mutant("a node that was buried claims nothing more", within=1500)
+def the_dead_claim(stack: ExitStack) -> None:
+    sql(stack, "is_live", VERBS.is_live, "SELECT 1 WHERE ? IS NOT NULL")
+
+
+@mutant("leases go by the store's clock, not by each node's", within=100)
+def skewed_clocks(stack: ExitStack) -> None:
+    def now(self: Any) -> float:
+        return float(self._process_now())
+
+    def init(self: Any, world: Any, name: str) -> None:
+        worlds.VirtualEnvironment.__init__(self, world, f"{name}/store")
+        self._world = world
+        process = world.processes[-1] if world.processes else None
+        skew_s = 0.0 if process is None else process.environment.skew_s
+        self._process_now = lambda: worlds.EPOCH + world.loop.now + skew_s / 20
+
+    code(stack, worlds._StoreEnvironment, "__init__", init)
+    code(stack, worlds._StoreEnvironment, "now", now)
+
+
+# --- counting -----------------------------------------------------------------------------------------------------------
+
+
+@mutant("a claim counts the attempt", within=10)
+def claims_are_not_counted(stack: ExitStack) -> None:
+    sql(stack, "claim_step", "attempt = attempt + 1,", "")
+
+
+@mutant("a loss is counted", within=60)
+def losses_are_not_counted(stack: ExitStack) -> None:
+    sql(stack, "reclaim_steps", "losses = losses + 1", "losses = losses")
+
+
+@mutant("a budget ends the retries", within=60)
+def retries_for_ever(stack: ExitStack) -> None:
+    real = policy.decide
+
+    def decide(retry: Any, **facts: Any) -> Any:
+        verdict = real(retry, **facts)
+        return policy.TryAgain(0.05) if isinstance(verdict, policy.GiveUp) else verdict
+
+    code(stack, policy, "decide", decide)
+
+
+@mutant("an overdue attempt spends its budget", within=2500)
+def overdue_for_ever(stack: ExitStack) -> None:
+    sql(
+        stack,
+        "time_out_steps",
+        "WHEN attempt - losses - excused >= attempts_max THEN 'failed'",
+        "WHEN 0 THEN 'failed'",
+    )
+    sql(
+        stack,
+        "time_out_steps",
+        "WHEN attempt - losses - excused >= attempts_max THEN ?1",
+        "WHEN ?1 IS NULL THEN 0.0",
+    )
+
+
+# --- losing -------------------------------------------------------------------------------------------------------------
+
+
+@mutant("the steps of a dead node are taken back", within=60)
+def lost_on_reclaim(stack: ExitStack) -> None:
+    sql(stack, "held_by", "WHERE state = 'running'", "WHERE state = 'running' AND 0")
+
+
+@mutant("a start is answered when it is durable", within=200)
+def starts_are_not_durable(stack: ExitStack) -> None:
+    async def start_run(self: Any, run: Any) -> Answer:
+        self.writer.submit(Start(run), lambda answer: None)
+        return Answer.ACCEPTED
+
+    code(stack, Node, "start_run", start_run)
+
+
+@mutant("a run that waits for a signal is woken by it", within=300)
+def parked_runs_sleep_for_ever(stack: ExitStack) -> None:
+    union = "UNION SELECT run_id FROM signals INDEXED BY signals_undelivered WHERE delivered_seq IS NULL"
+    sql(stack, "awake_runs", union, "")
+
+
+@mutant("a timer of a run that nobody has in memory fires", within=200)
+def sleeping_timers_never_fire(stack: ExitStack) -> None:
+    sql(stack, "due_timers", "WHERE s.state = 'waiting'", "WHERE s.state = 'waiting' AND 0")
+
+
+@mutant("a child that ends tells its parent", within=60)
+def parents_are_not_told(stack: ExitStack) -> None:
+    sql(stack, "tell_parents", "WHERE run_id = ?", "WHERE 0 AND run_id = ?")
+
+
+@mutant("a node that was away gives back what it does not know of", within=400)
+def nothing_is_reconciled(stack: ExitStack) -> None:
+    async def nothing(self: Any) -> None: ...
+
+    code(stack, Node, "_give_up_unknown", nothing)
+
+
+@mutant("was: what a claim took whose answer was lost is given back", within=400)
+def lost_claims_stay_lost(stack: ExitStack) -> None:
+    code(stack, Writer, "doubt", lambda self, error: None)
+
+
+@mutant("was: a scheduler hears that its own agent lost a step", within=100)
+def lost_leases_are_remembered(stack: ExitStack) -> None:
+    code(stack, Scheduler, "forget_lease", lambda self, run_id, n: None)
+
+
+@mutant("was: a run that was given back and claimed again stays in memory", within=3000)
+def leaves_by_name(stack: ExitStack) -> None:
+    def leave(self: Any, owned: Any) -> None:
+        self.runs.pop(owned.run_id, None)
+        owned.decider.close()
+
+    code(stack, Scheduler, "_leave", leave)
+
+
+@mutant("was: only its owner gives a run back", within=3000)
+def anybody_parks(stack: ExitStack) -> None:
+    sql(stack, "park_runs", "AND +owner = ?", "AND ? IS NOT NULL")
+
+
+@mutant("was: a run that waits for nothing yet is claimed again", within=3000)
+def parked_before_it_spoke(stack: ExitStack) -> None:
+    sql(stack, "park_runs", "ELSE 'pending' END", "ELSE state END")
+
+
+@mutant("was: what an agent ended while its run left memory is reported", within=3000)
+def leaves_with_outcomes(stack: ExitStack) -> None:
+    real = Scheduler._report_apart
+
+    def report(self: Any, owned: Any, refused: Any = None) -> None:
+        if refused is not None:
+            real(self, owned, refused)
+
+    code(stack, Scheduler, "_report_apart", report)
+
+
+@mutant("was: a step that is cancelled before it begins gives its place back", within=3000)
+def places_leak(stack: ExitStack) -> None:
+    code(stack, Agent, "_cancel", lambda self, holding: holding.task is not None and holding.task.cancel())
+
+
+@mutant("was: a step with needs that are new gets a lane of its own", within=3000)
+def issued_for_nobody(stack: ExitStack) -> None:
+    async def number(self: Any, rows: Any, owned: Any, hop: Any, leases: Any, then: Any) -> None:
+        self._submit(hop, partial(self._committed, owned, hop, leases, then))
+
+    code(stack, Scheduler, "_number", number)
+
+
+# --- order and time -----------------------------------------------------------------------------------------------------
+
+
+@mutant("replay delivers in the recorded order", within=100)
+def replays_in_another_order(stack: ExitStack) -> None:
+    real = replay.timeline
+    code(stack, deciding, "timeline", lambda steps, signals: iter(list(real(steps, signals))[::-1]))
+
+
+@mutant("an outcome is delivered once", within=100)
+def delivers_twice(stack: ExitStack) -> None:
+    sql(stack, "deliver_steps", "AND +delivered_seq IS NULL", "")
+    sql(stack, "undelivered_steps", "WHERE s.delivered_seq IS NULL AND", "WHERE")
+    sql(stack, "undelivered_steps", "INDEXED BY steps_undelivered ", "")
+
+
+@mutant("numbers of outcomes go on where they ended", within=100)
+def numbers_have_gaps(stack: ExitStack) -> None:
+    real = Decider.deliver
+
+    def deliver(self: Any, *args: Any) -> int:
+        self.seq += 1
+        return real(self, *args)
+
+    code(stack, Decider, "deliver", deliver)
+
+
+@mutant("a timer fires at its time", within=30)
+def timers_fire_early(stack: ExitStack) -> None:
+    real = Scheduler._set_timer
+    code(stack, Scheduler, "_set_timer", lambda self, at, run_id, n: real(self, at - 0.4, run_id, n))
+
+
+@mutant("was: a timer that was never written does not fire", within=3000)
+def ghosts_of_timers(stack: ExitStack) -> None:
+    def fire(self: Any) -> int:
+        now = self._clock.now()
+        while self._timers and self._timers[0][0] <= now:
+            _, run_id, n = heapq.heappop(self._timers)
+            owned = self.runs.get(run_id)
+            if owned is not None and n in owned.decider.waiting:
+                if owned.arrive(Ended(n, 0, StepState.SUCCEEDED, None, None, now)):
+                    self._advance(owned)
+        return 0
+
+    code(stack, Scheduler, "fire", fire)
+
+
+@mutant("a step that backs off waits", within=60)
+def back_off_is_ignored(stack: ExitStack) -> None:
+    sql(stack, "due_steps", "s.ready_at <= ?", "s.ready_at <= ? + 1")
+
+
+@mutant("a held run's steps are not begun", within=600)
+def held_runs_go_on(stack: ExitStack) -> None:
+    sql(stack, "due_steps", "AND +r.state IN ('running', 'undoing')", "")
+
+
+@mutant("a cancel ends the run", within=300)
+def cancels_are_swallowed(stack: ExitStack) -> None:
+    code(stack, Decider, "_cancel", lambda self, why: None)
+
+
+@mutant("a step begins after the commit that leased it", within=60)
+def acts_before_the_commit(stack: ExitStack) -> None:
+    real = Scheduler._issue
+
+    def issue(self: Any, owned: Any, hop: Any, issues: Any, leases: Any) -> Any:
+        rows = real(self, owned, hop, issues, leases)
+        if leases and self._seat is not None:
+            self._seat.begin(list(leases))
+            leases.clear()
+        return rows
+
+    code(stack, Scheduler, "_issue", issue)
+
+
+# --- undo ---------------------------------------------------------------------------------------------------------------
+
+
+@mutant("the newest effect is undone first", within=60)
+def undo_out_of_order(stack: ExitStack) -> None:
+    def ready(self: Any) -> list[Any]:
+        found = [entry[2] for entry in self._completed if entry[2] not in self._resolved]
+        self._completed.clear()
+        return found
+
+    code(stack, Reverse, "ready", ready)
+
+
+@mutant("every effect is undone", within=30)
+def undo_is_missing(stack: ExitStack) -> None:
+    real = undoing._may_be
+    code(stack, undoing, "_may_be", lambda row, undo: real(row, undo) and row.n % 2 == 1)
+
+
+@mutant("an effect that nobody is sure of is undone", within=300)
+def unsure_effects_stay(stack: ExitStack) -> None:
+    code(stack, undoing, "_may_be", lambda row, undo: row.state is StepState.SUCCEEDED)
+
+
+@mutant("a saga takes its part back", within=100)
+def sagas_take_nothing_back(stack: ExitStack) -> None:
+    async def nothing(host: Any, effects: Any, error: Any) -> None: ...
+
+    code(stack, saga_undo, "_take_back", nothing)

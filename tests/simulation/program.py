@@ -1,0 +1,380 @@
+"""Random workflows. A plan is a small tree drawn from the seed; one workflow walks it, one pure function foretells its result.
+
+Every step has a tag of its own, by which the ledger outside of the product knows what it did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from random import Random
+from typing import Any
+
+from holdfast import (
+    Retry,
+    RetryIn,
+    Signal,
+    Stop,
+    continue_as_new,
+    here,
+    keep,
+    publish,
+    saga,
+    set_progress,
+    step,
+    undo_with,
+    workflow,
+)
+from tests.simulation.ledger import ledger
+
+QUICK = Retry(attempts=3, delay=0.1, max_delay=0.4)
+ANY = "?"
+"""In a foretold result: whatever came of a race."""
+Plan = list[Any]
+
+note = Signal("note", str)
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+async def _act(tag: int, how: str) -> int:
+    """What a step does outside: once per key, as a good service would."""
+    now = ledger.now
+    now.began(tag)
+    match how:
+        case "flaky" if here.attempt <= 2:
+            raise ConnectionError("not yet")
+        case "put off" if here.attempt == 1:
+            raise RetryIn(0.1)
+        case "stop":
+            await asyncio.sleep(0.02)
+            raise Stop("no")
+        case "saves":
+            if here.saved is None:
+                await here.save(tag)
+                if now.dice.random() < 0.5:
+                    raise ConnectionError("after the checkpoint")
+            else:
+                now.sometimes("an attempt found the checkpoint of an earlier one")
+        case "hangs" if here.attempt == 1:
+            await asyncio.sleep(30)
+        case "slow":
+            here.beat(0.5, "half")
+            await asyncio.sleep(0.3 + now.dice.random())
+        case "quick":
+            pass
+        case _:
+            await asyncio.sleep(now.dice.random() * 0.2)
+    now.did(here.key, tag)
+    if how == "unsure" and here.attempt == 1:
+        await asyncio.sleep(0.05)
+        raise ConnectionError("the reply was lost")
+    if how == "lingers":
+        await asyncio.sleep(now.dice.random())
+    return tag
+
+
+async def _take_back(done: int | None, tag: int, how: str) -> None:
+    now = ledger.now
+    now.began(tag)
+    if now.dice.random() < 0.2:
+        await asyncio.sleep(now.dice.random() * 0.3)
+    if how == "gives up" and not now.healed:
+        raise Stop("this cannot be taken back")
+    if now.dice.random() < 0.1 and not now.healed:
+        raise ConnectionError("not now")
+    now.undid(here.undoes, tag)
+    if now.dice.random() < 0.2:
+        await asyncio.sleep(now.dice.random() * 0.3)
+
+
+@step(retry=QUICK, timeout=2.5)
+async def work(tag: int, how: str) -> int:
+    return await _act(tag, how)
+
+
+@step(retry=QUICK, timeout=2.5)
+async def book(tag: int, how: str) -> int:
+    return await _act(tag, how)
+
+
+@book.undo(retry=Retry(attempts=6, delay=0.1, max_delay=0.3))
+async def unbook(done: int | None, tag: int, how: str) -> None:
+    await _take_back(done, tag, how)
+
+
+@step(retry=Retry(attempts=2, delay=0.1), timeout=2.5, undo_failed=True)
+async def pay(tag: int, how: str) -> int:
+    return await _act(tag, how)
+
+
+@pay.undo(retry=Retry(attempts=6, delay=0.1, max_delay=0.3))
+async def unpay(done: int | None, tag: int, how: str) -> None:
+    await _take_back(done, tag, how)
+
+
+@step(retry=QUICK, timeout=2.5)
+def compute(tag: int, how: str) -> int:
+    """In a thread, where threads are."""
+    now = ledger.now
+    now.began(tag)
+    if how == "stop":
+        raise Stop("no")
+    if how == "flaky" and here.attempt <= 1:
+        raise ConnectionError("not yet")
+    now.did(here.key, tag)
+    return tag
+
+
+@step(retry=Retry(attempts=6, delay=0.1, max_delay=0.3))
+async def tidy(tag: int) -> None:
+    now = ledger.now
+    now.began(tag)
+    now.by_hand(here.key, tag)
+
+
+STEPS = {"work": work, "book": book, "pay": pay, "compute": compute}
+
+
+# --- the workflow -------------------------------------------------------------------------------------------------------
+
+
+class Refused(Exception):
+    pass
+
+
+async def _walk(plan: Plan) -> Any:
+    match plan:
+        case ["do", name, tag, how]:
+            return await STEPS[name](tag, how)
+        case ["seq", parts]:
+            return [await _walk(part) for part in parts]
+        case ["par", parts]:
+            return list(await asyncio.gather(*[_walk(part) for part in parts]))
+        case ["group", parts]:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(_walk(part)) for part in parts]
+            return [task.result() for task in tasks]
+        case ["race", parts]:
+            tasks = [asyncio.ensure_future(_walk(part)) for part in parts]
+            done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+            return next(task.result() for task in tasks if task in done)
+        case ["limit", seconds, part]:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await _walk(part)
+            except TimeoutError:
+                return "late"
+        case ["nap", seconds]:
+            await asyncio.sleep(seconds)
+            return None
+        case ["hear", limit]:
+            try:
+                return await note.wait(limit)
+            except TimeoutError:
+                return "unheard"
+        case ["tell", run_id, key]:
+            await note.send(run_id, key, key)
+            return None
+        case ["kid", part]:
+            return json.loads(await program(json.dumps(part)))
+        case ["saga", part, fails]:
+            try:
+                async with saga():
+                    value = await _walk(part)
+                    if fails:
+                        raise Refused
+                    return value
+            except Refused:
+                return "taken back"
+        case ["try", part]:
+            try:
+                return await _walk(part)
+            except Stop:
+                return "stopped"
+        case ["keep"]:
+            keep()
+            return None
+        case ["by hand", tag]:
+            undo_with(tidy, tag)
+            return None
+        case ["say", text]:
+            publish("said", text)
+            set_progress(0.5, text)
+            return None
+        case ["fail"]:
+            raise Refused
+        case _:
+            raise AssertionError(plan)
+
+
+@workflow
+async def program(plan: str) -> str:
+    tree = json.loads(plan)
+    match tree:
+        case ["again", first, then]:
+            await _walk(first)
+            continue_as_new(json.dumps(then))
+    return json.dumps(await _walk(tree))
+
+
+# --- what comes of it ---------------------------------------------------------------------------------------------------
+
+
+class Fails(Exception):
+    """The plan ends in an exception, if nothing else ends it before."""
+
+
+def foretell(plan: Plan) -> Any:
+    """The result of a run that succeeds; raises Fails when it must not succeed."""
+    match plan:
+        case ["do", _, tag, how]:
+            if how == "stop":
+                raise Fails
+            return tag
+        case ["seq" | "par" | "group", parts]:
+            return [foretell(part) for part in parts]
+        case ["race" | "limit", *_] | ["hear", float()]:
+            return ANY
+        case ["hear", None]:
+            return ANY
+        case ["kid", part] | ["again", _, part]:
+            if plan[0] == "again":
+                foretell(plan[1])
+            return foretell(part)
+        case ["saga", part, fails]:
+            value = foretell(part)
+            return "taken back" if fails else value
+        case ["try", part]:
+            try:
+                return foretell(part)
+            except Fails:
+                return "stopped"
+        case ["fail"]:
+            raise Fails
+        case _:
+            return None
+
+
+def agrees(told: Any, foretold: Any) -> bool:
+    if foretold == ANY:
+        return True
+    if isinstance(foretold, list):
+        return (
+            isinstance(told, list)
+            and len(told) == len(foretold)
+            and all(agrees(one, other) for one, other in zip(told, foretold, strict=True))
+        )
+    return bool(told == foretold)
+
+
+def waits(plan: Any) -> int:
+    """How many signals a plan waits for."""
+    if not isinstance(plan, list):
+        return 0
+    if plan[:1] == ["hear"]:
+        return 1
+    return sum(waits(part) for part in plan)
+
+
+# --- drawing ------------------------------------------------------------------------------------------------------------
+
+HOWS = (
+    "ok",
+    "ok",
+    "quick",
+    "quick",
+    "quick",
+    "flaky",
+    "put off",
+    "slow",
+    "saves",
+    "unsure",
+    "lingers",
+    "hangs",
+    "gives up",
+)
+
+
+class Draw:
+    """Draws plans, each step with a tag of its own."""
+
+    def __init__(self, dice: Random, others: list[str]) -> None:
+        self._dice, self._others = dice, others
+        self.tags = 0
+        self._kinds = dice.sample(
+            (
+                "par",
+                "group",
+                "race",
+                "limit",
+                "nap",
+                "hear",
+                "kid",
+                "saga",
+                "try",
+                "keep",
+                "by hand",
+                "say",
+                "tell",
+            ),
+            dice.randint(2, 6),
+        )
+        self._stops = dice.random() < 0.3
+
+    def program(self) -> Plan:
+        """A whole workflow, some of which fail at their end, or begin again."""
+        dice = self._dice
+        parts = [self._part(dice.randint(1, 3), kid=False) for _ in range(dice.randint(1, 4))]
+        plan: Plan = ["seq", parts]
+        if dice.random() < 0.35:
+            parts.append(["fail"])
+        if dice.random() < 0.12:
+            return ["again", plan, ["seq", [self._do(), self._do()]]]
+        return plan
+
+    def _do(self) -> Plan:
+        dice = self._dice
+        self.tags += 1
+        name = dice.choice(("work", "book", "book", "pay", "compute"))
+        how = dice.choice(HOWS)
+        if self._stops and dice.random() < 0.15:
+            how = "stop"
+        return ["do", name, self.tags, how]
+
+    def _part(self, depth: int, *, kid: bool) -> Plan:
+        dice = self._dice
+        kind = dice.choice(self._kinds) if depth > 0 and dice.random() < 0.6 else "do"
+        match kind:
+            case "par" | "group":
+                return [kind, [self._part(depth - 1, kid=kid) for _ in range(dice.randint(2, 3))]]
+            case "race":
+                return ["race", [self._part(depth - 1, kid=kid), ["nap", dice.choice((0.05, 0.3, 1.0))]]]
+            case "limit":
+                return ["limit", dice.choice((0.1, 0.5, 2.0)), self._part(depth - 1, kid=kid)]
+            case "nap":
+                return ["nap", dice.choice((0.01, 0.2, 1.0, 2.0))]
+            case "hear":
+                return ["hear", dice.choice((0.3, 1.0)) if kid or dice.random() < 0.5 else None]
+            case "tell" if self._others:
+                self.tags += 1
+                return ["tell", dice.choice(self._others), f"told {self.tags}"]
+            case "kid":
+                parts = [self._part(depth - 1, kid=True) for _ in range(dice.randint(1, 2))]
+                return ["kid", ["seq", parts]]
+            case "saga":
+                return ["saga", ["seq", [self._do(), self._part(depth - 1, kid=True)]], dice.random() < 0.6]
+            case "try":
+                return ["try", self._do()]
+            case "keep":
+                return ["keep"]
+            case "by hand":
+                self.tags += 1
+                return ["by hand", self.tags]
+            case "say":
+                return ["say", f"said {dice.randint(1, 9)}"]
+        return self._do()

@@ -1,0 +1,567 @@
+"""One seed: a few processes, a few runs, some faults; then all heals, and every run must end.
+
+While faults last, safety is checked: the invariants after every commit, the ledger at every effect. Then liveness: within
+`HEAL_MAX_S` of virtual time every run that was accepted has ended. At the end every run's result, undos and effects are
+compared with what its plan foretells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import Context
+from functools import partial
+from hashlib import blake2b
+from random import Random
+from typing import Any
+
+from holdfast.config import Config
+from holdfast.errors import HoldfastError, StoreError, UnknownRun, WrongState
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.store.protocol import Answer, HandBack, Hop, NewSignal, Report, TryAgain
+from holdfast.testing.loop import PROCESS
+from holdfast.testing.world import EPOCH, Process, World
+from holdfast.workflow import registry
+from holdfast.workflow.here import here
+from tests.simulation import program
+from tests.simulation.endings import check_endings
+from tests.simulation.faults import Seams, Swarm
+from tests.simulation.invariants import Checker, Commit
+from tests.simulation.ledger import Book, ledger
+from tests.simulation.sometimes import observe
+
+FAULTS_S = 5.0
+"""How long things go wrong."""
+HEAL_MAX_S = 45.0
+"""How long a run may take to end after nothing goes wrong any more."""
+ROLES = ("scheduler", "agent", "supervisor")
+
+
+class Result:
+    """What came of a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.broken: list[str] = []
+        self.hash = ""
+        self.virtual_s = 0.0
+        self.commits = 0
+        self.callbacks = 0
+        self.runs: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.sometimes: Counter[str] = Counter()
+
+
+class Simulation(World):
+    def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
+        self.dice = Random(f"simulation/{seed}")
+        self.result = Result(seed)
+        self.trace = trace
+        config = Config(
+            lease_s=2.0,
+            renew_s=0.6,
+            leader_lease_s=1.5,
+            sweep_s=0.5,
+            poll_s=self.dice.choice((0.6, 1.2)),
+            park_after_s=self.dice.choice((0.2, 0.6, 3.0)),
+            runs_max=self.dice.choice((2, 4, 50)),
+            steps_max=self.dice.choice((1, 2, 8)),
+            threads_max=1,
+            claim_max=self.dice.choice((2, 50)),
+            batch_max=self.dice.choice((1, 3, 50)),
+            losses_max=self.dice.choice((2, 4)),
+            timeout_grace_s=0.4,
+            watch_s=2.0,
+            drain_s=0.4,
+            beat_s=0.7,
+            replay_slice_steps=self.dice.choice((3, 100)),
+        )
+        self.swarm = Swarm(Random(f"swarm/{seed}"))
+        self.seams = Seams(self, self.swarm)
+        super().__init__(seed, config=config, faults=self.seams)
+        self.checker = Checker(self, config)
+        self.book = Book()
+        self.plans: dict[str, program.Plan] = {}
+        self.accepted: dict[str, None] = {}
+        self.leased_until: dict[str, float] = {}
+        """When each node's lease ends, in true time."""
+        self.resumed_at: dict[Process, float] = {}
+        self.clocks_ok = True
+        self._hash = blake2b(digest_size=8)
+        self._said: list[Any] = []
+        self._names = 0
+        self._driving: list[asyncio.Task[Any]] = []
+
+    @property
+    def healed(self) -> bool:
+        return self.seams.healed
+
+    # --- what is counted and told -------------------------------------------------------------------------------------
+
+    def count(self, kind: str) -> None:
+        self.result.faults[kind] += 1
+
+    def sometimes(self, what: str) -> None:
+        self.result.sometimes[what] += 1
+
+    def broke(self, what: str) -> None:
+        self.result.broken.append(what)
+        self.tell(f"BROKEN {what}")
+        self.loop.stop()
+
+    def tell(self, text: str) -> None:
+        self._hash.update(f"{self.loop.now:.6f} {text}\n".encode())
+        if self.trace is not None:
+            self.trace(f"{self.loop.now:9.4f} {text}")
+
+    def committed(self, process: Process, verb: str, asked: dict[str, Any]) -> None:
+        self.result.commits += 1
+        if verb == "renew":
+            self.leased_until[asked["node"]] = self.loop.now + self.config.lease_s
+            self.checker.renewed(asked["node"], self.store_now() + self.config.lease_s)
+            self.tell(f"{process.name} renew")
+            return
+        commit = self.checker.look(process, verb, asked)
+        if self.checker.broken:
+            for broken in self.checker.broken:
+                self.broke(broken)
+            self.checker.broken = []
+        node = asked.get("node")
+        if verb == "register" and node is not None:
+            self.leased_until[node] = self.loop.now + self.config.lease_s
+        self._tell_commit(process, verb, commit)
+        observe(self, commit)
+        if verb == "commit" and not self.healed and self.swarm["doubled"]:
+            self._double(process, asked)
+
+    def rolled_back(self) -> None:
+        self.checker.forget()
+
+    def _tell_commit(self, process: Process, verb: str, commit: Commit) -> None:
+        told = [
+            f"{change.table}{tuple(change.after[:5]) if change.after is not None else ('gone', *change.before[:2])}"
+            for change in commit.changes
+        ]
+        self.tell(f"{process.name} {verb} {' '.join(told)}")
+
+    # --- the ledger's side --------------------------------------------------------------------------------------------
+
+    def began(self, tag: int) -> None:
+        """A step's code begins. Its attempt must be in the store, and its node must have its lease."""
+        self.book.begun[here.key] += 1
+        run_id, key = here.key.split("::", 1)
+        n = self.checker.keys.get((run_id, key))
+        step = None if n is None else self.checker.steps.get((run_id, n))
+        if step is not None and step.attempt < here.attempt:
+            self.broke(f"G3 attempt {here.attempt} of {here.key} began before it was committed")
+        self._demand_lease("began")
+
+    def did(self, key: str, tag: int) -> None:
+        self._demand_lease("had an effect")
+        self.book.did(key, tag)
+
+    def undid(self, key: str, tag: int) -> None:
+        self._demand_lease("took something back")
+        self.book.undid(key)
+
+    def by_hand(self, key: str, tag: int) -> None:
+        self.book.by_hand.add(tag)
+
+    def _demand_lease(self, what: str) -> None:
+        """A node without its lease does nothing outside. One that was stopped finds out when it goes on, not before."""
+        process = PROCESS.get()
+        assert isinstance(process, Process)
+        until = self.leased_until.get(process.node.id, 0.0)
+        if self.loop.now > until + 0.02 and self.resumed_at.get(process) != self.loop.now:
+            self.broke(
+                f"G2 {here.key} {what} {self.loop.now - until:.3f} s after the lease of its node had ended"
+            )
+
+    # --- processes ----------------------------------------------------------------------------------------------------
+
+    def _spawn(self, roles: tuple[str, ...]) -> Process:
+        self._names += 1
+        skew = self.swarm["skew"]
+        process = self.process(
+            f"p{self._names}",
+            roles=roles,
+            skew_s=self.dice.uniform(-100, 100) if skew else 0.0,
+            rate=1 + self.dice.uniform(-0.002, 0.002) if skew else 1.0,
+        )
+        process.run_task(self._opening(process))
+        self.tell(f"{process.name} starts: {','.join(roles)}")
+        return process
+
+    async def _opening(self, process: Process) -> None:
+        """What an init system does: try until it runs."""
+        while True:
+            try:
+                await process.open()
+            except StoreError:
+                await process.environment.sleep(0.3)
+            else:
+                return
+
+    @property
+    def living(self) -> list[Process]:
+        return [process for process in self.processes if not process.dead]
+
+    @property
+    def working(self) -> list[Process]:
+        return [
+            process
+            for process in self.processes
+            if not process.dead and process.missed is None and process._node is not None
+        ]
+
+    def kill(self, process: Process, *, vanish: bool = False) -> None:
+        super().kill(process, vanish=vanish)
+        self.tell(f"{process.name} is killed")
+        self.sometimes("a process was killed")
+        node = process._node
+        if node is not None and node.agent is not None and node.agent.held:
+            self.sometimes("a process was killed in the middle of a step")
+        if not self.healed:
+            after_s = self.dice.choice((0.1, 0.5, 2.0))
+            self._later(after_s, lambda: self._spawn(process.roles))
+
+    def resume(self, process: Process) -> None:
+        if not process.dead and process.missed is not None:
+            self.resumed_at[process] = self.loop.now
+            self.tell(f"{process.name} goes on")
+        super().resume(process)
+
+    def _later(self, after_s: float, call: Callable[[], object]) -> None:
+        self.loop.call_later(after_s, call, context=Context())
+
+    # --- what happens by itself -----------------------------------------------------------------------------------------
+
+    def _plan_faults(self) -> None:
+        dice = self.swarm.dice
+        deeds: dict[str, Callable[[], None]] = {
+            "kill": self._kill_one,
+            "vanish": lambda: self._kill_one(vanish=True),
+            "pause": self._pause_one,
+            "pause the leader": self._pause_leader,
+            "cut off": self._cut_one_off,
+            "outage": self._outage,
+            "full": self._fill_disk,
+            "clock": self._step_clock,
+            "drain": self._drain_one,
+        }
+        for kind, deed in deeds.items():
+            at = 0.0
+            while rate := self.swarm[kind]:
+                at += dice.expovariate(rate / 1.5)
+                if at > FAULTS_S - 0.5:
+                    break
+                self._later(at, self._deed(kind, deed))
+
+    def _deed(self, kind: str, deed: Callable[[], None]) -> Callable[[], None]:
+        def do() -> None:
+            if not self.healed:
+                self.count(kind)
+                self.tell(f"fault: {kind}")
+                deed()
+
+        return do
+
+    def _kill_one(self, *, vanish: bool = False) -> None:
+        living = self.living
+        if living and self.seams.deaths < 6:
+            self.seams.deaths += 1
+            if vanish:
+                self.sometimes("a host vanished")
+            self.kill(self.swarm.dice.choice(living), vanish=vanish)
+
+    def _pause_one(self) -> None:
+        if self.working:
+            self._pause(self.swarm.dice.choice(self.working))
+
+    def _pause(self, process: Process) -> None:
+        for_s = self.config.lease_s * self.swarm.dice.choice((0.2, 0.7, 1.2, 1.8))
+        if for_s > self.config.lease_s:
+            self.sometimes("a process was stopped for longer than its lease")
+        self.tell(f"{process.name} is stopped for {for_s}")
+        self.pause(process, for_s)
+
+    def _pause_leader(self) -> None:
+        for process in self.working:
+            if process.node.supervisor is not None and process.node.supervisor.epoch is not None:
+                self.sometimes("the leader was stopped")
+                self._pause(process)
+                return
+
+    def _cut_one_off(self) -> None:
+        if self.working:
+            process = self.swarm.dice.choice(self.working)
+            for_s = self.swarm.dice.choice((0.3, 1.5, 2.8))
+            self.seams.cut_off.add(process.name)
+            self._later(for_s, lambda: self.seams.cut_off.discard(process.name))
+
+    def _outage(self) -> None:
+        self.seams.outage = True
+        self._later(self.swarm.dice.choice((0.2, 1.0, 2.5)), lambda: setattr(self.seams, "outage", False))
+
+    def _fill_disk(self) -> None:
+        self.seams.full = True
+        self._later(self.swarm.dice.choice((0.2, 1.0, 2.5)), lambda: setattr(self.seams, "full", False))
+
+    def _step_clock(self) -> None:
+        by_s = self.swarm.dice.choice((-3.0, -0.5, 0.5, 3.0, 60.0))
+        self.clocks_ok = False
+        self.sometimes(f"the clock was set {'back' if by_s < 0 else 'forward'}")
+        self.step_clock(by_s)
+
+    def _drain_one(self) -> None:
+        """SIGTERM, and another one in its place."""
+        if self.working:
+            process = self.swarm.dice.choice(self.working)
+
+            async def leave() -> None:
+                await process.close(self.config.drain_s)
+                super(Simulation, self).kill(process)
+                self.sometimes("a process left and was replaced")
+                self._spawn(process.roles)
+
+            process.run_task(leave())
+
+    def _double(self, process: Process, asked: dict[str, Any]) -> None:
+        """A message that comes again, later: what it says is no longer true."""
+        ops = [op for op in asked["ops"] if isinstance(op, Report | TryAgain | HandBack | Hop)]
+        if ops and self.swarm.strikes("doubled"):
+            op = self.swarm.dice.choice(ops)
+            store, node = process.store, asked["node"]
+
+            async def again() -> None:
+                await asyncio.sleep(self.swarm.dice.random() * 2.5)
+                try:
+                    answer = (await store.commit(node, [op]))[0]
+                except StoreError:
+                    return
+                self.count("doubled")
+                if answer is Answer.ACCEPTED and not (isinstance(op, Hop) and _is_harmless(op)):
+                    self.broke(f"G2 the same {type(op).__name__} was accepted twice: {op}")
+                self.sometimes(f"a doubled {type(op).__name__} was {answer}")
+
+            process.run_task(again())
+
+    # --- callers and operators --------------------------------------------------------------------------------------------
+
+    def _draw_runs(self) -> None:
+        dice = self.dice
+        ids = [f"r{i}" for i in range(1, dice.choice((1, 2, 2, 3, 4)) + 1)]
+        for run_id in ids:
+            draw = program.Draw(dice, [other for other in ids if other != run_id])
+            self.plans[run_id] = draw.program()
+            self._drive(self._start(run_id))
+            for i in range(program.waits(self.plans[run_id])):
+                self._drive(self._send(run_id, f"key {i}"))
+            for kind, act in (("cancel", self._cancel), ("hold", self._hold), ("retry now", self._retry_now)):
+                if self.swarm[kind] and dice.random() < 0.7:
+                    self._drive(act(run_id))
+
+    def _drive(self, coro: Coroutine[Any, Any, None]) -> None:
+        self._driving.append(self.loop.create_task(coro))
+
+    async def _asked(self, ask: Callable[[Process], Coroutine[Any, Any, Any]], *, tries: int = 1000) -> Any:
+        """Ask some process, and another one when it does not answer; None when nobody did."""
+        for _ in range(tries):
+            working = self.working
+            if working:
+                process = self.dice.choice(working)
+                task = process.run_task(_answered(ask(process)))
+                await asyncio.wait([task], timeout=1.0)
+                answer = task.result() if task.done() else None
+                if answer is not None:
+                    return answer[0]
+                task.cancel()
+            await asyncio.sleep(0.1 + self.dice.random() * 0.3)
+        return None
+
+    async def _start(self, run_id: str) -> None:
+        await asyncio.sleep(self.dice.random() ** 2 * 1.5)
+        workflow, plan = program.program.using(id=run_id), json.dumps(self.plans[run_id])
+        self.tell(f"start {run_id} {plan}")
+        await self._asked(lambda process: process.start(workflow, plan))
+        self.accepted[run_id] = None
+        self.tell(f"accepted {run_id}")
+
+    async def _send(self, run_id: str, key: str) -> None:
+        await asyncio.sleep(self.dice.random() * 3)
+        while run_id not in self.accepted:  # noqa: ASYNC110  virtual time: looking costs nothing
+            await asyncio.sleep(0.3)
+        payload = json.dumps(key).encode()
+        await self._asked(lambda process: process.store.send_signal(NewSignal(run_id, "note", key, payload)))
+
+    async def _cancel(self, run_id: str) -> None:
+        await asyncio.sleep(self.dice.random() * 3)
+        answer = await self._asked(
+            lambda process: process.store.cancel_run(run_id, "sim", "no more"), tries=4
+        )
+        if answer is not None:
+            self.sometimes("a run was asked to cancel itself")
+
+    async def _hold(self, run_id: str) -> None:
+        await asyncio.sleep(self.dice.random() * 2.5)
+        if await self._asked(lambda process: process.store.hold(run_id, "sim", "wait"), tries=4) is None:
+            return
+        self.sometimes("a run was held")
+        await asyncio.sleep(self.dice.random() * 2)
+        await self._asked(lambda process: process.store.release(run_id, "sim", "go on"))
+
+    async def _retry_now(self, run_id: str) -> None:
+        await asyncio.sleep(self.dice.random() * 2.5)
+        await self._asked(lambda process: process.store.retry_now(run_id, "sim"), tries=3)
+
+    async def _tend(self) -> None:
+        """After the heal: what an operator does who sees a run held or stuck."""
+        while True:
+            await asyncio.sleep(1.0)
+            for run in list(self.checker.runs.values()):
+                if run.state == "held":
+                    await self._asked(partial(_release, run.id), tries=2)
+                elif run.state == "stuck":
+                    await self._asked(partial(_retry_undo, run.id), tries=2)
+
+    # --- one seed -----------------------------------------------------------------------------------------------------------
+
+    def play(self) -> Result:
+        ledger.now = self
+        result = self.result
+        for roles in self._draw_roles():
+            self._spawn(roles)
+        self._draw_runs()
+        self._plan_faults()
+        if not self.loop.run(until=self._all_ended, end=FAULTS_S) and not result.broken:
+            self._heal()
+            self.loop.run(until=self._all_ended, end=FAULTS_S + HEAL_MAX_S)
+        if not result.broken:
+            self._judge()
+        result.virtual_s, result.callbacks = self.loop.now, self.loop.callbacks
+        for run in self.checker.runs.values():
+            result.runs[run.state] += 1
+        result.hash = self._hash.hexdigest()
+        return result
+
+    def _draw_roles(self) -> Iterator[tuple[str, ...]]:
+        """Any mixture that has every role."""
+        dice = self.dice
+        shape = dice.randint(0, 5)
+        if shape <= 1:
+            yield from [ROLES] * (shape + 1)
+        elif shape == 2:
+            yield from (("scheduler", "supervisor"), ("agent",))
+        elif shape == 3:
+            yield from (ROLES, ("agent",), ("supervisor",))
+        elif shape == 4:
+            yield from (("scheduler", "agent"), ("scheduler", "agent"), ("supervisor",))
+        else:
+            yield from (ROLES, ("scheduler", "supervisor"), ("agent",))
+
+    def _heal(self) -> None:
+        self.seams.healed = True
+        self.seams.outage = self.seams.full = False
+        self.seams.cut_off.clear()
+        self.tell("all heals")
+        for process in self.living:
+            self.resume(process)
+        roles = {role for process in self.living for role in process.roles}
+        if not roles.issuperset(ROLES):
+            self._spawn(ROLES)
+        self._drive(self._tend())
+
+    def _all_ended(self) -> bool:
+        return not self.checker.live and len(self.accepted) == len(self.plans)
+
+    def _judge(self) -> None:
+        for error in self.loop.errors:
+            self.broke(f"a callback raised {error!r}")
+        for run_id in self.plans:
+            run = self.checker.runs.get(run_id)
+            if run_id not in self.accepted:
+                self.broke(f"G4 the start of {run_id} was never answered")
+            elif run is None:
+                self.broke(f"I4 run {run_id} was accepted and is lost")
+        for run in self.checker.runs.values():
+            if run.state not in RUN_ENDED:
+                steps = [
+                    step[:14]
+                    for step in self.checker.steps.values()
+                    if step.run_id == run.id and step.delivered_seq is None
+                ]
+                self.broke(f"G4 run {run.id} did not end: {run}; open: {steps}")
+        if not self.result.broken:
+            for wrong in check_endings(self):
+                self.broke(wrong)
+
+
+async def _release(run_id: str, process: Process) -> Any:
+    return await process.store.release(run_id, "sim", "go on")
+
+
+async def _retry_undo(run_id: str, process: Process) -> Any:
+    return await process.store.steer_undo(run_id, "retry", None, "sim", "again")
+
+
+def _is_harmless(op: Hop) -> bool:
+    """A hop that says nothing that is counted: saying it twice is no different."""
+    return not (
+        op.begin
+        or op.outcomes
+        or op.delivered
+        or op.signals
+        or op.ended
+        or op.issued
+        or op.close
+        or op.take_back
+        or op.park
+    )
+
+
+async def _answered(asking: Coroutine[Any, Any, Any]) -> tuple[Any] | None:
+    try:
+        return (await asking,)
+    except (UnknownRun, StoreError):
+        return None
+    except WrongState:
+        return (None,)
+    except HoldfastError:
+        return None
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Only the simulation's own steps and workflows are known, and nobody logs."""
+    steps, workflows = dict(registry.steps), dict(registry.workflows)
+    logged = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    mine = program.__name__
+    for name in [name for name, one in steps.items() if one.fn.__module__ != mine]:
+        del registry.steps[name]
+    for key in [key for key, one in workflows.items() if one.fn.__module__ != mine]:
+        del registry.workflows[key]
+    try:
+        yield
+    finally:
+        registry.steps.update(steps)
+        registry.workflows.update(workflows)
+        logging.disable(logged)
+
+
+def simulate(seed: int, trace: Callable[[str], None] | None = None) -> Result:
+    """Play one seed."""
+    with alone():
+        simulation = Simulation(seed, trace)
+        try:
+            return simulation.play()
+        finally:
+            simulation.checker.close()
+            simulation.close()
+
+
+__all__ = ["EPOCH", "Result", "Simulation", "simulate"]

@@ -1,0 +1,72 @@
+"""The whole product under one seed, many times; and planted bugs, each of which must be found."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.runner import REACHED_WITHIN, Report, hunt, kept_seeds, play, replay_command
+from tests.simulation.simulation import simulate
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """What killed processes leave behind is collected here, where nobody minds how it ends."""
+    before, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    yield
+    gc.collect()
+    sys.unraisablehook = before
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return play(range(REACHED_WITHIN))
+
+
+@pytest.mark.xdist_group("simulation")
+def test_no_seed_breaks_a_promise(report: Report) -> None:
+    """Whatever goes wrong, every invariant holds after every commit, and when all heals every run ends."""
+    assert not report.broken, "\n".join(
+        f"{broken[0]}\n  replay: {replay_command(seed)}" for seed, broken in report.broken.items()
+    )
+
+
+@pytest.mark.xdist_group("simulation")
+def test_every_rare_state_is_reached(report: Report) -> None:
+    """A simulation that never gets somewhere proves nothing about it."""
+    assert not report.never
+
+
+@pytest.mark.parametrize("seed", kept_seeds())
+def test_what_a_seed_once_found_stays_fixed(seed: int) -> None:
+    assert not simulate(seed).broken
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_mutant_dies(mutant: Mutant) -> None:
+    """A planted bug is found within its number of seeds."""
+    count, broken = hunt(mutant)
+    assert count <= mutant.within, broken
+
+
+@pytest.mark.parametrize("seed", [7, 41])
+def test_the_same_seed_gives_the_same_hash(seed: int) -> None:
+    """Twice here, and in a process whose sets are ordered otherwise."""
+    first, second = simulate(seed), simulate(seed)
+    asked = [sys.executable, "-m", "tests.simulation", "--seed", str(seed), "--json"]
+    told = subprocess.run(asked, capture_output=True, check=True, env={**os.environ, "PYTHONHASHSEED": "5"})
+    assert first.hash == second.hash == json.loads(told.stdout)["hash"]
+    assert first.commits > 0
+
+
+def test_different_seeds_differ() -> None:
+    assert len({simulate(seed).hash for seed in range(5)}) == 5
