@@ -4,7 +4,7 @@ UV_VERSION = 0.13.7
 SYNC = env -u VIRTUAL_ENV .venv/bin/uv sync --quiet --frozen --inexact --no-python-downloads --python .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos bench check lint format setup clean
+.PHONY: help demo test chaos bench compare figures check lint format setup clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -15,8 +15,8 @@ demo: .venv/.light ## book two trips: a lost reply is retried, a trip that canno
 test: .venv/.full ## run the tests (ARGS="-k claim -x" is handed to pytest)
 	@.venv/bin/pytest -n 2 --dist loadgroup $(ARGS)
 
-chaos: .venv/.full ## kill processes for minutes, on both stores (HOLDFAST_KILLS, HOLDFAST_SEED)
-	@HOLDFAST_KILLS=$${HOLDFAST_KILLS:-50} .venv/bin/pytest tests/chaos -s --timeout 1800 $(ARGS)
+chaos: .venv/.full ## kill processes for minutes, on both stores (HOLDFAST_KILLS, HOLDFAST_LEADERS, HOLDFAST_SEED)
+	@HOLDFAST_KILLS=$${HOLDFAST_KILLS:-50} HOLDFAST_LEADERS=$${HOLDFAST_LEADERS:-20} .venv/bin/pytest tests/chaos -s --timeout 1800 $(ARGS)
 
 # On a SQLite file, and on a PostgreSQL that lives as long as the measurement.
 ON_POSTGRES = import subprocess, sys; from contextlib import ExitStack; from tests.postgres import postgres_server; \
@@ -26,6 +26,12 @@ ON_POSTGRES = import subprocess, sys; from contextlib import ExitStack; from tes
 bench: .venv/.full ## measure how fast it is, on both stores (ARGS="--quick --only A,B")
 	@.venv/bin/holdfast bench $(ARGS)
 	@.venv/bin/python -c '$(ON_POSTGRES)' .venv/bin/holdfast bench $(ARGS)
+
+compare: .venv/.full ## measure Holdfast beside its peers, which are installed for that (ARGS="--quick --rounds 1")
+	@.venv/bin/python bench/compare.py $(ARGS)
+
+figures: .venv/.full ## write the published figures to docs/figures.json (HOLDFAST_SEEDS, HOLDFAST_CHAOS_S)
+	@.venv/bin/python -m tests.figures $(ARGS)
 
 check: lint test ## everything CI runs
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import getpass
 import json
+import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Self, TypeVar
 
 from holdfast import codec
 from holdfast.config import DEFAULT, Config
+from holdfast.durations import Eta
 from holdfast.environment import Environment
 from holdfast.errors import (
     Conflict,
@@ -31,22 +33,27 @@ from holdfast.errors import (
     UnknownRun,
     WrongState,
 )
+from holdfast.gates import Gates
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Attempt, NewRun, RunState, Step
+from holdfast.model import Attempt, NewRun, Poison, RunState, Step, StepKind, StepState
 from holdfast.model import Run as RunRow
 from holdfast.node import ROLES, Node
 from holdfast.store import open_store
 from holdfast.store.protocol import Answer, Bell, Close, NewSignal, RunFilter, Store
 from holdfast.supervisor.channels import Channel
+from holdfast.supervisor.outlook import Outlook, etas, outlook
 from holdfast.supervisor.why import Facts, explain
 from holdfast.workflow import door
 from holdfast.workflow.definition import Workflow
+
+log = logging.getLogger("holdfast.client")
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
 DEFAULT_STORE = "sqlite:///holdfast.db"
+DEFAULT_TENANT = "default"
 ID_MAX_CHARS = 200
 
 
@@ -56,6 +63,8 @@ class RunView(NamedTuple):
     run: RunRow
     steps: list[Step]
     attempts: list[Attempt]
+    outlook: Outlook = Outlook()
+    """What was learned from others, where somebody asked for it."""
 
 
 def _channels(alerts: str | Path | Mapping[str, Any], environment: Environment) -> list[Channel]:
@@ -87,6 +96,10 @@ class Holdfast:
         self._node: Node | None = None
         self._rejoining: asyncio.Future[None] | None = None
         self._thread: _LoopThread | None = None
+        self.about: dict[str, Any] = {}
+        """What nodes of this process say of themselves beside what they can serve; set before it is opened."""
+        self.pulse: Callable[[], Mapping[str, Any]] | None = None
+        """The same of what changes, said with each renewal of the lease."""
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
@@ -112,28 +125,33 @@ class Holdfast:
             environment=self.environment,
             config=self.config,
             channels=self._channels,
+            about=self.about,
+            pulse=self.pulse,
         )
         node.on_fenced = self._on_fenced
         return node
 
     def _on_fenced(self) -> None:
-        self._rejoining = asyncio.ensure_future(self._rejoin())
+        if self._rejoining is None or self._rejoining.done():
+            self._rejoining = asyncio.ensure_future(self._rejoin())
 
     async def _rejoin(self) -> None:
-        """The node lost its lease and stopped itself: begin again as another one, when the store can be written."""
-        while True:
-            old, node = self.node, self._new_node(self.store)
-            node.succeed(old)
+        """The node lost its lease and stopped itself: begin again as another one, until one has begun and has its lease."""
+        node = self.node
+        while node.fenced or not node.started:
+            old, node = node, self._new_node(self.store)
             self._node = node
+            node.succeed(old)
             await old.stop(0)
             try:
                 await node.start()
-            except StoreError:
-                if self._node is not node:
-                    return  # it was fenced meanwhile, and another one begins already
+            except StoreError as error:
+                log.warning("joining again: %s", error)
                 await self.environment.sleep(self.config.poll_s)
-            else:
-                return
+            except Exception:
+                # Whatever it is, it is tried again: without a node this program would stand still, and say nothing.
+                log.exception("joining again")
+                await self.environment.sleep(self.config.poll_s)
 
     async def close(self, drain_s: float | None = 0.0) -> None:
         """Leave: steps still running get `drain_s` seconds to finish, and are then handed back."""
@@ -170,6 +188,11 @@ class Holdfast:
         if self._store is None:
             raise HoldfastError("this Holdfast is not open: use `async with Holdfast(…) as hf:`")
         return self._store
+
+    @property
+    def gates(self) -> Gates:
+        """Breakers and holds: what keeps steps from beginning."""
+        return Gates(self.store, self.node, actor())
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
@@ -210,6 +233,7 @@ class Holdfast:
             workflow.version,
             raw,
             codec.digest(raw),
+            namespace=workflow.tenant or DEFAULT_TENANT,
             priority=workflow.priority,
             timeout_s=workflow.timeout_s,
             tags=workflow.tags,
@@ -229,6 +253,48 @@ class Holdfast:
         if answer is Answer.FENCED:
             raise WrongState(f"run {run_id!r} has ended and takes no signals")
         self.node.ring(Bell.OUTCOMES)
+
+    async def quarantine(self) -> list[Poison]:
+        """What waits in quarantine, by fingerprint, the oldest first."""
+        return await self.store.quarantine(self.config.claim_max)
+
+    async def settle(
+        self,
+        act: Literal["release", "skip", "fail"],
+        fingerprint: str | None = None,
+        *,
+        run_id: str | None = None,
+        note: str = "",
+        result: Any = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Decide about all steps in quarantine with this fingerprint, or of this run: `release` them with fresh budgets,
+        `skip` them, as if each had returned `result`, or `fail` them. How many there were. In batches, each a transaction;
+        `progress` hears how many are done. What comes into quarantine meanwhile is left alone."""
+        if fingerprint is None and run_id is None:
+            raise HoldfastError(
+                "say which steps: a fingerprint, as `holdfast quarantine` lists them, or a run"
+            )
+        before, done = await self.store.now(), 0
+        raw = codec.encode_any(result, "result")
+        while True:
+            count = await self.store.settle_quarantine(
+                act,
+                fingerprint=fingerprint,
+                run_id=run_id,
+                before=before,
+                result=raw,
+                actor=actor(),
+                note=note,
+                limit=self.config.claim_max,
+            )
+            done += count
+            if progress is not None and count:
+                progress(done)
+            for bell in (Bell.STEPS, Bell.OUTCOMES, Bell.RUNS):
+                self.node.ring(bell)
+            if count < self.config.claim_max:
+                return done
 
     # --- for programs without an event loop ---------------------------------------------------------------------------
 
@@ -341,8 +407,23 @@ class Run(Generic[R]):
             await store.nodes(),
             await store.lanes(),
             await store.now(),
+            await store.breakers(),
+            await store.holds(),
+            await store.quarantined(self.id) if any(step.quarantined for step in view.steps) else (),
+            await self._stuck_children(view.steps),
+            await outlook(store, view.run, view.steps, self._hf.config),
         )
         return explain(facts)
+
+    async def _stuck_children(self, steps: Iterable[Step]) -> list[RunRow]:
+        if not any(step.kind is StepKind.CHILD and step.state is StepState.WAITING for step in steps):
+            return []
+        return [row for row in await self._hf.store.children(self.id) if row.state is RunState.STUCK]
+
+    async def eta(self) -> Eta | None:
+        """When the run will end if it goes on like those before it: `left_s` seconds for half of them, `most_s` for nine
+        of ten. None when it is not running, or too few runs came this far to tell."""
+        return (await etas(self._hf.store, [await self.info()])).get(self.id)
 
     async def watch(self, every_s: float = 0.1) -> AsyncIterator[RunView]:
         """The run's view, now and whenever it changed, until the run has ended."""
@@ -369,7 +450,8 @@ class Run(Generic[R]):
         after. A run that is already undoing goes on with that, unless `force` makes it stop where it is."""
         row = await self.info()
         state = row.state
-        if RunState.UNDOING in {state, row.resume} or state is RunState.STUCK:
+        # One that is stuck at a step in quarantine, and not at an undo, can be cancelled like any other.
+        if RunState.UNDOING in {state, row.resume} or (state is RunState.STUCK and row.resume is None):
             if force:
                 state = await self._hf.store.steer_undo(self.id, "abandon", None, actor(), note)
         else:
@@ -391,10 +473,12 @@ class Run(Generic[R]):
         return state
 
     async def retry(self) -> Run[R]:
-        """Try again: a live run's backing-off steps at once; an ended run as a new one that keeps what succeeded
-        before the step that failed it."""
+        """Try again: a live run's backing-off steps at once, and those in quarantine; a stuck run's undos that gave up; an
+        ended run as a new one that keeps what succeeded before the step that failed it."""
         row = await self.info()
-        if row.state is RunState.STUCK:
+        if row.state not in RUN_ENDED:
+            await self._hf.settle("release", run_id=self.id)
+        if row.state is RunState.STUCK and row.resume is not RunState.RUNNING:
             await self._hf.store.steer_undo(self.id, "retry", None, actor(), "")
             self._hf.node.ring(Bell.OUTCOMES)
             return self

@@ -43,8 +43,8 @@ class Environment:
         """Seconds since the epoch, as this host believes."""
         return time.time()
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
+    """Seconds that only ever go forward."""
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -80,5 +80,6 @@ class StoreClock:
 
     def now(self) -> float:
         at = self._monotonic() + self._offset
-        self._last = max(at, self._last)
+        if at > self._last:  # noqa: PLR1730  three times as fast as max(), and asked for every step
+            self._last = at
         return self._last

@@ -37,16 +37,20 @@ _R, _S = RunState, StepState
 RUN_TRANSITIONS = (
     _row("start", [By.CALLER, By.SCHEDULER], [], _R.PENDING),
     _row("begin", [By.SCHEDULER], [], _R.RUNNING),
-    _row("claim", [By.SCHEDULER], [_R.PENDING, _R.RUNNING, _R.UNDOING], _R.RUNNING),
+    _row("claim", [By.SCHEDULER], [_R.PENDING, _R.RUNNING], _R.RUNNING),
+    _row("claim", [By.SCHEDULER], [_R.UNDOING], _R.UNDOING),
+    _row("free", [By.SCHEDULER, By.SUPERVISOR], [_R.RUNNING], _R.PENDING),
     _row("succeed", [By.SCHEDULER], [_R.RUNNING], _R.SUCCEEDED),
-    _row("fail", [By.SCHEDULER], [_R.RUNNING], _R.FAILED),
-    _row("cancel", [By.SCHEDULER, By.OPERATOR], [_R.PENDING, _R.RUNNING, _R.HELD], _R.CANCELLED),
+    _row("fail", [By.SCHEDULER], [_R.RUNNING, _R.UNDOING], _R.FAILED),
+    _row("cancel", [By.SCHEDULER, By.OPERATOR], [_R.PENDING, _R.RUNNING, _R.UNDOING], _R.CANCELLED),
     _row("undo", [By.SCHEDULER], [_R.RUNNING], _R.UNDOING),
     _row("finish_undo", [By.SCHEDULER], [_R.UNDOING], _R.UNDONE),
     _row("stick", [By.SCHEDULER, By.SUPERVISOR], [_R.RUNNING, _R.UNDOING], _R.STUCK),
-    _row("unstick", [By.OPERATOR], [_R.STUCK], _R.UNDOING),
+    _row("unstick", [By.OPERATOR], [_R.HELD, _R.STUCK], _R.UNDOING),
+    _row("settle", [By.OPERATOR], [_R.STUCK], _R.RUNNING),
     _row("hold", [By.OPERATOR, By.SCHEDULER], [_R.PENDING, _R.RUNNING, _R.UNDOING], _R.HELD),
-    _row("release", [By.OPERATOR], [_R.HELD], _R.RUNNING),
+    _row("release", [By.OPERATOR], [_R.HELD], _R.PENDING),
+    _row("release", [By.OPERATOR], [_R.HELD], _R.UNDOING),
 )
 
 STEP_TRANSITIONS = (
@@ -57,6 +61,10 @@ STEP_TRANSITIONS = (
     _row("retry", [By.AGENT], [_S.RUNNING], _S.READY),
     _row("hand_back", [By.AGENT], [_S.RUNNING], _S.READY),
     _row("reclaim", [By.SUPERVISOR], [_S.RUNNING], _S.READY),
+    _row("quarantine", [By.AGENT, By.SUPERVISOR], [_S.RUNNING], _S.READY),
+    _row("release", [By.OPERATOR], [_S.READY], _S.READY),
+    _row("skip", [By.OPERATOR], [_S.READY], _S.SUCCEEDED),
+    _row("give_up", [By.OPERATOR], [_S.READY], _S.FAILED),
     _row("fire", [By.SCHEDULER], [_S.WAITING], _S.SUCCEEDED),
     _row("cancel", [By.SCHEDULER], [_S.WAITING, _S.READY, _S.RUNNING], _S.CANCELLED),
 )

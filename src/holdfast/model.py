@@ -6,6 +6,7 @@ Everything here is data. Times are seconds since the epoch as the store's clock 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -47,6 +48,49 @@ class Ending(StrEnum):
     TIMED_OUT = "timed out"
     LOST = "lost"
     REFUSED = "refused"
+
+
+class Failure(StrEnum):
+    """Why an attempt did not succeed. Each class has a budget and a back-off of its own."""
+
+    APPLICATION = "application"
+    """The step's code raised."""
+    TIMEOUT = "timeout"
+    """It did not complete in time."""
+    LOST = "lost"
+    """Its agent, or its own process, died under it."""
+    THROTTLED = "throttled"
+    """It was asked to come again later."""
+    POISON = "poison"
+    """It was lost more often than its budget allows: it is taken to be what kills them."""
+
+
+class Counted(Protocol):
+    """What a step's row counts."""
+
+    @property
+    def attempt(self) -> int:
+        """Claims, whatever became of them."""
+
+    @property
+    def losses(self) -> int: ...
+    @property
+    def excused(self) -> int:
+        """Handed back, or forgiven by an operator."""
+
+    @property
+    def timeouts(self) -> int: ...
+    @property
+    def throttled(self) -> int: ...
+
+
+def spent(step: Counted) -> int:
+    """Attempts that count against the application's own budget, one that runs included. In SQL: `spent`."""
+    return step.attempt - step.losses - step.excused - step.timeouts - step.throttled
+
+
+NEVER = 253_402_300_799.0
+"""`ready_at` of a step in quarantine: the last second of the calendar, which both dialects and people can read."""
 
 
 class NewRun(msgspec.Struct, frozen=True):
@@ -133,6 +177,17 @@ class Step(msgspec.Struct, frozen=True):
     finished_at: float | None
     after_seq: int = 0
     """How much of the history had been delivered when the code asked for it: what it may depend on."""
+    timeouts: int = 0
+    throttled: int = 0
+
+    @property
+    def spent(self) -> int:
+        return spent(self)
+
+    @property
+    def quarantined(self) -> bool:
+        """It waits for a person, who releases, skips or fails it."""
+        return self.state is StepState.READY and self.ready_at >= NEVER
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -146,6 +201,71 @@ class Attempt(msgspec.Struct, frozen=True):
     error: str | None
     started_at: float | None
     finished_at: float
+
+
+class Quarantined(msgspec.Struct, frozen=True):
+    """A step in quarantine. Steps with the same fingerprint came to it in the same way."""
+
+    run_id: str
+    n: int
+    fingerprint: str
+    step: str
+    error: str
+    """The class of the error, by its qualified name."""
+    place: str
+    """Where it happened: a line of the author's code, how the step's process died, or `agent lost`."""
+    at: float
+
+
+class Poison(msgspec.Struct, frozen=True):
+    """What steps with one fingerprint have in common, and how many there are."""
+
+    fingerprint: str
+    step: str
+    error: str
+    place: str
+    steps: int
+    runs: int
+    since: float
+    last_at: float
+    example: str
+    """The run that is in it for longest."""
+
+
+class TwinState(StrEnum):
+    READY = "ready"
+    RUNNING = "running"
+    WON = "won"
+    """Its outcome is the step's."""
+    OUTRUN = "outrun"
+    """The step ended, or the twin's agent was lost."""
+    FAILED = "failed"
+    BARRED = "barred"
+    """The step failed before any twin of it began: none may begin any more."""
+
+
+class Twin(msgspec.Struct, frozen=True):
+    """A second execution of a step that takes too long, on another agent. It is no part of the run's history: only
+    its success is, as the step's own."""
+
+    run_id: str
+    n: int
+    state: TwinState
+    not_agent: str | None
+    """Who runs the step itself."""
+    agent: str | None
+    made_at: float
+    started_at: float | None
+    ended_at: float | None
+
+
+class Landmark(msgspec.Struct, frozen=True):
+    """How far a run has come: the newest thing it asked for."""
+
+    run_id: str
+    n: int
+    name: str
+    issued_at: float
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -174,6 +294,20 @@ class Node(msgspec.Struct, frozen=True):
     retired_at: float | None
 
 
+class Leader(NamedTuple):
+    """Who holds the leader's lease. At each takeover is noted how long nobody had been heard to lead."""
+
+    node: str
+    epoch: int
+    expires_at: float
+    since: float | None
+    """When this epoch began."""
+    vacant_s: float | None
+    """From the last sign of life of the leader before to the beginning of this epoch; None for the first ever."""
+    predecessor: str | None
+    """Who led before and did not resign."""
+
+
 class Lane(msgspec.Struct, frozen=True):
     """A distinct set of needs: the step's name and the labels an agent must have, and the name of the step's undo."""
 
@@ -182,6 +316,69 @@ class Lane(msgspec.Struct, frozen=True):
     needs: tuple[str, ...]
     undo: str | None = None
     """With a trailing `!` when attempts that failed are undone too."""
+    depends: str = ""
+    """What the step depends on: the name its breaker has. The step's own name unless declared."""
+
+
+class BreakerState(StrEnum):
+    CLOSED = "closed"
+    """Steps begin as they come."""
+    OPEN = "open"
+    """None begins."""
+    PROBING = "probing"
+    """As many begin as the wave allows."""
+
+
+class Breaker(msgspec.Struct, frozen=True):
+    """What is known of a dependency that had trouble."""
+
+    name: str
+    state: BreakerState
+    round: int
+    """Raised by every change of state and every wave. What is told of an older one is not counted."""
+    ok: int
+    failed: int
+    """Outcomes told since `window_at`: of the last seconds while closed, of this wave while probing."""
+    window_at: float
+    told_at: float
+    """When an outcome was last told or a probe taken."""
+    wave: int
+    allowance: int
+    """How many of the wave have not begun yet."""
+    opened_at: float | None
+    open_until: float | None
+    """None while open: by hand, until somebody says otherwise."""
+    open_s: float
+    trips: int
+    """How often it has opened since it was last closed."""
+    forced: bool
+    """An operator decided, and nobody else does until it is reset."""
+    actor: str | None
+    note: str
+    """Why it is as it is."""
+    error: str | None
+    """The last trouble that was told."""
+
+
+class HoldScope(StrEnum):
+    """What an operator can hold besides a run."""
+
+    WORKFLOW = "workflow"
+    STEP = "step"
+    DEPENDENCY = "dependency"
+    TENANT = "tenant"
+    ALL = "all"
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """An operator's stop: no step it covers begins."""
+
+    scope: HoldScope
+    value: str
+    """The name that is held; of the scope all, nothing."""
+    actor: str
+    note: str
+    at: float
 
 
 class Level(StrEnum):
@@ -197,11 +394,16 @@ class AlertKind(StrEnum):
 
     RUN_FAILED = "run failed"
     RUN_STUCK = "run stuck"
+    RUN_HELD = "run held"
     STEP_EXHAUSTED = "step exhausted"
+    STEP_QUARANTINED = "step quarantined"
     AGENT_OFFLINE = "agent offline"
     BACKLOG = "backlog"
     LEADER_LOST = "leader lost"
+    BREAKER_OPEN = "breaker open"
     STORE_TROUBLE = "store trouble"
+    STRAGGLER = "straggler"
+    POOL_TROUBLE = "pool trouble"
     TEST = "test"
 
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,12 +19,25 @@ from holdfast.agent.holding import Holding
 from holdfast.config import DEFAULT, Config
 from holdfast.decider import Issue
 from holdfast.decider.effect import effect_key, undone_effect
+from holdfast.durations import Durations
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, StoreUnreachable
 from holdfast.heartbeat import keeps_lease
-from holdfast.model import NewRun
+from holdfast.model import NewRun, RunState
 from holdfast.scheduler import Lease, Scheduler
-from holdfast.store.protocol import Answer, Bell, Close, HandBack, Hop, Report, Save, Start, Store, TryAgain
+from holdfast.store.protocol import (
+    Answer,
+    Bell,
+    Close,
+    HandBack,
+    Hop,
+    Quarantine,
+    Report,
+    Save,
+    Start,
+    Store,
+    TryAgain,
+)
 from holdfast.store.writer import Writer
 from holdfast.supervisor import Supervisor
 from holdfast.supervisor.channels import Channel
@@ -34,11 +47,16 @@ from holdfast.workflow import registry
 log = logging.getLogger("holdfast.node")
 
 ROLES = ("scheduler", "agent", "supervisor")
+POOL = "pool"
+"""What a process that keeps agents at strength is in the store. It hosts none of the roles."""
 RING_EVERY_S = 0.005
 """Doorbells to other nodes are coalesced: at most one round this often."""
 
 
 class Node:
+    agent_type: type[Agent] = Agent
+    """A simulation brings one that pretends to execute."""
+
     def __init__(
         self,
         store: Store,
@@ -48,10 +66,13 @@ class Node:
         environment: Environment | None = None,
         config: Config = DEFAULT,
         channels: Sequence[Channel] = (),
+        about: Mapping[str, Any] | None = None,
+        pulse: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self.store, self.config = store, config
         self.environment = environment or Environment()
-        self.roles = tuple(role for role in ROLES if role in set(roles))
+        self.roles = tuple(role for role in (*ROLES, POOL) if role in set(roles))
+        self._about, self._more_pulse = about or {}, pulse
         self.labels = frozenset(labels)
         self.clock = StoreClock(self.environment)
         self.id = self.environment.new_id()
@@ -60,6 +81,7 @@ class Node:
         self.agent: Agent | None = None
         self.supervisor: Supervisor | None = None
         self.outbox: Outbox | None = None
+        self.durations = Durations()
         self._channels = channels
         self.fenced = False
         """This node lost its lease and stopped itself. It writes nothing any more."""
@@ -85,13 +107,15 @@ class Node:
         self.draining = False
         self._joined = False
         """It has its lease and knows the store's time: runs may begin here."""
+        self._gates_due = False
+        self.started = False
         self._claiming_runs, self._claiming_steps = asyncio.Lock(), asyncio.Lock()
         """Held while a claim is on its way: until it is answered, this node does not know what it holds."""
         self._make_roles()
 
     def _make_roles(self) -> None:
         if "agent" in self.roles:
-            self.agent = Agent(
+            self.agent = self.agent_type(
                 self.store,
                 self._agent_writes,
                 self.id,
@@ -103,6 +127,7 @@ class Node:
             )
             self.agent.holds = self.holds
             self.agent.wake = lambda delay_s: self._ring_later(delay_s, Bell.STEPS)
+            self.agent.tell = self._look_at_gates_soon
         if "scheduler" in self.roles:
             self.scheduler = Scheduler(
                 self.store,
@@ -118,6 +143,11 @@ class Node:
         if self.agent is not None and self.scheduler is not None:
             self.agent.claimed = self.scheduler.note_lease
             self.agent.lost = self.scheduler.forget_lease
+        if self.agent is not None:
+            self.agent.durations = self.durations
+            self.agent.twins.ring = self.ring
+        if self.scheduler is not None:
+            self.scheduler.durations = self.durations
         if "supervisor" in self.roles:
             self.supervisor = Supervisor(self.store, self.id, self.environment, self.config)
             if self._channels:
@@ -132,6 +162,7 @@ class Node:
         if not self.roles:
             self._unlisten = await self.store.listen(self._heard)
             self._spawn(self._ring_loop(), self._watch_loop())
+            self.started = True
             return
         await self._register()
         self._unlisten = await self.store.listen(self._heard)
@@ -143,6 +174,7 @@ class Node:
             await self.scheduler.learn_lanes()
         if self.agent is not None:
             await self.agent.learn_lanes()
+            await self.agent.look()
         if self.supervisor is not None:
             await self.supervisor.tick()
         if self.scheduler is not None and first is not None:
@@ -153,11 +185,14 @@ class Node:
         if self.scheduler is not None:
             self._spawn(self._claim_runs_loop(), self._collect_loop(), self._timer_loop(), self._park_loop())
         if self.agent is not None:
-            self._spawn(self._claim_steps_loop(), self._beat_loop())
+            self._spawn(self._claim_steps_loop(), self._beat_loop(), self._gates_loop())
+        if self.agent is not None or self.scheduler is not None:
+            self._spawn(self._learn_loop())
         if self.supervisor is not None:
             self._spawn(self._supervise_loop())
         if self.outbox is not None:
             self._spawn(self._tell_loop())
+        self.started = True
 
     async def stop(self, drain_s: float | None = None) -> None:
         """Drain: finish or hand back steps, park runs, retire. Costs no attempt."""
@@ -167,9 +202,12 @@ class Node:
             self.scheduler.park_all()
         self.writer.close()
         if self._writing is not None:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(self._writing), 10)
+            if not self.fenced:  # otherwise there is nothing left that it may write
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(self._writing), 10)
             self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
+        self.writer.leave()
         if self.scheduler is not None:
             self.scheduler.abandon()
         for task in self._tasks:
@@ -186,6 +224,7 @@ class Node:
             if self.supervisor is not None:
                 await self.supervisor.resign()
             if self.roles and not self.fenced:
+                await self._tell_durations()
                 await self.store.retire(self.id)
                 await self.store.ring({Bell.RUNS, Bell.STEPS, Bell.OUTCOMES})
         for watchers in self._watchers.values():
@@ -208,6 +247,8 @@ class Node:
             "workflows": [f"{name}@{version}" for name, version in registry.workflows],
             "steps": sorted(registry.steps),
             "labels": sorted(self.labels),
+            "hedged": sorted(name for name, step in registry.steps.items() if step.hedge),
+            **self._about,
         }
         sent = self.environment.monotonic()
         await self.store.register(
@@ -263,8 +304,9 @@ class Node:
                 del self._watchers[run_id]
 
     def succeed(self, other: Node) -> None:
-        """Answer those who wait for the end of runs at a node that lost its lease."""
+        """Answer those who wait at a node that lost its lease, for a start or for the end of a run."""
         self._watchers, other._watchers = other._watchers, {}
+        other.writer.hand_over(self.writer)
         self._look.set()
 
     def bell(self, bell: Bell) -> asyncio.Event:
@@ -307,7 +349,7 @@ class Node:
     # --- the join of the roles ----------------------------------------------------------------------------------------
 
     def _agent_writes(
-        self, op: Report | TryAgain | HandBack | Save, then: Callable[[Any], None] | None
+        self, op: Report | TryAgain | Quarantine | HandBack | Save, then: Callable[[Any], None] | None
     ) -> None:
         scheduler = self.scheduler
         if type(op) is Report:
@@ -383,6 +425,9 @@ class Node:
             told["draining"] = True
         if self.agent is not None:
             told["succeeded"], told["failed"] = self.agent.tally.recent(self.environment.monotonic())
+            told["held"], told["full"] = len(self.agent.held), round(self.agent.full, 3)
+        if self._more_pulse is not None:
+            told |= self._more_pulse()
         return json.dumps(told)
 
     def _fence_self(self, why: str) -> None:
@@ -433,7 +478,8 @@ class Node:
             for start in range(0, len(away), self.config.claim_max):
                 part = away[start : start + self.config.claim_max]
                 for run in await self._guarded("watching", partial(self.store.ended_runs, part)) or ():
-                    close = Close(run.state, run.output, run.error, run.finished_at or 0.0)
+                    error = run.note if run.state is RunState.STUCK else run.error
+                    close = Close(run.state, run.output, error, run.finished_at or 0.0)
                     for watcher in self._watchers.pop(run.id, ()):
                         if not watcher.done():
                             watcher.set_result(close)
@@ -499,6 +545,22 @@ class Node:
             if due and due - self.clock.now() < self.config.poll_s:
                 self._ring_later(max(0.0, due - self.clock.now()), Bell.STEPS)
 
+    def _look_at_gates_soon(self, delay_s: float) -> None:
+        """Once for all that is to be told within this time."""
+        if not self._gates_due:
+            self._gates_due = True
+            self._ring_later(delay_s, Bell.GATES)
+
+    async def _gates_loop(self) -> None:
+        agent = self.agent
+        assert agent is not None
+        while not self.fenced:
+            await self._wait(Bell.GATES, self.config.poll_s)
+            self._gates_due = False
+            if await self._guarded("looking at gates", agent.look):
+                self.ring(Bell.GATES)
+            await self.environment.sleep(self.config.breaker_tell_s / 2)  # bells may ring at every commit
+
     async def _beat_loop(self) -> None:
         agent = self.agent
         assert agent is not None
@@ -506,14 +568,27 @@ class Node:
             await self._wait(Bell.CANCELS, self.config.beat_s)
             await self._guarded("beating", agent.beat)
 
+    async def _learn_loop(self) -> None:
+        while not self.fenced:
+            await self.environment.sleep(self.config.learn_s * (0.75 + self.environment.random.random() / 2))
+            await self._guarded("learning", self._tell_durations)
+
+    async def _tell_durations(self) -> None:
+        """Tell the store what was counted here. What is lost on the way is lost: it is statistics."""
+        if counts := self.durations.take(self.config.learn_rows_max):
+            await self.store.add_durations(counts)
+
     async def _supervise_loop(self) -> None:
         supervisor = self.supervisor
         assert supervisor is not None
         while not self.fenced:
             remedied = await self._guarded("supervising", supervisor.tick)
             if remedied:
-                for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES):
+                for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES, Bell.CANCELS):
                     self.ring(bell)
+            if supervisor.turned_gates:
+                supervisor.turned_gates = False
+                self.ring(Bell.GATES)
             await self.environment.sleep(self.config.sweep_s * (0.75 + self.environment.random.random() / 2))
 
     async def _tell_loop(self) -> None:
@@ -541,13 +616,13 @@ class _LocalSeat:
     def __init__(self, agent: Agent, clock: StoreClock) -> None:
         self._agent, self._clock = agent, clock
 
-    def reserve(self, issue: Issue) -> bool:
+    def reserve(self, issue: Issue, workflow: str, tenant: str) -> bool:
         if issue.step is None or issue.arguments is None:
             return False
-        return self._agent.reserve(issue.step)
+        return self._agent.reserve(issue.step, workflow, tenant)
 
     def begin(self, leases: list[Lease]) -> None:
-        now = self._clock.now()
+        now, gates = self._clock.now(), self._agent.gates
         for lease in leases:
             step = lease.issue.step
             assert step is not None
@@ -563,7 +638,8 @@ class _LocalSeat:
                     timeout_s=step.timeout_s,
                     issued_at=now,
                     undoes=undone_effect(lease.issue.key, lease.issue.input),
-                )
+                ),
+                barred=gates.shut and gates.bars(step),
             )
 
     def release(self, leases: list[Lease]) -> None:

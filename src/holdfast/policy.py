@@ -1,11 +1,15 @@
 """Retry rules: when a failed attempt is tried again, and after how long. Pure: the dice and the times are arguments.
 
+Failures have classes with budgets of their own: a step that timed out twice has all its attempts left for errors of its
+own. Agents decide by these rules what follows a failure they saw; the store, what follows one that only a Supervisor saw.
+
 A policy is kept as JSON beside the step it belongs to, so exception classes are kept by their qualified names and
 whoever decides needs none of the author's code.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random as chance
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, cast
@@ -13,6 +17,8 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from holdfast import errors
+from holdfast.config import DEFAULT, Config
+from holdfast.model import Counted, Ending, Failure, spent
 
 RETRY_IN_PER_ATTEMPT = 20
 """`RetryIn` spends no attempt, but a server that never stops asking is down: so many per attempt of the policy."""
@@ -43,9 +49,9 @@ def _names(of: object, field: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _check_attempts(attempts: object) -> None:
-    if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
-        raise errors.DefinitionError(f"Retry(attempts={attempts!r}): at least 1, which means no retry")
+def _check_budget(name: str, given: object, least: int, means: str) -> None:
+    if isinstance(given, bool) or not isinstance(given, int) or given < least:
+        raise errors.DefinitionError(f"Retry({name}={given!r}): at least {least}, which means {means}")
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,6 +60,12 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     `attempts` counts the first one. `on` limits retrying to these exceptions, `never` takes some out again.
     The n-th wait is drawn from 0 … `delay * factor**(n-1)`, at most `max_delay` (`jitter="full"`), from its upper
     half (`"equal"`), or is exactly that (`"none"`). `total` bounds the seconds from the step's issue to its last attempt.
+
+    Other classes of failure spend no attempt and have budgets of their own: `timeouts` attempts may time out (None: as many
+    as there are attempts, if `on` and `never` retry a TimeoutError), `losses` times the agent may die under it (None:
+    `losses_max` of the node), `throttles` times it may raise `RetryIn` (None: 20 for each attempt). A step that is lost
+    more often goes into quarantine, where it waits for a person. `quarantine=True` sends it there whichever budget is
+    spent; with `False` it fails, always.
     """
 
     attempts: int = 3
@@ -64,11 +76,23 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     max_delay: float = 60.0
     jitter: Literal["full", "equal", "none"] = "full"
     total: float | None = None
+    timeouts: int | None = None
+    losses: int | None = None
+    throttles: int | None = None
+    quarantine: bool | None = None
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "on", _names(self.on, "on"))
         msgspec.structs.force_setattr(self, "never", _names(self.never, "never"))
-        _check_attempts(self.attempts)
+        _check_budget("attempts", self.attempts, 1, "no retry")
+        if self.timeouts is not None:
+            _check_budget("timeouts", self.timeouts, 1, "no retry after a timeout")
+        if self.losses is not None:
+            _check_budget("losses", self.losses, 0, "poison at the first loss")
+        if self.throttles is not None:
+            _check_budget("throttles", self.throttles, 0, "RetryIn is a failure")
+        if self.quarantine not in (None, True, False):
+            raise errors.DefinitionError(f"Retry(quarantine={self.quarantine!r}): True, False or None")
         if self.jitter not in ("full", "equal", "none"):
             raise errors.DefinitionError(f"Retry(jitter={self.jitter!r}): 'full', 'equal' or 'none'")
         if not (self.delay >= 0 and self.factor >= 1 and self.max_delay >= 0):
@@ -80,8 +104,27 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
                 f"Retry(total={self.total!r}): seconds above 0, or None for no bound"
             )
 
+    @property
+    def timeouts_max(self) -> int:
+        """How many attempts may time out, the last one included."""
+        if self.timeouts is not None:
+            return self.timeouts
+        return self.attempts if retries(self, errors.StepTimeout("")) else 1
+
+    @property
+    def throttles_max(self) -> int:
+        return self.attempts * RETRY_IN_PER_ATTEMPT if self.throttles is None else self.throttles
+
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()
+
+    def told(self, *, timed: bool) -> str | None:
+        """What must stand beside a step that has this policy by declaration: agents know it, a Supervisor has none of the
+        author's code. None: what the row says anyway is enough."""
+        plain = self.losses is None and self.quarantine is None
+        if plain and (not timed or self.timeouts_max == self.attempts):
+            return None
+        return self.encode()
 
     @staticmethod
     def decode(raw: str) -> Retry:
@@ -101,57 +144,138 @@ def _decode(raw: str) -> Retry:
     return Retry(**fields)
 
 
+def policy_of(raw: str | None, attempts_max: int) -> Retry:
+    """The policy of a step as far as its row tells."""
+    return _decode(raw) if raw else _plain(attempts_max)
+
+
+@lru_cache(maxsize=256)
+def _plain(attempts: int) -> Retry:
+    return Retry(attempts=attempts)
+
+
 class TryAgain(msgspec.Struct, frozen=True):
     after_s: float
-    spends: bool = True
+    failure: Failure = Failure.APPLICATION
+    """Whose budget it spends."""
 
 
 class GiveUp(msgspec.Struct, frozen=True):
     reason: str
 
 
-Verdict: TypeAlias = TryAgain | GiveUp
+class Quarantine(msgspec.Struct, frozen=True):
+    """It waits for a person."""
+
+    reason: str
+    failure: Failure
+
+
+Verdict: TypeAlias = TryAgain | GiveUp | Quarantine
+
+
+def classify(ending: Ending, error: BaseException) -> Failure:
+    """The class of a failed attempt."""
+    if ending is Ending.LOST:
+        return Failure.LOST
+    if ending is Ending.TIMED_OUT:
+        return Failure.TIMEOUT
+    return Failure.THROTTLED if isinstance(error, errors.RetryIn) else Failure.APPLICATION
 
 
 def decide(
     policy: Retry,
+    failure: Failure,
+    step: Counted,
     *,
-    spent: int,
     error: BaseException,
     elapsed_s: float,
     random: chance.Random,
-    asked: int = 0,
+    config: Config = DEFAULT,
+    excused: bool = False,
 ) -> Verdict:
     """What follows a failed attempt.
 
-    `spent` counts the attempts that this policy has paid for, the failed one included; `elapsed_s` runs from the
-    step's issue. `Stop` and `InvalidInput` give up at once: trying again cannot help. `RetryIn` spends nothing and is
-    honoured until 20 of them per attempt were `asked`, or `total` (a day, when there is none) has passed.
+    `step` is its row as it was while the attempt ran: the attempt is counted, how it ended is not. `elapsed_s` runs from
+    the step's issue. Of the application's errors, `Stop` and `InvalidInput` give up at once: trying again cannot help.
+    An `excused` attempt spends no budget: what it depends on was known to be in trouble.
     """
+    if excused:
+        return _again(policy, max(1, spent(step) - 1), failure, elapsed_s=elapsed_s, random=random)
+    match failure:
+        case Failure.LOST | Failure.POISON:
+            return after_loss(policy, step.losses, config)
+        case Failure.TIMEOUT:
+            return _after_timeout(policy, step.timeouts + 1, elapsed_s=elapsed_s, random=random)
+        case Failure.THROTTLED:
+            seconds = error.seconds if isinstance(error, errors.RetryIn) else 0.0
+            return _put_off(policy, seconds, elapsed_s=elapsed_s, asked=step.throttled)
+    return _after_error(policy, spent(step), error, elapsed_s=elapsed_s, random=random)
+
+
+def _after_error(
+    policy: Retry, tried: int, error: BaseException, *, elapsed_s: float, random: chance.Random
+) -> Verdict:
     if isinstance(error, errors.Stop):
         return GiveUp("the step said Stop")
     if isinstance(error, errors.InvalidInput):
         return GiveUp("a value does not fit its declared type, and would not at the next attempt")
-    if isinstance(error, errors.RetryIn):
-        return _put_off(policy, error.seconds, elapsed_s=elapsed_s, asked=asked)
     if not retries(policy, error):
         return GiveUp(f"the policy does not retry {type(error).__name__}")
-    if spent >= policy.attempts:
-        return GiveUp(f"attempt {spent} of {policy.attempts} failed")
-    after_s = backoff_s(policy, spent, random)
-    if policy.total is not None and elapsed_s + after_s > policy.total:
-        return GiveUp(f"the next attempt would begin later than {policy.total:g} s after the first")
-    return TryAgain(after_s)
+    if tried >= policy.attempts:
+        return _exhausted(policy, f"attempt {tried} of {policy.attempts} failed", Failure.APPLICATION)
+    return _again(policy, tried, Failure.APPLICATION, elapsed_s=elapsed_s, random=random)
+
+
+def _after_timeout(policy: Retry, timeouts: int, *, elapsed_s: float, random: chance.Random) -> Verdict:
+    most = policy.timeouts_max
+    if timeouts >= most:
+        said = "it timed out" if most == 1 else f"it timed out {timeouts} times of {most}"
+        return _exhausted(policy, said, Failure.TIMEOUT)
+    return _again(policy, timeouts, Failure.TIMEOUT, elapsed_s=elapsed_s, random=random)
+
+
+def after_loss(policy: Retry, losses: int, config: Config = DEFAULT) -> Verdict:
+    """What follows the loss of an agent by a step that had lost `losses` before. At once the first time, because most
+    deaths are not the step's doing; then after growing waits, so that one that is does not kill a fleet in a second."""
+    most = config.losses_max if policy.losses is None else policy.losses
+    if losses >= most:
+        reason = f"its agent was lost {losses + 1} times, {most} are allowed"
+        return GiveUp(reason) if policy.quarantine is False else Quarantine(reason, Failure.POISON)
+    if losses == 0:
+        return TryAgain(0.0, Failure.LOST)
+    waits = config.loss_back_off_s * 2.0 ** min(losses - 1, 30)
+    return TryAgain(min(waits, config.loss_back_off_max_s), Failure.LOST)
 
 
 def _put_off(policy: Retry, seconds: float, *, elapsed_s: float, asked: int) -> Verdict:
     limit_s = policy.total if policy.total is not None else RETRY_IN_MAX_S
-    if asked >= policy.attempts * RETRY_IN_PER_ATTEMPT:
-        return GiveUp(f"RetryIn was raised {asked} times")
+    if asked >= policy.throttles_max:
+        return _exhausted(policy, f"RetryIn was raised {asked + 1} times", Failure.THROTTLED)
     after_s = max(RETRY_IN_FLOOR_S, seconds)  # in this order, which turns NaN into the floor
     if elapsed_s + after_s > limit_s:
-        return GiveUp(f"RetryIn({seconds:g}) would go beyond {limit_s:g} s after the first attempt")
-    return TryAgain(after_s, spends=False)
+        said = f"RetryIn({seconds:g}) would go beyond {limit_s:g} s after the first attempt"
+        return _exhausted(policy, said, Failure.THROTTLED)
+    return TryAgain(after_s, Failure.THROTTLED)
+
+
+def _again(
+    policy: Retry, times: int, failure: Failure, *, elapsed_s: float, random: chance.Random
+) -> Verdict:
+    after_s = backoff_s(policy, times, random)
+    if policy.total is not None and elapsed_s + after_s > policy.total:
+        said = f"the next attempt would begin later than {policy.total:g} s after the first"
+        return _exhausted(policy, said, failure)
+    return TryAgain(after_s, failure)
+
+
+def _exhausted(policy: Retry, reason: str, failure: Failure) -> Verdict:
+    return Quarantine(reason, failure) if policy.quarantine else GiveUp(reason)
+
+
+def fingerprint(step: str, error: str, place: str) -> str:
+    """What steps that came to grief in the same way have in common."""
+    return hashlib.sha256(f"{step}\n{error}\n{place}".encode()).hexdigest()[:12]
 
 
 def retries(policy: Retry, error: BaseException) -> bool:
@@ -163,10 +287,10 @@ def retries(policy: Retry, error: BaseException) -> bool:
     return names.isdisjoint(never) and (not on or not names.isdisjoint(on))
 
 
-def backoff_s(policy: Retry, spent: int, random: chance.Random) -> float:
-    """Seconds to wait after `spent` attempts."""
+def backoff_s(policy: Retry, times: int, random: chance.Random) -> float:
+    """Seconds to wait after the `times`-th failure of a class."""
     try:
-        most = min(policy.delay * policy.factor ** (spent - 1), policy.max_delay)
+        most = min(policy.delay * policy.factor ** (times - 1), policy.max_delay)
     except OverflowError:
         most = policy.max_delay
     if policy.jitter == "none":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -174,3 +175,16 @@ async def takes_back() -> None:
     await booked()
     await announced()
     raise ValueError("sold out")
+
+
+@step(isolate=True, retry=Retry(losses=0))
+def fragile(value: int) -> int:
+    effect("fragile")
+    if not is_open():
+        os._exit(3)
+    return value
+
+
+@workflow
+async def breaks(value: int = 7) -> int:
+    return await first() + await fragile(value)

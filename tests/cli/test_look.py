@@ -61,6 +61,7 @@ def test_ps_lists_and_narrows(seen: Cli) -> None:
         "deadline": None,
         "seconds": 0,
         "error": {"type": "Stop", "message": "no such thing"},
+        "eta": None,
     }
     assert ids(seen, "--state", "failed", "--state", "pending") == ["later", "broken"]
     assert ids(seen, "--workflow", "gated") == ["later", "done"]
@@ -243,6 +244,30 @@ def test_doctor_counts_the_living(cli: Cli) -> None:
     ]
     assert shown["leader"] == shown["nodes"][0]["id"]
     assert "✓ leader: " in cli("doctor").out
+    led = shown["leadership"]
+    assert (led["node"], led["epoch"], led["vacant_s"], led["predecessor"]) == (
+        shown["leader"],
+        1,
+        None,
+        None,
+    )
+    assert led["since"] is not None
+
+
+def test_doctor_says_how_long_nobody_led(cli: Cli) -> None:
+    """After the leader was killed: who leads since when, instead of whom, and the time between."""
+    first = cli.start("supervisor")
+    until(lambda: cli("doctor", "--json", code=None).json.get("leader"), first)
+    lost = cli("doctor", "--json").json["leader"]
+    second = cli.start("supervisor")
+    until(lambda: len(cli("agents", "--json").json) == 2, second)
+    first.kill()
+    until(lambda: cli("doctor", "--json").json["leader"] not in {None, lost}, second)
+    led = cli("doctor", "--json").json["leadership"]
+    assert (led["epoch"], led["predecessor"]) == (2, lost)
+    assert 0 < led["vacant_s"] < 30
+    assert "the one before was lost, and for" in cli("doctor").out
+    assert [row["leads"] for row in cli("agents", "--json").json if row["id"] == led["node"]] == [True]
 
 
 def test_looking_makes_no_file(lite: Cli) -> None:

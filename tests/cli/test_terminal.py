@@ -116,6 +116,21 @@ def test_up_shows_one_calm_line(lite: Cli) -> None:
     assert "draining" in terminal.seen
 
 
+def test_a_pool_shows_one_calm_line(lite: Cli) -> None:
+    """How many agents of how many, what they do; what they print and what the pool does scrolls by above it. Ctrl-C at the
+    terminal is the pool's affair: agents are told once, by it."""
+    terminal = Terminal(lite, "pool", "app.py", "--max", "3")
+    terminal.until("1 of 1 agent (1 to 3)")
+    lite.start("scheduler", "app.py")
+    lite("start", "app.py:noise", "--id", "n")
+    terminal.until("agent 1 | printed by a step")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 0
+    plain = COLOUR.sub("", terminal.seen)
+    assert "agent 1 is told to drain: the pool leaves" in plain
+    assert "agent 1 ended with exit code 0" in plain
+
+
 def test_a_picture_is_never_taller_than_the_terminal(lite: Cli) -> None:
     """Many steps in a small window: some are shown, the rest is counted."""
     terminal = Terminal(lite, "run", "app.py:wide", "--input", "[500]", "--id", "w")

@@ -67,6 +67,7 @@ def execute(block: Block, folder: Path, ending: ExitStack) -> None:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "NO_COLOR": "1",
         "PYTHONWARNINGS": "error",
+        "PYTEST_ADDOPTS": "-p no:asyncio -p no:timeout -p no:xdist",  # a reader has Holdfast's plugin alone
     }
     environment.pop("HOLDFAST_STORE", None)
     if name := block.option("file"):

@@ -37,25 +37,9 @@ async def block(folder: str, name: str) -> int:
     return here.attempt
 
 
-@step
-async def kill_self(folder: str) -> None:
-    """A poison step: it kills whoever runs it."""
-    note(folder, f"poison attempt {here.attempt}")
-    os.kill(os.getpid(), 9)
-
-
 @workflow
 async def around_block(folder: str) -> int:
     await mark(folder, "before")
     attempt = await block(folder, "gate")
     await mark(folder, "after")
     return attempt
-
-
-@workflow
-async def poison(folder: str) -> str:
-    try:
-        await kill_self(folder)
-    except Exception as error:  # noqa: BLE001  whatever it is, is what is being looked at
-        return type(error).__name__
-    return "?"

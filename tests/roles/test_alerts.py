@@ -91,6 +91,7 @@ async def test_a_failed_run_is_told_once_through_every_channel(
                 return (await hf.store.open_alerts(10))[0].times == 2
 
             await until_store(counted)
+            await until(lambda: any(line.startswith("run failed") for line in caplog.messages))
             (alert,) = await hf.store.open_alerts(10)
             deliveries = await hf.store.deliveries([alert.id])
         assert len(server.requests) == len(office.letters) == len(program.notices) == 1

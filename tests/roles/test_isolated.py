@@ -22,6 +22,10 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 async def test_it_runs_in_another_process(hf: Holdfast) -> None:
     """The step's process is a child of the agent's, and gives its result and progress back."""
     pid, parent = await (await hf.start(alone.looks, os.getpid())).result(20)
@@ -63,6 +67,18 @@ async def test_its_checkpoints_outlive_it(hf: Holdfast) -> None:
 async def test_its_own_errors_are_its_own(hf: Holdfast) -> None:
     """An exception crosses the process boundary as itself."""
     assert await (await hf.start(alone.refusing)).result(20) == "not in here"
+
+
+async def test_it_leaves_nothing_open(hf: Holdfast, tmp_path: Path) -> None:
+    """However its process ended, the agent has no more descriptors than before."""
+    await (await hf.start(alone.looks, os.getpid())).result(20)
+    before = descriptors()
+    for how in ("signal", "exit"):
+        folder = tmp_path / how
+        folder.mkdir()
+        await (await hf.start(alone.dying, how, str(folder))).result(20)
+        await (await hf.start(alone.looks, os.getpid())).result(20)
+    await until(lambda: descriptors() <= before)
 
 
 async def test_a_fan_out_wider_than_the_agent_is_claimed_as_places_come_free(store_url: str) -> None:

@@ -149,21 +149,6 @@ async def test_the_leader_is_succeeded_when_its_process_is_killed(store_url: str
             assert (await caller.store.leader() or ("", 0, 0))[:2] == (second.node.id, leader[1] + 1)
 
 
-async def test_a_step_that_kills_its_agents_is_stopped(store_url: str, tmp_path: Path) -> None:
-    """A poison step fails after its budget of losses; the workflow is told, and the next agent lives."""
-    folder = str(tmp_path)
-    async with Holdfast(store_url, roles=["scheduler", "supervisor"], config=quick(LEASE_S)) as hf:
-        run = await hf.start(outside.poison, folder)
-        for attempt in range(1, 5):
-            async with worker(store_url, "agent") as victim:
-                await asyncio.wait_for(victim.wait(), 15)
-                assert f"poison attempt {attempt}" in effects(folder)
-        assert await run.result(15) == "StepLost"
-        async with worker(store_url, "agent") as survivor:
-            assert survivor.returncode is None
-            assert len(effects(folder)) == 4
-
-
 async def test_a_node_that_lost_its_lease_begins_again_as_another(store_url: str, tmp_path: Path) -> None:
     """An embedded node that was buried while its process could not run fences itself, then joins again under a new
     identity and finishes the run; those who wait for the result get it."""

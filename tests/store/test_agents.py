@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.model import Ending, StepState
-from holdfast.store.protocol import Answer, HandBack, Report, Save, Store, TryAgain
+from holdfast.store.protocol import Answer, HandBack, Hop, Report, Save, Store, TryAgain
 from tests.store.made import (
     ENVIRONMENT,
     LONG_S,
@@ -245,3 +245,21 @@ async def test_a_late_report_is_refused_after_reclaim(store: Store) -> None:
     assert await store.commit(D, [report_of(claimed, b'"late"')]) == [Answer.FENCED]
     assert (await step(store, run_id)).output == b'"in time"'
     assert {one.ending for one in await store.attempts(run_id)} == {Ending.LOST, Ending.REFUSED}
+
+
+async def test_steps_of_a_held_run_do_not_keep_others_waiting(store: Store) -> None:
+    """However many steps of held runs stand before it, the next step that can be claimed is claimed."""
+    first = await begin(store, *(call(n) for n in range(1, 6)))
+    await store.hold(first, "me", "wait")
+    second = await begin(store, call(1))
+    claimed = await store.claim_steps(A, [1], 2)
+    assert [(one.run_id, one.n) for one in claimed] == [(second, 1)]
+
+
+async def test_a_report_of_a_step_dropped_after_it_is_a_duplicate(store: Store) -> None:
+    """A report whose reply was lost was accepted, also when the run stopped waiting for the step meanwhile."""
+    run_id = await begin(store, held(1))
+    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.ACCEPTED]
+    assert await store.commit(A, [Hop(run_id, 1, dropped=[1])]) == [Answer.ACCEPTED]
+    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.DUPLICATE]
+    assert await store.attempts(run_id) == []

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.model import Alert, AlertKind, Level, NewAlert, RunState, StepState
-from holdfast.store.protocol import Answer, Hop, Outcome, Report, Route, Store
+from holdfast.store.protocol import Answer, Hop, NewSignal, Outcome, Report, Route, Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
     ENVIRONMENT,
@@ -21,8 +21,12 @@ from tests.store.made import (
     join,
     new_id,
     new_run,
+    parked,
+    report,
     start,
     succeeded,
+    timer,
+    wait,
 )
 
 FAILURE = '{"type": "builtins.ValueError", "message": "bad card"}'
@@ -181,6 +185,38 @@ async def test_a_run_that_waits_too_long_is_found(store: Store, tamper: Tamper) 
     assert {what for what, _ in found} == {"a@1", "b@2"}
     tamper("UPDATE runs SET started_at = created_at")
     assert await store.late_runs(60.0, 10) == []
+
+
+async def test_a_run_whose_outcome_nobody_delivers_is_found(store: Store, tamper: Tamper) -> None:
+    """An outcome, a signal or a due timer of a run that was begun and that no scheduler owns; not of one that is owned,
+    held, or has just got it."""
+    now = ENVIRONMENT.now()
+    outcome = await begin(store, held(1), run=new_run(workflow="outcome"))
+    signal = await parked(store, wait(1), run=new_run(workflow="signal"))
+    timer_due = await parked(store, timer(1, now - 100), run=new_run(workflow="timer"))
+    owned = await begin(store, held(1), run=new_run(workflow="owned"))
+    frozen = await begin(store, held(1), run=new_run(workflow="frozen"))
+    for run_id in (outcome, owned, frozen):
+        assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.ACCEPTED]
+    assert await store.commit(A, [Hop(outcome, 1, park=True)]) == [Answer.ACCEPTED]
+    await store.send_signal(NewSignal(signal, "paid", "k", b"1"))
+    await store.hold(frozen, "tester", "")
+    assert [one.what for one in await store.late_wakes(60.0, 100, 10)] == ["timer@1"]
+    back = "now() - interval '90 s'" if store.url.startswith("postgres") else "unixepoch() - 90"
+    tamper(f"UPDATE steps SET finished_at = {back} WHERE finished_at IS NOT NULL")
+    tamper(f"UPDATE signals SET sent_at = {back}")
+    found = {one.what: one.run_id for one in await store.late_wakes(60.0, 100, 10)}
+    assert found == {"outcome@1": outcome, "signal@1": signal, "timer@1": timer_due}
+    assert await store.late_wakes(200.0, 100, 10) == []
+
+
+async def test_a_run_that_its_scheduler_holds_is_noted(store: Store) -> None:
+    """Whoever holds it says so in the same commit; an operator who holds one knows it."""
+    by_itself, by_hand = await begin(store), await begin(store)
+    assert await store.hold_run(by_itself, 1, "{}") is Answer.ACCEPTED
+    await store.hold(by_hand, "ann", "")
+    (note,) = await store.failures(10)
+    assert (note.run_id, note.n, note.state) == (by_itself, 0, "held")
 
 
 # --- the outbox -----------------------------------------------------------------------------------------------------

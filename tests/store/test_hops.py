@@ -367,3 +367,46 @@ async def test_a_hop_of_the_last_generation_is_refused(store: Store) -> None:
     run_id = await begin(store, held())
     await store.commit(A, [Hop(run_id, 1, begun_at=ENVIRONMENT.now(), dropped=[1], next_input=b"[2]")])
     assert await store.commit(A, [Hop(run_id, 1, issued=[held()])]) == [Answer.FENCED]
+
+
+async def test_what_was_delivered_is_not_delivered_again(store: Store) -> None:
+    """A hop that delivers a signal twice, ends a wait that is over, or delivers a step that has not ended is refused."""
+    run_id = await begin(store, wait(1), held(2))
+    await store.send_signal(NewSignal(run_id, "paid", "k", b"1"))
+    (signal,) = await store.signals(run_id)
+    heard = Hop(run_id, 1, signals=[(signal.id, 1)], ended=[(1, 1, b"1", ENVIRONMENT.now())])
+    assert await store.commit(A, [heard]) == [Answer.ACCEPTED]
+    assert await store.commit(A, [Hop(run_id, 1, signals=[(signal.id, 2)])]) == [Answer.FENCED]
+    assert await store.commit(A, [Hop(run_id, 1, ended=[(1, 2, b"1", ENVIRONMENT.now())])]) == [Answer.FENCED]
+    assert await store.commit(A, [Hop(run_id, 1, delivered=[(2, 2)])]) == [Answer.FENCED]
+    assert [one.delivered_seq for one in await store.steps(run_id)] == [1, None]
+
+
+async def test_a_run_that_begins_and_ends_at_once_has_no_fence_that_anybody_holds(store: Store) -> None:
+    """Ending raises the fence, also in the hop that began the run."""
+    run = new_run()
+    hop = Hop(run.id, 1, begin=run, begun_at=ENVIRONMENT.now(), close=closing())
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert await store.commit(A, [Hop(run.id, 1, progress="late")]) == [Answer.FENCED]
+    assert await store.hold_run(run.id, 1, "late") is Answer.FENCED
+
+
+async def test_the_next_generation_is_in_the_journal(store: Store) -> None:
+    """Continuing as new removes a history: the journal says when."""
+    run_id = await begin(store, held(1))
+    hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], next_input=b"2", begun_at=ENVIRONMENT.now())
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert [(one.actor, one.verb) for one in await store.journal(run_id)] == [("scheduler", "continue")]
+
+
+async def test_what_a_generation_said_of_itself_goes_with_it(store: Store) -> None:
+    """Progress and the point of no return belong to the generation that ends, also when the last hop names them."""
+    run_id = await begin(store, held(1))
+    done = [succeeded(1, 1, 1)]
+    hop = Hop(
+        run_id, 1, outcomes=done, progress="done", kept_n=1, next_input=b"2", begun_at=ENVIRONMENT.now()
+    )
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.progress, run.kept_n, run.base_n, run.generation) == (None, 0, 1, 2)

@@ -27,6 +27,17 @@ HOT = [
 LARGE = """
 UPDATE pg_class SET reltuples = 1e7, relpages = 500000 WHERE relname IN ('runs', 'steps', 'signals', 'attempts')
 """
+MANY = """
+INSERT INTO holdfast.runs (id, workflow, version, state, input, digest, finished_at)
+SELECT 'r' || i, 'w', '1', 'succeeded', '', '', clock_timestamp() FROM generate_series(1, 20000) i;
+INSERT INTO holdfast.steps (run_id, n, state, kind, key, name, ready_at, issued_at, started_at, finished_at, agent)
+SELECT 'r' || i, 1, CASE WHEN i % 100 = 0 THEN 'running' ELSE 'succeeded' END, 'call', 'k', 's', clock_timestamp(),
+       clock_timestamp(), clock_timestamp(), CASE WHEN i % 100 > 0 THEN clock_timestamp() END, 'a'
+FROM generate_series(1, 20000) i;
+INSERT INTO holdfast.twins (run_id, n, state, step_fence, lane, ended_at)
+SELECT 'r' || i, 1, 'won', 1, 1, clock_timestamp() FROM generate_series(1, 20000) i;
+ANALYZE holdfast.runs, holdfast.steps, holdfast.twins;
+"""
 ALLOWED = {"runs_pkey", "steps_pkey", "signals_pkey", "signals_run_id_name_key", "nodes_pkey"}
 
 
@@ -47,16 +58,61 @@ async def test_hot_statements_use_primary_keys(pg_url: str, size: str) -> None:
             assert set(re.findall(r"Index (?:Only )?Scan using (\w+)", plan)) <= ALLOWED, f"{verb}\n{plan}"
 
 
+@pytest.mark.parametrize(
+    ("verb", "index"),
+    [
+        ("overlong_steps", "steps_held"),
+        ("claim_twins", "twins_live"),
+        ("sweep_twins", "twins_live"),
+        ("landmarks", "steps_pkey"),
+    ],
+)
+async def test_what_the_leader_asks_often_is_found_by_index(pg_url: str, verb: str, index: str) -> None:
+    """Where there is a history, by the planner's own choice."""
+    store = open_store(pg_url, Environment())
+    await store.migrate()
+    await store.close()
+    with psycopg.connect(pg_url) as session:
+        session.execute(MANY.encode())
+        explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {getattr(VERBS, verb)}".encode()).fetchall()
+        plan = "\n".join(row[0] for row in explained)
+        assert re.search(rf"(?:using|on) {index}\b", plan), plan
+        assert not re.search(r"Seq Scan on (runs|steps|twins)", plan), plan
+
+
+@pytest.mark.parametrize("size", ["empty", "large"])
+async def test_a_pool_finds_its_backlog_by_index(pg_url: str, size: str) -> None:
+    """One range of the index of ready steps for each lane and priority, and one look at the run of each row."""
+    store = open_store(pg_url, Environment())
+    await store.migrate()
+    await store.close()
+    with psycopg.connect(pg_url, autocommit=True) as session:
+        if size == "large":
+            session.execute(LARGE.encode())
+            session.execute("SET enable_seqscan = off")  # the statistics are made up, the pages are not there
+        explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {VERBS.backlog}".encode()).fetchall()
+        plan = "\n".join(row[0] for row in explained)
+        assert re.search(
+            r"using steps_ready.*\n *Index Cond: .*lane = .*priority = .*ready_at <= .InitPlan", plan
+        ), plan
+        assert "Seq Scan on steps" not in plan, plan
+        if size == "large":
+            assert "using runs_pkey" in plan, plan
+
+
 @pytest.mark.parametrize("size", ["empty", "large"])
 @pytest.mark.parametrize(
     ("verb", "index"),
     [
+        ("forget_nodes", "nodes_left"),
+        ("forget_journal", "journal_apart"),
         ("old_runs", "runs_ended"),
         ("prunable", "runs_pkey"),
         ("prune_steps", "steps_pkey"),
         ("prune_attempts", "attempts_of"),
         ("prune_signals", "signals_run_id_name_key_key"),
         ("prune_journal", "journal_of"),
+        ("prune_twins", "twins_pkey"),
     ],
 )
 async def test_pruning_finds_its_rows_by_index(pg_url: str, size: str, verb: str, index: str) -> None:
@@ -72,3 +128,30 @@ async def test_pruning_finds_its_rows_by_index(pg_url: str, size: str, verb: str
         plan = "\n".join(row[0] for row in explained)
         assert re.search(rf"(?:using|on) {index}\b", plan), plan
         assert not re.search(r"Seq Scan on (runs|steps|signals|attempts|journal) \w+_1", plan), plan
+
+
+FILLED = """
+INSERT INTO holdfast.runs (id, workflow, version, state, input, digest)
+SELECT 'r' || i, 'w', '1', 'running', '', '' FROM generate_series(1, 5000) i;
+INSERT INTO holdfast.steps (run_id, n, key, kind, name, lane, state, priority, ready_at, issued_at)
+SELECT 'r' || (i % 5000 + 1), i, 'k' || i, 'call', 's', i % 7, CASE WHEN i % 2 = 0 THEN 'ready' ELSE 'succeeded' END, i % 3,
+       clock_timestamp() - make_interval(secs => i), clock_timestamp()
+FROM generate_series(1, 30000) i;
+ANALYZE holdfast.runs, holdfast.steps;
+"""
+
+
+@pytest.mark.parametrize("verb", ["claim_steps", "claim_probes"])
+async def test_a_claim_reads_each_lane_in_the_order_of_its_index(pg_url: str, verb: str) -> None:
+    """In a store with a backlog: no table is scanned, no lane sorted, and each step's run found by its key."""
+    store = open_store(pg_url, Environment())
+    await store.migrate()
+    await store.close()
+    with psycopg.connect(pg_url) as session:
+        session.execute(FILLED.encode())
+        explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {getattr(VERBS, verb)}".encode()).fetchall()
+        plan = "\n".join(row[0] for row in explained)
+        assert re.search(r"Index Scan using steps_ready on steps w", plan), plan
+        assert re.search(r"Index Scan using runs_pkey on runs r", plan), plan
+        assert not re.search(r"Seq Scan on (runs|steps)", plan), plan
+        assert not re.search(r"Sort Key: w\.", plan), plan

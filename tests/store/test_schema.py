@@ -70,9 +70,11 @@ def columns(package: str) -> dict[str, set[str]]:
 
 
 def test_both_dialects_have_the_same_tables() -> None:
-    """The same names for the same things; PostgreSQL also keeps the key of a node's advisory lock."""
+    """The same names for the same things; PostgreSQL also keeps the key of a node's advisory lock, and has a function where
+    SQLite has a computed column."""
     sqlite, postgres = (columns(package) for package in DIALECTS)
     postgres["nodes"] -= {"lock_key"}
+    sqlite["steps"] -= {"spent"}
     assert sqlite == postgres
 
 
@@ -233,6 +235,38 @@ async def test_an_older_database_is_upgraded_with_what_is_in_it(
     await store.open()
     assert [alert.key for alert in await store.open_alerts(10)] == ["run stuck:b", "run stuck:a"]
     assert len(await store.alerts()) == 3
+    await store.close()
+
+
+async def test_steps_of_an_older_database_have_spent_what_they_had(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counters that it did not know are 0: what was lost and excused stays so, the rest are attempts of the application's."""
+    known = read_migrations(DIALECTS[0] if store_url.startswith("sqlite") else DIALECTS[1])
+    before = [migration for migration in known if migration.name != "quarantine" and migration.version < 5]
+    module = "sqlite.schema" if store_url.startswith("sqlite") else "postgres.store"
+    old = open_store(store_url, Environment())
+    with monkeypatch.context() as patch:
+        patch.setattr(f"holdfast.store.{module}.read_migrations", lambda package: before)
+        await old.migrate()
+        await old.close()
+    at, raw = ("0", "x'7b7d'") if store_url.startswith("sqlite") else ("now()", "'{}'::bytea")
+    run_sql(
+        store_url,
+        f"INSERT INTO runs (id, workflow, version, state, input, digest, created_at) "
+        f"VALUES ('r', 'shop.order', '1', 'running', {raw}, {raw}, {at})",
+    )
+    run_sql(
+        store_url,
+        f"INSERT INTO steps (run_id, n, key, kind, name, lane, state, ready_at, attempt, losses, excused, attempts_max, "
+        f"issued_at) VALUES ('r', 1, 'charge', 'call', 'shop.charge', 1, 'ready', {at}, 7, 2, 3, 3, {at})",
+    )
+    store = open_store(store_url, Environment())
+    await store.migrate()
+    await store.open()
+    (row,) = await store.steps("r")
+    assert (row.spent, row.timeouts, row.throttled, row.quarantined) == (2, 0, 0, False)
+    assert [name for name, _, rows in await store.doctor() if rows] == []
     await store.close()
 
 

@@ -20,8 +20,8 @@ from holdfast.errors import (
 )
 from holdfast.model import RunState
 from holdfast.store import open_store
-from holdfast.store.protocol import Answer, Hop, Start, Store
-from holdfast.store.sqlite import schema
+from holdfast.store.protocol import Answer, Hop, RunFilter, Start, Store
+from holdfast.store.sqlite import database, schema
 from holdfast.store.sqlite.database import path_of
 from holdfast.store.sqlite.store import SqliteStore
 from tests.store.made import (
@@ -265,3 +265,30 @@ def test_the_store_keeps_its_contract() -> None:
     """The type checker agrees that this is a Store."""
     store: Store = SqliteStore("sqlite://:memory:", ENVIRONMENT, DEFAULT)
     assert store.url == "sqlite://:memory:"
+
+
+async def test_the_log_does_not_grow_for_ever(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While commit follows commit, the write-ahead log is moved into the file beside them, and begins anew."""
+    monkeypatch.setattr(database, "CHECKPOINT_PAGES", 50)
+    log, sizes = path.with_name(path.name + "-wal"), []
+    for number in range(600):
+        await store.commit(A, [Start(new_run(f"run-{number}"))])
+        sizes.append(log.stat().st_size)
+    written = 600 * 3 * database.PAGE_BYTES  # at least: the row, and its place in two indexes
+    assert max(sizes) < written / 3
+    assert len(await store.runs(RunFilter(limit=1_000))) == 600
+
+
+async def test_what_is_moved_out_of_the_log_is_still_there(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Moving the log loses nothing: another process that opens the file afterwards finds every commit."""
+    monkeypatch.setattr(database, "CHECKPOINT_PAGES", 20)
+    for number in range(100):
+        await store.commit(A, [Start(new_run(f"run-{number}"))])
+    other = apsw.Connection(str(path))
+    assert other.execute("SELECT count(*) FROM runs").get == 100
+    assert other.execute("PRAGMA integrity_check").get == "ok"
+    other.close()

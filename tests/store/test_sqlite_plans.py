@@ -17,12 +17,30 @@ BY_INDEX_ALONE = {
     "late_signals": {"signals_undelivered"},
     "next_timer": {"steps_timers"},
     "live_nodes": {"nodes_live"},
+    "living": {"nodes_live"},
     "late_runs": {"runs_pending"},
+    "late_wakes": {"steps_undelivered", "signals_undelivered"},
     "held_counts": {"steps_held"},
+    "overlong_steps": {"steps_held"},
+    "idle_twins": {"twins_live"},
     "owned_counts": {"runs_owned"},
+    "breaker_looks": {"steps_held"},
 }
 """Statements that walk a partial index: it holds only what waits."""
-TABLES = {"runs", "steps", "attempts", "signals", "nodes", "journal", "leases", "lanes", "s", "r"}
+TABLES = {
+    "runs",
+    "steps",
+    "attempts",
+    "signals",
+    "nodes",
+    "journal",
+    "leases",
+    "lanes",
+    "s",
+    "r",
+    "twins",
+    "t",
+}
 
 
 def plan(connection: apsw.Connection, sql: str) -> list[str]:
@@ -95,14 +113,21 @@ def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str
         ("close_runs", "sqlite_autoindex_runs_1 (id=?)"),
         ("sweep_closed_steps", "sqlite_autoindex_steps_1 (run_id=?)"),
         ("due_steps", "steps_ready (lane=? AND priority=? AND ready_at<?)"),
+        ("probe_lanes", "lanes_depends (depends=? AND rowid=?)"),
         ("pending_runs", "runs_pending (workflow=? AND version=?)"),
         ("due_timers", "steps_timers (ready_at<?)"),
         ("overdue_steps", "steps_held (agent=? AND complete_by<?)"),
+        ("backlog", "steps_ready (lane=? AND priority=? AND ready_at<?)"),
+        ("left_nodes", "nodes_left (retired_at<?)"),
+        ("old_journal", "journal_apart (at<?)"),
         ("held_by", "steps_held (agent=?)"),
         ("owned_by", "runs_owned (owner=?)"),
         ("due_deliveries", "deliveries_due (channel=? AND next_try_at<?)"),
         ("count_old_runs", "runs_ended (state=? AND finished_at>? AND finished_at<?)"),
         ("runs", "runs_newest ((created_at,id)<(?,?))"),
+        ("ready_twins", "twins_live (lane=?)"),
+        ("take_twins_outcome", "sqlite_autoindex_steps_1 (run_id=? AND n=?)"),
+        ("landmark", "sqlite_autoindex_steps_1 (run_id=?)"),
     ],
 )
 def test_hot_statements_use_the_index_made_for_them(planner: apsw.Connection, verb: str, index: str) -> None:

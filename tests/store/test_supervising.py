@@ -7,8 +7,9 @@ import pytest
 
 from holdfast.environment import Environment
 from holdfast.model import Ending, RunState, StepState
+from holdfast.policy import Retry, fingerprint
 from holdfast.store import open_store
-from holdfast.store.protocol import LAPSED, Answer, Hop, NewSignal, Reclaimed, Store
+from holdfast.store.protocol import LAPSED, Answer, ClaimedStep, Hop, NewSignal, Reclaimed, Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
     LONG_S,
@@ -76,6 +77,38 @@ async def test_a_leader_that_resigns_is_succeeded_at_once(store: Store) -> None:
     assert await lead(store, B) > epoch
 
 
+async def test_a_takeover_says_how_long_nobody_led(store: Store, tamper: Tamper) -> None:
+    """Since when somebody leads, after whom, and how long that one had not been heard of. Renewing changes nothing of it;
+    one who resigned is not a lost one."""
+    first = await lead(store, B)
+    leader = await store.leader()
+    assert leader is not None
+    assert (leader.vacant_s, leader.predecessor) == (None, None)
+    interval = " - interval '40 seconds'" if store.url.startswith("postgresql") else " - 40"
+    tamper(
+        f"UPDATE leases SET renewed_at = renewed_at{interval}, expires_at = expires_at{interval}{interval * 100}"
+    )
+    assert await lead(store, C) == first + 1
+    taken = await store.leader()
+    assert taken is not None
+    assert taken.vacant_s is not None
+    assert taken.since is not None
+    assert taken.predecessor == B
+    assert 40 <= taken.vacant_s < 70
+    assert taken.since >= (leader.since or 0)
+    assert await lead(store, C) == first + 1
+    kept = await store.leader()
+    assert kept is not None
+    assert kept._replace(expires_at=0) == taken._replace(expires_at=0)
+    await store.resign(C)
+    await lead(store, A)
+    after = await store.leader()
+    assert after is not None
+    assert after.vacant_s is not None
+    assert after.predecessor is None
+    assert after.vacant_s < 30
+
+
 async def test_a_leader_whose_process_is_gone_is_succeeded_at_once(store: Store, store_url: str) -> None:
     """Nobody waits for a dead leader's lease."""
     doomed = open_store(store_url, Environment())
@@ -115,6 +148,22 @@ async def test_a_node_whose_process_is_gone_is_dead_before_its_lease_ends(
     while not dead and looks < 1000:  # the server may take a moment to notice a closed session
         dead, looks = await store.dead_nodes(0.0), looks + 1
     assert [node for node, _ in dead] == [D]
+
+
+async def test_a_lock_is_looked_for_twice(pg_url: str) -> None:
+    """A session that is back within the grace is no death; one that is not is known in the same look."""
+    looking, doomed, back = (open_store(pg_url, Environment()) for _ in range(3))
+    for store in (looking, doomed):
+        await store.open()
+    await join(doomed, D)
+    await doomed.close()
+    look = asyncio.create_task(looking.dead_nodes(1.0))
+    await back.open()
+    await join(back, D)  # the same lock, taken up again
+    assert await look == []
+    await back.close()
+    assert await looking.dead_nodes(0.5) == [(D, "its process is gone")]
+    await looking.close()
 
 
 async def test_a_holder_that_is_no_live_node_is_found(store: Store, tamper: Tamper) -> None:
@@ -204,23 +253,75 @@ async def test_burying_is_bounded_and_goes_on(store: Store) -> None:
     assert all([(await step(store, run_id)).state is StepState.READY for run_id in runs])
 
 
-async def test_a_step_that_kills_its_agents_fails(store: Store) -> None:
-    """More losses than allowed: the step fails with StepLost, undelivered, and a late report is refused."""
-    run_id = await begin(store, call(1))
+async def lose(store: Store, times: int, losses_max: int = 3) -> list[tuple[str, ClaimedStep]]:
+    """So many agents claim what is ready, and die; who claimed what."""
     claims = []
-    for losses in range(3):
-        node = f"{D}-{losses}"
+    for _ in range(times):
+        node = new_id()
         await join(store, node, lease_s=-1.0)
         claims += [(node, one) for one in await store.claim_steps(node, [1], 10)]
-        await store.bury(node, await lead(store), "its process is gone", 2, 100)
+        await store.bury(node, await lead(store), "its process is gone", losses_max, 100)
+        for run_id in {one.run_id for _, one in claims}:
+            await store.retry_now(run_id, "the test, which does not wait")
+    return claims
+
+
+async def test_a_step_that_kills_its_agents_is_quarantined(store: Store) -> None:
+    """More losses than allowed: it is ready and never due, listed by its fingerprint, and a late report is refused. The rest of
+    its run is not touched."""
+    run_id = await begin(store, call(1), held(2))
+    claims = await lose(store, 4, losses_max=2)
     assert [one.losses for _, one in claims] == [0, 1, 2]
     row = await step(store, run_id)
-    assert (row.state, row.losses, row.delivered_seq) == (StepState.FAILED, 3, None)
+    assert (row.state, row.losses, row.attempt, row.quarantined) == (StepState.READY, 3, 3, True)
     error = json.loads(row.error or "")
     assert (error["type"], error["ending"]) == ("holdfast.errors.StepLost", "lost")
     for node, claimed in claims:
         assert await store.commit(node, [report_of(claimed)]) == [Answer.FENCED]
-    assert [one.n for one in (await store.undelivered(A, 10)).steps] == [1]
+    (one,) = await store.quarantined(run_id)
+    assert one.fingerprint == fingerprint("shop.charge", "holdfast.errors.StepLost", "agent lost")
+    assert (one.n, one.step, one.place) == (1, "shop.charge", "agent lost")
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.state, run.owner, run.fence) == (RunState.RUNNING, A, 1)
+    assert await store.next_ready([1]) in {None, row.ready_at}
+    assert await broken(store) == set()
+
+
+async def test_losses_back_off_after_the_first(store: Store) -> None:
+    """Taken up at once the first time, then after growing waits."""
+    run_id = await begin(store, held(1))
+    waits = []
+    for losses in range(3):
+        before = await store.now()
+        await store.bury(A if losses == 0 else f"{D}-{losses}", await lead(store), "", 9, 100)
+        after, ready_at = await store.now(), (await step(store, run_id)).ready_at
+        waits.append((ready_at - after, ready_at - before))
+        await store.retry_now(run_id, "the test")
+        await join(store, f"{D}-{losses + 1}")
+        assert len(await store.claim_steps(f"{D}-{losses + 1}", [1], 10)) == 1
+    for (least, most), meant in zip(waits, (0.0, 1.0, 2.0), strict=True):
+        assert least <= meant <= most
+
+
+@pytest.mark.parametrize(
+    ("policy", "state"),
+    [
+        (Retry(losses=0), "quarantined"),
+        (Retry(losses=0, quarantine=False), StepState.FAILED),
+        (Retry(losses=1), StepState.READY),
+    ],
+)
+async def test_a_policy_beside_the_step_has_its_own_budget_of_losses(
+    store: Store, policy: Retry, state: str
+) -> None:
+    """The Supervisor reads it from the row."""
+    run_id = await begin(store, call(1, retry=policy.encode()))
+    await lose(store, 1, losses_max=7)
+    row = await step(store, run_id)
+    assert ("quarantined" if row.quarantined else row.state) == state
+    if row.state is StepState.FAILED:
+        assert [one.n for one in (await store.undelivered(A, 10)).steps] == [1]
 
 
 async def test_a_run_whose_owner_died_before_its_first_hop_is_claimed_again(store: Store) -> None:
@@ -275,6 +376,33 @@ async def test_an_overdue_attempt_that_was_the_last_fails_the_step(store: Store)
     assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
 
 
+async def test_timeouts_do_not_spend_the_steps_attempts(store: Store) -> None:
+    """They have a budget of their own, as large as that of attempts unless the policy has another."""
+    run_id = await begin(
+        store, held(1, timeout_s=-60.0, attempts_max=2), held(2, timeout_s=-60.0, attempts_max=1)
+    )
+    epoch = await lead(store)
+    assert await store.end_overdue(epoch, 2.0, 100) == 2
+    first, second = await store.steps(run_id)
+    assert (first.state, first.timeouts, first.spent) == (StepState.READY, 1, 0)
+    assert second.state is StepState.FAILED
+    policy = Retry(attempts=1, timeouts=2).encode()
+    other = await begin(store, held(1, timeout_s=-60.0, attempts_max=1, retry=policy))
+    assert await store.end_overdue(epoch, 2.0, 100) == 1
+    assert (await step(store, other)).state is StepState.READY
+    assert await broken(store) == set()
+
+
+async def test_an_overdue_step_goes_into_quarantine_if_its_policy_says_so(store: Store) -> None:
+    """Whichever budget is spent."""
+    policy = Retry(attempts=1, quarantine=True).encode()
+    run_id = await begin(store, held(1, timeout_s=-60.0, attempts_max=1, retry=policy))
+    assert await store.end_overdue(await lead(store), 2.0, 100) == 1
+    assert (await step(store, run_id)).quarantined
+    (one,) = await store.quarantined(run_id)
+    assert (one.error, one.place) == ("holdfast.errors.StepTimeout", "attempt overdue")
+
+
 async def test_ending_overdue_attempts_is_bounded(store: Store) -> None:
     """No more than asked for in one pass."""
     await begin(store, *(held(n, timeout_s=-60.0) for n in range(1, 6)))
@@ -317,3 +445,12 @@ async def test_a_node_that_renewed_since_it_was_looked_at_is_not_buried(store: S
     assert await store.bury(D, epoch, LAPSED, 3, 100) == Reclaimed(0, 0, 0)
     assert (await step(store, run_id)).agent == D
     assert await store.bury(D, epoch, "its process is gone", 3, 100) == Reclaimed(1, 1, 0)
+
+
+async def test_a_leader_that_leaves_leads_no_more(store: Store) -> None:
+    """Retiring gives up the leader's lease: nothing is accepted under its epoch any more."""
+    epoch = await store.lead(A, LONG_S)
+    assert epoch is not None
+    await store.retire(A)
+    assert await store.leader() is None
+    assert await store.bury(B, epoch, "late", 3, 10) is None

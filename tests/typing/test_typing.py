@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import assert_type
 
 from holdfast import Retry, Signal, here, keep, now, random, saga, step, undo_with, uuid4, workflow
+from holdfast.testing import Sim
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.step import Step
 
@@ -34,11 +35,11 @@ async def refund(done: float | None, card: str, cents: int) -> str:
     return card
 
 
-@render.undo(retry=50, timeout=None, needs=[])
+@render.undo(retry=50, timeout=None, needs=[], depends="printer")
 def erase(done: str | None, page: int, *, dpi: int = 72) -> None: ...
 
 
-@step(undo_failed=True)
+@step(undo_failed=True, depends="printer")
 def simple(page: int) -> bytes:
     return b""
 
@@ -69,7 +70,7 @@ async def order(card: str, pages: list[int]) -> tuple[float, list[str]]:
     assert_type(await charge.map([("a", 1)]), list[float])
     assert_type(await paid.wait(timeout=5), int)
     assert_type(await inner(5), list[int])
-    assert_type(await inner.using(id="x")(5), list[int])
+    assert_type(await inner.using(id="x", tenant="acme")(5), list[int])
     async with asyncio.TaskGroup() as group:
         task = group.create_task(charge(card, 1))
     assert_type(task.result(), float)
@@ -88,10 +89,29 @@ def takes(flow: Workflow[[str, list[int]], tuple[float, list[str]]], one: Step[[
 async def outside() -> None:
     assert_type(await charge("a", 1), float)
     await paid.send("run-1", 5, key="k")
+
+
+async def later(card: str, cents: int) -> float:
+    return 1.5
+
+
+def test(sim: Sim) -> None:
+    sim.stub(charge, 1.5, ConnectionError("busy"), ConnectionError, lambda card, cents: cents / 100, later)
+    sim.stub(refund, "refunded")
+    sim.stub(simple)
+    run = sim.start(order.using(id="order-1"), "tok", pages=[1, 2])
+    assert_type(run.result(), tuple[float, list[str]])
+    sim.send(run, paid, 5, key="k")
+    sim.advance(5, days=1)
+    sim.will_send(paid, 6)
+    report = sim.using(failures=False, idempotent=[simple]).crash_everywhere(order, "tok", [1])
+    assert_type(report.effects(charge), set[int])
+    assert_type(sim.calls(render)[0].key, str)
 """
 
 WRONG = """
 from holdfast import Retry, Signal, step, undo_with, workflow
+from holdfast.testing import Sim
 
 
 @step
@@ -170,7 +190,19 @@ async def order(card: str) -> int:
 async def start() -> None:
     await order(5)  # E
     order.using(identifier="x")  # E
+    order.using(tenant=1)  # E
     Retry(attempts="many")  # E
+
+
+def test(sim: Sim) -> None:
+    sim.stub(render, 5)  # E
+    run = sim.start(order)  # E
+    sim.start(order, 5)  # E
+    run.result() + "text"  # E
+    sim.send(run, paid, "much")  # E
+    sim.advance(weeks=1)  # E
+    sim.crash_everywhere(order, card=5)  # E
+    sim.using(failure=False)  # E
 """
 
 

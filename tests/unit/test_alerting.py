@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from ipaddress import ip_address
 from itertools import count
@@ -13,13 +14,15 @@ import pytest
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import InvalidSettings
-from holdfast.model import Alert, AlertKind
+from holdfast.model import Alert, AlertKind, Node, Poison
 from holdfast.store.protocol import FailureNote, Late
 from holdfast.supervisor.alerting import in_words, judge_backlog, judge_failures, settled
 from holdfast.supervisor.channels import Notice, NotSent
 from holdfast.supervisor.channels.addresses import checked_addresses, is_allowed, networks
 from holdfast.supervisor.channels.settings import load_channels
 from holdfast.supervisor.outbox import back_off_s, route
+from holdfast.supervisor.pools import judge_pools
+from holdfast.supervisor.quarantine import released
 from holdfast.supervisor.retention import keeps_s
 
 FAILURE = '{"type": "builtins.ValueError", "message": "bad card"}'
@@ -44,20 +47,48 @@ def failed_step(**more: Any) -> FailureNote:
         "losses": 0,
         "excused": 0,
         "attempts_max": 3,
+        "error": FAILURE,
     }
-    return FailureNote(2, "r", 2, "shop.order", "running", None, FAILURE, **(values | more))
+    return FailureNote(2, "r", 2, "shop.order", "running", None, **(values | more))
 
 
 def test_failed_runs_of_a_workflow_are_one_alert() -> None:
     """With the first one's words, and how many there were."""
-    (alert,) = judge_failures([failed_run("a"), failed_run("b"), failed_run("c")], 3)
+    (alert,) = judge_failures([failed_run("a"), failed_run("b"), failed_run("c")])
     assert (alert.kind, alert.level, alert.run_id, alert.times) == ("run failed", "error", "a", 3)
     assert alert.message == "run a of shop.order failed: ValueError: bad card"
 
 
 def test_a_child_and_a_run_that_is_gone_are_no_alert() -> None:
     """A child's end is its parent's affair."""
-    assert judge_failures([failed_run(parent_id="p"), failed_run(workflow=None)], 3) == []
+    assert judge_failures([failed_run(parent_id="p"), failed_run(workflow=None)]) == []
+
+
+def test_a_run_held_by_its_scheduler_is_an_alert_unless_it_was_released() -> None:
+    """A child's too: nobody else would tell."""
+    notes = [failed_run("a", state="held"), failed_run("b", state="held", parent_id="p")]
+    (alert,) = judge_failures([*notes, failed_run("c", state="running")])
+    assert (alert.kind, alert.run_id, alert.times) == ("run held", "a", 2)
+    assert "`holdfast why a`" in alert.message
+
+
+def test_a_pool_in_trouble_is_an_alert() -> None:
+    """One for each pool of a host, in its own words; not one that is well, nor an agent."""
+
+    def node(host: str, name: str, trouble: str | None, roles: str = "pool") -> Node:
+        offers = {"pool": {"name": name}, "pulse": {"trouble": trouble} if trouble else {}}
+        return Node(f"{host}-{name}", host, 7, roles, json.dumps(offers), 1, 0.0, 0.0, None)
+
+    nodes = [
+        node("east", "web", "agents do not stay"),
+        node("east", "web", "agents do not stay"),
+        node("west", "web", "agents do not stay"),
+        node("west", "mail", None),
+        node("west", "other", "of no pool", roles="agent"),
+    ]
+    found = judge_pools(nodes)
+    assert [one.key for one in found] == ["pool trouble:east:web", "pool trouble:west:web"]
+    assert found[0].message == "east pid 7: agents do not stay"
 
 
 @pytest.mark.parametrize(
@@ -66,14 +97,49 @@ def test_a_child_and_a_run_that_is_gone_are_no_alert() -> None:
         ({}, True),
         ({"attempt": 1}, False),
         ({"attempt": 5, "excused": 2}, True),
-        ({"attempt": 4, "losses": 4}, True),
+        ({"attempt": 5, "timeouts": 1, "throttled": 1}, True),
+        ({"attempt": 4, "losses": 4}, False),
+        ({"attempt": 4, "losses": 3, "error": '{"type": "…", "ending": "lost"}'}, True),
+        ({"attempt": 3, "timeouts": 2, "error": '{"type": "…", "ending": "timed out"}'}, True),
+        ({"attempt": 61, "throttled": 60, "error": '{"type": "holdfast.errors.RetryIn"}'}, True),
         ({"kind": "undo"}, False),
-        ({"kind": None, "attempt": None, "losses": None}, False),
+        ({"kind": None}, False),
     ],
 )
 def test_a_step_is_exhausted_when_a_budget_is_spent(step: dict[str, Any], tells: bool) -> None:
     """Told to stop with attempts left, it is not; an undo that gives up is told by its run."""
-    assert bool(judge_failures([failed_step(**step)], 3)) is tells
+    assert bool(judge_failures([failed_step(**step)])) is tells
+
+
+def test_steps_in_quarantine_are_one_alert_per_fingerprint() -> None:
+    """However many runs it holds up; an undo, too. The message says what to do."""
+    notes = [
+        failed_step(fingerprint="aa"),
+        failed_step(fingerprint="aa", kind="undo"),
+        failed_step(fingerprint="bb"),
+    ]
+    one, other = judge_failures(notes)
+    assert (one.kind, one.level, one.key, one.times) == (
+        "step quarantined",
+        "error",
+        "step quarantined:aa",
+        2,
+    )
+    assert other.key == "step quarantined:bb"
+    assert (
+        "is in quarantine (aa) after 3 attempts: ValueError: bad card: `holdfast quarantine`" in one.message
+    )
+
+
+def test_the_alert_of_a_fingerprint_closes_with_its_last_step() -> None:
+    """Other alerts are not touched."""
+    opened = [
+        alert(AlertKind.STEP_QUARANTINED, id=1, key="step quarantined:aa"),
+        alert(AlertKind.STEP_QUARANTINED, id=2, key="step quarantined:bb"),
+        alert(id=3, key="run failed:shop.order"),
+    ]
+    left = Poison("bb", "shop.charge", "StepLost", "agent lost", 1, 1, 0.0, 0.0, "r")
+    assert released(opened, [left]) == [1]
 
 
 def test_a_backlog_is_one_alert_per_step_and_workflow() -> None:

@@ -1,6 +1,7 @@
 """Retry rules: pure decisions about failed attempts."""
 
 import random
+from collections import Counter
 
 import msgspec
 import pytest
@@ -8,18 +9,56 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Retry, RetryIn, Stop
-from holdfast.errors import DefinitionError, InvalidInput
-from holdfast.policy import DEFAULT_RETRY, GiveUp, TryAgain, Verdict, backoff_s, decide
+from holdfast.config import Config
+from holdfast.errors import DefinitionError, InvalidInput, StepLost, StepTimeout
+from holdfast.model import Ending, Failure, spent
+from holdfast.policy import (
+    DEFAULT_RETRY,
+    GiveUp,
+    Quarantine,
+    TryAgain,
+    Verdict,
+    after_loss,
+    backoff_s,
+    classify,
+    decide,
+    fingerprint,
+    policy_of,
+)
 
 
 class DeclinedError(ConnectionError):
     """An author's own exception."""
 
 
+class Counts(msgspec.Struct):
+    """What a step's row counts."""
+
+    attempt: int = 1
+    losses: int = 0
+    excused: int = 0
+    timeouts: int = 0
+    throttled: int = 0
+
+
 def verdict(
     policy: Retry, error: BaseException, *, spent: int = 1, elapsed_s: float = 0.0, asked: int = 0
 ) -> Verdict:
-    return decide(policy, spent=spent, error=error, elapsed_s=elapsed_s, random=random.Random(1), asked=asked)
+    """What follows an exception of the step's own."""
+    step = Counts(attempt=spent + asked, throttled=asked)
+    failure = classify(Ending.FAILED, error)
+    return decide(policy, failure, step, error=error, elapsed_s=elapsed_s, random=random.Random(1))
+
+
+def after(policy: Retry, failure: Failure, step: Counts, config: Config | None = None) -> Verdict:
+    errors = {
+        Failure.TIMEOUT: StepTimeout("late"),
+        Failure.LOST: StepLost("gone"),
+        Failure.THROTTLED: RetryIn(1),
+    }
+    error = errors.get(failure, ValueError("x"))
+    dice = random.Random(1)
+    return decide(policy, failure, step, error=error, elapsed_s=0.0, random=dice, config=config or Config())
 
 
 def test_the_default_tries_three_times_within_seconds() -> None:
@@ -51,9 +90,9 @@ def test_on_and_never_match_base_classes_by_name() -> None:
 def test_retry_in_spends_nothing_and_is_bounded() -> None:
     """A server's Retry-After is honoured exactly, but not for ever and not in a busy loop."""
     policy = Retry(attempts=2)
-    assert verdict(policy, RetryIn(60), spent=99) == TryAgain(60, spends=False)
-    assert verdict(policy, RetryIn(0)) == TryAgain(0.1, spends=False)
-    assert verdict(policy, RetryIn(float("nan"))) == TryAgain(0.1, spends=False)
+    assert verdict(policy, RetryIn(60), spent=99) == TryAgain(60, Failure.THROTTLED)
+    assert verdict(policy, RetryIn(0)) == TryAgain(0.1, Failure.THROTTLED)
+    assert verdict(policy, RetryIn(float("nan"))) == TryAgain(0.1, Failure.THROTTLED)
     assert isinstance(verdict(policy, RetryIn(1), asked=40), GiveUp)
     assert isinstance(verdict(policy, RetryIn(1), elapsed_s=86_400), GiveUp)
     assert isinstance(verdict(Retry(total=100), RetryIn(60), elapsed_s=50), GiveUp)
@@ -65,6 +104,142 @@ def test_total_bounds_the_time_of_the_next_attempt() -> None:
     policy = Retry(attempts=9, delay=10, jitter="none", total=30)
     assert verdict(policy, ValueError(), elapsed_s=20) == TryAgain(10)
     assert isinstance(verdict(policy, ValueError(), elapsed_s=20.1), GiveUp)
+
+
+# --- classes ------------------------------------------------------------------------------------------------------
+
+
+def test_attempts_are_classed_by_how_they_ended() -> None:
+    """What the step raised is its own affair, even if it is a TimeoutError; its process and its time are not."""
+    assert classify(Ending.FAILED, TimeoutError()) is Failure.APPLICATION
+    assert classify(Ending.FAILED, StepLost("raised by the step")) is Failure.APPLICATION
+    assert classify(Ending.FAILED, RetryIn(1)) is Failure.THROTTLED
+    assert classify(Ending.TIMED_OUT, StepTimeout("")) is Failure.TIMEOUT
+    assert classify(Ending.LOST, StepLost("")) is Failure.LOST
+
+
+def test_a_first_loss_costs_no_time_and_the_next_ones_wait() -> None:
+    """Most deaths are not the step's doing; one that is must not kill a fleet in a second."""
+    config = Config(losses_max=9, loss_back_off_s=1.0, loss_back_off_max_s=5.0)
+    waits = [after_loss(Retry(), losses, config) for losses in range(6)]
+    assert waits == [TryAgain(wait, Failure.LOST) for wait in (0.0, 1.0, 2.0, 4.0, 5.0, 5.0)]
+
+
+def test_a_step_that_is_lost_too_often_is_poison() -> None:
+    """It waits for a person, unless its policy says that it fails; the policy's own budget comes first."""
+    assert isinstance(after_loss(Retry(), 2), TryAgain)
+    poison = after_loss(Retry(), 3)
+    assert poison == Quarantine("its agent was lost 4 times, 3 are allowed", Failure.POISON)
+    assert isinstance(after_loss(Retry(losses=0), 0), Quarantine)
+    assert isinstance(after_loss(Retry(losses=9), 8), TryAgain)
+    assert isinstance(after_loss(Retry(quarantine=False), 3), GiveUp)
+    assert isinstance(after_loss(Retry(on=ConnectionError), 0), TryAgain)
+
+
+def test_timeouts_have_a_budget_of_their_own() -> None:
+    """As many as attempts, whatever the attempts were spent on; none, if `on` and `never` would not retry a
+    TimeoutError; a number that is given counts alone."""
+    busy = Counts(attempt=5, timeouts=2)  # three of the step's own errors would have been the end
+    assert isinstance(after(Retry(attempts=4), Failure.TIMEOUT, busy), TryAgain)
+    assert isinstance(after(Retry(attempts=3), Failure.TIMEOUT, busy), GiveUp)
+    assert isinstance(after(Retry(on=ConnectionError), Failure.TIMEOUT, Counts()), GiveUp)
+    assert isinstance(after(Retry(never=TimeoutError), Failure.TIMEOUT, Counts()), GiveUp)
+    assert isinstance(after(Retry(on=OSError), Failure.TIMEOUT, Counts()), TryAgain)
+    assert isinstance(after(Retry(on=ConnectionError, timeouts=2), Failure.TIMEOUT, Counts()), TryAgain)
+    assert isinstance(after(Retry(attempts=1, timeouts=3), Failure.TIMEOUT, Counts(3, timeouts=2)), GiveUp)
+
+
+def test_throttles_have_a_budget_of_their_own() -> None:
+    """20 for each attempt, or as many as the policy says."""
+    assert isinstance(after(Retry(throttles=2), Failure.THROTTLED, Counts(2, throttled=1)), TryAgain)
+    assert isinstance(after(Retry(throttles=2), Failure.THROTTLED, Counts(3, throttled=2)), GiveUp)
+    assert isinstance(after(Retry(throttles=0), Failure.THROTTLED, Counts()), GiveUp)
+
+
+@pytest.mark.parametrize("failure", [Failure.APPLICATION, Failure.TIMEOUT, Failure.THROTTLED])
+def test_quarantine_instead_of_failing_is_opted_into(failure: Failure) -> None:
+    """With `quarantine=True` whichever budget is spent; what a retry cannot help fails as ever."""
+    policy = Retry(attempts=1, throttles=0)
+    assert isinstance(after(policy, failure, Counts()), GiveUp)
+    asked = msgspec.structs.replace(policy, quarantine=True)
+    found = after(asked, failure, Counts())
+    assert isinstance(found, Quarantine)
+    assert found.failure is failure
+    assert isinstance(verdict(asked, Stop("no")), GiveUp)
+    assert isinstance(verdict(Retry(on=ConnectionError, quarantine=True), ValueError()), GiveUp)
+
+
+def test_what_a_supervisor_must_know_stands_beside_the_step() -> None:
+    """It has none of the author's code: budgets that the row does not tell anyway travel with it, nothing else."""
+    assert Retry(attempts=7, delay=9).told(timed=True) is None
+    assert Retry(on=ConnectionError).told(timed=False) is None
+    for policy in (Retry(losses=1), Retry(quarantine=False), Retry(on=ConnectionError), Retry(timeouts=7)):
+        raw = policy.told(timed=True)
+        assert raw is not None
+        assert policy_of(raw, policy.attempts) == policy
+    assert policy_of(None, 7) == Retry(attempts=7)
+
+
+ENDINGS = st.sampled_from([Failure.APPLICATION, Failure.TIMEOUT, Failure.LOST, Failure.THROTTLED])
+POLICIES = st.builds(
+    Retry,
+    attempts=st.integers(1, 6),
+    timeouts=st.none() | st.integers(1, 6),
+    losses=st.none() | st.integers(0, 6),
+    throttles=st.none() | st.integers(0, 6),
+    quarantine=st.none() | st.booleans(),
+    on=st.sampled_from([(), ValueError, OSError]),
+)
+
+
+def allowed(policy: Retry, config: Config) -> dict[Failure, int]:
+    """How many attempts of each class there may be, the last one included."""
+    return {
+        Failure.APPLICATION: policy.attempts if not policy.on or "ValueError" in str(policy.on) else 1,
+        Failure.TIMEOUT: policy.timeouts_max,
+        Failure.LOST: (config.losses_max if policy.losses is None else policy.losses) + 1,
+        Failure.THROTTLED: policy.throttles_max + 1,
+    }
+
+
+@given(POLICIES, st.lists(ENDINGS, max_size=60), st.booleans())
+def test_budgets_are_never_exceeded_and_classes_are_independent(
+    policy: Retry, endings: list[Failure], hand_back: bool
+) -> None:
+    """Whatever happens in whatever order: the step goes on exactly until one class has used up its own budget; hand-backs
+    change nothing."""
+    config, step, seen = Config(), Counts(attempt=0), Counter[Failure]()
+    limits = allowed(policy, config)
+    for failure in endings:
+        if hand_back:
+            step.attempt += 1
+            step.excused += 1
+        step.attempt += 1
+        assert spent(step) == seen[Failure.APPLICATION] + 1
+        seen[failure] += 1
+        found = after(policy, failure, step, config)
+        assert isinstance(found, TryAgain) is (seen[failure] < limits[failure])
+        if not isinstance(found, TryAgain):
+            poison = failure is Failure.LOST
+            waits = policy.quarantine is not False if poison else policy.quarantine is True
+            refused = (
+                failure is Failure.APPLICATION and bool(policy.on) and "ValueError" not in str(policy.on)
+            )
+            assert isinstance(found, Quarantine) is (waits and not refused)
+            break
+        assert found.failure is failure
+        step.losses += failure is Failure.LOST
+        step.timeouts += failure is Failure.TIMEOUT
+        step.throttled += failure is Failure.THROTTLED
+    assert all(seen[failure] <= limits[failure] for failure in limits)
+
+
+def test_a_fingerprint_is_short_and_stable() -> None:
+    """The same for the same step, error and place, in every version: operators write it down."""
+    assert fingerprint("shop.charge", "holdfast.errors.StepLost", "agent lost") == "1f02fa1ae505"
+    assert fingerprint("shop.charge", "builtins.ValueError", "shop.py:7") != fingerprint(
+        "shop.charge", "builtins.ValueError", "shop.py:8"
+    )
 
 
 @given(
@@ -107,6 +282,10 @@ def test_a_policy_is_json() -> None:
         {"max_delay": float("nan")},
         {"jitter": "some"},
         {"total": 0},
+        {"timeouts": 0},
+        {"losses": -1},
+        {"throttles": True},
+        {"quarantine": "yes"},
     ],
 )
 def test_a_policy_that_cannot_work_is_refused_when_written(wrong: dict[str, object]) -> None:

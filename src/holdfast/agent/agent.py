@@ -14,23 +14,41 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from holdfast import codec, policy
+from holdfast import breaker, codec, policy
 from holdfast.agent import isolated
+from holdfast.agent.gatekeeper import Gatekeeper
 from holdfast.agent.holding import Holding
 from holdfast.agent.tally import Tally
+from holdfast.agent.twins import Twins
 from holdfast.config import Config
 from holdfast.decider.effect import effect_key, undone_effect
+from holdfast.durations import Durations, step_name
 from holdfast.environment import Environment, StoreClock
-from holdfast.errors import InvalidInput, StepLost, StepTimeout
+from holdfast.errors import InvalidInput, StepTimeout
 from holdfast.model import Ending, Lane, StepState
 from holdfast.policy import Retry
-from holdfast.store.protocol import AgentStore, Answer, ClaimedStep, HandBack, Report, Save, TryAgain
+from holdfast.store.protocol import (
+    AgentStore,
+    Answer,
+    ClaimedStep,
+    HandBack,
+    Quarantine,
+    Report,
+    Save,
+    TryAgain,
+)
 from holdfast.workflow.here import Attempting, here_var
 from holdfast.workflow.step import Step
 
 log = logging.getLogger("holdfast.agent")
 
-Write = Callable[[Report | TryAgain | HandBack | Save, Callable[[Any], None] | None], None]
+ERROR_MAX_CHARS = 200
+"""Of an error, in what is told of a dependency."""
+
+Write = Callable[[Report | TryAgain | Quarantine | HandBack | Save, Callable[[Any], None] | None], None]
+
+SUSPECT_WAITS_S = 1.0
+"""A suspect that came while the agent executes another one is handed back for about this long."""
 
 
 class Agent:
@@ -51,7 +69,10 @@ class Agent:
         self._environment, self._clock, self._config = environment, clock, config
         self.held: dict[tuple[str, int], Holding] = {}
         self._free_async, self._free_threads = config.steps_max, config.threads_max
-        self._lanes: dict[bool, list[int]] = {True: [], False: []}
+        self._lanes: dict[bool, dict[int, str]] = {True: {}, False: {}}
+        """The lanes this agent can serve, each with what its steps depend on."""
+        self._hedged: dict[bool, list[int]] = {True: [], False: []}
+        """Those among them whose steps may have twins."""
         self._threads = ThreadPoolExecutor(config.threads_max, thread_name_prefix="holdfast-step")
         self.wake: Callable[[float], None] = lambda delay_s: None
         """Set by the node: call `claim` again after so many seconds."""
@@ -61,7 +82,14 @@ class Agent:
         """Set by the node: told of every step that turned out to be another's."""
         self.holds: Callable[[], bool] = lambda: True
         """Set by the node: whether it has its lease. Asked before a step begins."""
+        self.gates = Gatekeeper(config)
+        self.tell: Callable[[float], None] = lambda delay_s: None
+        """Set by the node: call `look` after so many seconds."""
         self.tally = Tally()
+        self.durations = Durations()
+        """Shared with others in this node: how long things took."""
+        self._monotonic, self._uncounted = environment.monotonic, 0
+        self.twins = Twins(self, store, node, environment)
         self.closing = False
         self._hungry = False
         """More was waiting than there were places."""
@@ -73,9 +101,18 @@ class Agent:
     def capable(self, name: str, needs: tuple[str, ...]) -> bool:
         return name in self._steps and self._labels.issuperset(needs)
 
-    def reserve(self, step: Step[Any, Any]) -> bool:
+    @property
+    def full(self) -> float:
+        """How much of its capacity is used, from 0 to 1: of its threads or of its places for `async def` steps, whichever
+        is nearer to its end."""
+        config = self._config
+        return max(1 - self._free_async / config.steps_max, 1 - self._free_threads / config.threads_max)
+
+    def reserve(self, step: Step[Any, Any], workflow: str | None = None, tenant: str | None = None) -> bool:
         """Keep a place for a step that this node's scheduler is about to issue."""
         if self.closing or not self.capable(step.name, step.needs):
+            return False
+        if self.gates.shut and self.gates.bars(step, workflow, tenant):
             return False
         if (self._free_async if step.is_async else self._free_threads) <= 0:
             self._hungry = True
@@ -102,23 +139,33 @@ class Agent:
 
     async def learn_lanes(self) -> None:
         """Which lanes this agent can serve, those of `async def` steps and those of threads apart."""
-        served: dict[bool, list[int]] = {True: [], False: []}
+        served: dict[bool, dict[int, str]] = {True: {}, False: {}}
+        hedged: dict[bool, list[int]] = {True: [], False: []}
         lane: Lane
         for lane in await self._store.lanes():
             if self.capable(lane.name, lane.needs):
-                served[self._steps[lane.name].is_async].append(lane.id)
-        self._lanes = served
+                served[self._steps[lane.name].is_async][lane.id] = lane.depends
+                if self._steps[lane.name].hedge:
+                    hedged[self._steps[lane.name].is_async].append(lane.id)
+        self._lanes, self._hedged = served, hedged
 
     async def claim(self) -> int:
-        """Claim as many steps as there are free places."""
+        """Claim as many steps as there are free places; twins first, because they are late already."""
         claimed = 0
         for is_async in (True, False):
-            lanes = self._lanes[is_async]
-            free = min(self._free_async if is_async else self._free_threads, self._config.claim_max)
+            if self.gates.probing:
+                claimed += await self._claim_probes(is_async)
+            if self._hedged[is_async]:
+                claimed += await self._claim_twins(is_async)
+            lanes = self._open_lanes(is_async)
+            free = self._free(is_async)
             if free <= 0 or not lanes or self.closing:
                 continue
             found = await self._store.claim_steps(self._node, lanes, free)
             for item in found:
+                if item.losses >= self._config.suspect_losses and self._has_suspect():
+                    self._put_off(item)
+                    continue
                 self.claimed(item.run_id, item.n)
                 self._begin_claimed(item)
             claimed += len(found)
@@ -126,17 +173,80 @@ class Agent:
                 self._hungry = True
         return claimed
 
+    def _free(self, is_async: bool) -> int:
+        return min(self._free_async if is_async else self._free_threads, self._config.claim_max)
+
+    def _open_lanes(self, is_async: bool) -> list[int]:
+        """The lanes to claim from: not those this agent has stopped by itself. What else is shut the store knows."""
+        paused = self.gates.paused
+        return [lane for lane, depends in self._lanes[is_async].items() if depends not in paused]
+
+    async def _claim_probes(self, is_async: bool) -> int:
+        """Take up what a wave of probes allows."""
+        claimed = 0
+        for name in list(self.gates.probing):
+            lanes = [lane for lane, depends in self._lanes[is_async].items() if depends == name]
+            free = self._free(is_async)
+            if free <= 0 or not lanes or self.closing:
+                continue
+            found = await self._store.claim_probes(self._node, name, lanes, free)
+            for item in found.steps:
+                self.claimed(item.run_id, item.n)
+                self._begin_claimed(item, (name, found.round))
+            claimed += len(found.steps)
+            if len(found.steps) == free:
+                self._hungry = True
+        return claimed
+
+    def _has_suspect(self) -> bool:
+        """Is there a suspect that was begun so lately that nobody knows yet whether it kills this agent?"""
+        since = self._environment.monotonic() - self._config.suspect_s
+        return any(holding.began_at > since for holding in self.held.values())
+
+    def _put_off(self, item: ClaimedStep) -> None:
+        """One suspect at a time: the step that kills agents must not take those with it that were beside it before."""
+        delay_s = SUSPECT_WAITS_S * (0.5 + self._environment.random.random())
+        self._write(HandBack(item.run_id, item.n, item.fence, delay_s), None)
+
+    async def _claim_twins(self, is_async: bool) -> int:
+        lanes, free = self._hedged[is_async], self._free(is_async)
+        if self.gates.shut:
+            lanes = [lane for lane in lanes if not self.gates.stops(self._lanes[is_async][lane])]
+        if free <= 0 or not lanes or self.closing:
+            return 0
+        found = await self._store.claim_twins(self._node, lanes, free)
+        for item in found:
+            self._begin_claimed(item, twin=True)
+        return len(found)
+
     async def next_ready(self) -> float | None:
         lanes = [*self._lanes[True], *self._lanes[False]]
         return await self._store.next_ready(lanes) if lanes else None
 
-    def _begin_claimed(self, item: ClaimedStep) -> None:
+    async def look(self) -> bool:
+        """Tell what became of attempts whose dependency is in trouble, and learn which gates are shut. True when other
+        agents should look, too."""
+        tallies = self.gates.untold()
+        if tallies:
+            try:
+                await self._store.observe(tallies, self._config.breaker_window_s)
+            except BaseException:
+                self.gates.keep(tallies)
+                raise
+        gates = await self._store.gates(self._config.breaker_window_s)
+        if self.gates.learn(gates, self._environment.monotonic()):
+            self.wake(0.0)
+        return any(told.round is None and told.failed for told in tallies)
+
+    def _begin_claimed(
+        self, item: ClaimedStep, probe: tuple[str, int] | None = None, *, twin: bool = False
+    ) -> None:
         step = self._steps[item.name]
         self._take_place(step)
         holding = Holding(
             step,
             item.run_id,
-            item.n,
+            -item.n if twin else item.n,
             effect_key(item.run_id, item.key),
             item.fence,
             None,
@@ -144,27 +254,39 @@ class Agent:
             timeout_s=item.timeout_s,
             issued_at=item.issued_at,
             attempt=item.attempt,
-            losses=item.losses,
-            excused=item.excused,
             unsure=codec.is_unsure(item.losses, item.error),
             undoes=undone_effect(item.key, item.input),
+            probe=probe,
+            twin=twin,
         )
+        holding.count(item)
+        if item.losses >= self._config.suspect_losses:
+            holding.began_at = self._environment.monotonic()
         try:
             holding.arguments = step.shape.decode(item.input)
         except InvalidInput as error:
-            self.held[item.run_id, item.n] = holding
+            self.held[holding.run_id, holding.n] = holding
             self._fail(holding, error, Ending.FAILED)
             return
-        self.begin(holding, item.checkpoint)
+        barred = probe is None and step.depends in self.gates.paused
+        self.begin(holding, item.checkpoint, barred=barred)
 
-    def begin(self, holding: Holding, checkpoint: bytes | None = None) -> None:
-        """Execute a step whose lease is committed. Its place was reserved before."""
-        if self.closing or not self.holds():
-            # It came while this agent was told to leave, or its process was paused and the lease is gone: not begun.
+    def begin(self, holding: Holding, checkpoint: bytes | None = None, *, barred: bool = False) -> None:
+        """Execute a step whose lease is committed. Its place was reserved before; meanwhile it may have been barred."""
+        if barred or self.closing or not self.holds():
+            # It came while a gate was shut, while this agent was told to leave, or its process was paused and the lease is
+            # gone: not begun.
             self.unreserve(holding.step)
-            self._write(HandBack(holding.run_id, holding.n, holding.fence), None)
+            self.hand_back(holding)
             return
         self.held[holding.run_id, holding.n] = holding
+        if holding.step.hedge:
+            holding.started = self._monotonic()
+        elif self._uncounted:
+            self._uncounted -= 1
+        else:
+            holding.started, holding.weight = self._monotonic(), self.durations.stride
+            self._uncounted = holding.weight - 1
         loop = asyncio.get_running_loop()
         holding.here = Attempting(
             run_id=holding.run_id,
@@ -244,8 +366,8 @@ class Agent:
                 output = await isolated.execute(holding.step, holding.arguments, holding.here)
         except asyncio.CancelledError as error:
             self._cancelled(holding, error)
-        except StepLost as error:
-            self._fail(holding, error, Ending.LOST)
+        except isolated.ChildDied as died:
+            self._fail(holding, died.error, Ending.LOST, died.place)
         except Exception as error:  # noqa: BLE001  whatever the step raised is its outcome
             if limit.expired():
                 self._fail(holding, _overran(holding), Ending.TIMED_OUT)
@@ -281,15 +403,30 @@ class Agent:
             self._fail(holding, _overran(holding), Ending.TIMED_OUT)
         elif self.closing:
             self._let_go(holding)
-            self._write(HandBack(holding.run_id, holding.n, holding.fence), None)
+            self.hand_back(holding)
         else:
             self._fail(holding, error, Ending.FAILED)
+
+    def hand_back(self, holding: Holding) -> None:
+        """Not begun, or not finished: another agent's turn. A twin is just given up."""
+        if holding.twin:
+            self.twins.fail(holding)
+        else:
+            self._write(HandBack(holding.run_id, holding.n, holding.fence), None)
 
     # --- reporting ----------------------------------------------------------------------------------------------------
 
     def _succeed(self, holding: Holding, output: bytes) -> None:
         if self._let_go(holding):
             self.tally.succeeded += 1
+            if self.gates.windows or holding.probe is not None:
+                self._note(holding, breaker.Sign.WELL)
+            if holding.started is not None:
+                took_s = self._monotonic() - holding.started
+                self.durations.add(step_name(holding.step.name), took_s, holding.weight)
+            if holding.twin:
+                self.twins.win(holding, output)
+                return
             self._write(
                 Report(
                     holding.run_id,
@@ -303,45 +440,77 @@ class Agent:
                 None,
             )
 
-    def _fail(self, holding: Holding, error: BaseException, ending: Ending) -> None:
+    def _fail(self, holding: Holding, error: BaseException, ending: Ending, place: str = "") -> None:
         if not self._let_go(holding):
             return
         self.tally.failed += 1
         now = self._clock.now()
+        sign = breaker.read_failure(holding.retry, error, ending)
+        excused = sign is breaker.Sign.TROUBLE and self.gates.excuses(holding)
+        self._note(holding, sign, error)
+        if holding.twin:
+            self.twins.fail(holding)
+            return
         verdict = policy.decide(
             holding.retry,
-            spent=holding.spent,
+            policy.classify(ending, error),
+            holding,
             error=error,
             elapsed_s=now - holding.issued_at,
             random=self._environment.random,
-            asked=holding.excused,
+            config=self._config,
+            excused=excused,
         )
         unsure = holding.unsure or ending is not Ending.FAILED
-        told = codec.encode_error(error, step=holding.step.name, ending=ending, unsure=unsure)
+        step = holding.run_id, holding.n, holding.fence
+
+        def told(unsure: bool) -> str:
+            return codec.encode_error(error, step=holding.step.name, ending=ending, unsure=unsure)
+
+        def give_up(unsure: bool) -> None:
+            if isinstance(verdict, policy.Quarantine):
+                name, kind = holding.step.name, policy.name_of(type(error))
+                where = place or codec.place_of(error) or str(ending)
+                print_ = policy.fingerprint(name, kind, where)
+                op = Quarantine(*step, ending, told(unsure), verdict.failure, print_, name, kind, where)
+                self._write(op, None)
+            else:
+                self._write(Report(*step, StepState.FAILED, None, told(unsure), self._clock.now()), None)
+
         if isinstance(verdict, policy.TryAgain):
             delay_s = verdict.after_s
+            if excused and holding.retry.total is None:
+                delay_s = max(delay_s, self.gates.rest_s(holding))
 
             def waiting(answer: Any) -> None:
                 if answer is Answer.ACCEPTED:
                     self.wake(delay_s)
 
-            self._write(
-                TryAgain(holding.run_id, holding.n, holding.fence, delay_s, ending, told, not verdict.spends),
-                waiting,
-            )
-            return
-        self._write(Report(holding.run_id, holding.n, holding.fence, StepState.FAILED, None, told, now), None)
+            self._write(TryAgain(*step, delay_s, ending, told(unsure), excused, verdict.failure), waiting)
+        elif holding.step.hedge:
+            self.twins.outwait(holding, ending, unsure, give_up)
+        else:
+            give_up(unsure)
+
+    def _note(self, holding: Holding, sign: breaker.Sign, error: BaseException | None = None) -> None:
+        """Count what the attempt said of its dependency, and have the store told when it matters."""
+        words = None if error is None else f"{type(error).__name__}: {error}"[:ERROR_MAX_CHARS]
+        if self.gates.note(holding, sign, words, self._environment.monotonic()):
+            self.tell(self._config.breaker_tell_s)
 
     def _let_go(self, holding: Holding) -> bool:
         """Give the place back; False when nothing may be reported."""
         if self.held.pop((holding.run_id, holding.n), None) is not holding:
             return False
         self.unreserve(holding.step)
+        holding.task = holding.here = None  # both refer back to it: without them, it is freed at once
         return not holding.lost
 
     # --- beating ------------------------------------------------------------------------------------------------------
 
     async def _save(self, holding: Holding, raw: bytes) -> None:
+        if holding.twin:
+            return  # what the next attempt finds is what the step itself saved
         saved: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._write(
             Save(holding.run_id, holding.n, holding.fence, checkpoint=raw),
@@ -352,18 +521,24 @@ class Agent:
     async def beat(self) -> None:
         """Write progress, and drop what this agent no longer holds: cancelled, timed out elsewhere, reclaimed."""
         for holding in list(self.held.values()):
-            if holding.progress is not None:
+            if holding.progress is not None and not holding.twin:
                 progress, holding.progress = holding.progress, None
                 self._write(Save(holding.run_id, holding.n, holding.fence, progress=progress), None)
         held = {place: holding.fence for place, holding in self.held.items()}
-        if held:
-            asked = [(run_id, n, fence) for (run_id, n), fence in held.items()]
-            for run_id, n in await self._store.lost_steps(self._node, asked):
-                now = self.held.get((run_id, n))
-                # Another attempt of the same step may have come here since: that one is ours.
-                if now is not None and now.fence == held[run_id, n]:
+        if steps := [(run_id, n, fence) for (run_id, n), fence in held.items() if n > 0]:
+            for run_id, n in await self._store.lost_steps(self._node, steps):
+                if self._is_still(run_id, n, held):
                     self.stop(run_id, n)
                     self.lost(run_id, n)
+        if twins := [(run_id, -n, fence) for (run_id, n), fence in held.items() if n < 0]:
+            for run_id, n in await self._store.lost_twins(self._node, twins):
+                if self._is_still(run_id, -n, held):
+                    self.stop(run_id, -n)
+
+    def _is_still(self, run_id: str, n: int, held: dict[tuple[str, int], int]) -> bool:
+        """Another attempt of the same step may have come here since: that one is ours."""
+        now = self.held.get((run_id, n))
+        return now is not None and now.fence == held[run_id, n]
 
     def stop(self, run_id: str, n: int) -> None:
         """This step is no longer ours: stop it, report nothing."""
@@ -393,6 +568,7 @@ class Agent:
             self._cancel(holding)
         if left:
             await asyncio.wait([holding.task for holding in left if holding.task is not None], timeout=5)
+        await self.twins.drain()
 
     def abandon(self) -> None:
         """This node lost its lease: stop everything, report nothing."""

@@ -27,6 +27,16 @@ KILL_AFTER_S = 2.0
 LINE_MAX_BYTES = 64 * 1024 * 1024
 
 
+class ChildDied(Exception):
+    """The child left without an answer: `place` is how (`SIGSEGV`, `exit 3`), `error` what is recorded of it."""
+
+    def __init__(self, code: int, step: str) -> None:
+        self.place = signal.Signals(-code).name if code < 0 else f"exit {code}"
+        how = f"was killed by {self.place}" if code < 0 else f"exited with {code}"
+        self.error = StepLost(f"the step's process {how} before it answered", step=step)
+        super().__init__(str(self.error))
+
+
 class Request(msgspec.Struct):
     """What the child needs to know of one attempt."""
 
@@ -82,21 +92,24 @@ async def execute(step: Step[Any, Any], arguments: Any, here: Attempting) -> byt
     finally:
         os.close(outer)
     try:
-        said = await _reader(inner)
-        assert child.stdin is not None
-        child.stdin.write(msgspec.json.encode(request) + b"\n")
-        return await _listen(said, child, here)
+        said, pipe = await _reader(inner)
+        try:
+            assert child.stdin is not None
+            child.stdin.write(msgspec.json.encode(request) + b"\n")
+            return await _listen(said, child, here)
+        finally:
+            pipe.close()
     finally:
         await asyncio.shield(_end(child))
 
 
-async def _reader(descriptor: int) -> asyncio.StreamReader:
+async def _reader(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
     reader = asyncio.StreamReader(limit=LINE_MAX_BYTES)
     loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(
+    pipe, _ = await loop.connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader, loop=loop), os.fdopen(descriptor, "rb", 0)
     )
-    return reader
+    return reader, pipe
 
 
 async def _listen(said: asyncio.StreamReader, child: asyncio.subprocess.Process, here: Attempting) -> bytes:
@@ -112,9 +125,7 @@ async def _listen(said: asyncio.StreamReader, child: asyncio.subprocess.Process,
             return message.output.encode()
         elif message.error is not None:
             raise codec.decode_error(message.error)
-    code = await child.wait()
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-    raise StepLost(f"the step's process {how} before it answered", step=here.step)
+    raise ChildDied(await child.wait(), here.step)
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:

@@ -9,6 +9,7 @@ import click
 from holdfast.cli import output, wording
 from holdfast.cli.looping import run_quickly
 from holdfast.cli.options import command, opened
+from holdfast.model import Leader
 from holdfast.supervisor.health import Health, NodeState, examine
 
 GLYPHS = {
@@ -38,24 +39,28 @@ def agents(everything: bool, store: str, as_json: bool) -> None:
     idle, busy, draining, stalled (its event loop is blocked) or offline (its lease ran out). Success is that of the
     attempts of the last five minutes.
     """
-    found, now = run_quickly(_examined(store, everything))
+    found, leader, now = run_quickly(_examined(store, everything))
     if as_json:
-        output.print_json([health_object(health) for health in found])
+        leads = None if leader is None else leader.node
+        output.print_json([health_object(health, leads) for health in found])
     elif not found:
         output.say("nobody works on this store: start `holdfast up` or `holdfast agent`")
     else:
-        _print(found, now)
+        _print(found, leader, now)
 
 
-async def _examined(url: str, everything: bool) -> tuple[list[Health], float]:
+async def _examined(url: str, everything: bool) -> tuple[list[Health], Leader | None, float]:
     async with opened(url) as hf:
         nodes = [node for node in await hf.store.nodes() if everything or node.retired_at is None]
         loads = await hf.store.loads()
+        leader = await hf.store.leader()
         now = await hf.store.now()
-    return [examine(node, loads.get(node.id, (0, 0)), now) for node in nodes], now
+    if leader is not None and leader.expires_at < now:
+        leader = None
+    return [examine(node, loads.get(node.id, (0, 0)), now) for node in nodes], leader, now
 
 
-def health_object(health: Health) -> output.Object:
+def health_object(health: Health, leader: str | None) -> output.Object:
     node, rate = health.node, health.success_rate
     return {
         "id": node.id,
@@ -63,6 +68,9 @@ def health_object(health: Health) -> output.Object:
         "pid": node.pid,
         "state": str(health.state),
         "roles": node.roles.split(","),
+        "pool": health.pool,
+        "pool_strength": health.strength,
+        "leads": node.id == leader,
         "labels": health.offers.get("labels", []),
         "workflows": health.offers.get("workflows", []),
         "steps": health.offers.get("steps", []),
@@ -79,7 +87,7 @@ def health_object(health: Health) -> output.Object:
     }
 
 
-def _print(found: Sequence[Health], now: float) -> None:
+def _print(found: Sequence[Health], leader: Leader | None, now: float) -> None:
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415  for people only
     from rich.table import Table  # noqa: PLC0415  for people only
     from rich.text import Text  # noqa: PLC0415  for people only
@@ -87,7 +95,8 @@ def _print(found: Sequence[Health], now: float) -> None:
     from holdfast.cli.screen import FILE_WIDTH, Screen  # noqa: PLC0415  for people only
 
     shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for title in ("process", "state", "roles"):
+    pooled = any(health.pool for health in found)
+    for title in ("process", "state", "roles", *(["pool"] if pooled else [])):
         shown.add_column(title, no_wrap=True)
     for title in ("steps", "runs", "success", "up"):
         shown.add_column(title, justify="right", no_wrap=True)
@@ -98,11 +107,12 @@ def _print(found: Sequence[Health], now: float) -> None:
             f"{node.host} {node.pid}",
             Text(f"{GLYPHS[health.state]} {health.state}", style=COLOURS[health.state]),
             node.roles.replace(",", " "),
+            *([health.pool or ""] if pooled else []),
             f"{health.steps:,}/{node.capacity:,}" if "agent" in node.roles else "",
             f"{health.runs:,}" if "scheduler" in node.roles else "",
             _success(health),
             wording.span((node.retired_at or now) - node.started_at),
-            _abilities(health, now),
+            _abilities(health, leader, now),
         )
     screen = Screen(highlight=False)
     if not screen.is_terminal:
@@ -115,7 +125,7 @@ def _success(health: Health) -> str:
     return "" if rate is None else f"{rate:.0%} of {health.succeeded + health.failed:,}"
 
 
-def _abilities(health: Health, now: float) -> str:
+def _abilities(health: Health, leader: Leader | None, now: float) -> str:
     node, offers = health.node, health.offers
     if node.retired_at is not None:
         return f"left {wording.span(now - node.retired_at)} ago"
@@ -126,4 +136,12 @@ def _abilities(health: Health, now: float) -> str:
     able = [
         wording.counted(len(offers[kind]), kind[:-1]) for kind in ("workflows", "steps") if offers.get(kind)
     ]
+    if health.strength is not None:
+        told = health.strength
+        able.append(
+            f"{told.get('at_work', 0)} of {wording.counted(told.get('wanted', 0), 'agent')}, "
+            f"{told.get('least')} to {told.get('most')}"
+        )
+    if leader is not None and leader.node == node.id and leader.since is not None:
+        able.append(f"leads since {wording.span(now - leader.since)}")
     return ", ".join([*able, *offers.get("labels", ())])

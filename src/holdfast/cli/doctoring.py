@@ -12,7 +12,7 @@ from holdfast.cli.errors import DONE, ENDED_OTHERWISE
 from holdfast.cli.looping import run_quickly
 from holdfast.cli.options import command, opened
 from holdfast.client import Holdfast
-from holdfast.model import Node, RunState, Step, StepState
+from holdfast.model import Breaker, BreakerState, Hold, Leader, Node, Poison, RunState, Step, StepState
 from holdfast.store.migrations import read_migrations
 from holdfast.store.protocol import RunFilter
 
@@ -78,9 +78,11 @@ async def _examine(url: str) -> Health:
         invariants = [Invariant(*row) for row in await hf.store.doctor()]
         pending_s = await _oldest_pending(hf, now)
         ready = await _oldest_ready(hf, now)
+        gates = await hf.gates.breakers(), await hf.gates.holds()
+        poison = await hf.quarantine()
     dialect = "sqlite" if url.startswith("sqlite:") else "postgres"
     schema = len(read_migrations(f"holdfast.store.{dialect}"))
-    leads = leader is not None and leader[2] > now
+    leads = leader is not None and leader.expires_at > now
     facts = [
         Fact("store", f"{output.without_password(url)}, schema {schema}"),
         _nodes(nodes, alive),
@@ -99,6 +101,9 @@ async def _examine(url: str) -> Health:
         for state in (RunState.STUCK, RunState.HELD)
         if runs.get(state)
     ]
+    facts += _gates(*gates)
+    if poison:
+        facts.append(_quarantine(poison, now))
     found = {
         "store": output.without_password(url),
         "schema": schema,
@@ -112,10 +117,14 @@ async def _examine(url: str) -> Health:
             }
             for node in nodes
         ],
-        "leader": leader[0] if leads and leader else None,
+        "leader": leader.node if leads and leader else None,
+        "leadership": leader_object(leader) if leads and leader else None,
         "runs": runs,
+        "breakers": {row.name: str(row.state) for row in gates[0]},
+        "holds": len(gates[1]),
         "oldest_pending_s": None if pending_s is None else round(pending_s, 3),
         "oldest_ready_s": None if ready is None else round(now - ready.ready_at, 3),
+        "quarantine": {one.fingerprint: one.steps for one in poison},
         "invariants": [
             {"name": one.name, "meaning": one.meaning, "broken": one.broken, "ok": not one.broken}
             | ({"move": MOVES.get(one.name, REPORT)} if one.broken else {})
@@ -154,10 +163,28 @@ def _nodes(nodes: list[Node], alive: list[Node]) -> Fact:
     return Fact("nodes", said)
 
 
-def _leader(leader: tuple[str, int, float], nodes: list[Node], now: float) -> Fact:
-    node = next((node for node in nodes if node.id == leader[0]), None)
-    where = f"{node.host} pid {node.pid}" if node else leader[0]
-    return Fact("leader", f"{where}, epoch {leader[1]}, for another {wording.span(leader[2] - now)}")
+def _leader(leader: Leader, nodes: list[Node], now: float) -> Fact:
+    node = next((node for node in nodes if node.id == leader.node), None)
+    said = f"{node.host} pid {node.pid}" if node else leader.node
+    if leader.since is not None:
+        said += f" since {wording.span(now - leader.since)}"
+    said += f", epoch {leader.epoch}, for another {wording.span(leader.expires_at - now)}"
+    if leader.vacant_s is not None:
+        what = "lost" if leader.predecessor else "left"
+        said += f"; the one before was {what}, and for {wording.span(leader.vacant_s)} nobody led"
+    return Fact("leader", said)
+
+
+def leader_object(leader: Leader) -> output.Object:
+    """Who leads since when, and how long nobody was heard to lead before."""
+    return {
+        "node": leader.node,
+        "epoch": leader.epoch,
+        "since": output.moment(leader.since),
+        "expires_at": output.moment(leader.expires_at),
+        "vacant_s": None if leader.vacant_s is None else round(leader.vacant_s, 3),
+        "predecessor": leader.predecessor,
+    }
 
 
 def _leaderless(alive: list[Node], runs: dict[str, int]) -> Fact:
@@ -187,6 +214,26 @@ def _ready(oldest: Step | None, alive: list[Node], now: float) -> Fact:
         return Fact("ready", said, False, "no agent is alive: start `holdfast up` or `holdfast agent`")
     move = f"`holdfast why {oldest.run_id}` says why" if waited_s > WAITS_LONG_S else ""
     return Fact("ready", said, not move, move)
+
+
+def _gates(breakers: list[Breaker], holds: list[Hold]) -> list[Fact]:
+    """What keeps steps from beginning."""
+    shut = [row.name for row in breakers if row.state is not BreakerState.CLOSED]
+    found = []
+    if shut:
+        said = f"{', '.join(shut)} {'is' if len(shut) == 1 else 'are'} not closed: steps wait"
+        found.append(Fact("breakers", said, False, "`holdfast breakers` says why"))
+    if holds:
+        said = f"{wording.counted(len(holds), 'hold')} of operators: steps wait"
+        found.append(Fact("holds", said, False, "`holdfast holds` lists them"))
+    return found
+
+
+def _quarantine(poison: list[Poison], now: float) -> Fact:
+    count = wording.counted(sum(one.steps for one in poison), "step")
+    alike = wording.counted(len(poison), "fingerprint")
+    said = f"{count} of {alike}, the oldest for {wording.span(now - poison[0].since)}"
+    return Fact("quarantine", said, False, "`holdfast quarantine` lists what to release, skip or fail")
 
 
 def _print(health: Health) -> None:

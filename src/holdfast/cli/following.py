@@ -14,10 +14,13 @@ from holdfast.client import Holdfast, RunView
 from holdfast.environment import StoreClock
 from holdfast.errors import StoreUnreachable, UnknownRun
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
-from holdfast.model import DEADLINE, RunState, Step, StepState
+from holdfast.model import DEADLINE, Run, RunState, Step, StepState
+from holdfast.supervisor.outlook import Outlook, outlook
 
 LOOK_EVERY_S = 0.12
 """Often enough to look live, seldom enough to cost nothing."""
+OUTLOOK_EVERY_S = 1.0
+"""What was learned changes slowly, and between two looks the time that is left is counted down."""
 LOOK_SHARE = 5
 """A look that takes long (a run of many thousand steps) is followed by a pause this many times as long."""
 PAGE = 1000
@@ -31,6 +34,7 @@ class Follower:
         self._steps: dict[int, Step] = {}
         self._attempts_mark = -1
         self._view: RunView | None = None
+        self._outlook, self._outlook_at = Outlook(), -OUTLOOK_EVERY_S
         self.clock = StoreClock(hf.environment)
 
     async def learn_time(self) -> None:
@@ -58,8 +62,17 @@ class Follower:
         attempts = self._view.attempts if self._view else []
         if mark != self._attempts_mark or any(step.state is StepState.READY for step in steps):
             attempts, self._attempts_mark = await store.attempts(self.run_id), mark
-        self._view = RunView(run, steps, attempts)
+        self._view = RunView(run, steps, attempts, await self._look_ahead(run, steps))
         return self._view
+
+    async def _look_ahead(self, run: Run, steps: list[Step]) -> Outlook:
+        at = self._hf.environment.monotonic()
+        if run.state in RUN_ENDED:
+            return Outlook()
+        if at - self._outlook_at >= OUTLOOK_EVERY_S:
+            self._outlook = await outlook(self._hf.store, run, steps, self._hf.config)
+            self._outlook_at = at
+        return self._outlook.after(at - self._outlook_at)
 
 
 class Shown(Protocol):
@@ -94,6 +107,8 @@ class Lines(Silent):
         self._progress: str | None = None
         self._steps: dict[int, tuple[str, int]] = {}
         self._attempts = 0
+        self._late: dict[int, bool] = {}
+        self._said_eta = False
         self._trouble = ""
 
     def show(self, view: RunView, now: float) -> None:
@@ -110,12 +125,18 @@ class Lines(Silent):
             if self._steps.get(step.n) != (state, step.attempt) and step.key != DEADLINE:
                 self._steps[step.n] = (state, step.attempt)
                 self._step(step, state, now)
+            if view.outlook.straggles(step, now) and not self._late.get(step.n):
+                self._late[step.n] = True
+                self._line(f"  {step.key} runs {wording.taking_long(step, view.outlook, now)}")
+        if view.outlook.eta is not None and not self._said_eta:
+            self._said_eta = True
+            self._line(f"  {wording.left(view.outlook.eta)}")
         if run.progress != self._progress and run.progress:
             self._line(f"  {wording.progress_words(run.progress)}")
         self._state, self._progress = run.state, run.progress
 
     def _step(self, step: Step, state: str, now: float) -> None:
-        said = wording.detail(step, (), now)
+        said = "" if step.quarantined else wording.detail(step, (), now)
         lasted = wording.took(step.started_at or step.issued_at, step.finished_at, now)
         if step.state in STEP_ENDED:
             said = f"{said} after {lasted}" if said else f"after {lasted}"

@@ -64,7 +64,10 @@ def drawn(view: RunView, now: float, rows: int) -> RenderableType:
     head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     head.add_column(justify="right", no_wrap=True)
     name = Text.assemble((run.workflow.rsplit(".", 1)[-1], "bold"), "  ", (run.id, "bright_black"))
-    head.add_row(name, Text.assemble(styled_state(run.state), "  ", wording.run_took(run, now)))
+    said = Text.assemble(styled_state(run.state), "  ", wording.run_took(run, now))
+    if left := wording.left(view.outlook.eta):
+        said.append(f" · {left}", style="bright_black")
+    head.add_row(name, said)
     parts: list[RenderableType] = [head]
     if view.steps:
         parts.append(_steps(view, now, rows))
@@ -95,14 +98,15 @@ def _steps(view: RunView, now: float, rows: int) -> Table:
     if left_out:
         grid.add_row("", Text(f"… {wording.counted(left_out, 'more step')}", style="bright_black"), "", "")
     for step in chosen:
-        grid.add_row(*_row(step, attempts.get(step.n, []), now))
+        late = wording.taking_long(step, view.outlook, now)
+        grid.add_row(*_row(step, attempts.get(step.n, []), now, late))
     return grid
 
 
-def _row(step: Step, attempts: list[Attempt], now: float) -> tuple[RenderableType, ...]:
+def _row(step: Step, attempts: list[Attempt], now: float, late: str) -> tuple[RenderableType, ...]:
     state = wording.step_state(step, now)
-    said = wording.detail(step, attempts, now)
-    trouble = state in {"failed", "backing off"} or (attempts and state == "running")
+    said = " · ".join(part for part in (wording.detail(step, attempts, now), late) if part)
+    trouble = late or state in {"failed", "backing off"} or (attempts and state == "running")
     begun = step.started_at if step.kind is StepKind.CALL else step.issued_at
     if step.state == "ready":
         begun = None

@@ -9,9 +9,11 @@ from holdfast.cli.colours import print_words
 from holdfast.cli.looping import run_quickly
 from holdfast.cli.options import command, opened, run_argument, tag_option
 from holdfast.client import Holdfast
+from holdfast.durations import Eta
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Run, RunState
 from holdfast.store.protocol import RunFilter
+from holdfast.supervisor.outlook import etas
 
 PAGE = 500
 LOOK_INTO_STEPS = 500
@@ -60,17 +62,25 @@ async def _ps(where: RunFilter, everything: bool, store: str, as_json: bool) -> 
             where.before = (page[-1].created_at, page[-1].id)
             page = await hf.runs(where)
             runs += page
+        now = await hf.store.now()
+        expected = await etas(hf.store, runs)
         if as_json:
             output.print_json(
-                [output.run_object(run) | {"error": output.error_object(run.error)} for run in runs]
+                [
+                    output.run_object(run)
+                    | {
+                        "error": output.error_object(run.error),
+                        "eta": output.eta_object(expected.get(run.id), now),
+                    }
+                    for run in runs
+                ]
             )
             return
         if not runs:
             narrowed = where.states or where.workflow or where.tags
             output.say("no such run" if narrowed else "no run yet: `holdfast run FILE.py` makes one")
             return
-        now = await hf.store.now()
-        rows = [(run, await _in_short(hf, run, now)) for run in runs]
+        rows = [(run, await _in_short(hf, run, now, expected.get(run.id))) for run in runs]
     from holdfast.cli.screen import print_runs  # noqa: PLC0415  for people only
 
     print_runs(rows, now)
@@ -78,7 +88,7 @@ async def _ps(where: RunFilter, everything: bool, store: str, as_json: bool) -> 
         print_words(f"the newest {where.limit}; --all shows all", dim=True, err=True)
 
 
-async def _in_short(hf: Holdfast, run: Run, now: float) -> str:
+async def _in_short(hf: Holdfast, run: Run, now: float, eta: Eta | None) -> str:
     """What became of it, or what it waits for."""
     if run.state in RUN_ENDED or run.state in {RunState.STUCK, RunState.HELD}:
         return "" if run.state is RunState.SUCCEEDED else wording.failure(run)
@@ -86,7 +96,8 @@ async def _in_short(hf: Holdfast, run: Run, now: float) -> str:
         return "for a scheduler"
     steps = await hf.store.steps(run.id, limit=LOOK_INTO_STEPS)
     waits = wording.waits_for(steps, now) if len(steps) < LOOK_INTO_STEPS else f"{LOOK_INTO_STEPS}+ steps"
-    return " · ".join(part for part in (wording.progress_words(run.progress), waits) if part)
+    parts = (wording.progress_words(run.progress), waits, wording.left(eta))
+    return " · ".join(part for part in parts if part)
 
 
 @command()

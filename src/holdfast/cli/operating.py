@@ -90,7 +90,9 @@ def cancel(run_id: str, note: str, force: bool, store: str, as_json: bool) -> No
 
     async def ask() -> tuple[RunState, RunState]:
         async with opened(store) as hf:
-            before = await hf.run(run_id).state()
+            row = await hf.run(run_id).info()
+            # Stuck at a step in quarantine it is as good as running: its code can still be told.
+            before = RunState.RUNNING if row.resume is RunState.RUNNING else row.state
             return before, await hf.run(run_id).cancel(note, force=force)
 
     before, state = run_quickly(ask())
@@ -112,62 +114,27 @@ def cancel(run_id: str, note: str, force: bool, store: str, as_json: bool) -> No
 
 @command()
 @run_argument
-@note_option
-def hold(run_id: str, note: str, store: str, as_json: bool) -> None:
-    """Stop a run from going on until it is released.
-
-    \b
-    holdfast hold order-42 --note 'waiting for the bank'
-
-    Steps that run may finish and are recorded; no further one is issued.
-    """
-
-    async def ask() -> RunState:
-        async with opened(store) as hf:
-            return await hf.run(run_id).hold(note)
-
-    _said(as_json, run_id, run_quickly(ask()), f"{run_id} is held; `holdfast release {run_id}` lets it go on")
-
-
-@command()
-@run_argument
-@note_option
-def release(run_id: str, note: str, store: str, as_json: bool) -> None:
-    """Let a held run go on.
-
-    \b
-    holdfast release order-42
-    """
-
-    async def ask() -> RunState:
-        async with opened(store) as hf:
-            return await hf.run(run_id).release(note)
-
-    state = run_quickly(ask())
-    _said(as_json, run_id, state, f"{run_id} is released and {state}")
-
-
-@command()
-@run_argument
 def retry(run_id: str, store: str, as_json: bool) -> None:
     """Try again: now what backs off, or an ended run anew.
 
     \b
     holdfast retry order-42
 
-    A live run's steps that wait for their next attempt are tried at once; so are the undos that made a run stuck. A run
-    that failed or was cancelled is started again under a new id, with everything that succeeded before the step that
-    failed; one that was undone starts from the beginning.
+    A live run's steps that wait for their next attempt are tried at once, and those in quarantine are released; so are the
+    undos that made a run stuck. A run that failed or was cancelled is started again under a new id, with everything that
+    succeeded before the step that failed; one that was undone starts from the beginning.
     """
 
-    async def ask() -> tuple[RunState, str, RunState]:
+    async def ask() -> tuple[RunState, bool, str, RunState]:
         async with opened(store) as hf:
-            before = await hf.run(run_id).state()
+            before = await hf.run(run_id).info()
             again: Run[Any] = await hf.run(run_id).retry()
-            return before, again.id, await again.state()
+            return before.state, before.resume is not None, again.id, await again.state()
 
-    before, again, state = run_quickly(ask())
-    if before is RunState.STUCK:
+    before, poisoned, again, state = run_quickly(ask())
+    if before is RunState.STUCK and poisoned:
+        words = f"{run_id} is {state}: its steps in quarantine are tried again"
+    elif before is RunState.STUCK:
         words = f"{run_id} is {state}: the undos that gave up are tried again"
     elif again == run_id:
         words = f"{run_id} is {state}: what backs off is tried at once"

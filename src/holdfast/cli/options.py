@@ -85,10 +85,16 @@ class Asked(NamedTuple):
     priority: int | None
     tags: dict[str, str]
     timeout: float | None
+    tenant: str | None
 
     def workflow(self) -> Workflow[Any, Any]:
         """The workflow, with what was asked for."""
-        settings: dict[str, Any] = {"id": self.run_id, "priority": self.priority, "timeout": self.timeout}
+        settings: dict[str, Any] = {
+            "id": self.run_id,
+            "priority": self.priority,
+            "timeout": self.timeout,
+            "tenant": self.tenant,
+        }
         given = {name: value for name, value in settings.items() if value is not None}
         return find_workflow(self.target).using(tags=self.tags, **given)
 
@@ -124,6 +130,7 @@ def start_options(fn: Command) -> Command:
             metavar="S",
             help="The run fails when it has not ended after so many seconds.",
         ),
+        click.option("--tenant", metavar="NAME", help="For whom it runs, so that it can be held apart."),
     )
     found: Command = packed
     for option in reversed(options):

@@ -15,8 +15,9 @@ import click
 
 from holdfast.cli.colours import print_words
 from holdfast.cli.wording import COLOURS, GLYPHS, json_text, plain_value, progress
+from holdfast.durations import Eta
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Attempt, JournalEntry, Run, RunState, Signal, Step
+from holdfast.model import Attempt, JournalEntry, Run, RunState, Signal, Step, Twin
 
 if TYPE_CHECKING:
     from holdfast.cli.screen import Screen
@@ -49,6 +50,11 @@ def screen(*, to_errors: bool = False) -> Screen:
     from holdfast.cli.screen import Screen  # noqa: PLC0415  rich takes longer to load than most commands to run
 
     return Screen(stderr=to_errors, highlight=False, soft_wrap=False)
+
+
+def shown_path(file: str) -> str:
+    """As seen from the working folder, if that is shorter."""
+    return min(file, os.path.relpath(file), key=len)
 
 
 @contextmanager
@@ -114,6 +120,7 @@ def run_object(run: Run) -> Object:
         "workflow": run.workflow,
         "version": run.version,
         "state": str(run.state),
+        "tenant": run.namespace,
         "priority": run.priority,
         "tags": plain_value(run.tags) or {},
         "parent_id": run.parent_id,
@@ -126,6 +133,30 @@ def run_object(run: Run) -> Object:
         "finished_at": moment(run.finished_at),
         "deadline": moment(run.deadline),
         "seconds": seconds(run.created_at, run.finished_at),
+    }
+
+
+def eta_object(eta: Eta | None, now: float) -> Object | None:
+    """When a run will probably end."""
+    if eta is None:
+        return None
+    return {
+        "at": moment(now + eta.left_s),
+        "left_s": round(eta.left_s, 3),
+        "most_s": round(eta.most_s, 3),
+        "samples": eta.samples,
+    }
+
+
+def twin_object(twin: Twin | None) -> Object | None:
+    if twin is None:
+        return None
+    return {
+        "state": str(twin.state),
+        "agent": twin.agent,
+        "made_at": moment(twin.made_at),
+        "started_at": moment(twin.started_at),
+        "ended_at": moment(twin.ended_at),
     }
 
 
@@ -172,7 +203,11 @@ def whole_step_object(step: Step, attempts: Sequence[Attempt]) -> Object:
         "issued_at": moment(step.issued_at),
         "ready_at": moment(step.ready_at),
         "agent": step.agent,
+        "quarantined": step.quarantined,
+        "spent": step.spent,
         "losses": step.losses,
+        "timeouts": step.timeouts,
+        "throttled": step.throttled,
         "delivered_seq": step.delivered_seq,
         "failed_attempts": [attempt_object(attempt) for attempt in attempts],
     }

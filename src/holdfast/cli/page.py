@@ -34,7 +34,7 @@ def print_page(page: Page, limit: int) -> None:
         ended = run.finished_at or page.now
         attempts = wording.attempts_of(page.view.attempts)
         screen.print()
-        screen.print(timeline(chosen, attempts, begun, ended, page.now, screen.width))
+        screen.print(timeline(chosen, attempts, begun, ended, page.now, screen.width, outlook=page.outlook))
         if left_out:
             note = (
                 f"{len(steps):,} steps, {len(chosen):,} of them shown: --limit 0 shows all, --json tells all"
@@ -65,6 +65,7 @@ def _facts(page: Page) -> Table:
     ago = wording.span(page.now - run.created_at)
     fact("started", f"{output.local_time(run.created_at)}, {ago} ago")
     fact("took" if run.finished_at else "so far", wording.run_took(run, page.now))
+    fact("eta", wording.left(page.outlook.eta))
     if run.deadline is not None and run.state not in RUN_ENDED:
         fact("deadline", f"in {wording.span(run.deadline - page.now)}")
     fact("tags", ", ".join(f"{key}={value}" for key, value in (wording.plain_value(run.tags) or {}).items()))

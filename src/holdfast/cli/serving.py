@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TextIO
 
 import click
+import msgspec
 
-from holdfast.cli import loading, output
+from holdfast.cli import loading, output, wording
 from holdfast.cli.errors import DONE, FENCED, NotLoadable
 from holdfast.cli.logs import JsonLines, Lines, log_to, log_to_errors
 from holdfast.cli.looping import leaving, run_long
@@ -20,6 +22,7 @@ from holdfast.client import Holdfast
 from holdfast.config import DEFAULT, Config
 from holdfast.errors import StoreError
 from holdfast.node import ROLES
+from holdfast.pool import badge
 from holdfast.workflow import registry
 
 STATUS_EVERY_S = 1.0
@@ -148,7 +151,11 @@ def agent(
     """
     config = Config(steps_max=steps_max, threads_max=threads_max)
     worn = Worn(max_steps, max_memory_mb)
-    return _serve(files, ("agent",), store, as_json, labels=labels, config=config, worn=worn)
+    of_pool, pipe = badge.taken()
+    about = {} if of_pool is None else {"pool": msgspec.to_builtins(of_pool)}
+    return _serve(
+        files, ("agent",), store, as_json, labels=labels, config=config, worn=worn, about=about, pipe=pipe
+    )
 
 
 @command()
@@ -176,6 +183,8 @@ def _serve(
     config: Config = DEFAULT,
     worn: Worn | None = None,
     alerts: str | None = None,
+    about: dict[str, Any] | None = None,
+    pipe: int | None = None,
 ) -> int:
     with output.stdout_kept(as_json) as stdout:
         for file in files:
@@ -185,11 +194,17 @@ def _serve(
         if "agent" in roles and "scheduler" not in roles and not registry.steps:
             raise NotLoadable(f"{', '.join(files)}: no step here: mark a function with @step")
         hf = Holdfast(store, roles=roles, labels=labels, config=config, alerts=alerts)
-        shown = _shown(stdout if as_json else None)
-        return run_long(_until_stopped(hf, roles, shown, worn or Worn()))
+        hf.about = about or {}
+        shown = shown_to(stdout if as_json else None)
+        shown.wants_status = (
+            shown.wants_status and pipe is None
+        )  # of a pool it is the pool that tells how things are
+        return run_long(_until_stopped(hf, roles, shown, worn or Worn(), pipe))
 
 
-async def _until_stopped(hf: Holdfast, roles: Sequence[str], shown: Shown, worn: Worn) -> int:
+async def _until_stopped(
+    hf: Holdfast, roles: Sequence[str], shown: Shown, worn: Worn, pipe: int | None
+) -> int:
     fenced = asyncio.Event()
     with leaving() as leave, shown as to:
         await hf.open()
@@ -201,6 +216,8 @@ async def _until_stopped(hf: Holdfast, roles: Sequence[str], shown: Shown, worn:
         ]
         if any(worn):
             stops.append(asyncio.ensure_future(worn.out(hf, to)))
+        if pipe is not None:
+            stops.append(asyncio.ensure_future(_orphaned(pipe, to)))
         try:
             await _report(hf, to, stops)
             if not fenced.is_set():
@@ -218,6 +235,11 @@ async def _until_stopped(hf: Holdfast, roles: Sequence[str], shown: Shown, worn:
             return FENCED
         to.say("down", "down")
     return DONE
+
+
+async def _orphaned(pipe: int, to: Shown) -> None:
+    await badge.left_alone(pipe)
+    to.say("orphaned", "the pool of this agent is gone, and nobody would replace it: it leaves", wrong=True)
 
 
 async def _report(hf: Holdfast, to: Shown, stops: Sequence[asyncio.Future[Any]]) -> None:
@@ -242,7 +264,7 @@ async def _report(hf: Holdfast, to: Shown, stops: Sequence[asyncio.Future[Any]])
         lead = (
             "nobody leads" if leader is None else "leads" if leader[0] == hf.node.id else "another node leads"
         )
-        to.status(Status(at - begun, output.by_state(runs), rate, lead))
+        to.status(NodeStatus(at - begun, output.by_state(runs), rate, lead))
 
 
 class Worn(NamedTuple):
@@ -263,11 +285,38 @@ class Worn(NamedTuple):
             await hf.environment.sleep(WORN_EVERY_S)
 
 
-class Status(NamedTuple):
+class Status(Protocol):
+    """What is told again and again."""
+
+    def words(self) -> list[tuple[str, str]]:
+        """For people: text and its style, part by part of one line."""
+
+    def told(self) -> dict[str, Any]:
+        """For scripts."""
+
+    def mark(self) -> object:
+        """Scripts are told when this has changed."""
+
+
+class NodeStatus(NamedTuple):
     up_s: float
     runs: dict[str, int]
     writes_per_s: float
     leader: str
+
+    def words(self) -> list[tuple[str, str]]:
+        parts = [("●", "green"), (f" up {wording.span(self.up_s)}", "")]
+        for state, count in self.runs.items():
+            parts += [(" · ", "bright_black"), (f"{count:,} {state}", wording.COLOURS.get(state, ""))]
+        if not self.runs:
+            parts.append((" · no runs yet", "bright_black"))
+        return [*parts, (f" · {self.writes_per_s:,.0f} writes/s · {self.leader}", "bright_black")]
+
+    def told(self) -> dict[str, Any]:
+        return {"runs": self.runs, "writes_per_s": round(self.writes_per_s, 1), "leader": self.leader}
+
+    def mark(self) -> object:
+        return self.runs, self.leader
 
 
 class Shown(Protocol):
@@ -279,7 +328,12 @@ class Shown(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-    def say(self, event: str, message: str, *, wrong: bool = False) -> None: ...
+    def say(
+        self, event: str, message: str, *, wrong: bool = False, more: Mapping[str, Any] | None = None
+    ) -> None: ...
+    def pass_on(self, who: str, line: str, *, errors: bool) -> None:
+        """A line that a process of one's own has printed."""
+
     def status(self, status: Status) -> None: ...
     def trouble(self, message: str) -> None: ...
 
@@ -301,25 +355,39 @@ class Logged:
 
     def __exit__(self, *exception: object) -> None: ...
 
-    def say(self, event: str, message: str, *, wrong: bool = False) -> None:
-        log.log(logging.ERROR if wrong else logging.INFO, message, extra={"event": event})
+    def say(
+        self, event: str, message: str, *, wrong: bool = False, more: Mapping[str, Any] | None = None
+    ) -> None:
+        level = logging.ERROR if wrong else logging.INFO
+        log.log(level, message, extra={"event": event, "told": dict(more or {})})
+
+    def pass_on(self, who: str, line: str, *, errors: bool) -> None:
+        if self._stdout is None:
+            print(f"{who} | {line}", file=sys.stderr if errors else sys.stdout, flush=True)
+        elif errors:
+            print(f"{who} | {line}", file=sys.stderr, flush=True)
+        else:
+            print(json.dumps(_line_of(who, line), ensure_ascii=False), file=self._stdout, flush=True)
 
     def status(self, status: Status) -> None:
-        mark = (status.runs, status.leader)
-        if mark != self._last:
-            self._last = mark
-            told = {
-                "runs": status.runs,
-                "writes_per_s": round(status.writes_per_s, 1),
-                "leader": status.leader,
-            }
-            log.info("status", extra={"event": "status", "told": told})
+        if status.mark() != self._last:
+            self._last = status.mark()
+            log.info("status", extra={"event": "status", "told": status.told()})
 
     def trouble(self, message: str) -> None:
         log.warning(message)
 
 
-def _shown(stdout: TextIO | None) -> Shown:
+def _line_of(who: str, line: str) -> dict[str, Any]:
+    """What a process told as JSON, with its name; anything else is output."""
+    try:
+        told = json.loads(line)
+    except ValueError:
+        told = None
+    return {"from": who, **told} if isinstance(told, dict) else {"from": who, "event": "output", "line": line}
+
+
+def shown_to(stdout: TextIO | None) -> Shown:
     """Who looks: a script that reads `stdout`, a log, or people."""
     if stdout is not None or not sys.stderr.isatty():
         return Logged(stdout)

@@ -12,6 +12,7 @@ from holdfast.cli.options import command, opened, run_argument
 from holdfast.client import Run as Handle
 from holdfast.client import RunView
 from holdfast.model import JournalEntry, Run, Signal
+from holdfast.supervisor.outlook import Outlook, outlook
 
 STEPS_SHOWN = 100
 
@@ -23,6 +24,7 @@ class Page(NamedTuple):
     journal: list[JournalEntry]
     why: str
     now: float
+    outlook: Outlook
 
 
 @command()
@@ -53,13 +55,15 @@ def show(run_id: str, limit: int, store: str, as_json: bool) -> None:
 async def _read(run_id: str, store: str) -> Page:
     async with opened(store) as hf:
         run: Handle[Any] = hf.run(run_id)
+        view = await run.view()
         return Page(
-            await run.view(),
+            view,
             await hf.store.signals(run_id),
             await hf.store.children(run_id),
             await hf.store.journal(run_id),
             await run.why(),
             await hf.store.now(),
+            await outlook(hf.store, view.run, view.steps, hf.config),
         )
 
 
@@ -72,7 +76,15 @@ def _object(page: Page) -> output.Object:
         "kept": wording.kept_steps(run, page.view.steps),
         "published": wording.plain_value(run.published) or {},
         "why": page.why,
-        "steps": [output.whole_step_object(step, attempts.get(step.n, [])) for step in page.view.steps],
+        "eta": output.eta_object(page.outlook.eta, page.now),
+        "steps": [
+            output.whole_step_object(step, attempts.get(step.n, []))
+            | {
+                "straggler": page.outlook.straggles(step, page.now),
+                "twin": output.twin_object(page.outlook.twins.get(step.n)),
+            }
+            for step in page.view.steps
+        ],
         "signals": [output.signal_object(signal) for signal in page.signals],
         "children": [
             {"id": child.id, "workflow": child.workflow, "state": str(child.state), "n": child.parent_n}

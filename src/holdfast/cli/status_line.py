@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import rich.live
 from rich.text import Text
 
-from holdfast.cli import wording
 from holdfast.cli.logs import Brief, log_to_errors
 from holdfast.cli.screen import Screen
 
@@ -37,21 +37,18 @@ class StatusLine:
     ) -> None:
         self._live.stop()
 
-    def say(self, event: str, message: str, *, wrong: bool = False) -> None:
+    def say(
+        self, event: str, message: str, *, wrong: bool = False, more: Mapping[str, Any] | None = None
+    ) -> None:
         self._screen.print(Text(message, style="red" if wrong else "bright_black"))
         if event in {"draining", "down", "fenced"}:
             self._live.update(Text(""), refresh=True)
 
+    def pass_on(self, who: str, line: str, *, errors: bool) -> None:
+        self._screen.print(Text.assemble((f"{who} | ", "cyan"), line))
+
     def status(self, status: Status) -> None:
-        text = Text.assemble(
-            ("●", "green"), f" up {wording.span(status.up_s)}", no_wrap=True, overflow="ellipsis"
-        )
-        for state, count in status.runs.items():
-            text.append(" · ", style="bright_black")
-            text.append(f"{count:,} {state}", style=wording.COLOURS.get(state, ""))
-        if not status.runs:
-            text.append(" · no runs yet", style="bright_black")
-        text.append(f" · {status.writes_per_s:,.0f} writes/s · {status.leader}", style="bright_black")
+        text = Text.assemble(*status.words(), no_wrap=True, overflow="ellipsis")
         self._live.update(text, refresh=True)
 
     def trouble(self, message: str) -> None:

@@ -11,6 +11,7 @@ from rich.text import Text
 from holdfast.cli import wording
 from holdfast.cli.screen import styled_state
 from holdfast.model import Attempt, Ending, Step, StepKind
+from holdfast.supervisor.outlook import Outlook
 
 KEY_CELLS_MAX = 44
 KEY_SHARE = 0.4
@@ -48,6 +49,8 @@ def timeline(
     ended: float,
     now: float,
     width: int,
+    *,
+    outlook: Outlook = Outlook(),  # noqa: B008  immutable
 ) -> Table:
     rows = lanes(steps)
     longest = max((2 * lane.depth + len(lane.label) for lane in rows), default=0)
@@ -71,7 +74,7 @@ def timeline(
             bar(step, tried, scale, now),
             Text(_duration(step, now), style="bright_black"),
         )
-        for said, style, lasted in _asides(step, tried, now):
+        for said, style, lasted in _asides(step, tried, now, outlook):
             grid.add_row("", "", Text(said, style=style), Text(lasted, style="bright_black"))
     return grid
 
@@ -163,7 +166,9 @@ def _duration(step: Step, now: float) -> str:
     return wording.took(step.started_at or step.issued_at, step.finished_at, now)
 
 
-def _asides(step: Step, attempts: Sequence[Attempt], now: float) -> list[tuple[str, str, str]]:
+def _asides(
+    step: Step, attempts: Sequence[Attempt], now: float, outlook: Outlook
+) -> list[tuple[str, str, str]]:
     """What went wrong on the way, and what a live step waits for: (words, style, how long)."""
     found = [
         (
@@ -177,4 +182,6 @@ def _asides(step: Step, attempts: Sequence[Attempt], now: float) -> list[tuple[s
         said = wording.detail(step, (), now)
         if said:
             found.append((said, "red" if step.state == "failed" else "bright_black", ""))
+    if said := wording.taking_long(step, outlook, now):
+        found.append((said, "yellow", ""))
     return found

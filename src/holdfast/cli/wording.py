@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.codec import describe_error
+from holdfast.durations import Eta
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import (
     CANCEL,
@@ -20,8 +21,10 @@ from holdfast.model import (
     Step,
     StepKind,
     StepState,
+    TwinState,
     undone_key,
 )
+from holdfast.supervisor.outlook import Outlook
 
 GLYPHS = {
     "succeeded": "✓",
@@ -33,6 +36,7 @@ GLYPHS = {
     "waiting": "◌",
     "ready": "○",
     "backing off": "↻",
+    "quarantined": "!",
     "pending": "○",
     "held": "‖",
     "stuck": "!",
@@ -47,6 +51,7 @@ COLOURS = {
     "waiting": "blue",
     "ready": "bright_black",
     "backing off": "yellow",
+    "quarantined": "red",
     "pending": "bright_black",
     "held": "magenta",
     "stuck": "red",
@@ -93,6 +98,22 @@ def took(begun: float | None, ended: float | None, now: float) -> str:
 
 def run_took(run: Run, now: float) -> str:
     return took(run.created_at, run.finished_at, now)
+
+
+def left(eta: Eta | None) -> str:
+    """When a run will probably end."""
+    return "" if eta is None else f"about {span(eta.left_s)} left"
+
+
+def taking_long(step: Step, outlook: Outlook, now: float) -> str:
+    """What was learned about a step that runs: it takes longer than usual, it has a twin."""
+    said = []
+    if outlook.straggles(step, now):
+        said.append(f"longer than usual (at most {span(outlook.bounds[step.name])})")
+    twin = outlook.twin(step)
+    if twin is not None and twin.state is TwinState.RUNNING and step.state is StepState.RUNNING:
+        said.append(f"its twin runs for {took(twin.started_at, None, now)}")
+    return " · ".join(said)
 
 
 def failure(run: Run) -> str:
@@ -143,7 +164,9 @@ def progress_words(raw: str | None) -> str:
 
 
 def step_state(step: Step, now: float) -> str:
-    """The step's state as people see it: a step that waits for its next attempt backs off."""
+    """The step's state as people see it: one that waits for its next attempt backs off, or, for a person, is quarantined."""
+    if step.quarantined:
+        return "quarantined"
     backs_off = step.state is StepState.READY and step.kind is StepKind.CALL and step.ready_at > now
     return "backing off" if backs_off else str(step.state)
 
@@ -159,12 +182,20 @@ def attempts_of(attempts: Iterable[Attempt]) -> dict[int, list[Attempt]]:
 def ending(attempt: Attempt) -> str:
     """How an attempt ended: `failed: ConnectionError: reset`."""
     if attempt.ending == Ending.LOST:
-        return "lost: its agent died"
+        return f"lost: {_how_lost(attempt.error)}"
     if not attempt.error:
         return str(attempt.ending)
     if attempt.ending == Ending.TIMED_OUT:
         return "timed out"
+    if (told := json.loads(attempt.error)).get("ending") == "outrun":
+        return f"outrun: {told.get('message', '')}"
     return describe_error(attempt.error)
+
+
+def _how_lost(error: str | None) -> str:
+    """An agent's death is told in short; of the step's own process, how it died."""
+    message = str(json.loads(error).get("message", "")) if error else ""
+    return message if message.startswith("the step's process") else "its agent died"
 
 
 def detail(step: Step, attempts: Sequence[Attempt], now: float) -> str:
@@ -178,6 +209,8 @@ def detail(step: Step, attempts: Sequence[Attempt], now: float) -> str:
     if step.kind is not StepKind.CALL:
         return _waiting(step, now)
     last = ending(attempts[-1]) if attempts else ""
+    if step.quarantined:
+        return " · ".join(part for part in ("in quarantine", last) if part)
     if step.state is StepState.READY:
         return " · ".join(part for part in (_ready(step, now), last) if part)
     said = f"attempt {step.attempt}" if step.attempt > 1 else ""
@@ -196,8 +229,7 @@ def _waiting(step: Step, now: float) -> str:
 def _ready(step: Step, now: float) -> str:
     if step.ready_at <= now:
         return "for an agent"
-    spent = step.attempt - step.losses - step.excused
-    return f"attempt {spent + 1} of {step.attempts_max} in {span(step.ready_at - now)}"
+    return f"attempt {step.spent + 1} of {step.attempts_max} in {span(step.ready_at - now)}"
 
 
 def waits_for(steps: Sequence[Step], now: float) -> str:
@@ -206,7 +238,7 @@ def waits_for(steps: Sequence[Step], now: float) -> str:
     if not live:
         return ""
     order = {StepState.RUNNING: 0, StepState.READY: 1, StepState.WAITING: 2}
-    first = min(live, key=lambda step: (order[step.state], step.n))
+    first = min(live, key=lambda step: (not step.quarantined, order[step.state], step.n))
     said = detail(first, (), now)
     more = f" and {len(live) - 1:,} more" if len(live) > 1 else ""
     return f"{first.key}{f' {said}' if said else ''}{more}"

@@ -6,7 +6,14 @@ exceptions into JSON and back. Values are checked where they are written, so tha
 
 from hashlib import blake2b
 
-from holdfast.codec.failure import decode_error, describe_error, encode_error, gave_up_error, is_unsure
+from holdfast.codec.failure import (
+    decode_error,
+    describe_error,
+    encode_error,
+    gave_up_error,
+    is_unsure,
+    place_of,
+)
 from holdfast.codec.payload import Payload, decode_any, encode_any
 from holdfast.codec.shape import Shape
 
@@ -21,6 +28,7 @@ __all__ = [
     "encode_error",
     "gave_up_error",
     "is_unsure",
+    "place_of",
 ]
 
 

@@ -6,6 +6,7 @@ with the same words.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
 import types
@@ -31,6 +32,8 @@ _ASYNCIO = str(Path(types.__file__).parent / "asyncio")
 _CONCURRENT = str(Path(types.__file__).parent / "concurrent")
 
 
+_PLACE = "_holdfast_place"
+"""Keeps the place of an exception that was rebuilt: it has no traceback any more."""
 _UNKNOWN = frozenset({"timed out", "lost"})
 """Endings of an attempt that do not say whether it had its effect."""
 
@@ -49,6 +52,8 @@ class Failure(msgspec.Struct, omit_defaults=True):
     cause: dict[str, str] | None = None
     unsure: bool = False
     """An attempt before this one ended without anybody knowing how: it may have had its effect."""
+    place: str = ""
+    """The innermost line of the author's code."""
 
 
 _read = msgspec.json.Decoder(Failure)
@@ -67,14 +72,25 @@ def encode_error(
         attributes={
             name: value
             for name, value in getattr(error, "__dict__", {}).items()
-            if name != "__notes__" and _json(value) is not None
+            if name not in ("__notes__", _PLACE) and _json(value) is not None
         },
         notes=[str(note)[:MESSAGE_MAX_CHARS] for note in getattr(error, "__notes__", ())][:20],
         traceback=_trace(error),
         cause=None if cause is None else {"type": name_of(type(cause)), "message": message_of(cause)},
         unsure=unsure,
+        place=place_of(error),
     )
     return msgspec.json.encode(failure).decode()
+
+
+def place_of(error: BaseException) -> str:
+    """Where it was raised: the innermost line of the author's code, as `billing.py:42`. The folder is left out: the same
+    code stands in another one on another host. Empty when no line of theirs is in it."""
+    frames = _frames(error)
+    if frames:
+        return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+    known = getattr(error, _PLACE, "")
+    return known if isinstance(known, str) else ""
 
 
 def decode_error(raw: str) -> Exception:
@@ -85,6 +101,9 @@ def decode_error(raw: str) -> Exception:
         known = {"timed out": errors.StepTimeout, "lost": errors.StepLost}.get(failure.ending)
         text = _line(failure) if known is None else failure.message
         rebuilt = (known or errors.StepFailed)(text, error_type=failure.type, step=failure.step)
+    if failure.place:
+        with contextlib.suppress(AttributeError):
+            setattr(rebuilt, _PLACE, failure.place)
     for note in failure.notes:
         rebuilt.add_note(note)
     if failure.step:
@@ -176,14 +195,17 @@ def _json(value: Any) -> Any:
         return None
 
 
-def _trace(error: BaseException) -> str:
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     """The author's frames: not Holdfast's, not asyncio's."""
-    frames = [
+    return [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith((_LIBRARY, _ASYNCIO, _CONCURRENT))
     ]
-    text = "".join(traceback.format_list(frames[-TRACE_MAX_FRAMES:]))
+
+
+def _trace(error: BaseException) -> str:
+    text = "".join(traceback.format_list(_frames(error)[-TRACE_MAX_FRAMES:]))
     return text.encode("utf-8", "backslashreplace").decode()[-TRACE_MAX_CHARS:]
 
 

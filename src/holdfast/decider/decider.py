@@ -221,6 +221,10 @@ class Decider:
             return True
         return self._recorded is not None and self._recorded.unasked(n)
 
+    def unasked(self) -> list[Step]:
+        """What is recorded and the code has not asked for: it came to a rest elsewhere, or passed it over."""
+        return [] if self._recorded is None else list(self._recorded.by_key.values())
+
     def take(self) -> Turn:
         """Everything the code did since the last take. New steps get their number here, for ever."""
         issued: list[Issue] = []

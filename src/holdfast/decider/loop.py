@@ -159,14 +159,13 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.tasks_made = 0
         self._compact_at = 64
         self._made: dict[int, RunTask] = {}
-        self._hooks = (_begin_generator, self._end_generator)
 
     def run(self) -> None:
         """Run what is ready, and what becomes ready by that, until nothing is."""
         outer = _get_running_loop()
         hooks = sys.get_asyncgen_hooks()
         _set_running_loop(self)
-        sys.set_asyncgen_hooks(*self._hooks)
+        sys.set_asyncgen_hooks(_begin_generator, self._end_generator)
         ready = self.ready
         try:
             for _ in range(TURN_MAX_CALLBACKS):
@@ -232,7 +231,7 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         op = getattr(handle, "op", None)
-        if op is not None:
+        if op is not None and not self.closing:
             handle.op = None  # type: ignore[attr-defined]  # a Timer: only call_at makes handles
             self.host.drop(op)
 
@@ -315,12 +314,18 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def close(self) -> None:
         """Drop everything. Suspended code sees GeneratorExit, and any attempt to wait again raises it once more."""
+        if self.closing:
+            return
         self.closing = True
         self.ready.clear()
         self.forget_done()
         left, self.tasks = self.tasks, []
-        if not left:
-            return
+        if left:
+            self._close_tasks(left)
+            self.ready.clear()
+        del self.host  # it refers back to this loop: without it, a run that has left memory is freed at once
+
+    def _close_tasks(self, left: list[RunTask]) -> None:
         outer = _get_running_loop()
         hooks = sys.get_asyncgen_hooks()
         _set_running_loop(self)
@@ -332,7 +337,6 @@ class RunLoop(asyncio.AbstractEventLoop):
         finally:
             sys.set_asyncgen_hooks(*hooks)
             _set_running_loop(outer)
-        self.ready.clear()
 
     def hear(self, context: dict[str, Any]) -> None:
         """A background task failed and nobody asked. Said once, by the run that lives: not by a replay or a closing."""

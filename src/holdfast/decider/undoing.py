@@ -267,6 +267,10 @@ class Undoing:
         """Is the outcome of this step still to be delivered?"""
         return n in self.waiting
 
+    def left(self) -> list[tuple[str, str, bytes]]:
+        """(key of the step, name of its undo, the undo's input) of what is not undone yet."""
+        return [(leaf.key, leaf.undo, leaf.input) for leaf in self._leaves if not _is_settled(leaf)]
+
     def take(self) -> Turn:
         """The undos whose turn has come, or the end. Raises UndoMissing when only code that is not loaded could go on."""
         issued: list[Issue] = []
@@ -466,6 +470,10 @@ def _may_be(row: Step, undo: str) -> bool:
     if row.state is StepState.FAILED:
         return undo.endswith("!") or codec.is_unsure(row.losses, row.error)
     return row.state is StepState.CANCELLED
+
+
+def _is_settled(leaf: _Leaf) -> bool:
+    return leaf.fate in (_Fate.DONE, _Fate.SKIPPED)
 
 
 def _word(payload: bytes) -> _Word | None:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol
 from holdfast.decider import Decider, Issue
 from holdfast.decider.undoing import Undoing
 from holdfast.model import StepState
+from holdfast.scheduler.landmarks import Trace
+from holdfast.store.protocol import Recorded
 
 
 class Ended(NamedTuple):
@@ -18,16 +20,6 @@ class Ended(NamedTuple):
 
     n: int
     fence: int
-    state: StepState
-    output: bytes | None
-    error: str | None
-    at: float
-
-
-class Recorded(NamedTuple):
-    """An outcome that somebody else recorded in the store."""
-
-    n: int
     state: StepState
     output: bytes | None
     error: str | None
@@ -57,8 +49,8 @@ class Lease(NamedTuple):
 class Seat(Protocol):
     """How a scheduler hands steps to whoever executes them in the same node. It does not know who that is."""
 
-    def reserve(self, issue: Issue) -> bool:
-        """Keep a place for this step; False when there is none."""
+    def reserve(self, issue: Issue, workflow: str, tenant: str) -> bool:
+        """Keep a place for this step of a run of this workflow and tenant; False when there is none, or it must wait."""
 
     def begin(self, leases: list[Lease]) -> None:
         """The leases are committed: begin."""
@@ -88,6 +80,9 @@ class Owned:
         "quiet_since",
         "run_id",
         "signals_seen",
+        "tenant",
+        "trace",
+        "workflow",
     )
 
     def __init__(
@@ -100,8 +95,11 @@ class Owned:
         generation: int = 1,
         parent_id: str | None = None,
         parent_n: int | None = None,
+        workflow: str = "",
+        tenant: str = "default",
     ) -> None:
         self.run_id, self.fence, self.decider = run_id, fence, decider
+        self.workflow, self.tenant = workflow, tenant
         self.priority, self.generation = priority, generation
         self.parent_id, self.parent_n = parent_id, parent_n
         self.inbox: list[Arrival] = []
@@ -113,6 +111,8 @@ class Owned:
         self.published: dict[str, Any] = {}
         self.in_flight = False
         self.quiet_since = 0.0
+        self.trace: Trace | None = None
+        """When it came by its landmarks, if this run is followed."""
 
     def arrive(self, arrival: Arrival) -> bool:
         """Keep an arrival for the next hop; False when it is known already."""

@@ -18,11 +18,13 @@ from typing import Any
 from holdfast.config import Config
 from holdfast.decider import Decider, Issue, Turn
 from holdfast.decider.undoing import Family, Undoing
+from holdfast.durations import Durations
 from holdfast.environment import StoreClock
 from holdfast.errors import Drift, HoldfastError, LeaseLost, StoreError, UndoMissing, UnknownWorkflow
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import CANCEL, UNDO, NewRun, Run, RunState, StepKind, StepState
-from holdfast.scheduler.owned import Arrival, Ended, Lease, Owned, Recorded, Seat, Sent
+from holdfast.scheduler.landmarks import Followed
+from holdfast.scheduler.owned import Arrival, Ended, Lease, Owned, Seat, Sent
 from holdfast.store.protocol import (
     Answer,
     Bell,
@@ -33,6 +35,7 @@ from holdfast.store.protocol import (
     NewStep,
     Op,
     Outcome,
+    Recorded,
     Report,
     SchedulerStore,
     TakeBack,
@@ -51,6 +54,7 @@ REFUSED_MAX = 5
 
 Submit = Callable[[Op, Callable[[Any], None]], None]
 Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
+LaneKey = tuple[str, tuple[str, ...], str | None, str]
 
 
 class Scheduler:
@@ -74,11 +78,15 @@ class Scheduler:
         self._timers: list[tuple[float, str, int]] = []
         self.timer_set = asyncio.Event()
         """Set when a timer became the next one due."""
-        self._lanes: dict[tuple[str, tuple[str, ...], str | None], int] = {}
+        self._lanes: dict[LaneKey, int] = {}
         self.closing = False
         self._behind = False
         """The last look at what waits to be delivered was cut off: look again once this much is committed."""
         self._refused: dict[str, int] = {}
+        self._holding: set[asyncio.Future[Answer]] = set()
+        self.durations = Durations()
+        """Shared with others in this node: how long things took."""
+        self._followed = Followed(clock, config.rests_per_s)
         self._doing: set[asyncio.Future[None]] = set()
         self._unnumbered: list[tuple[NewStep, Step[Any, Any]]] = []
         """Rows of the hop in the making whose lane has no number here yet."""
@@ -98,8 +106,16 @@ class Scheduler:
         deadline = None if run.timeout_s is None else at + run.timeout_s
         decider = Decider(workflow, run.id, run.input, begun_at=at, deadline=deadline)
         owned = Owned(
-            run.id, 1, decider, priority=run.priority, parent_id=run.parent_id, parent_n=run.parent_n
+            run.id,
+            1,
+            decider,
+            priority=run.priority,
+            parent_id=run.parent_id,
+            parent_n=run.parent_n,
+            workflow=run.workflow,
+            tenant=run.namespace,
         )
+        owned.trace = self._followed.follow(run.workflow, started_at=at)
         decider.begin()
         turn = decider.take()
         if not self._lanes_known(turn):
@@ -144,6 +160,11 @@ class Scheduler:
             await self._hold(run, "replay", error)
             return
         owned = _owned(run, decider)
+        if run.state is RunState.RUNNING:
+            whole = run.started_at if run.generation == 1 else None
+            owned.trace = self._followed.follow(
+                run.workflow, base_n=run.base_n, started_at=whole, steps=claimed.steps
+            )
         self.runs[run.id] = owned
         for n, op in decider.waiting.items():
             if op.kind is StepKind.TIMER and op.ready_at is not None:
@@ -151,7 +172,7 @@ class Scheduler:
         for step in claimed.steps:
             if step.delivered_seq is None and step.state in STEP_ENDED:
                 at = step.finished_at or self._clock.now()
-                owned.arrive(Recorded(step.n, step.state, step.output, step.error, at))
+                owned.arrive(Recorded(run.id, step.n, step.state, step.output, step.error, at))
         for row in claimed.signals:
             if row.delivered_seq is None:
                 owned.arrive(Sent(row.id, row.name, row.payload, row.sent_at))
@@ -243,12 +264,17 @@ class Scheduler:
             return 0
         found = await self._store.undelivered(self._node, self._config.claim_max)
         touched: dict[str, Owned] = {}
-        for step in found.steps:
-            owned = self.runs.get(step.run_id)
-            if owned is not None and step.n not in owned.mine and owned.decider.expects(step.n):
-                at = step.finished_at or self._clock.now()
-                if owned.arrive(Recorded(step.n, step.state, step.output, step.error, at)):
-                    touched[step.run_id] = owned
+        for ended in found.steps:
+            owned = self.runs.get(ended.run_id)
+            if owned is None or not owned.decider.expects(ended.n):
+                continue
+            if ended.n in owned.mine:
+                # Somebody else ended it while this node's agent still runs it: the leader, or its twin.
+                owned.mine.discard(ended.n)
+                if self._seat is not None:
+                    self._seat.stop(ended.run_id, [ended.n])
+            if owned.arrive(ended):
+                touched[ended.run_id] = owned
         self._behind = len(found.steps) >= self._config.claim_max
         for row in found.signals:
             owned = self.runs.get(row.run_id)
@@ -335,10 +361,7 @@ class Scheduler:
 
     def _lanes_known(self, turn: Turn) -> bool:
         lanes = self._lanes
-        return all(
-            issue.step is None or (issue.step.name, issue.step.needs, issue.step.undo_name) in lanes
-            for issue in turn.issued
-        )
+        return all(issue.step is None or _lane_key(issue.step) in lanes for issue in turn.issued)
 
     async def learn_lanes(self) -> None:
         """Number the lanes of all steps with their declared needs, so that issuing one needs no look-up."""
@@ -346,7 +369,7 @@ class Scheduler:
             await self._lane(step)
 
     async def _lane(self, step: Step[Any, Any]) -> int:
-        lane = (step.name, step.needs, step.undo_name)
+        lane = _lane_key(step)
         if lane not in self._lanes:
             self._lanes[lane] = await self._store.lane(*lane)
         return self._lanes[lane]
@@ -440,11 +463,20 @@ class Scheduler:
     def _issue(self, owned: Owned, hop: Hop, issues: list[Issue], leases: list[Lease]) -> list[NewStep]:
         rows: list[NewStep] = []
         seat = self._seat
+        if owned.trace is not None:
+            now = self._clock.now()
+            for issue in issues:
+                owned.trace.issued(issue.n, issue.name, now)
         for issue in issues:
             step = issue.step
-            lane = 0 if step is None else self._lanes.get((step.name, step.needs, step.undo_name), 0)
+            lane = 0 if step is None else self._lanes.get(_lane_key(step), 0)
             if step is not None and issue.kind is StepKind.CALL:
-                leased = not issue.settle and seat is not None and not self.closing and seat.reserve(issue)
+                leased = (
+                    not issue.settle
+                    and seat is not None
+                    and not self.closing
+                    and seat.reserve(issue, owned.workflow, owned.tenant)
+                )
                 if leased:
                     leases.append(Lease(owned.run_id, issue.n, issue))
                     owned.mine.add(issue.n)
@@ -498,6 +530,7 @@ class Scheduler:
                         child.workflow.version,
                         issue.input or b"",
                         issue.digest or b"",
+                        namespace=owned.tenant,
                         priority=owned.priority + child.priority,
                         timeout_s=child.timeout_s,
                         tags=child.tags,
@@ -522,6 +555,8 @@ class Scheduler:
     def _committed(
         self, owned: Owned, hop: Hop, leases: list[Lease], then: Callable[[Any], None] | None, answer: Any
     ) -> None:
+        if self._refused and answer is Answer.ACCEPTED:
+            self._refused.pop(owned.run_id, None)
         self._take_up(owned, hop, leases, answer)
         if then is not None:
             then(answer)
@@ -555,10 +590,7 @@ class Scheduler:
                 self._seat.stop(owned.run_id, list(hop.dropped))
             owned.mine.difference_update(hop.dropped)
         if hop.close is not None:
-            self._leave(owned)
-            if hop.close.parent_id is not None:
-                self._ring(Bell.OUTCOMES)
-            self._ended(owned.run_id, hop.close)
+            self._closed(owned, hop.close)
         elif hop.next_input is not None:
             self._continue(owned, hop)
         elif hop.park or hop.take_back is not None:
@@ -570,6 +602,14 @@ class Scheduler:
             self._advance(owned)
         else:
             self._rest(owned)
+
+    def _closed(self, owned: Owned, close: Close) -> None:
+        if owned.trace is not None and close.state is RunState.SUCCEEDED:
+            owned.trace.count(self.durations, close.at)
+        self._leave(owned)
+        if close.parent_id is not None:
+            self._ring(Bell.OUTCOMES)
+        self._ended(owned.run_id, close)
 
     def _continue(self, owned: Owned, hop: Hop) -> None:
         """Begin the next generation of a run that continues as new."""
@@ -594,6 +634,7 @@ class Scheduler:
         owned.pending.clear()
         owned.signals_seen.clear()
         owned.mine.clear()
+        owned.trace = None
         owned.decider.begin()
         self._commit(owned, Hop(owned.run_id, owned.fence), owned.decider.take(), None)
         self._ring(Bell.OUTCOMES)
@@ -685,6 +726,10 @@ class Scheduler:
             self._leave(owned)
 
 
+def _lane_key(step: Step[Any, Any]) -> LaneKey:
+    return step.name, step.needs, step.undo_name, step.depends
+
+
 def _owned(run: Run, decider: Decider | Undoing) -> Owned:
     owned = Owned(
         run.id,
@@ -694,6 +739,8 @@ def _owned(run: Run, decider: Decider | Undoing) -> Owned:
         generation=run.generation,
         parent_id=run.parent_id,
         parent_n=run.parent_n,
+        workflow=run.workflow,
+        tenant=run.namespace,
     )
     if run.published:
         owned.published = json.loads(run.published)

@@ -13,21 +13,33 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.breaker import Change, Look
 from holdfast.model import (
     Alert,
     Attempt,
+    Breaker,
+    BreakerState,
     Delivery,
+    Failure,
+    Hold,
+    HoldScope,
     JournalEntry,
+    Landmark,
     Lane,
+    Leader,
     NewAlert,
     NewRun,
     Node,
+    Poison,
+    Quarantined,
     Run,
     RunState,
     Signal,
     Step,
     StepKind,
     StepState,
+    Twin,
+    TwinState,
 )
 
 LAPSED = "its lease ran out"
@@ -61,12 +73,17 @@ class Bell(StrEnum):
     """A run ended, was held, or otherwise changed for those who watch it."""
     CANCELS = "cancels"
     """A running step was cancelled: its agent should look."""
+    GATES = "gates"
+    """A breaker or hold changed, or a dependency is in trouble."""
 
+
+# `gc=False` where there are thousands of them at once: they refer to payloads and to each other, never back, so that the
+# cycle collector has nothing to find there.
 
 # --- writes that share a commit -----------------------------------------------------------------------------------
 
 
-class NewStep(msgspec.Struct):
+class NewStep(msgspec.Struct, gc=False):
     """A step as its scheduler issues it. `state` running means: leased to the issuing node's own agent."""
 
     n: int
@@ -85,7 +102,7 @@ class NewStep(msgspec.Struct):
     after_seq: int = 0
 
 
-class Outcome(msgspec.Struct):
+class Outcome(msgspec.Struct, gc=False):
     """The end of a step that this hop records and delivers. `fence` is the last one its holder knew."""
 
     n: int
@@ -122,7 +139,7 @@ class TakeBack(msgspec.Struct):
     error: str | None
 
 
-class Hop(msgspec.Struct):
+class Hop(msgspec.Struct, gc=False):
     """One advance of one run by its owner: what was delivered, and what the code did with it."""
 
     run_id: str
@@ -158,7 +175,7 @@ class Hop(msgspec.Struct):
     """Leave memory: the owner is cleared and the fence raised."""
 
 
-class Report(msgspec.Struct):
+class Report(msgspec.Struct, gc=False):
     """The end of a step, recorded by its agent and delivered later by the run's owner."""
 
     run_id: str
@@ -171,7 +188,8 @@ class Report(msgspec.Struct):
 
 
 class TryAgain(msgspec.Struct):
-    """An attempt failed and the step is ready again after `delay_s`. `excused` attempts spend no budget."""
+    """An attempt failed and the step is ready again after `delay_s`. It spends the budget of its class; an `excused` one
+    none."""
 
     run_id: str
     n: int
@@ -180,14 +198,33 @@ class TryAgain(msgspec.Struct):
     ending: str
     error: str | None
     excused: bool = False
+    failure: Failure = Failure.APPLICATION
 
 
-class HandBack(msgspec.Struct):
-    """A draining agent returns a step it has not finished: ready at once, no attempt spent."""
+class Quarantine(msgspec.Struct):
+    """An attempt failed, and the step waits for a person."""
 
     run_id: str
     n: int
     fence: int
+    ending: str
+    error: str
+    """As it is recorded."""
+    failure: Failure
+    fingerprint: str
+    step: str
+    kind: str
+    """The error's class."""
+    place: str
+
+
+class HandBack(msgspec.Struct):
+    """An agent returns a step it has not finished, or not begun: ready at once or after `delay_s`, no attempt spent."""
+
+    run_id: str
+    n: int
+    fence: int
+    delay_s: float = 0.0
 
 
 class Save(msgspec.Struct):
@@ -206,7 +243,7 @@ class Start(msgspec.Struct):
     run: NewRun
 
 
-Op = Hop | Report | TryAgain | HandBack | Save | Start
+Op = Hop | Report | TryAgain | Quarantine | HandBack | Save | Start
 
 
 # --- what reads and claims return -----------------------------------------------------------------------------------
@@ -220,7 +257,7 @@ class ClaimedRun(msgspec.Struct):
     signals: list[Signal]
 
 
-class ClaimedStep(msgspec.Struct):
+class ClaimedStep(msgspec.Struct, gc=False):
     """A step this node's agent now holds."""
 
     run_id: str
@@ -239,12 +276,49 @@ class ClaimedStep(msgspec.Struct):
     issued_at: float
     error: str | None = None
     """Of the last attempt, if there was one."""
+    timeouts: int = 0
+    throttled: int = 0
+
+
+class Probes(msgspec.Struct):
+    """Steps this node's agent now holds as probes of a breaker in this round."""
+
+    round: int
+    steps: list[ClaimedStep]
+
+
+class Gates(msgspec.Struct):
+    """What keeps steps from beginning: breakers that are not closed or have recent trouble or are forced, and all holds."""
+
+    breakers: list[Breaker]
+    holds: list[Hold]
+
+
+class Told(msgspec.Struct):
+    """Outcomes of one dependency's steps, as an agent tells them. `round` is that of the breaker, of probes only."""
+
+    name: str
+    ok: int
+    failed: int
+    error: str | None
+    round: int | None = None
+
+
+class Recorded(msgspec.Struct, gc=False):
+    """An outcome that somebody else recorded in the store: of its step's row, what delivering it needs."""
+
+    run_id: str
+    n: int
+    state: StepState
+    output: bytes | None
+    error: str | None
+    at: float
 
 
 class Undelivered(msgspec.Struct):
     """What an owner has yet to deliver to its runs."""
 
-    steps: list[Step]
+    steps: list[Recorded]
     signals: list[Signal]
 
 
@@ -263,6 +337,7 @@ class Reclaimed(msgspec.Struct):
     runs: int
     steps: int
     failed: int
+    quarantined: int = 0
 
 
 class FailureNote(msgspec.Struct):
@@ -279,10 +354,29 @@ class FailureNote(msgspec.Struct):
     key: str | None = None
     name: str | None = None
     kind: str | None = None
-    attempt: int | None = None
-    losses: int | None = None
-    excused: int | None = None
-    attempts_max: int | None = None
+    attempt: int = 0
+    losses: int = 0
+    excused: int = 0
+    attempts_max: int = 1
+    timeouts: int = 0
+    throttled: int = 0
+    fingerprint: str | None = None
+    """If the step is in quarantine."""
+
+
+class Overlong(msgspec.Struct, frozen=True):
+    """A step that runs for longer than its bound."""
+
+    run_id: str
+    n: int
+    fence: int
+    key: str
+    name: str
+    lane: int
+    agent: str
+    started_at: float
+    twinned: bool
+    """It has or had a twin."""
 
 
 class Late(msgspec.Struct):
@@ -291,6 +385,15 @@ class Late(msgspec.Struct):
     what: str
     run_id: str
     since: float
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """Steps that could run now and wait for an agent."""
+
+    ready: int
+    """How many, counted up to a limit."""
+    since: float | None
+    """Since when the oldest of them waits; None when there is none."""
 
 
 class Route(msgspec.Struct):
@@ -355,8 +458,10 @@ class SchedulerStore(Protocol):
     async def child_histories(self, run_id: str) -> list[ClaimedRun]:
         """The run's children with their steps, to plan how they are undone."""
 
-    async def lane(self, name: str, needs: tuple[str, ...], undo: str | None = None) -> int:
-        """The lane's number, made if new."""
+    async def lane(
+        self, name: str, needs: tuple[str, ...], undo: str | None = None, depends: str | None = None
+    ) -> int:
+        """The lane's number, made if new. What depends on nothing else depends on what its name says."""
 
     async def lost_runs(self, node: str, held: Sequence[tuple[str, int]]) -> list[str]:
         """Ids among (run, fence) that this node no longer owns."""
@@ -366,7 +471,19 @@ class AgentStore(Protocol):
     async def lanes(self) -> list[Lane]: ...
 
     async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
-        """Take ready steps of these lanes by priority, then age. Counts the attempt, raises the fence."""
+        """Take ready steps of these lanes by priority, then age. Counts the attempt, raises the fence. None of a lane whose
+        breaker is not closed, and none that is held."""
+
+    async def claim_probes(self, node: str, name: str, lanes: Sequence[int], limit: int) -> Probes:
+        """The same, of lanes that depend on `name`, while its breaker is probing: at most what its allowance has left, which
+        is taken from it in the same transaction."""
+
+    async def gates(self, window_s: float) -> Gates:
+        """What keeps steps from beginning; recent is what was told within `window_s`."""
+
+    async def observe(self, tallies: Sequence[Told], window_s: float) -> None:
+        """Add outcomes to the breakers: of a closed one to its window, which begins anew after `window_s`; of probes to
+        their wave, if it is still that one. Decides nothing."""
 
     async def lost_steps(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
         """(run, n) among (run, n, fence) that this node no longer holds: cancelled, timed out or reclaimed."""
@@ -374,14 +491,32 @@ class AgentStore(Protocol):
     async def next_ready(self, lanes: Sequence[int]) -> float | None:
         """When the earliest backing-off step of these lanes becomes claimable."""
 
+    async def claim_twins(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
+        """Take twins of steps that run elsewhere. What is claimed is the step, but its fence is the twin's."""
+
+    async def lost_twins(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
+        """(run, n) among twins (run, n, fence) that are no longer wanted: their step has ended, or they were swept."""
+
+    async def end_twin(
+        self, node: str, twin: tuple[str, int, int], state: TwinState, output: bytes | None, outran: str
+    ) -> Answer:
+        """End a twin (run, n, fence). When it won, its output becomes the step's outcome in the same transaction, and
+        the attempt it outran is kept with the error `outran`; FENCED when the step had ended or the twin was swept."""
+
+    async def bar_twin(self, run_id: str, n: int) -> Twin:
+        """The step is about to fail: no twin of it may begin any more. The twin as it is then: it has begun if it has
+        `started_at`, and may still win unless it has `ended_at`."""
+
+    async def stop_twin(self, run_id: str, n: int) -> None:
+        """End the step's twin, whoever runs it."""
+
 
 class SupervisorStore(Protocol):
     async def lead(self, node: str, lease_s: float, lease: str = "leader") -> int | None:
         """Take or keep the leader's lease, or the one with this name; the epoch, or None when another node holds it. A
         leader whose liveness lock is gone is succeeded at once."""
 
-    async def leader(self) -> tuple[str, int, float] | None:
-        """(node, epoch, expires_at)."""
+    async def leader(self) -> Leader | None: ...
 
     async def now(self) -> float: ...
 
@@ -390,18 +525,59 @@ class SupervisorStore(Protocol):
 
     async def dead_nodes(self, grace_s: float) -> list[tuple[str, str]]:
         """(node, reason) whose lease ran out or whose liveness lock is gone, and that still hold something or are
-        not retired."""
+        not retired. Where a lock can be taken up again, one that is gone is looked for once more after `grace_s`."""
 
     async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
         """Clear the dead node's runs and take back its steps, raising their fences; None when `epoch` is not current.
         With the reason `LAPSED`, nothing is done to a node that has renewed its lease since.
-        A step lost more than `losses_max` times fails. Bounded by `limit`: call again until nothing is left."""
+        A step lost more often than its policy, or else `losses_max`, allows goes into quarantine, or fails if its policy
+        says so. Bounded by `limit`: call again until nothing is left."""
 
     async def hush_signals(self, epoch: int, limit: int) -> int:
         """Mark signals that ended runs never took in, so that nobody looks at them again; how many."""
 
     async def end_overdue(self, epoch: int, grace_s: float, limit: int) -> int:
-        """Time out attempts whose agent should have ended them: ready again, or failed when the budget is spent."""
+        """Time out attempts whose agent should have ended them: ready again, or what their policy says when its budget is
+        spent."""
+
+    async def stick_quarantined(self, epoch: int, limit: int) -> int:
+        """Runs in which nothing but steps in quarantine is left to wait for become stuck; how many. What is listed as in
+        quarantine and is not any more goes from the list."""
+
+    async def quarantine(self, limit: int) -> list[Poison]:
+        """What is in quarantine, by fingerprint, the oldest first."""
+
+    async def gates(self, window_s: float) -> Gates: ...
+
+    async def breaker_looks(self, window_s: float) -> list[Look]:
+        """Breakers that are not closed, or were told of trouble within `window_s`."""
+
+    async def change_breaker(self, epoch: int, name: str, round: int, change: Change) -> bool:
+        """False when `epoch` is not current, or the breaker is not any more in this round, or an operator decided."""
+
+    async def give_back_probes(self, epoch: int, name: str, round: int, probes: int) -> bool:
+        """So many probes of the wave are lost: others may begin."""
+
+    async def nodes(self) -> list[Node]: ...
+
+    async def lanes(self) -> list[Lane]: ...
+
+    async def durations(self, names: Sequence[str] | None = None) -> list[tuple[str, int, float]]:
+        """(name, bucket, count) of these; None: of all steps."""
+
+    async def fade_durations(self, epoch: int, *, attempts_max: float, keep_s: float, rows_max: int) -> int:
+        """Halve the counts of whatever was counted more than `attempts_max` times, forget what was not counted for
+        `keep_s`, and what is more than `rows_max` rows; how many things were changed."""
+
+    async def overlong_steps(self, bounds: Sequence[tuple[str, float]], limit: int) -> list[Overlong]:
+        """Running steps with these names that run for longer than the seconds beside them: those without a twin
+        first, then by age."""
+
+    async def make_twins(self, epoch: int, steps: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
+        """Give those of these running steps (run, n, fence) a twin that are still as they were and never had one."""
+
+    async def sweep_twins(self, epoch: int, limit: int) -> int:
+        """End twins that are not wanted any more: their step has ended, or their agent is lost."""
 
     async def failures(self, limit: int) -> list[FailureNote]:
         """What failed and no leader has looked at, oldest first."""
@@ -425,6 +601,10 @@ class SupervisorStore(Protocol):
     async def late_runs(self, bound_s: float, limit: int) -> list[Late]:
         """By workflow and version, the run that waits longest for a scheduler, if longer than `bound_s`."""
 
+    async def late_wakes(self, bound_s: float, rows_max: int, limit: int) -> list[Late]:
+        """By workflow and version, the begun run that nobody owns and that waits longest for a scheduler to deliver
+        something to it, if longer than `bound_s`. At most `rows_max` rows of each kind are looked at."""
+
     async def prune(
         self,
         epoch: int | None,
@@ -439,6 +619,15 @@ class SupervisorStore(Protocol):
         """One batch: of the runs that ended in `state` before `before`, beginning after the cursor `after`, remove those
         that have no children and no live run above them, with their steps, attempts, signals and journal. At most
         `runs_max` runs, and about `rows_max` rows. Nothing when `epoch` is not current; no epoch: an operator asks."""
+
+    async def living(self, limit: int) -> list[Node]:
+        """Nodes that have not left, those with the longest leases first."""
+
+    async def forget_nodes(self, epoch: int, before: float, limit: int) -> int:
+        """Remove nodes that left before `before` and hold nothing; how many."""
+
+    async def forget_journal(self, epoch: int, before: float, limit: int) -> int:
+        """Remove journal rows from before `before` that belong to no run; how many."""
 
     async def prune_alerts(self, epoch: int, before: float, limit: int) -> int:
         """Remove alerts that were cleared before `before`, with their deliveries; how many."""
@@ -468,6 +657,20 @@ class OutboxStore(Protocol):
         """Give up what was due so long ago that its channel must be gone."""
 
 
+class PoolStore(Protocol):
+    """What keeps agents at strength may ask. It changes nothing here."""
+
+    async def now(self) -> float: ...
+
+    async def living(self, limit: int) -> list[Node]:
+        """Nodes that have not left, those with the longest leases first."""
+
+    async def lanes(self) -> list[Lane]: ...
+
+    async def backlog(self, lanes: Sequence[int], limit: int) -> Backlog:
+        """What is ready and due in these lanes, of runs that go on, counted up to `limit` in each lane and priority."""
+
+
 class NodeStore(Protocol):
     async def register(
         self, node: str, *, host: str, pid: int, roles: str, offers: str, capacity: int, lease_s: float
@@ -491,6 +694,9 @@ class NodeStore(Protocol):
         """Give up whatever the store says this node holds beyond these (a reply was lost): runs are parked, steps
         handed back. Returns how many of each."""
 
+    async def add_durations(self, counts: Sequence[tuple[str, int, float]]) -> None:
+        """Add what this node counted: (name, bucket, count)."""
+
     async def ring(self, bells: set[Bell]) -> None: ...
 
     async def listen(self, heard: Any) -> Any:
@@ -503,7 +709,7 @@ class ClientStore(Protocol):
     async def runs(self, where: RunFilter) -> list[Run]: ...
 
     async def ended_runs(self, run_ids: Sequence[str]) -> list[Run]:
-        """Those of these runs that have ended."""
+        """Those of these runs that have ended, or are stuck."""
 
     async def runs_by_state(self) -> dict[str, int]: ...
 
@@ -515,6 +721,13 @@ class ClientStore(Protocol):
 
     async def children(self, run_id: str) -> list[Run]: ...
 
+    async def twins(self, run_id: str) -> list[Twin]: ...
+
+    async def landmarks(self, run_ids: Sequence[str]) -> list[Landmark]:
+        """How far each of these runs has come, if it has asked for anything."""
+
+    async def durations(self, names: Sequence[str] | None = None) -> list[tuple[str, int, float]]: ...
+
     async def nodes(self) -> list[Node]: ...
 
     async def loads(self) -> dict[str, tuple[int, int]]:
@@ -522,8 +735,7 @@ class ClientStore(Protocol):
 
     async def journal(self, run_id: str | None, limit: int = 100) -> list[JournalEntry]: ...
 
-    async def leader(self) -> tuple[str, int, float] | None:
-        """(node, epoch, expires_at)."""
+    async def leader(self) -> Leader | None: ...
 
     async def send_signal(self, signal: NewSignal) -> Answer:
         """ACCEPTED, DUPLICATE (same key before), or FENCED when the run has ended. UnknownRun if there is none."""
@@ -545,6 +757,44 @@ class ClientStore(Protocol):
     async def steer_undo(self, run_id: str, act: str, n: int | None, actor: str, note: str) -> RunState:
         """Tell a run that takes itself back, or is stuck at it, to retry, skip or abandon; a stuck one goes on."""
 
+    async def breakers(self) -> list[Breaker]:
+        """All there ever were, by name."""
+
+    async def holds(self) -> list[Hold]:
+        """All there are, oldest first."""
+
+    async def add_hold(self, scope: HoldScope, value: str, actor: str, note: str) -> bool:
+        """False when there was one already."""
+
+    async def remove_hold(self, scope: HoldScope, value: str, actor: str, note: str) -> bool:
+        """False when there was none."""
+
+    async def force_breaker(self, name: str, state: BreakerState, actor: str, note: str) -> Breaker:
+        """Open or closed: it stays so until it is reset."""
+
+    async def reset_breaker(self, name: str, actor: str, note: str) -> Breaker | None:
+        """Let it decide by itself again. One that is not closed is tried first. None: there is no such breaker."""
+
+    async def quarantine(self, limit: int) -> list[Poison]: ...
+
+    async def quarantined(self, run_id: str) -> list[Quarantined]:
+        """The run's steps in quarantine."""
+
+    async def settle_quarantine(
+        self,
+        act: str,
+        *,
+        fingerprint: str | None,
+        run_id: str | None,
+        before: float,
+        result: bytes,
+        actor: str,
+        note: str,
+        limit: int,
+    ) -> int:
+        """Decide about up to `limit` steps that went into quarantine before `before`, those with this fingerprint, of this
+        run: `release` them with fresh budgets, `skip` them with this result, or `fail` them. Their runs go on. How many."""
+
     async def alerts(self, limit: int = 100) -> list[Alert]:
         """Newest first, cleared ones too."""
 
@@ -563,7 +813,15 @@ class ClientStore(Protocol):
 
 
 class Store(
-    Writes, SchedulerStore, AgentStore, SupervisorStore, OutboxStore, NodeStore, ClientStore, Protocol
+    Writes,
+    SchedulerStore,
+    AgentStore,
+    SupervisorStore,
+    OutboxStore,
+    PoolStore,
+    NodeStore,
+    ClientStore,
+    Protocol,
 ):
     """A dialect: everything, on one database."""
 

@@ -33,6 +33,7 @@ class Writer:
         self._bell = asyncio.Event()
         self._batch: list[tuple[Op, Then]] = []
         self._closing = False
+        self._successor: Writer | None = None
         self.commits = 0
         self.operations = 0
         self.trouble: StoreError | None = None
@@ -50,6 +51,9 @@ class Writer:
 
     def submit(self, op: Op, then: Then) -> None:
         """Write `op` with the next commit; `then` is called after it, never before."""
+        if self._successor is not None:
+            self._pass_on(op, then)
+            return
         self._queue.append((op, then))
         if not self._bell.is_set():
             self._bell.set()
@@ -95,6 +99,32 @@ class Writer:
         """The node lost its lease: nothing queued may be written any more, but for starts, which need none."""
         queue, self._queue = self._queue, []
         self._refuse(queue)
+
+    def hand_over(self, successor: Writer) -> None:
+        """Another writer answers from now on whoever started a run: nobody else would."""
+        self._successor = successor
+        queue, self._queue = self._queue, []
+        for op, then in queue:
+            self._pass_on(op, then)
+
+    def leave(self) -> None:
+        """The node is gone. Whoever started a run and has no answer yet must not wait for ever."""
+        left, self._batch, self._queue = [*self._batch, *self._queue], [], []
+        for op, then in left:
+            if type(op) is Start:
+                self._pass_on(op, then)
+
+    def _pass_on(self, op: Op, then: Then) -> None:
+        if type(op) is not Start:
+            then(LeaseLost("this node lost its lease"))
+        elif self._successor is not None:
+            self._successor.submit(op, then)
+        else:
+            then(
+                StoreUnreachable(
+                    "the node stopped before the database answered: start the run again, with its id"
+                )
+            )
 
     def _refuse(self, batch: list[tuple[Op, Then]]) -> None:
         for op, then in batch:

@@ -1,6 +1,7 @@
 """What is worth an alert: the leader's rules, and the pass that applies them.
 
-Runs and steps that fail are noted by whoever writes them, so nothing is searched for; nodes are told when they are
+Runs and steps that fail, and runs that their scheduler has to hold, are noted by whoever writes them, so nothing is
+searched for; nodes are told when they are
 buried, stuck runs when they stick. What waits too long is looked for by index. Equal things are one alert while it is
 open: it is told once, and counted.
 
@@ -14,8 +15,10 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from holdfast.config import Config
-from holdfast.model import Alert, AlertKind, Level, NewAlert, RunState, StepKind
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import Alert, AlertKind, Ending, Leader, Level, NewAlert, RunState, StepKind, spent
 from holdfast.store.protocol import FailureNote, Late, SupervisorStore
+from holdfast.supervisor.quarantine import alert_key
 
 log = logging.getLogger("holdfast.alerts")
 
@@ -23,7 +26,13 @@ WAYS_MAX = 20
 """How many lanes or workflows with a backlog are told of at once."""
 MESSAGE_MAX_CHARS = 500
 COUNTED = frozenset(
-    {AlertKind.RUN_FAILED, AlertKind.STEP_EXHAUSTED, AlertKind.AGENT_OFFLINE, AlertKind.LEADER_LOST}
+    {
+        AlertKind.RUN_FAILED,
+        AlertKind.RUN_HELD,
+        AlertKind.STEP_EXHAUSTED,
+        AlertKind.AGENT_OFFLINE,
+        AlertKind.LEADER_LOST,
+    }
 )
 """Kinds that happen rather than last: an alert gathers them for its window, and then closes."""
 _LOG_LEVELS = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING, Level.ERROR: logging.ERROR}
@@ -34,7 +43,7 @@ async def raise_failures(store: SupervisorStore, epoch: int, config: Config) -> 
     notes = await store.failures(config.claim_max)
     if not notes:
         return 0
-    alerts = judge_failures(notes, config.losses_max)
+    alerts = judge_failures(notes)
     await store.raise_alerts(epoch, alerts, [note.id for note in notes])
     return len(alerts)
 
@@ -43,6 +52,7 @@ async def watch_backlog(store: SupervisorStore, epoch: int, config: Config, now:
     """Raise what waits longer than its bound, clear what does not any more, and close the windows that are over."""
     steps = await store.late_steps(config.backlog_s, WAYS_MAX)
     runs = await store.late_runs(config.backlog_s, WAYS_MAX)
+    runs += await store.late_wakes(config.backlog_s, config.claim_max, WAYS_MAX)
     late = judge_backlog(steps, runs, now)
     opened = await store.open_alerts(config.claim_max)
     known = {alert.key for alert in opened}
@@ -53,11 +63,12 @@ async def watch_backlog(store: SupervisorStore, epoch: int, config: Config, now:
     return len(new)
 
 
-async def raise_succession(store: SupervisorStore, epoch: int, node: str, before: str) -> None:
-    """The leader was lost, and this node leads instead of it."""
-    message = f"leader {before} is lost; {node} leads in epoch {epoch}"
+async def raise_succession(store: SupervisorStore, leader: Leader) -> None:
+    """The leader was lost, and this one leads instead of it."""
+    after = f", {leader.vacant_s:.1f} s after its last sign of life" if leader.vacant_s is not None else ""
+    message = f"leader {leader.predecessor} is lost; {leader.node} leads in epoch {leader.epoch}{after}"
     await store.raise_alerts(
-        epoch, [NewAlert(AlertKind.LEADER_LOST, Level.WARNING, AlertKind.LEADER_LOST, message)]
+        leader.epoch, [NewAlert(AlertKind.LEADER_LOST, Level.WARNING, AlertKind.LEADER_LOST, message)]
     )
 
 
@@ -72,11 +83,11 @@ async def log_alerts(store: SupervisorStore, epoch: int, config: Config) -> int:
 # --- judgements: rows in, alerts out -----------------------------------------------------------------------------
 
 
-def judge_failures(notes: Iterable[FailureNote], losses_max: int) -> list[NewAlert]:
-    """Failed runs by workflow, exhausted steps by name: each once, with how many there were."""
+def judge_failures(notes: Iterable[FailureNote]) -> list[NewAlert]:
+    """Failed runs by workflow, exhausted steps by name, poison by fingerprint: each once, with how many there were."""
     found: dict[str, NewAlert] = {}
     for note in notes:
-        alert = _failed_run(note) if note.n == 0 else _exhausted_step(note, losses_max)
+        alert = _failed_run(note) if note.n == 0 else _failed_step(note)
         if alert is None:
             continue
         first = found.get(alert.key)
@@ -87,26 +98,60 @@ def judge_failures(notes: Iterable[FailureNote], losses_max: int) -> list[NewAle
 
 
 def _failed_run(note: FailureNote) -> NewAlert | None:
-    """A child's end is its parent's affair."""
-    if note.workflow is None or note.parent_id is not None:
+    """A child's end is its parent's affair; that its scheduler had to hold it is not."""
+    if note.workflow is None:
         return None
+    if note.state == RunState.HELD:
+        message = f"run {note.run_id} of {note.workflow} is held: `holdfast why {note.run_id}` says why"
+        key = f"{AlertKind.RUN_HELD}:{note.workflow}"
+        return NewAlert(AlertKind.RUN_HELD, Level.ERROR, key, message, note.run_id)
+    if note.parent_id is not None or note.state not in RUN_ENDED:
+        return None  # held when it was noted, and released since
     ended = "failed and took itself back" if note.state == RunState.UNDONE else "failed"
     message = f"run {note.run_id} of {note.workflow} {ended}{_reason(note.error)}"
     key = f"{AlertKind.RUN_FAILED}:{note.workflow}"
     return NewAlert(AlertKind.RUN_FAILED, Level.ERROR, key, trimmed(message), note.run_id)
 
 
-def _exhausted_step(note: FailureNote, losses_max: int) -> NewAlert | None:
+def _failed_step(note: FailureNote) -> NewAlert | None:
+    if note.fingerprint is not None:
+        return _quarantined_step(note, note.fingerprint)
+    return _exhausted_step(note)
+
+
+def _quarantined_step(note: FailureNote, fingerprint: str) -> NewAlert:
+    message = (
+        f"step {note.key} of run {note.run_id} is in quarantine ({fingerprint}) after {_tries(note)}"
+        f"{_reason(note.error)}: `holdfast quarantine` lists what to release, skip or fail"
+    )
+    key = alert_key(fingerprint)
+    return NewAlert(AlertKind.STEP_QUARANTINED, Level.ERROR, key, trimmed(message), note.run_id)
+
+
+def _exhausted_step(note: FailureNote) -> NewAlert | None:
     """A step that was told not to retry, or whose failure is not its own, is not exhausted; of an undo, `stuck` tells."""
-    if note.kind != StepKind.CALL or note.attempt is None or note.losses is None:
+    if note.kind != StepKind.CALL:
         return None
-    spent = note.attempt - note.losses - (note.excused or 0)
-    if spent < (note.attempts_max or 1) and note.losses <= losses_max:
+    if spent(note) < note.attempts_max and not _ran_out(note.error):
         return None
-    tries = "1 attempt" if note.attempt == 1 else f"{note.attempt} attempts"
-    message = f"step {note.key} of run {note.run_id} gave up after {tries}{_reason(note.error)}"
+    message = f"step {note.key} of run {note.run_id} gave up after {_tries(note)}{_reason(note.error)}"
     key = f"{AlertKind.STEP_EXHAUSTED}:{note.name}"
     return NewAlert(AlertKind.STEP_EXHAUSTED, Level.WARNING, key, trimmed(message), note.run_id)
+
+
+def _tries(note: FailureNote) -> str:
+    return "1 attempt" if note.attempt == 1 else f"{note.attempt} attempts"
+
+
+def _ran_out(error: str | None) -> bool:
+    """Did another budget than that of the step's own errors end it: by timeouts, losses, or requests to come later?"""
+    try:
+        told = json.loads(error or "{}")
+    except ValueError:
+        return False
+    return (
+        told.get("ending") in (Ending.TIMED_OUT, Ending.LOST) or told.get("type") == "holdfast.errors.RetryIn"
+    )
 
 
 def judge_backlog(steps: Iterable[Late], runs: Iterable[Late], now: float) -> list[NewAlert]:

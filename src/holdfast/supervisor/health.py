@@ -36,6 +36,10 @@ class Health(NamedTuple):
     """Since it last said something of itself."""
     offers: dict[str, list[str]]
     """What it can serve: workflows, steps, labels."""
+    pool: str | None = None
+    """The pool it belongs to, or is."""
+    strength: dict[str, int] | None = None
+    """Of a pool: its limits, how many agents it wants and how many are at work."""
 
     @property
     def success_rate(self) -> float | None:
@@ -47,7 +51,7 @@ class Health(NamedTuple):
 def examine(node: Node, load: tuple[int, int], now: float) -> Health:
     """`load` is (steps held, runs owned)."""
     offers = json.loads(node.offers)
-    pulse = offers.pop("pulse", {})
+    pulse, pool = offers.pop("pulse", {}), offers.pop("pool", {})
     silent_s = max(0.0, now - pulse.get("at", node.started_at))
     if node.retired_at is not None or node.lease_until < now:
         state = NodeState.OFFLINE
@@ -57,4 +61,5 @@ def examine(node: Node, load: tuple[int, int], now: float) -> Health:
         state = NodeState.DRAINING
     else:
         state = NodeState.BUSY if any(load) else NodeState.IDLE
-    return Health(node, state, *load, pulse.get("succeeded", 0), pulse.get("failed", 0), silent_s, offers)
+    ended = pulse.get("succeeded", 0), pulse.get("failed", 0)
+    return Health(node, state, *load, *ended, silent_s, offers, pool.get("name"), pulse.get("pool"))

@@ -5,7 +5,19 @@ from __future__ import annotations
 from holdfast.config import Config
 from holdfast.store.protocol import SupervisorStore
 
+DAY_S = 86_400.0
+
 
 async def hush_signals(store: SupervisorStore, epoch: int, config: Config) -> int:
     """Signals that reached a run after it could take them in."""
     return await store.hush_signals(epoch, config.claim_max)
+
+
+async def forget_nodes(store: SupervisorStore, epoch: int, config: Config, now: float) -> int:
+    """Processes that left long ago. Until then `why` names the last one that could do what is asked for."""
+    return await store.forget_nodes(epoch, now - config.keep_nodes_days * DAY_S, config.prune_rows_max)
+
+
+async def forget_journal(store: SupervisorStore, epoch: int, config: Config, now: float) -> int:
+    """What was done long ago to no run in particular: a run's own journal goes with the run."""
+    return await store.forget_journal(epoch, now - config.keep_journal_days * DAY_S, config.prune_rows_max)

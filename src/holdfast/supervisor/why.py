@@ -11,8 +11,13 @@ from holdfast.model import (
     CANCEL,
     UNDO_PREFIX,
     Attempt,
+    Breaker,
+    BreakerState,
+    Hold,
+    HoldScope,
     Lane,
     Node,
+    Quarantined,
     Run,
     RunState,
     Signal,
@@ -21,6 +26,7 @@ from holdfast.model import (
     StepState,
     undone_key,
 )
+from holdfast.supervisor.outlook import Outlook
 
 
 class Facts(NamedTuple):
@@ -31,6 +37,13 @@ class Facts(NamedTuple):
     nodes: Sequence[Node]
     lanes: Sequence[Lane]
     now: float
+    breakers: Sequence[Breaker] = ()
+    holds: Sequence[Hold] = ()
+    quarantined: Sequence[Quarantined] = ()
+    """Of the run's steps, those that wait for a person."""
+    stuck_children: Sequence[Run] = ()
+    """Children that wait for a person."""
+    outlook: Outlook | None = None
 
 
 def explain(facts: Facts) -> str:
@@ -62,7 +75,9 @@ def explain(facts: Facts) -> str:
 
 
 def _urgency(step: Step) -> tuple[int, int]:
-    """What most needs explaining comes first: what nobody works on, then what runs, then what sleeps."""
+    """What most needs explaining comes first: what waits for a person, what nobody works on, what runs, what sleeps."""
+    if step.quarantined:
+        return -1, step.n
     order = {StepState.READY: 0, StepState.RUNNING: 1, StepState.WAITING: 2}
     return order.get(StepState(step.state), 3), step.n
 
@@ -136,6 +151,11 @@ def _stuck(facts: Facts) -> str:
         if step.key.startswith(UNDO_PREFIX):
             last[undone_key(step.key)[0]] = step
     failed = [(key, step) for key, step in last.items() if step.state is StepState.FAILED]
+    poison = [step for step in facts.steps if step.quarantined]
+    if poison:
+        left = len(poison) + len(failed) - 1
+        others = f" {left} more of it wait{'s' if left == 1 else ''} for a person, too." if left else ""
+        return f"It is stuck: {_lower(_in_quarantine(poison[0], facts))}{others}"
     if not failed:
         return f"It is stuck and a person must look: `holdfast show {run.id}` shows it."
     key, step = failed[0]
@@ -234,12 +254,22 @@ def _step(step: Step, facts: Facts) -> str:
             f"`holdfast signal {facts.run.id} {step.name}` sends it."
         )
     if step.kind is StepKind.CHILD:
-        return f"It waits for its child run {name} ({step.name}) since {ago(now - step.issued_at)}."
+        return f"It waits for its child run {name} ({step.name}) since {ago(now - step.issued_at)}{_child_stuck(step, facts)}."
     if step.state is StepState.RUNNING:
         return _running(step, facts)
+    if step.quarantined:
+        return _in_quarantine(step, facts)
+    gate = gate_words(step, facts)
+    if gate:
+        return f"Step {name} waits since {ago(now - step.issued_at)}: {gate}."
     if step.ready_at > now:
         return _backing_off(step, facts)
     return _unclaimed(step, facts)
+
+
+def _child_stuck(step: Step, facts: Facts) -> str:
+    child = next((child for child in facts.stuck_children if child.parent_n == step.n), None)
+    return "" if child is None else f", which is stuck: `holdfast why {child.id}` says why"
 
 
 def _running(step: Step, facts: Facts) -> str:
@@ -249,22 +279,98 @@ def _running(step: Step, facts: Facts) -> str:
     text = f"Step {step.key} runs {where} since {since}, attempt {step.attempt}"
     if agent is not None and agent.lease_until < facts.now:
         return f"{text}; that agent's lease ran out {ago(facts.now - agent.lease_until)} ago: a Supervisor will take the step back."
+    if facts.outlook is not None:
+        text += _taking_long(step, facts, facts.outlook)
     if step.complete_by is not None:
         left = step.complete_by - facts.now
         text += f"; it is timed out in {ago(left)}" if left > 0 else f"; it is overdue by {ago(-left)}"
     return text + "."
 
 
+def gate_words(step: Step, facts: Facts) -> str | None:
+    """What keeps a step from beginning whose turn it would be: a hold, or the breaker of its dependency. None: nothing."""
+    lane = next((lane for lane in facts.lanes if lane.id == step.lane), None)
+    depends = lane.depends if lane else step.name
+    covered = {
+        HoldScope.WORKFLOW: facts.run.workflow,
+        HoldScope.STEP: step.name,
+        HoldScope.DEPENDENCY: depends,
+        HoldScope.TENANT: facts.run.namespace,
+        HoldScope.ALL: "",
+    }
+    for hold in facts.holds:
+        if covered[hold.scope] == hold.value:
+            return _hold_words(hold, facts.now)
+    row = next((row for row in facts.breakers if row.name == depends), None)
+    return None if row is None or row.state is BreakerState.CLOSED else breaker_words(row, facts.now)
+
+
+def _hold_words(hold: Hold, now: float) -> str:
+    what = "everything" if hold.scope is HoldScope.ALL else f"the {hold.scope} {hold.value}"
+    option = "--all" if hold.scope is HoldScope.ALL else f"--{hold.scope} {hold.value}"
+    note = f" ({hold.note})" if hold.note else ""
+    return f"{what} is held by {hold.actor} since {ago(now - hold.at)}{note}; `holdfast release {option}` lets it go on"
+
+
+def breaker_words(row: Breaker, now: float) -> str:
+    """What a breaker that is not closed does, in half a sentence."""
+    since = ago(now - (row.opened_at or now))
+    if row.forced:
+        note = f" ({row.note})" if row.note else ""
+        return (
+            f"the breaker of {row.name} was opened by {row.actor} {since} ago{note}; "
+            f"`holdfast breakers reset {row.name}` has it tried"
+        )
+    why = ": ".join(part for part in (row.note, row.error) if part)
+    trouble = f"{row.name} is in trouble since {since}{f' ({why})' if why else ''}"
+    if row.state is BreakerState.OPEN:
+        left = ago((row.open_until or now) - now)
+        return f"{trouble}; its breaker is open for another {left}, then it is tried again, and no attempt is spent meanwhile"
+    return f"{trouble}; it is being tried with {row.wave} step{'s' if row.wave > 1 else ''} at a time, and no attempt is spent meanwhile"
+
+
+def _in_quarantine(step: Step, facts: Facts) -> str:
+    """Named by its fingerprint, because whoever decides about it decides about all that are alike."""
+    one = next((one for one in facts.quarantined if one.n == step.n), None)
+    reason = ""
+    if step.error:
+        error = json.loads(step.error)
+        reason = f" after {str(error.get('type', '')).rsplit('.', 1)[-1]}: {error.get('message', '')}"
+    if one is None:
+        return f"Step {step.key} is in quarantine{reason}; `holdfast retry {facts.run.id}` tries it again."
+    return (
+        f"Step {step.key} is in quarantine since {ago(facts.now - one.at)}{reason} ({one.place}); "
+        f"`holdfast quarantine release {one.fingerprint}` tries it again, as does `holdfast retry {facts.run.id}`; "
+        f"`skip` or `fail` instead of `release` goes on without it."
+    )
+
+
+def _taking_long(step: Step, facts: Facts, outlook: Outlook) -> str:
+    text = ""
+    if outlook.straggles(step, facts.now):
+        text = f"; that is longer than such steps take, which is at most {ago(outlook.bounds[step.name])}"
+    twin = outlook.twin(step)
+    if twin is not None and twin.started_at is not None:
+        agent = next((node for node in facts.nodes if node.id == twin.agent), None)
+        where = f"on {agent.host} pid {agent.pid}" if agent else "elsewhere"
+        text += f"; its twin runs {where} since {ago(facts.now - twin.started_at)}"
+    return text
+
+
 def _backing_off(step: Step, facts: Facts) -> str:
-    spent = step.attempt - step.losses - step.excused
     reason = ""
     if step.error:
         error = json.loads(step.error)
         reason = f" after {str(error.get('type', '')).rsplit('.', 1)[-1]}: {error.get('message', '')}"
     return (
-        f"Step {step.key} backs off{reason}: attempt {spent + 1} of {step.attempts_max} in {ago(step.ready_at - facts.now)}; "
+        f"Step {step.key} backs off{reason}: {_which_attempt(step)} in {ago(step.ready_at - facts.now)}; "
         f"`holdfast retry {facts.run.id}` tries at once."
     )
+
+
+def _which_attempt(step: Step) -> str:
+    """The next attempt, in the budget of the application."""
+    return f"attempt {step.spent + 1} of {step.attempts_max}"
 
 
 def _unclaimed(step: Step, facts: Facts) -> str:

@@ -7,7 +7,8 @@ import inspect
 import sys
 from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from functools import cached_property
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.codec import Shape
 from holdfast.decider.loop import RunLoop, leaf
@@ -22,8 +23,6 @@ R = TypeVar("R")
 
 class Workflow(Generic[P, R]):
     """An async function whose progress is durable. Made by `@workflow`."""
-
-    shape: Shape
 
     def __init__(
         self,
@@ -46,6 +45,7 @@ class Workflow(Generic[P, R]):
         self.priority = options.whole(priority, f"{self.name}: priority")
         self.id: str | None = None
         self.tags: dict[str, str] = {}
+        self.tenant: str | None = None
         self.label = options.label_of(self.name)
         self.doc = inspect.getdoc(fn)
         self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
@@ -69,6 +69,7 @@ class Workflow(Generic[P, R]):
         priority: int | Unset = UNSET,
         tags: Mapping[str, str] | Unset = UNSET,
         timeout: Seconds | Unset | None = UNSET,
+        tenant: str | Unset = UNSET,
     ) -> Workflow[P, R]:
         """The same workflow with other settings, for one run: `hf.start(order.using(id="order-42"), …)`."""
         other: Workflow[P, R] = object.__new__(type(self))
@@ -81,16 +82,14 @@ class Workflow(Generic[P, R]):
             other.tags = {str(key): str(value) for key, value in tags.items()}
         if not isinstance(timeout, Unset):
             other.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
+        if not isinstance(tenant, Unset):
+            other.tenant = options.text(tenant, f"{self.name}: tenant")
         return other
 
-    if not TYPE_CHECKING:  # else any misspelt attribute would be of type Any
-
-        def __getattr__(self, name: str) -> Any:
-            """A shape whose types were not there yet when the workflow was declared is made when it is first needed."""
-            if name == "shape":
-                self.shape = Shape.of(self.fn, self._scope)
-                return self.shape
-            raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
+    @cached_property
+    def shape(self) -> Shape:
+        """Made when it is first needed, if its types were not there yet when the workflow was declared."""
+        return Shape.of(self.fn, self._scope)
 
     def __repr__(self) -> str:
         return f"<workflow {self.name} {self.version}>"

@@ -22,7 +22,7 @@ class Signal(Generic[T]):
         self.type = type
         self.label = options.label_of(name)
         self._payload = Payload(type, f"signal {name}")
-        self.decode = self._payload.decode
+        self.encode, self.decode = self._payload.encode, self._payload.decode
 
     def wait(self, timeout: Seconds | None = None) -> Call[T]:
         """The next value, in a workflow. Each wait takes one, in the order of sending. TimeoutError when none came in time."""
@@ -33,7 +33,7 @@ class Signal(Generic[T]):
 
     async def send(self, run_id: str, value: T, key: str | None = None) -> None:
         """Send a value to a run. Sent twice with the same `key`, it arrives once."""
-        payload = self._payload.encode(value)
+        payload = self.encode(value)
         loop = running()
         if loop is not None:
             loop.host.send(run_id, self.name, payload, key)

@@ -10,6 +10,7 @@ import inspect
 import sys
 from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine, Iterable
+from functools import cached_property
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -42,7 +43,6 @@ T = TypeVar("T")
 class Step(Generic[P, R]):
     """A function whose calls are durable. Made by `@step`."""
 
-    shape: Shape
     first: ClassVar[str | None] = None
     """How the first parameter is called in a recorded input, if not by its own name."""
 
@@ -58,6 +58,8 @@ class Step(Generic[P, R]):
         isolate: bool = False,
         key: str | None = None,
         undo_failed: bool = False,
+        depends: str | None = None,
+        hedge: bool = False,
         scope: dict[str, Any] | None = None,
     ) -> None:
         if not inspect.isfunction(fn):
@@ -68,14 +70,18 @@ class Step(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(fn)
         self.name = options.name_of(fn, name)
         self.retry = options.policy(retry, f"{self.name}: retry")
-        self.retry_override: str | None = None
-        """A policy given for one call, as it travels with the step; an agent knows the declared one."""
         self.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
+        self.retry_override = self.retry.told(timed=self.timeout_s is not None)
+        """The policy as it travels with the step: one given for a call, or one of which a Supervisor must know. An agent
+        knows the declared one."""
         self.needs = options.needs(needs, f"{self.name}: needs")
         self.priority = options.whole(priority, f"{self.name}: priority")
+        self.depends = self.name if depends is None else options.text(depends, f"{self.name}: depends")
+        """What the step needs outside of itself, by the name its breaker has: when it fails everywhere, its steps wait."""
         self.isolate = bool(isolate)
         self.key = key
         self.undo_failed = bool(undo_failed)
+        self.hedge = bool(hedge)
         self.undone_by: Undo[..., Any] | None = None
         self.origin: Step[..., Any] = self
         """The step as it was declared, of which `using` makes copies: an undo declared after them is theirs too."""
@@ -115,6 +121,8 @@ class Step(Generic[P, R]):
             other.key, other.label = key, _label(self.name, key)
         if not isinstance(timeout, Unset):
             other.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
+            if other.retry_override is None:
+                other.retry_override = other.retry.told(timed=other.timeout_s is not None)
         if not isinstance(retry, Unset):
             other.retry = options.policy(retry, f"{self.name}: retry")
             other.retry_override = other.retry.encode()
@@ -148,6 +156,7 @@ class Step(Generic[P, R]):
         needs: Iterable[str] | Unset = UNSET,
         priority: int | Unset = UNSET,
         isolate: bool = False,
+        depends: str | None = None,
     ) -> UndoDecorator[P, R]: ...
     def undo(self, *fn: Any, **settings: Any) -> Any:
         """Declare what takes this step back: `@charge.undo`, or `@charge.undo(retry=50)`.
@@ -187,14 +196,10 @@ class Step(Generic[P, R]):
         calls = [(item if spread and isinstance(item, tuple) else (item,)) for item in items]
         return fan(call, calls, limit=limit, tolerate=tolerate)
 
-    if not TYPE_CHECKING:  # else any misspelt attribute would be of type Any
-
-        def __getattr__(self, name: str) -> Any:
-            """A shape whose types were not there yet when the step was declared is made when it is first needed."""
-            if name == "shape":
-                self.shape = Shape.of(self.fn, self._scope, self.first)
-                return self.shape
-            raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
+    @cached_property
+    def shape(self) -> Shape:
+        """Made when it is first needed, if its types were not there yet when the step was declared."""
+        return Shape.of(self.fn, self._scope, self.first)
 
     def __repr__(self) -> str:
         return f"<step {self.name}>"
@@ -250,14 +255,18 @@ def step(
     isolate: bool = False,
     key: str | None = None,
     undo_failed: bool = False,
+    depends: str | None = None,
+    hedge: bool = False,
 ) -> StepDecorator: ...
 def step(fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Make a function's calls durable: `@step`, or `@step(retry=5, timeout=30)`.
 
     `retry` is a `Retry` or a number of attempts; `timeout` is for one attempt, in seconds or as a timedelta; `needs` are
-    labels an agent must have; `isolate=True` runs a plain def in a process that can be killed. What takes the step back
+    labels an agent must have; `isolate=True` runs a plain def in a process that can be killed. `depends` names what the step
+    cannot do without, such as "stripe": steps that share it share a breaker; without it each step has its own. What takes the step back
     is declared by `@….undo`; `undo_failed=True` undoes it even when all its attempts ended in an error of their own, which
-    otherwise says that it did nothing.
+    otherwise says that it did nothing. `hedge=True` lets a call that takes much longer than usual run a second time at once
+    on another agent, with the same `here.key`; the first to succeed counts. Only for what may run twice side by side.
     """
     scope = options.scope_of(sys._getframe(1))
 

@@ -70,6 +70,7 @@ def declare_undo(
     needs: Iterable[str] | Unset = UNSET,
     priority: int | Unset = UNSET,
     isolate: bool = False,
+    depends: str | None = None,
 ) -> Undo[..., Any]:
     """Make `fn` the undo of a step."""
     origin = step.origin
@@ -83,6 +84,7 @@ def declare_undo(
         needs=origin.needs if isinstance(needs, Unset) else needs,
         priority=origin.priority if isinstance(priority, Unset) else priority,
         isolate=isolate,
+        depends=depends,
         scope=scope,
     )
     if made.name.endswith("!"):

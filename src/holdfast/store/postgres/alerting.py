@@ -54,6 +54,9 @@ class Alerting(Pooled):
     async def late_runs(self, bound_s: float, limit: int) -> list[Late]:
         return [Late(*row) for row in await self._fetch(VERBS.late_runs, bound_s, limit)]
 
+    async def late_wakes(self, bound_s: float, rows_max: int, limit: int) -> list[Late]:
+        return [Late(*row) for row in await self._fetch(VERBS.late_wakes, bound_s, rows_max, limit)]
+
     # --- the outbox ---------------------------------------------------------------------------------------------
 
     async def unrouted_alerts(self, limit: int) -> list[tuple[int, Alert]]:

@@ -1,6 +1,6 @@
-"""Turns a batch of operations into arrays and statements: the part of the dialect where every microsecond counts.
+"""Turns a batch of operations into rows and statements: the part of the dialect where every microsecond counts.
 
-Rows are gathered per verb and turned into columns once. When a batch needs only one statement it runs by itself (one
+Rows are gathered per verb. What every batch has goes over as arrays of rows, the rest as arrays of columns. When a batch needs only one statement it runs by itself (one
 round trip, one commit); otherwise all of them run in one transaction.
 """
 
@@ -20,11 +20,13 @@ from holdfast.store.protocol import (
     Hop,
     Op,
     PreconditionFailed,
+    Quarantine,
     Report,
     Save,
     Start,
     TryAgain,
 )
+from holdfast.store.verdicts import counts_of
 
 FAILED_PRECONDITION = "HF001"
 _RUNNING = StepState.RUNNING
@@ -54,10 +56,8 @@ class Batch:
         reports: list[Report] = rows.get(Report, [])
         if reports:
             reports.sort(key=lambda op: (op.run_id, op.n))
-            self._add(
-                VERBS.report,
-                [(op.run_id, op.n, op.fence, op.state, op.output, op.error, op.at) for op in reports],
-            )
+            told = [(op.run_id, op.n, op.fence, op.state, op.output, op.error, op.at, None) for op in reports]
+            self.statements.append((VERBS.report, (told,)))
             if failures := [(op.run_id, op.n) for op in reports if op.state is _FAILED]:
                 self._add(VERBS.note_failures, failures)
         again: list[TryAgain] = rows.get(TryAgain, [])
@@ -66,15 +66,17 @@ class Batch:
             self._add(
                 VERBS.try_again,
                 [
-                    (op.run_id, op.n, op.fence, op.delay_s, op.ending, op.error, int(op.excused))
+                    (op.run_id, op.n, op.fence, op.delay_s, op.ending, op.error, *counts_of(op))
                     for op in again
                 ],
                 self.node,
             )
+        if quarantined := rows.get(Quarantine, []):
+            self._add_quarantined(quarantined)
         back: list[HandBack] = rows.get(HandBack, [])
         if back:
             back.sort(key=lambda op: (op.run_id, op.n))
-            self._add(VERBS.hand_back, [(op.run_id, op.n, op.fence) for op in back])
+            self._add(VERBS.hand_back, [(op.run_id, op.n, op.fence, op.delay_s) for op in back])
         saves: list[Save] = rows.get(Save, [])
         if saves:
             newest = {(op.run_id, op.n): op for op in saves}
@@ -92,6 +94,19 @@ class Batch:
 
     def _add(self, statement: str, rows: list[tuple[Any, ...]], *more: Any) -> None:
         self.statements.append((statement, (*zip(*rows, strict=True), *more)))
+
+    def _add_quarantined(self, ops: list[Quarantine]) -> None:
+        ops.sort(key=lambda op: (op.run_id, op.n))
+        self._add(
+            VERBS.quarantine_steps,
+            [(op.run_id, op.n, op.fence, op.ending, op.error, *counts_of(op)[1:]) for op in ops],
+            self.node,
+        )
+        self._add(
+            VERBS.list_quarantined,
+            [(op.run_id, op.n, op.fingerprint, op.step, op.kind, op.place) for op in ops],
+        )
+        self._add(VERBS.note_failures, [(op.run_id, op.n) for op in ops])
 
     def _add_hops(self, hops: list[Hop]) -> None:
         begun, owned, outcomes, delivered, issued, closed = [], [], [], [], [], []
@@ -179,21 +194,9 @@ class Batch:
                 continued.append((run_id, hop.next_input, hop.begun_at, list(hop.unread)))
             if hop.park:
                 parked.append((run_id, hop.fence, self.node))
-        self.statements.append(
-            (
-                VERBS.hop,
-                (
-                    self.node,
-                    *_columns(begun, 17),
-                    *_columns(owned, 2),
-                    *_columns(outcomes, 8),
-                    *_columns(delivered, 3),
-                    *_columns(issued, 16),
-                    *_columns(closed, 6),
-                ),
-            )
-        )
-        for statement, rows in (
+        rows = (begun, owned, outcomes, delivered, issued, closed)
+        self.statements.append((VERBS.hop, (self.node, *rows)))
+        for statement, more in (
             (VERBS.deliver_signals, signals),
             (VERBS.end_waits, ended),
             (VERBS.drop_steps, dropped),
@@ -206,10 +209,12 @@ class Batch:
             (VERBS.note_failures, failures),
             (VERBS.park_runs, parked),
         ):
-            if rows:
-                self._add(statement, rows)
+            if more:
+                self._add(statement, more)
         for run_id, raw, at, unread in continued:
             self.statements.append((VERBS.continue_run, (run_id, raw, at, unread)))
+            told = ("scheduler", "continue", run_id, None, "the next generation began")
+            self.statements.append((VERBS.journal_add, told))
 
     @staticmethod
     def start_row(run: NewRun) -> tuple[Any, ...]:
@@ -275,7 +280,3 @@ class Batch:
         if isinstance(op, Hop) and op.begin is not None:
             return Answer.DUPLICATE
         return Answer.FENCED
-
-
-def _columns(rows: list[tuple[Any, ...]], width: int) -> tuple[Any, ...]:
-    return tuple(zip(*rows, strict=True)) if rows else ((),) * width

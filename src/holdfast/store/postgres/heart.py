@@ -7,6 +7,8 @@ from typing import Any
 
 import asyncpg
 
+from holdfast.config import Config
+from holdfast.store.postgres.connecting import bounded, connect
 from holdfast.store.postgres.verbs import VERBS
 
 
@@ -23,10 +25,13 @@ class PostgresRenewer:
         async with asyncio.timeout(self._lease_s / 2):
             if self._connection is None:
                 settings = {"application_name": "holdfast heart"}
-                self._connection = await asyncpg.connect(
-                    self._url, statement_cache_size=0, server_settings=settings
+                # Half of the time for one host that does not answer, the other half for the one that does.
+                config = Config(lease_s=self._lease_s, connect_s=self._lease_s / 4)
+                self._connection = await connect(self._url, config, settings, statement_cache_size=0)
+            with bounded(self._connection, self._lease_s / 2):
+                renewed = await self._connection.fetchval(
+                    VERBS.renew, self._node, self._lease_s, pulse, silent_s
                 )
-            renewed = await self._connection.fetchval(VERBS.renew, self._node, self._lease_s, pulse, silent_s)
         return None if renewed is None else float(renewed.timestamp())
 
     def close(self) -> None:

@@ -13,7 +13,11 @@ T = TypeVar("T")
 
 class Pooled(ABC):
     @abstractmethod
-    async def _on_pool(self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]]) -> T: ...
+    async def _on_pool(
+        self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]], *, patiently: bool = False
+    ) -> T: ...
 
-    async def _fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        return await self._on_pool(lambda connection: connection.fetch(statement, *arguments))
+    async def _fetch(self, statement: str, *arguments: Any, patiently: bool = False) -> list[asyncpg.Record]:
+        return await self._on_pool(
+            lambda connection: connection.fetch(statement, *arguments), patiently=patiently
+        )

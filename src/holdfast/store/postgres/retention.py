@@ -10,7 +10,14 @@ from holdfast.store.postgres.pooled import Pooled
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.protocol import Pruned
 
-PARTS = (VERBS.prune_steps, VERBS.prune_attempts, VERBS.prune_signals, VERBS.prune_journal)
+PARTS = (
+    VERBS.prune_steps,
+    VERBS.prune_attempts,
+    VERBS.prune_signals,
+    VERBS.prune_quarantine,
+    VERBS.prune_twins,
+    VERBS.prune_journal,
+)
 """What goes before the run itself, so that whatever is left after an interruption still has its run."""
 
 
@@ -47,10 +54,16 @@ class Retention(Pooled):
         return await self._on_pool(run)
 
     async def count_old_runs(self, state: str, before: float) -> int:
-        return int((await self._fetch(VERBS.count_old_runs, state, before))[0][0])
+        return int((await self._fetch(VERBS.count_old_runs, state, before, patiently=True))[0][0])
 
     async def prune_alerts(self, epoch: int, before: float, limit: int) -> int:
         return len(await self._fetch(VERBS.prune_alerts, epoch, before, limit))
+
+    async def forget_nodes(self, epoch: int, before: float, limit: int) -> int:
+        return len(await self._fetch(VERBS.forget_nodes, epoch, before, limit))
+
+    async def forget_journal(self, epoch: int, before: float, limit: int) -> int:
+        return len(await self._fetch(VERBS.forget_journal, epoch, before, limit))
 
 
 def _count(tag: str) -> int:

@@ -11,9 +11,11 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from operator import itemgetter
 from typing import Any, TypeVar, cast
 
 import asyncpg
+import msgspec
 
 from holdfast.config import Config
 from holdfast.environment import Environment
@@ -32,6 +34,7 @@ from holdfast.model import (
     Attempt,
     JournalEntry,
     Lane,
+    Leader,
     NewRun,
     Node,
     Run,
@@ -45,6 +48,11 @@ from holdfast.store.migrations import demand_current, judge, read_migrations
 from holdfast.store.offline import offline
 from holdfast.store.postgres.alerting import Alerting, alert_columns
 from holdfast.store.postgres.batch import Batch
+from holdfast.store.postgres.connecting import AWAY, HANG_UP_S, bounded, connect, hang_up
+from holdfast.store.postgres.gating import Gating
+from holdfast.store.postgres.learning import Learning
+from holdfast.store.postgres.pools import Pools
+from holdfast.store.postgres.quarantining import Quarantining
 from holdfast.store.postgres.retention import Retention
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.protocol import (
@@ -57,9 +65,12 @@ from holdfast.store.protocol import (
     Op,
     PreconditionFailed,
     Reclaimed,
+    Recorded,
     RunFilter,
     Undelivered,
 )
+from holdfast.store.steering import demand_undoing
+from holdfast.store.verdicts import Held, Loss, Remedy, lost, overdue, remedy
 
 OLDEST_SERVER = 14
 CHANNEL = "holdfast"
@@ -89,7 +100,7 @@ async def _prepare_connection(connection: asyncpg.Connection[Any]) -> None:
     )
 
 
-class PostgresStore(Alerting, Retention):
+class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
     def __init__(self, url: str, environment: Environment, config: Config) -> None:
         self.url = url
         self._environment, self._config = environment, config
@@ -98,8 +109,7 @@ class PostgresStore(Alerting, Retention):
         self._direct: asyncpg.Connection[Any] | None = None
         self._lock_key: int | None = None
         self._heard: Callable[[Bell], None] | None = None
-        self._missing_since: dict[str, float] = {}
-        self._lanes: dict[tuple[str, tuple[str, ...], str | None], int] = {}
+        self._lanes: dict[tuple[str, tuple[str, ...], str | None, str | None], int] = {}
 
     # --- connecting ---------------------------------------------------------------------------------------------
 
@@ -119,8 +129,7 @@ class PostgresStore(Alerting, Retention):
 
     async def close(self) -> None:
         for connection in (self._hot, self._direct):
-            if connection is not None and not connection.is_closed():
-                await connection.close(timeout=5)
+            await hang_up(connection)
         if self._pool is not None:
             self._pool.terminate() if self._pool.is_closing() else await self._close_pool(self._pool)
         self._hot = self._direct = self._pool = None
@@ -151,7 +160,7 @@ class PostgresStore(Alerting, Retention):
                     )
                 return len(applied), len(known)
 
-        return await self._on_pool(run)
+        return await self._on_pool(run, patiently=True)
 
     async def _applied(self) -> list[tuple[int, str]]:
         async def run(connection: asyncpg.Connection[Any]) -> list[tuple[int, str]]:
@@ -162,28 +171,40 @@ class PostgresStore(Alerting, Retention):
         return await self._on_pool(run)
 
     async def _connect_pool(self) -> None:
+        pool: asyncpg.Pool[Any] | None = None
         try:
-            self._pool = await asyncpg.create_pool(
-                self.url, min_size=1, max_size=4, init=_prepare_connection, server_settings={"jit": "off"}
+            pool = await asyncpg.create_pool(
+                self.url,
+                min_size=0,  # when it cannot keep more, the driver logs a traceback each time it tries
+                max_size=4,
+                init=_prepare_connection,
+                connect=cast("Any", self._connect_pooled),
             )
-        except _AWAY as error:
+            async with pool.acquire() as connection:
+                version = connection.get_server_version()
+        except AWAY as error:
+            if pool is not None:
+                pool.terminate()
             raise _unreachable(error) from error
         except ValueError as error:
             raise StoreUnsupported(
                 f"the store's URL cannot be read: {error}: write postgresql://user@host:5432/database"
             ) from error
-        async with self._pool.acquire() as connection:
-            version = connection.get_server_version()
-            if version.major < OLDEST_SERVER:
-                raise StoreUnsupported(
-                    f"the server is PostgreSQL {version.major}: Holdfast needs {OLDEST_SERVER} or newer"
-                )
+        self._pool = pool
+        if version.major < OLDEST_SERVER:
+            raise StoreUnsupported(
+                f"the server is PostgreSQL {version.major}: Holdfast needs {OLDEST_SERVER} or newer"
+            )
+
+    async def _connect_pooled(self, url: str, **options: Any) -> asyncpg.Connection[Any]:
+        """In the pool's own way, which says what it needs in `options`."""
+        return await connect(url, self._config, {"jit": "off"}, **options)
 
     async def _connect_hot(self) -> asyncpg.Connection[Any]:
         if self._hot is None or self._hot.is_closed():
             try:
-                self._hot = await asyncpg.connect(self.url, server_settings=PINNED)
-            except _AWAY as error:
+                self._hot = await connect(self.url, self._config, PINNED)
+            except AWAY as error:
                 raise _unreachable(error) from error
         return self._hot
 
@@ -191,29 +212,40 @@ class PostgresStore(Alerting, Retention):
         """The node's own session. Reconnecting takes the liveness lock and the doorbell up again."""
         if self._direct is None or self._direct.is_closed():
             try:
-                self._direct = await asyncpg.connect(self.url)
-                await _prepare_connection(self._direct)
-                if self._lock_key is not None:
-                    await self._direct.execute("SELECT pg_advisory_lock($1)", self._lock_key)
-                if self._heard is not None:
-                    await self._direct.add_listener(CHANNEL, self._on_notify)
-            except _AWAY as error:
+                self._direct = direct = await connect(self.url, self._config)
+                with bounded(direct, self._config.answer_s):
+                    await _prepare_connection(direct)
+                    if self._lock_key is not None:
+                        await direct.execute("SELECT pg_advisory_lock($1)", self._lock_key)
+                    if self._heard is not None:
+                        await direct.add_listener(CHANNEL, self._on_notify)
+            except AWAY as error:
                 raise _unreachable(error) from error
         return self._direct
 
-    async def _on_pool(self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]]) -> T:
+    async def _on_pool(
+        self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]], *, patiently: bool = False
+    ) -> T:
+        """`patiently`: what may take as long as it takes, because it reads or changes whole tables."""
         if self._pool is None:
             raise StoreUnreachable("the store is not open")
+        limit_s = None if patiently else self._config.answer_s
         for attempt in range(5):
             try:
-                async with self._pool.acquire() as connection:
-                    return await use(cast("asyncpg.Connection[Any]", connection))
+                async with self._pool.acquire(timeout=limit_s) as taken:
+                    connection = cast("asyncpg.Connection[Any]", taken)
+                    with bounded(connection, limit_s):
+                        try:
+                            return await use(connection)
+                        except asyncpg.ReadOnlySQLTransactionError as error:
+                            connection.terminate()  # a server that was demoted: the next connection finds the other
+                            raise _read_only(error) from error
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 if attempt == 4:
                     raise
-            except _AWAY as error:
+            except AWAY as error:
                 raise _unreachable(error) from error
-            except (asyncpg.DiskFullError, asyncpg.ReadOnlySQLTransactionError) as error:
+            except asyncpg.DiskFullError as error:
                 raise StoreFull(f"the database cannot write: {error}") from error
             except asyncpg.InsufficientPrivilegeError as error:
                 raise StoreError(f"the database user may not do this: {error}") from error
@@ -226,15 +258,25 @@ class PostgresStore(Alerting, Retention):
         batch = Batch(node, ops)
         while True:
             try:
-                return await self._commit_or_answer(connection, batch)
+                with bounded(connection, self._config.answer_s):
+                    return await self._commit_or_answer(connection, batch)
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 continue
-            except (*_AWAY, asyncpg.NoActiveSQLTransactionError) as error:
+            except asyncio.CancelledError:
+                # To take the statement back the server would have to answer, and the next commit would wait for that.
+                connection.terminate()
+                self._hot = None
+                raise
+            except (*AWAY, asyncpg.NoActiveSQLTransactionError) as error:
                 # What such a connection believes of its transaction is not to be trusted any more.
                 connection.terminate()
                 self._hot = None
                 raise _unreachable(error) from error
-            except (asyncpg.DiskFullError, asyncpg.ReadOnlySQLTransactionError) as error:
+            except asyncpg.ReadOnlySQLTransactionError as error:
+                connection.terminate()
+                self._hot = None
+                raise _read_only(error) from error
+            except asyncpg.DiskFullError as error:
                 # Nothing is lost: the writer keeps the batch and tries again until there is room.
                 raise StoreUnreachable(f"the database cannot write: {error}") from error
             except asyncpg.PostgresError as error:
@@ -310,7 +352,12 @@ class PostgresStore(Alerting, Retention):
 
     async def undelivered(self, node: str, limit: int) -> Undelivered:
         return Undelivered(
-            [_step(row) for row in await self._fetch(VERBS.undelivered_steps, node, limit)],
+            [
+                Recorded(run_id, n, _STEP_STATES[state], output, error, at)
+                for run_id, n, state, output, error, at in await self._fetch(
+                    VERBS.undelivered_steps, node, limit
+                )
+            ],
             [_signal(row) for row in await self._fetch(VERBS.undelivered_signals, node, limit)],
         )
 
@@ -328,13 +375,15 @@ class PostgresStore(Alerting, Retention):
     async def child_histories(self, run_id: str) -> list[ClaimedRun]:
         return await self._with_history(await self._fetch(VERBS.children, run_id), new=False)
 
-    async def lane(self, name: str, needs: tuple[str, ...], undo: str | None = None) -> int:
-        known = self._lanes.get((name, needs, undo))
+    async def lane(
+        self, name: str, needs: tuple[str, ...], undo: str | None = None, depends: str | None = None
+    ) -> int:
+        known = self._lanes.get((name, needs, undo, depends))
         while known is None:
             # Two nodes may make one lane at once: the loser's statement sees neither row, and asks again.
-            rows = await self._fetch(VERBS.lane, name, json.dumps(needs), undo or "")
+            rows = await self._fetch(VERBS.lane, name, json.dumps(needs), undo or "", depends or name)
             if rows:
-                known = self._lanes[name, needs, undo] = rows[0][0]
+                known = self._lanes[name, needs, undo, depends] = rows[0][0]
         return known
 
     async def lost_runs(self, node: str, held: Sequence[tuple[str, int]]) -> list[str]:
@@ -347,7 +396,8 @@ class PostgresStore(Alerting, Retention):
 
     async def lanes(self) -> list[Lane]:
         return [
-            Lane(row[0], row[1], tuple(json.loads(row[2])), row[3]) for row in await self._fetch(VERBS.lanes)
+            Lane(row[0], row[1], tuple(json.loads(row[2])), row[3], row[4])
+            for row in await self._fetch(VERBS.lanes)
         ]
 
     async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
@@ -379,67 +429,81 @@ class PostgresStore(Alerting, Retention):
 
     async def dead_nodes(self, grace_s: float) -> list[tuple[str, str]]:
         rows = await self._fetch(VERBS.dead_nodes, await self._live_locks())
-        at = self._environment.monotonic()
-        missing = {row["id"] for row in rows}
-        self._missing_since = {node: since for node, since in self._missing_since.items() if node in missing}
-        dead = []
-        for row in rows:
-            since = self._missing_since.setdefault(row["id"], at)
-            if row["expired"]:
-                dead.append((row["id"], LAPSED))
-            elif at - since >= grace_s:
-                dead.append((row["id"], "its process is gone"))
+        dead = [(row["id"], LAPSED) for row in rows if row["expired"]]
         dead += [(row[0], "it left and still holds something") for row in await self._fetch(VERBS.strangers)]
+        missing = {row["id"] for row in rows if not row["expired"]}
+        if (
+            missing and not dead
+        ):  # whoever is dead for sure does not wait for those who may be back in a moment
+            await self._environment.sleep(grace_s)
+            rows = await self._fetch(VERBS.dead_nodes, await self._live_locks())
+            dead = [(row["id"], "its process is gone") for row in rows if row["id"] in missing]
         return dead
 
     async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
-        error = json.dumps(
-            {
-                "type": "holdfast.errors.StepLost",
-                "message": f"agent {node} was lost: {reason}",
-                "ending": "lost",
-            }
-        )
+        config = msgspec.structs.replace(self._config, losses_max=losses_max)
 
         async def run(connection: asyncpg.Connection[Any]) -> Reclaimed | None:
             async with connection.transaction():
-                row = await connection.fetchrow(
-                    VERBS.bury, node, epoch, losses_max, limit, error, reason == LAPSED
-                )
+                row = await connection.fetchrow(VERBS.bury, node, epoch, limit, reason == LAPSED)
                 if row is not None and row["alive"]:
                     return Reclaimed(0, 0, 0)
                 if row is None or not row["reign"]:
                     return None
+                held = await connection.fetch(VERBS.held_by, node, limit)
+                remedies = await self._take_back(connection, held, lost(node, reason), config)
+                failed = sum(one.state is StepState.FAILED for one in remedies)
+                poison = sum(one.fingerprint is not None for one in remedies)
                 place = await connection.fetchrow(VERBS.retire_buried, node)
                 if place is not None:
-                    note = f"{reason}: {row['runs']} runs freed, {row['steps']} steps taken back"
+                    note = (
+                        f"{reason}: {row['runs']} runs freed, {len(held)} steps taken back, {failed} of them failed, "
+                        f"{poison} in quarantine"
+                    )
                     told = alert_columns([offline(node, note, place)])
                     await connection.fetch(VERBS.raise_alerts, epoch, [], *told)
                     await connection.execute(
                         VERBS.journal_add, "supervisor", "bury", None, None, f"node {node}: {note}"
                     )
-                return Reclaimed(row["runs"], row["steps"], row["failed"])
+                return Reclaimed(row["runs"], len(held), failed, poison)
 
         return await self._on_pool(run)
+
+    async def _take_back(
+        self, connection: asyncpg.Connection[Any], held: Sequence[asyncpg.Record], loss: Loss, config: Config
+    ) -> list[Remedy]:
+        """Take steps, whose rows are locked, from their agents, with what follows by their policies."""
+        if not held:
+            return []
+        now: float = await connection.fetchval(VERBS.store_now)
+        random = self._environment.random
+        remedies = [remedy(Held(*row), loss, now=now, random=random, config=config) for row in held]
+        columns = zip(
+            *(
+                (*one.step[:3], one.state, one.after_s, one.losses, one.timeouts, one.fingerprint)
+                for one in remedies
+            ),
+            strict=True,
+        )
+        await connection.fetch(VERBS.take_back, *columns, loss.ending, loss.told, loss.kind, loss.place)
+        return remedies
 
     async def hush_signals(self, epoch: int, limit: int) -> int:
         tag = await self._on_pool(lambda connection: connection.execute(VERBS.hush_signals, epoch, limit))
         return int(tag.rsplit(" ", 1)[-1])
 
     async def end_overdue(self, epoch: int, grace_s: float, limit: int) -> int:
-        error = json.dumps(
-            {
-                "type": "holdfast.errors.StepTimeout",
-                "message": "the attempt did not complete in time, and its agent did not say so",
-                "ending": "timed out",
-            }
-        )
-        rows = await self._fetch(VERBS.end_overdue, epoch, grace_s, limit, error)
-        for row in rows:
-            await self._fetch(
-                VERBS.journal_add, "supervisor", "end_overdue", row[0], row[1], "attempt overdue"
-            )
-        return len(rows)
+        async def run(connection: asyncpg.Connection[Any]) -> int:
+            async with connection.transaction():
+                late = await connection.fetch(VERBS.overdue_steps, epoch, grace_s, limit)
+                await self._take_back(connection, late, overdue(), self._config)
+                for row in late:
+                    await connection.execute(
+                        VERBS.journal_add, "supervisor", "end_overdue", row[0], row[1], "attempt overdue"
+                    )
+                return len(late)
+
+        return await self._on_pool(run)
 
     # --- NodeStore --------------------------------------------------------------------------------------------------
 
@@ -450,8 +514,7 @@ class PostgresStore(Alerting, Retention):
         key = int.from_bytes(digest, "big", signed=True)
         if self._lock_key != key:
             self._lock_key = key
-            if self._direct is not None and not self._direct.is_closed():
-                await self._direct.close(timeout=5)
+            await hang_up(self._direct)
         await self._connect_direct()
         await self._fetch(VERBS.register, node, host, pid, roles, offers, capacity, key, lease_s)
 
@@ -462,18 +525,16 @@ class PostgresStore(Alerting, Retention):
     async def renew(self, node: str, lease_s: float, pulse: str | None = None) -> float | None:
         try:
             connection = await self._connect_direct()
-            renewed: float | None = await connection.fetchval(
-                VERBS.renew, node, lease_s, pulse, 0.0, timeout=lease_s
-            )
-        except _AWAY as error:
+            with bounded(connection, min(lease_s, self._config.answer_s)):
+                renewed: float | None = await connection.fetchval(VERBS.renew, node, lease_s, pulse, 0.0)
+        except AWAY as error:
             raise _unreachable(error) from error
         return renewed
 
     async def retire(self, node: str) -> None:
         await self._fetch(VERBS.retire, node)
         self._lock_key = None
-        if self._direct is not None and not self._direct.is_closed():
-            await self._direct.close(timeout=5)
+        await hang_up(self._direct)
 
     async def reconcile(
         self, node: str, runs: Sequence[str], steps: Sequence[tuple[str, int]]
@@ -491,13 +552,22 @@ class PostgresStore(Alerting, Retention):
     async def listen(self, heard: Callable[[Bell], None]) -> Callable[[], Awaitable[None]]:
         self._heard = heard
         connection = await self._connect_direct()
-        await connection.remove_listener(CHANNEL, self._on_notify)
-        await connection.add_listener(CHANNEL, self._on_notify)
+        try:
+            with bounded(connection, self._config.answer_s):
+                await connection.remove_listener(CHANNEL, self._on_notify)
+                await connection.add_listener(CHANNEL, self._on_notify)
+        except AWAY as error:
+            raise _unreachable(error) from error
 
         async def close() -> None:
             self._heard = None
-            if self._direct is not None and not self._direct.is_closed():
-                await self._direct.remove_listener(CHANNEL, self._on_notify)
+            direct = self._direct
+            if direct is not None and not direct.is_closed():
+                try:
+                    with bounded(direct, HANG_UP_S):
+                        await direct.remove_listener(CHANNEL, self._on_notify)
+                except AWAY:
+                    pass  # nobody listens on a connection that is gone
 
         return close
 
@@ -522,14 +592,16 @@ class PostgresStore(Alerting, Retention):
     async def runs(self, where: RunFilter) -> list[Run]:
         at, after = where.before or (None, None)
         tags = json.dumps(where.tags) if where.tags else None
-        rows = await self._fetch(VERBS.runs, list(where.states), where.workflow, at, after, tags, where.limit)
+        asked = (list(where.states), where.workflow, at, after, tags, where.limit)
+        rows = await self._fetch(VERBS.runs, *asked, patiently=True)
         return [_run(row) for row in rows]
 
     async def ended_runs(self, run_ids: Sequence[str]) -> list[Run]:
         return [_run(row) for row in await self._fetch(VERBS.ended_runs, run_ids)]
 
     async def runs_by_state(self) -> dict[str, int]:
-        return {row[0]: row[1] for row in await self._fetch(VERBS.runs_by_state)}
+        rows = await self._fetch(VERBS.runs_by_state, patiently=True)
+        return {row[0]: row[1] for row in rows}
 
     async def steps(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[Step]:
         return [_step(row) for row in await self._fetch(VERBS.steps, run_id, after, limit)]
@@ -552,9 +624,12 @@ class PostgresStore(Alerting, Retention):
     async def journal(self, run_id: str | None, limit: int = 100) -> list[JournalEntry]:
         return [JournalEntry(*row) for row in await self._fetch(VERBS.journal, run_id, limit)]
 
-    async def leader(self) -> tuple[str, int, float] | None:
+    async def living(self, limit: int) -> list[Node]:
+        return [Node(*row) for row in await self._fetch(VERBS.living, limit)]
+
+    async def leader(self) -> Leader | None:
         rows = await self._fetch(VERBS.leader)
-        return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
+        return Leader(*rows[0]) if rows else None
 
     async def send_signal(self, signal: NewSignal) -> Answer:
         arguments = (signal.run_id, signal.name, signal.key)
@@ -596,6 +671,8 @@ class PostgresStore(Alerting, Retention):
             payload = json.dumps({"actor": actor, "note": note}).encode()
             if await self.send_signal(NewSignal(run_id, CANCEL, "cancel", payload)) is Answer.ACCEPTED:
                 await self._fetch(VERBS.journal_add, actor, "cancel", run_id, None, note)
+            # After the signal, which keeps a run from getting stuck: so the signal is delivered, whoever came first.
+            await self._fetch(VERBS.unstick_quarantined, [run_id])
         return (await self._known(run_id)).state
 
     async def hold(self, run_id: str, actor: str, note: str) -> RunState:
@@ -608,14 +685,21 @@ class PostgresStore(Alerting, Retention):
         return RunState.HELD
 
     async def release(self, run_id: str, actor: str, note: str) -> RunState:
-        rows = await self._fetch(VERBS.release, run_id)
-        if not rows:
+        async def run(connection: asyncpg.Connection[Any]) -> RunState | None:
+            async with connection.transaction():
+                state = await connection.fetchval(VERBS.release, run_id)
+                if state is None:
+                    return None
+                await connection.execute(VERBS.journal_add, actor, "release", run_id, None, note)
+                if state == RunState.UNDOING:  # in the same commit: nothing else would wake it
+                    await self._steer(connection, run_id, "resume", None, actor, note)
+                return RunState(state)
+
+        state = await self._on_pool(run)
+        if state is None:
             seen = await self._known(run_id)
             raise WrongState(f"run {run_id!r} is {seen.state}: only a held run can be released")
-        await self._fetch(VERBS.journal_add, actor, "release", run_id, None, note)
-        if rows[0][0] == RunState.UNDOING:
-            await self.steer_undo(run_id, "resume", None, actor, note)
-        return RunState(rows[0][0])
+        return state
 
     async def retry_now(self, run_id: str, actor: str) -> int:
         await self._known(run_id)
@@ -643,39 +727,32 @@ class PostgresStore(Alerting, Retention):
 
     async def steer_undo(self, run_id: str, act: str, n: int | None, actor: str, note: str) -> RunState:
         seen = await self._known(run_id)
-        if RunState.UNDOING not in {seen.state, seen.resume} and seen.state is not RunState.STUCK:
-            raise WrongState(f"run {run_id!r} is {seen.state}: there is no undo to {act}")
-        payload = json.dumps({"act": act, "n": n, "actor": actor, "note": note}).encode()
+        demand_undoing(seen, act)
 
         async def run(connection: asyncpg.Connection[Any]) -> None:
             async with connection.transaction():
                 await connection.execute(VERBS.unstick, run_id)
                 await connection.execute(VERBS.clear_stuck, run_id)
-                key = self._environment.new_id()
-                await connection.execute(VERBS.send_signal, run_id, UNDO, key, payload)
-                await connection.execute(VERBS.journal_add, actor, act, run_id, n, note)
+                await self._steer(connection, run_id, act, n, actor, note)
 
         await self._on_pool(run)
         return (await self._known(run_id)).state
 
+    async def _steer(
+        self,
+        connection: asyncpg.Connection[Any],
+        run_id: str,
+        act: str,
+        n: int | None,
+        actor: str,
+        note: str,
+    ) -> None:
+        payload = json.dumps({"act": act, "n": n, "actor": actor, "note": note}).encode()
+        await connection.execute(VERBS.send_signal, run_id, UNDO, self._environment.new_id(), payload)
+        await connection.execute(VERBS.journal_add, actor, act, run_id, n, note)
+
     async def doctor(self) -> list[tuple[str, str, int]]:
-        return [(row[0], row[1], row[2]) for row in await self._fetch(VERBS.doctor)]
-
-
-_AWAY = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # a connection that was cut in the middle of a statement
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.InvalidCatalogNameError,
-    asyncpg.InvalidAuthorizationSpecificationError,
-)
-"""What says that the database cannot be reached now, or with this URL."""
+        return [(row[0], row[1], row[2]) for row in await self._fetch(VERBS.doctor, patiently=True)]
 
 
 def _unreachable(error: BaseException) -> StoreUnreachable:
@@ -683,9 +760,18 @@ def _unreachable(error: BaseException) -> StoreUnreachable:
     return StoreUnreachable(f"cannot reach the database: {reason}: check the URL and that the server runs")
 
 
+def _read_only(error: BaseException) -> StoreUnreachable:
+    return StoreUnreachable(
+        f"the database only reads: {error}: it is a standby, or was demoted; name all hosts in the URL, and the one that "
+        "takes writes is found"
+    )
+
+
 _RUN_STATES = {state.value: state for state in RunState}
 _STEP_STATES = {state.value: state for state in StepState}
 _STEP_KINDS = {kind.value: kind for kind in StepKind}
+_STEP_STATE, _STEP_KIND = (Step.__struct_fields__.index(field) for field in ("state", "kind"))
+_step_values = itemgetter(*Step.__struct_fields__)
 
 
 def _run(row: asyncpg.Record) -> Run:
@@ -696,9 +782,9 @@ def _run(row: asyncpg.Record) -> Run:
 
 
 def _step(row: asyncpg.Record) -> Step:
-    fields = {field: row[field] for field in Step.__struct_fields__}
-    fields["state"], fields["kind"] = _STEP_STATES[row["state"]], _STEP_KINDS[row["kind"]]
-    return Step(**fields)
+    values = list(_step_values(row))
+    values[_STEP_STATE], values[_STEP_KIND] = _STEP_STATES[row["state"]], _STEP_KINDS[row["kind"]]
+    return Step(*values)
 
 
 def _signal(row: asyncpg.Record) -> Signal:

@@ -34,6 +34,7 @@ class Verbs(Statements):
     expire_deliveries: str
     late_steps: str
     late_runs: str
+    late_wakes: str
     by_index: str
     old_runs: str
     count_old_runs: str
@@ -44,6 +45,8 @@ class Verbs(Statements):
     prune_journal: str
     prune_runs: str
     prune_alerts: str
+    forget_nodes: str
+    forget_journal: str
     continue_run: str
     start: str
     started_as: str
@@ -56,6 +59,21 @@ class Verbs(Statements):
     lanes: str
     lane: str
     claim_steps: str
+    gate_breakers: str
+    breakers: str
+    holds: str
+    observe: str
+    observe_probes: str
+    probing: str
+    claim_probes: str
+    take_allowance: str
+    breaker_looks: str
+    change_breaker: str
+    give_back_probes: str
+    force_breaker: str
+    reset_breaker: str
+    add_hold: str
+    remove_hold: str
     lost_steps: str
     next_ready: str
     claim_pending: str
@@ -77,13 +95,32 @@ class Verbs(Statements):
     lead: str
     resign: str
     leader: str
+    living: str
+    backlog: str
     live_locks: str
     dead_nodes: str
     strangers: str
     bury: str
+    held_by: str
+    take_back: str
     retire_buried: str
     hush_signals: str
-    end_overdue: str
+    overdue_steps: str
+    quarantine_steps: str
+    list_quarantined: str
+    quarantine: str
+    quarantined: str
+    to_settle: str
+    lock_runs: str
+    settle_steps: str
+    forget_quarantined: str
+    unstick_quarantined: str
+    journal_settled: str
+    reign: str
+    stale_quarantined: str
+    unmoving_runs: str
+    stick_runs: str
+    prune_quarantine: str
     journal_add: str
     store_now: str
     run: str
@@ -111,6 +148,27 @@ class Verbs(Statements):
     make_migrations: str
     applied_migrations: str
     record_migration: str
+    add_durations: str
+    durations: str
+    step_durations: str
+    fade_durations: str
+    forget_durations: str
+    landmarks: str
+    overlong_steps: str
+    make_twins: str
+    claim_twins: str
+    lost_twins: str
+    end_twin: str
+    twin_won_before: str
+    keep_outrun: str
+    take_twins_outcome: str
+    outrun_twin: str
+    bar_twin: str
+    stop_twin: str
+    twin: str
+    twins: str
+    sweep_twins: str
+    prune_twins: str
 
 
 VERBS = Verbs(__package__ or "")

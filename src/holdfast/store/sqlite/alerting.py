@@ -69,6 +69,11 @@ class Alerting(Dialect):
             before = self._environment.now() - bound_s
             return [Late(*row) for row in fetch(connection, VERBS.late_runs, (before, limit))]
 
+    async def late_wakes(self, bound_s: float, rows_max: int, limit: int) -> list[Late]:
+        async with self._database.reading() as connection:
+            before = self._environment.now() - bound_s
+            return [Late(*row) for row in fetch(connection, VERBS.late_wakes, (before, rows_max, limit))]
+
     # --- the outbox ---------------------------------------------------------------------------------------------
 
     async def unrouted_alerts(self, limit: int) -> list[tuple[int, Alert]]:

@@ -3,6 +3,7 @@
 Two connections: one writes, one reads, so that reading never waits for a commit. Statements run in the event loop's
 own thread, because they touch only the page cache; what waits for the disk, the commit, runs in a thread through
 `environment.blocking`. An asyncio lock keeps the writing connection to one transaction, and one thread, at a time.
+Moving the write-ahead log into the file takes much longer than a commit, and is done beside them (`_move_log`).
 
 A database in memory has a single connection, for which reading takes the same lock.
 """
@@ -10,6 +11,7 @@ A database in memory has a single connection, for which reading takes the same l
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -23,6 +25,8 @@ from holdfast.environment import Environment
 from holdfast.errors import StoreFull, StoreUnreachable, StoreUnsupported
 from holdfast.store.sqlite.faults import explain, explained
 
+log = logging.getLogger("holdfast.store")
+
 T = TypeVar("T")
 
 OLDEST_LIBRARY = 3_051_003
@@ -33,8 +37,8 @@ with 50 it is the same."""
 CACHE_KIB = 64 * 1024
 """Holds what recent hops touch: the tail of `steps` and the inner pages of its indexes."""
 CHECKPOINT_PAGES = 4000
-"""The commit that finds this much in the write-ahead log moves it into the file: 32 MiB, so that pages that change in
-many commits are moved once, and a restart has little to read."""
+"""With this much in the write-ahead log it is moved into the file: 32 MiB, so that pages that change in many commits
+are moved once, and a restart has little to read."""
 LOG_KEPT_BYTES = 64 * 1024 * 1024
 """A log that a long reader made grow is cut back to this."""
 STATEMENTS_KEPT = 512
@@ -43,7 +47,8 @@ compiles its rarer statements again at every use."""
 BUSY_S = 10.0
 """How long another process may keep the file's write lock before this one gives up."""
 RETRY_S = 0.0005
-"""First wait for another process's transaction; grows to twenty times this. A commit takes about a millisecond."""
+"""First wait for another process's transaction; grows to four times this. A commit takes about a millisecond, a try
+some microseconds: longer waits would leave the file idle when several processes write all the time."""
 IN_MEMORY = ":memory:"
 
 
@@ -71,6 +76,8 @@ class Database:
         self._writer: apsw.Connection | None = None
         self._reader: apsw.Connection | None = None
         self._lock = asyncio.Lock()
+        self._log_pages = 0
+        self._moving: asyncio.Future[None] | None = None
         self._seen_version = 0
         self.changed_elsewhere = False
         """Another connection has committed since this was last set to False."""
@@ -140,7 +147,9 @@ class Database:
         connection.pragma("cache_size", -CACHE_KIB)
         connection.pragma("temp_store", "MEMORY")
         connection.pragma("journal_size_limit", LOG_KEPT_BYTES)
-        connection.wal_autocheckpoint(CHECKPOINT_PAGES)
+        if not self.in_memory:
+            # Instead of SQLite's own, which moves the log within a commit.
+            connection.set_wal_hook(self._note_log)
         _pin_plans(connection)
 
     def _connect_reader(self) -> apsw.Connection:
@@ -156,6 +165,8 @@ class Database:
         return reader
 
     async def close(self) -> None:
+        if self._moving is not None:
+            await asyncio.wait([self._moving])
         async with self._lock:
             connections = [one for one in (self._reader, self._writer) if one is not None]
             self._reader = self._writer = None
@@ -218,6 +229,36 @@ class Database:
                     await self._to_the_end(lambda: connection.execute("COMMIT"))
             finally:
                 self._undo(connection)  # a commit that failed leaves its transaction open
+        if self._log_pages >= CHECKPOINT_PAGES and (self._moving is None or self._moving.done()):
+            self._moving = asyncio.ensure_future(self._move_log())
+
+    def _note_log(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        """Called by SQLite with each commit."""
+        self._log_pages = pages
+        return apsw.SQLITE_OK
+
+    async def _move_log(self) -> None:
+        """First most of it, while others go on writing; then, between two transactions, the little they wrote meanwhile.
+        A log that was moved entirely begins anew with the next transaction: else it would grow for ever."""
+        try:
+            await self._environment.blocking(self._move_apart)
+            async with self._lock:
+                if self._writer is not None:
+                    writer = self._writer
+                    await self._to_the_end(lambda: writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE))
+        except apsw.BusyError:
+            pass  # another process is at it
+        except apsw.Error as error:
+            log.warning("%s: its log cannot be moved into the file: %s", self.what, error)
+        finally:
+            self._log_pages = 0  # until the next commit says how much there is
+
+    def _move_apart(self) -> None:
+        connection = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        finally:
+            connection.close()
 
     async def exclusively(self, call: Callable[[apsw.Connection], T]) -> T:
         """Run a call that brings its own transaction, in a thread, with the writing connection to itself."""
@@ -248,7 +289,7 @@ class Database:
             pause_s = wait_s * (0.5 + self._environment.random.random())
             await self._environment.sleep(pause_s)
             waited_s += pause_s
-            wait_s = min(wait_s * 1.5, RETRY_S * 20)
+            wait_s = min(wait_s * 1.5, RETRY_S * 4)
 
     @staticmethod
     def _undo(connection: apsw.Connection) -> None:

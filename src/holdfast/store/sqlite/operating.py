@@ -13,6 +13,7 @@ from holdfast.store.protocol import Answer, NewSignal
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch, run_of
 from holdfast.store.sqlite.verbs import VERBS
+from holdfast.store.steering import demand_undoing
 
 
 class Operating(Dialect):
@@ -46,6 +47,7 @@ class Operating(Dialect):
             payload = json.dumps({"actor": actor, "note": note}).encode()
             if self._send(connection, NewSignal(run_id, CANCEL, "cancel", payload)) is Answer.ACCEPTED:
                 self._journal(connection, actor, "cancel", note, run_id)
+            connection.execute(VERBS.unstick_quarantined, (run_id,))
             return _known(connection, run_id).state
 
     async def hold(self, run_id: str, actor: str, note: str) -> RunState:
@@ -75,8 +77,7 @@ class Operating(Dialect):
     async def steer_undo(self, run_id: str, act: str, n: int | None, actor: str, note: str) -> RunState:
         async with self._database.transaction() as connection:
             run = _known(connection, run_id)
-            if RunState.UNDOING not in {run.state, run.resume} and run.state is not RunState.STUCK:
-                raise WrongState(f"run {run_id!r} is {run.state}: there is no undo to {act}")
+            demand_undoing(run, act)
             connection.execute(VERBS.unstick, (run_id,))
             connection.execute(VERBS.clear_stuck, (self._environment.now(), run_id))
             self._steer(connection, run_id, act, n, actor, note)

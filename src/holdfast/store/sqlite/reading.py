@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from holdfast.model import Attempt, JournalEntry, Node, Run, Signal, Step
+from holdfast.model import Attempt, JournalEntry, Leader, Node, Run, Signal, Step
 from holdfast.store.protocol import RunFilter
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import attempt_of, fetch, run_of, signal_of, step_of
@@ -80,10 +80,14 @@ class Reading(Dialect):
                 rows = connection.execute(VERBS.journal_of_run, (run_id, limit))
             return [JournalEntry(*row) for row in rows]
 
-    async def leader(self) -> tuple[str, int, float] | None:
+    async def living(self, limit: int) -> list[Node]:
+        async with self._database.reading() as connection:
+            return [Node(*row) for row in connection.execute(VERBS.living, (limit,))]
+
+    async def leader(self) -> Leader | None:
         async with self._database.reading() as connection:
             row = connection.execute(VERBS.leader, ("leader",)).get
-            return None if row is None or row[0] is None else row
+            return None if row is None or row[0] is None else Leader(*row)
 
     async def doctor(self) -> list[tuple[str, str, int]]:
         return await self._database.read_long(lambda connection: fetch(connection, VERBS.doctor))

@@ -9,7 +9,14 @@ from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch
 from holdfast.store.sqlite.verbs import VERBS
 
-PARTS = (VERBS.prune_steps, VERBS.prune_attempts, VERBS.prune_signals, VERBS.prune_journal)
+PARTS = (
+    VERBS.prune_steps,
+    VERBS.prune_attempts,
+    VERBS.prune_signals,
+    VERBS.prune_quarantine,
+    VERBS.prune_twins,
+    VERBS.prune_journal,
+)
 """What goes before the run itself, so that whatever is left after an interruption still has its run."""
 
 
@@ -69,6 +76,23 @@ class Retention(Dialect):
             old = fetch(connection, VERBS.old_alerts, (before, limit))
             connection.executemany(VERBS.prune_deliveries, old)
             connection.executemany(VERBS.prune_alerts, old)
+            return len(old)
+
+    async def forget_nodes(self, epoch: int, before: float, limit: int) -> int:
+        return await self._forget(epoch, VERBS.left_nodes, VERBS.forget_nodes, before, limit)
+
+    async def forget_journal(self, epoch: int, before: float, limit: int) -> int:
+        return await self._forget(epoch, VERBS.old_journal, VERBS.forget_journal, before, limit)
+
+    async def _forget(self, epoch: int, find: str, forget: str, before: float, limit: int) -> int:
+        async with self._database.reading() as connection:
+            if not fetch(connection, find, (before, 1)):
+                return 0
+        async with self._database.transaction() as connection:
+            if not connection.execute(VERBS.leading, (epoch, self._environment.now())).get:
+                return 0
+            old = fetch(connection, find, (before, limit))
+            connection.executemany(forget, old)
             return len(old)
 
 

@@ -19,7 +19,7 @@ def fetch(connection: apsw.Connection, verb: str, parameters: Sequence[Any] = ()
 
 
 _RUN_STATES: dict[str | None, RunState | None] = {state.value: state for state in RunState} | {None: None}
-_STEP_STATES = {state.value: state for state in StepState}
+STEP_STATES = {state.value: state for state in StepState}
 _KINDS = {kind.value: kind for kind in StepKind}
 _RUN_STATE = Run.__struct_fields__.index("state")
 _RUN_RESUME = Run.__struct_fields__.index("resume")
@@ -37,7 +37,7 @@ def run_of(row: Row) -> Run:
 def step_of(row: Row) -> Step:
     values = list(row)
     values[_STEP_KIND] = _KINDS[values[_STEP_KIND]]
-    values[_STEP_STATE] = _STEP_STATES[values[_STEP_STATE]]
+    values[_STEP_STATE] = STEP_STATES[values[_STEP_STATE]]
     return Step(*values)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import apsw
 
 from holdfast.model import Run
-from holdfast.store.protocol import Answer, ClaimedRun, Undelivered
+from holdfast.store.protocol import Answer, ClaimedRun, Recorded, Undelivered
 from holdfast.store.sqlite.dialect import Dialect
-from holdfast.store.sqlite.rows import fetch, run_of, signal_of, step_of
+from holdfast.store.sqlite.rows import STEP_STATES, fetch, run_of, signal_of, step_of
 from holdfast.store.sqlite.verbs import VERBS
 
 Candidate = tuple[int, float, str]
@@ -56,9 +56,14 @@ class Scheduling(Dialect):
 
     async def undelivered(self, node: str, limit: int) -> Undelivered:
         async with self._database.reading() as connection:
-            steps = [step_of(row) for row in connection.execute(VERBS.undelivered_steps, (node, limit))]
+            steps = [
+                Recorded(run_id, n, STEP_STATES[state], output, error, at)
+                for run_id, n, state, output, error, at in connection.execute(
+                    VERBS.undelivered_steps, (node, limit)
+                )
+            ]
             signals = [signal_of(row) for row in connection.execute(VERBS.undelivered_signals, (node, limit))]
-        steps.sort(key=lambda step: (step.finished_at or 0.0, step.run_id, step.n))
+        steps.sort(key=lambda ended: (ended.at, ended.run_id, ended.n))
         signals.sort(key=lambda signal: signal.id)
         return Undelivered(steps, signals)
 
@@ -85,6 +90,7 @@ class Scheduling(Dialect):
             if connection.total_changes() == before:
                 return Answer.FENCED
             self._journal(connection, "scheduler", "hold", note, run_id)
+            connection.execute(VERBS.note_failures, (run_id, 0))
             return Answer.ACCEPTED
 
     async def child_histories(self, run_id: str) -> list[ClaimedRun]:
@@ -97,8 +103,10 @@ class Scheduling(Dialect):
                 for run in runs
             ]
 
-    async def lane(self, name: str, needs: tuple[str, ...], undo: str | None = None) -> int:
-        row = (name, json.dumps(needs), undo or "")
+    async def lane(
+        self, name: str, needs: tuple[str, ...], undo: str | None = None, depends: str | None = None
+    ) -> int:
+        row = (name, json.dumps(needs), undo or "", depends or name)
         async with self._database.reading() as connection:
             known: int | None = connection.execute(VERBS.lane, row).get
         if known is None:

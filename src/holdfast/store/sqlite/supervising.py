@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 
+import apsw
+import msgspec
+
+from holdfast.config import Config
+from holdfast.model import NEVER, StepState
 from holdfast.store.offline import offline
 from holdfast.store.protocol import LAPSED, Reclaimed
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch
 from holdfast.store.sqlite.verbs import VERBS
-
-OVERDUE_BACK_OFF_S = 1.0
-"""A step whose attempt hung is not started again in the same instant."""
+from holdfast.store.verdicts import Held, Loss, Remedy, lost, overdue, remedy
 
 
 class Supervising(Dialect):
@@ -19,7 +22,7 @@ class Supervising(Dialect):
         async with self._database.transaction() as connection:
             now = self._environment.now()
             row = connection.execute(VERBS.leader, (lease,)).get
-            holder, epoch, expires_at = row or (None, 0, 0.0)
+            holder, epoch, expires_at = row[:3] if row else (None, 0, 0.0)
             if holder is not None and expires_at > now:
                 if holder != node:
                     seen = connection.execute(VERBS.node, (holder,)).get
@@ -29,7 +32,7 @@ class Supervising(Dialect):
                     epoch += 1
             else:
                 epoch += 1
-            connection.execute(VERBS.lead, (node, epoch, now + lease_s, lease))
+            connection.execute(VERBS.lead, (node, epoch, now, now + lease_s, lease))
             return int(epoch)
 
     async def resign(self, node: str) -> None:
@@ -64,27 +67,20 @@ class Supervising(Dialect):
             runs = [(row[0], node) for row in connection.execute(VERBS.owned_by, (node, limit))]
             connection.executemany(VERBS.free_runs, runs)
             steps = fetch(connection, VERBS.held_by, (node, limit))
-            error = json.dumps(
-                {
-                    "type": "holdfast.errors.StepLost",
-                    "message": f"agent {node} was lost: {reason}",
-                    "ending": "lost",
-                }
-            )
-            connection.executemany(VERBS.keep_attempt, [(*step, "lost", error, now) for step in steps])
-            states = connection.executemany(
-                VERBS.reclaim_steps, [(now, losses_max, error, *step) for step in steps]
-            ).fetchall()
-            failures = [step[:2] for step, (state,) in zip(steps, states, strict=True) if state == "failed"]
-            failed = len(failures)
-            connection.executemany(VERBS.note_failures, failures)
+            config = msgspec.structs.replace(self._config, losses_max=losses_max)
+            remedies = self._take_back(connection, steps, lost(node, reason), config, now)
+            failed = sum(one.state is StepState.FAILED for one in remedies)
+            poison = sum(one.fingerprint is not None for one in remedies)
             done = len(runs) < limit and len(steps) < limit
             before = connection.total_changes()
             if done:
                 connection.execute(VERBS.retire, (now, node))
             retired = connection.total_changes() > before
             if runs or steps or retired:
-                note = f"{len(runs)} runs freed, {len(steps)} steps taken back, {failed} of them failed"
+                note = (
+                    f"{len(runs)} runs freed, {len(steps)} steps taken back, {failed} of them failed, "
+                    f"{poison} in quarantine"
+                )
                 self._journal(connection, "supervisor", "bury", f"node {node}: {reason}: {note}")
                 place = connection.execute(VERBS.place, (node,)).get
                 if retired and place is not None:
@@ -93,7 +89,50 @@ class Supervising(Dialect):
                     connection.execute(VERBS.raise_alerts, row)
         if done:
             self._liveness.let_go(node)
-        return Reclaimed(len(runs), len(steps), failed)
+        return Reclaimed(len(runs), len(steps), failed, poison)
+
+    def _take_back(
+        self,
+        connection: apsw.Connection,
+        steps: Sequence[tuple[str, int, int]],
+        loss: Loss,
+        config: Config,
+        now: float,
+    ) -> list[Remedy]:
+        """Take steps from their agents, with what follows by their policies."""
+        random = self._environment.random
+        remedies = []
+        for step in steps:
+            (row,) = fetch(connection, VERBS.counters, step)
+            remedies.append(remedy(Held(*step, *row), loss, now=now, random=random, config=config))
+        told = loss.told
+        connection.executemany(VERBS.keep_attempt, [(*step, loss.ending, told, now) for step in steps])
+        connection.executemany(
+            VERBS.take_back,
+            [
+                (
+                    one.state,
+                    NEVER if one.fingerprint is not None else now + one.after_s,
+                    now if one.state is StepState.FAILED else None,
+                    told if one.is_told else None,
+                    one.losses,
+                    one.timeouts,
+                    *step,
+                )
+                for step, one in zip(steps, remedies, strict=True)
+            ],
+        )
+        ended = [one for one in remedies if one.is_told]
+        connection.executemany(VERBS.note_failures, [one.step[:2] for one in ended])
+        connection.executemany(
+            VERBS.list_quarantined,
+            [
+                (*one.step[:2], one.fingerprint, one.step.name, loss.kind, loss.place, now)
+                for one in ended
+                if one.fingerprint is not None
+            ],
+        )
+        return remedies
 
     async def hush_signals(self, epoch: int, limit: int) -> int:
         async with self._database.reading() as connection:
@@ -112,31 +151,17 @@ class Supervising(Dialect):
             agents = [row[0] for row in connection.execute(VERBS.holders)]
             if not any(fetch(connection, VERBS.overdue_steps, (agent, before, 1)) for agent in agents):
                 return 0
-        error = json.dumps(
-            {
-                "type": "holdfast.errors.StepTimeout",
-                "message": "the attempt did not complete in time, and its agent did not say so",
-                "ending": "timed out",
-            }
-        )
         async with self._database.transaction() as connection:
             now = self._environment.now()
             if not connection.execute(VERBS.leading, (epoch, now)).get:
                 return 0
-            overdue: list[tuple[str, int, int]] = []
+            late: list[tuple[str, int, int]] = []
             for agent in agents:
-                room = limit - len(overdue)
-                overdue += fetch(connection, VERBS.overdue_steps, (agent, now - grace_s, room))
-            connection.executemany(VERBS.keep_attempt, [(*step, "timed out", error, now) for step in overdue])
-            ended = connection.executemany(
-                VERBS.time_out_steps, [(now, now + OVERDUE_BACK_OFF_S, error, *step) for step in overdue]
-            ).fetchall()
-            connection.executemany(VERBS.note_failures, [row[:2] for row in ended if row[2] == "failed"])
+                room = limit - len(late)
+                late += fetch(connection, VERBS.overdue_steps, (agent, now - grace_s, room))
+            self._take_back(connection, late, overdue(), self._config, now)
             connection.executemany(
                 VERBS.journal_add,
-                [
-                    (now, "supervisor", "end_overdue", run_id, n, "attempt overdue")
-                    for run_id, n, _ in overdue
-                ],
+                [(now, "supervisor", "end_overdue", run_id, n, "attempt overdue") for run_id, n, _ in late],
             )
-            return len(overdue)
+            return len(late)

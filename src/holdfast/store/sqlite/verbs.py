@@ -46,6 +46,7 @@ class Verbs(Statements):
     expire_deliveries: str
     late_steps: str
     late_runs: str
+    late_wakes: str
     old_runs: str
     count_old_runs: str
     prunable: str
@@ -57,6 +58,10 @@ class Verbs(Statements):
     old_alerts: str
     prune_deliveries: str
     prune_alerts: str
+    left_nodes: str
+    forget_nodes: str
+    old_journal: str
+    forget_journal: str
     place: str
     park_runs: str
     continue_run: str
@@ -72,6 +77,7 @@ class Verbs(Statements):
     keep_attempt: str
     try_again: str
     hand_back: str
+    put_off: str
     save: str
     lanes: str
     lane: str
@@ -79,6 +85,22 @@ class Verbs(Statements):
     next_priority: str
     due_steps: str
     claim_step: str
+    gate_breakers: str
+    breakers: str
+    holds: str
+    observe: str
+    observe_probes: str
+    probing: str
+    probe_lanes: str
+    shut_lanes: str
+    take_allowance: str
+    breaker_looks: str
+    change_breaker: str
+    give_back_probes: str
+    force_breaker: str
+    reset_breaker: str
+    add_hold: str
+    remove_hold: str
     holds_step: str
     next_ready: str
     pending_runs: str
@@ -101,12 +123,28 @@ class Verbs(Statements):
     lead: str
     resign: str
     leader: str
+    living: str
+    backlog: str
     leading: str
     live_nodes: str
     holders: str
-    reclaim_steps: str
+    counters: str
+    take_back: str
     overdue_steps: str
-    time_out_steps: str
+    quarantine_step: str
+    list_quarantined: str
+    quarantine: str
+    quarantined: str
+    to_settle: str
+    release_step: str
+    skip_step: str
+    fail_step: str
+    forget_quarantined: str
+    unstick_quarantined: str
+    stale_quarantined: str
+    unmoving_runs: str
+    stick_run: str
+    prune_quarantine: str
     late_signals: str
     hush_signals: str
     journal_add: str
@@ -135,6 +173,34 @@ class Verbs(Statements):
     applied_migrations: str
     record_migration: str
     doctor: str
+    add_durations: str
+    durations: str
+    step_durations: str
+    well_known: str
+    halve_durations: str
+    faded_durations: str
+    count_durations: str
+    oldest_durations: str
+    forget_durations: str
+    landmark: str
+    overlong_steps: str
+    make_twins: str
+    ready_twins: str
+    claim_twin: str
+    twin_step: str
+    holds_twin: str
+    end_twin: str
+    twin_won_before: str
+    keep_outrun: str
+    take_twins_outcome: str
+    outrun_twin: str
+    bar_twin: str
+    stop_twin: str
+    twin: str
+    twins: str
+    idle_twins: str
+    sweep_twin: str
+    prune_twins: str
 
 
 VERBS = Verbs(__package__ or "")

@@ -15,27 +15,30 @@ from holdfast.store.sqlite.verbs import VERBS
 
 ABOVE_ALL = 2**31
 """Higher than any priority."""
+Due = tuple[int, float, str, int, int]
+"""(-priority, ready_at, run, n, fence): sorts by priority, then age."""
 
 
 class Working(Dialect):
     async def lanes(self) -> list[Lane]:
         async with self._database.reading() as connection:
             rows = fetch(connection, VERBS.lanes)
-            return [Lane(lane, name, tuple(json.loads(needs)), undo) for lane, name, needs, undo in rows]
+            return [
+                Lane(lane, name, tuple(json.loads(needs)), undo, depends)
+                for lane, name, needs, undo, depends in rows
+            ]
 
     async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
         async with self._database.reading() as connection:
-            if not _due(connection, lanes, self._environment.now(), 1):
+            lanes = _passable(connection, lanes)
+            if not due_steps(connection, lanes, self._environment.now(), 1):
                 return []  # an idle agent does not take the write lock
         async with self._database.transaction() as connection:
             now = self._environment.now()
-            claimed: list[ClaimedStep] = []
             if not connection.execute(VERBS.is_live, (node,)).get:
-                return claimed  # a node that was buried claims nothing more
-            for _, _, run_id, n, fence in _due(connection, lanes, now, limit):
-                (row,) = fetch(connection, VERBS.claim_step, (node, now, run_id, n, fence))
-                claimed.append(ClaimedStep(run_id, *row))
-            return claimed
+                return []  # a node that was buried claims nothing more
+            due = due_steps(connection, _passable(connection, lanes), now, limit)
+            return claim_due(connection, node, due, now)
 
     async def lost_steps(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
         async with self._database.reading() as connection:
@@ -51,12 +54,12 @@ class Working(Dialect):
             times = [
                 connection.execute(VERBS.next_ready, (lane, priority, now)).get
                 for lane in lanes
-                for priority in _priorities(connection, lane)
+                for priority in priorities(connection, lane)
             ]
         return min((at for at in times if at is not None), default=None)
 
 
-def _priorities(connection: apsw.Connection, lane: int) -> Iterator[int]:
+def priorities(connection: apsw.Connection, lane: int) -> Iterator[int]:
     """The priorities that ready steps of a lane have, highest first."""
     priority = ABOVE_ALL
     while (found := connection.execute(VERBS.next_priority, (lane, priority)).get) is not None:
@@ -64,14 +67,27 @@ def _priorities(connection: apsw.Connection, lane: int) -> Iterator[int]:
         yield priority
 
 
-def _due(
-    connection: apsw.Connection, lanes: Sequence[int], now: float, limit: int
-) -> list[tuple[int, float, str, int, int]]:
-    """Ready steps whose time has come, by priority, then age: (-priority, ready_at, run, n, fence)."""
+def _passable(connection: apsw.Connection, lanes: Sequence[int]) -> list[int]:
+    """The lanes that are not behind a gate."""
+    shut = {row[0] for row in fetch(connection, VERBS.shut_lanes)}
+    return [] if -1 in shut else [lane for lane in lanes if lane not in shut]
+
+
+def claim_due(connection: apsw.Connection, node: str, due: Sequence[Due], now: float) -> list[ClaimedStep]:
+    """Take these for the node."""
+    claimed = []
+    for _, _, run_id, n, fence in due:
+        (row,) = fetch(connection, VERBS.claim_step, (node, now, run_id, n, fence))
+        claimed.append(ClaimedStep(run_id, *row))
+    return claimed
+
+
+def due_steps(connection: apsw.Connection, lanes: Sequence[int], now: float, limit: int) -> list[Due]:
+    """Ready steps whose time has come, by priority, then age."""
     found = []
     for lane in lanes:
         wanted = limit
-        for priority in _priorities(connection, lane):
+        for priority in priorities(connection, lane):
             rows = fetch(connection, VERBS.due_steps, (lane, priority, now, wanted))
             found += [(-row[0], *row[1:]) for row in rows]
             wanted -= len(rows)

@@ -23,6 +23,7 @@ from holdfast.store.protocol import (
     NewStep,
     Op,
     PreconditionFailed,
+    Quarantine,
     Report,
     Save,
     Start,
@@ -33,6 +34,7 @@ from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.faults import explain
 from holdfast.store.sqlite.rows import fetch, start_row, tags_text
 from holdfast.store.sqlite.verbs import VERBS
+from holdfast.store.verdicts import counts_of
 
 Rows = list[tuple[Any, ...]]
 
@@ -69,7 +71,10 @@ class Batch:
         self.reports: Rows = []
         self.kept: Rows = []
         self.again: Rows = []
+        self.quarantined: Rows = []
+        self.listed: Rows = []
         self.back: Rows = []
+        self.put_off: Rows = []
         self.saves: Rows = []
         for op in ops:
             if type(op) is Hop:
@@ -80,15 +85,28 @@ class Batch:
                     self.failures.append((op.run_id, op.n))
             elif type(op) is TryAgain:
                 self.kept.append((op.run_id, op.n, op.fence, op.ending, op.error, now))
-                self.again.append((int(op.excused), op.error, now + op.delay_s, op.run_id, op.n, op.fence))
-            elif type(op) is HandBack:
-                self.back.append((op.run_id, op.n, op.fence))
-            elif type(op) is Save:
-                self.saves.append((op.checkpoint, op.progress, op.run_id, op.n, op.fence))
-            elif type(op) is Start:
-                self.starts.append(op)
+                again = (*counts_of(op), op.error, now + op.delay_s, op.run_id, op.n, op.fence)
+                self.again.append(again)
             else:
-                raise TypeError(f"not an operation: {op!r}")
+                self._add_other(op)
+
+    def _add_other(self, op: Op) -> None:
+        if type(op) is HandBack:
+            if op.delay_s > 0:
+                self.put_off.append((self.now + op.delay_s, op.run_id, op.n, op.fence))
+            else:
+                self.back.append((op.run_id, op.n, op.fence))
+        elif type(op) is Save:
+            self.saves.append((op.checkpoint, op.progress, op.run_id, op.n, op.fence))
+        elif type(op) is Start:
+            self.starts.append(op)
+        elif type(op) is Quarantine:
+            self.kept.append((op.run_id, op.n, op.fence, op.ending, op.error, self.now))
+            self.quarantined.append((*counts_of(op)[1:], op.error, op.run_id, op.n, op.fence))
+            self.listed.append((op.run_id, op.n, op.fingerprint, op.step, op.kind, op.place, self.now))
+            self.failures.append((op.run_id, op.n))
+        else:
+            raise TypeError(f"not an operation: {op!r}")
 
     def _add_hop(self, hop: Hop) -> None:
         run_id = hop.run_id
@@ -116,7 +134,10 @@ class Batch:
             self.children.append(start_row(child, self.now))
         for send in hop.sends:
             self.sends.append((send.run_id, send.name, send.key, send.payload, self.now))
-        if hop.progress is not None or hop.published is not None or hop.kept_n is not None:
+        if hop.next_input is not None:
+            if hop.published is not None:  # the rest was said of the generation that ends here
+                self.notes.append((None, hop.published, 0, run_id))
+        elif hop.progress is not None or hop.published is not None or hop.kept_n is not None:
             self.notes.append((hop.progress, hop.published, hop.kept_n or 0, run_id))
         if hop.take_back is not None:
             self.taken_back.append((hop.take_back.ending, hop.take_back.error, run_id, hop.fence))
@@ -241,7 +262,10 @@ class Batch:
             (VERBS.report, self.reports),
             (VERBS.keep_attempt, self.kept),
             (VERBS.try_again, self.again),
+            (VERBS.quarantine_step, self.quarantined),
+            (VERBS.list_quarantined, self.listed),
             (VERBS.hand_back, self.back),
+            (VERBS.put_off, self.put_off),
             (VERBS.save, self.saves),
             (VERBS.note_failures, self.failures),
         ):

@@ -4,8 +4,7 @@
 WITH told AS (
     UPDATE holdfast.steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
                        finished_at = to_timestamp(u.at)
-    FROM unnest($1::text[], $2::int[], $3::int[], $4::text[], $5::bytea[], $6::text[], $7::float8[])
-         u(run_id, n, fence, state, output, error, at)
+    FROM unnest($1::holdfast.ended_step[]) u
     WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
     RETURNING 1)
 SELECT holdfast.demand((SELECT count(*) FROM told) = cardinality($1))
@@ -21,21 +20,24 @@ SELECT run_id, n, attempt, 'refused', $3, $4 FROM holdfast.steps WHERE run_id = 
 -- name: try_again
 WITH again AS (
     UPDATE holdfast.steps s SET state = 'ready', fence = s.fence + 1, agent = NULL, complete_by = NULL,
-                       excused = s.excused + u.excused, error = u.error,
+                       excused = s.excused + u.excused, losses = s.losses + u.losses,
+                       timeouts = s.timeouts + u.timeouts, throttled = s.throttled + u.throttled, error = u.error,
                        ready_at = clock_timestamp() + make_interval(secs => u.delay_s)
-    FROM unnest($1::text[], $2::int[], $3::int[], $4::float8[], $5::text[], $6::text[], $7::int[])
-         u(run_id, n, fence, delay_s, ending, error, excused)
+    FROM unnest($1::text[], $2::int[], $3::int[], $4::float8[], $5::text[], $6::text[], $7::int[], $8::int[], $9::int[],
+                $10::int[])
+         u(run_id, n, fence, delay_s, ending, error, excused, losses, timeouts, throttled)
     WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
     RETURNING s.run_id, s.n, s.attempt, u.ending, u.error, s.started_at),
 kept AS (
     INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error, started_at)
-    SELECT run_id, n, attempt, ending, $8, error, started_at FROM again)
+    SELECT run_id, n, attempt, ending, $11, error, started_at FROM again)
 SELECT holdfast.demand((SELECT count(*) FROM again) = cardinality($1))
 
 -- name: hand_back
 WITH back AS (
-    UPDATE holdfast.steps s SET state = 'ready', fence = s.fence + 1, agent = NULL, complete_by = NULL, excused = s.excused + 1
-    FROM unnest($1::text[], $2::int[], $3::int[]) u(run_id, n, fence)
+    UPDATE holdfast.steps s SET state = 'ready', fence = s.fence + 1, agent = NULL, complete_by = NULL, excused = s.excused + 1,
+        ready_at = CASE WHEN u.delay_s > 0 THEN clock_timestamp() + make_interval(secs => u.delay_s) ELSE s.ready_at END
+    FROM unnest($1::text[], $2::int[], $3::int[], $4::float8[]) u(run_id, n, fence, delay_s)
     WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
     RETURNING 1)
 SELECT holdfast.demand((SELECT count(*) FROM back) = cardinality($1))
@@ -49,25 +51,36 @@ WITH saved AS (
 SELECT holdfast.demand((SELECT count(*) FROM saved) = cardinality($1))
 
 -- name: lanes
-SELECT id, name, needs, nullif(undo, '') FROM holdfast.lanes ORDER BY id
+SELECT id, name, needs, nullif(undo, ''), depends FROM holdfast.lanes ORDER BY id
 
 -- name: lane
 WITH made AS (
-    INSERT INTO holdfast.lanes (name, needs, undo) VALUES ($1, $2, $3)
-    ON CONFLICT (name, needs, undo) DO NOTHING RETURNING id)
-SELECT id FROM made UNION ALL SELECT id FROM holdfast.lanes WHERE name = $1 AND needs = $2 AND undo = $3
+    INSERT INTO holdfast.lanes (name, needs, undo, depends) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (name, needs, undo, depends) DO NOTHING RETURNING id)
+SELECT id FROM made
+UNION ALL SELECT id FROM holdfast.lanes WHERE name = $1 AND needs = $2 AND undo = $3 AND depends = $4
 
--- A node that was buried claims nothing more. One index range per lane, so that no lane's backlog is sorted; locked rows are another claimer's.
+-- A node that was buried claims nothing more. One index range per lane, so that no lane's backlog is sorted; locked rows are
+-- another claimer's. Lanes behind a gate are left out first. Whether the step's run may go on is asked row by row, by a subquery
+-- that cannot become a join: so a lane is read in the order of its index, and rows that must wait hide none behind them.
 -- name: claim_steps
-WITH next AS (
+WITH passable AS (
+    SELECT u.lane FROM unnest($2::int[]) u(lane) LEFT JOIN holdfast.lanes l ON l.id = u.lane
+    WHERE NOT EXISTS (SELECT FROM holdfast.breakers b WHERE b.name = l.depends AND b.state <> 'closed')
+      AND NOT EXISTS (SELECT FROM holdfast.holds h WHERE h.scope = 'all'
+                      OR (h.scope = 'dependency' AND h.value = l.depends) OR (h.scope = 'step' AND h.value = l.name))),
+next AS (
     SELECT s.run_id, s.n
-    FROM unnest($2::int[]) l(lane)
+    FROM passable l
     CROSS JOIN LATERAL (
-        SELECT run_id, n, priority, ready_at FROM holdfast.steps
-        WHERE lane = l.lane AND state = 'ready' AND ready_at <= clock_timestamp()
-        ORDER BY priority DESC, ready_at LIMIT $3
-        FOR UPDATE SKIP LOCKED) s
-    JOIN holdfast.runs r ON r.id = s.run_id AND r.state IN ('running', 'undoing')
+        SELECT w.run_id, w.n, w.priority, w.ready_at FROM holdfast.steps w
+        WHERE w.lane = l.lane AND w.state = 'ready' AND w.ready_at <= clock_timestamp()
+          AND (SELECT r.state IN ('running', 'undoing') AND NOT EXISTS (
+                   SELECT FROM holdfast.holds h
+                   WHERE (h.scope = 'workflow' AND h.value = r.workflow) OR (h.scope = 'tenant' AND h.value = r.namespace))
+               FROM holdfast.runs r WHERE r.id = w.run_id)
+        ORDER BY w.priority DESC, w.ready_at LIMIT $3
+        FOR UPDATE OF w SKIP LOCKED) s
     WHERE EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
     ORDER BY s.priority DESC, s.ready_at LIMIT $3)
 UPDATE holdfast.steps s SET state = 'running', agent = $1, attempt = s.attempt + 1, fence = s.fence + 1,
@@ -76,7 +89,7 @@ UPDATE holdfast.steps s SET state = 'running', agent = $1, attempt = s.attempt +
 FROM next
 WHERE s.run_id = next.run_id AND s.n = next.n
 RETURNING s.run_id, s.n, s.key, s.name, s.fence, s.attempt, s.losses, s.excused, s.attempts_max,
-          s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at, s.error
+          s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at, s.error, s.timeouts, s.throttled
 
 -- name: lost_steps
 SELECT u.run_id, u.n FROM unnest($1::text[], $2::int[], $3::int[]) u(run_id, n, fence)

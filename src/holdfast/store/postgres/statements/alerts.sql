@@ -13,10 +13,13 @@ INSERT INTO holdfast.failures (run_id, n) SELECT * FROM unnest($1::text[], $2::i
 
 -- name: failures
 SELECT f.id, f.run_id, f.n, r.workflow, r.state, r.parent_id, CASE f.n WHEN 0 THEN r.error ELSE s.error END,
-       s.key, s.name, s.kind, s.attempt, s.losses, s.excused, s.attempts_max
+       s.key, s.name, s.kind, coalesce(s.attempt, 0), coalesce(s.losses, 0), coalesce(s.excused, 0),
+       coalesce(s.attempts_max, 1), coalesce(s.timeouts, 0), coalesce(s.throttled, 0),
+       CASE WHEN s.state = 'ready' AND s.ready_at >= to_timestamp(253402300799) THEN q.fingerprint END
 FROM (SELECT id, run_id, n FROM holdfast.failures ORDER BY id LIMIT $1) f
 LEFT JOIN holdfast.runs r ON r.id = f.run_id
 LEFT JOIN holdfast.steps s ON s.run_id = f.run_id AND s.n = f.n
+LEFT JOIN holdfast.quarantine q ON q.run_id = f.run_id AND q.n = f.n
 ORDER BY f.id
 
 -- name: raise_alerts
@@ -122,12 +125,15 @@ WHERE sent_at IS NULL AND given_up_at IS NULL AND next_try_at < clock_timestamp(
 RETURNING 1
 
 -- The step of each lane that waits longest for an agent, if longer than $1 seconds. One index look per lane and priority;
--- steps of runs that are held do not wait for an agent.
+-- steps that are held or behind a breaker do not wait for an agent.
 -- name: late_steps
 WITH RECURSIVE places(lane, name, priority) AS (
     SELECT l.id, l.name, (SELECT s.priority FROM holdfast.steps s WHERE s.state = 'ready' AND s.lane = l.id
                           ORDER BY s.priority DESC LIMIT 1)
     FROM holdfast.lanes l
+    WHERE NOT EXISTS (SELECT FROM holdfast.breakers b WHERE b.name = l.depends AND b.state <> 'closed')
+      AND NOT EXISTS (SELECT FROM holdfast.holds h WHERE h.scope = 'all'
+                      OR (h.scope = 'dependency' AND h.value = l.depends) OR (h.scope = 'step' AND h.value = l.name))
     UNION ALL
     SELECT p.lane, p.name, (SELECT s.priority FROM holdfast.steps s WHERE s.state = 'ready' AND s.lane = p.lane
                             AND s.priority < p.priority ORDER BY s.priority DESC LIMIT 1)
@@ -140,6 +146,8 @@ CROSS JOIN LATERAL (
           AND ready_at < clock_timestamp() - make_interval(secs => $1)
         ORDER BY ready_at LIMIT $2) s
     JOIN holdfast.runs r ON r.id = s.run_id AND r.state IN ('running', 'undoing')
+    WHERE NOT EXISTS (SELECT FROM holdfast.holds h WHERE (h.scope = 'workflow' AND h.value = r.workflow)
+                                                    OR (h.scope = 'tenant' AND h.value = r.namespace))
     ORDER BY s.ready_at LIMIT 1) w
 WHERE p.priority IS NOT NULL ORDER BY w.ready_at LIMIT $2
 
@@ -171,3 +179,21 @@ CROSS JOIN LATERAL (
         ORDER BY created_at LIMIT $2) r
     WHERE r.started_at IS NULL ORDER BY r.created_at LIMIT 1) w
 WHERE p.priority IS NOT NULL ORDER BY w.created_at LIMIT $2
+
+-- By workflow and version, the begun run that nobody owns and that has waited longest, and longer than $1 seconds, for a
+-- scheduler to deliver something to it: an outcome, a signal, a timer that is due. At most $2 rows of each are looked at.
+-- name: late_wakes
+SELECT what, run_id, since FROM (
+    SELECT DISTINCT ON (r.workflow, r.version) r.workflow || '@' || r.version AS what, w.run_id, w.since FROM (
+        (SELECT run_id, finished_at AS since FROM holdfast.steps
+         WHERE delivered_seq IS NULL AND state IN ('succeeded', 'failed', 'cancelled')
+           AND finished_at < clock_timestamp() - make_interval(secs => $1) LIMIT $2)
+        UNION ALL
+        (SELECT run_id, sent_at FROM holdfast.signals
+         WHERE delivered_seq IS NULL AND sent_at < clock_timestamp() - make_interval(secs => $1) LIMIT $2)
+        UNION ALL
+        (SELECT run_id, ready_at FROM holdfast.steps WHERE state = 'waiting' AND kind = 'timer'
+           AND ready_at < (SELECT clock_timestamp() - make_interval(secs => $1)) ORDER BY ready_at LIMIT $2)) w
+    JOIN holdfast.runs r ON r.id = w.run_id AND r.owner IS NULL AND r.state IN ('running', 'undoing')
+    ORDER BY r.workflow, r.version, w.since) oldest
+ORDER BY since LIMIT $3

@@ -23,8 +23,13 @@ SELECT * FROM (VALUES
      (SELECT count(*) FROM holdfast.steps s JOIN holdfast.runs r ON r.id = s.run_id
       WHERE r.finished_at IS NOT NULL AND s.state IN ('waiting', 'ready', 'running'))),
     ('I8', 'no step used more attempts than its budgets allow',
-     (SELECT count(*) FROM holdfast.steps WHERE attempt - losses - excused > attempts_max AND kind = 'call')),
-    ('I17', 'no step, attempt or signal without its run',
+     (SELECT count(*) FROM holdfast.steps s WHERE s.kind = 'call' AND (holdfast.spent(s) > s.attempts_max
+      OR s.timeouts > coalesce((s.retry::json->>'timeouts')::int, s.attempts_max)))),
+    ('I19', 'what is in quarantine is listed there',
+     (SELECT count(*) FROM holdfast.steps s WHERE s.state = 'ready' AND s.ready_at >= to_timestamp(253402300799)
+      AND NOT EXISTS (SELECT FROM holdfast.quarantine q WHERE q.run_id = s.run_id AND q.n = s.n))),
+    ('I17', 'no step, twin, attempt or signal without its run',
+     (SELECT count(*) FROM holdfast.twins t WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = t.run_id)) +
      (SELECT count(*) FROM holdfast.steps s WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = s.run_id))
      + (SELECT count(*) FROM holdfast.attempts a WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = a.run_id))
      + (SELECT count(*) FROM holdfast.signals s WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = s.run_id))),

@@ -1,37 +1,33 @@
 -- The hot path. One statement carries a whole batch of hops: begin runs, lock owned runs by fence, record and deliver
--- outcomes, issue steps, close runs. Arrays come in by unnest; the last column raises when a count differs from what
--- was sent. Plans are pinned on the connection that runs it (see store.py).
+-- outcomes, issue steps, close runs. Rows come in as arrays of their types; the last column raises when a count differs
+-- from what was sent. Plans are pinned on the connection that runs it (see store.py).
 
 -- name: hop
 WITH begun AS (
     INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, owner, fence, input, digest, tags,
                       parent_id, parent_n, deadline, created_at, started_at, output, error, finished_at)
     SELECT u.id, u.namespace, u.workflow, u.version, u.state, u.priority, CASE WHEN u.ended IS NULL THEN $1 END,
-           u.fence, u.input, u.digest, u.tags, u.parent_id, u.parent_n, to_timestamp(u.deadline), to_timestamp(u.at),
+           u.fence + (u.ended IS NOT NULL)::int, u.input, u.digest, u.tags, u.parent_id, u.parent_n,
+           to_timestamp(u.deadline), to_timestamp(u.at),
            to_timestamp(u.at), u.output, u.error, to_timestamp(u.ended)
-    FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::int[], $8::bytea[], $9::bytea[],
-                $10::text[], $11::text[], $12::int[], $13::float8[], $14::float8[], $15::text[], $16::bytea[],
-                $17::text[], $18::float8[])
-         u(id, namespace, workflow, version, priority, fence, input, digest, tags, parent_id, parent_n, deadline, at,
-           state, output, error, ended)
+    FROM unnest($2::holdfast.begun_run[]) u
     WHERE EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
     ON CONFLICT (id) DO NOTHING
     RETURNING 1),
 owned AS (
-    SELECT r.id FROM unnest($19::text[], $20::int[]) u(id, fence)
+    SELECT r.id FROM unnest($3::holdfast.owned_run[]) u
     JOIN holdfast.runs r ON r.id = u.id AND r.fence = u.fence
     FOR NO KEY UPDATE OF r),
 ended AS (
     UPDATE holdfast.steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
                        finished_at = to_timestamp(u.at), delivered_seq = u.seq
-    FROM unnest($21::text[], $22::int[], $23::int[], $24::text[], $25::bytea[], $26::text[], $27::float8[], $28::int[])
-         u(run_id, n, fence, state, output, error, at, seq)
+    FROM unnest($4::holdfast.ended_step[]) u
     WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
     RETURNING 1),
 delivered AS (
     UPDATE holdfast.steps s SET delivered_seq = u.seq
-    FROM unnest($29::text[], $30::int[], $31::int[]) u(run_id, n, seq)
-    WHERE s.run_id = u.run_id AND s.n = u.n AND s.delivered_seq IS NULL
+    FROM unnest($5::holdfast.delivered_step[]) u
+    WHERE s.run_id = u.run_id AND s.n = u.n AND s.delivered_seq IS NULL AND s.finished_at IS NOT NULL
     RETURNING 1),
 issued AS (
     INSERT INTO holdfast.steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, fence, agent, attempts_max,
@@ -42,41 +38,43 @@ issued AS (
            CASE u.leased WHEN 1 THEN clock_timestamp() + make_interval(secs => u.timeout_s) END,
            u.input, u.digest, u.retry, clock_timestamp(), CASE u.leased WHEN 1 THEN clock_timestamp() END,
            u.after_seq
-    FROM unnest($32::text[], $33::int[], $34::text[], $35::text[], $36::text[], $37::int[], $38::text[], $39::int[],
-                $40::float8[], $41::int[], $42::int[], $43::float8[], $44::bytea[], $45::bytea[], $46::text[], $47::int[])
-         u(run_id, n, key, kind, name, lane, state, priority, ready_at, leased, attempts_max, timeout_s, input, digest,
-           retry, after_seq)),
+    FROM unnest($6::holdfast.issued_step[]) u),
 closed AS (
     UPDATE holdfast.runs r SET state = u.state, output = u.output, owner = NULL, fence = r.fence + 1,
         error = CASE WHEN u.state = 'stuck' THEN r.error ELSE u.error END,
         note = CASE WHEN u.state = 'stuck' THEN u.error ELSE r.note END,
         finished_at = CASE WHEN u.state <> 'stuck' THEN to_timestamp(u.at) END
-    FROM unnest($48::text[], $49::int[], $50::text[], $51::bytea[], $52::text[], $53::float8[])
-         u(id, fence, state, output, error, at)
+    FROM unnest($7::holdfast.closed_run[]) u
     WHERE r.id = u.id AND r.fence = u.fence
     RETURNING 1)
 SELECT holdfast.demand((SELECT count(*) FROM begun) = cardinality($2)
-                AND (SELECT count(*) FROM owned) = cardinality($19)
-                AND (SELECT count(*) FROM ended) = cardinality($21)
-                AND (SELECT count(*) FROM delivered) = cardinality($29)
-                AND (SELECT count(*) FROM closed) = cardinality($48))
+                AND (SELECT count(*) FROM owned) = cardinality($3)
+                AND (SELECT count(*) FROM ended) = cardinality($4)
+                AND (SELECT count(*) FROM delivered) = cardinality($5)
+                AND (SELECT count(*) FROM closed) = cardinality($7))
 
 -- The rest of a hop, each only when a batch has any.
 
 -- Written so that the planner does not take the partial index of undelivered signals, which is mostly dead entries.
 -- name: deliver_signals
-UPDATE holdfast.signals s SET delivered_seq = u.seq
-FROM unnest($1::bigint[], $2::int[]) u(id, seq)
-WHERE s.id = u.id AND coalesce(s.delivered_seq, -1) = -1
+WITH heard AS (
+    UPDATE holdfast.signals s SET delivered_seq = u.seq
+    FROM unnest($1::bigint[], $2::int[]) u(id, seq)
+    WHERE s.id = u.id AND coalesce(s.delivered_seq, -1) = -1
+    RETURNING 1)
+SELECT holdfast.demand((SELECT count(*) FROM heard) = cardinality($1))
 
 -- name: end_waits
-UPDATE holdfast.steps s SET state = 'succeeded', fence = s.fence + 1, output = u.output, delivered_seq = u.seq,
-                   finished_at = to_timestamp(u.at)
-FROM unnest($1::text[], $2::int[], $3::int[], $4::bytea[], $5::float8[]) u(run_id, n, seq, output, at)
-WHERE s.run_id = u.run_id AND s.n = u.n AND s.state = 'waiting'
+WITH ended AS (
+    UPDATE holdfast.steps s SET state = 'succeeded', fence = s.fence + 1, output = u.output, delivered_seq = u.seq,
+                       finished_at = to_timestamp(u.at)
+    FROM unnest($1::text[], $2::int[], $3::int[], $4::bytea[], $5::float8[]) u(run_id, n, seq, output, at)
+    WHERE s.run_id = u.run_id AND s.n = u.n AND s.state = 'waiting'
+    RETURNING 1)
+SELECT holdfast.demand((SELECT count(*) FROM ended) = cardinality($1))
 
 -- name: drop_steps
-UPDATE holdfast.steps s SET fence = s.fence + 1, delivered_seq = 0,
+UPDATE holdfast.steps s SET fence = s.fence + (s.finished_at IS NULL)::int, delivered_seq = 0,
                    state = CASE WHEN s.state IN ('waiting', 'ready', 'running') THEN 'cancelled' ELSE s.state END,
                    finished_at = coalesce(s.finished_at, clock_timestamp())
 FROM unnest($1::text[], $2::int[]) u(run_id, n)

@@ -18,7 +18,9 @@ WITH runs_left AS (
     UPDATE holdfast.runs SET owner = NULL, fence = fence + 1, state = holdfast.freed(id, state) WHERE owner = $1),
 steps_left AS (
     UPDATE holdfast.steps SET state = 'ready', agent = NULL, complete_by = NULL, fence = fence + 1, excused = excused + 1
-    WHERE agent = $1 AND state = 'running')
+    WHERE agent = $1 AND state = 'running'),
+leases_left AS (
+    UPDATE holdfast.leases SET holder = NULL, expires_at = clock_timestamp() WHERE holder = $1)
 UPDATE holdfast.nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retired_at IS NULL
 
 -- name: reconcile_runs
@@ -31,12 +33,19 @@ WHERE agent = $1 AND state = 'running'
   AND NOT EXISTS (SELECT FROM unnest($2::text[], $3::int[]) u(run_id, n) WHERE u.run_id = steps.run_id AND u.n = steps.n)
 RETURNING 1
 
+-- Whoever takes it over notes since when it was not renewed, and by whom.
 -- name: lead
-INSERT INTO holdfast.leases (name, holder, epoch, expires_at)
-VALUES ($4, $1, 1, clock_timestamp() + make_interval(secs => $2))
+INSERT INTO holdfast.leases (name, holder, epoch, expires_at, since, renewed_at)
+VALUES ($4, $1, 1, clock_timestamp() + make_interval(secs => $2), clock_timestamp(), clock_timestamp())
 ON CONFLICT (name) DO UPDATE
-SET holder = $1, expires_at = clock_timestamp() + make_interval(secs => $2),
-    epoch = leases.epoch + CASE WHEN leases.holder = $1 AND leases.expires_at > clock_timestamp() THEN 0 ELSE 1 END
+SET holder = $1, expires_at = clock_timestamp() + make_interval(secs => $2), renewed_at = clock_timestamp(),
+    (epoch, since, vacant_s, predecessor) = (
+        SELECT CASE WHEN keeps THEN leases.epoch ELSE leases.epoch + 1 END,
+               CASE WHEN keeps THEN leases.since ELSE clock_timestamp() END,
+               CASE WHEN keeps THEN leases.vacant_s
+                    ELSE extract(epoch FROM clock_timestamp() - leases.renewed_at)::float8 END,
+               CASE WHEN keeps THEN leases.predecessor ELSE leases.holder END
+        FROM (SELECT leases.holder IS NOT DISTINCT FROM $1 AND leases.expires_at > clock_timestamp() AS keeps) now)
 WHERE leases.holder = $1 OR leases.holder IS NULL OR leases.expires_at <= clock_timestamp()
    OR EXISTS (SELECT FROM holdfast.nodes WHERE nodes.id = leases.holder
               AND (nodes.retired_at IS NOT NULL
@@ -44,10 +53,15 @@ WHERE leases.holder = $1 OR leases.holder IS NULL OR leases.expires_at <= clock_
 RETURNING epoch
 
 -- name: resign
-UPDATE holdfast.leases SET holder = NULL, expires_at = clock_timestamp() WHERE holder = $1
+UPDATE holdfast.leases SET holder = NULL, expires_at = clock_timestamp(), renewed_at = clock_timestamp() WHERE holder = $1
 
 -- name: leader
-SELECT holder, epoch, expires_at FROM holdfast.leases WHERE name = 'leader' AND holder IS NOT NULL
+SELECT holder, epoch, expires_at, since, vacant_s, predecessor FROM holdfast.leases
+WHERE name = 'leader' AND holder IS NOT NULL
+
+-- name: living
+SELECT id, host, pid, roles, offers, capacity, started_at, lease_until, retired_at FROM holdfast.nodes
+WHERE retired_at IS NULL ORDER BY lease_until DESC LIMIT $1
 
 -- Liveness locks are session advisory locks with class 0x486f6c64; objid and classid make up lock_key's halves.
 -- name: live_locks
@@ -84,34 +98,50 @@ WHERE h.id IS NOT NULL AND n.id IS NULL
 WITH seen AS (
     SELECT lease_until, retired_at FROM holdfast.nodes WHERE id = $1 FOR UPDATE),
 alive AS (
-    SELECT FROM seen WHERE $6::boolean AND retired_at IS NULL AND lease_until >= clock_timestamp()),
+    SELECT FROM seen WHERE $4::boolean AND retired_at IS NULL AND lease_until >= clock_timestamp()),
 reign AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $2 AND expires_at > clock_timestamp()
       AND NOT EXISTS (SELECT FROM alive) FOR SHARE),
 lost_runs AS (
-    SELECT id FROM holdfast.runs WHERE owner = $1 AND EXISTS (SELECT FROM reign) ORDER BY id LIMIT $4 FOR UPDATE),
+    SELECT id FROM holdfast.runs WHERE owner = $1 AND EXISTS (SELECT FROM reign) ORDER BY id LIMIT $3 FOR UPDATE),
 freed AS (
     UPDATE holdfast.runs r SET owner = NULL, fence = r.fence + 1, state = holdfast.freed(r.id, r.state)
-    FROM lost_runs WHERE r.id = lost_runs.id RETURNING 1),
-lost_steps AS (
-    SELECT run_id, n, attempt, started_at, losses FROM holdfast.steps WHERE agent = $1 AND state = 'running'
-    AND EXISTS (SELECT FROM reign) ORDER BY run_id, n LIMIT $4 FOR UPDATE),
+    FROM lost_runs WHERE r.id = lost_runs.id RETURNING 1)
+SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM reign) AS reign,
+       (SELECT count(*) FROM freed) AS runs
+
+-- In the transaction of `bury`, which holds its epoch.
+-- name: held_by
+SELECT run_id, n, fence, name, attempt, losses, excused, timeouts, throttled, attempts_max, retry, issued_at
+FROM holdfast.steps WHERE agent = $1 AND state = 'running' ORDER BY run_id, n LIMIT $2 FOR UPDATE
+
+-- What became of steps whose rows this transaction has locked.
+-- name: take_back
+WITH u AS (
+    SELECT * FROM unnest($1::text[], $2::int[], $3::int[], $4::text[], $5::float8[], $6::int[], $7::int[], $8::text[])
+                  u(run_id, n, fence, state, after_s, losses, timeouts, fingerprint)),
 kept AS (
     INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error, started_at)
-    SELECT run_id, n, attempt, 'lost', $1, $5, started_at FROM lost_steps),
+    SELECT s.run_id, s.n, s.attempt, $9, s.agent, $10, s.started_at
+    FROM u JOIN holdfast.steps s ON s.run_id = u.run_id AND s.n = u.n),
 taken AS (
-    UPDATE holdfast.steps s SET fence = s.fence + 1, losses = s.losses + 1, complete_by = NULL,
-        state = CASE WHEN s.losses + 1 > $3 THEN 'failed' ELSE 'ready' END,
-        agent = NULL,
-        error = CASE WHEN s.losses + 1 > $3 THEN $5 ELSE s.error END,
-        finished_at = CASE WHEN s.losses + 1 > $3 THEN clock_timestamp() END,
-        ready_at = clock_timestamp()
-    FROM lost_steps l WHERE s.run_id = l.run_id AND s.n = l.n
-    RETURNING s.run_id, s.n, s.state),
+    UPDATE holdfast.steps s SET fence = s.fence + 1, complete_by = NULL, agent = NULL, state = u.state,
+        losses = s.losses + u.losses, timeouts = s.timeouts + u.timeouts,
+        error = CASE WHEN u.state = 'failed' OR u.fingerprint IS NOT NULL THEN $10 ELSE s.error END,
+        finished_at = CASE WHEN u.state = 'failed' THEN clock_timestamp() END,
+        ready_at = CASE WHEN u.fingerprint IS NOT NULL THEN to_timestamp(253402300799)
+                        ELSE clock_timestamp() + make_interval(secs => u.after_s) END
+    FROM u WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
+    RETURNING s.run_id, s.n, s.name, u.state, u.fingerprint),
+listed AS (
+    INSERT INTO holdfast.quarantine (run_id, n, fingerprint, step, error, place)
+    SELECT run_id, n, fingerprint, name, $11, $12 FROM taken WHERE fingerprint IS NOT NULL
+    ON CONFLICT (run_id, n) DO UPDATE SET fingerprint = excluded.fingerprint, step = excluded.step,
+        error = excluded.error, place = excluded.place, at = excluded.at),
 noted AS (
-    INSERT INTO holdfast.failures (run_id, n) SELECT run_id, n FROM taken WHERE state = 'failed')
-SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM reign) AS reign,
-       (SELECT count(*) FROM freed) AS runs, (SELECT count(*) FROM taken) AS steps, (SELECT count(*) FROM taken WHERE state = 'failed') AS failed
+    INSERT INTO holdfast.failures (run_id, n)
+    SELECT run_id, n FROM taken WHERE state = 'failed' OR fingerprint IS NOT NULL)
+SELECT count(*) FROM taken
 
 -- name: retire_buried
 UPDATE holdfast.nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retired_at IS NULL
@@ -119,28 +149,13 @@ UPDATE holdfast.nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retir
   AND NOT EXISTS (SELECT FROM holdfast.steps WHERE agent = $1 AND state = 'running')
 RETURNING host, pid, roles
 
--- name: end_overdue
+-- name: overdue_steps
 WITH reign AS (
-    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
-overdue AS (
-    SELECT run_id, n, attempt, agent, started_at FROM holdfast.steps
-    WHERE state = 'running' AND complete_by < clock_timestamp() - make_interval(secs => $2)
-      AND EXISTS (SELECT FROM reign)
-    ORDER BY complete_by LIMIT $3 FOR UPDATE SKIP LOCKED),
-kept AS (
-    INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error, started_at)
-    SELECT run_id, n, attempt, 'timed out', agent, $4, started_at FROM overdue),
-ended AS (
-    UPDATE holdfast.steps s SET fence = s.fence + 1, complete_by = NULL, agent = NULL,
-        state = CASE WHEN s.attempt - s.losses - s.excused >= s.attempts_max THEN 'failed' ELSE 'ready' END,
-        error = $4,
-        finished_at = CASE WHEN s.attempt - s.losses - s.excused >= s.attempts_max THEN clock_timestamp() END,
-        ready_at = clock_timestamp() + interval '1 second'
-    FROM overdue o WHERE s.run_id = o.run_id AND s.n = o.n
-    RETURNING s.run_id, s.n, s.state),
-noted AS (
-    INSERT INTO holdfast.failures (run_id, n) SELECT run_id, n FROM ended WHERE state = 'failed')
-SELECT run_id, n FROM ended
+    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
+SELECT run_id, n, fence, name, attempt, losses, excused, timeouts, throttled, attempts_max, retry, issued_at
+FROM holdfast.steps
+WHERE state = 'running' AND complete_by < clock_timestamp() - make_interval(secs => $2) AND EXISTS (SELECT FROM reign)
+ORDER BY complete_by LIMIT $3 FOR UPDATE SKIP LOCKED
 
 -- name: hush_signals
 WITH reign AS (

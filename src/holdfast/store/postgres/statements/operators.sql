@@ -15,7 +15,7 @@ WHERE (cardinality($1::text[]) = 0 OR state = ANY($1))
 ORDER BY created_at DESC, id DESC LIMIT $6
 
 -- name: ended_runs
-SELECT * FROM holdfast.runs WHERE id = ANY($1::text[]) AND finished_at IS NOT NULL
+SELECT * FROM holdfast.runs WHERE id = ANY($1::text[]) AND (finished_at IS NOT NULL OR state = 'stuck')
 
 -- name: runs_by_state
 SELECT state, count(*) FROM holdfast.runs GROUP BY state
@@ -77,11 +77,11 @@ RETURNING state
 
 -- name: unstick
 UPDATE holdfast.runs SET state = 'undoing', resume = NULL, note = NULL, fence = fence + 1
-WHERE id = $1 AND (state = 'stuck' OR (state = 'held' AND resume = 'undoing'))
+WHERE id = $1 AND ((state = 'stuck' AND resume IS DISTINCT FROM 'running') OR (state = 'held' AND resume = 'undoing'))
 
 -- name: retry_now
 UPDATE holdfast.steps SET ready_at = clock_timestamp(), fence = fence + 1
-WHERE run_id = $1 AND state = 'ready' AND ready_at > clock_timestamp()
+WHERE run_id = $1 AND state = 'ready' AND ready_at > clock_timestamp() AND ready_at < to_timestamp(253402300799)
 RETURNING 1
 
 -- name: copy_run
@@ -94,9 +94,10 @@ ON CONFLICT (id) DO NOTHING RETURNING 1
 -- name: copy_steps
 INSERT INTO holdfast.steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max,
                    timeout_s, fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at,
-                   finished_at, after_seq)
+                   finished_at, after_seq, timeouts, throttled)
 SELECT $2, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max, timeout_s,
-       fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at, finished_at, after_seq
+       fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at, finished_at, after_seq,
+       timeouts, throttled
 FROM holdfast.steps WHERE run_id = $1 AND delivered_seq > 0 AND delivered_seq < $3 AND key <> '$deadline'
 
 -- name: copy_signals

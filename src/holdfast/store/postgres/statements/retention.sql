@@ -41,6 +41,10 @@ DELETE FROM holdfast.attempts WHERE ctid = ANY(ARRAY(
 DELETE FROM holdfast.signals WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.signals WHERE run_id = ANY($1::text[]) LIMIT $2))
 
+-- name: prune_quarantine
+DELETE FROM holdfast.quarantine WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.quarantine WHERE run_id = ANY($1::text[]) LIMIT $2))
+
 -- name: prune_journal
 DELETE FROM holdfast.journal WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.journal WHERE run_id = ANY($1::text[]) AND run_id IS NOT NULL LIMIT $2))
@@ -55,3 +59,21 @@ old AS (
     SELECT id FROM holdfast.alerts WHERE cleared_at < $2 AND EXISTS (SELECT FROM reign) ORDER BY cleared_at LIMIT $3),
 letters AS (DELETE FROM holdfast.deliveries d USING old WHERE d.alert_id = old.id)
 DELETE FROM holdfast.alerts a USING old WHERE a.id = old.id RETURNING 1
+
+-- A node that still holds something stays until that is taken back.
+-- name: forget_nodes
+WITH reign AS (
+    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
+DELETE FROM holdfast.nodes WHERE id = ANY(ARRAY(
+    SELECT id FROM holdfast.nodes n WHERE retired_at < $2 AND EXISTS (SELECT FROM reign)
+      AND NOT EXISTS (SELECT FROM holdfast.runs WHERE owner = n.id)
+      AND NOT EXISTS (SELECT FROM holdfast.steps WHERE agent = n.id AND state = 'running')
+    ORDER BY retired_at LIMIT $3))
+RETURNING 1
+
+-- name: forget_journal
+WITH reign AS (
+    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
+DELETE FROM holdfast.journal WHERE id = ANY(ARRAY(
+    SELECT id FROM holdfast.journal WHERE run_id IS NULL AND at < $2 AND EXISTS (SELECT FROM reign) ORDER BY at LIMIT $3))
+RETURNING 1

@@ -45,7 +45,8 @@ SELECT * FROM holdfast.steps WHERE run_id = ANY($1::text[]) ORDER BY run_id, n
 SELECT * FROM holdfast.signals WHERE run_id = ANY($1::text[]) ORDER BY run_id, id
 
 -- name: undelivered_steps
-SELECT s.* FROM holdfast.steps s JOIN holdfast.runs r ON r.id = s.run_id AND r.owner = $1
+SELECT s.run_id, s.n, s.state, s.output, s.error, s.finished_at
+FROM holdfast.steps s JOIN holdfast.runs r ON r.id = s.run_id AND r.owner = $1
 WHERE s.delivered_seq IS NULL AND s.state IN ('succeeded', 'failed', 'cancelled')
 ORDER BY s.finished_at, s.run_id, s.n LIMIT $2
 
@@ -73,7 +74,9 @@ ORDER BY s.ready_at LIMIT 1
 -- name: hold_run
 WITH held AS (
     UPDATE holdfast.runs SET resume = state, state = 'held', note = $3, owner = NULL, fence = fence + 1
-    WHERE id = $1 AND fence = $2 RETURNING id)
+    WHERE id = $1 AND fence = $2 AND state IN ('pending', 'running', 'undoing') RETURNING id),
+noted AS (
+    INSERT INTO holdfast.failures (run_id, n) SELECT id, 0 FROM held)
 INSERT INTO holdfast.journal (actor, verb, run_id, note) SELECT 'scheduler', 'hold', id, $3 FROM held RETURNING 1
 
 -- name: lost_runs

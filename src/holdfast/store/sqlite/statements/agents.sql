@@ -18,11 +18,15 @@ SELECT run_id, n, attempt, ?4, agent, ?5, started_at, ?6 FROM steps WHERE run_id
 
 -- name: try_again
 UPDATE steps SET state = 'ready', fence = fence + 1, agent = NULL, complete_by = NULL, excused = excused + ?,
-                 error = ?, ready_at = ?
+                 losses = losses + ?, timeouts = timeouts + ?, throttled = throttled + ?, error = ?, ready_at = ?
 WHERE run_id = ? AND n = ? AND fence = ?
 
 -- name: hand_back
 UPDATE steps SET state = 'ready', fence = fence + 1, agent = NULL, complete_by = NULL, excused = excused + 1
+WHERE run_id = ? AND n = ? AND fence = ?
+
+-- name: put_off
+UPDATE steps SET state = 'ready', fence = fence + 1, agent = NULL, complete_by = NULL, excused = excused + 1, ready_at = ?
 WHERE run_id = ? AND n = ? AND fence = ?
 
 -- name: save
@@ -30,13 +34,13 @@ UPDATE steps SET checkpoint = coalesce(?, checkpoint), progress = coalesce(?, pr
 WHERE run_id = ? AND n = ? AND fence = ?
 
 -- name: lanes
-SELECT id, name, needs, nullif(undo, '') FROM lanes ORDER BY id
+SELECT id, name, needs, nullif(undo, ''), depends FROM lanes ORDER BY id
 
 -- name: lane
-SELECT id FROM lanes WHERE name = ? AND needs = ? AND undo = ?
+SELECT id FROM lanes WHERE name = ? AND needs = ? AND undo = ? AND depends = ?
 
 -- name: make_lane
-INSERT INTO lanes (name, needs, undo) VALUES (?, ?, ?) ON CONFLICT (name, needs, undo) DO NOTHING
+INSERT INTO lanes (name, needs, undo, depends) VALUES (?, ?, ?, ?) ON CONFLICT (name, needs, undo, depends) DO NOTHING
 
 -- Ready steps are looked at one (lane, priority) at a time, because only inside one are those that are due apart from
 -- those that back off: a lane full of steps that back off costs nothing.
@@ -49,6 +53,8 @@ WHERE state = 'ready' AND lane = ? AND priority < ? ORDER BY priority DESC LIMIT
 SELECT s.priority, s.ready_at, s.run_id, s.n, s.fence
 FROM steps s INDEXED BY steps_ready CROSS JOIN runs r ON r.id = s.run_id
 WHERE s.state = 'ready' AND s.lane = ? AND s.priority = ? AND s.ready_at <= ? AND +r.state IN ('running', 'undoing')
+  AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'workflow' AND value = r.workflow)
+  AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'tenant' AND value = r.namespace)
 ORDER BY s.ready_at LIMIT ?
 
 -- name: claim_step
@@ -56,7 +62,7 @@ UPDATE steps SET state = 'running', agent = ?1, attempt = attempt + 1, fence = f
                  complete_by = ?2 + timeout_s
 WHERE run_id = ?3 AND n = ?4 AND fence = ?5
 RETURNING n, key, name, fence, attempt, losses, excused, attempts_max, timeout_s, input, retry, checkpoint, issued_at,
-          error
+          error, timeouts, throttled
 
 -- name: holds_step
 SELECT 1 FROM steps WHERE run_id = ? AND n = ? AND fence = ? AND +state = 'running' AND +agent = ?

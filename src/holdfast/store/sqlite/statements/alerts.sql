@@ -14,10 +14,13 @@ INSERT INTO failures (run_id, n) VALUES (?, ?)
 
 -- name: failures
 SELECT f.id, f.run_id, f.n, r.workflow, r.state, r.parent_id, CASE f.n WHEN 0 THEN r.error ELSE s.error END,
-       s.key, s.name, s.kind, s.attempt, s.losses, s.excused, s.attempts_max
+       s.key, s.name, s.kind, coalesce(s.attempt, 0), coalesce(s.losses, 0), coalesce(s.excused, 0),
+       coalesce(s.attempts_max, 1), coalesce(s.timeouts, 0), coalesce(s.throttled, 0),
+       CASE WHEN s.state = 'ready' AND s.ready_at >= 253402300799 THEN q.fingerprint END
 FROM failures f
 LEFT JOIN runs r ON r.id = f.run_id
 LEFT JOIN steps s ON s.run_id = f.run_id AND s.n = f.n
+LEFT JOIN quarantine q ON q.run_id = f.run_id AND q.n = f.n
 ORDER BY f.id LIMIT ?
 
 -- name: forget_failures
@@ -89,12 +92,15 @@ UPDATE deliveries SET given_up_at = ?1, last_error = coalesce(last_error, 'nobod
 WHERE sent_at IS NULL AND given_up_at IS NULL AND next_try_at < ?2
 
 -- The step of each lane that waits longest for an agent, if it is ready since before ?1. One index look per lane and
--- priority; steps of runs that are held do not wait for an agent.
+-- priority; steps that are held or behind a breaker do not wait for an agent.
 -- name: late_steps
 WITH RECURSIVE places (lane, name, priority) AS (
     SELECT l.id, l.name, (SELECT s.priority FROM steps s INDEXED BY steps_ready
                           WHERE s.state = 'ready' AND s.lane = l.id ORDER BY s.priority DESC LIMIT 1)
     FROM lanes l
+    WHERE NOT EXISTS (SELECT 1 FROM breakers b WHERE b.name = l.depends AND b.state <> 'closed')
+      AND NOT EXISTS (SELECT 1 FROM holds h WHERE h.scope = 'all' OR (h.scope = 'dependency' AND h.value = l.depends)
+                                               OR (h.scope = 'step' AND h.value = l.name))
     UNION ALL
     SELECT p.lane, p.name, (SELECT s.priority FROM steps s INDEXED BY steps_ready
                             WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority < p.priority
@@ -104,6 +110,8 @@ SELECT p.name, w.run_id, w.ready_at FROM places p CROSS JOIN steps w ON w.rowid 
     SELECT s.rowid FROM steps s INDEXED BY steps_ready CROSS JOIN runs r ON r.id = s.run_id
     WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority = p.priority AND s.ready_at < ?1
       AND (r.state = 'running' OR r.state = 'undoing')
+      AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'workflow' AND value = r.workflow)
+      AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'tenant' AND value = r.namespace)
     ORDER BY s.ready_at LIMIT 1)
 WHERE p.priority IS NOT NULL ORDER BY w.ready_at LIMIT ?2
 
@@ -134,3 +142,19 @@ SELECT p.workflow || '@' || p.version, w.id, w.created_at FROM places p CROSS JO
       AND r.created_at < ?1 AND r.started_at IS NULL
     ORDER BY r.created_at LIMIT 1)
 WHERE p.priority IS NOT NULL ORDER BY w.created_at LIMIT ?2
+
+-- By workflow and version, the begun run that nobody owns and that has waited longest for a scheduler to deliver something
+-- to it: an outcome, a signal, a timer that is due since before ?1. At most ?2 rows of each are looked at.
+-- name: late_wakes
+SELECT r.workflow || '@' || r.version, w.run_id, min(w.since) FROM (
+    SELECT * FROM (SELECT run_id, finished_at AS since FROM steps INDEXED BY steps_undelivered
+                   WHERE delivered_seq IS NULL AND finished_at IS NOT NULL AND finished_at < ?1 LIMIT ?2)
+    UNION ALL
+    SELECT * FROM (SELECT run_id, sent_at FROM signals INDEXED BY signals_undelivered
+                   WHERE delivered_seq IS NULL AND sent_at < ?1 LIMIT ?2)
+    UNION ALL
+    SELECT * FROM (SELECT run_id, ready_at FROM steps INDEXED BY steps_timers
+                   WHERE state = 'waiting' AND kind = 'timer' AND ready_at < ?1 ORDER BY ready_at LIMIT ?2)) w
+CROSS JOIN runs r ON r.id = w.run_id
+WHERE +r.owner IS NULL AND +r.state IN ('running', 'undoing')
+GROUP BY r.workflow, r.version ORDER BY min(w.since) LIMIT ?3

@@ -10,7 +10,8 @@ UNION ALL SELECT 'I4', 'an active run nobody owns has something that can wake it
      AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run_id = r.id AND +s.delivered_seq IS NULL)
      AND NOT EXISTS (SELECT 1 FROM signals s WHERE s.run_id = r.id AND s.delivered_seq IS NULL))
 UNION ALL SELECT 'I8', 'no step used more attempts than its budgets allow',
-    (SELECT count(*) FROM steps WHERE attempt - losses - excused > attempts_max AND kind = 'call')
+    (SELECT count(*) FROM steps WHERE kind = 'call'
+     AND (spent > attempts_max OR timeouts > coalesce(json_extract(retry, '$.timeouts'), attempts_max)))
 UNION ALL SELECT 'I9', 'an ended run has an end time, a live one has none',
     (SELECT count(*) FROM runs
      WHERE (state IN ('succeeded', 'failed', 'undone', 'cancelled')) <> (finished_at IS NOT NULL))
@@ -28,7 +29,11 @@ UNION ALL SELECT 'I11b', 'only what has ended is delivered',
 UNION ALL SELECT 'I12', 'an ended run has no live step',
     (SELECT count(*) FROM steps s JOIN runs r ON r.id = s.run_id
      WHERE r.finished_at IS NOT NULL AND s.state IN ('waiting', 'ready', 'running'))
-UNION ALL SELECT 'I17', 'no step, attempt or signal without its run',
+UNION ALL SELECT 'I19', 'what is in quarantine is listed there',
+    (SELECT count(*) FROM steps s WHERE s.state = 'ready' AND s.ready_at >= 253402300799
+     AND NOT EXISTS (SELECT 1 FROM quarantine q WHERE q.run_id = s.run_id AND q.n = s.n))
+UNION ALL SELECT 'I17', 'no step, twin, attempt or signal without its run',
+    (SELECT count(*) FROM twins t WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = t.run_id)) +
     (SELECT count(*) FROM steps s WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run_id))
     + (SELECT count(*) FROM attempts a WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = a.run_id))
     + (SELECT count(*) FROM signals s WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run_id))

@@ -38,18 +38,26 @@ SELECT lease_until, retired_at FROM nodes WHERE id = ?
 -- name: place
 SELECT host, pid, roles FROM nodes WHERE id = ?
 
+-- Whoever takes it over notes since when it was not renewed, and by whom.
 -- name: lead
-INSERT INTO leases (name, holder, epoch, expires_at) VALUES (?4, ?1, ?2, ?3)
-ON CONFLICT (name) DO UPDATE SET holder = ?1, epoch = ?2, expires_at = ?3
+INSERT INTO leases (name, holder, epoch, expires_at, since, renewed_at) VALUES (?5, ?1, ?2, ?4, ?3, ?3)
+ON CONFLICT (name) DO UPDATE SET holder = ?1, epoch = ?2, expires_at = ?4, renewed_at = ?3,
+    since = CASE WHEN epoch = ?2 THEN since ELSE ?3 END,
+    vacant_s = CASE WHEN epoch = ?2 THEN vacant_s ELSE ?3 - renewed_at END,
+    predecessor = CASE WHEN epoch = ?2 THEN predecessor ELSE holder END
 
 -- name: resign
-UPDATE leases SET holder = NULL, expires_at = ? WHERE holder = ?
+UPDATE leases SET holder = NULL, expires_at = ?1, renewed_at = ?1 WHERE holder = ?2
 
 -- name: leader
-SELECT holder, epoch, expires_at FROM leases WHERE name = ?
+SELECT holder, epoch, expires_at, since, vacant_s, predecessor FROM leases WHERE name = ?
 
 -- name: leading
 SELECT 1 FROM leases WHERE name = 'leader' AND epoch = ? AND expires_at > ?
+
+-- name: living
+SELECT id, host, pid, roles, offers, capacity, started_at, lease_until, retired_at FROM nodes INDEXED BY nodes_live
+WHERE retired_at IS NULL ORDER BY lease_until DESC LIMIT ?
 
 -- name: live_nodes
 SELECT id, lease_until FROM nodes INDEXED BY nodes_live WHERE retired_at IS NULL ORDER BY lease_until
@@ -69,24 +77,19 @@ WITH RECURSIVE
         WHERE owners.id IS NOT NULL)
 SELECT id FROM agents WHERE id IS NOT NULL UNION SELECT id FROM owners WHERE id IS NOT NULL
 
--- name: reclaim_steps
-UPDATE steps SET fence = fence + 1, losses = losses + 1, complete_by = NULL, agent = NULL, ready_at = ?1,
-                 state = CASE WHEN losses + 1 > ?2 THEN 'failed' ELSE 'ready' END,
-                 error = CASE WHEN losses + 1 > ?2 THEN ?3 ELSE error END,
-                 finished_at = CASE WHEN losses + 1 > ?2 THEN ?1 END
-WHERE run_id = ?4 AND n = ?5 AND fence = ?6
-RETURNING state
+-- What a verdict about a lost or overdue attempt is made of.
+-- name: counters
+SELECT name, attempt, losses, excused, timeouts, throttled, attempts_max, retry, issued_at FROM steps
+WHERE run_id = ? AND n = ? AND fence = ?
+
+-- name: take_back
+UPDATE steps SET fence = fence + 1, complete_by = NULL, agent = NULL, state = ?, ready_at = ?, finished_at = ?,
+                 error = coalesce(?, error), losses = losses + ?, timeouts = timeouts + ?
+WHERE run_id = ? AND n = ? AND fence = ?
 
 -- name: overdue_steps
 SELECT run_id, n, fence FROM steps INDEXED BY steps_held
 WHERE state = 'running' AND agent = ? AND complete_by < ? ORDER BY complete_by LIMIT ?
-
--- name: time_out_steps
-UPDATE steps SET fence = fence + 1, complete_by = NULL, agent = NULL, error = ?3, ready_at = ?2,
-                 state = CASE WHEN attempt - losses - excused >= attempts_max THEN 'failed' ELSE 'ready' END,
-                 finished_at = CASE WHEN attempt - losses - excused >= attempts_max THEN ?1 END
-WHERE run_id = ?4 AND n = ?5 AND fence = ?6
-RETURNING run_id, n, state
 
 -- name: late_signals
 SELECT s.id FROM signals s INDEXED BY signals_undelivered CROSS JOIN runs r ON r.id = s.run_id

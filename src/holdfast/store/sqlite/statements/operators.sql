@@ -22,10 +22,11 @@ RETURNING state
 
 -- name: unstick
 UPDATE runs SET state = 'undoing', resume = NULL, note = NULL, fence = fence + 1
-WHERE id = ? AND (+state = 'stuck' OR (+state = 'held' AND resume = 'undoing'))
+WHERE id = ? AND ((+state = 'stuck' AND resume IS NOT 'running') OR (+state = 'held' AND resume = 'undoing'))
 
 -- name: retry_now
-UPDATE steps SET ready_at = ?1, fence = fence + 1 WHERE run_id = ?2 AND +state = 'ready' AND +ready_at > ?1
+UPDATE steps SET ready_at = ?1, fence = fence + 1
+WHERE run_id = ?2 AND +state = 'ready' AND +ready_at > ?1 AND +ready_at < 253402300799
 
 -- name: copy_run
 INSERT INTO runs (id, namespace, workflow, version, state, priority, input, digest, tags, retry_of, deadline, created_at)
@@ -36,9 +37,10 @@ ON CONFLICT (id) DO NOTHING
 -- name: copy_steps
 INSERT INTO steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max,
                    timeout_s, fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at,
-                   finished_at, after_seq)
+                   finished_at, after_seq, timeouts, throttled)
 SELECT ?2, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max, timeout_s,
-       fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at, finished_at, after_seq
+       fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at, finished_at, after_seq,
+       timeouts, throttled
 FROM steps WHERE run_id = ?1 AND delivered_seq > 0 AND delivered_seq < ?3 AND key <> '$deadline'
 
 -- name: copy_signals

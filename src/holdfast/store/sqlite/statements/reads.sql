@@ -22,7 +22,7 @@ ORDER BY created_at DESC, id DESC LIMIT :limit
 SELECT id, namespace, workflow, version, state, priority, owner, fence, input, digest, output, error, tags, parent_id,
        parent_n, retry_of, generation, base_n, progress, published, resume, note, deadline, created_at, started_at,
        finished_at, ending, kept_n
-FROM runs WHERE id = ? AND finished_at IS NOT NULL
+FROM runs WHERE id = ? AND (finished_at IS NOT NULL OR state = 'stuck')
 
 -- name: runs_by_state
 SELECT state, count(*) FROM runs GROUP BY state
@@ -30,7 +30,7 @@ SELECT state, count(*) FROM runs GROUP BY state
 -- name: steps
 SELECT run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max, timeout_s,
        fence, agent, complete_by, input, digest, output, error, retry, checkpoint, progress, delivered_seq, issued_at,
-       started_at, finished_at, after_seq
+       started_at, finished_at, after_seq, timeouts, throttled
 FROM steps WHERE run_id = ? AND n > ? ORDER BY n LIMIT ?
 
 -- name: attempts

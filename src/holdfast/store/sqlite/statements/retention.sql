@@ -29,6 +29,9 @@ DELETE FROM attempts WHERE rowid IN (SELECT rowid FROM attempts WHERE run_id = ?
 -- name: prune_signals
 DELETE FROM signals WHERE rowid IN (SELECT rowid FROM signals WHERE run_id = ? LIMIT ?)
 
+-- name: prune_quarantine
+DELETE FROM quarantine WHERE rowid IN (SELECT rowid FROM quarantine WHERE run_id = ? LIMIT ?)
+
 -- name: prune_journal
 DELETE FROM journal WHERE rowid IN (SELECT rowid FROM journal INDEXED BY journal_of WHERE run_id = ? LIMIT ?)
 
@@ -43,3 +46,19 @@ DELETE FROM deliveries WHERE alert_id = ?
 
 -- name: prune_alerts
 DELETE FROM alerts WHERE id = ?
+
+-- A node that still holds something stays until that is taken back.
+-- name: left_nodes
+SELECT id FROM nodes n INDEXED BY nodes_left WHERE retired_at < ?
+  AND NOT EXISTS (SELECT 1 FROM runs INDEXED BY runs_owned WHERE owner = n.id)
+  AND NOT EXISTS (SELECT 1 FROM steps INDEXED BY steps_held WHERE state = 'running' AND agent = n.id)
+ORDER BY retired_at LIMIT ?
+
+-- name: forget_nodes
+DELETE FROM nodes WHERE id = ?
+
+-- name: old_journal
+SELECT id FROM journal INDEXED BY journal_apart WHERE run_id IS NULL AND at < ? ORDER BY at LIMIT ?
+
+-- name: forget_journal
+DELETE FROM journal WHERE id = ?

@@ -18,9 +18,7 @@ UPDATE runs SET state = CASE state WHEN 'pending' THEN 'running' ELSE state END,
 WHERE id = ?3 AND +owner IS NULL AND +state IN ('pending', 'running', 'undoing')
 
 -- name: undelivered_steps
-SELECT s.run_id, s.n, s.key, s.kind, s.name, s.lane, s.state, s.priority, s.ready_at, s.attempt, s.losses, s.excused,
-       s.attempts_max, s.timeout_s, s.fence, s.agent, s.complete_by, s.input, s.digest, s.output, s.error, s.retry,
-       s.checkpoint, s.progress, s.delivered_seq, s.issued_at, s.started_at, s.finished_at, s.after_seq
+SELECT s.run_id, s.n, s.state, s.output, s.error, s.finished_at
 FROM steps s INDEXED BY steps_undelivered CROSS JOIN runs r ON r.id = s.run_id
 WHERE s.delivered_seq IS NULL AND s.finished_at IS NOT NULL AND +r.owner = ?
 ORDER BY s.run_id LIMIT ?

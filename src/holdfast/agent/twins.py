@@ -1,0 +1,120 @@
+"""Twins at their agent: a twin that succeeds becomes the step's outcome, anything else of it is nobody's loss; and a hedged
+step that is about to fail for good waits for its twin first.
+
+These writes are rare, so each is a transaction of its own. Losing one costs nothing: the step itself goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.agent.holding import Holding
+from holdfast.environment import Environment
+from holdfast.errors import StoreError
+from holdfast.model import Ending, Twin, TwinState
+from holdfast.store.protocol import AgentStore, Answer, Bell
+
+if TYPE_CHECKING:
+    from holdfast.agent.agent import Agent
+
+log = logging.getLogger("holdfast.agent")
+
+GiveUp = Callable[[bool], None]
+"""Says how the step ended; called with whether it may have had its effect."""
+
+LOOK_S = 0.1
+"""How often a step that failed looks whether its twin has ended."""
+WAIT_MAX_S = 60.0
+"""How long it does so when it has no timeout."""
+SETTLE_S = 1.5
+"""By then the agent of a twin that was stopped, which looks every second when no doorbell reaches it, has noticed."""
+
+
+class Twins:
+    def __init__(self, agent: Agent, store: AgentStore, node: str, environment: Environment) -> None:
+        self._agent, self._store, self._node, self._environment = agent, store, node, environment
+        self._writing: set[asyncio.Task[None]] = set()
+        self.ring: Callable[[Bell], None] = lambda bell: None
+        """Set by the node."""
+
+    def win(self, twin: Holding, output: bytes) -> None:
+        """The twin succeeded: so did the step, unless it has ended before."""
+        self._soon(self._end(twin, TwinState.WON, output))
+
+    def fail(self, twin: Holding) -> None:
+        """Nothing came of the twin, whatever the reason."""
+        self._soon(self._end(twin, TwinState.FAILED, None))
+
+    async def _end(self, twin: Holding, state: TwinState, output: bytes | None) -> None:
+        outran = msgspec.json.encode(
+            {
+                "type": "holdfast.errors.StepLost",
+                "message": f"its twin on agent {self._node} was first",
+                "ending": "outrun",
+            }
+        ).decode()
+        if not self._agent.holds():
+            return
+        try:
+            name = (twin.run_id, -twin.n, twin.fence)
+            answer = await self._store.end_twin(self._node, name, state, output, outran)
+        except StoreError as error:
+            log.warning("the twin of step %s of run %s: %s", -twin.n, twin.run_id, error)
+            return
+        if state is TwinState.WON and answer is not Answer.FENCED:
+            self.ring(Bell.OUTCOMES)
+            self.ring(Bell.CANCELS)
+
+    def outwait(self, holding: Holding, ending: Ending, unsure: bool, give_up: GiveUp) -> None:
+        """The step failed for good. If its twin has begun, that may still succeed, or may have had the effect: wait for
+        it, then give the step up. It stays held meanwhile."""
+        self._agent.held[holding.run_id, holding.n] = holding
+        holding.task = self._soon(self._outwait(holding, ending, unsure, give_up))
+
+    async def _outwait(self, holding: Holding, ending: Ending, unsure: bool, give_up: GiveUp) -> None:
+        try:
+            twin = await self._ended(holding, ending)
+            if twin.state is TwinState.WON:
+                return
+            unsure = unsure or twin.started_at is not None
+        except asyncio.CancelledError:
+            if not holding.lost:
+                self._agent.hand_back(holding)
+            return
+        except StoreError:
+            unsure = True  # nobody knows
+        finally:
+            self._agent.held.pop((holding.run_id, holding.n), None)
+        if not holding.lost:
+            give_up(unsure)
+
+    async def _ended(self, holding: Holding, ending: Ending) -> Twin:
+        """The step's twin, once none runs or may begin any more."""
+        now = self._environment.monotonic
+        until = (holding.started or now()) + (holding.timeout_s or WAIT_MAX_S)
+        while True:
+            twin = await self._store.bar_twin(holding.run_id, holding.n)
+            if twin.ended_at is not None:
+                return twin
+            if ending is not Ending.FAILED or now() > until:
+                await self._store.stop_twin(holding.run_id, holding.n)
+                self.ring(Bell.CANCELS)
+                await self._environment.sleep(SETTLE_S)
+                return twin
+            await self._environment.sleep(LOOK_S)
+
+    def _soon(self, write: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(write)
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+        return task
+
+    async def drain(self) -> None:
+        """Wait for what is being written."""
+        if self._writing:
+            await asyncio.wait(self._writing, timeout=5)

@@ -1,0 +1,140 @@
+"""When a breaker opens, is probed and closes. Pure: what is known and the time in, what follows out.
+
+An agent decides by `trips` whether to stop by itself; only the leader, by `decide`, changes what all agents keep to.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from holdfast import errors, policy
+from holdfast.config import Config
+from holdfast.model import Breaker, BreakerState, Ending
+
+BUGS: tuple[type[BaseException], ...] = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    NotImplementedError,
+    SyntaxError,
+    TypeError,
+    errors.InvalidInput,
+)
+"""Errors that say that the code is wrong. They tell nothing of what it depends on, and must fail soon and loudly: a run
+parked behind a breaker because of a misspelt name would only hide it."""
+
+
+class Sign(Enum):
+    """What the end of an attempt says of the step's dependency."""
+
+    WELL = "well"
+    TROUBLE = "trouble"
+    NOTHING = "nothing"
+
+
+def read_failure(retry: policy.Retry, error: BaseException, ending: Ending) -> Sign:
+    """What a failed attempt says. A dependency that answered is well, even if the answer was no, or later."""
+    if ending is Ending.TIMED_OUT:
+        return Sign.TROUBLE
+    if ending is not Ending.FAILED:
+        return Sign.NOTHING
+    if isinstance(error, errors.Stop | errors.RetryIn):
+        return Sign.WELL
+    if isinstance(error, BUGS) or not isinstance(error, Exception):
+        return Sign.NOTHING
+    return Sign.TROUBLE if policy.retries(retry, error) else Sign.WELL
+
+
+def trips(ok: int, failed: int, config: Config) -> bool:
+    """Whether so many outcomes within the window are an outage."""
+    return failed >= config.breaker_failures_min and failed >= (ok + failed) * config.breaker_rate
+
+
+class Look(NamedTuple):
+    """A breaker, and what its steps are doing, at one moment."""
+
+    breaker: Breaker
+    in_flight: int
+    """Steps of it that began in this round and run."""
+    waiting: bool
+    """Whether steps of it are ready and due."""
+
+
+class Change(NamedTuple):
+    """What the leader does with a breaker, and why."""
+
+    state: BreakerState
+    wave: int = 0
+    open_s: float = 0.0
+    note: str = ""
+
+    @property
+    def journalled(self) -> bool:
+        """Every change of state; of the waves only the first."""
+        return self.state is not BreakerState.PROBING or self.wave == 1
+
+
+class GiveBack(NamedTuple):
+    """So many probes of the wave were lost: others may begin."""
+
+    probes: int
+
+
+def decide(look: Look, now: float, config: Config) -> Change | GiveBack | None:
+    """What follows for a breaker; None: nothing now."""
+    row = look.breaker
+    if row.forced:
+        return None
+    if row.state is BreakerState.CLOSED:
+        return _watched(row, now, config)
+    if row.state is BreakerState.OPEN:
+        due = row.open_until is not None and now >= row.open_until
+        return Change(BreakerState.PROBING, 1, row.open_s, row.note) if due else None
+    return _probed(look, now, config)
+
+
+def _watched(row: Breaker, now: float, config: Config) -> Change | None:
+    age_s = now - row.window_at
+    if not config.breaker_settle_s <= age_s <= config.breaker_window_s:
+        return None
+    if not trips(row.ok, row.failed, config):
+        return None
+    note = f"{row.failed} of {row.ok + row.failed} attempts failed within {max(1.0, age_s):.0f} s"
+    return Change(BreakerState.OPEN, 0, config.breaker_open_s, note)
+
+
+def _probed(look: Look, now: float, config: Config) -> Change | GiveBack | None:
+    row = look.breaker
+    taken, answered = row.wave - row.allowance, row.ok + row.failed
+    whole = row.wave if look.waiting else taken
+    """How large the wave will be: when nothing waits, nothing is added to it."""
+    if row.failed and (
+        row.failed >= whole * config.breaker_rate
+        or (answered >= taken and row.failed >= taken * config.breaker_rate)
+    ):
+        note = f"{row.failed} of {wording(answered, 'probe')} failed"
+        return Change(BreakerState.OPEN, 0, longer_s(row.open_s, config), note)
+    if row.ok and row.ok > whole * (1 - config.breaker_rate):
+        if not look.waiting or row.wave >= config.breaker_wave_max:
+            return Change(BreakerState.CLOSED, note=f"{row.ok} of {wording(answered, 'probe')} went well")
+        if row.allowance <= 0:
+            return Change(BreakerState.PROBING, row.wave * config.breaker_growth, row.open_s, row.note)
+    lost = taken - answered - look.in_flight
+    if lost > 0 and now - row.told_at > config.probe_lost_s:
+        return GiveBack(lost)
+    if taken <= 0 and not look.waiting and now - row.window_at > config.breaker_open_max_s:
+        return Change(BreakerState.CLOSED, note="nothing waits for it any more")
+    return None
+
+
+def longer_s(open_s: float, config: Config) -> float:
+    """How long a breaker is open after a wave that failed, if it was so long before it."""
+    return min(max(open_s, config.breaker_open_s) * 2, config.breaker_open_max_s)
+
+
+def wording(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -1,0 +1,182 @@
+"""Does the code that is loaded here fit a run as it is recorded? Pure: a history in, what does not fit out.
+
+It does what a scheduler would do on taking the run up: replays its code, or plans its undos, and delivers what waits to
+be delivered. Nothing is written, and no step is executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from holdfast import codec
+from holdfast.decider import Decider, Turn
+from holdfast.decider.replay import described
+from holdfast.decider.undoing import Family, Undoing
+from holdfast.errors import Drift, HoldfastError
+from holdfast.lifecycle import STEP_ENDED
+from holdfast.model import Lane, Run, RunState, StepKind
+from holdfast.model import Step as StepRow
+from holdfast.store.protocol import ClaimedRun
+from holdfast.workflow.definition import Workflow
+from holdfast.workflow.step import Step
+
+Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
+Find = Callable[[str], Step[Any, Any] | None]
+
+DRIFT, UNKNOWN_WORKFLOW, UNKNOWN_VERSION = "drift", "unknown workflow", "unknown version"
+UNKNOWN_STEP, UNKNOWN_UNDO, INPUT, FAILS = "unknown step", "unknown undo", "input", "fails"
+PASSED_OVER = "passed over"
+"""Not a misfit: steps may come and go. But one that was renamed is a new one, and will be executed."""
+
+
+class Misfit(NamedTuple):
+    """One way in which code and history differ."""
+
+    kind: str
+    message: str
+    step: str | None = None
+    """The key of the step it is about."""
+    recorded: str | None = None
+    asked: str | None = None
+
+    @property
+    def is_note(self) -> bool:
+        """Worth knowing, and no reason not to deploy."""
+        return self.kind == PASSED_OVER
+
+
+def misfits(
+    history: ClaimedRun,
+    *,
+    workflows: Workflows,
+    find: Find,
+    lanes: Mapping[int, Lane],
+    families: Mapping[int, Family] | None = None,
+) -> list[Misfit]:
+    """What of this run does not fit the workflows and steps that are loaded. `families` are its children, of a run that
+    takes itself back."""
+    run = history.run
+    if _is_undoing(run):
+        return _undos(history, find, lanes, families)
+    workflow = workflows.get((run.workflow, run.version))
+    if workflow is None:
+        return [_unknown(run, workflows)]
+    return [
+        *_replay(history, workflow, find),
+        *_undos(history, find, lanes, None),
+    ]
+
+
+def needs_families(run: Run) -> bool:
+    """Whether its children have to be known, too."""
+    return _is_undoing(run)
+
+
+def _is_undoing(run: Run) -> bool:
+    return RunState.UNDOING in {run.state, run.resume} or run.state is RunState.STUCK
+
+
+def _unknown(run: Run, workflows: Workflows) -> Misfit:
+    versions = [version for name, version in workflows if name == run.workflow]
+    if not versions:
+        return Misfit(UNKNOWN_WORKFLOW, f"this code has no workflow {run.workflow}")
+    said = " and ".join(sorted(versions))
+    plural = "versions" if len(versions) > 1 else "version"
+    return Misfit(
+        UNKNOWN_VERSION,
+        f"it is a run of version {run.version}; this code has {plural} {said}: keep the old one beside the new one until its "
+        "runs have ended",
+    )
+
+
+def _replay(history: ClaimedRun, workflow: Workflow[Any, Any], find: Find) -> list[Misfit]:
+    run = history.run
+    try:
+        workflow.shape.decode(run.input)
+    except HoldfastError as error:
+        return [Misfit(INPUT, f"its recorded input does not fit: {error}")]
+    decider = Decider(
+        workflow,
+        run.id,
+        run.input,
+        begun_at=run.started_at or run.created_at,
+        generation=run.generation,
+        base_n=run.base_n,
+        deadline=run.deadline,
+    )
+    try:
+        decider.replay(history.steps, [row for row in history.signals if row.delivered_seq])
+        turn = decider.take()
+        fresh = not history.steps and not history.signals
+        if not fresh and (ends := _fails(turn)) is not None:
+            return [ends]
+        found = _passed_over(decider.unasked(), turn, find)
+        _deliver_rest(decider, history)
+        decider.take()
+    except Drift as drift:
+        return [Misfit(DRIFT, str(drift), drift.key, drift.recorded, drift.asked)]
+    except HoldfastError as error:
+        return [Misfit(FAILS, f"it cannot be replayed: {error}")]
+    finally:
+        decider.close()
+    return found
+
+
+def _fails(turn: Turn) -> Misfit | None:
+    """With the code that recorded it, a replay never ends: what ends now, ends because the code has changed."""
+    finish = turn.finish
+    if finish is None or finish.how not in ("failed", "undoing") or finish.error is None:
+        return None
+    return Misfit(FAILS, f"this code fails it where it is now: {codec.describe_error(finish.error)}")
+
+
+def _passed_over(left: list[StepRow], turn: Turn, find: Find) -> list[Misfit]:
+    new = [issue.key for issue in turn.issued if issue.kind in (StepKind.CALL, StepKind.CHILD)]
+    asked = f"{', '.join(new[:3])}{' …' if len(new) > 3 else ''}" if new else None
+    instead = f"; it now asks for {asked}" if asked else ""
+    found: list[Misfit] = []
+    for row in left:
+        if row.kind not in (StepKind.CALL, StepKind.CHILD) or row.delivered_seq == 0:
+            continue
+        recorded = described(row.kind, row.name, row.input)
+        if row.kind is StepKind.CALL and row.state not in STEP_ENDED and find(row.name) is None:
+            words = f"step {row.key!r} is {row.state}, and this code has no {row.name}: no agent with it can execute it{instead}"
+            found.append(Misfit(UNKNOWN_STEP, words, row.key, recorded, asked))
+        else:
+            words = f"the code does not ask for step {row.key!r} (yet), which is {row.state}{instead}"
+            found.append(Misfit(PASSED_OVER, words, row.key, recorded, asked))
+    return found
+
+
+def _deliver_rest(decider: Decider, history: ClaimedRun) -> None:
+    """What is recorded and waits to be delivered."""
+    for step in history.steps:
+        if step.delivered_seq is None and step.state in STEP_ENDED and decider.expects(step.n):
+            decider.deliver(step.n, step.state, step.output, step.error, step.finished_at or 0.0)
+    for row in history.signals:
+        if row.delivered_seq is None and not decider.done:
+            decider.deliver_signal(row.name, row.payload, row.sent_at)
+
+
+def _undos(
+    history: ClaimedRun, find: Find, lanes: Mapping[int, Lane], families: Mapping[int, Family] | None
+) -> list[Misfit]:
+    """What the run has to undo, or would have to if it failed now, and this code cannot."""
+    plan = Undoing(history.run, lanes=lanes, find=find, children=families)
+    plan.replay(history.steps, [row for row in history.signals if row.delivered_seq])
+    found: list[Misfit] = []
+    for key, undo, raw in plan.left():
+        step = find(undo)
+        if step is None:
+            found.append(
+                Misfit(UNKNOWN_UNDO, f"this code has no {undo}, which undoes step {key!r}", key, undo)
+            )
+            continue
+        try:
+            step.shape.decode(raw)
+        except HoldfastError as error:
+            found.append(
+                Misfit(INPUT, f"what {undo} would get to undo step {key!r} does not fit: {error}", key)
+            )
+    return found

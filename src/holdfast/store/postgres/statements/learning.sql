@@ -1,0 +1,47 @@
+-- What is learned from durations: counts that nodes add, and that the leader lets fade.
+
+-- name: add_durations
+INSERT INTO holdfast.durations (name, bucket, count, last_at)
+SELECT u.name, u.bucket, u.count, clock_timestamp() FROM unnest($1::text[], $2::int[], $3::float8[]) u(name, bucket, count)
+ON CONFLICT (name, bucket) DO UPDATE SET count = durations.count + excluded.count, last_at = excluded.last_at
+
+-- name: durations
+SELECT name, bucket, count FROM holdfast.durations WHERE name = ANY($1::text[])
+
+-- name: step_durations
+SELECT name, bucket, count FROM holdfast.durations WHERE name >= 'step:' AND name < 'step;'
+
+-- name: fade_durations
+WITH reign AS (
+    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
+well_known AS (
+    SELECT name FROM holdfast.durations GROUP BY name HAVING sum(count) > $2),
+halved AS (
+    UPDATE holdfast.durations d SET count = d.count / 2 FROM well_known w
+    WHERE d.name = w.name AND EXISTS (SELECT FROM reign) RETURNING 1)
+SELECT count(*) FROM halved
+
+-- name: forget_durations
+WITH reign AS (
+    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
+beyond AS (
+    SELECT name, bucket FROM holdfast.durations ORDER BY last_at
+    LIMIT greatest(0, (SELECT count(*) FROM holdfast.durations) - $3::bigint))
+DELETE FROM holdfast.durations d
+WHERE (d.last_at < clock_timestamp() - make_interval(secs => $2) OR d.count < 0.05
+       OR (d.name, d.bucket) IN (SELECT name, bucket FROM beyond))
+  AND EXISTS (SELECT FROM reign)
+RETURNING 1
+
+-- name: landmarks
+SELECT s.run_id, s.n, s.name, s.issued_at FROM unnest($1::text[]) u(id)
+CROSS JOIN LATERAL (SELECT run_id, n, name, issued_at FROM holdfast.steps WHERE run_id = u.id ORDER BY n DESC LIMIT 1) s
+
+-- Steps that run for longer than their bound, those without a twin first. It walks what is running, once. Twins are looked
+-- up one by one, by LIMIT: the planner would rather read all there ever were.
+-- name: overlong_steps
+SELECT s.run_id, s.n, s.fence, s.key, s.name, s.lane, s.agent, s.started_at, t.n IS NOT NULL
+FROM holdfast.steps s JOIN unnest($1::text[], $2::float8[]) bound(name, bound_s) ON bound.name = s.name
+LEFT JOIN LATERAL (SELECT n FROM holdfast.twins WHERE run_id = s.run_id AND n = s.n LIMIT 1) t ON true
+WHERE s.state = 'running' AND s.started_at < clock_timestamp() - make_interval(secs => bound.bound_s)
+ORDER BY 9, s.started_at LIMIT $3

@@ -1,0 +1,1 @@
+-- PostgreSQL gets types for the rows of a batch. Here they are parameters: there is nothing to change.

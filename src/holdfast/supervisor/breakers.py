@@ -1,0 +1,67 @@
+"""Breakers: the leader's duty to open, probe and close them, and to tell people.
+
+What follows is decided purely (`holdfast.breaker`). Every change names the round it was decided on, so that what an operator
+did meanwhile stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.breaker import GiveBack, decide
+from holdfast.config import Config
+from holdfast.model import Alert, AlertKind, Breaker, BreakerState, Level, NewAlert
+from holdfast.store.protocol import SupervisorStore
+from holdfast.supervisor.alerting import trimmed
+
+
+async def turn_breakers(store: SupervisorStore, epoch: int, config: Config) -> int:
+    """Decide for each breaker that needs it. How many changed: agents should look, and people may want to know."""
+    looks = await store.breaker_looks(config.breaker_window_s)
+    if not looks:
+        return 0
+    now, changed = await store.now(), 0
+    for look in looks:
+        row = look.breaker
+        change = decide(look, now, config)
+        if isinstance(change, GiveBack):
+            changed += await store.give_back_probes(epoch, row.name, row.round, change.probes)
+        elif change is not None:
+            changed += await store.change_breaker(epoch, row.name, row.round, change)
+    return changed
+
+
+async def tell_of_breakers(store: SupervisorStore, epoch: int, config: Config) -> int:
+    """Raise an alert for every breaker that opened by itself, and clear those of breakers that closed."""
+    gates = await store.gates(config.breaker_window_s)
+    opened = await store.open_alerts(config.claim_max)
+    known = {alert.key for alert in opened}
+    trouble = judge_breakers(gates.breakers)
+    if new := [alert for alert in trouble if alert.key not in known]:
+        await store.raise_alerts(epoch, new)
+    if over := mended(opened, {alert.key for alert in trouble}):
+        await store.clear_alerts(epoch, over)
+    return len(new)
+
+
+def judge_breakers(rows: Iterable[Breaker]) -> list[NewAlert]:
+    """One alert for each breaker that is not closed. What an operator does by hand needs no alert."""
+    return [
+        NewAlert(
+            AlertKind.BREAKER_OPEN,
+            Level.ERROR,
+            f"{AlertKind.BREAKER_OPEN}:{row.name}",
+            trimmed(
+                f"{row.name} is in trouble: {row.note or 'its breaker is not closed'}"
+                f"{f' ({row.error})' if row.error else ''}; its steps wait and spend no attempt: "
+                "`holdfast breakers` shows more"
+            ),
+        )
+        for row in rows
+        if row.state is not BreakerState.CLOSED and not row.forced
+    ]
+
+
+def mended(opened: Sequence[Alert], trouble: set[str]) -> list[int]:
+    """Ids of open alerts about breakers that are closed by now."""
+    return [alert.id for alert in opened if alert.kind == AlertKind.BREAKER_OPEN and alert.key not in trouble]

@@ -1,0 +1,150 @@
+"""Hedged steps that take too long get a twin on another agent.
+
+May change: twins. Must never: end a step. A twin is made when a step runs for longer than its bound, which is learned; when
+another live agent offers the step; and when its allowance has room. Twins that are not wanted any more are swept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from holdfast.config import Config
+from holdfast.durations import sketches, step_name
+from holdfast.environment import Environment
+from holdfast.model import Node
+from holdfast.sketch import Sketch
+from holdfast.store.protocol import Overlong, SupervisorStore
+
+BURST = 10
+"""Twins of one step that may be made at once, even if few attempts of it were seen."""
+BURST_S = 10.0
+"""Or as many as it earned within this time."""
+IDLE_S = 5.0
+"""How often to look whether any step is hedged, while none is."""
+
+
+class Offer(NamedTuple):
+    """A live agent that offers a hedged step."""
+
+    agent: str
+    labels: frozenset[str]
+
+
+class Allowance:
+    """How many twins of one step may be made: a share of its attempts, gained as they are counted."""
+
+    def __init__(self) -> None:
+        self.room = 0.0
+        self._counted: float | None = None
+        self._gains: deque[tuple[float, float]] = deque()
+
+    def gain(self, counted: float, share: float, at: float) -> None:
+        """So many attempts are counted by now. Counts that were halved are no attempts taken back."""
+        if self._counted is None:  # a new leader does not know how many twins these attempts have had
+            self._counted, self.room = counted, min(counted * share, BURST)
+            return
+        gained = max(0.0, counted - self._counted) * share
+        self._counted = counted
+        self._gains.append((at, gained))
+        while self._gains[0][0] < at - BURST_S:
+            self._gains.popleft()
+        self.room = min(self.room + gained, max(BURST, sum(one for _, one in self._gains)))
+
+    def spend(self) -> bool:
+        if self.room < 1:
+            return False
+        self.room -= 1
+        return True
+
+
+class Hedging:
+    def __init__(self, store: SupervisorStore, environment: Environment, config: Config) -> None:
+        self._store, self._environment, self._config = store, environment, config
+        self._allowances: dict[str, Allowance] = {}
+        self._bounds: dict[str, float] = {}
+        self._offers: dict[str, list[Offer]] = {}
+        self._needs: dict[int, tuple[str, ...]] = {}
+        self._learn_at = self._look_at = 0.0
+
+    async def hedge(self, epoch: int) -> int:
+        """Sweep twins and make new ones. Returns how many of each."""
+        at = self._environment.monotonic()
+        swept = 0
+        if at >= self._learn_at:
+            await self._learn(at)
+            swept = await self._store.sweep_twins(epoch, self._config.claim_max)
+        elif self._offers:
+            swept = await self._store.sweep_twins(epoch, self._config.claim_max)
+        if not self._bounds or at < self._look_at:
+            return swept
+        # A step that takes an hour need not be looked at five times a second.
+        self._look_at = at + min(1.0, min(self._bounds.values()) / 10)
+        overlong = await self._store.overlong_steps(list(self._bounds.items()), self._config.claim_max)
+        chosen = choose(overlong, self._offers, self._needs, self._allowances)
+        if not chosen:
+            return swept
+        made = await self._store.make_twins(epoch, [(step.run_id, step.n, step.fence) for step in chosen])
+        return swept + len(made)
+
+    async def _learn(self, at: float) -> None:
+        """Who offers which hedged step, and when each takes too long."""
+        self._offers = offers_of(await self._store.nodes(), await self._store.now())
+        self._learn_at = at + (self._config.learn_s if self._offers else IDLE_S)
+        self._bounds = {}
+        if not self._offers:
+            return
+        self._needs = {lane.id: lane.needs for lane in await self._store.lanes()}
+        known = sketches(await self._store.durations([step_name(name) for name in self._offers]))
+        for name in self._offers:
+            sketch = known.get(step_name(name))
+            if sketch is None:
+                continue
+            self._allowances.setdefault(name, Allowance()).gain(sketch.total, self._config.hedge_share, at)
+            bound = bound_of(sketch, self._config)
+            if bound is not None:
+                self._bounds[name] = bound
+
+
+def offers_of(nodes: Iterable[Node], now: float) -> dict[str, list[Offer]]:
+    """The live agents by the hedged step they offer. One that is told to leave is given no twins."""
+    found: dict[str, list[Offer]] = {}
+    for node in nodes:
+        if node.retired_at is not None or node.lease_until < now or "agent" not in node.roles:
+            continue
+        offers = json.loads(node.offers)
+        if offers.get("pulse", {}).get("draining"):
+            continue
+        for name in offers.get("hedged", ()):
+            found.setdefault(name, []).append(Offer(node.id, frozenset(offers.get("labels", ()))))
+    return found
+
+
+def bound_of(sketch: Sketch, config: Config) -> float | None:
+    """How long a step may run before it gets a twin; None while too little is known."""
+    usual = sketch.quantile(0.95)
+    if usual is None or sketch.total < config.hedge_samples:
+        return None
+    return max(usual * config.hedge_factor, config.hedge_floor_s)
+
+
+def choose(
+    overlong: Sequence[Overlong],
+    offers: Mapping[str, Sequence[Offer]],
+    needs: Mapping[int, tuple[str, ...]],
+    allowances: Mapping[str, Allowance],
+) -> list[Overlong]:
+    """Those that get a twin: never had one, another agent can take it, and there is room for one more. Oldest first."""
+    return [
+        step
+        for step in overlong
+        if not step.twinned
+        and any(
+            offer.agent != step.agent and offer.labels.issuperset(needs.get(step.lane, ()))
+            for offer in offers.get(step.name, ())
+        )
+        and step.name in allowances
+        and allowances[step.name].spend()
+    ]

@@ -1,0 +1,67 @@
+"""What was learned, applied to runs that are under way: when each will end, and which of its steps take too long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from holdfast.config import Config
+from holdfast.durations import Eta, eta, eta_names, sketches, step_name
+from holdfast.model import Landmark, Run, RunState, Step, StepKind, StepState, Twin, TwinState
+from holdfast.store.protocol import Store
+from holdfast.supervisor.stragglers import bounds_of
+
+
+class Outlook(NamedTuple):
+    """Of one run."""
+
+    eta: Eta | None = None
+    bounds: Mapping[str, float] = {}
+    """How long its running steps may run before they are stragglers, by the step's name."""
+    twins: Mapping[int, Twin] = {}
+    """By the number of their step."""
+
+    def straggles(self, step: Step, now: float) -> bool:
+        """Whether this step runs for longer than such steps do."""
+        bound = self.bounds.get(step.name)
+        running = step.kind is StepKind.CALL and step.state is StepState.RUNNING
+        return bound is not None and running and now - (step.started_at or now) > bound
+
+    def after(self, passed_s: float) -> Outlook:
+        """The same, some moments later."""
+        if self.eta is None:
+            return self
+        left_s, most_s = (max(0.0, one - passed_s) for one in (self.eta.left_s, self.eta.most_s))
+        return self._replace(eta=Eta(left_s, most_s, self.eta.samples))
+
+    def twin(self, step: Step) -> Twin | None:
+        """The twin that runs beside this step, or whose outcome is the step's."""
+        twin = self.twins.get(step.n)
+        return twin if twin is not None and twin.state in {TwinState.RUNNING, TwinState.WON} else None
+
+
+async def etas(store: Store, runs: Sequence[Run]) -> dict[str, Eta]:
+    """By the run's id, of those for which something tells."""
+    running = [run for run in runs if run.state is RunState.RUNNING]
+    if not running:
+        return {}
+    marks = {mark.run_id: mark for mark in await store.landmarks([run.id for run in running])}
+    names = {name for run in running for name in eta_names(run, marks.get(run.id))}
+    known = sketches(await store.durations(sorted(names)))
+    now = await store.now()
+    found = {run.id: eta(run, marks.get(run.id), known, now) for run in running}
+    return {run_id: one for run_id, one in found.items() if one is not None}
+
+
+async def outlook(store: Store, run: Run, steps: Sequence[Step], config: Config) -> Outlook:
+    """Of one run whose steps are known."""
+    twins = {twin.n: twin for twin in await store.twins(run.id)}
+    calls = {step_name(step.name) for step in steps if step.state is StepState.RUNNING}
+    last = max(steps, key=lambda step: step.n, default=None)
+    mark = None if last is None else Landmark(run.id, last.n, last.name, last.issued_at)
+    names = [*sorted(calls), *eta_names(run, mark)]
+    if not names:
+        return Outlook(twins=twins)
+    known = sketches(await store.durations(names))
+    bounds = bounds_of({name: sketch for name, sketch in known.items() if name in calls}, config)
+    return Outlook(eta(run, mark, known, await store.now()), bounds, twins)

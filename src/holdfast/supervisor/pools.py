@@ -1,0 +1,44 @@
+"""Pools whose agents do not stay: they say so with their lease, and the leader makes an alert of it until they do not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from holdfast.config import Config
+from holdfast.model import AlertKind, Level, NewAlert, Node
+from holdfast.store.protocol import SupervisorStore
+from holdfast.supervisor.alerting import trimmed
+
+NODES_MAX = 10_000
+"""Live nodes that are looked through."""
+ROLE = "pool"
+
+
+async def watch_pools(store: SupervisorStore, epoch: int, config: Config) -> int:
+    """Raise what pools complain of, and clear what they no longer do."""
+    troubled = judge_pools(await store.living(NODES_MAX))
+    opened = [
+        alert for alert in await store.open_alerts(config.claim_max) if alert.kind == AlertKind.POOL_TROUBLE
+    ]
+    known, lasting = {alert.key for alert in opened}, {alert.key for alert in troubled}
+    if new := [alert for alert in troubled if alert.key not in known]:
+        await store.raise_alerts(epoch, new)
+    if over := [alert.id for alert in opened if alert.key not in lasting]:
+        await store.clear_alerts(epoch, over)
+    return len(new)
+
+
+def judge_pools(nodes: Iterable[Node]) -> list[NewAlert]:
+    """One alert for each pool of a host that says it is in trouble."""
+    found: dict[str, NewAlert] = {}
+    for node in nodes:
+        if node.roles != ROLE:
+            continue
+        offers = json.loads(node.offers)
+        trouble = offers.get("pulse", {}).get("trouble")
+        if trouble:
+            key = f"{AlertKind.POOL_TROUBLE}:{node.host}:{offers.get('pool', {}).get('name', node.id)}"
+            message = trimmed(f"{node.host} pid {node.pid}: {trouble}")
+            found.setdefault(key, NewAlert(AlertKind.POOL_TROUBLE, Level.ERROR, key, message))
+    return list(found.values())

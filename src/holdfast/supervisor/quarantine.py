@@ -1,0 +1,39 @@
+"""Poison steps: runs that only wait for one are stuck, and the alert about a fingerprint is open as long as there are any.
+
+Whoever puts a step into quarantine (an agent whose step's process died, the leader that buried its agent) changes that step
+alone. The rest of its run goes on; when nothing else is left to go on, this makes the run stuck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.config import Config
+from holdfast.model import Alert, AlertKind, Poison
+from holdfast.store.protocol import SupervisorStore
+
+
+async def stick_quarantined(store: SupervisorStore, epoch: int, config: Config) -> int:
+    """Make runs stuck that cannot go on without a person. Bounded: what is left waits for the next pass."""
+    return await store.stick_quarantined(epoch, config.claim_max)
+
+
+async def clear_released(store: SupervisorStore, epoch: int, config: Config) -> int:
+    """Close the alerts about what is in quarantine no more."""
+    opened = await store.open_alerts(config.claim_max)
+    if not any(alert.kind == AlertKind.STEP_QUARANTINED for alert in opened):
+        return 0
+    over = released(opened, await store.quarantine(config.claim_max))
+    return await store.clear_alerts(epoch, over) if over else 0
+
+
+def alert_key(fingerprint: str) -> str:
+    return f"{AlertKind.STEP_QUARANTINED}:{fingerprint}"
+
+
+def released(opened: Sequence[Alert], poison: Iterable[Poison]) -> list[int]:
+    """Ids of open alerts about fingerprints of which there are none any more."""
+    there = {alert_key(one.fingerprint) for one in poison}
+    return [
+        alert.id for alert in opened if alert.kind == AlertKind.STEP_QUARANTINED and alert.key not in there
+    ]

@@ -1,0 +1,82 @@
+"""Steps that run for much longer than such steps do: told, and nothing else. And what was learned is let fade.
+
+May change: alerts of its kind, and counts of durations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from holdfast.config import Config
+from holdfast.durations import STEP, sketches
+from holdfast.environment import Environment
+from holdfast.model import AlertKind, Level, NewAlert
+from holdfast.sketch import Sketch
+from holdfast.store.protocol import Overlong, SupervisorStore
+
+FADE_S = 60.0
+"""How often what was learned is looked over."""
+DAY_S = 86_400.0
+
+
+class Stragglers:
+    def __init__(self, store: SupervisorStore, environment: Environment, config: Config) -> None:
+        self._store, self._environment, self._config = store, environment, config
+        self._faded_at = environment.monotonic()
+
+    async def watch(self, epoch: int, now: float) -> int:
+        """Raise an alert for each step that has stragglers, clear those of steps that have none any more."""
+        at, config = self._environment.monotonic(), self._config
+        if at - self._faded_at > FADE_S:
+            self._faded_at = at
+            await self._store.fade_durations(
+                epoch,
+                attempts_max=config.durations_max,
+                keep_s=config.durations_keep_days * DAY_S,
+                rows_max=config.durations_rows_max,
+            )
+        bounds = bounds_of(sketches(await self._store.durations()), config)
+        late = await self._store.overlong_steps(list(bounds.items()), config.claim_max) if bounds else []
+        found = judge(late, bounds, now)
+        opened = [
+            one for one in await self._store.open_alerts(config.claim_max) if one.kind == AlertKind.STRAGGLER
+        ]
+        known, lasting = {one.key for one in opened}, {alert.key for alert in found}
+        if new := [alert for alert in found if alert.key not in known]:
+            await self._store.raise_alerts(epoch, new)
+        if over := [one.id for one in opened if one.key not in lasting]:
+            await self._store.clear_alerts(epoch, over)
+        return len(new)
+
+
+def bound_of(sketch: Sketch, config: Config) -> float | None:
+    """How long a step may run before it is a straggler; None while too little is known."""
+    usual = sketch.quantile(0.99)
+    if usual is None or sketch.total < config.straggler_samples:
+        return None
+    return max(usual * config.straggler_factor, config.straggler_floor_s)
+
+
+def bounds_of(known: Mapping[str, Sketch], config: Config) -> dict[str, float]:
+    """Bounds by the step's name, of sketches by theirs."""
+    found = ((name.removeprefix(STEP), bound_of(sketch, config)) for name, sketch in known.items())
+    return {name: bound for name, bound in found if bound is not None}
+
+
+def judge(late: Iterable[Overlong], bounds: Mapping[str, float], now: float) -> list[NewAlert]:
+    """One alert for each step's name, about the oldest, with how many there are."""
+    found: dict[str, NewAlert] = {}
+    for step in late:
+        key = f"{AlertKind.STRAGGLER}:{step.name}"
+        first = found.get(key)
+        if first is None:
+            message = (
+                f"step {step.key} of run {step.run_id} runs for {now - step.started_at:.0f} s, "
+                f"more than {bounds[step.name]:.3g} s: `holdfast why {step.run_id}` says more"
+            )
+            found[key] = NewAlert(AlertKind.STRAGGLER, Level.INFO, key, message, step.run_id)
+        else:
+            found[key] = NewAlert(
+                first.kind, first.level, first.key, first.message, first.run_id, first.times + 1
+            )
+    return list(found.values())

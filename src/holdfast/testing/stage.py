@@ -1,0 +1,400 @@
+"""A world for one test: one process at a time, which is replaced when it dies, and a clock that is moved by hand.
+
+The process hosts all roles. Its agent does not execute steps itself: it asks `perform`, which may pretend. Time passes by
+itself while something can be done; a wait of a workflow is passed by `advance`. For a long wait the process is closed
+and another one opened afterwards, as it would be over a weekend, so that every sleep is a replay, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from types import FunctionType
+from typing import Any, NamedTuple, TypeVar, cast
+
+from holdfast.agent import Agent
+from holdfast.agent.holding import Holding
+from holdfast.config import Config
+from holdfast.errors import HoldfastError
+from holdfast.lifecycle import STEP_ENDED
+from holdfast.model import DEADLINE, Run, RunState, Signal, Step, StepKind, StepState
+from holdfast.node import Node
+from holdfast.store.protocol import NewSignal, RunFilter, Store
+from holdfast.supervisor.why import Facts, explain
+from holdfast.testing.world import EPOCH, Faults, Process, SharedStore, World
+from holdfast.workflow import door
+from holdfast.workflow.definition import Workflow
+from holdfast.workflow.here import Attempting
+from holdfast.workflow.step import Step as AuthoredStep
+
+T = TypeVar("T")
+
+CALM = Config(
+    heart=False, lease_s=60, renew_s=20, leader_lease_s=15, sweep_s=3, poll_s=5, watch_s=60, beat_s=10
+)
+"""Virtual seconds cost real time for every look at the store in them: here they are rarer than in production."""
+SKIP_S = 3.0
+"""A longer wait is jumped over, with no process there."""
+STILL_S = 7200.0
+"""When nothing was written for so long, whatever is going on will not end by itself."""
+PAGE = 1000
+ACTIVE = (str(RunState.PENDING), str(RunState.RUNNING), str(RunState.UNDOING))
+ABOUT_NODES = frozenset({"register", "renew", "lead", "resign", "retire", "reconcile", "lane"})
+"""Writes that say nothing of a run."""
+
+
+class Watched(Attempting):
+    """One attempt, that notices when its key is handed on."""
+
+    __slots__ = ("_key", "_undoes", "hands_on")
+
+    hands_on: bool
+
+    @classmethod
+    def of(cls, at: Attempting) -> Watched:
+        made = cls(
+            run_id=at.run_id,
+            key=at.key,
+            attempt=at.attempt,
+            step=at.step,
+            on_beat=at.on_beat,
+            on_save=at.on_save,
+            saved_raw=at.saved_raw,
+            loop=at.loop,
+            undoes=at.undoes,
+        )
+        made.hands_on = False
+        return made
+
+    @property
+    def key(self) -> str:
+        self.hands_on = True
+        return self._key
+
+    @key.setter
+    def key(self, key: str) -> None:
+        self._key = key
+
+    @property
+    def undoes(self) -> str | None:
+        self.hands_on = True
+        return self._undoes
+
+    @undoes.setter
+    def undoes(self, undoes: str | None) -> None:
+        self._undoes = undoes
+
+    @property
+    def effect(self) -> str:
+        """The key, for those who only look."""
+        return self._key
+
+    @property
+    def undone(self) -> str | None:
+        return self._undoes
+
+
+class Doing(NamedTuple):
+    """One attempt that is to be performed."""
+
+    process: Process
+    step: AuthoredStep[Any, Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    here: Watched
+
+
+Perform = Callable[[Doing], Awaitable[Any]]
+
+
+class PretendingAgent(Agent):
+    """Holds and reports steps like any agent; what they do is somebody else's business. There are no threads."""
+
+    process: Process
+    perform: Perform
+
+    def capable(self, name: str, needs: tuple[str, ...]) -> bool:
+        return name in self._steps
+
+    def begin(self, holding: Holding, checkpoint: bytes | None = None, *, barred: bool = False) -> None:
+        step = holding.step
+
+        async def pretend(*args: Any, **kwargs: Any) -> Any:
+            assert isinstance(holding.here, Watched)
+            return await self.perform(Doing(self.process, step, args, kwargs, holding.here))
+
+        holding.step = step.using()
+        holding.step.fn = cast("FunctionType", pretend)
+        super().begin(holding, checkpoint, barred=barred)
+        if holding.here is not None:
+            holding.here = Watched.of(holding.here)
+
+    async def _run_thread(self, holding: Holding) -> None:
+        await self._run_async(holding)
+
+
+class _StageNode(Node):
+    agent_type = PretendingAgent
+
+
+class _StageProcess(Process):
+    perform: Perform
+
+    def _new_node(self, store: Store) -> Node:
+        node = _StageNode(store, roles=self._roles, environment=self.environment, config=self.config)
+        node.on_fenced = self._on_fenced
+        assert isinstance(node.agent, PretendingAgent)
+        node.agent.process, node.agent.perform = self, self.perform
+        return node
+
+
+class _StageWorld(World):
+    changes = 0
+
+    def committed(self, process: Process, verb: str, asked: dict[str, Any]) -> None:
+        if verb not in ABOUT_NODES:
+            self.changes += 1
+
+
+class Look(NamedTuple):
+    """What is going on, over all runs. Times are the store's."""
+
+    busy: bool = False
+    """Something can be done now."""
+    back_off: float | None = None
+    """When the next step is to be tried again."""
+    timer: float | None = None
+    """When the next wait of a workflow ends."""
+    deadline: float | None = None
+    """When the next run is out of time."""
+
+
+class Stage:
+    def __init__(self, seed: int | str, perform: Perform, *, faults: Faults | None = None) -> None:
+        self.world = _StageWorld(seed, config=CALM, faults=faults)
+        self.loop = self.world.loop
+        self.perform = perform
+        self.process: Process | None = None
+        self.opened = 0
+        self._door = door.current
+        observer = self.world.process("observer", roles=())
+        self.store = SharedStore(self.world, observer)
+        self._see(self.store.open())
+        self._looked: tuple[int, float, Look] | None = None
+        self._changes, self._changed_at = 0, 0.0
+        self.check: Callable[[], None] = lambda: None
+        """Called now and then while time passes: whoever drives the stage may raise here what went wrong inside."""
+
+    @property
+    def now(self) -> float:
+        return self.world.store_now()
+
+    def close(self) -> None:
+        door.current = self._door
+        if self.process is not None:
+            self.world.kill(self.process)
+            _bury(self.process)
+        for task in asyncio.all_tasks(self.loop):
+            _forget(task)
+        self.world.close()
+
+    # --- the process ------------------------------------------------------------------------------------------------
+
+    def _go_on(self) -> Process:
+        """The process; another one when it died."""
+        while self.process is None or self.process.dead:
+            if self.process is not None:
+                _bury(self.process)
+            self.opened += 1
+            made = _StageProcess(self.world, f"node-{self.opened}")
+            made.perform = self.perform
+            self.world.processes.append(made)
+            self.process = made
+            self._until_done(made, made.open())
+            door.current = made
+        return self.process
+
+    def _until_done(self, process: Process, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run the process's own work to its end, or to the death of the process."""
+        task = process.run_task(work)
+        self.loop.run(until=lambda: task.done() or process.dead)
+        if not task.done():
+            _forget(task)
+        return task
+
+    def ask(self, make: Callable[[Process], Coroutine[Any, Any, T]]) -> T:
+        """Let the process do something; when it dies meanwhile, the next one does it again."""
+        self.demand_no_loop()
+        while True:
+            process = self._go_on()
+            task = self._until_done(process, make(process))
+            if task.done():
+                return task.result()
+
+    def _see(self, work: Coroutine[Any, Any, T]) -> T:
+        """Look at the store, as nobody's code."""
+        return self.loop.run_until_complete(work)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.world.kill(self.process)
+
+    def _leave(self) -> None:
+        """The process goes, in good order."""
+        process = self.process
+        if process is not None and not process.dead:
+            self._until_done(process, process.close())
+            self.world.kill(process)
+
+    def demand_no_loop(self) -> None:
+        if asyncio._get_running_loop() is not None:
+            raise HoldfastError(
+                "a simulation runs a loop of its own: write the test as `def`, and call it from no step"
+            )
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def settle(self, end: float = math.inf) -> Look:
+        """Let everything happen that can, back-offs included, until only a wait of a workflow is left; at most to `end`."""
+        self.demand_no_loop()
+        while True:
+            self.check()
+            process = self._go_on()
+            self.loop.run(until=lambda process=process: not self.loop.ready or process.dead)  # type: ignore[misc]
+            if process.dead:
+                continue
+            look = self._look()
+            if look.busy:
+                if self.loop.now - self._changed_at > STILL_S:
+                    return look
+                before = self.loop.callbacks
+                self.loop.run(until=lambda before=before: self.loop.callbacks > before)  # type: ignore[misc]
+            elif look.back_off is None or look.back_off > end:
+                return look
+            else:
+                self._pass(look.back_off)
+
+    def advance(self, seconds: float) -> None:
+        """Let so much time pass, and do what comes due in it."""
+        end = self.now + seconds
+        while (due := _earliest(self.settle(end))) is not None and due <= end:
+            self._pass(due)
+        self._pass(end)
+        self.settle(end)
+
+    def _pass(self, until: float) -> None:
+        target = until - EPOCH
+        if target - self.loop.now > SKIP_S:
+            self._leave()
+            self.loop.now = max(self.loop.now, target)
+        elif target > self.loop.now:
+            process = self._go_on()
+            self.loop.run(until=lambda: process.dead, end=target)
+            if not process.dead:
+                self.loop.now = max(self.loop.now, target)
+
+    def _look(self) -> Look:
+        """What is going on; read again only when something was written or came due."""
+        if self._changes != self.world.changes:
+            self._changes, self._changed_at = self.world.changes, self.loop.now
+        if self._looked is not None:
+            changes, until, look = self._looked
+            if changes == self.world.changes and self.now < until:
+                return look
+        look = self._see(_look_at(self.store, self.now))
+        due = _earliest(look)
+        self._looked = (self.world.changes, math.inf if due is None else due, look)
+        return look
+
+    # --- runs -------------------------------------------------------------------------------------------------------
+
+    def start(self, workflow: Workflow[Any, Any], raw: bytes) -> str:
+        """Start a run. It is one run, however often the process dies meanwhile."""
+        named = workflow if workflow.id is not None else workflow.using(id=self.new_id())
+        return self.ask(lambda process: process.start_raw(named, raw)).id
+
+    def send(self, signal: NewSignal) -> None:
+        """Send a signal. Sent again under its key, it arrives once."""
+        self.ask(lambda process: process.send_signal(signal.run_id, signal.name, signal.payload, signal.key))
+
+    def new_id(self) -> str:
+        return self.world.processes[0].environment.new_id()
+
+    def run(self, run_id: str) -> Run:
+        row = self._see(self.store.run(run_id))
+        assert row is not None
+        return row
+
+    def history(self, run_id: str) -> tuple[list[Step], list[Signal]]:
+        return self._see(_steps(self.store, run_id)), self._see(self.store.signals(run_id))
+
+    def runs(self) -> list[Run]:
+        return self._see(self.store.runs(RunFilter(limit=PAGE)))
+
+    def why(self, run_id: str) -> str:
+        store = self.store
+        steps, signals = self.history(run_id)
+        facts = Facts(
+            self.run(run_id),
+            steps,
+            self._see(store.attempts(run_id)),
+            signals,
+            self._see(store.nodes()),
+            self._see(store.lanes()),
+            self.now,
+        )
+        return explain(facts)
+
+
+def _bury(process: Process) -> None:
+    """The code of its runs leaves memory."""
+    node = process._node
+    if node is not None and node.scheduler is not None:
+        node.scheduler.abandon()
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    """What a process left behind when it was killed goes, and says nothing."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # the only switch asyncio has
+    with suppress(BaseException):
+        task.get_coro().close()
+
+
+async def _steps(store: SharedStore, run_id: str) -> list[Step]:
+    found: list[Step] = []
+    while page := await store.steps(run_id, after=found[-1].n if found else 0, limit=PAGE):
+        found += page
+    return found
+
+
+async def _look_at(store: SharedStore, now: float) -> Look:
+    busy = False
+    ready: list[float] = []
+    timers: list[float] = []
+    deadlines: list[float] = []
+    for run in await store.runs(RunFilter(states=ACTIVE, limit=PAGE)):
+        steps = await _steps(store, run.id)
+        waits = False
+        for step in steps:
+            if step.state in STEP_ENDED:
+                busy |= step.delivered_seq is None
+            elif step.state is StepState.READY:
+                waits = True
+                ready.append(step.ready_at)
+            elif step.state is StepState.RUNNING:
+                busy = True
+            elif step.kind is StepKind.TIMER:
+                waits = waits or step.key != DEADLINE
+                (deadlines if step.key == DEADLINE else timers).append(step.ready_at)
+            elif step.kind is not StepKind.UNDO:
+                waits = True
+        busy |= not waits  # it has been decided that it goes on, or ends
+        busy |= any(signal.delivered_seq is None for signal in await store.signals(run.id))
+    busy |= any(at <= now for at in (*ready, *timers, *deadlines))
+    return Look(busy, min(ready, default=None), min(timers, default=None), min(deadlines, default=None))
+
+
+def _earliest(look: Look) -> float | None:
+    return min((at for at in (look.back_off, look.timer, look.deadline) if at is not None), default=None)

@@ -1,0 +1,249 @@
+"""What stands in for a step: values, exceptions and functions that a test gives, or a value made up from the declared type."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import PurePath
+from types import CodeType, FunctionType
+from typing import Any
+
+import msgspec
+from msgspec import inspect as described
+
+from holdfast.codec.forms import TAG, Variant, is_pydantic
+from holdfast.errors import HoldfastError
+from holdfast.workflow.definition import Workflow
+from holdfast.workflow.here import Here
+from holdfast.workflow.step import Step
+
+DEPTH_MAX = 6
+"""A type that holds itself is not followed further than this."""
+FOLLOWED_MAX = 3
+"""How deep a step's own functions are looked into for `here.key`."""
+
+
+class StandIn:
+    """What a step does instead: one outcome for each execution, the last one for all further ones."""
+
+    def __init__(self, step: Step[Any, Any], outcomes: Sequence[Any]) -> None:
+        self.step = step
+        self.outcomes = list(outcomes) if outcomes else [made_up(step)]
+        for outcome in self.outcomes:
+            if not _is_call(outcome) and not _is_error(outcome):
+                step.shape.encode_result(
+                    outcome
+                )  # a value that does not fit is an error of the test, here and now
+
+    def play(self) -> Play:
+        return Play(self)
+
+
+class Play:
+    """One use of a stand-in, from its first outcome on."""
+
+    def __init__(self, stand_in: StandIn) -> None:
+        self._next = 0
+        self._outcomes = stand_in.outcomes
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether the next outcome is a function, which may look at `here`."""
+        return _is_call(self._outcomes[min(self._next, len(self._outcomes) - 1)])
+
+    async def perform(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        outcome = self._outcomes[min(self._next, len(self._outcomes) - 1)]
+        self._next += 1
+        if _is_error(outcome):
+            raise outcome
+        if not _is_call(outcome):
+            return outcome
+        return await execute(outcome, args, kwargs)
+
+
+async def execute(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function, `def` or `async def`."""
+    value = fn(*args, **kwargs)
+    if inspect.isawaitable(value):
+        return await value
+    return value
+
+
+def _is_error(outcome: Any) -> bool:
+    return isinstance(outcome, BaseException) or (
+        isinstance(outcome, type) and issubclass(outcome, BaseException)
+    )
+
+
+def _is_call(outcome: Any) -> bool:
+    return inspect.isroutine(outcome) or isinstance(outcome, Step)
+
+
+# --- values from types ------------------------------------------------------------------------------------------------
+
+
+def made_up(step: Step[Any, Any]) -> Any:
+    """A value of the type that the step says it returns."""
+    result = step.shape.result
+    try:
+        plain = _plain(described.type_info(result.form.type), step.name.rsplit(".", 1)[-1], 0)
+        return result.decode(msgspec.json.encode(plain))
+    except (HoldfastError, LookupError) as error:
+        raise HoldfastError(f"no value can be made up for {step.name}: {error}: give one") from None
+
+
+def made_up_input(workflow: Workflow[Any, Any]) -> tuple[bytes, bool]:
+    """Arguments for a run, and whether any had to be made up: those without a default."""
+    shape = workflow.shape
+    plain = {
+        field.encode_name: _plain(described.type_info(field.type), field.name, 0)
+        for field in msgspec.structs.fields(shape.struct)
+        if field.required
+    }
+    return shape.encode(shape.decode(msgspec.json.encode(plain))), bool(plain)
+
+
+def _plain(kind: described.Type, name: str, depth: int) -> Any:  # noqa: PLR0911, PLR0912  one line for each kind
+    deep = depth >= DEPTH_MAX
+    match kind:
+        case described.NoneType() | described.AnyType():
+            return None
+        case described.BoolType():
+            return True
+        case described.IntType() | described.FloatType():
+            return _number(kind)
+        case described.StrType():
+            return name.ljust(kind.min_length or 0, "-")[: kind.max_length]
+        case described.BytesType() | described.ByteArrayType() | described.MemoryViewType():
+            return ""
+        case described.DateTimeType():
+            return "2027-01-15T08:00:00Z"
+        case described.DateType():
+            return "2027-01-15"
+        case described.TimeType():
+            return "08:00:00"
+        case described.TimeDeltaType():
+            return "PT1S"
+        case described.UUIDType():
+            return "00000000-0000-4000-8000-000000000000"
+        case described.DecimalType():
+            return "1"
+        case described.EnumType():
+            return next(iter(kind.cls)).value
+        case described.LiteralType():
+            return kind.values[0]
+        case described.UnionType():
+            return _first(kind.types, name, depth)
+        case described.TupleType():
+            return [_plain(item, name, depth + 1) for item in kind.item_types]
+        case described.DictType():
+            return {}
+        case described.CollectionType():
+            return [] if deep else [_plain(kind.item_type, name, depth + 1)] * max(1, kind.min_length or 0)
+        case described.NamedTupleType():
+            return [_plain(field.type, field.name, depth + 1) for field in kind.fields]
+        case described.StructType() | described.DataclassType() | described.TypedDictType():
+            fields = {
+                field.encode_name: _plain(field.type, field.name, depth + 1)
+                for field in kind.fields
+                if field.required
+            }
+            tag = getattr(kind, "tag_field", None)
+            return {tag: kind.tag, **fields} if tag and isinstance(kind, described.StructType) else fields
+        case described.CustomType():
+            return _custom(kind.cls, name, depth)
+        case described.Metadata():
+            return _plain(kind.type, name, depth)
+    raise LookupError(f"{kind!r} is not known")
+
+
+def _first(kinds: Sequence[described.Type], name: str, depth: int) -> Any:
+    """Of a union: something rather than nothing, unless it goes deeper and deeper."""
+    some = [kind for kind in kinds if not isinstance(kind, described.NoneType)]
+    if depth >= DEPTH_MAX and len(some) < len(kinds):
+        return None
+    return _plain(some[0], name, depth) if some else None
+
+
+def _number(kind: described.IntType | described.FloatType) -> float:
+    least = max(
+        1, *(bound for bound in (kind.ge, None if kind.gt is None else kind.gt + 1) if bound is not None), 1
+    )
+    most = min(
+        (bound for bound in (kind.le, None if kind.lt is None else kind.lt - 1) if bound is not None),
+        default=least,
+    )
+    number = min(least, most)
+    if kind.multiple_of:
+        number = kind.multiple_of * max(1, -(-number // kind.multiple_of))
+    return int(number) if isinstance(kind, described.IntType) else float(number)
+
+
+def _custom(kind: type, name: str, depth: int) -> Any:
+    if issubclass(kind, Variant):
+        tag, member = next(iter(kind.members.items()))
+        return {TAG: tag, **_plain(described.type_info(member), name, depth + 1)}
+    if issubclass(kind, PurePath):
+        return name
+    if is_pydantic(kind):
+        fields: dict[str, Any] = kind.model_fields  # type: ignore[attr-defined]  # a pydantic model, which is not imported here
+        return {
+            field.alias or own: _plain(described.type_info(field.annotation), own, depth + 1)
+            for own, field in fields.items()
+            if field.is_required()
+        }
+    raise LookupError(f"{kind.__name__} is not known")
+
+
+# --- does a step hand on its key? -------------------------------------------------------------------------------------
+
+
+def mentions_key(fn: Callable[..., Any], *, followed: int = 0, seen: set[CodeType] | None = None) -> bool:
+    """Does the function's code, or that of the functions it names, read `here.key` or `here.undoes`?"""
+    if not isinstance(fn, FunctionType):
+        return False
+    seen = set() if seen is None else seen
+    names = {**fn.__globals__, **_enclosed(fn)}
+    for code in _codes(fn.__code__):
+        if code in seen:
+            continue
+        seen.add(code)
+        if _reads_key(code, names):
+            return True
+        if followed < FOLLOWED_MAX:
+            for name in code.co_names:
+                other = names.get(name)
+                if isinstance(other, FunctionType) and mentions_key(other, followed=followed + 1, seen=seen):
+                    return True
+    return False
+
+
+def _enclosed(fn: FunctionType) -> dict[str, Any]:
+    found = {}
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:
+            pass  # defined further down
+    return found
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _reads_key(code: CodeType, names: dict[str, Any]) -> bool:
+    before = ""
+    for instruction in dis.get_instructions(code):
+        if not instruction.opname.startswith("LOAD_"):
+            continue
+        name = instruction.argval if isinstance(instruction.argval, str) else ""
+        reads = name in {"key", "undoes"} and instruction.opname.startswith("LOAD_ATTR")
+        if reads and (before == "here" or isinstance(names.get(before), Here)):
+            return True
+        before = name
+    return False

@@ -1,0 +1,160 @@
+"""PostgreSQL servers of a test's own, that it may crash, fill and replace: one, or a primary with a synchronous standby."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from tests import postgres
+
+USER = "postgres"
+
+
+class Own:
+    """One server in a folder of its own. What was committed is on disk when it was answered: fsync is on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.data = folder, folder / "data"
+        self.port = postgres.free_port()
+        self._home = postgres.installation()
+        if os.geteuid() == 0:
+            shutil.chown(folder, *postgres.unprivileged())
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/postgres"
+
+    def run(self, program: str, *arguments: str | Path, check: bool = True) -> None:
+        command = [postgres.binaries(self._home) / program, *arguments]
+        user, group = postgres.unprivileged() if os.geteuid() == 0 else (None, None)
+        subprocess.run(
+            command,
+            check=check,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            user=user,
+            group=group,
+            extra_groups=None if user is None else [],
+        )
+
+    def make(self) -> None:
+        postgres.run_there(self.folder, "cp", "-Rp", self._home / "template", self.data)
+        self.settle()
+
+    def settle(self) -> None:
+        """Its place and its port, after those of the server it was copied from."""
+        with (self.data / "postgresql.conf").open("a") as settings:
+            settings.write(
+                f"listen_addresses = '127.0.0.1'\nport = {self.port}\nunix_socket_directories = '{self.folder}'\n"
+                "max_connections = 200\nmin_wal_size = 32MB\nmax_wal_size = 64MB\n"
+            )
+
+    def follow(self, primary: Own) -> None:
+        """Copy a running primary and follow it."""
+        place = ("-h", "127.0.0.1", "-p", str(primary.port), "-U", USER)
+        self.run("pg_basebackup", *place, "-D", self.data, "-R", "-X", "stream", "-c", "fast")
+        self.settle()
+
+    def start(self, check: bool = True) -> None:
+        self.run("pg_ctl", "start", "-w", "-D", self.data, "-l", self.folder / "log", check=check)
+
+    def crash(self) -> None:
+        self.run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", self.data, check=False)
+
+    def promote(self) -> None:
+        self.run("pg_ctl", "promote", "-w", "-D", self.data)
+
+    def answers(self) -> bool:
+        try:
+            with psycopg.connect(self.url, connect_timeout=2):
+                return True
+        except psycopg.OperationalError:
+            return False
+
+    def ask(self, sql: str) -> list[tuple[object, ...]]:
+        with psycopg.connect(self.url, autocommit=True, connect_timeout=10) as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def demand_standby(self, yes: bool) -> None:
+        """Whether a commit waits until a standby has it."""
+        self.ask(f"ALTER SYSTEM SET synchronous_standby_names = '{'*' if yes else ''}'")
+        self.ask("SELECT pg_reload_conf()")
+
+    def await_standby(self, seconds: float = 60.0) -> None:
+        give_up_at = time.monotonic() + seconds
+        while self.ask("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'") == []:
+            assert time.monotonic() < give_up_at, "no standby came"
+            time.sleep(0.05)
+
+
+@contextmanager
+def own_server(folder: Path | None = None) -> Iterator[Own]:
+    """A server in a new folder (or on a file system of the caller's), stopped and removed at the end."""
+    place = Path(tempfile.mkdtemp(prefix="hfown-", dir=folder))
+    place.chmod(0o755)
+    server = Own(place)
+    try:
+        yield server
+    finally:
+        if sys.exc_info()[0] is not None and (place / "log").exists():
+            sys.stderr.write((place / "log").read_text()[-3000:])
+        server.crash()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def both_hosts(one: Own, other: Own) -> str:
+    """One address that names two servers; whoever takes writes is used."""
+    return f"postgresql://{USER}@127.0.0.1:{one.port},127.0.0.1:{other.port}/postgres"
+
+
+@contextmanager
+def small_disk(mb: int) -> Iterator[Path]:
+    """A file system that can be filled. Needs the right to mount."""
+    place = Path(tempfile.mkdtemp(prefix="hfdisk-"))
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mb}m", "tmpfs", place], check=True)
+    place.chmod(0o777)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", place], check=False)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def may_mount() -> bool:
+    place = tempfile.mkdtemp(prefix="hfdisk-")
+    try:
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], check=False, capture_output=True
+        )
+        if mounted.returncode == 0:
+            subprocess.run(["umount", place], check=False)
+        return mounted.returncode == 0
+    except OSError:
+        return False
+    finally:
+        Path(place).rmdir()
+
+
+def fill(place: Path) -> Path:
+    """Take all the room there is; the file to remove again."""
+    ballast = place / "ballast"
+    with ballast.open("ab", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+    return ballast

@@ -1,0 +1,62 @@
+"""Processes that are killed, stopped and replaced under load, on both stores.
+
+`HOLDFAST_CHAOS_S=60 pytest tests/chaos/test_processes.py -s` does more harm (`make chaos`); the suite a little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from pathlib import Path
+
+from tests.chaos.load import LEASE_S
+from tests.chaos.world import SECONDS, SEED, outlasting, world
+
+
+def named(scenario: str, url: str) -> str:
+    return f"{scenario} {'sqlite' if url.startswith('sqlite') else 'postgresql'}"
+
+
+async def test_killed_processes_lose_nothing(store_url: str, tmp_path: Path) -> None:
+    """SIGKILL at random moments, again and again: every run that was accepted succeeds, with one result a step."""
+    dice = random.Random(SEED)
+    async with world(named("kills", store_url), store_url, tmp_path) as it:
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            await it.kill(dice.randrange(len(it.fleet)))
+            await asyncio.sleep(dice.uniform(0.1, 0.8))
+        await it.settle()
+
+
+async def test_rolling_restarts_lose_nothing(store_url: str, tmp_path: Path) -> None:
+    """Nodes are drained and replaced one after the other: no attempt is lost, and so no step runs twice."""
+    async with world(named("rolling restarts", store_url), store_url, tmp_path) as it:
+        until, number = time.monotonic() + SECONDS, 0
+        while time.monotonic() < until:
+            await it.restart(number % len(it.fleet))
+            number += 1
+            await asyncio.sleep(0.3)
+        figures = await it.settle()
+        # A machine that is busy with other things may cost a node its lease, which is no matter of restarting.
+        assert figures["executed more than once"] == figures["attempts lost"], figures
+
+
+async def test_a_stopped_process_starts_nothing_when_it_goes_on(store_url: str, tmp_path: Path) -> None:
+    """SIGSTOP for three leases, then SIGCONT: the node that was stopped begins no step any more and none of its results
+    is accepted; its process goes on as another node."""
+    async with world(named("stops", store_url), store_url, tmp_path) as it:
+        until, number = time.monotonic() + SECONDS, 0
+        while True:
+            process = it.fleet[number % len(it.fleet)]
+            nodes = {line.node for line in it.lines() if line.pid == process.pid and line.node != "-"}
+            stopped_at = time.time()
+            await it.stop(number % len(it.fleet), outlasting())
+            went_on_at = time.time()
+            await it.until(await it.ended() + 10)
+            late = it.began_between(nodes, stopped_at + LEASE_S, went_on_at + 60)
+            assert late == [], f"{len(late)} steps began under a lease that had ended"
+            number += 1
+            if time.monotonic() >= until:
+                break
+        await it.settle()

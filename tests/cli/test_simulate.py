@@ -1,0 +1,118 @@
+"""`holdfast simulate`: what would run twice, without running it once."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+APP = """
+from dataclasses import dataclass
+
+from holdfast import Signal, here, step, workflow
+
+go = Signal("go", int)
+
+
+@dataclass
+class Charge:
+    id: str
+    cents: int
+
+
+@step
+async def charge(card: str) -> Charge:
+    open("effects", "a").write("charged\\n")
+    return Charge("c1", 5)
+
+
+@step
+async def ship(charge: Charge) -> str:
+    print("shipped under", here.key)
+    return charge.id
+
+
+@workflow
+async def order(card: str) -> str:
+    if (paid := await charge(card)).cents > 1000:
+        await go.wait()
+    return await ship(paid)
+"""
+
+
+@pytest.fixture
+def shop(lite: Cli) -> Cli:
+    (lite.folder / "shop.py").write_text(APP)
+    return lite
+
+
+def test_the_clean_example_is_only_counted(lite: Cli) -> None:
+    """The number of boundaries tried, and nothing else."""
+    ended = lite("simulate", str(EXAMPLES / "order.py:order"))
+    assert (ended.out, ended.errors) == ("✓ 58 boundaries of order.order tried\n", "")
+
+
+def test_the_careless_example_is_named(lite: Cli) -> None:
+    """The step that runs twice, the boundary that does it, and the line that shows it again, which does."""
+    target = str(EXAMPLES / "order.py:careless_order")
+    ended = lite("simulate", target, code=1)
+    first, when, *_ = ended.out.splitlines()
+    assert first == "charge_carelessly ran twice"
+    assert (
+        when == "  when the process dies after charge_carelessly, before its result is recorded  (boundary 8)"
+    )
+    assert "if twice does no harm, say so: --idempotent charge_carelessly\n" in ended.out
+    again = f"holdfast simulate {target} --boundary 8 --seed 0"
+    assert f"  again: {again}\n" in ended.out
+    replayed = lite(*again.split()[1:], code=1).out
+    assert "charge_carelessly executed, attempt 1\n" in replayed
+    assert "the process dies after charge_carelessly, before its result is recorded\n" in replayed
+    assert "charge_carelessly executed, attempt 2\n" in replayed
+    assert "✗ 1 boundary of order.careless_order tried" in replayed
+
+
+def test_no_step_is_executed_unless_asked(shop: Cli) -> None:
+    """A simulation calls no service by surprise; --real does."""
+    found = shop("simulate", "shop.py:order", "--json", code=1).json
+    assert {finding["step"] for finding in found["findings"]} == {"shop.charge"}
+    assert shop.effects() == []
+    assert found["effects"] == {"shop.charge": [1, 2], "shop.ship": [1]}
+    found = shop(
+        "simulate", "shop.py:order", "--json", "--real", "--no-failures", "--idempotent", "charge"
+    ).json
+    assert found["ok"]
+    assert len(shop.effects()) > found["boundaries"]
+    assert not (shop.folder / "holdfast.db").exists()
+
+
+def test_what_stands_in_can_be_given(shop: Cli) -> None:
+    """A result by --stub, a signal by --signal; a workflow that waits for one says so."""
+    big = ["--stub", 'charge={"id": "c9", "cents": 2000}', "--idempotent", "charge"]
+    waits = shop("simulate", "shop.py:order", *big, code=2)
+    assert "waits for the signal 'go'" in waits.errors
+    assert "`--signal NAME=JSON` sends every run a signal" in waits.errors
+    ended = shop("simulate", "shop.py:order", *big, "--signal", "go=1", "--input", '["tok"]')
+    assert ended.out.startswith("✓ ")
+    assert ended.errors == ""
+    assert (
+        "charge() result: missing `cents`"
+        in shop("simulate", "shop.py", "--stub", 'charge={"id": "c"}', code=2).errors
+    )
+    assert "no step is called 'pay'" in shop("simulate", "shop.py", "--stub", "pay=1", code=2).errors
+
+
+def test_what_counts_can_be_said(shop: Cli) -> None:
+    """--count-all trusts no key; seeds add boundaries; the time limit ends it; the replay line repeats what was given."""
+    found = shop("simulate", "shop.py", "--count-all", "--no-failures", "--json", code=1).json
+    assert {finding["step"] for finding in found["findings"]} == {"shop.charge", "shop.ship"}
+    assert found["findings"][0]["replay"].startswith(
+        "holdfast simulate shop.py --no-failures --count-all --boundary "
+    )
+    one = shop("simulate", "shop.py", "--idempotent", "charge", "--json").json
+    three = shop("simulate", "shop.py", "--idempotent", "charge", "--seeds", "3", "--json").json
+    assert three["boundaries"] >= 3 * one["boundaries"] - 10
+    short = shop("simulate", "shop.py", "--time-limit", "0.000001").out
+    assert short.startswith("✓ 0 boundaries of shop.order tried, ")
+    assert "not tried: a limit was reached" in short
+    assert "there is no boundary 9999" in shop("simulate", "shop.py", "--boundary", "9999", code=2).errors

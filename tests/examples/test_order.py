@@ -1,0 +1,30 @@
+"""examples/order.py: an order that survives anything, and one that charges twice."""
+
+from examples import order
+from holdfast.testing import Sim
+
+
+def test_the_order_survives_anything(sim: Sim) -> None:
+    """Executed for real, with a crash at every boundary: one charge, one parcel, one message, or none of them."""
+    report = sim.crash_everywhere(order.order, "tok_1", "lamp")
+    assert report.ok, report
+    for step in (order.charge, order.book_parcel, order.notify):
+        assert report.effects(step) == {1}
+
+
+def test_the_careless_one_charges_twice(sim: Sim) -> None:
+    """Found where it happens, and nothing else."""
+    report = sim.crash_everywhere(order.careless_order, "tok_1", "lamp")
+    assert {finding.step for finding in report.findings} == {"order.charge_carelessly"}
+    assert report.twice[0].boundary.crash == "after charge_carelessly, before its result is recorded"
+
+
+def test_the_bank_knows_a_key(sim: Sim) -> None:
+    """What the crash shows is what would happen: the bank has one charge of the order, and two of the careless one."""
+    order.bank.charges.clear()
+    report = sim.using(failures=False).crash_everywhere(order.careless_order, "tok_7", "lamp")
+    assert len(order.bank.charges) == len(report.boundaries) + len(report.twice) + 1
+    run = sim.start(order.order, "tok_8", "lamp")
+    sim.advance(days=1)
+    assert run.result() == f"{run.id}::book_parcel"
+    assert f"{run.id}::charge" in order.bank.charges

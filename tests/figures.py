@@ -1,0 +1,141 @@
+"""The published figures: one command runs what is measured and proven, and writes down what came of it.
+
+    python -m tests.figures --out docs/figures.json
+
+Each part is a command of its own that speaks JSON, or a folder of tests that leave JSON files. A part that is not there is
+written down as such, and so is one that fails; then the exit code is 1. How much is done is said by the environment:
+HOLDFAST_SEEDS (of the simulation), HOLDFAST_CHAOS_S (seconds of harm for each scenario), HOLDFAST_SEED.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+SEEDS = os.environ.get("HOLDFAST_SEEDS", "1000")
+SEED = os.environ.get("HOLDFAST_SEED", "1")
+HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
+NOT_MEASURED = [
+    "bad inputs over HTTP, authorisation cells: there is no HTTP interface yet",
+    "schedules (G6): there are none yet",
+    "hosts that vanish, clocks that jump and disks that lie: simulated only",
+]
+
+
+class Part(NamedTuple):
+    """Something that is measured: a command that prints JSON, or tests that write files of it."""
+
+    name: str
+    command: list[str]
+    needs: str
+    """A module that must be there."""
+    writes_files: bool = False
+    may_find: bool = False
+    """Exit code 1 says that something was found, which is what is measured."""
+
+
+def parts() -> Iterator[Part]:
+    python = sys.executable
+    simulation = "tests.simulation.__main__"
+    yield Part("simulation", [python, "-m", "tests.simulation", "--seeds", SEEDS, "--json"], simulation)
+    yield Part("mutants", [python, "-m", "tests.simulation", "--mutants", "--json"], simulation)
+    tests = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "3600"]
+    yield Part("models", [*tests, "tests/differential", "-s"], "tests.differential", writes_files=True)
+    yield Part("chaos", [*tests, "tests/chaos"], "tests.chaos", writes_files=True)
+    simulate = [HOLDFAST, "simulate", "--json"]
+    yield Part("clean example", [*simulate, "examples/order.py:order"], "holdfast.cli.simulating")
+    yield Part(
+        "careless example",
+        [*simulate, "examples/order.py:careless_order"],
+        "holdfast.cli.simulating",
+        may_find=True,
+    )
+    yield Part("speed", [HOLDFAST, "bench", "--quick", "--json"], "holdfast.bench")
+
+
+def measured(part: Part, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """What came of a part: `figures`, or why there are none."""
+    shown = [Path(part.command[0]).name, *part.command[1:]]
+    found: dict[str, Any] = {"command": " ".join(shown)}
+    if not _is_there(part.needs):
+        return found | {"missing": f"there is no {part.needs.removesuffix('.__main__')} here"}
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        ended = subprocess.run(
+            part.command,
+            cwd=ROOT,
+            env={**environment, "HOLDFAST_FIGURES": folder},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        found |= {"seconds": round(time.monotonic() - begun, 1), "exit": ended.returncode}
+        try:
+            figures = _files(Path(folder)) if part.writes_files else json.loads(ended.stdout)
+        except json.JSONDecodeError:
+            return found | {"failed": f"it printed no JSON: {ended.stdout[-500:]!r}"}
+    found["figures"] = figures
+    if ended.returncode not in {0, 1 if part.may_find else 0}:
+        found["failed"] = f"exit code {ended.returncode}: {ended.stdout[-2000:]}"
+    return found
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _files(folder: Path) -> dict[str, Any]:
+    return {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
+
+
+def main() -> int:
+    asked = argparse.ArgumentParser(
+        prog="python -m tests.figures", description="Write the published figures."
+    )
+    asked.add_argument("--out", type=Path, default=ROOT / "docs" / "figures.json")
+    asked.add_argument("--only", action="append", default=[], help="only this part; may be repeated")
+    given = asked.parse_args()
+    found: dict[str, Any] = {
+        "commit": _git("rev-parse", "HEAD"),
+        "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seed": SEED,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "parts": {},
+        "not_measured": NOT_MEASURED,
+    }
+    for part in parts():
+        if given.only and part.name not in given.only:
+            continue
+        print(f"{part.name}: {' '.join(part.command)}", file=sys.stderr, flush=True)
+        found["parts"][part.name] = told = measured(part)
+        print(f"  {told.get('missing') or told.get('failed') or 'done'}", file=sys.stderr, flush=True)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps(found, indent=1) + "\n")
+    print(given.out)
+    return 1 if any("failed" in told for told in found["parts"].values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,312 @@
+"""Breakers and holds, as agents and the leader keep to them: in one process, on both stores."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from holdfast import Holdfast, Retry, Stop, step, workflow
+from holdfast.config import Config
+from holdfast.errors import RunFailed, WrongState
+from holdfast.model import AlertKind, Breaker, BreakerState, StepState
+
+QUICK = Config(
+    poll_s=0.05,
+    sweep_s=0.05,
+    watch_s=0.05,
+    breaker_failures_min=5,
+    breaker_settle_s=0.1,
+    breaker_open_s=0.3,
+    breaker_open_max_s=0.6,
+    probe_lost_s=0.3,
+)
+PATIENT = Retry(attempts=3, delay=0.01, jitter="none")
+called: Counter[str] = Counter()
+down: set[str] = set()
+answers: list[str] = []
+"""What the dependency said, in order."""
+
+
+@step(depends="bank", retry=PATIENT)
+async def charge(i: int) -> int:
+    called["charge"] += 1
+    await asyncio.sleep(0.01)
+    if "bank" in down:
+        answers.append("no")
+        raise ConnectionError("the bank does not answer")
+    answers.append("yes")
+    return i
+
+
+@step(depends="bank", retry=PATIENT)
+def book(i: int) -> int:
+    called["book"] += 1
+    if "bank" in down:
+        raise ConnectionError("the bank does not answer")
+    return i
+
+
+@step(retry=PATIENT)
+async def stamp(i: int) -> int:
+    called["stamp"] += 1
+    return i
+
+
+@step(retry=PATIENT)
+async def misspelt(i: int) -> int:
+    called["misspelt"] += 1
+    return i.upper()  # type: ignore[attr-defined, no-any-return]  # the bug that is meant
+
+
+@step
+async def declined(i: int) -> int:
+    called["declined"] += 1
+    raise Stop("the card is declined")
+
+
+@workflow
+async def pay(i: int) -> int:
+    return await charge(i)
+
+
+@workflow
+async def pay_and_book(i: int) -> int:
+    return await charge(i) + await book(i)
+
+
+@workflow
+async def post(i: int) -> int:
+    return await stamp(i)
+
+
+@workflow
+async def parent(i: int) -> int:
+    return await post(i)
+
+
+@workflow
+async def many(n: int) -> int:
+    return len(await misspelt.map(range(n), tolerate=n))
+
+
+@workflow
+async def refused(n: int) -> int:
+    return len(await declined.map(range(n), tolerate=n))
+
+
+@pytest.fixture(autouse=True)
+def healthy() -> None:
+    called.clear()
+    down.clear()
+    answers.clear()
+
+
+@pytest.fixture
+async def hf(store_url: str) -> AsyncIterator[Holdfast]:
+    async with Holdfast(store_url, config=QUICK) as found:
+        yield found
+
+
+async def eventually(true: Callable[[], Awaitable[object]], limit_s: float = 30.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not await true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.01)
+
+
+async def breaker(hf: Holdfast, name: str = "bank") -> Breaker | None:
+    return next((row for row in await hf.gates.breakers() if row.name == name), None)
+
+
+async def state(hf: Holdfast, name: str = "bank") -> BreakerState | None:
+    row = await breaker(hf, name)
+    return None if row is None else row.state
+
+
+class TestBreakers:
+    async def test_an_outage_spends_few_attempts_and_ends_by_itself(self, hf: Holdfast) -> None:
+        """All runs succeed although each has three attempts only and the outage is longer than any back-off; what failed after
+        the breaker opened is excused, steps of both kinds share it, and it closes."""
+        down.add("bank")
+        runs = [await hf.start(pay_and_book, i) for i in range(60)]
+
+        async def reopened() -> bool:
+            row = await breaker(hf)
+            return row is not None and row.trips >= 2
+
+        await eventually(reopened)
+        assert called["charge"] <= 60 + 5 * 2
+        assert called["book"] == 0
+        down.clear()
+        assert sorted([await run.result(60) for run in runs]) == [2 * i for i in range(60)]
+
+        async def is_closed() -> bool:
+            return await state(hf) is BreakerState.CLOSED
+
+        await eventually(is_closed)
+        steps = [found for run in runs for found in await run.steps()]
+        spent = sum(one.attempt - one.excused - one.losses for one in steps)
+        assert spent - len(steps) <= QUICK.breaker_failures_min
+        assert not [name for name, _, rows in await hf.store.doctor() if rows]
+
+    async def test_people_are_told_once_and_told_when_it_is_over(self, hf: Holdfast) -> None:
+        """One alert while it is not closed, with the reason; cleared when it closes. Every act is in the journal."""
+        down.add("bank")
+        runs = [await hf.start(pay, i) for i in range(20)]
+
+        async def told() -> bool:
+            return any(alert.kind == AlertKind.BREAKER_OPEN for alert in await hf.store.open_alerts(9))
+
+        await eventually(told)
+        down.clear()
+        for run in runs:
+            await run.result(60)
+
+        async def over() -> bool:
+            return not await told()
+
+        await eventually(over)
+        (alert,) = [one for one in await hf.store.alerts() if one.kind == AlertKind.BREAKER_OPEN]
+        assert alert.cleared_at is not None
+        assert "bank is in trouble" in alert.message
+        assert "ConnectionError: the bank does not answer" in alert.message
+        verbs = [entry.verb for entry in reversed(await hf.store.journal(None))]
+        assert verbs[0] == "breaker open"
+        assert verbs[-1] == "breaker closed"
+        assert "breaker probing" in verbs
+
+    async def test_why_tells_of_the_breaker(self, hf: Holdfast) -> None:
+        """Until when, after what, and that nothing is spent."""
+        await hf.gates.open("bank", "they move house")
+        run = await hf.start(pay, 1)
+
+        async def waits() -> bool:
+            return "was opened by" in await run.why()
+
+        await eventually(waits)
+        assert "(they move house); `holdfast breakers reset bank` has it tried" in await run.why()
+        assert called["charge"] == 0
+        await hf.gates.reset("bank")
+        assert await run.result(30) == 1
+
+    async def test_bugs_and_refusals_open_nothing(self, hf: Holdfast) -> None:
+        """Code that is wrong fails at once, as often as it is tried; a dependency that says no has answered."""
+        assert await (await hf.start(many, 40)).result(60) == 40
+        assert await (await hf.start(refused, 40)).result(60) == 40
+        assert called == {"misspelt": 120, "declined": 40}
+        assert await hf.gates.breakers() == []
+
+    async def test_closed_by_hand_it_stays_closed(self, hf: Holdfast) -> None:
+        """Failures are failures again: the runs spend their attempts and fail."""
+        await hf.gates.close("bank", "let them fail")
+        down.add("bank")
+        runs = [await hf.start(pay, i) for i in range(20)]
+        for run in runs:
+            with pytest.raises(RunFailed):
+                await run.result(30)
+        assert called["charge"] == 60
+        row = await breaker(hf)
+        assert row is not None
+        assert (row.state, row.forced, row.failed) == (BreakerState.CLOSED, True, 0)
+
+    async def test_without_a_leader_an_agent_pauses_and_goes_on(self, store_url: str) -> None:
+        """Nobody decides: the agent stops by itself for a while, and the runs end all the same."""
+        async with Holdfast(store_url, config=QUICK, roles=["scheduler", "agent"]) as alone:
+            down.add("bank")
+            runs = [await alone.start(pay, i) for i in range(30)]
+
+            async def paused() -> bool:
+                agent = alone.node.agent
+                assert agent is not None
+                return "bank" in agent.gates.paused
+
+            await eventually(paused)
+            before = called["charge"]
+            assert before <= 30 + 5
+            assert await state(alone) in {None, BreakerState.CLOSED}
+            down.clear()
+            assert sorted([await run.result(60) for run in runs]) == list(range(30))
+
+    async def test_nothing_is_written_in_good_times(self, hf: Holdfast) -> None:
+        """No row for a dependency that never failed; a few failures leave a tally and no more."""
+        await asyncio.gather(*[(await hf.start(pay, i)).result(60) for i in range(20)])
+        assert await hf.gates.breakers() == []
+        assert (await hf.gates.holds(), await hf.store.journal(None)) == ([], [])
+
+
+SCOPES: list[dict[str, object]] = [
+    {"workflow": "test_gates.post"},
+    {"workflow": "post"},
+    {"step": "stamp"},
+    {"dependency": "test_gates.stamp"},
+    {"tenant": "acme"},
+    {"everything": True},
+]
+
+
+class TestHolds:
+    @pytest.mark.parametrize("scope", SCOPES, ids=lambda scope: next(iter(scope)))
+    async def test_a_hold_stops_steps_and_a_release_lets_them_begin(
+        self, hf: Holdfast, scope: dict[str, object]
+    ) -> None:
+        """The run decides and its step is issued, ready and not begun; `why` says who holds it; released it begins."""
+        placed = await hf.gates.hold(**scope, note="stocktaking")  # type: ignore[arg-type]
+        assert (placed.new, placed.known) == (True, True)
+        agent = hf.node.agent
+        assert agent is not None
+
+        async def known() -> bool:
+            return agent.gates.shut
+
+        await eventually(known)
+        run = await hf.start(post.using(tenant="acme"), 3)
+
+        async def issued() -> bool:
+            return len(await run.steps()) == 1
+
+        await eventually(issued)
+        await asyncio.sleep(QUICK.poll_s * 4)  # several polls in which it could begin
+        assert ((await run.steps())[0].state, called["stamp"]) == (StepState.READY, 0)
+        assert "is held by" in await run.why()
+        assert "(stocktaking); `holdfast release --" in await run.why()
+        await hf.gates.release(**scope)  # type: ignore[arg-type]
+        assert await run.result(30) == 3
+
+    @pytest.mark.parametrize("scope", [{"workflow": "pay"}, {"tenant": "acme"}, {"dependency": "bank"}])
+    async def test_what_is_not_covered_goes_on(self, hf: Holdfast, scope: dict[str, str]) -> None:
+        """Other workflows, tenants and dependencies do not notice."""
+        await hf.gates.hold(**scope)  # type: ignore[arg-type]
+        assert await (await hf.start(post, 1)).result(30) == 1
+
+    async def test_children_belong_to_their_parents_tenant(self, hf: Holdfast) -> None:
+        """A hold on the tenant covers them too."""
+        await hf.gates.hold(tenant="acme")
+        run = await hf.start(parent.using(tenant="acme", id="p"), 1)
+
+        async def asked() -> bool:
+            return bool(await hf.store.children("p"))
+
+        await eventually(asked)
+        (child,) = await hf.store.children("p")
+        assert child.namespace == "acme"
+        await hf.gates.release(tenant="acme")
+        assert await run.result(30) == 1
+
+    async def test_holds_add_up(self, hf: Holdfast) -> None:
+        """A step begins when nothing holds it any more."""
+        await hf.gates.hold(step="stamp")
+        await hf.gates.hold(tenant="default")
+        again = await hf.gates.hold(tenant="default", note="me too")
+        assert not again.new
+        run = await hf.start(post, 1)
+        await hf.gates.release(step="stamp")
+        await asyncio.sleep(QUICK.poll_s * 4)  # several polls in which it could begin
+        assert called["stamp"] == 0
+        await hf.gates.release(tenant="default")
+        assert await run.result(30) == 1
+        with pytest.raises(WrongState, match="there is no hold on the tenant 'default'"):
+            await hf.gates.release(tenant="default")

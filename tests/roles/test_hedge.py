@@ -1,0 +1,235 @@
+"""A hedged step and its twin: whatever happens to either, the step has one outcome and is undone once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast import Holdfast
+from holdfast.client import Run
+from holdfast.durations import step_name
+from holdfast.errors import RunCancelled, RunFailed, RunUndone
+from holdfast.model import StepState, TwinState
+from tests.roles import straggling
+from tests.roles.conftest import FAST, until
+from tests.roles.outside import effects
+from tests.roles.test_hedge_pays import straggler_node
+
+QUICK = msgspec.structs.replace(FAST, learn_s=0.05, hedge_floor_s=0.05)
+
+
+@pytest.fixture
+async def two(store_url: str) -> AsyncIterator[list[Holdfast]]:
+    """Two nodes with all roles."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(Holdfast(store_url, config=QUICK)) for _ in range(2)]
+
+
+async def both_run(hf: Holdfast, folder: Path, then_fails: bool = False) -> Run[str]:
+    """A run whose step takes long, and whose twin has begun."""
+    await learned(hf, folder)
+    (folder / "slow").touch()
+    run = await hf.start(straggling.guarded_run, str(folder), "x", then_fails)
+    await until(lambda: "second" in words(folder), 30)
+    assert "first" in words(folder)
+    return run
+
+
+async def until_stored(true: Callable[[], Awaitable[bool]], limit_s: float = 30.0) -> None:
+    """Wait for a condition of the store."""
+    async with asyncio.timeout(limit_s):
+        while not await true():  # noqa: ASYNC110  a condition of the store has no event
+            await asyncio.sleep(0.02)
+
+
+async def learned(hf: Holdfast, folder: Path) -> None:
+    """Until the store knows how long the step takes."""
+    await (await hf.start(straggling.warm_up, str(folder), 40)).result(30)
+    await learned_by(hf)
+
+
+async def learned_by(hf: Holdfast) -> None:
+    async def known() -> bool:
+        counts = await hf.store.durations([step_name(straggling.guarded.name)])
+        return sum(count for _, _, count in counts) >= 30
+
+    await until_stored(known)
+
+
+def words(folder: Path) -> list[str]:
+    """Who began, first to last."""
+    return [line.split()[0] for line in effects(folder) if "began" in line]
+
+
+def keys(folder: Path) -> set[str]:
+    return {line.split()[2] for line in effects(folder) if "began" in line}
+
+
+def undone(folder: Path) -> list[str]:
+    return [line for line in effects(folder) if line.startswith("undone")]
+
+
+async def sound(hf: Holdfast) -> None:
+    assert {name for name, _, rows in await hf.store.doctor() if rows} == set()
+
+
+async def test_the_twin_is_first(two: list[Holdfast], tmp_path: Path) -> None:
+    """Its result is the run's; the step itself is stopped, and stands beside the outcome as outrun."""
+    run = await both_run(two[0], tmp_path)
+    (tmp_path / "second").write_text("end")
+    assert await run.result(20) == "second"
+    await until(lambda: "first stopped" in effects(tmp_path))
+    assert len(keys(tmp_path)) == 1
+    view = await run.view()
+    (outran,) = view.attempts
+    (done,) = view.steps
+    assert "twin" in (outran.error or "")
+    assert (done.state, done.attempt) == (StepState.SUCCEEDED, 1)
+    assert done.agent != outran.agent
+    (twin,) = await two[0].store.twins(run.id)
+    assert (twin.state, twin.agent, twin.not_agent) == (TwinState.WON, done.agent, outran.agent)
+    await sound(two[0])
+
+
+async def test_the_step_is_first(two: list[Holdfast], tmp_path: Path) -> None:
+    """Its result is the run's; the twin is stopped."""
+    run = await both_run(two[0], tmp_path)
+    (tmp_path / "first").write_text("end")
+    assert await run.result(20) == "first"
+    await until(lambda: "second stopped" in effects(tmp_path))
+    assert (await run.view()).attempts == []
+    await sound(two[0])
+
+
+async def test_a_twin_that_fails_is_nobodys_loss(two: list[Holdfast], tmp_path: Path) -> None:
+    """The step goes on, and no attempt of it is spent."""
+    run = await both_run(two[0], tmp_path)
+    (tmp_path / "second").write_text("fail")
+    await until(lambda: "second ends" in effects(tmp_path))
+
+    async def twin_ended() -> bool:
+        return (await two[0].store.twins(run.id))[0].state is not TwinState.RUNNING
+
+    await until_stored(twin_ended)
+    (tmp_path / "first").write_text("end")
+    assert await run.result(20) == "first"
+    assert words(tmp_path) == ["first", "second"]
+
+
+async def test_a_step_that_fails_waits_for_its_twin(two: list[Holdfast], tmp_path: Path) -> None:
+    """It has no attempt left, but the twin succeeds: so does the step."""
+    run = await both_run(two[0], tmp_path)
+    (tmp_path / "first").write_text("fail")
+    await until(lambda: "first ends" in effects(tmp_path))
+    (tmp_path / "second").write_text("end")
+    assert await run.result(20) == "second"
+    await sound(two[0])
+
+
+async def test_when_both_fail_the_step_failed_and_may_have_had_its_effect(
+    two: list[Holdfast], tmp_path: Path
+) -> None:
+    """One failure is delivered. What the twin did before it failed nobody knows: it is undone, once."""
+    run = await both_run(two[0], tmp_path)
+    for who in ("first", "second"):
+        (tmp_path / who).write_text("fail")
+    with pytest.raises(RunUndone, match="first failed"):
+        await run.result(20)
+    assert len(undone(tmp_path)) == 1
+    await sound(two[0])
+
+
+async def test_a_step_that_fails_without_a_twin_did_nothing(two: list[Holdfast], tmp_path: Path) -> None:
+    """That it is hedged does not make its failure any less sure: there is nothing to undo."""
+    (tmp_path / "slow").touch()
+    (tmp_path / "first").write_text("fail")
+    run = await two[0].start(straggling.guarded_run, str(tmp_path), "x")
+    with pytest.raises(RunFailed, match="first failed"):
+        await run.result(20)
+    assert undone(tmp_path) == []
+
+
+@pytest.mark.parametrize("winner", ["first", "second"])
+async def test_what_ran_twice_is_undone_once(two: list[Holdfast], tmp_path: Path, winner: str) -> None:
+    """The run fails after the step: one undo, with the result of whoever was first, under the one key of both."""
+    run = await both_run(two[0], tmp_path, then_fails=True)
+    (tmp_path / winner).write_text("end")
+    await until(lambda: f"{winner} ends" in effects(tmp_path))
+    (tmp_path / "fail run").touch()
+    with pytest.raises(RunUndone):
+        await run.result(20)
+    (key,) = keys(tmp_path)
+    assert undone(tmp_path) == [f"undone {winner} of {key}"]
+    await sound(two[0])
+
+
+async def test_cancelling_the_run_stops_both(two: list[Holdfast], tmp_path: Path) -> None:
+    """Nobody knows what either did: it is undone, once, after both have stopped."""
+    run = await both_run(two[0], tmp_path)
+    await run.cancel()
+    with pytest.raises(RunCancelled):
+        await run.result(20)
+    lines = effects(tmp_path)
+    assert len(undone(tmp_path)) == 1
+    assert {"first stopped", "second stopped"} <= set(lines[: lines.index(undone(tmp_path)[0])])
+    await sound(two[0])
+
+
+async def test_a_held_run_takes_its_twins_outcome_when_it_is_released(
+    two: list[Holdfast], tmp_path: Path
+) -> None:
+    """As it does any other."""
+    run = await both_run(two[0], tmp_path)
+    await run.hold()
+    (tmp_path / "second").write_text("end")
+
+    async def recorded() -> bool:
+        return (await run.steps())[0].state is StepState.SUCCEEDED
+
+    await until_stored(recorded)
+    await run.release()
+    assert await run.result(20) == "second"
+    await sound(two[0])
+
+
+async def test_one_agent_alone_makes_no_twins(store_url: str, tmp_path: Path) -> None:
+    """There is nobody else to run it."""
+    async with Holdfast(store_url, config=QUICK) as hf:
+        await learned(hf, tmp_path)
+        (tmp_path / "slow").touch()
+        run = await hf.start(straggling.guarded_run, str(tmp_path), "x")
+        await until(lambda: words(tmp_path) == ["first"])
+
+        async def is_long_overdue() -> bool:
+            return len(await hf.store.overlong_steps([(straggling.guarded.name, 0.5)], 10)) == 1
+
+        await until_stored(is_long_overdue)
+        (tmp_path / "first").write_text("end")
+        assert await run.result(20) == "first"
+        assert await hf.store.twins(run.id) == []
+
+
+async def test_the_twin_survives_the_death_of_the_steps_agent(store_url: str, tmp_path: Path) -> None:
+    """The process that runs the step, and decides its run, is killed: the twin's outcome is the step's."""
+    async with straggler_node(store_url) as first, Holdfast(store_url, roles=[]) as caller:
+        run = await caller.start(straggling.warm_up, str(tmp_path), 40)
+        await run.result(30)
+        async with Holdfast(store_url, config=QUICK, roles=["supervisor"]) as leading:
+            await learned_by(leading)
+            (tmp_path / "slow").touch()
+            run2 = await caller.start(straggling.guarded_run, str(tmp_path), "x")
+            await until(lambda: "first" in words(tmp_path), 30)
+            async with Holdfast(store_url, config=QUICK):
+                await until(lambda: "second" in words(tmp_path), 30)
+                first.kill()
+                await first.wait()
+                (tmp_path / "second").write_text("end")
+                assert await run2.result(30) == "second"
+                (step,) = await run2.steps()
+                assert step.state is StepState.SUCCEEDED
+                await sound(caller)

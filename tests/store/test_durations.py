@@ -1,0 +1,75 @@
+"""Durations are counts that nodes add up and the leader lets fade; from them and the running steps follows what is overlong."""
+
+import pytest
+
+from holdfast.store.protocol import Hop, Store
+from tests.store.conftest import Tamper
+from tests.store.made import A, begin, call, held, succeeded
+
+LIMIT = 100
+
+
+async def test_counts_are_added_up(store: Store, other: Store) -> None:
+    """Whoever counted them."""
+    await store.add_durations([("step:a", 3, 2.0), ("step:a", 4, 1.0)])
+    await other.add_durations([("rest:w:start", -5, 1.0), ("step:a", 3, 0.5)])
+    assert sorted(await store.durations()) == [("step:a", 3, 2.5), ("step:a", 4, 1.0)]
+    assert await store.durations(["rest:w:start", "step:unknown"]) == [("rest:w:start", -5, 1.0)]
+
+
+async def test_old_counts_fade(store: Store, tamper: Tamper) -> None:
+    """Beyond a number they are halved; what is not counted any more is forgotten; a deposed leader changes nothing."""
+    await store.add_durations(
+        [("step:a", 1, 100.0), ("step:a", 2, 1.0), ("step:b", 1, 50.0), ("step:c", 1, 1.0)]
+    )
+    moment = "0" if store.url.startswith("sqlite") else "to_timestamp(0)"
+    tamper(f"UPDATE durations SET last_at = {moment} WHERE name = 'step:c'")
+    epoch = await store.lead(A, 60)
+    assert epoch is not None
+    wanted = {"attempts_max": 100.0, "keep_s": 3600.0, "rows_max": LIMIT}
+    await store.fade_durations(epoch + 1, **wanted)  # type: ignore[arg-type]
+    assert len(await store.durations()) == 4
+    await store.fade_durations(epoch, **wanted)  # type: ignore[arg-type]
+    assert sorted(await store.durations()) == [("step:a", 1, 50.0), ("step:a", 2, 0.5), ("step:b", 1, 50.0)]
+
+
+async def test_there_are_never_too_many_counts(store: Store, tamper: Tamper) -> None:
+    """Those untouched for longest go."""
+    await store.add_durations([("step:old", bucket, 1.0) for bucket in range(10)])
+    moment = "1e9" if store.url.startswith("sqlite") else "to_timestamp(1e9)"
+    tamper(f"UPDATE durations SET last_at = {moment}")
+    await store.add_durations([("step:new", bucket, 1.0) for bucket in range(10)])
+    epoch = await store.lead(A, 60)
+    assert epoch is not None
+    await store.fade_durations(epoch, attempts_max=1e9, keep_s=1e10, rows_max=12)
+    left = [name for name, _, _ in await store.durations()]
+    assert (left.count("step:new"), left.count("step:old")) == (10, 2)
+
+
+async def test_overlong_is_what_runs_beyond_the_bound_of_its_name(store: Store, tamper: Tamper) -> None:
+    """Those without a twin first, then by age, however many others run; steps that wait or have other names do not count."""
+    run_id = await begin(store, held(1), held(2), held(3, name="shop.other"), call(4), held(5))
+    earlier = "- 100" if store.url.startswith("sqlite") else "- interval '100 s'"
+    tamper(f"UPDATE steps SET started_at = started_at {earlier} WHERE n IN (2, 3)")
+    earlier = "- 50" if store.url.startswith("sqlite") else "- interval '50 s'"
+    tamper(f"UPDATE steps SET started_at = started_at {earlier} WHERE n = 5")
+    found = await store.overlong_steps([("shop.charge", 30.0), ("shop.else", 0.0)], LIMIT)
+    assert [(one.run_id, one.n, one.fence, one.agent) for one in found] == [
+        (run_id, 2, 1, A),
+        (run_id, 5, 1, A),
+    ]
+    assert not any(one.twinned for one in found)
+    epoch = await store.lead(A, 60)
+    assert epoch is not None
+    await store.make_twins(epoch, [(run_id, 2, 1)])
+    again = await store.overlong_steps([("shop.charge", 30.0)], LIMIT)
+    assert [(one.n, bool(one.twinned)) for one in again] == [(5, False), (2, True)]
+
+
+async def test_the_landmark_of_a_run_is_what_it_asked_for_last(store: Store) -> None:
+    """Whether or not it has ended; a run that asked for nothing has none."""
+    one, none = await begin(store, held(1)), await begin(store)
+    await store.commit(A, [Hop(one, 1, outcomes=[succeeded(1, 1, 1)], issued=[held(2, name="shop.ship")])])
+    (found,) = await store.landmarks([one, none, "unknown"])
+    assert (found.run_id, found.n, found.name) == (one, 2, "shop.ship")
+    assert found.issued_at == pytest.approx(await store.now(), abs=60)

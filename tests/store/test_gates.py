@@ -1,0 +1,324 @@
+"""Gates: what is behind a breaker or held is not claimed, a wave is never overspent, and only the leader decides."""
+
+import asyncio
+
+import pytest
+
+from holdfast.breaker import Change
+from holdfast.model import Breaker, BreakerState, HoldScope, StepState
+from holdfast.store.protocol import HandBack, Report, Store, Told
+from tests.store.conftest import Tamper
+from tests.store.made import ENVIRONMENT, LONG_S, A, B, begin, broken, call, held, new_run, step
+
+CLOSED, OPEN, PROBING = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.PROBING
+WINDOW_S = 10.0
+
+
+async def lane(store: Store, name: str = "shop.charge", depends: str | None = "stripe") -> int:
+    return await store.lane(name, (), None, depends)
+
+
+async def one(store: Store, name: str = "stripe") -> Breaker:
+    (found,) = [row for row in await store.breakers() if row.name == name]
+    return found
+
+
+async def opened(store: Store, name: str = "stripe", open_s: float = LONG_S) -> int:
+    """A breaker that the leader opened; its epoch."""
+    epoch = await store.lead(A, LONG_S)
+    assert epoch is not None
+    await store.observe([Told(name, 0, 30, "ConnectionError: refused")], WINDOW_S)
+    assert await store.change_breaker(epoch, name, 0, Change(OPEN, 0, open_s, "30 of 30 failed"))
+    return epoch
+
+
+async def probing(store: Store, wave: int, name: str = "stripe") -> int:
+    """The same, in a wave of this size."""
+    epoch = await opened(store, name)
+    assert await store.change_breaker(epoch, name, 1, Change(PROBING, wave, 5.0, ""))
+    return epoch
+
+
+async def test_lanes_are_distinct_by_what_they_depend_on(store: Store) -> None:
+    """A step that now depends on something else has a lane of its own; without a word it depends on its name."""
+    first, second = await lane(store), await lane(store, depends=None)
+    assert first != second
+    assert await store.lane("shop.charge", (), None, "stripe") == first
+    assert {found.id: found.depends for found in await store.lanes()} == {
+        first: "stripe",
+        second: "shop.charge",
+    }
+
+
+class TestBreakers:
+    @pytest.mark.parametrize("state", [OPEN, PROBING])
+    async def test_lanes_behind_a_breaker_are_not_claimed(self, store: Store, state: BreakerState) -> None:
+        """Not while it is open and not while it is probing; other lanes are."""
+        shut, free = await lane(store), await lane(store, "shop.print", None)
+        run_id = await begin(store, call(1, lane=shut), call(2, lane=free))
+        await (opened(store) if state is OPEN else probing(store, 5))
+        claimed = await store.claim_steps(B, [shut, free], 10)
+        assert [found.n for found in claimed] == [2]
+        assert (await step(store, run_id)).attempt == 0
+
+    async def test_all_lanes_of_a_dependency_are_shut(self, store: Store) -> None:
+        """Steps that share a dependency share its breaker."""
+        lanes = [await lane(store, name) for name in ("shop.charge", "shop.refund")]
+        await begin(store, call(1, lane=lanes[0]), call(2, lane=lanes[1]))
+        epoch = await opened(store)
+        assert await store.claim_steps(B, lanes, 10) == []
+        assert await store.change_breaker(epoch, "stripe", 1, Change(CLOSED, note="well"))
+        assert len(await store.claim_steps(B, lanes, 10)) == 2
+
+    async def test_a_wave_allows_so_many_probes(self, store: Store) -> None:
+        """The oldest first, and no more than is left; what was taken is taken from it."""
+        shut = await lane(store)
+        await begin(store, *(call(n, lane=shut) for n in range(1, 8)))
+        await probing(store, 5)
+        first = await store.claim_probes(B, "stripe", [shut], 2)
+        assert ([found.n for found in first.steps], first.round) == ([1, 2], 2)
+        assert (await one(store)).allowance == 3
+        second = await store.claim_probes(B, "stripe", [shut], 100)
+        assert [found.n for found in second.steps] == [3, 4, 5]
+        assert (await store.claim_probes(B, "stripe", [shut], 100)).steps == []
+        assert (await one(store)).allowance == 0
+
+    async def test_an_open_or_closed_breaker_gives_no_probes(self, store: Store) -> None:
+        """Nor does one of another dependency, nor one nobody ever heard of."""
+        shut, other = await lane(store), await lane(store, "shop.print", "printer")
+        await begin(store, call(1, lane=shut), call(2, lane=other))
+        assert (await store.claim_probes(B, "stripe", [shut], 9)).steps == []
+        epoch = await opened(store)
+        assert (await store.claim_probes(B, "stripe", [shut], 9)).steps == []
+        await store.change_breaker(epoch, "stripe", 1, Change(PROBING, 9, 5.0, ""))
+        assert (await store.claim_probes(B, "stripe", [other], 9)).steps == []
+        assert [found.n for found in (await store.claim_probes(B, "stripe", [shut, other], 9)).steps] == [1]
+
+    async def test_the_allowance_is_never_overspent(self, store: Store, other: Store) -> None:
+        """Whoever claims at once, through whatever connections: together they get the wave and not one more."""
+        shut = await lane(store)
+        await begin(store, *(call(n, lane=shut) for n in range(1, 61)))
+        await probing(store, 23)
+
+        async def greedy(through: Store, node: str) -> list[int]:
+            got: list[int] = []
+            while found := (await through.claim_probes(node, "stripe", [shut], 3)).steps:
+                got += [item.n for item in found]
+            return got
+
+        taken = await asyncio.gather(
+            greedy(store, A), greedy(other, B), greedy(store, A), greedy(other, B), greedy(other, B)
+        )
+        numbers = [n for got in taken for n in got]
+        assert len(numbers) == len(set(numbers)) == 23
+        assert (await one(store)).allowance == 0
+
+    async def test_a_buried_node_gets_no_probes(self, store: Store, tamper: Tamper) -> None:
+        """As it claims nothing else."""
+        shut = await lane(store)
+        await begin(store, call(1, lane=shut))
+        await probing(store, 1)
+        tamper(f"UPDATE nodes SET retired_at = lease_until WHERE id = '{B}'")
+        assert (await store.claim_probes(B, "stripe", [shut], 9)).steps == []
+        assert (await one(store)).allowance == 1
+
+    async def test_outcomes_add_up_within_the_window(self, store: Store, tamper: Tamper) -> None:
+        """Of all agents; when the window is over, counting begins anew."""
+        await store.observe([Told("stripe", 3, 5, "a"), Told("mail", 0, 1, None)], WINDOW_S)
+        await store.observe([Told("stripe", 1, 2, None)], WINDOW_S)
+        row = await one(store)
+        assert (row.state, row.ok, row.failed, row.error, row.round) == (CLOSED, 4, 7, "a", 0)
+        past = "window_at - 60" if store.url.startswith("sqlite") else "window_at - interval '60 s'"
+        tamper(f"UPDATE breakers SET window_at = {past}")
+        assert (await store.gates(WINDOW_S)).breakers == []
+        await store.observe([Told("stripe", 1, 1, "b")], WINDOW_S)
+        row = await one(store)
+        assert (row.ok, row.failed, row.error) == (1, 1, "b")
+        assert [found.name for found in (await store.gates(WINDOW_S)).breakers] == ["stripe"]
+
+    async def test_only_probes_of_this_round_count(self, store: Store) -> None:
+        """While it is not closed, nothing else says how the dependency is now."""
+        epoch = await probing(store, 4)
+        await store.observe([Told("stripe", 9, 9, "old")], WINDOW_S)
+        await store.observe([Told("stripe", 9, 9, "old", 1), Told("stripe", 2, 1, "new", 2)], WINDOW_S)
+        row = await one(store)
+        assert (row.ok, row.failed, row.error) == (2, 1, "new")
+        await store.change_breaker(epoch, "stripe", 2, Change(PROBING, 8, 5.0, ""))
+        row = await one(store)
+        assert (row.round, row.ok, row.failed, row.wave, row.allowance) == (3, 0, 0, 8, 8)
+
+    async def test_a_deposed_leader_changes_nothing(self, store: Store) -> None:
+        """Its epoch is over: neither a change nor a given back probe is accepted."""
+        epoch = await probing(store, 4)
+        shut = await lane(store)
+        await begin(store, call(1, lane=shut))
+        await store.claim_probes(B, "stripe", [shut], 1)
+        before = await one(store)
+        await store.resign(A)
+        assert await store.lead(B, LONG_S) == epoch + 1
+        assert not await store.change_breaker(epoch, "stripe", 2, Change(CLOSED))
+        assert not await store.give_back_probes(epoch, "stripe", 2, 1)
+        assert await one(store) == before
+        assert await store.change_breaker(epoch + 1, "stripe", 2, Change(CLOSED))
+
+    async def test_a_decision_about_an_older_round_changes_nothing(self, store: Store) -> None:
+        """Somebody else has changed it since: an operator, or this leader before it was paused."""
+        epoch = await opened(store)
+        await store.force_breaker("stripe", OPEN, "ada", "they asked for it")
+        assert not await store.change_breaker(epoch, "stripe", 1, Change(PROBING, 1, 5.0, ""))
+        assert not await store.change_breaker(epoch, "stripe", 2, Change(PROBING, 1, 5.0, ""))
+        assert (await one(store)).forced
+
+    async def test_lost_probes_can_be_taken_again(self, store: Store) -> None:
+        """At most as many as the wave has."""
+        epoch = await probing(store, 2)
+        shut = await lane(store)
+        await begin(store, call(1, lane=shut), call(2, lane=shut))
+        await store.claim_probes(B, "stripe", [shut], 9)
+        assert await store.give_back_probes(epoch, "stripe", 2, 1)
+        assert (await one(store)).allowance == 1
+        assert await store.give_back_probes(epoch, "stripe", 2, 9)
+        assert (await one(store)).allowance == 2
+
+    async def test_the_leader_sees_what_runs_and_what_waits(self, store: Store) -> None:
+        """In flight is what began in this round; waiting is what is due."""
+        shut, free = await lane(store), await lane(store, "shop.print", None)
+        now = ENVIRONMENT.now()
+        run_id = await begin(store, held(1, lane=shut), held(2, lane=free))
+        assert await store.breaker_looks(WINDOW_S) == []
+        epoch = await probing(store, 2)
+        (look,) = await store.breaker_looks(WINDOW_S)
+        assert (look.in_flight, look.waiting, look.breaker.state) == (0, False, PROBING)
+        await begin(
+            store, call(1, lane=shut), call(2, lane=shut, priority=-5), call(3, lane=shut, ready_at=now + 900)
+        )
+        assert (await store.breaker_looks(WINDOW_S))[0].waiting
+        taken = (await store.claim_probes(B, "stripe", [shut], 1)).steps
+        (look,) = await store.breaker_looks(WINDOW_S)
+        assert (look.in_flight, look.waiting) == (1, True)
+        taken += (await store.claim_probes(B, "stripe", [shut], 1)).steps
+        (look,) = await store.breaker_looks(WINDOW_S)
+        assert (look.in_flight, look.waiting) == (2, False)
+        await store.commit(B, [HandBack(taken[0].run_id, taken[0].n, taken[0].fence)])
+        (look,) = await store.breaker_looks(WINDOW_S)
+        assert (look.in_flight, look.waiting) == (1, True)
+        await store.change_breaker(epoch, "stripe", 2, Change(PROBING, 4, 5.0, ""))
+        assert (await store.breaker_looks(WINDOW_S))[0].in_flight == 0
+        await store.commit(A, [Report(run_id, 1, 1, StepState.SUCCEEDED, b"1", None, now)])
+        assert await broken(store) == set()
+
+    async def test_what_an_operator_forces_stays_until_it_is_reset(self, store: Store) -> None:
+        """Open or closed; trouble told meanwhile is not counted; a reset breaker is tried before it is trusted."""
+        shut = await lane(store)
+        await begin(store, call(1, lane=shut))
+        row = await store.force_breaker("stripe", OPEN, "ada", "they move house")
+        assert (row.state, row.forced, row.actor, row.note) == (OPEN, True, "ada", "they move house")
+        assert await store.claim_steps(B, [shut], 9) == []
+        again = await store.reset_breaker("stripe", "ada", "")
+        assert again is not None
+        assert (again.state, again.forced, again.wave, again.allowance) == (PROBING, False, 1, 1)
+        await store.force_breaker("stripe", CLOSED, "ada", "I know better")
+        await store.observe([Told("stripe", 0, 99, "x")], WINDOW_S)
+        assert (await one(store)).failed == 0
+        assert len(await store.claim_steps(B, [shut], 9)) == 1
+        again = await store.reset_breaker("stripe", "ada", "")
+        assert again is not None
+        assert (again.state, again.forced) == (CLOSED, False)
+        assert await store.reset_breaker("nobody", "ada", "") is None
+
+    async def test_every_act_is_in_the_journal(self, store: Store) -> None:
+        """Who did what to which breaker, and why; of the waves only the first."""
+        epoch = await probing(store, 1)
+        await store.change_breaker(epoch, "stripe", 2, Change(PROBING, 2, 5.0, ""))
+        await store.change_breaker(epoch, "stripe", 3, Change(CLOSED, note="3 of 3 probes went well"))
+        await store.force_breaker("stripe", OPEN, "ada", "maintenance")
+        await store.reset_breaker("stripe", "ada", "over")
+        told = [(entry.actor, entry.verb, entry.note) for entry in reversed(await store.journal(None))]
+        assert told == [
+            ("supervisor", "breaker open", "stripe: 30 of 30 failed"),
+            ("supervisor", "breaker probing", "stripe"),
+            ("supervisor", "breaker closed", "stripe: 3 of 3 probes went well"),
+            ("ada", "breaker open", "stripe: by hand: maintenance"),
+            ("ada", "breaker reset", "stripe: over"),
+        ]
+
+
+SCOPES = [
+    (HoldScope.WORKFLOW, "shop.order"),
+    (HoldScope.STEP, "shop.charge"),
+    (HoldScope.DEPENDENCY, "stripe"),
+    (HoldScope.TENANT, "acme"),
+    (HoldScope.ALL, ""),
+]
+
+
+class TestHolds:
+    @pytest.mark.parametrize(("scope", "value"), SCOPES)
+    async def test_what_is_held_is_not_claimed_until_it_is_released(
+        self, store: Store, scope: HoldScope, value: str
+    ) -> None:
+        """By workflow, step, dependency, tenant or everything; what it does not cover goes on."""
+        mine, free = await lane(store), await lane(store, "shop.print", None)
+        inside = await begin(store, call(1, lane=mine), run=new_run(namespace="acme"))
+        outside = await begin(store, call(1, lane=free), run=new_run(workflow="shop.other"))
+        assert await store.add_hold(scope, value, "ada", "wait for me")
+        claimed = await store.claim_steps(B, [mine, free], 9)
+        assert [found.run_id for found in claimed] == ([] if scope is HoldScope.ALL else [outside])
+        assert await store.remove_hold(scope, value, "ada", "")
+        assert inside in [found.run_id for found in await store.claim_steps(B, [mine, free], 9)]
+
+    @pytest.mark.parametrize(("scope", "value"), SCOPES)
+    async def test_probes_are_held_too(self, store: Store, scope: HoldScope, value: str) -> None:
+        """A hold acts on whatever would begin a step."""
+        mine = await lane(store)
+        await begin(store, call(1, lane=mine), run=new_run(namespace="acme"))
+        await probing(store, 3)
+        await store.add_hold(scope, value, "ada", "")
+        assert (await store.claim_probes(B, "stripe", [mine], 9)).steps == []
+        await store.remove_hold(scope, value, "ada", "")
+        assert len((await store.claim_probes(B, "stripe", [mine], 9)).steps) == 1
+
+    async def test_a_hold_stands_once_and_says_who_and_why(self, store: Store) -> None:
+        """Held again changes nothing; releasing what is not held neither. Both are in the journal when they did something."""
+        assert await store.add_hold(HoldScope.TENANT, "acme", "ada", "unpaid")
+        assert not await store.add_hold(HoldScope.TENANT, "acme", "bob", "me too")
+        (hold,) = await store.holds()
+        assert (hold.scope, hold.value, hold.actor, hold.note) == (HoldScope.TENANT, "acme", "ada", "unpaid")
+        assert hold.at == pytest.approx(await store.now(), abs=60)
+        assert [found.value for found in (await store.gates(WINDOW_S)).holds] == ["acme"]
+        assert await store.remove_hold(HoldScope.TENANT, "acme", "bob", "paid")
+        assert not await store.remove_hold(HoldScope.TENANT, "acme", "bob", "paid")
+        told = [(entry.actor, entry.verb, entry.note) for entry in reversed(await store.journal(None))]
+        assert told == [("ada", "hold", "tenant acme: unpaid"), ("bob", "release", "tenant acme: paid")]
+
+    @pytest.mark.parametrize("how", ["run", "workflow", "tenant"])
+    async def test_held_rows_at_the_head_of_a_lane_hide_none_behind_them(
+        self, store: Store, how: str
+    ) -> None:
+        """However many steps of held runs stand first, a claim of one finds the first that may begin."""
+        for _ in range(30):
+            run_id = await begin(
+                store, call(1, priority=5), run=new_run(workflow="shop.bulk", namespace="acme")
+            )
+            if how == "run":
+                await store.hold(run_id, "ada", "")
+        if how == "workflow":
+            await store.add_hold(HoldScope.WORKFLOW, "shop.bulk", "ada", "")
+        if how == "tenant":
+            await store.add_hold(HoldScope.TENANT, "acme", "ada", "")
+        behind = await begin(store, call(1))
+        assert [found.run_id for found in await store.claim_steps(B, [1], 1)] == [behind]
+
+    async def test_a_late_step_behind_a_gate_is_no_backlog(self, store: Store, tamper: Tamper) -> None:
+        """It does not wait for an agent, and its own alert says what it waits for."""
+        mine = await lane(store)
+        await begin(
+            store, call(1, lane=mine, ready_at=ENVIRONMENT.now() - 600), run=new_run(namespace="acme")
+        )
+        assert [late.what for late in await store.late_steps(60, 9)] == ["shop.charge"]
+        for scope, value in SCOPES:
+            await store.add_hold(scope, value, "ada", "")
+            assert await store.late_steps(60, 9) == []
+            await store.remove_hold(scope, value, "ada", "")
+        await opened(store)
+        assert await store.late_steps(60, 9) == []

@@ -1,0 +1,407 @@
+"""Steps in quarantine wait for a person, who decides about all that are alike; their runs go on when that is done."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.model import NEVER, Ending, Failure, RunState, StepKind, StepState
+from holdfast.store.protocol import Answer, HandBack, Hop, NewSignal, NewStep, Quarantine, Store, TryAgain
+from tests.store.conftest import Tamper
+from tests.store.made import (
+    LONG_S,
+    SERVED,
+    A,
+    B,
+    begin,
+    broken,
+    call,
+    closing,
+    held,
+    report,
+    step,
+    succeeded,
+    wait,
+)
+
+ERROR = json.dumps({"type": "builtins.ValueError", "message": "bad card", "place": "shop.py:7"})
+
+
+def poisoned(run_id: str, n: int = 1, fence: int = 1, alike: str = "aaaa", **more: Any) -> Quarantine:
+    values: dict[str, Any] = {
+        "ending": Ending.LOST,
+        "error": ERROR,
+        "failure": Failure.POISON,
+        "fingerprint": alike,
+        "step": "shop.charge",
+        "kind": "builtins.ValueError",
+        "place": "shop.py:7",
+    }
+    return Quarantine(run_id, n, fence, **(values | more))
+
+
+async def stuck(store: Store, *others: Any, alike: str = "aaaa") -> str:
+    """A run whose first step is in quarantine, and that is stuck if it has no other."""
+    run_id = await begin(store, held(1), *others)
+    assert await store.commit(A, [poisoned(run_id, alike=alike)]) == [Answer.ACCEPTED]
+    await stick(store)
+    return run_id
+
+
+async def stick(store: Store) -> int:
+    epoch = await store.lead(A, LONG_S)
+    assert epoch is not None
+    return await store.stick_quarantined(epoch, 100)
+
+
+async def settle(store: Store, act: str, alike: str | None = "aaaa", **more: Any) -> int:
+    values: dict[str, Any] = {
+        "fingerprint": alike,
+        "run_id": None,
+        "before": await store.now() + 1,
+        "result": b"null",
+        "actor": "ann",
+        "note": "as agreed",
+        "limit": 100,
+    }
+    return await store.settle_quarantine(act, **(values | more))
+
+
+async def state(store: Store, run_id: str) -> RunState:
+    run = await store.run(run_id)
+    assert run is not None
+    return run.state
+
+
+async def test_an_agent_puts_its_step_into_quarantine(store: Store) -> None:
+    """By its fence, once. The attempt is kept, the step is never due, the failure is noted for an alert; the run's row is not
+    touched: an agent changes only the step it holds."""
+    run_id = await begin(store, held(1), held(2))
+    assert await store.commit(A, [poisoned(run_id)]) == [Answer.ACCEPTED]
+    assert await store.commit(A, [poisoned(run_id)]) == [Answer.FENCED]
+    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
+    row = await step(store, run_id)
+    assert (row.state, row.ready_at, row.agent, row.fence, row.losses) == (StepState.READY, NEVER, None, 2, 1)
+    assert [one.ending for one in await store.attempts(run_id)] == [Ending.LOST, Ending.REFUSED]
+    (note,) = await store.failures(10)
+    assert (note.n, note.fingerprint) == (1, "aaaa")
+    assert await store.claim_steps(A, [1], 10) == []
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.state, run.owner, run.fence) == (RunState.RUNNING, A, 1)
+    assert await broken(store) == set()
+
+
+@pytest.mark.parametrize(
+    ("failure", "counts"),
+    [
+        (Failure.APPLICATION, (1, 0, 0, 0)),
+        (Failure.LOST, (0, 1, 0, 0)),
+        (Failure.TIMEOUT, (0, 0, 1, 0)),
+        (Failure.THROTTLED, (0, 0, 0, 1)),
+    ],
+)
+async def test_a_failed_attempt_spends_the_budget_of_its_class(
+    store: Store, failure: Failure, counts: tuple[int, ...]
+) -> None:
+    """And an agent that claims the step is told so; an excused attempt spends none."""
+    run_id = await begin(store, held(1), held(2))
+    again = [TryAgain(run_id, n, 1, 0.0, "failed", ERROR, n == 2, failure) for n in (1, 2)]
+    assert await store.commit(A, again) == [Answer.ACCEPTED] * 2
+    rows = [(one.spent, one.losses, one.timeouts, one.throttled) for one in await store.steps(run_id)]
+    assert rows == [counts, (0, 0, 0, 0)]
+    claimed = {one.n: one for one in await store.claim_steps(B, [1], 10)}
+    assert (claimed[1].losses, claimed[1].timeouts, claimed[1].throttled) == counts[1:]
+
+
+async def test_a_step_may_be_handed_back_for_a_while(store: Store) -> None:
+    """Not claimable before, and no budget spent."""
+    run_id = await begin(store, held(1))
+    assert await store.commit(A, [HandBack(run_id, 1, 1, LONG_S)]) == [Answer.ACCEPTED]
+    assert await store.claim_steps(B, [1], 10) == []
+    row = await step(store, run_id)
+    assert (row.spent, row.excused) == (0, 1)
+    assert row.ready_at > await store.now() + LONG_S / 2
+
+
+# --- stuck ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_is_stuck_when_nothing_else_can_go_on(store: Store) -> None:
+    """Its owner is cleared and its fence raised, so that the owner's memory of it is worth nothing; the error says why."""
+    run_id = await stuck(store)
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.state, run.resume, run.owner, run.fence) == (RunState.STUCK, RunState.RUNNING, None, 2)
+    assert run.note == ERROR
+    assert await store.commit(A, [Hop(run_id, 1, issued=[call(2)])]) == [Answer.FENCED]
+    assert await store.claim_runs(A, SERVED, 10) == []
+    assert [one.id for one in await store.ended_runs([run_id])] == [run_id]
+    assert [one.verb for one in await store.journal(run_id)] == ["stick"]
+    assert await stick(store) == 0
+    assert await broken(store) == set()
+
+
+@pytest.mark.parametrize("other", [held(2), call(2), wait(2)], ids=["running", "ready", "waiting"])
+async def test_a_run_goes_on_as_long_as_something_can(store: Store, other: Any) -> None:
+    """Parallel branches are not stopped; when they are through, the run is stuck."""
+    run_id = await stuck(store, other)
+    assert await state(store, run_id) is RunState.RUNNING
+    await store.commit(A, [Hop(run_id, 1, dropped=[2])])
+    assert await stick(store) == 1
+    assert await state(store, run_id) is RunState.STUCK
+
+
+async def test_a_run_with_something_to_deliver_is_not_stuck(store: Store) -> None:
+    """An outcome or a signal that waits for the owner may change everything."""
+    first, second = await begin(store, held(1), held(2)), await begin(store, held(1))
+    await store.commit(A, [poisoned(first), poisoned(second), report(first, 2, 1)])
+    await store.send_signal(NewSignal(second, "paid", "k", b"1"))
+    assert await stick(store) == 0
+    (signal,) = (await store.undelivered(A, 10)).signals
+    await store.commit(A, [Hop(first, 1, delivered=[(2, 1)]), Hop(second, 1, signals=[(signal.id, 1)])])
+    assert await stick(store) == 2
+
+
+async def test_only_the_leader_sticks_runs(store: Store) -> None:
+    """An old epoch changes nothing."""
+    run_id = await begin(store, held(1))
+    await store.commit(A, [poisoned(run_id)])
+    old = await store.lead(B, -1.0)
+    assert await store.lead(A, LONG_S) is not None
+    assert old is not None
+    assert await store.stick_quarantined(old, 100) == 0
+    assert await state(store, run_id) is RunState.RUNNING
+
+
+async def test_what_left_quarantine_another_way_is_forgotten(store: Store) -> None:
+    """A step that its run gave up, or a run that ended: not listed, and its row goes."""
+    run_id, other = await begin(store, held(1)), await begin(store, held(1))
+    await store.commit(A, [poisoned(run_id), poisoned(other)])
+    await store.commit(
+        A, [Hop(run_id, 1, dropped=[1]), Hop(other, 1, dropped=[1], close=closing(RunState.FAILED))]
+    )
+    assert await store.quarantine(10) == []
+    assert await store.quarantined(run_id) == []
+    assert await stick(store) == 0
+    assert await state(store, run_id) is RunState.RUNNING
+    assert await settle(store, "release") == 0
+    assert await broken(store) == set()
+
+
+# --- the list ---------------------------------------------------------------------------------------------------------
+
+
+async def test_it_is_listed_by_fingerprint(store: Store) -> None:
+    """How many steps of how many runs, and one to look at: the oldest first."""
+    first = await begin(store, held(1), held(2))
+    await store.commit(A, [poisoned(first, 1), poisoned(first, 2)])
+    second = await begin(store, held(1), held(2))
+    await store.commit(A, [poisoned(second, 1), poisoned(second, 2, alike="bbbb", place="shop.py:9")])
+    one, other = await store.quarantine(10)
+    assert (one.fingerprint, one.step, one.error, one.place) == (
+        "aaaa",
+        "shop.charge",
+        "builtins.ValueError",
+        "shop.py:7",
+    )
+    assert (one.steps, one.runs, one.example) == (3, 2, first)
+    assert one.since <= one.last_at <= await store.now()
+    assert (other.fingerprint, other.steps, other.example) == ("bbbb", 1, second)
+    assert [(one.n, one.fingerprint) for one in await store.quarantined(second)] == [(1, "aaaa"), (2, "bbbb")]
+    assert len(await store.quarantine(1)) == 1
+
+
+# --- what a person decides ----------------------------------------------------------------------------------------------
+
+
+async def test_a_released_step_has_fresh_budgets(store: Store) -> None:
+    """It is ready now, its run goes on where it was, and that an attempt may have had its effect is remembered."""
+    run_id = await stuck(store)
+    assert await settle(store, "release") == 1
+    row = await step(store, run_id)
+    assert (row.state, row.quarantined, row.attempt, row.spent, row.losses) == (
+        StepState.READY,
+        False,
+        1,
+        0,
+        0,
+    )
+    assert row.error == ERROR
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.state, run.resume, run.note) == (RunState.RUNNING, None, None)
+    (claimed,) = await store.claim_steps(B, [1], 10)
+    assert (claimed.attempt, claimed.losses, claimed.error) == (2, 0, ERROR)
+    assert await store.quarantine(10) == []
+    (entry,) = [one for one in await store.journal(run_id) if one.verb == "release"]
+    assert (entry.actor, entry.n, entry.note) == ("ann", 1, "aaaa as agreed")
+    assert await broken(store) == set()
+
+
+async def test_a_released_step_that_kills_again_comes_back(store: Store) -> None:
+    """With the same fingerprint, and its run is stuck again."""
+    run_id = await stuck(store)
+    await settle(store, "release")
+    (claimed,) = await store.claim_steps(B, [1], 10)
+    assert await store.commit(B, [poisoned(run_id, 1, claimed.fence)]) == [Answer.ACCEPTED]
+    assert await stick(store) == 1
+    assert [one.steps for one in await store.quarantine(10)] == [1]
+
+
+@pytest.mark.parametrize(("act", "ended"), [("skip", StepState.SUCCEEDED), ("fail", StepState.FAILED)])
+async def test_a_skipped_or_failed_step_is_an_outcome_to_deliver(
+    store: Store, act: str, ended: StepState
+) -> None:
+    """Its run is claimed and told: the result that was given, or the error that was recorded."""
+    run_id = await stuck(store)
+    assert await settle(store, act, result=b"7") == 1
+    row = await step(store, run_id)
+    assert (row.state, row.delivered_seq) == (ended, None)
+    assert (row.output, row.error) == ((b"7", None) if act == "skip" else (None, ERROR))
+    (claimed,) = await store.claim_runs(B, SERVED, 10)
+    assert claimed.run.id == run_id
+    hop = Hop(run_id, claimed.run.fence, delivered=[(1, 1)], close=closing())
+    assert await store.commit(B, [hop]) == [Answer.ACCEPTED]
+    assert await broken(store) == set()
+
+
+async def test_a_run_with_several_goes_on_with_the_first_that_is_decided(store: Store) -> None:
+    """What is released can be claimed at once; the others still wait."""
+    run_id = await begin(store, held(1), held(2))
+    await store.commit(A, [poisoned(run_id, 1), poisoned(run_id, 2, alike="bbbb")])
+    assert await stick(store) == 1
+    assert await settle(store, "release", "bbbb") == 1
+    assert await state(store, run_id) is RunState.RUNNING
+    assert [one.n for one in await store.claim_steps(B, [1], 10)] == [2]
+    assert await stick(store) == 0
+
+
+async def test_deciding_is_bounded_and_by_run_or_fingerprint(store: Store) -> None:
+    """Batches; one run alone; and nothing that came into quarantine after the question."""
+    runs = [await stuck(store, alike=alike) for alike in ("aaaa", "aaaa", "aaaa", "bbbb")]
+    assert await settle(store, "release", before=await store.now() - LONG_S) == 0
+    assert await settle(store, "release", run_id=runs[1]) == 1
+    assert await settle(store, "release", None, run_id=runs[3]) == 1
+    assert [await settle(store, "fail", limit=1) for _ in range(3)] == [1, 1, 0]
+    assert await settle(store, "release", "no-such") == 0
+
+
+async def test_two_operators_decide_once(store: Store, other: Store) -> None:
+    """At the same time through two doors: each step goes one way."""
+    runs = [await stuck(store) for _ in range(10)]
+    await asyncio.gather(settle(store, "release"), settle(other, "fail"))
+    rows = [await step(store, run_id) for run_id in runs]
+    assert {row.fence for row in rows} == {3}
+    assert all((row.finished_at is None) is (row.state is StepState.READY) for row in rows)
+    assert await broken(store) == set()
+
+
+async def test_a_release_that_meets_the_leader_leaves_no_run_behind(store: Store, other: Store) -> None:
+    """Whichever comes first: a run with a step that can be claimed is not stuck."""
+    for _ in range(10):
+        run_id = await begin(store, held(1))
+        await store.commit(A, [poisoned(run_id)])
+        epoch = await store.lead(A, LONG_S)
+        assert epoch is not None
+        await asyncio.gather(store.stick_quarantined(epoch, 100), settle(other, "release"))
+        assert await state(store, run_id) is RunState.RUNNING
+        assert not (await step(store, run_id)).quarantined
+
+
+# --- other operators' acts ------------------------------------------------------------------------------------------------
+
+
+async def test_a_stuck_run_can_be_cancelled(store: Store) -> None:
+    """It is claimed with the request and gives the step up; nothing of it is left in quarantine."""
+    run_id = await stuck(store)
+    assert await store.cancel_run(run_id, "ann", "") is RunState.RUNNING
+    (claimed,) = await store.claim_runs(B, SERVED, 10)
+    (signal,) = claimed.signals
+    hop = Hop(
+        run_id, claimed.run.fence, signals=[(signal.id, 1)], dropped=[1], close=closing(RunState.CANCELLED)
+    )
+    assert await store.commit(B, [hop]) == [Answer.ACCEPTED]
+    assert (await step(store, run_id)).state is StepState.CANCELLED
+    assert await store.quarantine(10) == []
+    assert await broken(store) == set()
+
+
+async def test_a_cancel_that_meets_the_leader_is_delivered(store: Store, other: Store) -> None:
+    """Whichever comes first, the run can be claimed."""
+    for _ in range(10):
+        run_id = await begin(store, held(1), node=B)
+        await store.commit(B, [poisoned(run_id)])
+        epoch = await store.lead(A, LONG_S)
+        assert epoch is not None
+        await asyncio.gather(store.stick_quarantined(epoch, 100), other.cancel_run(run_id, "ann", ""))
+        assert await state(store, run_id) is RunState.RUNNING
+
+
+async def test_there_is_no_undo_to_steer_in_a_run_that_only_waits(store: Store) -> None:
+    """Skipping or abandoning an undo must not make a run take itself back."""
+    run_id = await stuck(store)
+    for act in ("skip", "abandon", "retry"):
+        with pytest.raises(Exception, match="quarantine"):
+            await store.steer_undo(run_id, act, None, "ann", "")
+    assert await state(store, run_id) is RunState.STUCK
+
+
+async def test_retrying_what_backs_off_leaves_quarantine_alone(store: Store) -> None:
+    """It is released by name, with fresh budgets."""
+    run_id = await begin(store, held(1), call(2, ready_at=await store.now() + LONG_S))
+    await store.commit(A, [poisoned(run_id)])
+    assert await store.retry_now(run_id, "ann") == 1
+    assert (await step(store, run_id)).quarantined
+
+
+async def test_an_undoing_run_waits_and_goes_on_in_its_own_state(store: Store, tamper: Tamper) -> None:
+    """An undo that kills its agents: stuck, and undoing again when it is released; what an operator says of undos counts."""
+    run_id = await begin(store, held(1))
+    tamper(f"UPDATE runs SET state = 'undoing', ending = 'failed' WHERE id = '{run_id}'")
+    await store.commit(A, [poisoned(run_id)])
+    assert await stick(store) == 1
+    assert await settle(store, "release") == 1
+    assert await state(store, run_id) is RunState.UNDOING
+    (claimed,) = await store.claim_steps(B, [1], 10)
+    await store.commit(B, [poisoned(run_id, 1, claimed.fence)])
+    assert await stick(store) == 1
+    assert await store.steer_undo(run_id, "skip", 1, "ann", "") is RunState.UNDOING
+
+
+async def test_a_held_run_keeps_its_steps_in_quarantine(store: Store) -> None:
+    """It does not become stuck while it is held; deciding about its step does not release the run."""
+    run_id = await begin(store, held(1))
+    await store.hold(run_id, "ann", "")
+    await store.commit(A, [poisoned(run_id)])
+    assert await stick(store) == 0
+    assert await settle(store, "release") == 1
+    assert await state(store, run_id) is RunState.HELD
+
+
+async def test_an_undo_added_by_hand_keeps_no_run_from_being_stuck(store: Store) -> None:
+    """Its row waits for nothing."""
+    by_hand = NewStep(2, "undo_with#2", StepKind.UNDO, "shop.tidy", 1, StepState.WAITING)
+    run_id = await stuck(store, by_hand)
+    assert await state(store, run_id) is RunState.STUCK
+
+
+async def test_pruning_takes_what_is_left_of_quarantine(store: Store) -> None:
+    """No row without its run."""
+    run_id = await begin(store, held(1), held(2))
+    await store.commit(A, [poisoned(run_id, 1)])
+    hop = Hop(run_id, 1, outcomes=[succeeded(2, 1, 1)], close=closing(), dropped=[1])
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    done = await store.prune(
+        None,
+        actor="ann",
+        state="succeeded",
+        before=await store.now() + LONG_S,
+        after=(0.0, ""),
+        runs_max=10,
+        rows_max=100,
+    )
+    assert done.runs == 1
+    assert await store.run(run_id) is None
+    assert await broken(store) == set()

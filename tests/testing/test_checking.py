@@ -1,0 +1,92 @@
+"""`check` finds nothing where nothing has changed: at no moment of a run's life."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from holdfast import Stop
+from holdfast.decider.undoing import Family
+from holdfast.model import RunState
+from holdfast.scheduler.checking import Misfit, misfits, needs_families
+from holdfast.store.protocol import ClaimedRun, RunFilter
+from holdfast.testing import Sim
+from holdfast.testing.stage import Stage
+from holdfast.testing.world import Process
+from holdfast.workflow import registry
+from holdfast.workflow.definition import Workflow
+from tests.testing import kit_flows as flows
+from tests.testing.kit_flows import charge, mail, paid
+
+ENDED = {RunState.SUCCEEDED, RunState.FAILED, RunState.UNDONE, RunState.CANCELLED}
+
+
+def at_once(work: Coroutine[Any, Any, Any]) -> Any:
+    """The answer of something that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as answer:
+        return answer.value
+    raise AssertionError("it waits")
+
+
+def families(stage: Stage, run_id: str) -> dict[int, Family]:
+    return {
+        child.run.parent_n: Family(child.run, child.steps, families(stage, child.run.id))
+        for child in at_once(stage.store.child_histories(run_id))
+    }
+
+
+def all_misfits(stage: Stage) -> list[Misfit]:
+    """What does not fit, of all runs in flight as they are committed now."""
+    lanes = {lane.id: lane for lane in at_once(stage.store.lanes())}
+    found: list[Misfit] = []
+    for run in at_once(stage.store.runs(RunFilter(limit=100))):
+        if run.state in ENDED:
+            continue
+        history = ClaimedRun(
+            run, at_once(stage.store.steps(run.id, limit=1000)), at_once(stage.store.signals(run.id))
+        )
+        found += misfits(
+            history,
+            workflows=registry.workflows,
+            find=registry.steps.get,
+            lanes=lanes,
+            families=families(stage, run.id) if needs_families(run) else None,
+        )
+    return found
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["", "failing"])
+@pytest.mark.parametrize(
+    "workflow",
+    [flows.order, flows.parent, flows.sells, flows.tries, flows.books, flows.sells_for_good],
+    ids=lambda each: each.name,
+)
+def test_unchanged_code_fits_after_every_commit(
+    sim: Sim, workflow: Workflow[[str], str], fails: bool
+) -> None:
+    """Whether the run goes on, sleeps, waits for a child, fails, undoes itself or is cancelled."""
+    stage, world = sim.stage, sim.stage.world
+    looks: list[list[Misfit]] = []
+    committed = world.committed
+
+    def look(process: Process, verb: str, asked: dict[str, Any]) -> None:
+        committed(process, verb, asked)
+        looks.append(all_misfits(stage))
+
+    world.committed = look  # type: ignore[method-assign]
+    sim.stub(charge, ConnectionError("busy"), flows.Charge("c", 1))
+    if fails:
+        sim.stub(mail, Stop("no mail today"))
+    run = sim.start(workflow, "tok")
+    sim.kill_agent()
+    sim.advance(hours=20)
+    if not fails and workflow is flows.order:
+        sim.cancel(run)
+    sim.advance(days=2)
+    waits = sim.start(flows.awaits)
+    sim.send(waits, paid, 4)
+    assert run.state in ENDED
+    assert len(looks) > 10
+    assert [found for found in looks if found] == []

@@ -1,0 +1,218 @@
+"""The fixture `sim`: a Holdfast of one's own, in virtual time."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.errors import HoldfastError, InvalidInput, RunCancelled, RunFailed, RunUndone, Stop
+from holdfast.testing import NotEnded, Sim
+from tests.testing import kit_flows as flows
+from tests.testing.kit_flows import Charge, charge, mail, paid
+
+
+@pytest.fixture(autouse=True)
+def clean_log() -> None:
+    flows.log.clear()
+
+
+class TestStubs:
+    def test_a_step_without_a_stub_is_executed(self, sim: Sim) -> None:
+        """It is the author's own code that runs, with `here` as in production."""
+        run = sim.start(flows.order, "tok")
+        sim.advance(days=1)
+        assert run.result() == "thanks for 300"
+        assert flows.log == [f"charge tok {run.id}::charge", "mail thanks for 300"]
+
+    def test_a_value_stands_in_for_the_step(self, sim: Sim) -> None:
+        """The workflow gets it, the step's code is not run."""
+        sim.stub(charge, Charge("c1", 5))
+        run = sim.start(flows.order, "tok")
+        sim.advance(days=1)
+        assert run.result() == "thanks for 5"
+        assert flows.log == ["mail thanks for 5"]
+
+    def test_outcomes_are_taken_one_after_the_other(self, sim: Sim) -> None:
+        """Exceptions are raised, and retried by the step's own policy; back-offs take no real time. The last one stays."""
+        sim.stub(
+            charge, ConnectionError("busy"), ConnectionError, lambda card, cents: Charge(card, cents + 1)
+        )
+        before = sim.now
+        run = sim.start(flows.order, "tok")
+        sim.advance(days=1)
+        assert run.result() == "thanks for 301"
+        assert [call.attempt for call in sim.calls(charge)] == [1, 2, 3]
+        assert sim.calls(charge)[0].args == ("tok", 300)
+        assert sim.calls(charge)[0].key == f"{run.id}::charge"
+        assert (sim.now - before).total_seconds() == 86_400 + 60 + 60  # the longest delay of a policy, twice
+
+    def test_a_stub_may_be_a_coroutine_function(self, sim: Sim) -> None:
+        """And may sleep: it takes no real time."""
+
+        async def later(text: str) -> str:
+            await asyncio.sleep(60)
+            return text.upper()
+
+        sim.stub(mail, later)
+        sim.stub(charge)
+        run = sim.start(flows.order, "tok")
+        sim.advance(days=1)
+        assert run.result() == "THANKS FOR 1"  # a charge that was made up from its type
+
+    def test_a_value_of_the_wrong_type_is_an_error_of_the_test(self, sim: Sim) -> None:
+        """There and then, with the place."""
+        with pytest.raises(InvalidInput, match=r"charge\(\) result: id"):
+            sim.stub(charge, Charge(5, 5))  # type: ignore[arg-type]
+
+    def test_a_failure_undoes_what_was_done(self, sim: Sim) -> None:
+        """Undos are steps like others: they can be stubbed, and asked about."""
+        sim.stub(charge, Charge("c1", 300))
+        run = sim.start(flows.sells, "tok")
+        with pytest.raises(RunUndone, match="out of stock"):
+            run.result()
+        assert run.state == "undone"
+        assert [call.args for call in sim.calls(flows.refund)] == [(Charge("c1", 300), "tok", 300)]
+
+    def test_steps_that_need_labels_processes_or_threads_run_here(self, sim: Sim) -> None:
+        """One thread, one process, every label."""
+        assert sim.start(flows.gallery).result() == [f"page {n} attempt 1" for n in range(3)]
+        assert sim.start(flows.saves).result() == [1, 42]
+
+
+class TestTime:
+    def test_months_pass_in_no_time(self, sim: Sim) -> None:
+        """Each wait ends at its own time."""
+        begun = time.monotonic()
+        run = sim.start(flows.monthly, 24)
+        sim.advance(days=24 * 30)
+        assert run.result() == [f"{day}T08:00:00+00:00" for day in _days(24)]
+        assert time.monotonic() - begun < 20
+
+    def test_a_run_that_waits_says_for_what(self, sim: Sim) -> None:
+        """`result()` does not wait for ever: it says what the run waits for, and how a test moves it."""
+        run = sim.start(flows.order, "tok")
+        with pytest.raises(NotEnded, match=r"has not ended\. It sleeps .* In a test: `sim\.advance\(…\)`"):
+            run.result()
+        assert run.state == "running"
+        assert run.why() == "It sleeps (sleep) for another 24 h."
+        waits = sim.start(flows.awaits)
+        assert waits.published == {"phase": "waiting"}
+        with pytest.raises(NotEnded, match=r"`sim\.send\(run, signal, value\)`"):
+            waits.result()
+
+    def test_a_timeout_comes_with_time(self, sim: Sim) -> None:
+        """Of a wait, of a step, of a run."""
+        run = sim.start(flows.awaits)
+        sim.advance(days=2.9)
+        assert run.state == "running"
+        sim.advance(hours=3)
+        with pytest.raises(RunFailed, match="TimeoutError"):
+            run.result()
+        with pytest.raises(RunFailed, match="did not complete within 30 s"):
+            sim.start(flows.patient.using(id="slow"), 31).result()
+        hurries = sim.start(flows.hurries)
+        sim.advance(60)
+        with pytest.raises(RunFailed, match="deadline"):
+            hurries.result()
+
+    def test_time_only_goes_forward(self, sim: Sim) -> None:
+        """`advance` wants a time above 0."""
+        with pytest.raises(HoldfastError, match="above 0"):
+            sim.advance(minutes=-1)
+
+
+class TestSignals:
+    def test_a_signal_moves_the_run(self, sim: Sim) -> None:
+        """With the same key again it is the same signal."""
+        run = sim.start(flows.awaits, 5)
+        sim.send(run, paid, 10, key="event-1")
+        assert run.result() == 15
+
+    def test_a_run_can_be_cancelled(self, sim: Sim) -> None:
+        """What it did is undone."""
+        run = sim.start(flows.order, "tok")
+        sim.cancel(run)
+        with pytest.raises(RunCancelled):
+            run.result()
+        assert flows.log[-1] == f"refund {run.id}::charge real"
+
+
+class TestDeath:
+    def test_a_killed_process_is_replaced(self, sim: Sim) -> None:
+        """The run goes on in another one, from where it was."""
+        run = sim.start(flows.order, "tok")
+        sim.kill_agent()
+        sim.advance(days=1)
+        assert run.result() == "thanks for 300"
+        assert len(sim.calls(charge)) == 1
+
+    def test_a_process_can_die_in_the_middle_of_a_step(self, sim: Sim) -> None:
+        """Killed from inside of it: nobody hears how it ended, and it runs again, under the same key."""
+
+        def dies_once(text: str) -> str:
+            if len(sim.calls(mail)) == 1:
+                sim.kill_agent()
+            return text
+
+        sim.stub(mail, dies_once)
+        run = sim.start(flows.parent, "tok")
+        assert run.result() == "real"
+        assert [call.attempt for call in sim.calls(mail)] == [1, 2]
+        assert len({call.key for call in sim.calls(mail)}) == 1
+
+    def test_an_unknown_outcome_is_undone_as_such(self, sim: Sim) -> None:
+        """The process dies, the next attempt fails: the undo is told that nobody knows."""
+
+        def dies_once(card: str, cents: int) -> Charge:
+            if len(sim.calls(charge)) == 1:
+                sim.kill_agent()
+            raise Stop("declined")
+
+        sim.stub(charge, dies_once)
+        run = sim.start(flows.order, "tok")
+        assert run.state == "undone"
+        assert flows.log == [f"refund {run.id}::charge ?"]
+
+
+class TestSeed:
+    def test_the_same_seed_gives_the_same_ids_and_times(self) -> None:
+        """Everything is a function of the test and the seed."""
+
+        def told(seed: int) -> tuple[Any, ...]:
+            with Sim(seed) as sim:
+                sim.stub(charge, ConnectionError(), Charge("c", 1))
+                run = sim.start(flows.order, "tok")
+                sim.advance(days=1)
+                return run.id, run.result(), sim.now, sim.calls(charge)
+
+        assert told(3) == told(3)
+        assert told(3)[0] != told(4)[0]
+
+    def test_it_is_for_plain_tests(self, sim: Sim) -> None:
+        """A simulation inside of an event loop says so."""
+
+        async def test() -> None:
+            sim.start(flows.order, "tok")
+
+        with pytest.raises(HoldfastError, match="write the test as `def`"):
+            asyncio.run(test())
+
+
+def test_only_the_plugin_needs_pytest() -> None:
+    """The kit works without it."""
+    code = (
+        "import sys; from holdfast.testing import Sim; from tests.testing import kit_flows as flows\n"
+        "with Sim() as sim:\n"
+        "    sim.stub(flows.charge); run = sim.start(flows.sells_for_good, 'tok'); print(run.result())\n"
+        "assert not {'pytest', 'asyncpg'} & set(sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out == "sold\n"
+
+
+def _days(count: int) -> list[str]:
+    return [str(date(2027, 1, 15) + timedelta(days=30 * (n + 1))) for n in range(count)]

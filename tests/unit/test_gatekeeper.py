@@ -1,0 +1,162 @@
+"""What an agent counts of its dependencies, when it stops by itself, and what it tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast import Retry, step
+from holdfast.agent.gatekeeper import Gatekeeper
+from holdfast.agent.holding import Holding
+from holdfast.breaker import Sign
+from holdfast.config import Config
+from holdfast.model import Breaker, BreakerState, Hold, HoldScope
+from holdfast.store.protocol import Gates, Told
+
+CONFIG = Config(breaker_failures_min=4)
+CLOSED, OPEN, PROBING = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.PROBING
+
+
+@step(name="shop.charge", depends="stripe")
+async def charge() -> None: ...
+
+
+@step(name="shop.print")
+async def paint() -> None: ...
+
+
+def attempt(probe: tuple[str, int] | None = None, of: Any = charge) -> Holding:
+    return Holding(of, "r", 1, "k", 1, None, retry=Retry(), timeout_s=None, issued_at=0.0, probe=probe)
+
+
+def row(state: BreakerState, **more: Any) -> Breaker:
+    values: dict[str, Any] = dict.fromkeys(Breaker.__struct_fields__, 0)
+    values |= {"name": "stripe", "state": state, "forced": False, "note": "", "error": None, "allowance": 0}
+    return Breaker(**(values | more))
+
+
+def told(keeper: Gatekeeper, *breakers: Breaker, holds: tuple[Hold, ...] = (), at: float = 0.0) -> bool:
+    return keeper.learn(Gates(list(breakers), list(holds)), at)
+
+
+def fail(keeper: Gatekeeper, times: int, at: float = 0.0) -> list[bool]:
+    return [keeper.note(attempt(), Sign.TROUBLE, "ConnectionError: no", at) for _ in range(times)]
+
+
+def test_without_trouble_nothing_is_counted() -> None:
+    """Successes of a dependency that nobody suspects leave no trace."""
+    keeper = Gatekeeper(CONFIG)
+    assert not keeper.note(attempt(), Sign.WELL, None, 0.0)
+    assert (keeper.windows, keeper.untold(), keeper.shut) == ({}, [], False)
+
+
+def test_enough_trouble_pauses_the_dependency_at_once() -> None:
+    """The failure that makes it enough still counts for its step; what fails after it is excused."""
+    keeper = Gatekeeper(CONFIG)
+    assert not keeper.excuses(attempt())
+    assert fail(keeper, 4) == [False, False, False, True]
+    assert keeper.shut
+    assert keeper.bars(charge)
+    assert not keeper.bars(paint)
+    assert keeper.excuses(attempt())
+    assert keeper.untold() == [Told("stripe", 0, 4, "ConnectionError: no")]
+    assert keeper.untold() == []
+
+
+def test_the_stores_word_replaces_the_agents_own() -> None:
+    """Open there: the pause is not needed. Nobody agreed in time: it ends, and counting begins anew."""
+    keeper = Gatekeeper(CONFIG)
+    fail(keeper, 4)
+    told(keeper, row(OPEN))
+    assert (keeper.paused, keeper.off, keeper.shut) == ({}, frozenset({"stripe"}), True)
+    assert keeper.bars(charge)
+    assert told(keeper)
+    assert not keeper.shut
+    fail(keeper, 4)
+    told(keeper, at=1.0)
+    assert keeper.bars(charge)
+    assert told(keeper, at=6.0)
+    assert not keeper.bars(charge)
+    assert fail(keeper, 3, at=6.0) == [False] * 3
+
+
+def test_old_trouble_is_forgotten() -> None:
+    """A failure now and then is never enough."""
+    keeper = Gatekeeper(CONFIG)
+    for at in range(0, 200, 5):
+        assert fail(keeper, 1, float(at)) == [False]
+    told(keeper, at=400.0)
+    keeper.untold()
+    told(keeper, at=400.0)
+    assert keeper.windows == {}
+
+
+def test_an_agent_for_whom_all_is_well_says_so_of_a_suspect() -> None:
+    """Trouble elsewhere makes it count its own successes and tell them, so that one sick host does not stop all."""
+    keeper = Gatekeeper(CONFIG)
+    told(keeper, row(CLOSED, failed=9))
+    for _ in range(3):
+        keeper.note(attempt(), Sign.WELL, None, 0.1)
+    assert keeper.untold() == [Told("stripe", 3, 0, None)]
+
+
+def test_only_probes_tell_of_a_breaker_that_is_not_closed() -> None:
+    """What began before says nothing of how the dependency is now; both are excused."""
+    keeper = Gatekeeper(CONFIG)
+    told(keeper, row(PROBING, allowance=2))
+    assert keeper.probing == {"stripe": 2}
+    assert not keeper.note(attempt(), Sign.TROUBLE, "old", 0.0)
+    assert keeper.note(attempt(("stripe", 7)), Sign.TROUBLE, "new", 0.0)
+    assert keeper.note(attempt(("stripe", 7)), Sign.WELL, None, 0.0)
+    assert not keeper.note(attempt(("stripe", 7)), Sign.NOTHING, None, 0.0)
+    assert keeper.excuses(attempt())
+    assert keeper.untold() == [Told("stripe", 1, 1, "new", 7)]
+
+
+def test_a_failed_probe_lets_another_step_try_next() -> None:
+    """It waits until after the breaker is probed again, at the longest wait too; what is no probe does not."""
+    keeper = Gatekeeper(CONFIG)
+    told(keeper, row(PROBING, open_s=5.0))
+    assert keeper.rest_s(attempt(("stripe", 7))) == 11.0
+    assert keeper.rest_s(attempt()) == 0.0
+    told(keeper, row(PROBING, open_s=30.0))
+    assert keeper.rest_s(attempt(("stripe", 7))) == 31.0
+
+
+def test_what_could_not_be_told_is_told_again() -> None:
+    """The store was away: nothing is lost, and nothing told twice."""
+    keeper = Gatekeeper(CONFIG)
+    fail(keeper, 2)
+    keeper.note(attempt(("mail", 3)), Sign.WELL, None, 0.0)
+    tallies = keeper.untold()
+    keeper.keep(tallies)
+    fail(keeper, 1)
+    assert keeper.untold() == [Told("mail", 1, 0, None, 3), Told("stripe", 0, 3, "ConnectionError: no")]
+
+
+def test_a_breaker_kept_closed_is_trusted() -> None:
+    """By an operator: no pause, no tally, no excuse."""
+    keeper = Gatekeeper(CONFIG)
+    fail(keeper, 4)
+    told(keeper, row(CLOSED, forced=True))
+    assert not keeper.shut
+    assert fail(keeper, 9) == [False] * 9
+    assert (keeper.untold(), keeper.excuses(attempt())) == ([], False)
+
+
+def test_holds_bar_what_they_cover() -> None:
+    """By step, dependency, workflow, tenant, and all."""
+    keeper = Gatekeeper(CONFIG)
+    for scope, value, barred in (
+        (HoldScope.STEP, "shop.charge", True),
+        (HoldScope.STEP, "shop.print", False),
+        (HoldScope.DEPENDENCY, "stripe", True),
+        (HoldScope.WORKFLOW, "shop.order", True),
+        (HoldScope.WORKFLOW, "shop.other", False),
+        (HoldScope.TENANT, "acme", True),
+        (HoldScope.TENANT, "default", False),
+        (HoldScope.ALL, "", True),
+    ):
+        assert told(keeper, holds=(Hold(scope, value, "ada", "", 0.0),))
+        assert keeper.bars(charge, "shop.order", "acme") is barred
+    assert told(keeper)
+    assert not keeper.shut

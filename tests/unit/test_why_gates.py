@@ -1,0 +1,143 @@
+"""`why` of a step that may not begin: who holds it, or what its dependency does."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.model import (
+    Alert,
+    Breaker,
+    BreakerState,
+    Hold,
+    HoldScope,
+    Lane,
+    Run,
+    RunState,
+    Step,
+    StepKind,
+    StepState,
+)
+from holdfast.supervisor.breakers import judge_breakers, mended
+from holdfast.supervisor.why import Facts, explain
+
+NOW = 1_000_000.0
+
+
+def filled(noun: Any, /, **more: Any) -> Any:
+    return noun(**(dict.fromkeys(noun.__struct_fields__) | more))
+
+
+RUN: Run = filled(Run, id="r", workflow="shop.order", state=RunState.RUNNING, namespace="acme", kept_n=0)
+STEP: Step = filled(
+    Step,
+    key="charge",
+    n=1,
+    name="shop.charge",
+    lane=3,
+    kind=StepKind.CALL,
+    state=StepState.READY,
+    ready_at=NOW - 20,
+    issued_at=NOW - 20,
+)
+LANE = Lane(3, "shop.charge", (), None, "stripe")
+
+
+def row(state: BreakerState, **more: Any) -> Breaker:
+    values: dict[str, Any] = dict.fromkeys(Breaker.__struct_fields__, 0)
+    values |= {
+        "name": "stripe",
+        "state": state,
+        "forced": False,
+        "actor": "supervisor",
+        "opened_at": NOW - 30,
+    }
+    values |= {
+        "note": "25 of 28 attempts failed within 1 s",
+        "error": "ConnectionError: refused",
+        "open_until": None,
+    }
+    return Breaker(**(values | more))
+
+
+def why(*breakers: Breaker, holds: tuple[Hold, ...] = ()) -> str:
+    return explain(Facts(RUN, [STEP], [], [], [], [LANE], NOW, breakers, holds))
+
+
+def test_an_open_breaker_says_until_when() -> None:
+    """Since when, after what, how long, and that it costs nothing."""
+    assert why(row(BreakerState.OPEN, open_until=NOW + 12)) == (
+        "Step charge waits since 20 s: stripe is in trouble since 30 s (25 of 28 attempts failed within 1 s: "
+        "ConnectionError: refused); its breaker is open for another 12 s, then it is tried again, and no attempt is "
+        "spent meanwhile."
+    )
+
+
+def test_a_probed_breaker_says_how_many_try() -> None:
+    """The size of the wave."""
+    assert "it is being tried with 4 steps at a time" in why(row(BreakerState.PROBING, wave=4))
+    assert "it is being tried with 1 step at a time" in why(row(BreakerState.PROBING, wave=1))
+
+
+def test_a_breaker_opened_by_hand_says_by_whom() -> None:
+    """And how it is tried again."""
+    assert why(row(BreakerState.OPEN, forced=True, actor="ada", note="maintenance")) == (
+        "Step charge waits since 20 s: the breaker of stripe was opened by ada 30 s ago (maintenance); "
+        "`holdfast breakers reset stripe` has it tried."
+    )
+
+
+def test_a_closed_breaker_is_no_reason() -> None:
+    """Nor is that of another dependency."""
+    other = row(BreakerState.OPEN, name="mail")
+    assert "no live agent has shop.charge" in why(row(BreakerState.CLOSED), other)
+
+
+@pytest.mark.parametrize(
+    ("scope", "value", "words"),
+    [
+        (HoldScope.WORKFLOW, "shop.order", "the workflow shop.order"),
+        (HoldScope.STEP, "shop.charge", "the step shop.charge"),
+        (HoldScope.DEPENDENCY, "stripe", "the dependency stripe"),
+        (HoldScope.TENANT, "acme", "the tenant acme"),
+    ],
+)
+def test_a_hold_says_by_whom(scope: HoldScope, value: str, words: str) -> None:
+    """And what releases it; before any breaker, because that would not move it."""
+    hold = Hold(scope, value, "ada", "stocktaking", NOW - 60)
+    assert why(row(BreakerState.OPEN), holds=(hold,)) == (
+        f"Step charge waits since 20 s: {words} is held by ada since 60 s (stocktaking); "
+        f"`holdfast release --{scope} {value}` lets it go on."
+    )
+    other = Hold(scope, "another", "ada", "", NOW)
+    assert "is held" not in why(holds=(other,))
+
+
+def test_everything_held_says_so() -> None:
+    """With the option that releases it."""
+    told = why(holds=(Hold(HoldScope.ALL, "", "ada", "", NOW - 1),))
+    assert told == (
+        "Step charge waits since 20 s: everything is held by ada since 1.0 s; `holdfast release --all` lets it go on."
+    )
+
+
+def test_an_alert_is_raised_for_what_opened_by_itself_and_cleared_when_it_closed() -> None:
+    """Not for what an operator does; one key for each dependency."""
+    raised = judge_breakers(
+        [
+            row(BreakerState.OPEN),
+            row(BreakerState.PROBING, name="mail"),
+            row(BreakerState.CLOSED, name="x"),
+            row(BreakerState.OPEN, name="y", forced=True),
+        ]
+    )
+    assert [alert.key for alert in raised] == ["breaker open:stripe", "breaker open:mail"]
+    assert raised[0].message == (
+        "stripe is in trouble: 25 of 28 attempts failed within 1 s (ConnectionError: refused); its steps wait and spend no "
+        "attempt: `holdfast breakers` shows more"
+    )
+    opened = [
+        filled(Alert, id=1, kind="breaker open", key="breaker open:stripe"),
+        filled(Alert, id=2, kind="breaker open", key="breaker open:gone"),
+        filled(Alert, id=3, kind="backlog", key="backlog:x"),
+    ]
+    assert mended(opened, {"breaker open:stripe"}) == [2]
