@@ -377,8 +377,8 @@ class Node:
         async with claiming:
             try:
                 return await claim()
-            except StoreError as error:
-                self.writer.doubt(error)
+            except StoreError:
+                self.writer.doubt()
                 raise
 
     async def _reconcile(self) -> None:

@@ -94,6 +94,7 @@ OWNERS_VERBS = frozenset({"commit"})
 LEADERS_VERBS = frozenset(
     {
         "bury",
+        "stick_quarantined",
         "end_overdue",
         "hush_signals",
         "raise_alerts",
@@ -104,7 +105,7 @@ LEADERS_VERBS = frozenset(
     }
 )
 FREES_OWN = frozenset({"commit", "reconcile", "retire", "hold_run"})
-FREES_ANY = frozenset({"hold", "cancel_run", "steer_undo"})
+FREES_ANY = frozenset({"hold", "cancel_run", "steer_undo", "stick_quarantined"})
 
 
 class Change(NamedTuple):
@@ -395,6 +396,8 @@ def I8_attempts_are_claims(checker: Checker, commit: Commit) -> Broken:
         if after.losses > checker.config.losses_max + 1:
             yield f"step {after.n} of {after.run_id} was lost {after.losses} times"
         if before is not None and after.losses + after.excused > before.losses + before.excused:
+            if commit.verb == "settle_quarantine":
+                continue  # a person gave it fresh budgets
             if before.state != "running" or after.losses + after.excused > before.losses + before.excused + 1:
                 yield f"step {after.n} of {after.run_id} was excused without an attempt"
 
@@ -559,7 +562,8 @@ def I16_leaves_a_trace(checker: Checker, commit: Commit) -> Broken:
             after is not None
             and after.state == "stuck"
             and before.state != "stuck"
-            and "alerts" not in commit.tables
+            # Who is stuck because of a step in quarantine was told of that when the step went there.
+            and ("journal" if commit.verb == "stick_quarantined" else "alerts") not in commit.tables
         ):
             yield f"run {after.id} is stuck and nobody was told"
 

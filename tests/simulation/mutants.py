@@ -261,7 +261,7 @@ def nothing_is_reconciled(stack: ExitStack) -> None:
 
 @mutant("was: what a claim took whose answer was lost is given back", within=400)
 def lost_claims_stay_lost(stack: ExitStack) -> None:
-    code(stack, Writer, "doubt", lambda self, error: None)
+    code(stack, Writer, "doubt", lambda self: None)
 
 
 @mutant("was: a scheduler hears that its own agent lost a step", within=100)

@@ -426,6 +426,7 @@ class Simulation(World):
                 if run.state == "held":
                     await self._asked(partial(_release, run.id), tries=2)
                 elif run.state == "stuck":
+                    await self._asked(partial(_release_quarantined, run.id), tries=2)
                     await self._asked(partial(_retry_undo, run.id), tries=2)
 
     # --- one seed -----------------------------------------------------------------------------------------------------------
@@ -502,6 +503,19 @@ class Simulation(World):
 
 async def _release(run_id: str, process: Process) -> Any:
     return await process.store.release(run_id, "sim", "go on")
+
+
+async def _release_quarantined(run_id: str, process: Process) -> Any:
+    return await process.store.settle_quarantine(
+        "release",
+        fingerprint=None,
+        run_id=run_id,
+        before=process.world.store_now(),
+        result=b"null",
+        actor="sim",
+        note="",
+        limit=10,
+    )
 
 
 async def _retry_undo(run_id: str, process: Process) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import NEVER
 
 if TYPE_CHECKING:
     from tests.simulation.invariants import Commit
@@ -27,7 +28,8 @@ SOMETIMES = (
     "another leader took over",
     "a node was buried with steps in its hands",
     "a node was buried with runs in its hands",
-    "a step was lost too often and failed",
+    "a step was lost too often and waits for a person",
+    "a step came back from quarantine",
     "an overdue attempt was ended by the leader",
     "a late report was refused",
     "a step was handed back",
@@ -54,7 +56,6 @@ SOMETIMES = (
     "a run ended: undone",
     "a run ended: cancelled",
     "a node that was away gave back what it did not know of",
-    "a doubled Report was fenced",
     "a doubled Report was duplicate",
     "a doubled Hop was fenced",
     "a doubled TryAgain was fenced",
@@ -81,8 +82,8 @@ def observe(simulation: Simulation, commit: Commit) -> None:
         if before.state == "running":
             if verb == "bury":
                 say("a node was buried with steps in its hands")
-                if after.state == "failed":
-                    say("a step was lost too often and failed")
+                if after.ready_at > NEVER / 2:
+                    say("a step was lost too often and waits for a person")
             elif verb == "end_overdue":
                 say("an overdue attempt was ended by the leader")
             elif verb == "reconcile":
@@ -94,6 +95,8 @@ def observe(simulation: Simulation, commit: Commit) -> None:
                 say("a step was handed back" if handed else "a step was tried again")
                 if after.key.startswith("undo:") and not handed:
                     say("an undo was tried again")
+        elif before.ready_at > NEVER / 2 > after.ready_at:
+            say("a step came back from quarantine")
         elif before.kind == "timer" and after.state == "succeeded":
             say("a timer of a sleeping run fired" if verb == "fire_timers" else "a timer fired in memory")
     if delivered > 1:

@@ -36,6 +36,8 @@ class Writer:
         self._successor: Writer | None = None
         self.commits = 0
         self.operations = 0
+        self._in_doubt = False
+        """The store may say that this node holds more than it knows."""
         self.trouble: StoreError | None = None
         """Why the store does not answer at the moment."""
         self.after_trouble: Callable[[], Awaitable[None]] | None = None
@@ -43,10 +45,9 @@ class Writer:
         self.holds: Callable[[], bool] = lambda: True
         """Whether the node has its lease. Asked before every commit: a process that was paused writes nothing."""
 
-    def doubt(self, error: StoreError) -> None:
+    def doubt(self) -> None:
         """Somebody else's write to the store was not answered: look what it left, before the next commit."""
-        if self.trouble is None:
-            self.trouble = error
+        self._in_doubt = True
         self._bell.set()
 
     def submit(self, op: Op, then: Then) -> None:
@@ -76,7 +77,7 @@ class Writer:
         """Commit until closed; what is queued at closing is still committed."""
         while not (self._closing and not self._queue):
             if not self._queue:
-                if self.trouble is not None:
+                if self._in_doubt:
                     await self._commit([])
                 else:
                     self._bell.clear()
@@ -161,13 +162,14 @@ class Writer:
         delay_s = 0.05
         while True:
             try:
-                if self.trouble is not None:
+                if self._in_doubt:
+                    self._in_doubt = False  # before it looks: what is doubted meanwhile is looked at again
                     await self._look_around()
                 if not self.holds() and any(type(op) is not Start for op in ops):
                     raise LeaseLost("this node lost its lease")
                 answers = await self._store.commit(self._node, ops) if ops else []
             except StoreUnreachable as error:
-                self.trouble = error
+                self.trouble, self._in_doubt = error, True
                 await self._environment.sleep(delay_s * (0.5 + self._environment.random.random()))
                 delay_s = min(delay_s * 2, 1.0)
             else:
