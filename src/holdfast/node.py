@@ -264,7 +264,7 @@ class Node:
     async def start_run(self, run: NewRun) -> Answer:
         """Start a run: here, with its first steps in the same commit, when this node can; else by whoever claims it."""
         scheduler = self.scheduler
-        if scheduler is not None and not self.fenced:
+        if scheduler is not None and self.started and not self.fenced:
             answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
             def then(answer: Any) -> None:
