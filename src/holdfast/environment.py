@@ -73,13 +73,14 @@ class StoreClock:
         self._monotonic = environment.monotonic
         self._offset = environment.now() - environment.monotonic()
         self._last = 0.0
-        self._learnt = False
+        self._learned = False
 
     def learn(self, asked: float, answered: float, store_now: float) -> None:
         """`asked` and `answered` on the monotonic clock, `store_now` on the store's."""
-        if not self._learnt:
-            self._learnt, self._last = True, 0.0  # what this host believed until now was a guess
         self._offset = store_now - (asked + answered) / 2
+        if not self._learned:
+            # What this host believed until now may be far ahead: it must not hold the clock up.
+            self._learned, self._last = True, 0.0
 
     def now(self) -> float:
         at = self._monotonic() + self._offset

@@ -105,8 +105,6 @@ class Node:
         )
         self.writer.holds = self.holds
         self.draining = False
-        self._joined = False
-        """It has its lease and knows the store's time: runs may begin here."""
         self._gates_due = False
         self.started = False
         self._claiming_runs, self._claiming_steps = asyncio.Lock(), asyncio.Lock()
@@ -167,7 +165,6 @@ class Node:
         await self._register()
         self._unlisten = await self.store.listen(self._heard)
         await self.heartbeat.renew()
-        self._joined = True
         self.heartbeat.start()
         self._spawn(self.heartbeat.run(), self._lease_loop())
         if self.scheduler is not None:
@@ -267,7 +264,7 @@ class Node:
     async def start_run(self, run: NewRun) -> Answer:
         """Start a run: here, with its first steps in the same commit, when this node can; else by whoever claims it."""
         scheduler = self.scheduler
-        if scheduler is not None and self._joined and not self.fenced:
+        if scheduler is not None and self.started and not self.fenced:
             answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
             def then(answer: Any) -> None:

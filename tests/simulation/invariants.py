@@ -562,7 +562,7 @@ def I16_leaves_a_trace(checker: Checker, commit: Commit) -> Broken:
             after is not None
             and after.state == "stuck"
             and before.state != "stuck"
-            # Who is stuck because of a step in quarantine was told of that when the step went there.
+            # Of quarantine an alert tells already, and the journal why the run goes no further.
             and ("journal" if commit.verb == "stick_quarantined" else "alerts") not in commit.tables
         ):
             yield f"run {after.id} is stuck and nobody was told"

@@ -65,7 +65,7 @@ class Simulation(World):
             lease_s=2.0,
             renew_s=0.6,
             leader_lease_s=1.5,
-            sweep_s=0.5,
+            sweep_s=0.6,
             poll_s=self.dice.choice((0.6, 1.2)),
             park_after_s=self.dice.choice((0.2, 0.6, 3.0)),
             runs_max=self.dice.choice((2, 4, 50)),
@@ -77,6 +77,8 @@ class Simulation(World):
             timeout_grace_s=0.4,
             watch_s=2.0,
             drain_s=0.4,
+            learn_s=5.0,
+            pool_look_s=5.0,
             beat_s=0.7,
             replay_slice_steps=self.dice.choice((3, 100)),
         )
