@@ -20,7 +20,7 @@ from tests.roles.conftest import FAST, until
 from tests.roles.outside import effects
 from tests.roles.test_hedge_pays import straggler_node
 
-QUICK = msgspec.structs.replace(FAST, learn_s=0.05, hedge_floor_s=0.05)
+QUICK = msgspec.structs.replace(FAST, learn_s=0.05, hedge_floor_s=0.05, hedge_share=1.0)
 
 
 @pytest.fixture

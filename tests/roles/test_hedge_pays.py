@@ -19,7 +19,7 @@ from tests.roles.outside import effects
 
 RUNS = int(os.environ.get("HOLDFAST_HEDGE_RUNS", "200"))
 IN_FLIGHT = 20
-STRAGGLE_S = 3.0
+STRAGGLE_S = 5.0
 
 
 @asynccontextmanager

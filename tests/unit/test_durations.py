@@ -194,11 +194,12 @@ def test_a_twin_needs_another_live_agent_that_can_take_it() -> None:
     ]
     offers = hedge.offers_of([mine, *others], now=50.0)
     assert [offer.agent for offer in offers["pay"]] == ["a"]
-    assert hedge.choose([overlong()], offers, {}, rich()) == []
+    late = [(1.0, overlong())]
+    assert hedge.choose(late, offers, {}, rich()) == []
     able = hedge.offers_of([mine, node("g", "gpu")], now=50.0)
-    assert hedge.choose([overlong()], able, {1: ("gpu",)}, rich()) == [overlong()]
-    assert hedge.choose([overlong()], able, {1: ("tpu",)}, rich()) == []
-    assert hedge.choose([overlong(twinned=True)], able, {}, rich()) == []
+    assert hedge.choose(late, able, {1: ("gpu",)}, rich()) == [overlong()]
+    assert hedge.choose(late, able, {1: ("tpu",)}, rich()) == []
+    assert hedge.choose([(1.0, overlong(twinned=True))], able, {}, rich()) == []
 
 
 def test_a_bound_needs_enough_attempts_and_has_a_floor() -> None:
@@ -244,5 +245,19 @@ def test_a_new_leader_does_not_use_what_its_predecessor_may_have_used() -> None:
 def test_when_everything_is_slow_twins_stay_few() -> None:
     """All steps beyond their bound at once: no more twins than the allowance has room for."""
     offers = hedge.offers_of([node("a"), node("b")], now=50.0)
-    slow = [overlong(f"r{number}") for number in range(1000)]
+    slow = [(9.0, overlong(f"r{number}")) for number in range(1000)]
     assert len(hedge.choose(slow, offers, {}, rich(room=10.4))) == 10
+
+
+def test_what_is_scarce_is_kept_for_the_latest() -> None:
+    """Those a little late get a twin only while there is plenty of room; the latest come first."""
+    offers = hedge.offers_of([node("a"), node("b")], now=50.0)
+    little = [(1.1, overlong(f"r{number}")) for number in range(20)]
+    room = rich(room=10.0)
+    chosen = hedge.choose([*little, (5.0, overlong("late")), (3.0, overlong("later"))], offers, {}, room)
+    assert [step.run_id for step in chosen[:2]] == ["late", "later"]
+    assert len(chosen) == 6
+    assert hedge.choose([(3.0, overlong("x"))], offers, {}, room) == [overlong("x")]
+    assert hedge.choose(little, offers, {}, room) == []
+    now_and_then = hedge.lateness([overlong(started_at=10.0)], {"pay": 20.0}, 70.0)
+    assert now_and_then == [(3.0, overlong(started_at=10.0))]

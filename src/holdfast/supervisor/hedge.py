@@ -53,6 +53,12 @@ class Allowance:
             self._gains.popleft()
         self.room = min(self.room + gained, max(BURST, sum(one for _, one in self._gains)))
 
+    @property
+    def patience(self) -> float:
+        """How many times its bound a step has to run. What is scarce is kept for those that are latest by far: in a busy
+        moment many are a little late, and would use it up."""
+        return 1.0 if self.room >= BURST / 2 else 2.0 if self.room >= 2 else 4.0
+
     def spend(self) -> bool:
         if self.room < 1:
             return False
@@ -83,7 +89,10 @@ class Hedging:
         # A step that takes an hour need not be looked at five times a second.
         self._look_at = at + min(1.0, min(self._bounds.values()) / 10)
         overlong = await self._store.overlong_steps(list(self._bounds.items()), self._config.claim_max)
-        chosen = choose(overlong, self._offers, self._needs, self._allowances)
+        if not overlong:
+            return swept
+        late = lateness(overlong, self._bounds, await self._store.now())
+        chosen = choose(late, self._offers, self._needs, self._allowances)
         if not chosen:
             return swept
         made = await self._store.make_twins(epoch, [(step.run_id, step.n, step.fence) for step in chosen])
@@ -130,21 +139,29 @@ def bound_of(sketch: Sketch, config: Config) -> float | None:
     return max(usual * config.hedge_factor, config.hedge_floor_s)
 
 
+def lateness(
+    overlong: Iterable[Overlong], bounds: Mapping[str, float], now: float
+) -> list[tuple[float, Overlong]]:
+    """How many times its bound each runs, with it."""
+    return [((now - step.started_at) / bounds[step.name], step) for step in overlong]
+
+
 def choose(
-    overlong: Sequence[Overlong],
+    overlong: Sequence[tuple[float, Overlong]],
     offers: Mapping[str, Sequence[Offer]],
     needs: Mapping[int, tuple[str, ...]],
     allowances: Mapping[str, Allowance],
 ) -> list[Overlong]:
-    """Those that get a twin: never had one, another agent can take it, and there is room for one more. Oldest first."""
+    """Those that get a twin: never had one, another agent can take it, and there is room for one more. Latest first."""
     return [
         step
-        for step in overlong
+        for late, step in sorted(overlong, key=lambda one: one[0], reverse=True)
         if not step.twinned
         and any(
             offer.agent != step.agent and offer.labels.issuperset(needs.get(step.lane, ()))
             for offer in offers.get(step.name, ())
         )
         and step.name in allowances
+        and late >= allowances[step.name].patience
         and allowances[step.name].spend()
     ]
