@@ -179,7 +179,12 @@ class TestDeath:
 
     def test_a_step_that_kills_every_process_waits_for_a_person(self, sim: Sim) -> None:
         """It is quarantined as in production, and the run is stuck, not tried for ever."""
-        sim.stub(mail, lambda text: sim.kill_agent())
+
+        def kills(text: str) -> str:
+            sim.kill_agent()
+            return text
+
+        sim.stub(mail, kills)
         sim.stub(charge)
         run = sim.start(flows.parent, "tok")
         sim.advance(minutes=1)
