@@ -2,9 +2,10 @@
 
     python -m tests.figures --out docs/figures.json
 
-Each part is a command of its own that speaks JSON, or a folder of tests that leave JSON files. A part that is not there is
-written down as such, and so is one that fails; then the exit code is 1. How much is done is said by the environment:
-HOLDFAST_SEEDS (of the simulation), HOLDFAST_CHAOS_S (seconds of harm for each scenario), HOLDFAST_SEED.
+Each part is a command of its own that speaks JSON, or tests that leave JSON files or print what they counted. A part that
+is not there is written down as such, and so is one that fails; then the exit code is 1. How much is done is said by the
+environment: HOLDFAST_SEEDS (of the simulation), HOLDFAST_CHAOS_S (seconds of harm for each scenario), HOLDFAST_EXAMPLES (of the
+comparison of the stores), HOLDFAST_SEED.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import argparse
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,14 +35,44 @@ NOT_MEASURED = [
 ]
 
 
+Read = Callable[[str, Path], Any]
+"""The figures, from what was printed and the folder that HOLDFAST_FIGURES names."""
+
+
+def printed(out: str, folder: Path) -> Any:
+    """It printed one JSON document."""
+    return json.loads(out)
+
+
+def files(out: str, folder: Path) -> dict[str, Any]:
+    """It left one JSON file for each scenario."""
+    return {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
+
+
+def passed(out: str, folder: Path) -> dict[str, int]:
+    """How many tests ended how, as pytest sums it up."""
+    return {
+        word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|skipped|errors?)\b", out[-200:])
+    }
+
+
+def searched(out: str, folder: Path) -> list[dict[str, Any]]:
+    """Each search of a model said how much it saw."""
+    found = re.findall(r"^(.+): (\d+) states, (\d+) moves, (\d+) ends", out, re.MULTILINE)
+    return [
+        {"what": what, "states": int(states), "moves": int(moves), "ends": int(ends)}
+        for what, states, moves, ends in found
+    ]
+
+
 class Part(NamedTuple):
-    """Something that is measured: a command that prints JSON, or tests that write files of it."""
+    """Something that is measured."""
 
     name: str
     command: list[str]
     needs: str
     """A module that must be there."""
-    writes_files: bool = False
+    read: Read = printed
     may_find: bool = False
     """Exit code 1 says that something was found, which is what is measured."""
 
@@ -51,8 +83,9 @@ def parts() -> Iterator[Part]:
     yield Part("simulation", [python, "-m", "tests.simulation", "--seeds", SEEDS, "--json"], simulation)
     yield Part("mutants", [python, "-m", "tests.simulation", "--mutants", "--json"], simulation)
     tests = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "3600"]
-    yield Part("models", [*tests, "tests/differential", "-s"], "tests.differential", writes_files=True)
-    yield Part("chaos", [*tests, "tests/chaos"], "tests.chaos", writes_files=True)
+    yield Part("model check", [*tests, "tests/modelcheck", "-s"], "tests.modelcheck", searched)
+    yield Part("stores compared", [*tests, "tests/differential"], "tests.differential", passed)
+    yield Part("chaos", [*tests, "tests/chaos"], "tests.chaos", files)
     simulate = [HOLDFAST, "simulate", "--json"]
     yield Part("clean example", [*simulate, "examples/order.py:order"], "holdfast.cli.simulating")
     yield Part(
@@ -82,7 +115,7 @@ def measured(part: Part, environment: Mapping[str, str] = os.environ) -> dict[st
         )
         found |= {"seconds": round(time.monotonic() - begun, 1), "exit": ended.returncode}
         try:
-            figures = _files(Path(folder)) if part.writes_files else json.loads(ended.stdout)
+            figures = part.read(ended.stdout, Path(folder))
         except json.JSONDecodeError:
             return found | {"failed": f"it printed no JSON: {ended.stdout[-500:]!r}"}
     found["figures"] = figures
@@ -96,10 +129,6 @@ def _is_there(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:
         return False
-
-
-def _files(folder: Path) -> dict[str, Any]:
-    return {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
 
 
 def _git(*words: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from holdfast import Stop
 from holdfast.decider.undoing import Family
 from holdfast.model import RunState
-from holdfast.scheduler.checking import Misfit, misfits, needs_families
+from holdfast.scheduler.checking import Misfit, Workflows, misfits, needs_families
 from holdfast.store.protocol import ClaimedRun, RunFilter
 from holdfast.testing import Sim
 from holdfast.testing.stage import Stage
@@ -37,7 +37,7 @@ def families(stage: Stage, run_id: str) -> dict[int, Family]:
     }
 
 
-def all_misfits(stage: Stage) -> list[Misfit]:
+def all_misfits(stage: Stage, workflows: Workflows = registry.workflows) -> list[Misfit]:
     """What does not fit, of all runs in flight as they are committed now."""
     lanes = {lane.id: lane for lane in at_once(stage.store.lanes())}
     found: list[Misfit] = []
@@ -49,7 +49,7 @@ def all_misfits(stage: Stage) -> list[Misfit]:
         )
         found += misfits(
             history,
-            workflows=registry.workflows,
+            workflows=workflows,
             find=registry.steps.get,
             lanes=lanes,
             families=families(stage, run.id) if needs_families(run) else None,
@@ -90,3 +90,18 @@ def test_unchanged_code_fits_after_every_commit(
     assert run.state in ENDED
     assert len(looks) > 10
     assert [found for found in looks if found] == []
+
+
+def test_a_run_that_is_stuck_going_forward_is_replayed(sim: Sim) -> None:
+    """A step of it waits for a person in quarantine: its code has to fit, unlike that of a run that only undoes."""
+
+    def kills(text: str) -> str:
+        sim.kill_agent()
+        return text
+
+    sim.stub(mail, kills)
+    run = sim.start(flows.sells, "tok")
+    sim.advance(minutes=1)
+    assert run.state == "stuck"
+    assert all_misfits(sim.stage) == []
+    assert [found.kind for found in all_misfits(sim.stage, {})] == ["unknown workflow"]

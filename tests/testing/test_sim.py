@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import HoldfastError, InvalidInput, RunCancelled, RunFailed, RunUndone, Stop
+from holdfast.errors import HoldfastError, InvalidInput, RunCancelled, RunFailed, RunStuck, RunUndone, Stop
 from holdfast.testing import NotEnded, Sim
 from tests.testing import kit_flows as flows
 from tests.testing.kit_flows import Charge, charge, mail, paid
@@ -176,6 +176,23 @@ class TestDeath:
         run = sim.start(flows.order, "tok")
         assert run.state == "undone"
         assert flows.log == [f"refund {run.id}::charge ?"]
+
+    def test_a_step_that_kills_every_process_waits_for_a_person(self, sim: Sim) -> None:
+        """It is quarantined as in production, and the run is stuck, not tried for ever."""
+
+        def kills(text: str) -> str:
+            sim.kill_agent()
+            return text
+
+        sim.stub(mail, kills)
+        sim.stub(charge)
+        run = sim.start(flows.parent, "tok")
+        sim.advance(minutes=1)
+        assert run.state == "stuck"
+        assert "quarantine" in run.why()
+        assert len(sim.calls(mail)) < 10
+        with pytest.raises(RunStuck):
+            run.result()
 
 
 class TestSeed:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests import figures
-from tests.figures import Part, measured
+from tests.figures import Part, files, measured, passed, searched
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,9 +29,16 @@ def test_a_part_that_fails_is_said_so() -> None:
 def test_files_of_tests_are_collected() -> None:
     """A test writes its figures into the folder that HOLDFAST_FIGURES names."""
     code = "import os, pathlib; pathlib.Path(os.environ['HOLDFAST_FIGURES'], 'a.json').write_text('[1]')"
-    assert measured(Part("x", [sys.executable, "-c", code], "json", writes_files=True))["figures"] == {
-        "a": [1]
-    }
+    assert measured(Part("x", [sys.executable, "-c", code], "json", files))["figures"] == {"a": [1]}
+
+
+def test_what_tests_print_is_read(tmp_path: Path) -> None:
+    """How many passed, and how much a search of a model saw."""
+    out = "claims {'a': 1}: 15000 states, 31000 moves, 7 ends, 2.1 s\n.\n3 passed, 1 skipped in 2.20s\n"
+    assert passed(out, tmp_path) == {"passed": 3, "skipped": 1}
+    assert searched(out, tmp_path) == [
+        {"what": "claims {'a': 1}", "states": 15000, "moves": 31000, "ends": 7}
+    ]
 
 
 def test_the_whole_is_one_document(tmp_path: Path) -> None:
@@ -53,6 +60,6 @@ def test_the_whole_is_one_document(tmp_path: Path) -> None:
     assert set(found) == {
         "commit", "changed", "at", "seed", "python", "cores", "parts", "not_measured",
     }  # fmt: skip
-    assert found["parts"]["clean example"]["figures"]["boundaries"] == 58
+    assert found["parts"]["clean example"]["figures"]["boundaries"] > 40
     assert found["parts"]["careless example"]["figures"]["findings"]
     assert {part.name for part in figures.parts()} >= {"simulation", "mutants", "chaos", "speed"}

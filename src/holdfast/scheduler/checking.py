@@ -74,7 +74,9 @@ def needs_families(run: Run) -> bool:
 
 
 def _is_undoing(run: Run) -> bool:
-    return RunState.UNDOING in {run.state, run.resume} or run.state is RunState.STUCK
+    """A stuck run is one that could not take itself back, or one whose steps wait for a person."""
+    stuck_at_it = run.state is RunState.STUCK and run.resume is not RunState.RUNNING
+    return RunState.UNDOING in {run.state, run.resume} or stuck_at_it
 
 
 def _unknown(run: Run, workflows: Workflows) -> Misfit:

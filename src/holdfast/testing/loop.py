@@ -207,8 +207,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def get_debug(self) -> bool:
         return False
 
-    def call_exception_handler(self, context: dict[str, Any]) -> None:
+    def hear(self, context: dict[str, Any]) -> None:
         """Tasks of processes that were killed are never finished: that is meant."""
+
+    call_exception_handler = hear
 
     async def shutdown_asyncgens(self) -> None: ...
 

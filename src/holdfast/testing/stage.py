@@ -380,6 +380,8 @@ async def _look_at(store: SharedStore, now: float) -> Look:
         for step in steps:
             if step.state in STEP_ENDED:
                 busy |= step.delivered_seq is None
+            elif step.quarantined:
+                waits = True
             elif step.state is StepState.READY:
                 waits = True
                 ready.append(step.ready_at)
