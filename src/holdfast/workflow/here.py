@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-import msgspec
-
 from holdfast import codec
 from holdfast.decider.loop import running
 from holdfast.environment import Environment
@@ -18,19 +16,36 @@ T = TypeVar("T")
 _world = Environment()
 
 
-class Attempting(msgspec.Struct, eq=False, kw_only=True):
+class Attempting:
     """One attempt, as the agent sets it around the step's code."""
 
-    run_id: str
-    key: str
-    attempt: int
-    step: str
-    on_beat: Callable[[float | None, str], None]
-    on_save: Callable[[bytes], Awaitable[None]]
-    saved_raw: bytes | None = None
-    loop: asyncio.AbstractEventLoop | None = None
-    undoes: str | None = None
-    cancelled: bool = False
+    __slots__ = (
+        "attempt", "cancelled", "key", "loop", "on_beat", "on_save", "run_id", "saved_raw", "step", "undoes"
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        key: str,
+        attempt: int,
+        step: str,
+        on_beat: Callable[[float | None, str], None],
+        on_save: Callable[[bytes], Awaitable[None]],
+        saved_raw: bytes | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        undoes: str | None = None,
+    ) -> None:
+        self.run_id = run_id
+        self.key = key
+        self.attempt = attempt
+        self.step = step
+        self.saved_raw = saved_raw
+        self.on_beat = on_beat
+        self.on_save = on_save
+        self.cancelled = False
+        self.loop = loop
+        self.undoes = undoes
 
 
 here_var: ContextVar[Attempting | None] = ContextVar("holdfast.here", default=None)
