@@ -62,14 +62,16 @@ class Machine(NamedTuple):
 
     cache: Path
     folder: Path
-    postgres: Server
+    postgres: Server | None
     redis: str | None
 
 
 def main() -> None:
     options = _options()
     names = [name for name in CONTENDERS if name in options.peers]
-    with _machine(options.cache) as machine:
+    with _machine(
+        options.cache, {service for name in names for service in CONTENDERS[name].services}
+    ) as machine:
         names = [name for name in names if _installed(name, machine)]
         told = _rounds(names, options.only, options.rounds, machine, quick=options.quick)
     result = _result(told, options)
@@ -98,16 +100,17 @@ def _options() -> argparse.Namespace:
 
 
 @contextmanager
-def _machine(cache: Path) -> Iterator[Machine]:
+def _machine(cache: Path, services: set[str]) -> Iterator[Machine]:
     """Servers that several contenders share. In the working folder: the system's temporary one may be memory."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="holdfast-compare-", dir=Path.cwd())))
-        postgres = stack.enter_context(postgres_server())
+        postgres = stack.enter_context(postgres_server()) if "postgres" in services else None
         redis = None
-        try:
-            redis = stack.enter_context(redis_server(folder))
-        except NotInstalled:
-            pass  # told for each contender that needs it
+        if "redis" in services:
+            try:
+                redis = stack.enter_context(redis_server(folder))
+            except NotInstalled:
+                pass  # told for each contender that needs it
         yield Machine(cache, folder, postgres, redis)
 
 
@@ -155,9 +158,10 @@ def _measured(
         if "restate" in contender.services:
             environment["BENCH_RESTATE"] = str(restate_server(machine.cache))
         database = f"bench_{time.monotonic_ns()}"
-        if "postgres" in contender.services:
-            asyncio.run(_sql(machine.postgres.url, f"CREATE DATABASE {database}"))
-            url = machine.postgres.database_url(database)
+        server = machine.postgres if "postgres" in contender.services else None
+        if server is not None:
+            asyncio.run(_sql(server.url, f"CREATE DATABASE {database}"))
+            url = server.database_url(database)
             environment |= {"BENCH_POSTGRES": url, "BENCH_STORE": url}
         module = f"bench.peers.{contender.program}"
         command = [str(python_of(contender, machine.cache)), "-m", module, "--only", ",".join(letters)]
@@ -177,8 +181,8 @@ def _measured(
                 raise subprocess.SubprocessError(f"its program failed: {last}")
             return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         finally:
-            if "postgres" in contender.services:
-                asyncio.run(_sql(machine.postgres.url, f"DROP DATABASE {database} WITH (FORCE)"))
+            if server is not None:
+                asyncio.run(_sql(server.url, f"DROP DATABASE {database} WITH (FORCE)"))
 
 
 def _log(folder: Path) -> str:

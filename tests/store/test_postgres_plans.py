@@ -155,3 +155,17 @@ async def test_a_claim_reads_each_lane_in_the_order_of_its_index(pg_url: str, ve
         assert re.search(r"Index Scan using runs_pkey on runs r", plan), plan
         assert not re.search(r"Seq Scan on (runs|steps)", plan), plan
         assert not re.search(r"Sort Key: w\.", plan), plan
+
+
+@pytest.mark.parametrize("verb", ["fire_timers", "claim_steps"])
+async def test_what_is_not_due_is_not_read(pg_url: str, verb: str) -> None:
+    """However many timers sleep and steps back off: the time bounds the index, and is no filter over all of them."""
+    store = open_store(pg_url, Environment())
+    await store.migrate()
+    await store.close()
+    by_index = "-c enable_seqscan=off -c enable_bitmapscan=off"  # as it does with rows in the table
+    with psycopg.connect(pg_url, autocommit=True, options=by_index) as session:
+        explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {getattr(VERBS, verb)}".encode()).fetchall()
+    plan = "\n".join(row[0] for row in explained)
+    assert re.search(r"Index Cond: .*ready_at <= ", plan), plan
+    assert not re.search(r"Filter: .*ready_at <= ", plan), plan

@@ -6,7 +6,9 @@ when it would have been committed anyway.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from holdfast.decider import Decider, Issue
 from holdfast.decider.undoing import Undoing
@@ -15,7 +17,7 @@ from holdfast.scheduler.landmarks import Trace
 from holdfast.store.protocol import Recorded
 
 
-class Ended(NamedTuple):
+class Ended(msgspec.Struct, gc=False):
     """An outcome known here first: a local agent's report, or a timer of this run that came due."""
 
     n: int
@@ -26,7 +28,7 @@ class Ended(NamedTuple):
     at: float
 
 
-class Sent(NamedTuple):
+class Sent(msgspec.Struct, gc=False):
     """A signal that waits in the store."""
 
     id: int
@@ -38,7 +40,7 @@ class Sent(NamedTuple):
 Arrival = Ended | Recorded | Sent
 
 
-class Lease(NamedTuple):
+class Lease(msgspec.Struct, gc=False):
     """A step issued already leased to the issuing node: what an agent needs to begin it."""
 
     run_id: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import apsw
 
@@ -75,11 +76,9 @@ def passable(connection: apsw.Connection, lanes: Sequence[int]) -> list[int]:
 
 def claim_due(connection: apsw.Connection, node: str, due: Sequence[Due], now: float) -> list[ClaimedStep]:
     """Take these for the node."""
-    claimed = []
-    for _, _, run_id, n, fence in due:
-        (row,) = fetch(connection, VERBS.claim_step, (node, now, run_id, n, fence))
-        claimed.append(ClaimedStep(run_id, *row))
-    return claimed
+    rows = [(node, now, run_id, n, fence) for _, _, run_id, n, fence in due]
+    taken: list[Any] = connection.executemany(VERBS.claim_step, rows).fetchall()
+    return [ClaimedStep(*row) for row in taken]
 
 
 def due_steps(connection: apsw.Connection, lanes: Sequence[int], now: float, limit: int) -> list[Due]:

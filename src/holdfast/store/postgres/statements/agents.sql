@@ -74,7 +74,7 @@ next AS (
     FROM passable l
     CROSS JOIN LATERAL (
         SELECT w.run_id, w.n, w.priority, w.ready_at FROM holdfast.steps w
-        WHERE w.lane = l.lane AND w.state = 'ready' AND w.ready_at <= clock_timestamp()
+        WHERE w.lane = l.lane AND w.state = 'ready' AND w.ready_at <= (SELECT clock_timestamp())
           AND (SELECT r.state IN ('running', 'undoing') AND NOT EXISTS (
                    SELECT FROM holdfast.holds h
                    WHERE (h.scope = 'workflow' AND h.value = r.workflow) OR (h.scope = 'tenant' AND h.value = r.namespace))
@@ -99,4 +99,4 @@ WHERE s.fence IS DISTINCT FROM u.fence
 -- name: next_ready
 SELECT min(due.ready_at) FROM unnest($1::int[]) l(lane)
 CROSS JOIN LATERAL (SELECT ready_at FROM holdfast.steps WHERE lane = l.lane AND state = 'ready'
-                    AND ready_at > clock_timestamp() ORDER BY ready_at LIMIT 1) due
+                    AND ready_at > (SELECT clock_timestamp()) ORDER BY ready_at LIMIT 1) due
