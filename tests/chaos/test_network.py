@@ -13,7 +13,7 @@ import pytest
 
 from tests.chaos.load import LEASE_S
 from tests.chaos.proxy import Proxy
-from tests.chaos.world import SECONDS, SEED, SLOW, outlasting, world
+from tests.chaos.world import SECONDS, SEED, SLOW, Line, outlasting, world
 
 
 @pytest.fixture
@@ -60,13 +60,8 @@ async def test_a_node_cut_off_fences_itself(pg_url: str, proxy: Proxy, tmp_path:
         await it.settle()
 
 
-def _works(lines: list[object], pid: int, since: float) -> bool:
-    return any(
-        getattr(line, "what", "") == "began"
-        and getattr(line, "pid", 0) == pid
-        and getattr(line, "at", 0.0) > since
-        for line in lines
-    )
+def _works(lines: list[Line], pid: int, since: float) -> bool:
+    return any(line.what == "began" and line.pid == pid and line.at > since for line in lines)
 
 
 async def test_lost_answers_lose_nothing(pg_url: str, proxy: Proxy, tmp_path: Path) -> None:
