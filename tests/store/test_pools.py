@@ -1,8 +1,11 @@
 """What a pool asks: how much waits for its agents, and which nodes are there."""
 
+import pytest
+
+from holdfast.model import BreakerState, HoldScope
 from holdfast.store.protocol import Backlog, Hop, Store
 from tests.store.conftest import Tamper
-from tests.store.made import ENVIRONMENT, A, B, C, begin, call, held, join
+from tests.store.made import ENVIRONMENT, WORKFLOW, A, B, C, begin, call, held, join
 
 SOON_S = 3600.0
 
@@ -36,6 +39,36 @@ async def test_what_is_held_waits_for_nobody(store: Store) -> None:
     await store.release(run_id, "ann", "")
     assert await store.claim_run(A, run_id) is not None
     assert (await store.backlog([1], 10)).ready == 1
+
+
+@pytest.mark.parametrize(
+    ("scope", "value"),
+    [
+        (HoldScope.WORKFLOW, WORKFLOW),
+        (HoldScope.TENANT, "default"),
+        (HoldScope.STEP, "shop.charge"),
+        (HoldScope.DEPENDENCY, "bank"),
+        (HoldScope.ALL, ""),
+    ],
+)
+async def test_what_is_behind_a_gate_waits_for_nobody(store: Store, scope: HoldScope, value: str) -> None:
+    """More agents would not open it."""
+    lane = await store.lane("shop.charge", (), depends="bank")
+    await begin(store, call(1, lane=lane, ready_at=ENVIRONMENT.now() - 50))
+    await store.add_hold(scope, value, "ann", "")
+    assert await store.backlog([lane], 10) == Backlog(0, None)
+    await store.remove_hold(scope, value, "ann", "")
+    assert (await store.backlog([lane], 10)).ready == 1
+
+
+async def test_what_waits_for_its_dependency_waits_for_no_agent(store: Store) -> None:
+    """An open breaker lets nothing begin, however many agents there are."""
+    lane = await store.lane("shop.charge", (), depends="bank")
+    await begin(store, call(1, lane=lane, ready_at=ENVIRONMENT.now() - 50))
+    await store.force_breaker("bank", BreakerState.OPEN, "ann", "")
+    assert await store.backlog([lane], 10) == Backlog(0, None)
+    await store.force_breaker("bank", BreakerState.CLOSED, "ann", "")
+    assert (await store.backlog([lane], 10)).ready == 1
 
 
 async def test_who_lives_is_listed(store: Store) -> None:

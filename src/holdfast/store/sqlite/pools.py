@@ -8,7 +8,7 @@ from holdfast.store.protocol import Backlog
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch
 from holdfast.store.sqlite.verbs import VERBS
-from holdfast.store.sqlite.working import priorities
+from holdfast.store.sqlite.working import passable, priorities
 
 
 class Pools(Dialect):
@@ -17,7 +17,7 @@ class Pools(Dialect):
         async with self._database.reading() as connection:
             found: list[tuple[int, float | None]] = [
                 fetch(connection, VERBS.backlog, (lane, priority, now, limit))[0]
-                for lane in lanes
+                for lane in passable(connection, lanes)
                 for priority in priorities(connection, lane)
             ]
         return Backlog(

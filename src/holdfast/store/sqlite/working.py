@@ -30,14 +30,14 @@ class Working(Dialect):
 
     async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
         async with self._database.reading() as connection:
-            lanes = _passable(connection, lanes)
+            lanes = passable(connection, lanes)
             if not due_steps(connection, lanes, self._environment.now(), 1):
                 return []  # an idle agent does not take the write lock
         async with self._database.transaction() as connection:
             now = self._environment.now()
             if not connection.execute(VERBS.is_live, (node,)).get:
                 return []  # a node that was buried claims nothing more
-            due = due_steps(connection, _passable(connection, lanes), now, limit)
+            due = due_steps(connection, passable(connection, lanes), now, limit)
             return claim_due(connection, node, due, now)
 
     async def lost_steps(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
@@ -67,7 +67,7 @@ def priorities(connection: apsw.Connection, lane: int) -> Iterator[int]:
         yield priority
 
 
-def _passable(connection: apsw.Connection, lanes: Sequence[int]) -> list[int]:
+def passable(connection: apsw.Connection, lanes: Sequence[int]) -> list[int]:
     """The lanes that are not behind a gate."""
     shut = {row[0] for row in fetch(connection, VERBS.shut_lanes)}
     return [] if -1 in shut else [lane for lane in lanes if lane not in shut]
