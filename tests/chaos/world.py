@@ -68,6 +68,7 @@ class World:
         self.counts: Counter[str] = Counter()
         self._log = ledger.with_suffix(".log").open("ab")
         self._loading = True
+        self.loader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     # --- processes --------------------------------------------------------------------------------------------------
 
@@ -186,6 +187,7 @@ class World:
         """No more harm, no more load: every run ends. Then count."""
         self._loading = False
         async with asyncio.timeout(SETTLE_S):
+            await self.loader  # starts that are on their way are answered
             while not await self._all_ended():  # noqa: ASYNC110  the same
                 await asyncio.sleep(0.1)
         figures = await self._count()
@@ -223,8 +225,6 @@ class World:
             )
             good = delivered == recorded and len(set(delivered)) == 4 and tokens.issuperset(delivered)
             doubled += not good
-            if not good:
-                print("DOUBLED", run_id, delivered, recorded, [t in tokens for t in delivered])
             endings.update(one.ending for one in await store.attempts(run_id))
         broken = [name for name, _, rows in await store.doctor() if rows and not name.startswith("I10")]
         assert broken == [], broken
@@ -260,7 +260,7 @@ async def world(
     """A fleet that works: the block begins when its first runs have ended, and leaves no process behind."""
     it = World(name, url, folder / f"{name.replace(' ', '-')}.ledger", client_url)
     await it.client.open()
-    loading = asyncio.ensure_future(it.load())
+    it.loader = asyncio.ensure_future(it.load())
     try:
         for _ in range(nodes):
             await it.spawn()
@@ -276,8 +276,8 @@ async def world(
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        loading.cancel()
-        await asyncio.gather(loading, return_exceptions=True)
+        it.loader.cancel()
+        await asyncio.gather(it.loader, return_exceptions=True)
         await it.client.close()
         it.close_log()
 

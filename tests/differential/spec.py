@@ -420,6 +420,8 @@ class Spec:
         self.journal.append(("scheduler", "continue", run.id))
 
     def _issue(self, node: str, run_id: str, new: NewStep) -> None:
+        if (run_id, new.n) in self.steps:  # the hop was written before, and its answer was lost
+            raise Refused
         leased = new.state is StepState.RUNNING
         timeout = None if new.timeout_s is None or not leased else self.now + new.timeout_s * SECOND
         self._put(

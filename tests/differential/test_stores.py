@@ -95,6 +95,7 @@ class Stores(RuleBasedStateMachine):
         self.grants: list[Grant] = []
         self.epochs = [1]
         self.made = 0
+        self.last: tuple[str, list[Make]] | None = None
         for node in ("a", "b"):
             self._register(node, 3.5)
 
@@ -310,6 +311,7 @@ class Stores(RuleBasedStateMachine):
     def _commit(self, node: str, makers: list[Make]) -> None:
         """As the writer does: all in one commit, and when a precondition fails, one at a time."""
         self._tick()
+        self.last = node, makers
         answers = [self.spec.commit(node, make(None)) for make in makers]
         for subject in self.subjects:
 
@@ -375,6 +377,13 @@ class Stores(RuleBasedStateMachine):
                 draw = self._step_write if grant.n else self._hop
                 makers.append(draw(data.draw, grant))
         self._commit(first.node, makers)
+
+    @precondition(lambda self: self.last)
+    @rule()
+    def write_again(self) -> None:
+        """The answer to the last commit was lost, and it is written once more."""
+        if self.last is not None:
+            self._commit(*self.last)
 
     @precondition(lambda self: self.spec.claimable())
     @rule(node=nodes)
@@ -650,7 +659,7 @@ def machine(pg_url: str) -> Iterator[type[Stores]]:
         postgres.close()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(120 + 10 * EXAMPLES)
 def test_both_stores_do_what_the_model_does(machine: type[Stores]) -> None:
     """Whatever is asked, in whatever order, by holders of current and of stale fences and epochs: the model, SQLite and
     PostgreSQL give the same answer and have the same rows."""

@@ -379,3 +379,13 @@ async def test_what_a_generation_said_of_itself_goes_with_it(store: Store) -> No
     run = await store.run(run_id)
     assert run is not None
     assert (run.progress, run.kept_n, run.base_n, run.generation) == (None, 0, 1, 2)
+
+
+async def test_a_hop_that_issues_and_is_written_again_is_fenced(store: Store) -> None:
+    """A hop whose answer was lost is repeated: it is refused, and the steps it issued are as they were."""
+    run_id = await begin(store)
+    hop = Hop(run_id, 1, issued=[call(1), held(2)])
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    (claimed,) = await store.claim_steps(B, [1], 1)
+    assert await store.commit(A, [hop]) == [Answer.FENCED]
+    assert await store.commit(B, [report(run_id, 1, claimed.fence)]) == [Answer.ACCEPTED]

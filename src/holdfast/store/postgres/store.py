@@ -282,6 +282,10 @@ class PostgresStore(Alerting, Gating, Learning, Pools, Quarantining, Retention):
             except asyncpg.PostgresError as error:
                 if len(ops) > 1:
                     raise PreconditionFailed from error
+                if isinstance(error, asyncpg.UniqueViolationError) and error.constraint_name == "steps_pkey":
+                    return [
+                        Answer.FENCED
+                    ]  # a hop that was written before, and whose answer was lost, issues again
                 raise StoreError(f"the database refused a write: {error}") from error
 
     @staticmethod

@@ -1,0 +1,92 @@
+"""Exhaustive search: every state that can be reached, every step between two, and whether each can still come to an end."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, NamedTuple, TypeVar
+
+W = TypeVar("W")
+
+
+class Violation(AssertionError):
+    """A rule was broken; says by which events."""
+
+
+class Move(NamedTuple, Generic[W]):
+    """An event and the world after it. `heals`: it can happen also when nothing goes wrong any more."""
+
+    event: str
+    after: W
+    heals: bool = True
+
+
+class Found(NamedTuple):
+    states: int
+    moves: int
+    ends: int
+
+
+def explore(
+    first: W,
+    moves: Callable[[W], Iterable[Move[W]]],
+    *,
+    key: Callable[[W], Hashable],
+    check: Callable[[W, str, W], None],
+    is_end: Callable[[W], bool],
+    states_max: int = 1_000_000,
+) -> Found:
+    """Breadth first, so that what is reported of a violation is one of the shortest ways to it.
+
+    Then liveness: from every state an end is reachable by moves that heal.
+    """
+    numbers: dict[Hashable, int] = {key(first): 0}
+    came: list[tuple[int, str]] = [(-1, "")]
+    ends: list[int] = [0] if is_end(first) else []
+    before: list[list[int]] = [[]]
+    queue = deque([(0, first)])
+    count = 0
+    while queue:
+        number, world = queue.popleft()
+        for event, after, heals in moves(world):
+            count += 1
+            try:
+                check(world, event, after)
+            except AssertionError as error:
+                raise Violation(f"{error}: {' > '.join([*_way(came, number), event])}") from error
+            name = key(after)
+            seen = numbers.get(name)
+            if seen is None:
+                seen = numbers[name] = len(numbers)
+                assert seen < states_max, f"more than {states_max} states"
+                came.append((number, event))
+                before.append([])
+                queue.append((seen, after))
+                if is_end(after):
+                    ends.append(seen)
+            if heals:
+                before[seen].append(number)
+    _demand_ends(before, ends, came)
+    return Found(len(numbers), count, len(ends))
+
+
+def _demand_ends(before: list[list[int]], ends: list[int], came: list[tuple[int, str]]) -> None:
+    reached = set(ends)
+    queue = deque(ends)
+    while queue:
+        for number in before[queue.popleft()]:
+            if number not in reached:
+                reached.add(number)
+                queue.append(number)
+    stranded = next((number for number in range(len(before)) if number not in reached), None)
+    if stranded is not None:
+        way = " > ".join(_way(came, stranded))
+        raise Violation(f"no end can be reached any more: {way}")
+
+
+def _way(came: list[tuple[int, str]], number: int) -> list[str]:
+    way = []
+    while number > 0:
+        number, event = came[number]
+        way.append(event)
+    return way[::-1]

@@ -1,0 +1,240 @@
+"""Every state of two protocols, searched: the rules hold in each, and each can still come to an end.
+
+The counts are printed (`pytest tests/modelcheck -s`) and asserted from below: a search that saw little proves little. And
+specifications with one planted bug each are caught: rules that no bug breaks are no rules.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from holdfast.model import StepState
+from holdfast.store.protocol import HandBack
+from tests.differential.spec import Lease, Run, Spec, Step
+from tests.modelcheck import claims, leaders
+from tests.modelcheck.claims import Budget
+from tests.modelcheck.search import Found, Violation, explore
+
+
+def search_claims(spec: Spec, **how: Any) -> Found:
+    first = claims.beginning(spec, **how)
+    return explore(first, claims.moves, key=claims.World.key, check=claims.check, is_end=claims.is_end)
+
+
+def search_leaders(spec: Spec, **how: Any) -> Found:
+    first = leaders.beginning(spec, **how)
+    return explore(first, leaders.moves, key=leaders.World.key, check=leaders.check, is_end=leaders.is_end)
+
+
+def told(what: str, search: Callable[[], Found]) -> Found:
+    begun = time.perf_counter()
+    found = search()
+    print(
+        f"\n{what}: {found.states} states, {found.moves} moves, {found.ends} ends, "
+        f"{time.perf_counter() - begun:.1f} s"
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("how", "states"),
+    [
+        ({"budget": Budget(crashes=1, losses=1, expiries=0, errors=1, hand_backs=1)}, 15_000),
+        ({"budget": Budget(crashes=1, losses=1, expiries=1, errors=0, hand_backs=0)}, 40_000),
+        ({"schedulers": 2, "budget": Budget(crashes=1, losses=1, expiries=0, errors=0, hand_backs=0)}, 4_000),
+        ({"steps": 2, "budget": Budget(crashes=1, losses=1, expiries=0, errors=0, hand_backs=0)}, 25_000),
+    ],
+    ids=["failures", "leases that end", "two schedulers", "two branches"],
+)
+def test_the_claim_protocol_keeps_its_rules(how: dict[str, Any], states: int) -> None:
+    """Claim, lease, reclaim and report, with deaths, lost replies, late and doubled writes and leases that end: I1 to I3,
+    I7 to I10 and I12 hold in every step, and from every state the run can end."""
+    found = told(f"claims {how}", lambda: search_claims(Spec(), **how))
+    assert found.states >= states
+    assert found.ends
+
+
+def test_leader_takeover_keeps_its_rules() -> None:
+    """Three supervisors, leases that end under them, verdicts carried out late: no write of a deposed leader is accepted,
+    no two lead in one epoch, no live lease is reclaimed, and the step always comes to an end."""
+    found = told("leaders", lambda: search_leaders(Spec()))
+    assert found.states >= 5_000
+    assert found.ends
+
+
+# --- planted bugs ------------------------------------------------------------------------------------------------------
+
+
+class NoFence(Spec):
+    """An agent's write names the step, and not its fence."""
+
+    def _held(self, run_id: str, n: int, fence: int) -> Step:
+        return self.steps[run_id, n]
+
+    def _end(self, step: Step, by: Any, state: StepState, **changes: Any) -> None:
+        self._put(step._replace(state=state, fence=step.fence + 1, **changes))
+
+
+class NoRunFence(Spec):
+    """A scheduler's hop is accepted whoever owns the run by now."""
+
+    def _hop(self, node: str, op: Any) -> None:
+        op.fence = self.runs[op.run_id].fence
+        super()._hop(node, op)
+
+
+class ClaimKeepsFence(Spec):
+    """A claim does not raise the fence: an earlier holder still fits."""
+
+    def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[tuple[str, int, int, int]]:
+        found = []
+        for run_id, n, fence, attempt in super().claim_steps(node, lanes, limit):
+            self._put(self.steps[run_id, n]._replace(fence=fence - 1))
+            found.append((run_id, n, fence - 1, attempt))
+        return found
+
+
+class ReclaimKeepsFence(Spec):
+    """Burying an agent makes its steps ready again, and leaves it able to write."""
+
+    def bury(self, node: str, epoch: int, losses_max: int) -> tuple[int, int, int] | None:
+        before = dict(self.steps)
+        done = super().bury(node, epoch, losses_max)
+        for key, step in before.items():
+            if self.steps[key] != step:
+                self._put(self.steps[key]._replace(fence=step.fence))
+        return done
+
+
+class UncountedClaim(Spec):
+    """Attempts are counted when they end: one that kills its process is never counted."""
+
+    def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[tuple[str, int, int, int]]:
+        found = super().claim_steps(node, lanes, limit)
+        for run_id, n, _, attempt in found:
+            self._put(self.steps[run_id, n]._replace(attempt=attempt - 1))
+        return found
+
+
+class ForgetsLostReply(Spec):
+    """Nobody looks after a claim whose reply was lost: its holder lives, and knows nothing of it."""
+
+    def reconcile(self, node: str, runs: Sequence[str], steps: Sequence[tuple[str, int]]) -> tuple[int, int]:
+        return 0, 0
+
+
+class LostOnReclaim(Spec):
+    """The leader clears a dead node's runs, and forgets its steps."""
+
+    def bury(self, node: str, epoch: int, losses_max: int) -> tuple[int, int, int] | None:
+        steps = dict(self.steps)
+        done = super().bury(node, epoch, losses_max)
+        self.steps = steps
+        return done
+
+
+class FreedRunsSleep(Spec):
+    """A run whose owner died before it said what it waits for is left as it is, and nothing wakes it."""
+
+    def _free(self, run: Run) -> None:
+        self._put(run._replace(owner=None, fence=run.fence + 1))
+
+
+class EagerReclaim(Spec):
+    """Whoever holds something is taken to be dead."""
+
+    def dead_nodes(self) -> set[str]:
+        holding = {step.agent for step in self.steps.values() if step.state is StepState.RUNNING}
+        return super().dead_nodes() | {name for name in holding if name is not None}
+
+
+class BuriedNodesClaim(Spec):
+    """A node that was buried may claim again: nobody will bury it a second time by its lease."""
+
+    def is_live(self, node: str) -> bool:
+        return node in self.nodes
+
+    def dead_nodes(self) -> set[str]:
+        return {name for name, node in self.nodes.items() if not node.retired and node.lease_until < self.now}
+
+
+class NoEpoch(Spec):
+    """The leader's writes do not name its epoch."""
+
+    def leads(self, epoch: int) -> bool:
+        lease = self.leases.get("leader")
+        return lease is not None and lease.expires_at > self.now
+
+
+class NoExpiry(Spec):
+    """The leader's writes name its epoch, and not that its lease still runs: a flag that is remembered."""
+
+    def leads(self, epoch: int) -> bool:
+        lease = self.leases.get("leader")
+        return lease is not None and lease.epoch == epoch
+
+
+class EpochStays(Spec):
+    """Whoever takes over goes on with the epoch there is."""
+
+    def lead(self, node: str, lease_h: float, lease: str = "leader") -> int | None:
+        seen = self.leases.get(lease)
+        epoch = super().lead(node, lease_h, lease)
+        if epoch is not None and seen is not None:
+            self.leases[lease] = Lease(node, seen.epoch, self.now + lease_h)
+            return seen.epoch
+        return epoch
+
+
+class TwoLeaders(Spec):
+    """Asking to lead is enough."""
+
+    def lead(self, node: str, lease_h: float, lease: str = "leader") -> int | None:
+        seen = self.leases.get(lease, Lease(None, 0, 0.0))
+        self.leases[lease] = Lease(node, seen.epoch + (seen.holder != node), self.now + lease_h)
+        return self.leases[lease].epoch
+
+
+SMALL = Budget(crashes=1, losses=1, expiries=0, errors=0, hand_backs=0)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        NoFence,
+        NoRunFence,
+        ClaimKeepsFence,
+        ReclaimKeepsFence,
+        UncountedClaim,
+        ForgetsLostReply,
+        LostOnReclaim,
+        FreedRunsSleep,
+        EagerReclaim,
+        BuriedNodesClaim,
+    ],
+)
+def test_a_bug_in_the_claim_protocol_is_caught(bug: type[Spec]) -> None:
+    """Each planted bug breaks a rule, or leaves a state from which no end can be reached."""
+    with pytest.raises(Violation) as caught:
+        # A node that lives on after it was buried needs a lease that ends; two owners need two.
+        budget = SMALL._replace(expiries=1) if bug is BuriedNodesClaim else SMALL
+        search_claims(bug(), schedulers=2 if bug is NoRunFence else 1, budget=budget)
+    print(f"\n{bug.__name__}: {caught.value}")
+
+
+@pytest.mark.parametrize("bug", [NoEpoch, NoExpiry, EpochStays, TwoLeaders, EagerReclaim])
+def test_a_bug_in_the_takeover_is_caught(bug: type[Spec]) -> None:
+    """The same for leaders."""
+    with pytest.raises(Violation) as caught:
+        search_leaders(bug(), supervisors=2)
+    print(f"\n{bug.__name__}: {caught.value}")
+
+
+def test_the_search_knows_the_verbs() -> None:
+    """The world is driven through the specification's own verbs, which refuse what is stale."""
+    world = claims.beginning(Spec())
+    assert world.spec.commit("a0", HandBack("r", 1, 7)) == "fenced"
