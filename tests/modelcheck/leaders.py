@@ -60,7 +60,7 @@ class World:
         )
 
 
-def beginning(spec: Spec, supervisors: int = 3, deaths: int = 1, expiries: int = 3) -> World:
+def beginning(spec: Spec, supervisors: int = 3, deaths: int = 1, expiries: int = 2) -> World:
     standing = tuple(Supervisor(f"s{i}") for i in range(supervisors))
     for node in (*AGENTS, "o", *(one.node for one in standing)):
         spec.register(node, LEASE)
@@ -98,7 +98,7 @@ def _supervisor_moves(world: World, i: int, one: Supervisor) -> Iterator[Move[Wo
         epoch = after.spec.lead(one.node, LEASE)
         if epoch != one.epoch and one.verdict is None:
             yield Move(f"{one.node} asks to lead", _with(after, i, one._replace(epoch=epoch)))
-        if one.epoch is not None and one.verdict is None:
+        if one.epoch is not None and one.verdict is None and world.expiries_left:
             yield Move(f"{one.node} resigns", _resigned(world, i, one), heals=False)
     if one.epoch is not None and one.verdict is None:
         for node in sorted(world.spec.dead_nodes()):
@@ -115,6 +115,7 @@ def _supervisor_moves(world: World, i: int, one: Supervisor) -> Iterator[Move[Wo
 
 def _resigned(world: World, i: int, one: Supervisor) -> World:
     after = _with(world, i, one._replace(epoch=None))
+    after.expiries_left -= 1
     after.spec.resign(one.node)
     return after
 

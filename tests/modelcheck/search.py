@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 W = TypeVar("W")
@@ -48,7 +48,7 @@ def explore(
     count = 0
     while queue:
         number, world = queue.popleft()
-        for event, after, heals in moves(world):
+        for event, after, heals in _moves(world, moves, came, number):
             count += 1
             try:
                 check(world, event, after)
@@ -68,6 +68,16 @@ def explore(
                 before[seen].append(number)
     _demand_ends(before, ends, came)
     return Found(len(numbers), count, len(ends))
+
+
+def _moves(
+    world: W, moves: Callable[[W], Iterable[Move[W]]], came: list[tuple[int, str]], number: int
+) -> Iterator[Move[W]]:
+    """What can happen next. The specification refuses by itself what the table of transitions does not allow."""
+    try:
+        yield from moves(world)
+    except AssertionError as error:
+        raise Violation(f"{error}: after {' > '.join(_way(came, number))}") from error
 
 
 def _demand_ends(before: list[list[int]], ends: list[int], came: list[tuple[int, str]]) -> None:
