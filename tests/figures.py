@@ -51,7 +51,12 @@ def parts() -> Iterator[Part]:
     yield Part("simulation", [python, "-m", "tests.simulation", "--seeds", SEEDS, "--json"], simulation)
     yield Part("mutants", [python, "-m", "tests.simulation", "--mutants", "--json"], simulation)
     tests = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "3600"]
-    yield Part("models", [*tests, "tests/differential", "-s"], "tests.differential", writes_files=True)
+    yield Part(
+        "models",
+        [*tests, "tests/differential", "tests/modelcheck", "-s"],
+        "tests.differential",
+        writes_files=True,
+    )
     yield Part("chaos", [*tests, "tests/chaos"], "tests.chaos", writes_files=True)
     simulate = [HOLDFAST, "simulate", "--json"]
     yield Part("clean example", [*simulate, "examples/order.py:order"], "holdfast.cli.simulating")
