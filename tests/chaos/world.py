@@ -25,7 +25,7 @@ from holdfast.model import RunState
 from tests.chaos import load
 from tests.chaos.load import CONFIG, LEASE_S
 
-SECONDS = float(os.environ.get("HOLDFAST_CHAOS_S", "4"))
+SECONDS = float(os.environ.get("HOLDFAST_CHAOS_S", "3"))
 """How long each scenario does harm."""
 SEED = int(os.environ.get("HOLDFAST_SEED", "1"))
 SETTLE_S = 120.0
