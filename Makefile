@@ -15,8 +15,8 @@ demo: .venv/.light ## book two trips: a lost reply is retried, a trip that canno
 test: .venv/.full ## run the tests (ARGS="-k claim -x" is handed to pytest)
 	@.venv/bin/pytest -n 2 --dist loadgroup $(ARGS)
 
-chaos: .venv/.full ## kill processes for minutes, on both stores (HOLDFAST_KILLS, HOLDFAST_LEADERS, HOLDFAST_SEED)
-	@HOLDFAST_KILLS=$${HOLDFAST_KILLS:-50} HOLDFAST_LEADERS=$${HOLDFAST_LEADERS:-20} .venv/bin/pytest tests/chaos -s --timeout 1800 $(ARGS)
+chaos: .venv/.full ## kill processes for minutes, on both stores (HOLDFAST_CHAOS_S each, HOLDFAST_KILLS, HOLDFAST_LEADERS, HOLDFAST_SEED)
+	@HOLDFAST_CHAOS_S=$${HOLDFAST_CHAOS_S:-40} HOLDFAST_KILLS=$${HOLDFAST_KILLS:-50} HOLDFAST_LEADERS=$${HOLDFAST_LEADERS:-20} .venv/bin/pytest tests/chaos -s --timeout 1800 $(ARGS)
 
 # On a SQLite file, and on a PostgreSQL that lives as long as the measurement.
 ON_POSTGRES = import subprocess, sys; from contextlib import ExitStack; from tests.postgres import postgres_server; \

@@ -25,7 +25,7 @@ from holdfast.model import RunState
 from tests.chaos import load
 from tests.chaos.load import CONFIG, LEASE_S
 
-SECONDS = float(os.environ.get("HOLDFAST_CHAOS_S", "4"))
+SECONDS = float(os.environ.get("HOLDFAST_CHAOS_S", "3"))
 """How long each scenario does harm."""
 SEED = int(os.environ.get("HOLDFAST_SEED", "1"))
 SETTLE_S = 120.0
@@ -115,6 +115,10 @@ class World:
             code = await self.fleet[number].wait()
         assert code == 0, f"a drained node ended with {code}"
         self.fleet[number] = await self._start(self.url, "scheduler,agent,supervisor")
+        pid = self.fleet[number].pid
+        async with asyncio.timeout(120):  # one after the other: the next leaves when this one has come
+            while not self.nodes_of(pid):  # noqa: ASYNC110  another process is waited for
+                await asyncio.sleep(0.1)
 
     def fault(self, what: str) -> None:
         self.counts[what] += 1

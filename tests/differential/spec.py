@@ -9,9 +9,13 @@ Time is a number of hours that the caller moves. What the dialects leave to chan
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
+import msgspec
+
+from holdfast.config import DEFAULT
 from holdfast.lifecycle import (
     RUN_ACTIVE,
     RUN_ENDED,
@@ -36,10 +40,15 @@ from holdfast.store.protocol import (
     Start,
     TryAgain,
 )
+from holdfast.store.verdicts import Held, Loss, counts_of, lost, overdue, remedy
 
-LOST, TIMED_OUT, CANCELLED = "lost", "timed out", "holdfast.errors.RunCancelled"
-"""How the errors are called that the store itself writes."""
+CANCELLED = "holdfast.errors.RunCancelled"
+"""What the store itself tells a parent of a child that was cancelled."""
 SECOND = 1 / 3600
+NEVER = 1e9
+"""As the model counts hours: beyond all that passes in a test."""
+DICE = random.Random(0)
+"""For jitter, which is shorter than anything that is compared here."""
 
 
 class Refused(Exception):
@@ -90,6 +99,8 @@ class Step(NamedTuple):
     attempt: int = 0
     losses: int = 0
     excused: int = 0
+    timeouts: int = 0
+    throttled: int = 0
     attempts_max: int = 1
     timeout_s: float | None = None
     fence: int = 0
@@ -103,6 +114,8 @@ class Step(NamedTuple):
     issued_at: float = 0.0
     started_at: float | None = None
     finished_at: float | None = None
+    name: str = ""
+    retry: str | None = None
 
 
 class Signal(NamedTuple):
@@ -298,6 +311,7 @@ class Spec:
     def _try_again(self, node: str, op: TryAgain) -> None:
         step = self._held(op.run_id, op.n, op.fence)
         self.attempts.append((step.run_id, step.n, step.attempt, op.ending, node))
+        excused, losses, timeouts, throttled = counts_of(op)
         self._put(
             moved_step(
                 step,
@@ -306,7 +320,10 @@ class Spec:
                 agent=None,
                 complete_by=None,
                 error=op.error,
-                excused=step.excused + op.excused,
+                excused=step.excused + excused,
+                losses=step.losses + losses,
+                timeouts=step.timeouts + timeouts,
+                throttled=step.throttled + throttled,
                 ready_at=self.now + op.delay_s * SECOND,
             )
         )
@@ -442,6 +459,8 @@ class Spec:
                 complete_by=timeout,
                 issued_at=self.now,
                 started_at=self.now if leased else None,
+                name=new.name,
+                retry=new.retry,
             )
         )
 
@@ -521,6 +540,7 @@ class Spec:
         if run is None or run.fence != fence:
             return Answer.FENCED
         self._hold(run, By.SCHEDULER, note)
+        self.failures.append((run_id, 0))
         self.journal.append(("scheduler", "hold", run_id))
         return Answer.ACCEPTED
 
@@ -631,15 +651,7 @@ class Spec:
         steps = [
             step for step in self.steps.values() if step.agent == node and step.state is StepState.RUNNING
         ]
-        failed = 0
-        for step in steps:
-            self.attempts.append((step.run_id, step.n, step.attempt, LOST, node))
-            taken = step._replace(losses=step.losses + 1, agent=None, complete_by=None, ready_at=self.now)
-            if taken.losses > losses_max:
-                self._end(taken, By.SUPERVISOR, StepState.FAILED, error=LOST)
-                failed += 1
-            else:
-                self._put(moved_step(taken, "reclaim", By.SUPERVISOR))
+        failed = sum(self._take_back(step, lost(node, "gone"), losses_max) for step in steps)
         if self.is_live(node):
             self.nodes[node] = self.nodes[node]._replace(retired=True)
         return len(runs), len(steps), failed
@@ -647,22 +659,41 @@ class Spec:
     def end_overdue(self, epoch: int, grace_h: float) -> int:
         if not self.leads(epoch):
             return 0
-        overdue = [
+        late = [
             step
             for step in self.steps.values()
             if step.state is StepState.RUNNING
             and step.complete_by is not None
             and step.complete_by < self.now - grace_h
         ]
-        for step in overdue:
-            self.attempts.append((step.run_id, step.n, step.attempt, TIMED_OUT, step.agent))
+        for step in late:
+            self._take_back(step, overdue(), DEFAULT.losses_max)
             self.journal.append(("supervisor", "end_overdue", step.run_id))
-            late = step._replace(agent=None, complete_by=None, error=TIMED_OUT, ready_at=self.now + SECOND)
-            if step.attempt - step.losses - step.excused >= step.attempts_max:
-                self._end(late, By.SUPERVISOR, StepState.FAILED)
-            else:
-                self._put(moved_step(late, "reclaim", By.SUPERVISOR))
-        return len(overdue)
+        return len(late)
+
+    def _take_back(self, step: Step, loss: Loss, losses_max: int) -> bool:
+        """Take a step from its agent. What follows is the verdict that both dialects ask for; whether it failed."""
+        self.attempts.append((step.run_id, step.n, step.attempt, loss.ending, step.agent))
+        held = Held(**{name: getattr(step, name) for name in Held._fields})
+        config = msgspec.structs.replace(DEFAULT, losses_max=losses_max)
+        remedied = remedy(held, loss, now=step.issued_at, random=DICE, config=config)
+        taken = step._replace(
+            agent=None,
+            complete_by=None,
+            error=loss.ending.value if remedied.is_told else step.error,
+            losses=step.losses + remedied.losses,
+            timeouts=step.timeouts + remedied.timeouts,
+            ready_at=NEVER if remedied.fingerprint is not None else self.now,
+        )
+        if remedied.state is StepState.FAILED:
+            self._end(taken, By.SUPERVISOR, StepState.FAILED)
+            return True
+        if remedied.fingerprint is not None:
+            self.failures.append((step.run_id, step.n))
+            self._put(moved_step(taken, "quarantine", By.SUPERVISOR))
+        else:
+            self._put(moved_step(taken, "reclaim", By.SUPERVISOR))
+        return False
 
     def prune(self, epoch: int | None, state: RunState, before: float) -> int:
         """Ended runs go after their children, and only when no run above them is live."""
@@ -757,7 +788,7 @@ class Spec:
         backing_off = [
             step
             for step in self.steps_of(run_id)
-            if step.state is StepState.READY and step.ready_at > self.now
+            if step.state is StepState.READY and self.now < step.ready_at < NEVER
         ]
         for step in backing_off:
             self._put(step._replace(ready_at=self.now, fence=step.fence + 1))
@@ -786,7 +817,9 @@ class Spec:
         kept = range(1, before_seq or 1)
         for step in self.steps_of(run_id):
             if step.delivered_seq in kept and step.key != DEADLINE:
-                self._put(step._replace(run_id=new_id, complete_by=None, checkpoint=None, progress=None))
+                self._put(
+                    step._replace(run_id=new_id, retry=None, complete_by=None, checkpoint=None, progress=None)
+                )
         for signal in self.signals_of(run_id):
             if signal.delivered_seq in kept and not signal.name.startswith("$"):
                 self.signals[new_id, signal.name, signal.key] = signal._replace(run_id=new_id)

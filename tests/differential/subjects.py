@@ -42,6 +42,8 @@ TABLES = (*TIMES, "failures")
 RUN_TIMES = ("deadline", "created_at", "started_at", "finished_at")
 STEP_TIMES = ("ready_at", "complete_by", "issued_at", "started_at", "finished_at")
 
+NEVER_AWAY = 10_000_000
+
 Rows = dict[str, Any]
 
 
@@ -158,8 +160,11 @@ def _picked(
 
 
 def _hours(at: float | None, now: float, hour: float = HOUR) -> int | None:
-    """How far away, in half hours."""
-    return None if at is None else round(2 * (at - now) / hour)
+    """How far away, in half hours. What is never due stays so, however much time passes."""
+    if at is None:
+        return None
+    away = round(2 * (at - now) / hour)
+    return min(away, NEVER_AWAY)
 
 
 def _error(text: str | None) -> str | None:
@@ -198,11 +203,11 @@ class Sqlite(Subject):
         connection = self.store._database._writer
         assert connection is not None
         cursor = connection.execute(sql, values)
-        rows = cursor.fetchall()
-        if not rows:
-            return []
-        names = [row[1] for row in connection.execute(f"PRAGMA table_info({sql.rsplit(' ', 1)[-1]})")]
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        found = []
+        for row in cursor:
+            names = [name for name, _ in cursor.get_description()]
+            found.append(dict(zip(names, row, strict=True)))
+        return found
 
     def register(self, spec: Spec, node: str, lease_h: float) -> None:
         now = self.at(spec, spec.now)
@@ -231,7 +236,11 @@ class Postgres(Subject):
     def advance(self, hours: float) -> None:
         moves = [
             f"UPDATE {table} SET "
-            + ", ".join(f"{column} = {column} - interval '{hours} hours'" for column in columns)
+            + ", ".join(
+                f"{column} = {column} - CASE WHEN {column} < '3000-01-01' THEN interval '{hours} hours'"
+                " ELSE interval '0' END"
+                for column in columns
+            )
             for table, columns in TIMES.items()
         ]
         self._sql.execute("; ".join(moves).encode())

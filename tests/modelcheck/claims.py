@@ -13,10 +13,10 @@ from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED, STEP_LIVE
-from holdfast.model import NewRun, RunState, StepKind, StepState
+from holdfast.model import Failure, NewRun, RunState, StepKind, StepState
 from holdfast.policy import GiveUp, Retry, decide
 from holdfast.store.protocol import Answer, Close, HandBack, Hop, NewStep, Op, Report, Start, TryAgain
-from tests.differential.spec import Node, Spec, Step
+from tests.differential.spec import NEVER, Node, Spec, Step
 from tests.modelcheck.search import Move
 
 RUN, LANE, LEASE = "r", 1, 1.0
@@ -105,7 +105,9 @@ def beginning(
 
 
 def is_end(world: World) -> bool:
-    return world.spec.runs[RUN].state in RUN_ENDED
+    """The run has ended, or a step of it waits for a person, which is said aloud."""
+    waits = any(step.ready_at == NEVER for step in world.spec.steps.values())
+    return waits or world.spec.runs[RUN].state in RUN_ENDED
 
 
 # --- what can happen -------------------------------------------------------------------------------------------------
@@ -194,8 +196,10 @@ def _working(world: World, i: int, agent: Agent, grant: tuple[str, int, int, int
     yield Move(f"{name} succeeds", _set_agent(world, i, done))
     if budget.errors:
         step = world.spec.steps.get(grant[:2])
-        spent = grant[3] - (0 if step is None else step.losses + step.excused)
-        verdict = decide(POLICY, spent=spent, error=ValueError(), elapsed_s=0.0, random=DICE)
+        counted = (step or Step(*grant[:2], "", StepKind.CALL, LANE, StepState.RUNNING))._replace(
+            attempt=grant[3]
+        )
+        verdict = decide(POLICY, Failure.APPLICATION, counted, error=ValueError(), elapsed_s=0.0, random=DICE)
         gives_up = isinstance(verdict, GiveUp)
         op = ("report", StepState.FAILED) if gives_up else ("again",)
         after = _set_agent(world, i, agent._replace(phase="reporting", op=op))

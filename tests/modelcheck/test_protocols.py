@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.model import StepState
 from holdfast.store.protocol import HandBack
+from tests.chaos.world import publish
 from tests.differential.spec import Lease, Run, Spec, Step
 from tests.modelcheck import claims, leaders
 from tests.modelcheck.claims import Budget
@@ -33,6 +34,7 @@ def search_leaders(spec: Spec, **how: Any) -> Found:
 def told(what: str, search: Callable[[], Found]) -> Found:
     begun = time.perf_counter()
     found = search()
+    publish(f"model check {what}", found._asdict())
     print(
         f"\n{what}: {found.states} states, {found.moves} moves, {found.ends} ends, "
         f"{time.perf_counter() - begun:.1f} s"
@@ -41,19 +43,30 @@ def told(what: str, search: Callable[[], Found]) -> Found:
 
 
 @pytest.mark.parametrize(
-    ("how", "states"),
+    ("name", "how", "states"),
     [
-        ({"budget": Budget(crashes=1, losses=1, expiries=0, errors=1, hand_backs=1)}, 15_000),
-        ({"budget": Budget(crashes=1, losses=1, expiries=1, errors=0, hand_backs=0)}, 40_000),
-        ({"schedulers": 2, "budget": Budget(crashes=1, losses=1, expiries=0, errors=0, hand_backs=0)}, 4_000),
-        ({"steps": 2, "budget": Budget(crashes=1, losses=1, expiries=0, errors=0, hand_backs=0)}, 25_000),
+        ("failures", {"budget": Budget(crashes=1, losses=1, expiries=0, errors=1, hand_backs=1)}, 15_000),
+        (
+            "leases that end",
+            {"budget": Budget(crashes=1, losses=1, expiries=1, errors=0, hand_backs=0)},
+            40_000,
+        ),
+        (
+            "two schedulers",
+            {"schedulers": 2, "budget": Budget(crashes=1, losses=1, expiries=0, errors=0, hand_backs=0)},
+            4_000,
+        ),
+        (
+            "two branches",
+            {"steps": 2, "budget": Budget(crashes=1, losses=1, expiries=0, errors=0, hand_backs=0)},
+            25_000,
+        ),
     ],
-    ids=["failures", "leases that end", "two schedulers", "two branches"],
 )
-def test_the_claim_protocol_keeps_its_rules(how: dict[str, Any], states: int) -> None:
+def test_the_claim_protocol_keeps_its_rules(name: str, how: dict[str, Any], states: int) -> None:
     """Claim, lease, reclaim and report, with deaths, lost replies, late and doubled writes and leases that end: I1 to I3,
     I7 to I10 and I12 hold in every step, and from every state the run can end."""
-    found = told(f"claims {how}", lambda: search_claims(Spec(), **how))
+    found = told(f"claims {name}", lambda: search_claims(Spec(), **how))
     assert found.states >= states
     assert found.ends
 

@@ -1,0 +1,71 @@
+"""A writer whose node lost its lease leaves nobody waiting who started a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from holdfast.config import DEFAULT
+from holdfast.environment import Environment
+from holdfast.errors import LeaseLost, StoreUnreachable
+from holdfast.model import NewRun
+from holdfast.store.protocol import Answer, HandBack, Op, Start
+from holdfast.store.writer import Writer
+
+
+class Swallows:
+    """A database that takes everything and says nothing."""
+
+    async def commit(self, node: str, ops: Sequence[Op]) -> list[Any]:
+        return list(await asyncio.get_running_loop().create_future())
+
+
+class Answers:
+    async def commit(self, node: str, ops: Sequence[Op]) -> list[Any]:
+        return [Answer.ACCEPTED for _ in ops]
+
+
+def writer(store: Swallows | Answers) -> Writer:
+    return Writer(store, "node", Environment(), DEFAULT)
+
+
+def start(run_id: str) -> Start:
+    return Start(NewRun(run_id, "w", "1", b"", b""))
+
+
+async def test_starts_that_were_not_answered_are_answered_by_the_successor() -> None:
+    """In flight, queued, or submitted to the old writer later: each start is written by the new one. What needed the lease
+    is refused."""
+    old, new = writer(Swallows()), writer(Answers())
+    running = asyncio.create_task(old.run())
+    in_flight = old.write(start("a"))
+    await asyncio.sleep(0)
+    queued, held = old.write(start("b")), old.write(HandBack("a", 1, 1))
+    old.hand_over(new)
+    later = old.write(start("c"))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    old.leave()
+    succeeding = asyncio.create_task(new.run())
+    async with asyncio.timeout(10):
+        assert list(await asyncio.gather(in_flight, queued, later)) == [Answer.ACCEPTED] * 3
+        with pytest.raises(LeaseLost):
+            await held
+    new.close()
+    await succeeding
+
+
+async def test_a_start_that_nobody_can_answer_any_more_raises() -> None:
+    """Without a successor the caller is told, and can start the run again under its id."""
+    old = writer(Swallows())
+    running = asyncio.create_task(old.run())
+    asked = old.write(start("a"))
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    old.leave()
+    with pytest.raises(StoreUnreachable, match="start the run again"):
+        await asked
