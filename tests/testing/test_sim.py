@@ -119,6 +119,14 @@ class TestTime:
         with pytest.raises(RunFailed, match="deadline"):
             hurries.result()
 
+    @pytest.mark.parametrize("begin", [0.895412, 1e-7, 0.1 + 0.2, 123.456789])
+    def test_a_wait_ends_with_the_time_it_lasts(self, sim: Sim, begin: float) -> None:
+        """Whenever it began: what seconds lose in their last digits is not missed."""
+        sim.advance(begin)
+        run = sim.start(flows.order, "tok")
+        sim.advance(days=1)
+        assert run.result() == "thanks for 300"
+
     def test_time_only_goes_forward(self, sim: Sim) -> None:
         """`advance` wants a time above 0."""
         with pytest.raises(HoldfastError, match="above 0"):

@@ -39,6 +39,8 @@ SKIP_S = 3.0
 """A longer wait is jumped over, with no process there."""
 STILL_S = 7200.0
 """When nothing was written for so long, whatever is going on will not end by itself."""
+EDGE_S = 0.001
+"""What comes due this soon after the end of a wait belongs to it: so far from the epoch, seconds have seven digits."""
 PAGE = 1000
 ACTIVE = (str(RunState.PENDING), str(RunState.RUNNING), str(RunState.UNDOING))
 ABOUT_NODES = frozenset({"register", "renew", "lead", "resign", "retire", "reconcile", "lane"})
@@ -279,13 +281,15 @@ class Stage:
     def advance(self, seconds: float) -> None:
         """Let so much time pass, and do what comes due in it."""
         end = self.now + seconds
-        while (due := _earliest(self.settle(end))) is not None and due <= end:
+        while (due := _earliest(self.settle(end))) is not None and due <= end + EDGE_S:
             self._pass(due)
         self._pass(end)
         self.settle(end)
 
     def _pass(self, until: float) -> None:
         target = until - EPOCH
+        while EPOCH + target < until:
+            target += 1e-7  # what is due at `until` must be due then
         if target - self.loop.now > SKIP_S:
             self._leave()
             self.loop.now = max(self.loop.now, target)
