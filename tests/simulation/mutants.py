@@ -99,7 +99,7 @@ def no_fence_in_retry(stack: ExitStack) -> None:
 
 @mutant("a reclaim raises the fence", within=100)
 def reclaim_keeps_the_fence(stack: ExitStack) -> None:
-    sql(stack, "reclaim_steps", "SET fence = fence + 1,", "SET fence = fence,")
+    sql(stack, "take_back", "fence = fence + 1", "fence = fence")
 
 
 @mutant("freeing a run raises its fence", within=100)
@@ -189,7 +189,7 @@ def claims_are_not_counted(stack: ExitStack) -> None:
 
 @mutant("a loss is counted", within=60)
 def losses_are_not_counted(stack: ExitStack) -> None:
-    sql(stack, "reclaim_steps", "losses = losses + 1", "losses = losses")
+    sql(stack, "take_back", "losses = losses + ?", "losses = losses + 0 * ?")
 
 
 @mutant("a budget ends the retries", within=60)
@@ -201,22 +201,6 @@ def retries_for_ever(stack: ExitStack) -> None:
         return policy.TryAgain(0.05) if isinstance(verdict, policy.GiveUp) else verdict
 
     code(stack, policy, "decide", decide)
-
-
-@mutant("an overdue attempt spends its budget", within=2500)
-def overdue_for_ever(stack: ExitStack) -> None:
-    sql(
-        stack,
-        "time_out_steps",
-        "WHEN attempt - losses - excused >= attempts_max THEN 'failed'",
-        "WHEN 0 THEN 'failed'",
-    )
-    sql(
-        stack,
-        "time_out_steps",
-        "WHEN attempt - losses - excused >= attempts_max THEN ?1",
-        "WHEN ?1 IS NULL THEN 0.0",
-    )
 
 
 # --- losing -------------------------------------------------------------------------------------------------------------
