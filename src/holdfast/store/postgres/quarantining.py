@@ -33,9 +33,8 @@ class Quarantining(Pooled):
         async def run(connection: asyncpg.Connection[Any]) -> int:
             async with connection.transaction():
                 found = await connection.fetch(VERBS.to_settle, fingerprint, run_id, before, limit)
-                if not found:
-                    return 0
-                runs = sorted({row[0] for row in found})
+                # A run that was named goes on even if it has none: an operator's word gets it going, whatever came between.
+                runs = sorted({row[0] for row in found} | ({run_id} if run_id is not None else set()))
                 await connection.execute(VERBS.lock_runs, runs)
                 asked = [row[0] for row in found], [row[1] for row in found]
                 done = await connection.fetch(VERBS.settle_steps, *asked, act, result)

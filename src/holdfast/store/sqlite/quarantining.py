@@ -40,7 +40,9 @@ class Quarantining(Dialect):
             else:
                 connection.executemany(VERBS.fail_step, [(now, *step) for step in steps])
             connection.executemany(VERBS.forget_quarantined, steps)
-            connection.executemany(VERBS.unstick_quarantined, sorted({(step[0],) for step in steps}))
+            # A run that was named goes on even if it has none: an operator's word gets it going, whatever came between.
+            runs = {step[0] for step in steps} | ({run_id} if run_id is not None else set())
+            connection.executemany(VERBS.unstick_quarantined, [(one,) for one in sorted(runs)])
             connection.executemany(
                 VERBS.journal_add,
                 [(now, actor, act, run, n, f"{alike} {note}".rstrip()) for run, n, alike in found],
