@@ -285,6 +285,8 @@ async def test_a_step_that_kills_its_agents_is_quarantined(store: Store) -> None
     assert run is not None
     assert (run.state, run.owner, run.fence) == (RunState.RUNNING, A, 1)
     assert await store.next_ready([1]) in {None, row.ready_at}
+    (entry,) = [entry for entry in await store.journal(run_id) if entry.verb == "quarantine"]
+    assert (entry.actor, entry.n, entry.note) == ("supervisor", 1, f"{one.fingerprint} agent lost")
     assert await broken(store) == set()
 
 

@@ -124,12 +124,15 @@ class Supervising(Dialect):
         )
         ended = [one for one in remedies if one.is_told]
         connection.executemany(VERBS.note_failures, [one.step[:2] for one in ended])
+        poison = [
+            (*one.step[:2], one.fingerprint, one.step.name) for one in ended if one.fingerprint is not None
+        ]
+        connection.executemany(VERBS.list_quarantined, [(*one, loss.kind, loss.place, now) for one in poison])
         connection.executemany(
-            VERBS.list_quarantined,
+            VERBS.journal_add,
             [
-                (*one.step[:2], one.fingerprint, one.step.name, loss.kind, loss.place, now)
-                for one in ended
-                if one.fingerprint is not None
+                (now, "supervisor", "quarantine", run_id, n, f"{alike} {loss.place}")
+                for run_id, n, alike, _ in poison
             ],
         )
         return remedies

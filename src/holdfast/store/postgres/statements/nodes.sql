@@ -138,6 +138,9 @@ listed AS (
     SELECT run_id, n, fingerprint, name, $11, $12 FROM taken WHERE fingerprint IS NOT NULL
     ON CONFLICT (run_id, n) DO UPDATE SET fingerprint = excluded.fingerprint, step = excluded.step,
         error = excluded.error, place = excluded.place, at = excluded.at),
+told AS (
+    INSERT INTO holdfast.journal (actor, verb, run_id, n, note)
+    SELECT 'supervisor', 'quarantine', run_id, n, fingerprint || ' ' || $12 FROM taken WHERE fingerprint IS NOT NULL),
 noted AS (
     INSERT INTO holdfast.failures (run_id, n)
     SELECT run_id, n FROM taken WHERE state = 'failed' OR fingerprint IS NOT NULL)
