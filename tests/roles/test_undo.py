@@ -57,6 +57,21 @@ async def test_parallel_steps_are_undone_in_parallel(hf: Holdfast) -> None:
     assert max(begun) - min(begun) < 0.001 or len({rows[f"undo:make#{i}"].after_seq for i in (2, 3, 4)}) == 1
 
 
+@pytest.mark.parametrize(
+    ("errors", "is_undone"), [(["lost"], True), (["lost", "refused"], True), (["refused"], False)]
+)
+async def test_named_exceptions_leave_the_effect_unsure(
+    hf: Holdfast, errors: list[str], is_undone: bool
+) -> None:
+    """`undo_failed=ConnectionError`: undone if any attempt raised one, or a subclass; other exceptions say that nothing
+    happened."""
+    run = await hf.start(undone.loses_reply, errors)
+    with pytest.raises(RunFailed) as failed:
+        await run.result(15)
+    assert isinstance(failed.value, RunUndone) is is_undone
+    assert (log[-1] == f"undo {'+'.join(errors)} None") is is_undone
+
+
 async def test_an_unknown_outcome_is_undone_with_none(hf: Holdfast) -> None:
     """A step whose attempt timed out may have had its effect: its undo gets None, and the key to find out."""
     run = await hf.start(undone.unknown.using(id="u"))

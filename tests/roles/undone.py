@@ -58,6 +58,27 @@ async def unrefuse_loudly(done: None) -> None:
     log.append(f"undo refused loudly {done}")
 
 
+class LostReplyError(ConnectionError):
+    """It acted, and the answer was lost."""
+
+
+@step(retry=Retry(attempts=2, delay=0.01), undo_failed=(ConnectionError, KeyError))
+async def lose_reply(errors: list[str]) -> None:
+    kind = errors[min(here.attempt, len(errors)) - 1]
+    log.append(kind)
+    raise {"lost": LostReplyError, "refused": ValueError}[kind](kind)
+
+
+@lose_reply.undo
+async def unlose_reply(done: None, errors: list[str]) -> None:
+    log.append(f"undo {'+'.join(errors)} {done}")
+
+
+@workflow
+async def loses_reply(errors: list[str]) -> None:
+    await lose_reply(errors)
+
+
 @step
 async def hold() -> None:
     log.append("hold began")

@@ -91,6 +91,26 @@ class TestDeclaring:
             @declared().undo(name="odd!")
             async def odd(done: Charge | None, card: str, cents: int) -> None: ...
 
+    def test_undo_failed_may_name_exceptions(self) -> None:
+        """One class or a tuple; what is none is refused where it is written. The recorded name is the plain one: whoever
+        meets such an exception records that the outcome is unsure."""
+
+        @step(undo_failed=(ConnectionError, TimeoutError))
+        async def build(n: int) -> int:
+            return n
+
+        @build.undo(name="tear_down_some")
+        async def tear_down(done: int | None, n: int) -> None: ...
+
+        assert (build.undo_name, build.undo_failed) == ("tear_down_some", False)
+        assert build.using(timeout=5).unsure_after == (ConnectionError, TimeoutError)
+        for wrong in ("ConnectionError", (ConnectionError, 3), None):
+            with pytest.raises(DefinitionError, match="undo_failed"):
+
+                @step(undo_failed=wrong)  # type: ignore[arg-type]  # wrong on purpose
+                async def odd(n: int) -> int:
+                    return n
+
     def test_copies_made_before_it_have_it_too(self) -> None:
         """`using` copies the step; its undo may be declared further down."""
         charge = declared()

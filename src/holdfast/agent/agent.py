@@ -461,7 +461,8 @@ class Agent:
             config=self._config,
             excused=excused,
         )
-        unsure = holding.unsure or ending is not Ending.FAILED
+        unknown = ending is not Ending.FAILED or isinstance(error, holding.step.unsure_after)
+        unsure = holding.unsure or unknown
         step = holding.run_id, holding.n, holding.fence
 
         def told(unsure: bool) -> str:

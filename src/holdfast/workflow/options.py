@@ -55,6 +55,19 @@ def policy(value: Retry | int | None, what: str) -> Retry:
     return value
 
 
+Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
+
+
+def undo_failed(value: bool | Errors, what: str) -> tuple[bool, tuple[type[BaseException], ...]]:
+    """Whether a step is undone after any exception of its own, and else after which."""
+    if isinstance(value, bool):
+        return value, ()
+    found: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+    if not all(isinstance(one, type) and issubclass(one, BaseException) for one in found):
+        raise DefinitionError(f"{what}: True, an exception class, or a tuple of them, not {value!r}")
+    return False, found
+
+
 def needs(value: Iterable[str], what: str) -> tuple[str, ...]:
     if isinstance(value, str):
         raise DefinitionError(f"{what}: a list of labels: write needs=[{value!r}]")

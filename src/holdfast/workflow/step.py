@@ -57,7 +57,7 @@ class Step(Generic[P, R]):
         priority: int = 0,
         isolate: bool = False,
         key: str | None = None,
-        undo_failed: bool = False,
+        undo_failed: bool | options.Errors = False,
         depends: str | None = None,
         hedge: bool = False,
         scope: dict[str, Any] | None = None,
@@ -80,7 +80,8 @@ class Step(Generic[P, R]):
         """What the step needs outside of itself, by the name its breaker has: when it fails everywhere, its steps wait."""
         self.isolate = bool(isolate)
         self.key = key
-        self.undo_failed = bool(undo_failed)
+        self.undo_failed, self.unsure_after = options.undo_failed(undo_failed, f"{self.name}: undo_failed")
+        """`unsure_after`: exceptions that do not say whether the step had its effect. An agent that meets one records that."""
         self.hedge = bool(hedge)
         self.undone_by: Undo[..., Any] | None = None
         self.origin: Step[..., Any] = self
@@ -254,7 +255,7 @@ def step(
     priority: int = 0,
     isolate: bool = False,
     key: str | None = None,
-    undo_failed: bool = False,
+    undo_failed: bool | options.Errors = False,
     depends: str | None = None,
     hedge: bool = False,
 ) -> StepDecorator: ...
@@ -265,7 +266,7 @@ def step(fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     labels an agent must have; `isolate=True` runs a plain def in a process that can be killed. `depends` names what the step
     cannot do without, such as "stripe": steps that share it share a breaker; without it each step has its own. What takes the step back
     is declared by `@….undo`; `undo_failed=True` undoes it even when all its attempts ended in an error of their own, which
-    otherwise says that it did nothing. `hedge=True` lets a call that takes much longer than usual run a second time at once
+    otherwise says that it did nothing; `undo_failed=ConnectionError`, or a tuple of classes, after these. `hedge=True` lets a call that takes much longer than usual run a second time at once
     on another agent, with the same `here.key`; the first to succeed counts. Only for what may run twice side by side.
     """
     scope = options.scope_of(sys._getframe(1))
