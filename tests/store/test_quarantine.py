@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model import NEVER, Ending, Failure, RunState, StepKind, StepState, TwinState
+from holdfast.model import NEVER, Ending, Failure, RunState, StepKind, StepState
 from holdfast.store.protocol import Answer, HandBack, Hop, NewSignal, NewStep, Quarantine, Store, TryAgain
 from tests.store.conftest import Tamper
 from tests.store.made import (
@@ -163,22 +163,6 @@ async def test_a_run_with_something_to_deliver_is_not_stuck(store: Store) -> Non
     (signal,) = (await store.undelivered(A, 10)).signals
     await store.commit(A, [Hop(first, 1, delivered=[(2, 1)]), Hop(second, 1, signals=[(signal.id, 1)])])
     assert await stick(store) == 2
-
-
-async def test_a_run_whose_steps_twin_runs_is_not_stuck(store: Store) -> None:
-    """The twin may still succeed, and then the step has."""
-    run_id = await begin(store, held(1))
-    epoch = await store.lead(A, LONG_S)
-    assert epoch is not None
-    assert await store.make_twins(epoch, [(run_id, 1, 1)]) == [(run_id, 1)]
-    (twin,) = await store.claim_twins(B, [1], 10)
-    await store.commit(A, [poisoned(run_id)])
-    assert await stick(store) == 0
-    assert await store.end_twin(B, (run_id, 1, twin.fence), TwinState.WON, b"7", ERROR) is Answer.ACCEPTED
-    assert (await step(store, run_id)).state is StepState.SUCCEEDED
-    assert await store.quarantine(10) == []
-    assert await stick(store) == 0
-    assert await broken(store) == set()
 
 
 async def test_an_operators_word_gets_a_run_going_whatever_came_between(store: Store, tamper: Tamper) -> None:
