@@ -79,8 +79,7 @@ DELETE FROM holdfast.quarantine q WHERE NOT EXISTS (
     SELECT FROM holdfast.steps s WHERE s.run_id = q.run_id AND s.n = q.n AND s.state = 'ready'
     AND s.ready_at >= to_timestamp(253402300799))
 
--- Runs in which nothing is left to wait for but steps in quarantine, none of them with a twin that may still succeed, and
--- nothing is left to deliver.
+-- Runs in which nothing is left to wait for but steps in quarantine, and nothing is left to deliver.
 -- name: unmoving_runs
 SELECT r.id FROM holdfast.runs r
 WHERE r.id IN (SELECT run_id FROM holdfast.quarantine) AND r.state IN ('running', 'undoing')
@@ -90,7 +89,6 @@ WHERE r.id IN (SELECT run_id FROM holdfast.quarantine) AND r.state IN ('running'
   AND NOT EXISTS (SELECT FROM holdfast.steps s WHERE s.run_id = r.id AND s.delivered_seq IS NULL AND s.kind <> 'undo'
                   AND (s.state <> 'ready' OR s.ready_at < to_timestamp(253402300799)))
   AND NOT EXISTS (SELECT FROM holdfast.signals s WHERE s.run_id = r.id AND s.delivered_seq IS NULL)
-  AND NOT EXISTS (SELECT FROM holdfast.twins t WHERE t.run_id = r.id AND t.ended_at IS NULL)
 ORDER BY r.id LIMIT $2
 
 -- name: stick_runs

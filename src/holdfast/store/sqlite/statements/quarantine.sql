@@ -54,8 +54,7 @@ WHERE id = ? AND +state = 'stuck' AND resume IS NOT NULL
 SELECT q.run_id, q.n FROM quarantine q LEFT JOIN steps s ON s.run_id = q.run_id AND s.n = q.n
 WHERE s.n IS NULL OR +s.state <> 'ready' OR +s.ready_at < 253402300799 LIMIT ?
 
--- Runs in which nothing is left to wait for but steps in quarantine, none of them with a twin that may still succeed, and
--- nothing is left to deliver.
+-- Runs in which nothing is left to wait for but steps in quarantine, and nothing is left to deliver.
 -- name: unmoving_runs
 SELECT DISTINCT q.run_id FROM quarantine q CROSS JOIN runs r ON r.id = q.run_id
 WHERE +r.state IN ('running', 'undoing')
@@ -64,7 +63,6 @@ WHERE +r.state IN ('running', 'undoing')
   AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run_id = r.id AND +s.delivered_seq IS NULL AND +s.kind <> 'undo'
                   AND (+s.state <> 'ready' OR +s.ready_at < 253402300799))
   AND NOT EXISTS (SELECT 1 FROM signals s WHERE s.run_id = r.id AND s.delivered_seq IS NULL)
-  AND NOT EXISTS (SELECT 1 FROM twins t WHERE t.run_id = r.id AND +t.ended_at IS NULL)
 ORDER BY q.run_id LIMIT ?
 
 -- name: stick_run
