@@ -43,6 +43,8 @@ class Step(NamedTuple):
     losses: int
     excused: int
     attempts_max: int
+    spent: int
+    timeouts: int
     agent: str | None
     ready_at: float
     finished_at: float | None
@@ -391,7 +393,10 @@ def I8_attempts_are_claims(checker: Checker, commit: Commit) -> Broken:
             checker.claims[place] += 1
         if after.attempt != checker.claims[place]:
             yield f"step {after.n} of {after.run_id} was claimed {checker.claims[place]} times and says {after.attempt}"
-        if after.attempt - after.losses - after.excused > after.attempts_max:
+        # An attempt that times out or is lost spends nothing of the first budget: each class has its own.
+        if after.spent > after.attempts_max or after.timeouts > after.attempts_max:
+            yield f"step {after.n} of {after.run_id} spent {after.spent} attempts of {after.attempts_max}, and {after.timeouts} by timeouts"
+        elif after.attempt > 2 * after.attempts_max + after.losses + after.excused + 1:
             yield f"step {after.n} of {after.run_id} used {after.attempt} attempts of {after.attempts_max}"
         if after.losses > checker.config.losses_max + 1:
             yield f"step {after.n} of {after.run_id} was lost {after.losses} times"
