@@ -48,6 +48,20 @@ class Own:
             extra_groups=None if user is None else [],
         )
 
+    def guarded(self) -> subprocess.Popen[bytes]:
+        """A process that waits until this one closes its pipe, however it ends, and then leaves nothing behind."""
+        pg_ctl = postgres.binaries(self._home) / "pg_ctl"
+        clear = 'read _; "$0" stop -m immediate -D "$1/data" >/dev/null 2>&1; rm -rf "$1"'
+        user, group = postgres.unprivileged() if os.geteuid() == 0 else (None, None)
+        return subprocess.Popen(
+            ["sh", "-c", clear, pg_ctl, self.folder],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            user=user,
+            group=group,
+            extra_groups=None if user is None else [],
+        )
+
     def make(self) -> None:
         postgres.run_there(self.folder, "cp", "-Rp", self._home / "template", self.data)
         self.settle()
@@ -105,12 +119,13 @@ def own_server(folder: Path | None = None) -> Iterator[Own]:
     place = Path(tempfile.mkdtemp(prefix="hfown-", dir=folder))
     place.chmod(0o755)
     server = Own(place)
+    guard = server.guarded()
     try:
         yield server
     finally:
         if sys.exc_info()[0] is not None and (place / "log").exists():
             sys.stderr.write((place / "log").read_text()[-3000:])
-        server.crash()
+        guard.communicate(timeout=60)
         shutil.rmtree(place, ignore_errors=True)
 
 
