@@ -8,10 +8,16 @@ from typing import Any, TypeVar
 
 import asyncpg
 
+from holdfast.config import Config
+from holdfast.environment import Environment
+
 T = TypeVar("T")
 
 
 class Pooled(ABC):
+    _environment: Environment
+    _config: Config
+
     @abstractmethod
     async def _on_pool(
         self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]], *, patiently: bool = False

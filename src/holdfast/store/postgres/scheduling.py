@@ -1,0 +1,87 @@
+"""What schedulers claim, read and fire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import asyncpg
+
+from holdfast.store.postgres.pooled import Pooled
+from holdfast.store.postgres.rows import STEP_STATES, run_of, signal_of, step_of
+from holdfast.store.postgres.verbs import VERBS
+from holdfast.store.protocol import Answer, ClaimedRun, Recorded, Undelivered
+
+
+class Scheduling(Pooled):
+    _lanes: dict[tuple[str, tuple[str, ...], str | None, str | None], int]
+    """Numbers of lanes, which never change."""
+
+    async def claim_runs(
+        self, node: str, workflows: Sequence[tuple[str, str]], limit: int
+    ) -> list[ClaimedRun]:
+        names = [name for name, _ in workflows]
+        versions = [version for _, version in workflows]
+        rows = await self._fetch(VERBS.claim_awake, node, names, versions, limit)
+        if len(rows) < limit:
+            rows += await self._fetch(VERBS.claim_pending, node, names, versions, limit - len(rows))
+        return await self._with_history(rows)
+
+    async def claim_run(self, node: str, run_id: str) -> ClaimedRun | None:
+        claimed = await self._with_history(await self._fetch(VERBS.claim_run, node, run_id))
+        return claimed[0] if claimed else None
+
+    async def _with_history(self, rows: list[asyncpg.Record], *, new: bool = True) -> list[ClaimedRun]:
+        claimed = {row["id"]: ClaimedRun(run_of(row), [], []) for row in rows}
+        # A run that never had an owner before has no history to read, though signals may already wait for it.
+        older = [row["id"] for row in rows if not new or row["fence"] > 1 or row["retry_of"] is not None]
+        for start in range(0, len(older), 100):
+            part = older[start : start + 100]
+            for row in await self._fetch(VERBS.history_steps, part):
+                claimed[row["run_id"]].steps.append(step_of(row))
+        if claimed:
+            for row in await self._fetch(VERBS.history_signals, list(claimed)):
+                claimed[row["run_id"]].signals.append(signal_of(row))
+        return list(claimed.values())
+
+    async def undelivered(self, node: str, limit: int) -> Undelivered:
+        return Undelivered(
+            [
+                Recorded(run_id, n, STEP_STATES[state], output, error, at)
+                for run_id, n, state, output, error, at in await self._fetch(
+                    VERBS.undelivered_steps, node, limit
+                )
+            ],
+            [signal_of(row) for row in await self._fetch(VERBS.undelivered_signals, node, limit)],
+        )
+
+    async def fire_timers(self, limit: int) -> int:
+        return len(await self._fetch(VERBS.fire_timers, limit))
+
+    async def next_timer(self) -> float | None:
+        rows = await self._fetch(VERBS.next_timer)
+        return rows[0][0] if rows else None
+
+    async def hold_run(self, run_id: str, fence: int, note: str) -> Answer:
+        rows = await self._fetch(VERBS.hold_run, run_id, fence, note)
+        return Answer.ACCEPTED if rows else Answer.FENCED
+
+    async def child_histories(self, run_id: str) -> list[ClaimedRun]:
+        return await self._with_history(await self._fetch(VERBS.children, run_id), new=False)
+
+    async def lane(
+        self, name: str, needs: tuple[str, ...], undo: str | None = None, depends: str | None = None
+    ) -> int:
+        known = self._lanes.get((name, needs, undo, depends))
+        while known is None:
+            # Two nodes may make one lane at once: the loser's statement sees neither row, and asks again.
+            rows = await self._fetch(VERBS.lane, name, json.dumps(needs), undo or "", depends or name)
+            if rows:
+                known = self._lanes[name, needs, undo, depends] = rows[0][0]
+        return known
+
+    async def lost_runs(self, node: str, held: Sequence[tuple[str, int]]) -> list[str]:
+        rows = await self._fetch(
+            VERBS.lost_runs, node, [run_id for run_id, _ in held], [fence for _, fence in held]
+        )
+        return [row[0] for row in rows]
