@@ -421,6 +421,7 @@ class Spec:
             run._replace(
                 input=next_input,
                 generation=run.generation + 1,
+                fence=run.fence + 1,
                 base_n=max(run.base_n, last),
                 kept_n=0,
                 progress=None,

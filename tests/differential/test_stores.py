@@ -242,6 +242,7 @@ class Stores(RuleBasedStateMachine):
         if way == "continue":
             before = [s.delivered_seq for s in spec.signals_of(run_id) if s.delivered_seq]
             unread = tuple(number for number in before if draw(st.booleans()))
+            self._grant(Grant(grant.node, run_id, 0, grant.fence + 1))
         dropped = [n for n in left if (closing and way != "stuck") or (way == "go on" and draw(small) == 0)]
         makers: list[Callable[[Subject | None], NewStep]] = []
         children: list[NewRun] = []
