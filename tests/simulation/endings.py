@@ -63,6 +63,8 @@ def sagas_are_taken_back(simulation: Simulation, run: Run) -> Iterator[str]:
     """What a saga did that failed is undone, though its run succeeded."""
     if run.state != "succeeded" or run.id not in simulation.plans or run.generation > 1:
         return
+    if '"keep"' in json.dumps(simulation.plans[run.id]):
+        return  # what was asked for before is kept, wherever in the plan it stands
     effects, by_tag = simulation.book.effects, simulation.book.by_tag
     for tag in _taken_back_tags(simulation.plans[run.id], inside=False):
         key = by_tag.get((run.id, tag))
@@ -75,8 +77,6 @@ def _taken_back_tags(plan: Any, *, inside: bool) -> list[int]:
         case ["kid", *_] | ["again", *_]:
             return []
         case ["saga", part, fails]:
-            if "keep" in json.dumps(part):
-                return []
             return _taken_back_tags(part, inside=inside or fails)
         case ["do", "book" | "pay", tag, _]:
             return [tag] if inside else []
