@@ -1,5 +1,5 @@
--- The rows a batch of hops is made of, as types: an array of rows costs the client half of what one array a column does,
--- and the server less too.
+-- The rows a batch of hops is made of, as types: an array of rows costs the client less than half of what one array a
+-- column does.
 
 CREATE TYPE holdfast.begun_run AS (
     id text, namespace text, workflow text, version text, priority integer, fence integer, input bytea, digest bytea,
