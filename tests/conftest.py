@@ -21,7 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[SERVER_FOLDER] = Path(worker["postgres_folder"])
     else:
         config.stash[HELD] = ExitStack()
-        config.stash[SERVER_FOLDER] = config.stash[HELD].enter_context(postgres.held_folder())
+        config.stash[SERVER_FOLDER] = config.stash[HELD].enter_context(postgres.held_folder(hasty=True))
 
 
 @pytest.hookimpl(optionalhook=True)

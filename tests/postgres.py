@@ -67,9 +67,12 @@ def given_server() -> Server | None:
 
 
 @contextmanager
-def held_folder() -> Iterator[Path]:
-    """Make a folder for one server and hold it; when let go, wait until its server is gone."""
+def held_folder(*, hasty: bool = False) -> Iterator[Path]:
+    """Make a folder for one server and hold it; when let go, wait until its server is gone. A hasty server does not wait for
+    the disk: what it answered survives its own death, but not the machine's."""
     folder = Path(tempfile.mkdtemp(prefix="hfpg-"))  # short: a socket's path may have about 100 characters
+    if hasty:
+        (folder / "hasty").touch()
     try:
         with (folder / "held").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH)
@@ -121,6 +124,8 @@ def keep(folder: Path, port: int) -> None:
             f"listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\n"
         )
         settings.write(f"max_connections = {MAX_CONNECTIONS}\n")
+        if (folder / "hasty").exists():
+            settings.write("fsync = off\nfull_page_writes = off\n")
     pg_ctl = binaries(home) / "pg_ctl"
     try:
         try:

@@ -162,6 +162,7 @@ class Holdfast:
         if self._rejoining is not None:
             self._rejoining.cancel()
         if self._node is not None:
+            self._node.on_fenced = None  # one that loses its lease while it leaves is not replaced
             await self._node.stop(drain_s)
         if self._store is not None:
             await self._store.close()

@@ -284,6 +284,15 @@ async def test_continue_as_new_forgets_the_history(store: Store) -> None:
     assert await store.commit(A, [report(run_id, 2, 1)]) == [Answer.FENCED]
 
 
+async def test_continue_as_new_keeps_what_it_has_not_heard(store: Store) -> None:
+    """Also when nothing was heard and left unread."""
+    run_id = await begin(store, held(1))
+    await store.send_signal(NewSignal(run_id, "paid", "later", b"1"))
+    hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], begun_at=1234.0, next_input=b"[2]")
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert [(one.key, one.delivered_seq) for one in await store.signals(run_id)] == [("later", None)]
+
+
 async def test_a_parked_run_has_no_owner(store: Store) -> None:
     """Parking clears the owner and raises the fence; without an outcome nobody wants the run."""
     run_id = await parked(store, wait(1))

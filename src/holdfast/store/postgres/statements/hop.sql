@@ -112,11 +112,13 @@ UPDATE holdfast.runs r SET state = 'undoing', ending = u.ending, error = u.error
 FROM unnest($1::text[], $2::int[], $3::text[], $4::text[]) u(id, fence, ending, error)
 WHERE r.id = u.id AND r.fence = u.fence
 
--- The digest stays that of the input the run was started with: starting it again is still the same run.
+-- The digest stays that of the input the run was started with: starting it again is still the same run. Nothing differs from
+-- all of an empty array, not even NULL: signals that nobody has heard yet are left out by name.
 -- name: continue_run
 WITH gone AS (DELETE FROM holdfast.steps WHERE run_id = $1 RETURNING n),
      tries AS (DELETE FROM holdfast.attempts WHERE run_id = $1),
-     heard AS (DELETE FROM holdfast.signals WHERE run_id = $1 AND delivered_seq <> ALL($4::int[])),
+     heard AS (DELETE FROM holdfast.signals
+               WHERE run_id = $1 AND delivered_seq IS NOT NULL AND delivered_seq <> ALL($4::int[])),
      unread AS (UPDATE holdfast.signals SET delivered_seq = NULL WHERE run_id = $1 AND delivered_seq = ANY($4::int[]))
 UPDATE holdfast.runs SET input = $2, generation = generation + 1, fence = fence + 1, progress = NULL,
                 started_at = to_timestamp($3),
