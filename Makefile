@@ -4,7 +4,7 @@ UV_VERSION = 0.13.7
 SYNC = env -u VIRTUAL_ENV .venv/bin/uv sync --quiet --frozen --inexact --no-python-downloads --python .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos bench compare figures check lint format setup clean
+.PHONY: help demo test every chaos bench compare figures check lint format setup clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -13,6 +13,9 @@ demo: .venv/.light ## book two trips: a lost reply is retried, a trip that canno
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" sh examples/demo.sh
 
 test: .venv/.full ## run the tests (ARGS="-k claim -x" is handed to pytest)
+	@.venv/bin/pytest -n 2 --dist loadgroup -m "not long" $(ARGS)
+
+every: .venv/.full ## run the tests, and those that take long, too
 	@.venv/bin/pytest -n 2 --dist loadgroup $(ARGS)
 
 chaos: .venv/.full ## kill processes for minutes, on both stores (HOLDFAST_CHAOS_S each, HOLDFAST_KILLS, HOLDFAST_LEADERS, HOLDFAST_SEED)

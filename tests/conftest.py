@@ -1,5 +1,6 @@
 """Fixtures for the whole suite: both stores, and one PostgreSQL for all processes of a test session."""
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,18 @@ import pytest
 
 from tests import postgres
 
+LONG = re.compile(
+    r"""tests/cli/test_(look|operate|quarantine|check|alerts|undo|errors|pool)\.py::.*\[.*postgres
+    | tests/chaos/test_outage\.py::.*\[(sqlite|postgres-prober)
+    | tests/chaos/test_(leaders|twins)\.py::.*\[sqlite
+    | tests/chaos/test_processes\.py::test_(rolling.*\[sqlite|stopped.*\[postgres)
+    | tests/chaos/test_network\.py::test_forgotten
+    | tests/chaos/test_servers\.py::test_a_full_disk_under_postgresql
+    | tests/roles/test_hedge_pays\.py::.*\[sqlite""",
+    re.VERBOSE,
+)
+"""What `make test` leaves to `make every`: the same claim on the other store, where the layer above the stores is what is claimed,
+or a scenario that takes many seconds. `make chaos` runs those of chaos, and for longer."""
 SERVER_FOLDER = pytest.StashKey[Path]()
 HELD = pytest.StashKey[ExitStack]()
 
@@ -22,6 +35,12 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         config.stash[HELD] = ExitStack()
         config.stash[SERVER_FOLDER] = config.stash[HELD].enter_context(postgres.held_folder(hasty=True))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if LONG.match(item.nodeid):
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.hookimpl(optionalhook=True)
