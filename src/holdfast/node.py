@@ -200,7 +200,8 @@ class Node:
         self.writer.close()
         if self._writing is not None:
             if not self.fenced:  # otherwise there is nothing left that it may write
-                await asyncio.wait({self._writing}, timeout=10)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(self._writing), 10)
             self._writing.cancel()
             await asyncio.gather(self._writing, return_exceptions=True)
         self.writer.leave()

@@ -6,26 +6,27 @@ import pytest
 from tests import postgres
 
 
-async def test_a_test_gets_an_empty_durable_postgres(pg_url: str) -> None:
-    """`pg_url` names a database without tables, on a server that flushes commits to disk."""
+async def test_a_test_gets_an_empty_postgres(pg_url: str) -> None:
+    """`pg_url` names a database without tables, on a server that does not wait for the disk: it is never cut off from power."""
     connection = await asyncpg.connect(pg_url)
     try:
         tables = await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")
         assert tables == 0
         if postgres.given_server() is None:
-            assert await connection.fetchval("SHOW fsync") == "on"
+            assert await connection.fetchval("SHOW fsync") == "off"
             assert await connection.fetchval("SHOW max_connections") == str(postgres.MAX_CONNECTIONS)
     finally:
         await connection.close()
 
 
-def test_the_server_goes_when_its_folder_is_let_go() -> None:
-    """Leaving the block stops the server and removes its folder."""
+def test_a_server_of_ones_own_is_durable_and_goes_when_its_folder_is_let_go() -> None:
+    """It flushes commits to disk, as measuring needs it; leaving the block stops it and removes its folder."""
     if postgres.given_server() is not None:
         pytest.skip("the server is not ours to stop")
     with postgres.postgres_server() as server:
         assert server.folder is not None
         assert (server.folder / "data" / "postmaster.pid").exists()
+        assert "fsync = off" not in (server.folder / "data" / "postgresql.conf").read_text()
     assert not server.folder.exists()
 
 
