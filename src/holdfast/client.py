@@ -35,7 +35,7 @@ from holdfast.errors import (
 )
 from holdfast.gates import Gates
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Attempt, NewRun, Poison, RunState, Step, StepKind, StepState
+from holdfast.model import DEFAULT_TENANT, Attempt, NewRun, Poison, RunState, Step, StepKind, StepState
 from holdfast.model import Run as RunRow
 from holdfast.node import ROLES, Node
 from holdfast.store import open_store
@@ -53,7 +53,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 DEFAULT_STORE = "sqlite:///holdfast.db"
-DEFAULT_TENANT = "default"
 ID_MAX_CHARS = 200
 
 

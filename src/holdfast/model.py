@@ -93,6 +93,10 @@ NEVER = 253_402_300_799.0
 """`ready_at` of a step in quarantine: the last second of the calendar, which both dialects and people can read."""
 
 
+DEFAULT_TENANT = "default"
+"""Whose a run is that was started for nobody in particular."""
+
+
 class NewRun(msgspec.Struct, frozen=True):
     """A run as its caller asks for it."""
 
@@ -101,7 +105,7 @@ class NewRun(msgspec.Struct, frozen=True):
     version: str
     input: bytes
     digest: bytes
-    namespace: str = "default"
+    namespace: str = DEFAULT_TENANT
     priority: int = 0
     timeout_s: float | None = None
     tags: dict[str, str] = {}

@@ -71,7 +71,7 @@ class Agent:
         self._free_async, self._free_threads = config.steps_max, config.threads_max
         self._lanes: dict[bool, dict[int, str]] = {True: {}, False: {}}
         """The lanes this agent can serve, each with what its steps depend on."""
-        self._hedged: dict[bool, list[int]] = {True: [], False: []}
+        self._hedged: dict[bool, set[int]] = {True: set(), False: set()}
         """Those among them whose steps may have twins."""
         self._threads = ThreadPoolExecutor(config.threads_max, thread_name_prefix="holdfast-step")
         self.wake: Callable[[float], None] = lambda delay_s: None
@@ -140,13 +140,13 @@ class Agent:
     async def learn_lanes(self) -> None:
         """Which lanes this agent can serve, those of `async def` steps and those of threads apart."""
         served: dict[bool, dict[int, str]] = {True: {}, False: {}}
-        hedged: dict[bool, list[int]] = {True: [], False: []}
+        hedged: dict[bool, set[int]] = {True: set(), False: set()}
         lane: Lane
         for lane in await self._store.lanes():
             if self.capable(lane.name, lane.needs):
                 served[self._steps[lane.name].is_async][lane.id] = lane.depends
                 if self._steps[lane.name].hedge:
-                    hedged[self._steps[lane.name].is_async].append(lane.id)
+                    hedged[self._steps[lane.name].is_async].add(lane.id)
         self._lanes, self._hedged = served, hedged
 
     async def claim(self) -> int:
@@ -209,9 +209,8 @@ class Agent:
         self._write(HandBack(item.run_id, item.n, item.fence, delay_s), None)
 
     async def _claim_twins(self, is_async: bool) -> int:
-        lanes, free = self._hedged[is_async], self._free(is_async)
-        if self.gates.shut:
-            lanes = [lane for lane in lanes if not self.gates.stops(self._lanes[is_async][lane])]
+        free = self._free(is_async)
+        lanes = [lane for lane in self._open_lanes(is_async) if lane in self._hedged[is_async]]
         if free <= 0 or not lanes or self.closing:
             return 0
         found = await self._store.claim_twins(self._node, lanes, free)

@@ -74,21 +74,15 @@ class Gatekeeper:
 
     # --- asked before a step begins -----------------------------------------------------------------------------------
 
-    def stops(self, depends: str) -> bool:
-        """Whether nothing of this dependency should begin here now, nor a second time."""
-        held = self._held
-        return (
-            depends in self.off
-            or depends in self.paused
-            or HoldScope.ALL in held
-            or depends in held.get(HoldScope.DEPENDENCY, ())
-        )
-
     def bars(self, step: Step[Any, Any], workflow: str | None = None, tenant: str | None = None) -> bool:
         """Whether this step must not begin here now."""
+        if step.depends in self.off or step.depends in self.paused:
+            return True
         held = self._held
-        return self.stops(step.depends) or (
-            step.name in held.get(HoldScope.STEP, ())
+        return bool(held) and (
+            HoldScope.ALL in held
+            or step.depends in held.get(HoldScope.DEPENDENCY, ())
+            or step.name in held.get(HoldScope.STEP, ())
             or workflow in held.get(HoldScope.WORKFLOW, ())
             or tenant in held.get(HoldScope.TENANT, ())
         )

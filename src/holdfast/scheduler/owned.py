@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.decider import Decider, Issue
 from holdfast.decider.undoing import Undoing
-from holdfast.model import StepState
+from holdfast.model import DEFAULT_TENANT, StepState
 from holdfast.scheduler.landmarks import Trace
 from holdfast.store.protocol import Recorded
 
@@ -98,7 +98,7 @@ class Owned:
         parent_id: str | None = None,
         parent_n: int | None = None,
         workflow: str = "",
-        tenant: str = "default",
+        tenant: str = DEFAULT_TENANT,
     ) -> None:
         self.run_id, self.fence, self.decider = run_id, fence, decider
         self.workflow, self.tenant = workflow, tenant

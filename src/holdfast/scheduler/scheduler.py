@@ -83,7 +83,6 @@ class Scheduler:
         self._behind = False
         """The last look at what waits to be delivered was cut off: look again once this much is committed."""
         self._refused: dict[str, int] = {}
-        self._holding: set[asyncio.Future[Answer]] = set()
         self.durations = Durations()
         """Shared with others in this node: how long things took."""
         self._followed = Followed(clock, config.rests_per_s)
