@@ -106,17 +106,18 @@ class Holdfast:
         """Connect and begin. The run `first` is taken up before any step is: its code decides what still may run."""
         store = open_store(self.url, self.environment, self.config)
         await store.open()
+        await self._join(store, first)
+        door.current = self
+        return self
+
+    async def _join(self, store: Store, first: str | None) -> None:
+        """Begin as a node of this store, or leave it again."""
         self._store, self._node = store, self._new_node(store)
         try:
             await self._node.start(first)
         except BaseException:
-            if self._rejoining is not None:
-                self._rejoining.cancel()  # it lost its lease while it began: nobody joins again for whoever is told no
-            await self._node.stop(0)
-            await store.close()
+            await self._leave(0)
             raise
-        door.current = self
-        return self
 
     def _new_node(self, store: Store) -> Node:
         node = Node(
@@ -158,6 +159,9 @@ class Holdfast:
         """Leave: steps still running get `drain_s` seconds to finish, and are then handed back."""
         if door.current is self:
             door.current = None
+        await self._leave(drain_s)
+
+    async def _leave(self, drain_s: float | None) -> None:
         if self._rejoining is not None:
             self._rejoining.cancel()
         if self._node is not None:

@@ -318,15 +318,7 @@ class Process(Holdfast):
     async def open(self, first: str | None = None) -> Self:
         store = SharedStore(self.world, self)
         await store.open()
-        self._store, self._node = store, self._new_node(store)
-        try:
-            await self._node.start(first)
-        except BaseException:
-            if self._rejoining is not None:
-                self._rejoining.cancel()
-            await self._node.stop(0)
-            await store.close()
-            raise
+        await self._join(store, first)
         return self
 
     def run_task(self, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
