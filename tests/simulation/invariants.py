@@ -346,21 +346,18 @@ def I5_only_the_leader_leads(checker: Checker, commit: Commit) -> Broken:
 
 
 def I6_within_capacity(checker: Checker, commit: Commit) -> Broken:
-    """No node holds more steps than it has places, but for what it does not know of yet."""
-    if commit.verb != "claim_steps":
-        return
-    claimed = [
-        change for change in commit.steps if change.after is not None and change.after.state == "running"
-    ]
-    if len(claimed) > commit.asked["limit"]:
-        yield f"{commit.node} asked for {commit.asked['limit']} steps and got {len(claimed)}"
-    node = commit.process.node
-    if (
-        node.agent is not None
-        and node.id == commit.node
-        and len(node.agent.held) + len(claimed) > (checker.config.steps_max + checker.config.threads_max)
-    ):
-        yield f"{commit.node} holds more than its places"
+    """No claim takes more than it asked for, and no agent executes more steps than it has places."""
+    if commit.verb == "claim_steps":
+        claimed = [
+            change for change in commit.steps if change.after is not None and change.after.state == "running"
+        ]
+        if len(claimed) > commit.asked["limit"]:
+            yield f"{commit.node} asked for {commit.asked['limit']} steps and got {len(claimed)}"
+    agent = commit.process.node.agent if commit.process._node is not None else None
+    if agent is not None and len(agent.held) > min(checker.config.steps_max, checker.config.threads_max):
+        held = [holding.step.is_async for holding in agent.held.values()]
+        if sum(held) > checker.config.steps_max or len(held) - sum(held) > checker.config.threads_max:
+            yield f"{commit.node} executes more than it has places for"
 
 
 def I7_fences_rise(checker: Checker, commit: Commit) -> Broken:

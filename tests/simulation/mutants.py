@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from holdfast import policy
+from holdfast.agent import Agent
+from holdfast.client import Holdfast
 from holdfast.decider import decider as deciding
 from holdfast.decider import replay, undoing
 from holdfast.decider.decider import Decider
@@ -194,8 +196,8 @@ def losses_are_not_counted(stack: ExitStack) -> None:
 def retries_for_ever(stack: ExitStack) -> None:
     real = policy.decide
 
-    def decide(retry: Any, **facts: Any) -> Any:
-        verdict = real(retry, **facts)
+    def decide(*facts: Any, **more: Any) -> Any:
+        verdict = real(*facts, **more)
         return policy.TryAgain(0.05) if isinstance(verdict, policy.GiveUp) else verdict
 
     code(stack, policy, "decide", decide)
@@ -253,6 +255,34 @@ def leaves_by_name(stack: ExitStack) -> None:
         owned.decider.close()
 
     code(stack, Scheduler, "_leave", leave)
+
+
+@mutant("was: a run that went on since its owner asked about it stays in memory", within=1, first=4834)
+def drops_what_it_asked_about(stack: ExitStack) -> None:
+    async def check_lost(self: Any) -> int:
+        held = [(owned.run_id, owned.fence) for owned in self.runs.values() if not owned.in_flight]
+        for run_id in await self._store.lost_runs(self._node, held) if held else []:
+            if run_id in self.runs and not self.runs[run_id].in_flight:
+                self._evict(self.runs[run_id], "another node owns it", [])
+        return 0
+
+    code(stack, Scheduler, "check_lost", check_lost)
+
+
+@mutant("was: what came when all places were taken is handed back", within=1, first=14037)
+def agents_are_crowded(stack: ExitStack) -> None:
+    code(stack, Agent, "_is_crowded", lambda self, step: False)
+
+
+@mutant("was: a node that gives up beginning is not replaced", within=1, first=10254)
+def joins_behind_backs(stack: ExitStack) -> None:
+    async def leave(self: Any, drain_s: float | None) -> None:
+        if self._rejoining is not None:
+            self._rejoining.cancel()
+        await self._node.stop(drain_s)
+        await self._store.close()
+
+    code(stack, Holdfast, "_leave", leave)
 
 
 @mutant("was: only its owner gives a run back", within=10, first=598)

@@ -176,6 +176,12 @@ class Agent:
     def _free(self, is_async: bool) -> int:
         return min(self._free_async if is_async else self._free_threads, self._config.claim_max)
 
+    def _is_crowded(self, step: Step[Any, Any]) -> bool:
+        """While a claim was on its way, this node's scheduler may have taken the places it was for."""
+        crowded = self._free(step.is_async) <= 0
+        self._hungry = self._hungry or crowded
+        return crowded
+
     def _open_lanes(self, is_async: bool) -> list[int]:
         """The lanes to claim from: not those this agent has stopped by itself. What else is shut the store knows."""
         paused = self.gates.paused
@@ -241,6 +247,7 @@ class Agent:
         self, item: ClaimedStep, probe: tuple[str, int] | None = None, *, twin: bool = False
     ) -> None:
         step = self._steps[item.name]
+        crowded = self._is_crowded(step)
         self._take_place(step)
         holding = Holding(
             step,
@@ -268,13 +275,13 @@ class Agent:
             self._fail(holding, error, Ending.FAILED)
             return
         barred = probe is None and step.depends in self.gates.paused
-        self.begin(holding, item.checkpoint, barred=barred)
+        self.begin(holding, item.checkpoint, barred=barred or crowded)
 
     def begin(self, holding: Holding, checkpoint: bytes | None = None, *, barred: bool = False) -> None:
         """Execute a step whose lease is committed. Its place was reserved before; meanwhile it may have been barred."""
         if barred or self.closing or not self.holds():
-            # It came while a gate was shut, while this agent was told to leave, or its process was paused and the lease is
-            # gone: not begun.
+            # It came while a gate was shut or all places were taken, while this agent was told to leave, or its process was
+            # paused and the lease is gone: not begun.
             self.unreserve(holding.step)
             self.hand_back(holding)
             return

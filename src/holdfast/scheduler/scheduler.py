@@ -710,11 +710,12 @@ class Scheduler:
 
     async def check_lost(self) -> int:
         """Drop runs that somebody else owns by now."""
-        held = [(owned.run_id, owned.fence) for owned in self.runs.values() if not owned.in_flight]
-        lost = await self._store.lost_runs(self._node, held) if held else []
+        held = {owned.run_id: owned.fence for owned in self.runs.values() if not owned.in_flight}
+        lost = await self._store.lost_runs(self._node, list(held.items())) if held else []
         for run_id in lost:
             owned = self.runs.get(run_id)
-            if owned is not None and not owned.in_flight:
+            # What was asked about may be over: it went on as new, or left and came back, and that one is ours.
+            if owned is not None and not owned.in_flight and owned.fence == held[run_id]:
                 self._evict(owned, "another node owns it", [])
         return len(lost)
 
