@@ -24,13 +24,9 @@ chaos: .venv/.full ## kill processes for minutes, on both stores (HOLDFAST_CHAOS
 	@HOLDFAST_CHAOS_S=$${HOLDFAST_CHAOS_S:-40} HOLDFAST_KILLS=$${HOLDFAST_KILLS:-50} HOLDFAST_LEADERS=$${HOLDFAST_LEADERS:-20} .venv/bin/pytest tests/chaos -s --timeout 1800 $(ARGS)
 
 # On a SQLite file, and on a PostgreSQL that lives as long as the measurement.
-ON_POSTGRES = import subprocess, sys; from contextlib import ExitStack; from tests.postgres import postgres_server; \
-  held = ExitStack(); url = held.enter_context(postgres_server()).url; \
-  code = subprocess.call([*sys.argv[1:], "--store", url]); held.close(); sys.exit(code)
-
 bench: .venv/.full ## measure how fast it is, on both stores (ARGS="--quick --only A,B")
 	@.venv/bin/holdfast bench $(ARGS)
-	@.venv/bin/python -c '$(ON_POSTGRES)' .venv/bin/holdfast bench $(ARGS)
+	@.venv/bin/python -m tests.postgres .venv/bin/holdfast bench --store {} $(ARGS)
 
 compare: .venv/.full ## measure Holdfast beside its peers, which are installed for that (ARGS="--quick --rounds 1")
 	@.venv/bin/python bench/compare.py $(ARGS)

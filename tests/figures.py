@@ -80,7 +80,8 @@ class Part(NamedTuple):
 def parts() -> Iterator[Part]:
     python = sys.executable
     simulation = "tests.simulation.__main__"
-    yield Part("simulation", [python, "-m", "tests.simulation", "--seeds", SEEDS, "--json"], simulation)
+    seeds = ["--seeds", SEEDS, "--jobs", str(os.cpu_count() or 1)]
+    yield Part("simulation", [python, "-m", "tests.simulation", *seeds, "--json"], simulation)
     yield Part("mutants", [python, "-m", "tests.simulation", "--mutants", "--json"], simulation)
     tests = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "3600"]
     yield Part("model check", [*tests, "tests/modelcheck", "-s"], "tests.modelcheck", searched)
@@ -94,7 +95,10 @@ def parts() -> Iterator[Part]:
         "holdfast.cli.simulating",
         may_find=True,
     )
-    yield Part("speed", [HOLDFAST, "bench", "--quick", "--json"], "holdfast.bench")
+    bench = [HOLDFAST, "bench", "--json"]
+    yield Part("speed on SQLite", bench, "holdfast.bench")
+    on_postgres = [python, "-m", "tests.postgres", *bench, "--store", "{}"]
+    yield Part("speed on PostgreSQL", on_postgres, "holdfast.bench")
 
 
 def measured(part: Part, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:

