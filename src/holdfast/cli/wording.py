@@ -228,7 +228,7 @@ def _waiting(step: Step, now: float) -> str:
 
 def _ready(step: Step, now: float) -> str:
     if step.ready_at <= now:
-        return "for an agent"
+        return "to begin"  # for an agent, or for a gate to open: `why` knows
     return f"attempt {step.spent + 1} of {step.attempts_max} in {span(step.ready_at - now)}"
 
 
