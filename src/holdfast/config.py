@@ -136,6 +136,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """On SIGTERM, running steps get this long to finish before they are handed back."""
     beat_s: float = 1.0
     """Progress is written at most this often, and cancellation is noticed at least this often."""
+    settle_s: float = 1.5
+    """What takes the place of a step that was stopped while it ran begins this much later: its undo, or the verdict of an
+    attempt whose twin was stopped. By then its agent, which looks every `beat_s` when no doorbell reaches it, has stopped it."""
     pool_look_s: float = 0.5
     """How often a pool looks at its agents and at what waits for them; one that ends is seen at once."""
     pool_wait_s: float = 1.0

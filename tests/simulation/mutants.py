@@ -21,6 +21,7 @@ from holdfast.decider.decider import Decider
 from holdfast.decider.reverse import Reverse
 from holdfast.model import StepState
 from holdfast.node import Node
+from holdfast.scheduler.issuing import Issuing
 from holdfast.scheduler.owned import Ended, Owned
 from holdfast.scheduler.scheduler import Scheduler
 from holdfast.store.protocol import Answer, Start
@@ -290,7 +291,7 @@ def anybody_parks(stack: ExitStack) -> None:
     sql(stack, "park_runs", "AND +owner = ?", "AND ? IS NOT NULL")
 
 
-@mutant("was: a run that waits for nothing yet is claimed again", within=10, first=1375)
+@mutant("was: a run that waits for nothing yet is claimed again", within=1, first=4144)
 def parked_before_it_spoke(stack: ExitStack) -> None:
     sql(stack, "park_runs", "ELSE 'pending' END", "ELSE state END")
 
@@ -358,7 +359,7 @@ def cancels_are_swallowed(stack: ExitStack) -> None:
 
 @mutant("a step begins after the commit that leased it", within=60)
 def acts_before_the_commit(stack: ExitStack) -> None:
-    real = Scheduler._issue
+    real = Issuing.issue
 
     def issue(self: Any, owned: Any, hop: Any, issues: Any, leases: Any) -> Any:
         rows = real(self, owned, hop, issues, leases)
@@ -367,7 +368,7 @@ def acts_before_the_commit(stack: ExitStack) -> None:
             leases.clear()
         return rows
 
-    code(stack, Scheduler, "_issue", issue)
+    code(stack, Issuing, "issue", issue)
 
 
 # --- undo ---------------------------------------------------------------------------------------------------------------

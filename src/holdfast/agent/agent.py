@@ -89,7 +89,7 @@ class Agent:
         self.durations = Durations()
         """Shared with others in this node: how long things took."""
         self._monotonic, self._uncounted = environment.monotonic, 0
-        self.twins = Twins(self, store, node, environment)
+        self.twins = Twins(self, store, node, environment, config)
         self.closing = False
         self._hungry = False
         """More was waiting than there were places."""

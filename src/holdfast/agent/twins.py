@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agent.holding import Holding
+from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import StoreError
 from holdfast.model import Ending, Twin, TwinState
@@ -31,13 +32,14 @@ LOOK_S = 0.1
 """How often a step that failed looks whether its twin has ended."""
 WAIT_MAX_S = 60.0
 """How long it does so when it has no timeout."""
-SETTLE_S = 1.5
-"""By then the agent of a twin that was stopped, which looks every second when no doorbell reaches it, has noticed."""
 
 
 class Twins:
-    def __init__(self, agent: Agent, store: AgentStore, node: str, environment: Environment) -> None:
-        self._agent, self._store, self._node, self._environment = agent, store, node, environment
+    def __init__(
+        self, agent: Agent, store: AgentStore, node: str, environment: Environment, config: Config
+    ) -> None:
+        self._agent, self._store, self._node = agent, store, node
+        self._environment, self._config = environment, config
         self._writing: set[asyncio.Task[None]] = set()
         self.ring: Callable[[Bell], None] = lambda bell: None
         """Set by the node."""
@@ -104,7 +106,7 @@ class Twins:
             if ending is not Ending.FAILED or now() > until:
                 await self._store.stop_twin(holding.run_id, holding.n)
                 self.ring(Bell.CANCELS)
-                await self._environment.sleep(SETTLE_S)
+                await self._environment.sleep(self._config.settle_s)
                 return twin
             await self._environment.sleep(LOOK_S)
 

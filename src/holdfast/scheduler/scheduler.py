@@ -11,20 +11,22 @@ import asyncio
 import heapq
 import json
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
 from holdfast.config import Config
-from holdfast.decider import Decider, Issue, Turn
-from holdfast.decider.undoing import Family, Undoing
+from holdfast.decider import Decider, Turn
+from holdfast.decider.undoing import Undoing
 from holdfast.durations import Durations
 from holdfast.environment import StoreClock
-from holdfast.errors import Drift, HoldfastError, LeaseLost, StoreError, UndoMissing, UnknownWorkflow
+from holdfast.errors import Drift, HoldfastError, LeaseLost, StoreError, UndoMissing
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import CANCEL, UNDO, NewRun, Run, RunState, StepKind, StepState
+from holdfast.scheduler.issuing import Issuing, Lanes
 from holdfast.scheduler.landmarks import Followed
 from holdfast.scheduler.owned import Arrival, Ended, Lease, Owned, Seat, Sent
+from holdfast.scheduler.replaying import Workflows, replayed
 from holdfast.store.protocol import (
     Answer,
     Bell,
@@ -40,21 +42,14 @@ from holdfast.store.protocol import (
     SchedulerStore,
     TakeBack,
 )
-from holdfast.workflow import registry
-from holdfast.workflow.definition import Workflow
 from holdfast.workflow.step import Step
 
 log = logging.getLogger("holdfast.scheduler")
 
-SETTLE_S = 1.5
-"""The undo of a step that was given up while it ran begins this much later: by then its agent, which looks every second
-when no doorbell reaches it, has stopped it."""
 REFUSED_MAX = 5
 """Refused hops of one run in this node before a person should look. One or two are a race; five are a bug."""
 
 Submit = Callable[[Op, Callable[[Any], None]], None]
-Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
-LaneKey = tuple[str, tuple[str, ...], str | None, str]
 
 
 class Scheduler:
@@ -78,7 +73,7 @@ class Scheduler:
         self._timers: list[tuple[float, str, int]] = []
         self.timer_set = asyncio.Event()
         """Set when a timer became the next one due."""
-        self._lanes: dict[LaneKey, int] = {}
+        self._issuing = Issuing(Lanes(store), seat, clock, config, self._set_timer)
         self.closing = False
         self._behind = False
         """The last look at what waits to be delivered was cut off: look again once this much is committed."""
@@ -87,8 +82,6 @@ class Scheduler:
         """Shared with others in this node: how long things took."""
         self._followed = Followed(clock, config.rests_per_s)
         self._doing: set[asyncio.Future[None]] = set()
-        self._unnumbered: list[tuple[NewStep, Step[Any, Any]]] = []
-        """Rows of the hop in the making whose lane has no number here yet."""
 
     # --- taking runs up ---------------------------------------------------------------------------------------------
 
@@ -117,7 +110,7 @@ class Scheduler:
         owned.trace = self._followed.follow(run.workflow, started_at=at)
         decider.begin()
         turn = decider.take()
-        if not self._lanes_known(turn):
+        if not self._issuing.lanes.know(turn.issued):
             decider.close()
             return False
         self.runs[run.id] = owned
@@ -149,7 +142,7 @@ class Scheduler:
         """Replay a claimed run, and deliver what waits for it."""
         run = claimed.run
         try:
-            decider = await self._replayed(claimed)
+            decider = await replayed(claimed, self._workflows, self._store)
         except (Drift, UndoMissing) as changed:
             await self._hold(run, "drift", changed)
             return
@@ -176,43 +169,6 @@ class Scheduler:
             if row.delivered_seq is None:
                 owned.arrive(Sent(row.id, row.name, row.payload, row.sent_at))
         self._advance_loaded(owned)
-
-    async def _replayed(self, claimed: ClaimedRun) -> Decider | Undoing:
-        """What goes on with this run: its code, or, when it takes itself back, the plan of its undos."""
-        run = claimed.run
-        delivered = [row for row in claimed.signals if row.delivered_seq]
-        decider: Decider | Undoing
-        if run.state is RunState.UNDOING:
-            lanes = {lane.id: lane for lane in await self._store.lanes()}
-            families = await self._families(run.id)
-            decider = Undoing(run, lanes=lanes, children=families, find=registry.steps.get)
-        else:
-            workflow = self._workflows.get((run.workflow, run.version))
-            if workflow is None:
-                raise UnknownWorkflow(f"{run.workflow} version {run.version} is not loaded here")
-            decider = Decider(
-                workflow,
-                run.id,
-                run.input,
-                begun_at=run.started_at or run.created_at,
-                generation=run.generation,
-                base_n=run.base_n,
-                deadline=run.deadline,
-            )
-        try:
-            decider.replay(claimed.steps, delivered)
-        except HoldfastError:
-            decider.close()
-            raise
-        return decider
-
-    async def _families(self, run_id: str) -> dict[int, Family]:
-        """The run's children by the step that waits for each, with their own children."""
-        found: dict[int, Family] = {}
-        for child in await self._store.child_histories(run_id):
-            if child.run.parent_n is not None:
-                found[child.run.parent_n] = Family(child.run, child.steps, await self._families(child.run.id))
-        return found
 
     async def _hold(self, run: Run, why: str, error: HoldfastError) -> None:
         log.warning("run %s is held: %s", run.id, error)
@@ -358,20 +314,9 @@ class Scheduler:
         hop.outcomes, hop.delivered, hop.signals = outcomes, delivered, signals
         return decider.take()
 
-    def _lanes_known(self, turn: Turn) -> bool:
-        lanes = self._lanes
-        return all(issue.step is None or _lane_key(issue.step) in lanes for issue in turn.issued)
-
     async def learn_lanes(self) -> None:
-        """Number the lanes of all steps with their declared needs, so that issuing one needs no look-up."""
-        for step in list(registry.steps.values()):
-            await self._lane(step)
-
-    async def _lane(self, step: Step[Any, Any]) -> int:
-        lane = _lane_key(step)
-        if lane not in self._lanes:
-            self._lanes[lane] = await self._store.lane(*lane)
-        return self._lanes[lane]
+        """Number the lanes of all steps, so that issuing one needs no look-up."""
+        await self._issuing.lanes.learn()
 
     def _advance_loaded(self, owned: Owned) -> None:
         """As `_advance`, for a run whose code may have more to say than what is delivered to it now."""
@@ -390,7 +335,7 @@ class Scheduler:
             # The history goes with this hop: waits that it began or ended are not written any more.
             turn.issued, turn.ended = [], []
         if turn.issued:
-            hop.issued = self._issue(owned, hop, turn.issued, leases)
+            hop.issued = self._issuing.issue(owned, hop, turn.issued, leases)
         if turn.dropped or turn.dropped_children:
             self._drop(owned, hop, turn)
         if turn.ended:
@@ -431,8 +376,8 @@ class Scheduler:
                 then(Answer.ACCEPTED)
             return
         owned.in_flight = True
-        if self._unnumbered:
-            rows, self._unnumbered = self._unnumbered, []
+        if self._issuing.unnumbered:
+            rows, self._issuing.unnumbered = self._issuing.unnumbered, []
             self._soon(self._number(rows, owned, hop, leases, then))
             return
         self._submit(hop, partial(self._committed, owned, hop, leases, then))
@@ -448,7 +393,7 @@ class Scheduler:
         """The code asked for needs that have no lane yet: number it, then commit."""
         try:
             for row, step in rows:
-                row.lane = await self._lane(step)
+                row.lane = await self._issuing.lanes.number(step)
         except StoreError as error:
             # Its code has gone on, and nothing of that is written: whoever claims it next replays it.
             self._evict(owned, error, leases)
@@ -458,86 +403,6 @@ class Scheduler:
                 then(error)
             return
         self._submit(hop, partial(self._committed, owned, hop, leases, then))
-
-    def _issue(self, owned: Owned, hop: Hop, issues: list[Issue], leases: list[Lease]) -> list[NewStep]:
-        rows: list[NewStep] = []
-        seat = self._seat
-        if owned.trace is not None:
-            now = self._clock.now()
-            for issue in issues:
-                owned.trace.issued(issue.n, issue.name, now)
-        for issue in issues:
-            step = issue.step
-            lane = 0 if step is None else self._lanes.get(_lane_key(step), 0)
-            if step is not None and issue.kind is StepKind.CALL:
-                leased = (
-                    not issue.settle
-                    and seat is not None
-                    and not self.closing
-                    and seat.reserve(issue, owned.workflow, owned.tenant)
-                )
-                if leased:
-                    leases.append(Lease(owned.run_id, issue.n, issue))
-                    owned.mine.add(issue.n)
-                rows.append(
-                    NewStep(
-                        issue.n,
-                        issue.key,
-                        issue.kind,
-                        issue.name,
-                        lane,
-                        StepState.RUNNING if leased else StepState.READY,
-                        owned.priority + step.priority,
-                        self._clock.now() + SETTLE_S if issue.settle else None,
-                        step.retry.attempts,
-                        step.timeout_s,
-                        issue.input,
-                        issue.digest,
-                        step.retry_override,
-                        issue.after_seq,
-                    )
-                )
-                if lane == 0:
-                    self._unnumbered.append((rows[-1], step))
-                continue
-            rows.append(
-                NewStep(
-                    issue.n,
-                    issue.key,
-                    issue.kind,
-                    issue.name,
-                    lane,
-                    StepState.WAITING,
-                    owned.priority,
-                    issue.ready_at,
-                    input=issue.input,
-                    digest=issue.digest,
-                    after_seq=issue.after_seq,
-                )
-            )
-            if step is not None and lane == 0:
-                self._unnumbered.append((rows[-1], step))
-            if issue.kind is StepKind.TIMER and issue.ready_at is not None:
-                self._set_timer(issue.ready_at, owned.run_id, issue.n)
-            elif issue.child is not None:
-                child = issue.child
-                hop.children = [
-                    *hop.children,
-                    NewRun(
-                        child.id,
-                        child.workflow.name,
-                        child.workflow.version,
-                        issue.input or b"",
-                        issue.digest or b"",
-                        namespace=owned.tenant,
-                        priority=owned.priority + child.priority,
-                        timeout_s=child.timeout_s,
-                        tags=child.tags,
-                        parent_id=owned.run_id,
-                        parent_n=issue.n,
-                    ),
-                ]
-        return rows
 
     def _wake_later(self, owned: Owned, hop: Hop, key: str) -> None:
         """The run leaves memory with this commit and must be taken up again: an undelivered signal sees to that."""
@@ -724,10 +589,6 @@ class Scheduler:
         self.closing = True
         for owned in list(self.runs.values()):
             self._leave(owned)
-
-
-def _lane_key(step: Step[Any, Any]) -> LaneKey:
-    return step.name, step.needs, step.undo_name, step.depends
 
 
 def _owned(run: Run, decider: Decider | Undoing) -> Owned:
