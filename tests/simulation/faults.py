@@ -6,6 +6,7 @@ pause, a clock that is corrected) are made by the simulation, from the same `Swa
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from holdfast.store.protocol import Bell
 from holdfast.testing.world import Fate, Faults, Process
 
 if TYPE_CHECKING:
+    from tests.simulation.invariants import Gates
     from tests.simulation.simulation import Simulation
 
 KINDS = {
@@ -84,6 +86,7 @@ class Seams(Faults):
         ]
         self._fates = [(rate, fate) for rate, fate in self._fates if rate]
         self._any = bool(self._fates)
+        self._told: dict[str, Gates] = {}
 
     async def reach(self, process: Process, verb: str, writes: bool) -> None:
         if self._late and not self.healed and self._dice.random() < self._late:
@@ -92,6 +95,13 @@ class Seams(Faults):
         if self.ends(process) or (not self.healed and self._lost and self._dice.random() < self._lost):
             self._simulation.count("lost")
             raise StoreUnreachable("the store is away")
+        if verb == "gates" and self._asks_for_its_agent():
+            self._told[process.name] = self._simulation.checker.gates()
+
+    def _asks_for_its_agent(self) -> bool:
+        """The leader asks the same, and its agent does not hear of it."""
+        task = asyncio.current_task()
+        return task is not None and getattr(task.get_coro(), "__name__", "") == "_gates_loop"
 
     def ends(self, process: Process) -> bool:
         """Whether its way to the store ends nowhere."""
@@ -120,6 +130,9 @@ class Seams(Faults):
     async def answer(self, process: Process, verb: str, writes: bool) -> None:
         if self._late and not self.healed and self._dice.random() < self._late:
             await process.environment.sleep(self._late_s())
+        if verb == "gates" and self._asks_for_its_agent():
+            known = self._simulation.loop.now, self._told[process.name]
+            self._simulation.checker.known[process.node.id] = known
 
     def _late_s(self) -> float:
         """Mostly a little, now and then longer than any lease."""

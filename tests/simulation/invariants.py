@@ -10,7 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from holdfast.codec import is_unsure
 from holdfast.lifecycle import RUN_ENDED, RUN_TRANSITIONS, STEP_ENDED, STEP_LIVE, STEP_TRANSITIONS
+from holdfast.model import NEVER
 from holdfast.store.protocol import HandBack, Hop, Report, Save, TryAgain
 
 
@@ -29,6 +31,8 @@ class Run(NamedTuple):
     finished_at: float | None
     output: bytes | None
     error: str | None
+    workflow: str
+    namespace: str
 
 
 class Step(NamedTuple):
@@ -81,8 +85,45 @@ class Attempt(NamedTuple):
     ending: str
 
 
+class Lane(NamedTuple):
+    id: int
+    name: str
+    depends: str
+
+
+class Twin(NamedTuple):
+    run_id: str
+    n: int
+    state: str
+    fence: int
+    step_fence: int
+    lane: int
+    not_agent: str | None
+    agent: str | None
+    started_at: float | None
+    ended_at: float | None
+
+
+class Breaker(NamedTuple):
+    name: str
+    state: str
+    round: int
+    ok: int
+    failed: int
+    wave: int
+    allowance: int
+    open_until: float | None
+    forced: int
+
+
+class Hold(NamedTuple):
+    scope: str
+    value: str
+
+
 TABLES: dict[str, Any] = {
-    "runs": Run, "steps": Step, "signals": Signal, "nodes": Node, "leases": Lease, "attempts": Attempt
+    "runs": Run, "steps": Step, "signals": Signal, "nodes": Node, "leases": Lease, "attempts": Attempt,
+    "lanes": Lane, "twins": Twin, "breakers": Breaker, "holds": Hold,
 }  # fmt: skip
 READS = {name: f"SELECT {', '.join(row._fields)} FROM {name} WHERE rowid = ?" for name, row in TABLES.items()}
 
@@ -104,8 +145,15 @@ LEADERS_VERBS = frozenset(
         "log_alerts",
         "prune",
         "prune_alerts",
+        "make_twins",
+        "sweep_twins",
+        "change_breaker",
+        "give_back_probes",
     }
 )
+CLAIMS = frozenset({"claim_steps", "claim_probes", "claim_twins"})
+OPERATORS = "_act"
+"""The verb of everything that operators do to gates."""
 FREES_OWN = frozenset({"commit", "reconcile", "retire", "hold_run"})
 FREES_ANY = frozenset({"hold", "cancel_run", "steer_undo", "stick_quarantined"})
 
@@ -124,6 +172,7 @@ class Commit:
     __slots__ = (
         "asked",
         "attempts",
+        "breakers",
         "changes",
         "node",
         "now",
@@ -132,6 +181,7 @@ class Commit:
         "signals",
         "steps",
         "tables",
+        "twins",
         "verb",
     )
 
@@ -145,7 +195,35 @@ class Commit:
         self.steps = [change for change in changes if change.table == "steps"]
         self.signals = [change for change in changes if change.table == "signals"]
         self.attempts = [change.after for change in changes if change.table == "attempts" and change.after]
+        self.twins = [change for change in changes if change.table == "twins"]
+        self.breakers = [change for change in changes if change.table == "breakers"]
         self.tables: set[str] = set()
+
+
+class Gates(NamedTuple):
+    """What is shut, at one moment."""
+
+    off: frozenset[str]
+    """Dependencies whose breaker is not closed."""
+    holds: frozenset[Hold]
+
+    def keeps(self, lane: Lane, run: Run) -> str | None:
+        """What keeps a step of this lane and run from beginning."""
+        if lane.depends in self.off:
+            return f"the breaker of {lane.depends}"
+        return self.holds_back(lane, run) if self.holds else None
+
+    def holds_back(self, lane: Lane, run: Run) -> str | None:
+        for scope, value in self.holds:
+            if (
+                scope == "all"
+                or (scope == "dependency" and value == lane.depends)
+                or (scope == "step" and value == lane.name)
+                or (scope == "workflow" and value == run.workflow)
+                or (scope == "tenant" and value == run.namespace)
+            ):
+                return f"the hold on {scope} {value}".rstrip()
+        return None
 
 
 class Checker:
@@ -164,6 +242,16 @@ class Checker:
         self.keys: dict[tuple[str, str], int] = {}
         self.nodes: dict[str, Node] = {}
         self.leases: dict[str, Lease] = {}
+        self.lanes: dict[int, Lane] = {}
+        self.twins: dict[tuple[str, int], Twin] = {}
+        self.breakers: dict[str, Breaker] = {}
+        self.holds: set[Hold] = set()
+        self.known: dict[str, tuple[float, Gates]] = {}
+        """What each agent was last told of the gates, and when it heard."""
+        self.barred: dict[tuple[str, int, int], str] = {}
+        """(run, step, attempt) that were handed over by a node that knew of a shut gate before, and which."""
+        self.skipped: set[tuple[str, int]] = set()
+        """Steps to which an operator gave their result."""
         self.last_seq: dict[str, int] = defaultdict(int)
         self.last_n: dict[str, int] = defaultdict(int)
         self.claims: dict[tuple[str, int], int] = defaultdict(int)
@@ -241,6 +329,8 @@ class Checker:
                     self.held[after.agent] += 1
                 if after is not None:
                     self.steps[after.run_id, after.n] = after
+                    if commit.verb == "settle_quarantine" and after.state == "succeeded":
+                        self.skipped.add((after.run_id, after.n))
                     self.last_n[after.run_id] = max(self.last_n[after.run_id], after.n)
                     self.keys[after.run_id, after.key] = after.n
                 else:
@@ -250,6 +340,24 @@ class Checker:
                 self.nodes[after.id] = after
             elif table == "leases" and after is not None:
                 self.leases[after.name] = after
+            elif table == "lanes" and after is not None:
+                self.lanes[after.id] = after
+            elif table == "twins":
+                if after is not None:
+                    self.twins[after.run_id, after.n] = after
+                else:
+                    self.twins.pop((before.run_id, before.n), None)
+            elif table == "breakers" and after is not None:
+                self.breakers[after.name] = after
+            elif table == "holds":
+                self.holds.discard(before)
+                if after is not None:
+                    self.holds.add(after)
+
+    def gates(self) -> Gates:
+        """What is shut in the store now."""
+        off = frozenset(row.name for row in self.breakers.values() if row.state != "closed")
+        return Gates(off, frozenset(self.holds))
 
     def owner_before(self, run_id: str) -> str | None:
         run = self.runs.get(run_id)
@@ -346,16 +454,16 @@ def I5_only_the_leader_leads(checker: Checker, commit: Commit) -> Broken:
 
 
 def I6_within_capacity(checker: Checker, commit: Commit) -> Broken:
-    """No claim takes more than it asked for, and no agent executes more steps than it has places."""
-    if commit.verb == "claim_steps":
-        claimed = [
-            change for change in commit.steps if change.after is not None and change.after.state == "running"
-        ]
+    """No claim takes more than it asked for, and no agent executes more steps and twins than it has places."""
+    if commit.verb in CLAIMS:
+        rows = commit.twins if commit.verb == "claim_twins" else commit.steps
+        claimed = [change for change in rows if change.after is not None and change.after.state == "running"]
         if len(claimed) > commit.asked["limit"]:
             yield f"{commit.node} asked for {commit.asked['limit']} steps and got {len(claimed)}"
     agent = commit.process.node.agent if commit.process._node is not None else None
     if agent is not None and len(agent.held) > min(checker.config.steps_max, checker.config.threads_max):
-        held = [holding.step.is_async for holding in agent.held.values()]
+        # One that failed and waits for its twin is held, and takes no place.
+        held = [holding.step.is_async for holding in agent.held.values() if holding.here is not None]
         if sum(held) > checker.config.steps_max or len(held) - sum(held) > checker.config.threads_max:
             yield f"{commit.node} executes more than it has places for"
 
@@ -363,7 +471,7 @@ def I6_within_capacity(checker: Checker, commit: Commit) -> Broken:
 def I7_fences_rise(checker: Checker, commit: Commit) -> Broken:
     """A fence never falls, and rises with every transition."""
     for table, before, after in commit.changes:
-        if table not in ("runs", "steps") or before is None or after is None:
+        if table not in ("runs", "steps", "twins") or before is None or after is None:
             continue
         if after.fence < before.fence:
             yield f"the fence of {after[:2]} fell from {before.fence} to {after.fence}"
@@ -612,12 +720,123 @@ def I19_in_its_time(checker: Checker, commit: Commit) -> Broken:
         ):
             if after.finished_at < after.ready_at:
                 yield f"timer {after.n} of {after.run_id} fired {after.ready_at - after.finished_at:.3f} s early"
-        elif commit.verb == "claim_steps" and after.state == "running":
+        elif commit.verb in CLAIMS and after.state == "running":
             if before.ready_at > commit.now:
                 yield f"step {after.n} of {after.run_id} was claimed {before.ready_at - commit.now:.3f} s early"
             run = checker.runs.get(after.run_id)
             if run is None or run.state not in ("running", "undoing"):
                 yield f"step {after.n} of {after.run_id} was claimed while its run is {run and run.state}"
+
+
+def I20_a_twin_counts_once(checker: Checker, commit: Commit) -> Broken:
+    """A twin stands beside a step that runs, begins elsewhere while the step is as it was, and ends once; the step takes
+    its outcome only together with its end, and takes it from nobody who waits for a person."""
+    if not checker.twins and not commit.twins:
+        return
+    won = {}
+    for _, before, after in commit.twins:
+        if after is None:
+            continue
+        place = (after.run_id, after.n)
+        step, what = checker.steps.get(place), f"the twin of step {after.n} of {after.run_id}"
+        if before is None:
+            if after.state == "barred":
+                continue
+            if step is None or (step.state, step.fence, step.losses) != ("running", after.step_fence, 0):
+                yield f"{what} was made beside {step}"
+            continue
+        if before.ended_at is not None:
+            yield f"{what} was {before.state} and is {after.state}"
+        if after.state == "running":
+            run, node = checker.runs.get(after.run_id), checker.nodes.get(after.agent)
+            if step is None or step.fence != after.step_fence or step.agent == after.agent:
+                yield f"{what} began at {after.agent} beside {step}"
+            if run is None or run.state != "running" or node is None or node.retired_at is not None:
+                yield f"{what} began at {node} while its run is {run and run.state}"
+        elif after.state in ("won", "failed"):
+            if before.agent != commit.node or before.fence != commit.asked["twin"][2]:
+                yield f"{what}, held by {before.agent} at {before.fence}, was ended by {commit.node}"
+            if after.state == "won":
+                won[place] = after
+    if commit.verb == "end_twin":
+        for _, before, after in commit.steps:
+            if after is None or won.pop((after.run_id, after.n), None) is None or after.state != "succeeded":
+                yield f"step {before.n} of {before.run_id} changed, and its twin has not won"
+            elif before.ready_at > NEVER / 2:
+                yield f"step {after.n} of {after.run_id} was taken out of quarantine by its twin"
+    for run_id, n in won:
+        yield f"the twin of step {n} of {run_id} won, and its step knows nothing of it"
+    for _, before, after in commit.steps:
+        if after is not None and after.state == "failed" and before is not None and before.state == "running":
+            twin = checker.twins.get((after.run_id, after.n))
+            if twin is not None and twin.started_at is not None and not is_unsure(after.losses, after.error):
+                yield f"step {after.n} of {after.run_id} failed for sure, and its twin had begun"
+
+
+def I21_gates_are_kept(checker: Checker, commit: Commit) -> Broken:
+    """Nothing is claimed behind a shut gate, but for probes, which take from what their wave allows. What a node hands over
+    to itself does not begin if it knew of the gate before."""
+    if commit.verb in CLAIMS:
+        if not checker.breakers and not checker.holds:
+            return
+        gates, probes = checker.gates(), commit.verb == "claim_probes"
+        for _, _, after in commit.twins if commit.verb == "claim_twins" else commit.steps:
+            lane, run = checker.lanes[after.lane], checker.runs[after.run_id]
+            why = gates.holds_back(lane, run) if probes else gates.keeps(lane, run)
+            if why is not None:
+                yield f"step {after.n} of {after.run_id} was claimed behind {why}"
+            if probes and lane.depends != commit.asked["name"]:
+                yield f"step {after.n} of {after.run_id} is no probe of {commit.asked['name']}"
+        if probes:
+            row = checker.breakers[commit.asked["name"]]
+            left = [after.allowance for _, _, after in commit.breakers] or [row.allowance]
+            if row.state != "probing" or left != [row.allowance - len(commit.steps)] or left[0] < 0:
+                yield f"{len(commit.steps)} probes of {row} were claimed, {left} are left"
+    elif commit.verb == "commit" and commit.node in checker.known:
+        at, gates = checker.known[commit.node]
+        if at == checker.world.loop.now or not (gates.off or gates.holds):
+            return
+        for _, before, after in commit.steps:
+            if before is None and after is not None and after.state == "running":
+                if (run := checker.runs.get(after.run_id)) is not None:
+                    if (why := gates.keeps(checker.lanes[after.lane], run)) is not None:
+                        checker.barred[after.run_id, after.n, after.attempt] = why
+
+
+def I22_breakers_go_by_rounds(checker: Checker, commit: Commit) -> Broken:
+    """Only the leader and operators change a breaker, each time in a new round; the leader never over an operator's head,
+    and not for less than its rules ask for."""
+    for _, before, after in commit.breakers:
+        if before is None or after is None:
+            if after is None or (after.state != "closed" and commit.verb != OPERATORS):
+                yield f"a breaker is {after}, and was {before}"
+            continue
+        if commit.verb in ("change_breaker", OPERATORS):
+            if after.round != before.round + 1:
+                yield f"{before} became {after} in the same round"
+        elif (before.state, before.round, before.forced) != (after.state, after.round, after.forced):
+            yield f"{before} became {after}"
+        if commit.verb == "change_breaker":
+            if before.forced or before.round != commit.asked["round"]:
+                yield f"{before} was changed by a leader who knew round {commit.asked['round']}"
+            elif not _follows(before, after, commit.now, checker.config):
+                yield f"{before} became {after} for no reason"
+
+
+def _follows(before: Breaker, after: Breaker, now: float, config: Any) -> bool:
+    """Whether a leader may do this. What it saw may have grown since it looked."""
+    match before.state, after.state:
+        case "closed", "open":
+            return bool(before.failed >= config.breaker_failures_min)
+        case "open", "probing":
+            return before.open_until is not None and now >= before.open_until and after.wave == 1
+        case "probing", "open":
+            return before.failed > 0
+        case "probing", "probing":
+            return before.ok > 0 and before.allowance <= 0 and after.wave <= before.wave * config.breaker_growth
+        case "probing", "closed":
+            return before.ok > 0 or before.wave == before.allowance
+    return False
 
 
 def _continued(commit: Commit, run_id: str) -> bool:
@@ -644,4 +863,7 @@ CHECKS = (
     I17_no_orphans,
     I18_can_be_woken,
     I19_in_its_time,
+    I20_a_twin_counts_once,
+    I21_gates_are_kept,
+    I22_breakers_go_by_rounds,
 )

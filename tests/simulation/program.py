@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast import (
     Retry,
@@ -25,7 +25,11 @@ from holdfast import (
     undo_with,
     workflow,
 )
+from holdfast.workflow.step import Step
 from tests.simulation.ledger import ledger
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
 
 QUICK = Retry(attempts=3, delay=0.1, max_delay=0.4)
 ANY = "?"
@@ -38,10 +42,20 @@ note = Signal("note", str)
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-async def _act(tag: int, how: str) -> int:
+async def _act(tag: int, how: str, *, shop: bool = False) -> int:
     """What a step does outside: once per key, as a good service would."""
     now = ledger.now
-    now.began(tag)
+    place = now.began(tag)
+    now.takes_place(place)
+    try:
+        if shop:
+            await now.call_shop()
+        return await _do(now, tag, how)
+    finally:
+        now.left(place)
+
+
+async def _do(now: Simulation, tag: int, how: str) -> int:
     match how:
         case "flaky" if here.attempt <= 2:
             raise ConnectionError("not yet")
@@ -62,6 +76,21 @@ async def _act(tag: int, how: str) -> int:
         case "slow":
             here.beat(0.5, "half")
             await asyncio.sleep(0.3 + now.dice.random())
+        case "slower":
+            await asyncio.sleep(1.0 + now.dice.random())
+        case "stops late":
+            await asyncio.sleep(0.6 + now.dice.random())
+            raise Stop("no")
+        case "first stops late" if here.attempt == 1:
+            await asyncio.sleep(0.6 + now.dice.random())
+            raise Stop("not here")
+        case "first fails late" if here.attempt == 1:
+            await asyncio.sleep(0.6 + now.dice.random())
+            raise ConnectionError("not here")
+        case "broken" if not now.healed:
+            raise ConnectionError("not while things go wrong")
+        case "kills" if not now.healed:
+            await now.poisoned()
         case "quick":
             pass
         case _:
@@ -75,9 +104,19 @@ async def _act(tag: int, how: str) -> int:
     return tag
 
 
-async def _take_back(done: int | None, tag: int, how: str) -> None:
+async def _take_back(done: int | None, tag: int, how: str, *, shop: bool = False) -> None:
     now = ledger.now
-    now.began(tag)
+    place = now.began(tag)
+    now.takes_place(place)
+    try:
+        if shop:
+            await now.call_shop()
+        await _undo(now, tag, how)
+    finally:
+        now.left(place)
+
+
+async def _undo(now: Simulation, tag: int, how: str) -> None:
     if now.dice.random() < 0.2:
         await asyncio.sleep(now.dice.random() * 0.3)
     if how == "gives up" and not now.healed:
@@ -134,7 +173,61 @@ async def tidy(tag: int) -> None:
     now.by_hand(here.key, tag)
 
 
-STEPS = {"work": work, "book": book, "pay": pay, "compute": compute}
+# What only some seeds play: see `parts`.
+
+SLOW = Retry(attempts=3, delay=0.8)
+
+
+@step(retry=SLOW, timeout=2.5, hedge=True)
+async def fetch(tag: int, how: str) -> int:
+    return await _act(tag, how)
+
+
+@step(retry=SLOW, timeout=2.5, hedge=True, undo_failed=True)
+async def rent(tag: int, how: str) -> int:
+    return await _act(tag, how)
+
+
+@rent.undo(retry=Retry(attempts=6, delay=0.1, max_delay=0.3))
+async def unrent(done: int | None, tag: int, how: str) -> None:
+    await _take_back(done, tag, how)
+
+
+@step(retry=Retry(attempts=2, delay=0.1, quarantine=True), timeout=1.5, hedge=True)
+async def send(tag: int, how: str) -> int:
+    """Waits for a person when its attempts are spent."""
+    return await _act(tag, how)
+
+
+@send.undo(retry=Retry(attempts=6, delay=0.1, max_delay=0.3))
+async def unsend(done: int | None, tag: int, how: str) -> None:
+    await _take_back(done, tag, how)
+
+
+PATIENT = Retry(attempts=8, delay=0.1, max_delay=0.4)
+
+
+@step(retry=PATIENT, timeout=2.5, depends="shop")
+async def order(tag: int, how: str) -> int:
+    return await _act(tag, how, shop=True)
+
+
+@order.undo(retry=PATIENT, depends="shop")
+async def unorder(done: int | None, tag: int, how: str) -> None:
+    await _take_back(done, tag, how, shop=True)
+
+
+@step(retry=PATIENT, timeout=2.5, depends="shop", hedge=True)
+async def ask(tag: int, how: str) -> int:
+    return await _act(tag, how, shop=True)
+
+
+NEWER: tuple[Step[Any, Any], ...] = (fetch, rent, unrent, send, unsend, order, unorder, ask)
+HEDGED = (fetch, rent, send, ask)
+STEPS = {
+    "work": work, "book": book, "pay": pay, "compute": compute, "fetch": fetch, "rent": rent, "send": send, "order": order,
+    "ask": ask,
+}  # fmt: skip
 
 
 # --- the workflow -------------------------------------------------------------------------------------------------------
@@ -233,7 +326,7 @@ def foretell(plan: Plan) -> Any:
     """The result of a run that succeeds; raises Fails when it must not succeed."""
     match plan:
         case ["do", _, tag, how]:
-            if how == "stop":
+            if how in ("stop", "stops late"):
                 raise Fails
             return tag
         case ["seq" | "par" | "group", parts]:
@@ -260,8 +353,12 @@ def foretell(plan: Plan) -> Any:
             return None
 
 
+SKIPPED = -1
+"""The result that an operator gave to a step that was skipped."""
+
+
 def agrees(told: Any, foretold: Any) -> bool:
-    if foretold == ANY:
+    if foretold == ANY or told == SKIPPED:
         return True
     if isinstance(foretold, list):
         return (
@@ -303,8 +400,15 @@ HOWS = (
 class Draw:
     """Draws plans, each step with a tag of its own."""
 
-    def __init__(self, dice: Random, others: list[str]) -> None:
+    def __init__(
+        self,
+        dice: Random,
+        others: list[str],
+        steps: tuple[str, ...] = ("work", "book", "book", "pay", "compute"),
+        hows: tuple[str, ...] = HOWS,
+    ) -> None:
         self._dice, self._others = dice, others
+        self._steps, self._hows = steps, hows
         self.tags = 0
         self._kinds = dice.sample(
             (
@@ -344,8 +448,8 @@ class Draw:
     def _do(self) -> Plan:
         dice = self._dice
         self.tags += 1
-        name = dice.choice(("work", "book", "book", "pay", "compute"))
-        how = dice.choice(HOWS)
+        name = dice.choice(self._steps)
+        how = dice.choice(self._hows)
         if self._stops and dice.random() < 0.15:
             how = "stop"
         return ["do", name, self.tags, how]

@@ -19,19 +19,26 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
+from msgspec import structs
+
 from holdfast.config import Config
+from holdfast.durations import step_name
 from holdfast.errors import HoldfastError, StoreError, UnknownRun, WrongState
 from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import NEVER, UNDO_PREFIX
+from holdfast.sketch import bucket_of
 from holdfast.store.protocol import Answer, HandBack, Hop, NewSignal, Report, TryAgain
+from holdfast.store.sqlite.verbs import VERBS
 from holdfast.testing.loop import PROCESS
 from holdfast.testing.world import EPOCH, Process, World
 from holdfast.workflow import registry
-from holdfast.workflow.here import here
+from holdfast.workflow.here import here, here_var
 from tests.simulation import program
 from tests.simulation.endings import check_endings
-from tests.simulation.faults import Seams, Swarm
+from tests.simulation.faults import DEATHS_MAX, Seams, Swarm
 from tests.simulation.invariants import Checker, Commit
 from tests.simulation.ledger import Book, ledger
+from tests.simulation.parts import TENANTS, USUAL_S, Parts
 from tests.simulation.sometimes import observe
 
 FAULTS_S = 5.0
@@ -82,6 +89,9 @@ class Simulation(World):
             beat_s=0.7,
             replay_slice_steps=self.dice.choice((3, 100)),
         )
+        self.parts = Parts(seed, faults_s=FAULTS_S)
+        if self.parts.any:
+            config = structs.replace(config, **self.parts.settings())
         self.swarm = Swarm(Random(f"swarm/{seed}"))
         self.seams = Seams(self, self.swarm)
         super().__init__(seed, config=config, faults=self.seams)
@@ -92,6 +102,8 @@ class Simulation(World):
         self.leased_until: dict[str, float] = {}
         """When each node's lease ends, in true time."""
         self.resumed_at: dict[Process, float] = {}
+        self.acting: Counter[str] = Counter()
+        """How many `async def` steps' code each node runs."""
         self.clocks_ok = True
         self._hash = blake2b(digest_size=8)
         self._said: list[Any] = []
@@ -137,8 +149,11 @@ class Simulation(World):
             self.leased_until[node] = self.loop.now + self.config.lease_s
         self._tell_commit(process, verb, commit)
         observe(self, commit)
-        if verb == "commit" and not self.healed and self.swarm["doubled"]:
-            self._double(process, asked)
+        if not self.healed and self.swarm["doubled"]:
+            if verb == "commit":
+                self._double(process, asked)
+            elif verb == "end_twin":
+                self._double_twin(process, asked)
 
     def rolled_back(self) -> None:
         self.checker.forget()
@@ -152,15 +167,59 @@ class Simulation(World):
 
     # --- the ledger's side --------------------------------------------------------------------------------------------
 
-    def began(self, tag: int) -> None:
-        """A step's code begins. Its attempt must be in the store, and its node must have its lease."""
+    def began(self, tag: int) -> str:
+        """A step's code begins. Its attempt must be in the store, its node must have its lease and a place for it, and know
+        of nothing that keeps it from beginning. Returns whose place it takes."""
         self.book.begun[here.key] += 1
         run_id, key = here.key.split("::", 1)
         n = self.checker.keys.get((run_id, key))
         step = None if n is None else self.checker.steps.get((run_id, n))
-        if step is not None and step.attempt < here.attempt:
+        process = PROCESS.get()
+        assert isinstance(process, Process)
+        node = process.node.id
+        if self.parts.hedge and n is not None and self._is_twin(process, run_id, n):
+            twin = self.checker.twins.get((run_id, n))
+            if twin is None or twin.agent != node:
+                self.broke(f"G3 a twin of {here.key} began that {node} did not claim")
+        elif step is not None and step.attempt < here.attempt:
             self.broke(f"G3 attempt {here.attempt} of {here.key} began before it was committed")
+        elif n is not None and (why := self.checker.barred.get((run_id, n, here.attempt))):
+            self.broke(f"I21 attempt {here.attempt} of {here.key} began, and {node} knew of {why}")
         self._demand_lease("began")
+        return node
+
+    def _is_twin(self, process: Process, run_id: str, n: int) -> bool:
+        agent = process.node.agent
+        holding = None if agent is None else agent.held.get((run_id, -n))
+        return holding is not None and holding.here is here_var.get()
+
+    def takes_place(self, node: str) -> None:
+        self.acting[node] += 1
+        if self.acting[node] > self.config.steps_max:
+            self.broke(f"I6 {node} runs {self.acting[node]} steps and has {self.config.steps_max} places")
+
+    def left(self, node: str) -> None:
+        """The code of a step has ended."""
+        self.acting[node] -= 1
+
+    async def call_shop(self) -> None:
+        """What depends on the shop fails while it is down, at once or after a while."""
+        begin, end = self.parts.shop_down
+        if begin <= self.loop.now < end and not self.healed:
+            self.sometimes("the shop was down")
+            if self.dice.random() < 0.2:
+                await asyncio.sleep(self.dice.random() * 3)
+            raise ConnectionError("the shop is down")
+
+    async def poisoned(self) -> None:
+        """This step kills the process that runs it."""
+        process = PROCESS.get()
+        assert isinstance(process, Process)
+        if self.seams.deaths < DEATHS_MAX:
+            self.seams.deaths += 1
+            self.sometimes("a step killed its agent")
+            self.kill(process)
+            await asyncio.sleep(0)
 
     def did(self, key: str, tag: int) -> None:
         self._demand_lease("had an effect")
@@ -352,13 +411,35 @@ class Simulation(World):
 
             process.run_task(again())
 
+    def _double_twin(self, process: Process, asked: dict[str, Any]) -> None:
+        if self.swarm.strikes("doubled"):
+            store = process.store
+            told = asked["node"], asked["twin"], asked["state"], asked["output"], asked["outran"]
+
+            async def again() -> None:
+                await asyncio.sleep(self.swarm.dice.random() * 2.5)
+                try:
+                    answer = await store.end_twin(*told)
+                except StoreError:
+                    return
+                self.count("doubled")
+                if answer is Answer.ACCEPTED:
+                    self.broke(f"G2 the same end of a twin was accepted twice: {told}")
+                self.sometimes(f"the doubled end of a twin was {answer}")
+
+            process.run_task(again())
+
     # --- callers and operators --------------------------------------------------------------------------------------------
 
     def _draw_runs(self) -> None:
         dice = self.dice
         ids = [f"r{i}" for i in range(1, dice.choice((1, 2, 2, 3, 4)) + 1)]
         for run_id in ids:
-            draw = program.Draw(dice, [other for other in ids if other != run_id])
+            others = [other for other in ids if other != run_id]
+            if self.parts.any:
+                draw = program.Draw(self.parts.dice, others, self.parts.steps(), self.parts.hows())
+            else:
+                draw = program.Draw(dice, others)
             self.plans[run_id] = draw.program()
             self._drive(self._start(run_id))
             for i in range(program.waits(self.plans[run_id])):
@@ -366,6 +447,12 @@ class Simulation(World):
             for kind, act in (("cancel", self._cancel), ("hold", self._hold), ("retry now", self._retry_now)):
                 if self.swarm[kind] and dice.random() < 0.7:
                     self._drive(act(run_id))
+        for scope, after_s, for_s in self.parts.holds:
+            self._drive(self._hold_gate(scope, after_s, for_s))
+        for act, after_s, for_s in self.parts.forces:
+            self._drive(self._force_breaker(act, after_s, for_s))
+        if self.parts.settles:
+            self._drive(self._settle())
 
     def _drive(self, coro: Coroutine[Any, Any, None]) -> None:
         self._driving.append(self.loop.create_task(coro))
@@ -388,6 +475,8 @@ class Simulation(World):
     async def _start(self, run_id: str) -> None:
         await asyncio.sleep(self.dice.random() ** 2 * 1.5)
         workflow, plan = program.program.using(id=run_id), json.dumps(self.plans[run_id])
+        if self.parts.any:
+            workflow = workflow.using(tenant=self.parts.dice.choice(TENANTS))
         self.tell(f"start {run_id} {plan}")
         await self._asked(lambda process: process.start(workflow, plan))
         self.accepted[run_id] = None
@@ -420,6 +509,43 @@ class Simulation(World):
         await asyncio.sleep(self.dice.random() * 2.5)
         await self._asked(lambda process: process.store.retry_now(run_id, "sim"), tries=3)
 
+    async def _hold_gate(self, scope: str, after_s: float, for_s: float) -> None:
+        value = {
+            "workflow": program.program.name,
+            "step": self.parts.dice.choice((program.order, program.fetch, program.work)).name,
+            "dependency": "shop",
+            "tenant": self.parts.dice.choice(TENANTS),
+            "all": True,
+        }[scope]
+        asked: dict[str, Any] = {"everything" if scope == "all" else scope: value}
+        await asyncio.sleep(after_s)
+        if await self._asked(lambda process: process.gates.hold(**asked), tries=4) is None:
+            # Nobody answered; it may be there all the same.
+            await asyncio.sleep(0.5)
+        else:
+            self.tell(f"held {asked}")
+        await asyncio.sleep(for_s)
+        await self._asked(lambda process: process.gates.release(**asked))
+        self.tell(f"released {asked}")
+
+    async def _force_breaker(self, act: str, after_s: float, for_s: float) -> None:
+        await asyncio.sleep(after_s)
+        await self._asked(lambda process: getattr(process.gates, act)("shop"), tries=4)
+        await asyncio.sleep(for_s)
+        await self._asked(lambda process: process.gates.reset("shop"))
+
+    async def _settle(self) -> None:
+        """An operator who looks at quarantine now and then, and decides."""
+        dice = self.parts.dice
+        while True:
+            await asyncio.sleep(0.5 + dice.random())
+            waiting = [step for step in self.checker.steps.values() if step.ready_at > NEVER / 2]
+            for run_id in {step.run_id: None for step in waiting}:
+                act = dice.choice(("release", "release", "skip", "fail"))
+                if any(step.key.startswith(UNDO_PREFIX) for step in waiting if step.run_id == run_id):
+                    act = "release"
+                await self._asked(partial(_settle_quarantine, run_id, act), tries=2)
+
     async def _tend(self) -> None:
         """After the heal: what an operator does who sees a run held or stuck."""
         while True:
@@ -428,7 +554,7 @@ class Simulation(World):
                 if run.state == "held":
                     await self._asked(partial(_release, run.id), tries=2)
                 elif run.state == "stuck":
-                    await self._asked(partial(_release_quarantined, run.id), tries=2)
+                    await self._asked(partial(_settle_quarantine, run.id, "release"), tries=2)
                     await self._asked(partial(_retry_undo, run.id), tries=2)
 
     # --- one seed -----------------------------------------------------------------------------------------------------------
@@ -436,6 +562,8 @@ class Simulation(World):
     def play(self) -> Result:
         ledger.now = self
         result = self.result
+        if self.parts.hedge:
+            self._learn_before()
         for roles in self._draw_roles():
             self._spawn(roles)
         self._draw_runs()
@@ -465,6 +593,14 @@ class Simulation(World):
             yield from (("scheduler", "agent"), ("scheduler", "agent"), ("supervisor",))
         else:
             yield from (ROLES, ("scheduler", "supervisor"), ("agent",))
+        if self.parts.hedge:
+            yield ("agent",)
+
+    def _learn_before(self) -> None:
+        """What the store learned in an earlier life: how long hedged steps take."""
+        usual = [(step_name(step.name), bucket_of(USUAL_S), 200.0, EPOCH) for step in program.HEDGED]
+        self.connection.executemany(VERBS.add_durations, usual)
+        self.checker.forget()
 
     def _heal(self) -> None:
         self.seams.healed = True
@@ -479,7 +615,15 @@ class Simulation(World):
         self._drive(self._tend())
 
     def _all_ended(self) -> bool:
-        return not self.checker.live and len(self.accepted) == len(self.plans)
+        if self.checker.live or len(self.accepted) < len(self.plans):
+            return False
+        return not self.parts.any or not (self._open_breakers() or self._live_twins())
+
+    def _open_breakers(self) -> list[str]:
+        return [row.name for row in self.checker.breakers.values() if row.state != "closed"]
+
+    def _live_twins(self) -> list[tuple[str, int]]:
+        return [place for place, twin in self.checker.twins.items() if twin.ended_at is None]
 
     def _judge(self) -> None:
         for error in self.loop.errors:
@@ -498,6 +642,10 @@ class Simulation(World):
                     if step.run_id == run.id and step.delivered_seq is None
                 ]
                 self.broke(f"G4 run {run.id} did not end: {run}; open: {steps}")
+        for name in self._open_breakers():
+            self.broke(f"G4 the breaker of {name} did not close: {self.checker.breakers[name]}")
+        for place in self._live_twins():
+            self.broke(f"G4 the twin of {place} was never ended: {self.checker.twins[place]}")
         if not self.result.broken:
             for wrong in check_endings(self):
                 self.broke(wrong)
@@ -507,13 +655,13 @@ async def _release(run_id: str, process: Process) -> Any:
     return await process.store.release(run_id, "sim", "go on")
 
 
-async def _release_quarantined(run_id: str, process: Process) -> Any:
+async def _settle_quarantine(run_id: str, act: str, process: Process) -> Any:
     return await process.store.settle_quarantine(
-        "release",
+        act,
         fingerprint=None,
         run_id=run_id,
         before=process.world.store_now(),
-        result=b"null",
+        result=json.dumps(program.SKIPPED).encode(),
         actor="sim",
         note="",
         limit=10,
@@ -551,13 +699,14 @@ async def _answered(asking: Coroutine[Any, Any, Any]) -> tuple[Any] | None:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """Only the simulation's own steps and workflows are known, and nobody logs."""
+def alone(*, newer: bool) -> Iterator[None]:
+    """Only the simulation's own steps and workflows are known, and nobody logs. `newer`: also the steps that only some seeds
+    play."""
     steps, workflows = dict(registry.steps), dict(registry.workflows)
     logged = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    mine = program.__name__
-    for name in [name for name, one in steps.items() if one.fn.__module__ != mine]:
+    mine, left_out = program.__name__, () if newer else {step.name for step in program.NEWER}
+    for name in [name for name, one in steps.items() if one.fn.__module__ != mine or name in left_out]:
         del registry.steps[name]
     for key in [key for key, one in workflows.items() if one.fn.__module__ != mine]:
         del registry.workflows[key]
@@ -571,7 +720,7 @@ def alone() -> Iterator[None]:
 
 def simulate(seed: int, trace: Callable[[str], None] | None = None) -> Result:
     """Play one seed."""
-    with alone():
+    with alone(newer=Parts(seed, faults_s=FAULTS_S).any):
         simulation = Simulation(seed, trace)
         try:
             return simulation.play()

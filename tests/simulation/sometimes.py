@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import NEVER
+from holdfast.model import NEVER, UNDO_PREFIX, undone_key
+from tests.simulation.invariants import OPERATORS, Gates
 
 if TYPE_CHECKING:
     from tests.simulation.invariants import Commit
@@ -59,11 +60,49 @@ SOMETIMES = (
     "a doubled Report was duplicate",
     "a doubled Hop was fenced",
     "a doubled TryAgain was fenced",
+    "a twin was made",
+    "a twin won",
+    "a twin won while its step waited for its next attempt",
+    "a twin was outrun by its step",
+    "a twin failed",
+    "a twin's agent was lost",
+    "a twin was barred before it began",
+    "a step that failed waited for its twin",
+    "a step and its twin both had the effect",
+    "what had run twice was undone",
+    "the doubled end of a twin was duplicate",
+    "the shop was down",
+    "an agent stopped by itself",
+    "a breaker opened",
+    "a step waited behind a breaker",
+    "a breaker was probed",
+    "a breaker opened again",
+    "a wave of probes grew",
+    "probes were lost and given back",
+    "a breaker closed",
+    "a breaker was opened by hand",
+    "a breaker was closed by hand",
+    "a step waited behind a hold: workflow",
+    "a step waited behind a hold: step",
+    "a step waited behind a hold: dependency",
+    "a step waited behind a hold: tenant",
+    "a step waited behind a hold: all",
+    "a hold was released",
+    "what was handed over came back because of a gate",
+    "a step killed its agent",
+    "a step spent its attempts and waits for a person",
+    "quarantine was settled: released",
+    "quarantine was settled: skipped",
+    "quarantine was settled: given up",
 )
 
 
 def observe(simulation: Simulation, commit: Commit) -> None:
     """What a commit shows."""
+    if simulation.parts.any:
+        observe_twins(simulation, commit)
+        observe_gates(simulation, commit)
+        observe_quarantine(simulation, commit)
     say, verb = simulation.sometimes, commit.verb
     delivered = 0
     for _, before, after in commit.steps:
@@ -141,3 +180,102 @@ def observe(simulation: Simulation, commit: Commit) -> None:
             and before.holder != after.holder is not None
         ):
             say("another leader took over")
+
+
+def observe_twins(simulation: Simulation, commit: Commit) -> None:
+    say, checker = simulation.sometimes, simulation.checker
+    for _, before, after in commit.twins:
+        if after is None:
+            continue
+        step = checker.steps.get((after.run_id, after.n))
+        if before is None:
+            say("a twin was made" if after.state == "ready" else "a step without a twin failed")
+        elif after.state == "won":
+            say("a twin won")
+            if any(old is not None and old.state == "ready" for _, old, _ in commit.steps):
+                say("a twin won while its step waited for its next attempt")
+        elif after.state == "failed":
+            say("a twin failed")
+        elif after.state == "barred":
+            say("a twin was barred before it began")
+        elif after.state == "outrun" and before.state == "running":
+            if step is not None and step.finished_at is not None:
+                say("a twin was outrun by its step")
+            elif commit.verb == "sweep_twins" and checker.nodes[after.agent].retired_at is not None:
+                say("a twin's agent was lost")
+            elif commit.verb == "stop_twin":
+                say("a step that failed stopped its twin")
+    for _, before, after in commit.steps:
+        if after is None or before is None or after.state == before.state:
+            continue
+        twin = checker.twins.get((after.run_id, after.n))
+        if twin is not None and twin.started_at is not None:
+            if after.state == "failed" and commit.verb == "commit":
+                say("a step that failed waited for its twin")
+            if simulation.book.counts[f"{after.run_id}::{after.key}"] > 1 and after.state == "succeeded":
+                say("a step and its twin both had the effect")
+        if after.state == "succeeded" and after.key.startswith(UNDO_PREFIX):
+            key = undone_key(after.key)[0]
+            origin = checker.twins.get((after.run_id, checker.keys.get((after.run_id, key), 0)))
+            if origin is not None and simulation.book.counts[f"{after.run_id}::{key}"] > 1:
+                say("what had run twice was undone")
+
+
+def observe_gates(simulation: Simulation, commit: Commit) -> None:
+    say, checker = simulation.sometimes, simulation.checker
+    for _, before, after in commit.breakers:
+        moved = ("" if before is None else before.state, after.state)
+        if commit.verb == OPERATORS:
+            if after.forced:
+                say(f"a breaker was {'opened' if after.state == 'open' else 'closed'} by hand")
+        elif moved == ("closed", "open"):
+            say("a breaker opened")
+        elif moved == ("probing", "open"):
+            say("a breaker opened again")
+        elif moved == ("open", "probing"):
+            say("a breaker was probed")
+        elif moved == ("probing", "closed"):
+            say("a breaker closed")
+        elif moved == ("probing", "probing") and after.wave > before.wave:
+            say("a wave of probes grew")
+        elif commit.verb == "give_back_probes":
+            say("probes were lost and given back")
+    agent = None if commit.process._node is None else commit.process._node.agent
+    if agent is not None and agent.gates.paused:
+        say("an agent stopped by itself")
+    if checker.barred:
+        for _, before, after in commit.steps:
+            if after is not None and after.state == "ready":
+                if (after.run_id, after.n, after.attempt) in checker.barred:
+                    say("what was handed over came back because of a gate")
+    for table, before, after in commit.changes:
+        if table == "holds" and after is None:
+            say("a hold was released")
+            if _waited(simulation, Gates(frozenset(), frozenset((before,))), commit.now):
+                say(f"a step waited behind a hold: {before.scope}")
+        elif table == "breakers" and before is not None and (before.state, after.state) == ("open", "probing"):
+            if _waited(simulation, Gates(frozenset((after.name,)), frozenset()), commit.now):
+                say("a step waited behind a breaker")
+
+
+def _waited(simulation: Simulation, gates: Gates, now: float) -> bool:
+    """Whether a step stands before these gates that else would begin."""
+    checker = simulation.checker
+    return any(
+        step.state == "ready"
+        and step.ready_at <= now
+        and gates.keeps(checker.lanes[step.lane], checker.runs[step.run_id]) is not None
+        for step in checker.steps.values()
+    )
+
+
+def observe_quarantine(simulation: Simulation, commit: Commit) -> None:
+    say = simulation.sometimes
+    for _, before, after in commit.steps:
+        if after is None or before is None:
+            continue
+        if commit.verb == "settle_quarantine":
+            how = {"ready": "released", "succeeded": "skipped", "failed": "given up"}[after.state]
+            say(f"quarantine was settled: {how}")
+        elif after.ready_at > NEVER / 2 > before.ready_at and commit.verb == "commit":
+            say("a step spent its attempts and waits for a person")

@@ -1,0 +1,92 @@
+"""What only some seeds play: hedged steps, a dependency that goes away for a while, gates, and quarantine.
+
+Drawn by dice of their own, and what belongs to them is known to nobody in the other seeds: those play as if there were no such
+parts.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+SHARE = 0.16
+"""Of the seeds, so that the others stay as many and as fast as they are."""
+PLAIN = frozenset(
+    (
+        *(1, 4, 22, 39, 50, 87, 270, 306, 1380, 2513, 2636, 2775, 4142, 10175, 11076, 346, 505, 3172, 20046),
+        *(4834, 5069, 8578, 10254),
+        *range(7080, 7085),
+        *range(1350, 1360),
+        *range(598, 608),
+        *range(1375, 1385),
+    )
+)
+"""Seeds that found a bug, or find a planted one, from before there were these parts: they play as they did."""
+SCOPES = ("workflow", "step", "dependency", "tenant", "all")
+TENANTS = ("acme", "umbrella")
+USUAL_S = 0.04
+"""What most attempts of a hedged step took, as the store learned before the seed begins."""
+
+
+class Parts:
+    """What this seed plays, and when."""
+
+    def __init__(self, seed: int, *, faults_s: float) -> None:
+        dice = self.dice = Random(f"gates/{seed}")
+        self.any = seed not in PLAIN and dice.random() < SHARE
+        self.hedge = self.any and dice.random() < 0.65
+        self.gates = self.any and (not self.hedge or dice.random() < 0.5)
+        self.shop_down: tuple[float, float] = (0.0, 0.0)
+        """From when to when all calls to the shop fail."""
+        self.holds: list[tuple[str, float, float]] = []
+        """(scope, after how many seconds, for how many)."""
+        self.forces: list[tuple[str, float, float]] = []
+        """(open or close, after how many seconds, for how many), then reset."""
+        self.settles = self.any and dice.random() < 0.7
+        """Whether an operator looks after quarantine while things still go wrong."""
+        self.kills = self.any and dice.random() < 0.3
+        """Whether a step kills the process it runs in."""
+        if self.gates:
+            if dice.random() < 0.8:
+                begin = dice.random() * 1.5
+                self.shop_down = begin, min(faults_s, begin + 0.3 + dice.random() * 3)
+            for _ in range(dice.choice((0, 1, 1, 2))):
+                self.holds.append((dice.choice(SCOPES), dice.random() * 2, 0.3 + dice.random() * 2))
+            if dice.random() < 0.25:
+                self.forces.append((dice.choice(("open", "open", "close")), dice.random() * 2, 1.0))
+
+    def settings(self) -> dict[str, Any]:
+        """Limits under which what takes minutes happens within seconds."""
+        return {
+            "learn_s": 1.5,
+            "sweep_s": 0.4,
+            "steps_max": self.dice.choice((2, 3, 8)),
+            "breaker_failures_min": 3,
+            "breaker_window_s": 3.0,
+            "breaker_settle_s": 0.1,
+            "breaker_open_s": 0.5,
+            "breaker_open_max_s": 2.0,
+            "probe_lost_s": 0.5,
+            "losses_max": 1,
+            "loss_back_off_s": 0.2,
+            "suspect_losses": 1,
+            "suspect_s": 2.0,
+        }
+
+    def steps(self) -> tuple[str, ...]:
+        """Names of steps that plans are drawn from; often means more often."""
+        names: tuple[str, ...] = ("work", "book", "compute")
+        if self.hedge:
+            names += ("fetch", "fetch", "rent", "rent", "rent", "send")
+        if self.gates:
+            names += ("order", "order", "order", "ask")
+        return names
+
+    def hows(self) -> tuple[str, ...]:
+        hows = ("ok", "quick", "quick", "flaky", "unsure", "gives up", "lingers", "broken")
+        if self.hedge:
+            hows += ("slow", "slower", "slower", "slower", "hangs", "hangs", "saves")
+            hows += ("stops late", "first stops late", "first fails late", "first fails late")
+        if self.kills:
+            hows += ("kills", "kills")
+        return hows
