@@ -191,12 +191,26 @@ class Commit:
         self.process, self.verb, self.asked, self.now = process, verb, asked, now
         self.changes = changes
         self.node: str | None = asked.get("node")
-        self.runs = [change for change in changes if change.table == "runs"]
-        self.steps = [change for change in changes if change.table == "steps"]
-        self.signals = [change for change in changes if change.table == "signals"]
-        self.attempts = [change.after for change in changes if change.table == "attempts" and change.after]
-        self.twins = [change for change in changes if change.table == "twins"]
-        self.breakers = [change for change in changes if change.table == "breakers"]
+        self.runs: list[Change] = []
+        self.steps: list[Change] = []
+        self.signals: list[Change] = []
+        self.twins: list[Change] = []
+        self.breakers: list[Change] = []
+        self.attempts: list[Attempt] = []
+        for change in changes:
+            match change.table:
+                case "steps":
+                    self.steps.append(change)
+                case "runs":
+                    self.runs.append(change)
+                case "signals":
+                    self.signals.append(change)
+                case "attempts" if change.after:
+                    self.attempts.append(change.after)
+                case "twins":
+                    self.twins.append(change)
+                case "breakers":
+                    self.breakers.append(change)
         self.tables: set[str] = set()
 
 

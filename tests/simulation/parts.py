@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-SHARE = 0.16
+SHARE = 0.11
 """Of the seeds, so that the others stay as many and as fast as they are."""
 PLAIN = frozenset(
     (
@@ -58,8 +58,8 @@ class Parts:
     def settings(self) -> dict[str, Any]:
         """Limits under which what takes minutes happens within seconds."""
         return {
-            "learn_s": 1.5,
-            "sweep_s": 0.4,
+            "learn_s": 2.0,
+            "sweep_s": 0.5,
             "steps_max": self.dice.choice((2, 3, 8)),
             "breaker_failures_min": 3,
             "breaker_window_s": 3.0,

@@ -593,7 +593,7 @@ class Simulation(World):
             yield from (("scheduler", "agent"), ("scheduler", "agent"), ("supervisor",))
         else:
             yield from (ROLES, ("scheduler", "supervisor"), ("agent",))
-        if self.parts.hedge:
+        if self.parts.hedge and shape in (0, 2):
             yield ("agent",)
 
     def _learn_before(self) -> None:

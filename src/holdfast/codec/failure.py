@@ -86,9 +86,12 @@ def encode_error(
 def place_of(error: BaseException) -> str:
     """Where it was raised: the innermost line of the author's code, as `billing.py:42`. The folder is left out: the same
     code stands in another one on another host. Empty when no line of theirs is in it."""
-    frames = _frames(error)
-    if frames:
-        return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):  # no source is read for it
+        if _is_authors(frame.f_code.co_filename):
+            found = f"{Path(frame.f_code.co_filename).name}:{line}"
+    if found:
+        return found
     known = getattr(error, _PLACE, "")
     return known if isinstance(known, str) else ""
 
@@ -197,11 +200,11 @@ def _json(value: Any) -> Any:
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     """The author's frames: not Holdfast's, not asyncio's."""
-    return [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((_LIBRARY, _ASYNCIO, _CONCURRENT))
-    ]
+    return [frame for frame in traceback.extract_tb(error.__traceback__) if _is_authors(frame.filename)]
+
+
+def _is_authors(file: str) -> bool:
+    return not file.startswith((_LIBRARY, _ASYNCIO, _CONCURRENT))
 
 
 def _trace(error: BaseException) -> str:
