@@ -53,6 +53,8 @@ def result_is_foretold(simulation: Simulation, run: Run) -> Iterator[str]:
     try:
         foretold = program.foretell(plan)
     except program.Fails:
+        if any(f"{skipped}/".startswith(f"{run.id}/") for skipped, _ in simulation.checker.skipped):
+            return  # what had to fail was given a result by an operator
         yield f"G2 run {run.id} succeeded and had to fail: {plan}"
         return
     if not program.agrees(told, foretold):

@@ -12,14 +12,18 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from holdfast import policy
+from msgspec import structs
+
+from holdfast import breaker, policy
 from holdfast.agent import Agent
+from holdfast.agent.gatekeeper import Gatekeeper
+from holdfast.agent.twins import Twins
 from holdfast.client import Holdfast
 from holdfast.decider import decider as deciding
 from holdfast.decider import replay, undoing
 from holdfast.decider.decider import Decider
 from holdfast.decider.reverse import Reverse
-from holdfast.model import StepState
+from holdfast.model import BreakerState, StepState
 from holdfast.node import Node
 from holdfast.scheduler.issuing import Issuing
 from holdfast.scheduler.owned import Ended, Owned
@@ -29,10 +33,12 @@ from holdfast.store.sqlite import supervising
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.verbs import VERBS
 from holdfast.store.writer import Writer
+from holdfast.supervisor import breakers
 from holdfast.testing import world as worlds
 from holdfast.workflow import undo as saga_undo
 
 Switch = Callable[[ExitStack], None]
+
 
 
 class Mutant(NamedTuple):
@@ -43,14 +49,16 @@ class Mutant(NamedTuple):
     within: int
     """Seeds within which it must die, from `first`."""
     first: int = 0
+    part: str = ""
+    """Only seeds count that play this part: see `parts`."""
 
 
 MUTANTS: list[Mutant] = []
 
 
-def mutant(claim: str, within: int, first: int = 0) -> Callable[[Switch], Switch]:
+def mutant(claim: str, within: int, first: int = 0, part: str = "") -> Callable[[Switch], Switch]:
     def add(switch: Switch) -> Switch:
-        MUTANTS.append(Mutant(switch.__name__, claim, switch, within, first))
+        MUTANTS.append(Mutant(switch.__name__, claim, switch, within, first, part))
         return switch
 
     return add
@@ -400,3 +408,134 @@ def sagas_take_nothing_back(stack: ExitStack) -> None:
     async def nothing(host: Any, effects: Any, error: Any) -> None: ...
 
     code(stack, saga_undo, "_take_back", nothing)
+
+
+# --- twins --------------------------------------------------------------------------------------------------------------
+
+
+@mutant("a twin's outcome is taken only by a step that has none", within=200, part="hedge")
+def twins_win_twice(stack: ExitStack) -> None:
+    sql(stack, "take_twins_outcome", "AND finished_at IS NULL", "")
+
+
+@mutant("a twin ends once, by the fence its agent got", within=400, part="hedge")
+def no_fence_for_twins(stack: ExitStack) -> None:
+    sql(stack, "end_twin", "AND fence = ? AND agent = ?", "AND ? IS NOT NULL AND ? IS NOT NULL")
+
+
+@mutant("a twin runs on another agent than its step", within=200, part="hedge")
+def twins_beside_themselves(stack: ExitStack) -> None:
+    sql(stack, "ready_twins", "AND t.not_agent <> ?2", "AND ?2 IS NOT NULL")
+
+
+@mutant("a twin begins only while its step is as it was", within=600, part="hedge")
+def late_twins_begin(stack: ExitStack) -> None:
+    sql(stack, "ready_twins", "AND s.fence = t.step_fence", "")
+
+
+@mutant("a step that fails says that its twin may have had the effect", within=200, part="hedge")
+def failures_do_not_wait_for_twins(stack: ExitStack) -> None:
+    def outwait(self: Any, holding: Any, ending: Any, unsure: bool, give_up: Any) -> None:
+        give_up(unsure)
+
+    code(stack, Twins, "outwait", outwait)
+
+
+@mutant("twins take places", within=400, part="hedge")
+def twins_take_no_place(stack: ExitStack) -> None:
+    real = Agent._begin_claimed
+
+    def begin_claimed(self: Any, item: Any, probe: Any = None, *, twin: bool = False) -> None:
+        real(self, item, probe, twin=twin)
+        if twin:
+            self._free_async += 1
+
+    code(stack, Agent, "_begin_claimed", begin_claimed)
+    code(stack, Agent, "_free", lambda self, is_async: 8 if is_async else self._free_threads)
+
+
+@mutant("what a twin lost is swept", within=200, part="hedge")
+def twins_are_not_swept(stack: ExitStack) -> None:
+    sql(stack, "idle_twins", "WHERE t.ended_at IS NULL", "WHERE t.ended_at IS NULL AND t.fence < 0")
+
+
+# --- gates --------------------------------------------------------------------------------------------------------------
+
+
+@mutant("nothing is claimed behind an open breaker", within=100, part="gates")
+def breakers_are_passed(stack: ExitStack) -> None:
+    sql(stack, "shut_lanes", "WHERE state <> 'closed'", "WHERE 0")
+
+
+@mutant("a twin keeps to the breakers", within=300, part="both")
+def twins_pass_breakers(stack: ExitStack) -> None:
+    sql(stack, "ready_twins", "AND b.state <> 'closed'", "AND 0")
+
+
+@mutant("probes take from what their wave allows", within=200, part="gates")
+def probes_are_not_counted(stack: ExitStack) -> None:
+    sql(stack, "take_allowance", "allowance = allowance - ?2", "allowance = allowance - 0 * ?2")
+
+
+@mutant("probes that were lost are given back", within=400, part="gates")
+def lost_probes_stay_lost(stack: ExitStack) -> None:
+    real = breakers.decide
+
+    def decide(look: Any, now: float, config: Any) -> Any:
+        found = real(look, now, config)
+        return None if isinstance(found, breaker.GiveBack) else found
+
+    code(stack, breakers, "decide", decide)
+
+
+@mutant("a breaker that is not closed is tried again", within=200, part="gates")
+def open_for_ever(stack: ExitStack) -> None:
+    real = breakers.decide
+
+    def decide(look: Any, now: float, config: Any) -> Any:
+        return None if look.breaker.state is BreakerState.OPEN else real(look, now, config)
+
+    code(stack, breakers, "decide", decide)
+
+
+@mutant("a leader's decision names the round it was made on", within=300, part="gates")
+def old_rounds_count(stack: ExitStack) -> None:
+    sql(stack, "change_breaker", "AND round = ?2 AND forced = 0", "AND ?2 IS NOT NULL")
+
+
+@mutant("a hold on a tenant keeps its steps", within=400, part="gates")
+def tenants_are_not_held(stack: ExitStack) -> None:
+    sql(stack, "due_steps", "scope = 'tenant'", "scope = 'nobody'")
+
+
+@mutant("a hold on a step keeps it", within=600, part="gates")
+def steps_are_not_held(stack: ExitStack) -> None:
+    sql(stack, "shut_lanes", "scope = 'step'", "scope = 'nobody'")
+
+
+@mutant("what is handed over inside a node keeps to the gates", within=200, part="gates")
+def handed_over_past_the_gates(stack: ExitStack) -> None:
+    code(stack, Gatekeeper, "bars", lambda self, step, workflow=None, tenant=None: False)
+
+
+@mutant("an agent hears of holds", within=400, part="gates")
+def agents_hear_of_no_hold(stack: ExitStack) -> None:
+    real = Gatekeeper.learn
+
+    def learn(self: Any, gates: Any, at: float) -> bool:
+        return real(self, structs.replace(gates, holds=[]), at)
+
+    code(stack, Gatekeeper, "learn", learn)
+
+
+# --- quarantine ---------------------------------------------------------------------------------------------------------
+
+
+@mutant("what an operator releases begins again", within=400, part="any")
+def released_and_forgotten(stack: ExitStack) -> None:
+    sql(stack, "release_step", "SET ready_at = ?", "SET ready_at = 253402300799 + 0 * ?")
+
+
+@mutant("a run that is settled goes on", within=400, part="any")
+def settled_runs_stay_stuck(stack: ExitStack) -> None:
+    sql(stack, "unstick_quarantined", "WHERE id = ?", "WHERE 0 AND id = ?")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-SHARE = 0.11
+SHARE = 0.12
 """Of the seeds, so that the others stay as many and as fast as they are."""
 PLAIN = frozenset(
     (
@@ -36,6 +36,7 @@ class Parts:
         self.any = seed not in PLAIN and dice.random() < SHARE
         self.hedge = self.any and dice.random() < 0.65
         self.gates = self.any and (not self.hedge or dice.random() < 0.5)
+        self.both = self.hedge and self.gates
         self.shop_down: tuple[float, float] = (0.0, 0.0)
         """From when to when all calls to the shop fail."""
         self.holds: list[tuple[str, float, float]] = []
@@ -74,18 +75,18 @@ class Parts:
         }
 
     def steps(self) -> tuple[str, ...]:
-        """Names of steps that plans are drawn from; often means more often."""
+        """Names of steps that plans are drawn from; what stands there twice is drawn twice as often."""
         names: tuple[str, ...] = ("work", "book", "compute")
         if self.hedge:
-            names += ("fetch", "fetch", "rent", "rent", "rent", "send")
+            names += ("fetch", "rent", "rent", "rent", "rent", "send")
         if self.gates:
-            names += ("order", "order", "order", "ask")
+            names += ("order", "order", "order", "ask", "ask")
         return names
 
     def hows(self) -> tuple[str, ...]:
-        hows = ("ok", "quick", "quick", "flaky", "unsure", "gives up", "lingers", "broken")
+        hows: tuple[str, ...] = ("ok", "quick", "quick", "flaky", "unsure", "gives up", "broken")
         if self.hedge:
-            hows += ("slow", "slower", "slower", "slower", "hangs", "hangs", "saves")
+            hows += ("slower", "slower", "slower", "lingers", "hangs", "saves")
             hows += ("stops late", "first stops late", "first fails late", "first fails late")
         if self.kills:
             hows += ("kills", "kills")

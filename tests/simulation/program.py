@@ -77,7 +77,7 @@ async def _do(now: Simulation, tag: int, how: str) -> int:
             here.beat(0.5, "half")
             await asyncio.sleep(0.3 + now.dice.random())
         case "slower":
-            await asyncio.sleep(1.0 + now.dice.random())
+            await asyncio.sleep(0.8 + now.dice.random() if here.attempt == 1 else now.dice.random() * 0.8)
         case "stops late":
             await asyncio.sleep(0.6 + now.dice.random())
             raise Stop("no")
@@ -158,7 +158,7 @@ def compute(tag: int, how: str) -> int:
     """In a thread, where threads are."""
     now = ledger.now
     now.began(tag)
-    if how == "stop":
+    if how in ("stop", "stops late"):
         raise Stop("no")
     if how == "flaky" and here.attempt <= 1:
         raise ConnectionError("not yet")
@@ -443,6 +443,13 @@ class Draw:
                 then.insert(0, ["hear", None])
                 parts.append(["hear", None])
             return ["again", plan, ["seq", then]]
+        return plan
+
+    def wide(self) -> Plan:
+        """A whole workflow that begins with some steps beside each other: more of them for the same time."""
+        plan = self.program()
+        first = plan[1] if plan[0] == "again" else plan
+        first[1].insert(0, ["par", [self._do() for _ in range(self._dice.randint(2, 3))]])
         return plan
 
     def _do(self) -> Plan:

@@ -8,11 +8,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from tests.simulation.mutants import MUTANTS, Mutant, switched_on
-from tests.simulation.simulation import Result, simulate
+from tests.simulation.parts import Parts
+from tests.simulation.simulation import FAULTS_S, Result, simulate
 from tests.simulation.sometimes import SOMETIMES
 
 CHUNK = 50
@@ -126,11 +128,18 @@ class Fall(Exception):
 def hunt(mutant: Mutant) -> tuple[int, str]:
     """How many seeds it took to find the mutant, and what it broke. Raises Fall when it survives."""
     with switched_on(mutant):
-        for count in range(1, mutant.within + 1):
-            result = simulate(mutant.first + count - 1)
+        for tried, seed in zip(range(1, mutant.within + 1), seeds_with(mutant.part, mutant.first), strict=False):
+            result = simulate(seed)
             if result.broken:
-                return count, result.broken[0]
+                return tried, result.broken[0]
     raise Fall(f"{mutant.name} survived {mutant.within} seeds: nobody notices that no longer: {mutant.claim}")
+
+
+def seeds_with(part: str, first: int = 0) -> Iterator[int]:
+    """Seeds that play this part; without one, all."""
+    for seed in count(first):
+        if not part or getattr(Parts(seed, faults_s=FAULTS_S), part):
+            yield seed
 
 
 def find_mutants(names: Iterable[str]) -> list[Mutant]:

@@ -134,11 +134,10 @@ class _StoreEnvironment(VirtualEnvironment):
 class _Reading:
     """One look at the store. What is read may be old when its reader hears of it."""
 
-    __slots__ = ("_database", "_explained", "_verb")
+    __slots__ = ("_database", "_verb")
 
     def __init__(self, database: SharedDatabase, verb: str) -> None:
         self._database, self._verb = database, verb
-        self._explained = explained(database.what)
 
     async def __aenter__(self) -> Any:
         database = self._database
