@@ -636,7 +636,7 @@ class _LocalSeat:
                     issued_at=now,
                     undoes=undone_effect(lease.issue.key, lease.issue.input),
                 ),
-                barred=gates.shut and gates.bars(step),
+                barred=gates.shut and gates.bars(step, lease.workflow, lease.tenant),
             )
 
     def release(self, leases: list[Lease]) -> None:

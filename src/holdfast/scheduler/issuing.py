@@ -78,7 +78,7 @@ class Issuing:
                     and seat.reserve(issue, owned.workflow, owned.tenant)
                 )
                 if leased:
-                    leases.append(Lease(owned.run_id, issue.n, issue))
+                    leases.append(Lease(owned.run_id, issue.n, issue, owned.workflow, owned.tenant))
                     owned.mine.add(issue.n)
                 row = NewStep(
                     issue.n,

@@ -46,6 +46,8 @@ class Lease(msgspec.Struct, gc=False):
     run_id: str
     n: int
     issue: Issue
+    workflow: str
+    tenant: str
 
 
 class Seat(Protocol):
