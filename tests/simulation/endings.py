@@ -119,7 +119,7 @@ def G5_effects_are_undone(
 ) -> Iterator[str]:
     """Of a run that was taken back: every effect that has an undo is undone. Of any other: only what a saga took back."""
     effects = simulation.book.effects
-    undone = {}
+    undone: dict[str, str] = {}
     for step in steps[run.id]:
         if step.key.startswith(UNDO_PREFIX) and step.state == "succeeded":
             origin = undone_key(step.key)[0]

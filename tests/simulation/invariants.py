@@ -810,11 +810,17 @@ def I21_gates_are_kept(checker: Checker, commit: Commit) -> Broken:
         at, gates = checker.known[commit.node]
         if at == checker.world.loop.now or not (gates.off or gates.holds):
             return
+        runs = checker.runs | {run.id: run for _, _, run in commit.runs if run is not None}
         for _, before, after in commit.steps:
-            if before is None and after is not None and after.state == "running":
-                if (run := checker.runs.get(after.run_id)) is not None:
-                    if (why := gates.keeps(checker.lanes[after.lane], run)) is not None:
-                        checker.barred[after.run_id, after.n, after.attempt] = why
+            if (
+                before is None
+                and after is not None
+                and after.state == "running"
+                and after.lane in checker.lanes
+            ):
+                why = gates.keeps(checker.lanes[after.lane], runs[after.run_id])
+                if why is not None:
+                    checker.barred[after.run_id, after.n, after.attempt] = why
 
 
 def I22_breakers_go_by_rounds(checker: Checker, commit: Commit) -> Broken:
@@ -847,7 +853,9 @@ def _follows(before: Breaker, after: Breaker, now: float, config: Any) -> bool:
         case "probing", "open":
             return before.failed > 0
         case "probing", "probing":
-            return before.ok > 0 and before.allowance <= 0 and after.wave <= before.wave * config.breaker_growth
+            return (
+                before.ok > 0 and before.allowance <= 0 and after.wave <= before.wave * config.breaker_growth
+            )
         case "probing", "closed":
             return before.ok > 0 or before.wave == before.allowance
     return False

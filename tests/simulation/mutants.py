@@ -25,8 +25,9 @@ from holdfast.decider.decider import Decider
 from holdfast.decider.reverse import Reverse
 from holdfast.model import BreakerState, StepState
 from holdfast.node import Node
+from holdfast.scheduler import issuing
 from holdfast.scheduler.issuing import Issuing
-from holdfast.scheduler.owned import Ended, Owned
+from holdfast.scheduler.owned import Ended, Lease, Owned
 from holdfast.scheduler.scheduler import Scheduler
 from holdfast.store.protocol import Answer, Start
 from holdfast.store.sqlite import supervising
@@ -38,7 +39,6 @@ from holdfast.testing import world as worlds
 from holdfast.workflow import undo as saga_undo
 
 Switch = Callable[[ExitStack], None]
-
 
 
 class Mutant(NamedTuple):
@@ -479,7 +479,7 @@ def probes_are_not_counted(stack: ExitStack) -> None:
 
 @mutant("probes that were lost are given back", within=400, part="gates")
 def lost_probes_stay_lost(stack: ExitStack) -> None:
-    real = breakers.decide
+    real = breaker.decide
 
     def decide(look: Any, now: float, config: Any) -> Any:
         found = real(look, now, config)
@@ -490,7 +490,7 @@ def lost_probes_stay_lost(stack: ExitStack) -> None:
 
 @mutant("a breaker that is not closed is tried again", within=200, part="gates")
 def open_for_ever(stack: ExitStack) -> None:
-    real = breakers.decide
+    real = breaker.decide
 
     def decide(look: Any, now: float, config: Any) -> Any:
         return None if look.breaker.state is BreakerState.OPEN else real(look, now, config)
@@ -516,6 +516,18 @@ def steps_are_not_held(stack: ExitStack) -> None:
 @mutant("what is handed over inside a node keeps to the gates", within=200, part="gates")
 def handed_over_past_the_gates(stack: ExitStack) -> None:
     code(stack, Gatekeeper, "bars", lambda self, step, workflow=None, tenant=None: False)
+
+
+@mutant(
+    "was: what is handed over inside a node keeps to holds on workflows and tenants", within=1, first=187571
+)
+def handed_over_past_holds(stack: ExitStack) -> None:
+    real = Lease
+
+    def lease(run_id: str, n: int, issue: Any, workflow: str, tenant: str) -> Any:
+        return real(run_id, n, issue, "", "")
+
+    code(stack, issuing, "Lease", lease)
 
 
 @mutant("an agent hears of holds", within=400, part="gates")

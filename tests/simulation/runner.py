@@ -128,7 +128,9 @@ class Fall(Exception):
 def hunt(mutant: Mutant) -> tuple[int, str]:
     """How many seeds it took to find the mutant, and what it broke. Raises Fall when it survives."""
     with switched_on(mutant):
-        for tried, seed in zip(range(1, mutant.within + 1), seeds_with(mutant.part, mutant.first), strict=False):
+        for tried, seed in zip(
+            range(1, mutant.within + 1), seeds_with(mutant.part, mutant.first), strict=False
+        ):
             result = simulate(seed)
             if result.broken:
                 return tried, result.broken[0]

@@ -450,8 +450,8 @@ class Simulation(World):
                     self._drive(act(run_id))
         for scope, after_s, for_s in self.parts.holds:
             self._drive(self._hold_gate(scope, after_s, for_s))
-        for act, after_s, for_s in self.parts.forces:
-            self._drive(self._force_breaker(act, after_s, for_s))
+        for how, after_s, for_s in self.parts.forces:
+            self._drive(self._force_breaker(how, after_s, for_s))
         if self.parts.settles:
             self._drive(self._settle())
 

@@ -241,7 +241,7 @@ def observe_gates(simulation: Simulation, commit: Commit) -> None:
     if agent is not None and agent.gates.paused:
         say("an agent stopped by itself")
     if checker.barred:
-        for _, before, after in commit.steps:
+        for _, _, after in commit.steps:
             if after is not None and after.state == "ready":
                 if (after.run_id, after.n, after.attempt) in checker.barred:
                     say("what was handed over came back because of a gate")
@@ -250,7 +250,9 @@ def observe_gates(simulation: Simulation, commit: Commit) -> None:
             say("a hold was released")
             if _waited(simulation, Gates(frozenset(), frozenset((before,))), commit.now):
                 say(f"a step waited behind a hold: {before.scope}")
-        elif table == "breakers" and before is not None and (before.state, after.state) == ("open", "probing"):
+        elif (
+            table == "breakers" and before is not None and (before.state, after.state) == ("open", "probing")
+        ):
             if _waited(simulation, Gates(frozenset((after.name,)), frozenset()), commit.now):
                 say("a step waited behind a breaker")
 
@@ -261,6 +263,7 @@ def _waited(simulation: Simulation, gates: Gates, now: float) -> bool:
     return any(
         step.state == "ready"
         and step.ready_at <= now
+        and step.lane in checker.lanes
         and gates.keeps(checker.lanes[step.lane], checker.runs[step.run_id]) is not None
         for step in checker.steps.values()
     )
