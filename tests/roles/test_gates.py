@@ -12,7 +12,8 @@ import pytest
 from holdfast import Holdfast, Retry, Stop, step, workflow
 from holdfast.config import Config
 from holdfast.errors import RunFailed, WrongState
-from holdfast.model import AlertKind, Breaker, BreakerState, StepState
+from holdfast.model import AlertKind, Breaker, BreakerState, Hold, HoldScope, StepState
+from holdfast.store.protocol import Gates
 
 QUICK = Config(
     poll_s=0.05,
@@ -280,6 +281,31 @@ class TestHolds:
         """Other workflows, tenants and dependencies do not notice."""
         await hf.gates.hold(**scope)  # type: ignore[arg-type]
         assert await (await hf.start(post, 1)).result(30) == 1
+
+    @pytest.mark.parametrize(
+        ("scope", "value"), [(HoldScope.WORKFLOW, "test_gates.post"), (HoldScope.TENANT, "acme")]
+    )
+    async def test_a_hold_that_is_heard_of_while_a_hand_over_is_committed_keeps_it(
+        self, store_url: str, scope: HoldScope, value: str
+    ) -> None:
+        """The step had its place in the node already: it is handed back, not begun."""
+        async with Holdfast(store_url, config=Config(poll_s=60.0)) as hf:
+            agent = hf.node.agent
+            assert agent is not None
+            await hf.store.add_hold(scope, value, "somebody", "")  # without a bell: the agent does not know
+            starting = asyncio.create_task(hf.start(post.using(tenant="acme"), 3))
+            await asyncio.sleep(0)  # the place is taken, nothing is committed
+            agent.gates.learn(
+                Gates([], [Hold(scope, value, "somebody", "", 0.0)]), hf.environment.monotonic()
+            )
+            run = await starting
+
+            async def handed_back() -> bool:
+                (found,) = await run.steps()
+                return (found.state, found.attempt) == (StepState.READY, 1)
+
+            await eventually(handed_back)
+            assert called["stamp"] == 0
 
     async def test_children_belong_to_their_parents_tenant(self, hf: Holdfast) -> None:
         """A hold on the tenant covers them too."""

@@ -25,9 +25,8 @@ from holdfast.decider.decider import Decider
 from holdfast.decider.reverse import Reverse
 from holdfast.model import BreakerState, StepState
 from holdfast.node import Node
-from holdfast.scheduler import issuing
 from holdfast.scheduler.issuing import Issuing
-from holdfast.scheduler.owned import Ended, Lease, Owned
+from holdfast.scheduler.owned import Ended, Owned
 from holdfast.scheduler.scheduler import Scheduler
 from holdfast.store.protocol import Answer, Start
 from holdfast.store.sqlite import supervising
@@ -413,27 +412,27 @@ def sagas_take_nothing_back(stack: ExitStack) -> None:
 # --- twins --------------------------------------------------------------------------------------------------------------
 
 
-@mutant("a twin's outcome is taken only by a step that has none", within=200, part="hedge")
+@mutant("a twin's outcome is taken only by a step that has none", within=40, part="hedge")
 def twins_win_twice(stack: ExitStack) -> None:
     sql(stack, "take_twins_outcome", "AND finished_at IS NULL", "")
 
 
-@mutant("a twin ends once, by the fence its agent got", within=400, part="hedge")
+@mutant("a twin ends once, by the fence its agent got", within=40, part="hedge")
 def no_fence_for_twins(stack: ExitStack) -> None:
     sql(stack, "end_twin", "AND fence = ? AND agent = ?", "AND ? IS NOT NULL AND ? IS NOT NULL")
 
 
-@mutant("a twin runs on another agent than its step", within=200, part="hedge")
+@mutant("a twin runs on another agent than its step", within=20, part="hedge")
 def twins_beside_themselves(stack: ExitStack) -> None:
     sql(stack, "ready_twins", "AND t.not_agent <> ?2", "AND ?2 IS NOT NULL")
 
 
-@mutant("a twin begins only while its step is as it was", within=600, part="hedge")
+@mutant("a twin begins only while its step is as it was", within=150, part="hedge")
 def late_twins_begin(stack: ExitStack) -> None:
     sql(stack, "ready_twins", "AND s.fence = t.step_fence", "")
 
 
-@mutant("a step that fails says that its twin may have had the effect", within=200, part="hedge")
+@mutant("a step that fails says that its twin may have had the effect", within=60, part="hedge")
 def failures_do_not_wait_for_twins(stack: ExitStack) -> None:
     def outwait(self: Any, holding: Any, ending: Any, unsure: bool, give_up: Any) -> None:
         give_up(unsure)
@@ -441,7 +440,7 @@ def failures_do_not_wait_for_twins(stack: ExitStack) -> None:
     code(stack, Twins, "outwait", outwait)
 
 
-@mutant("twins take places", within=400, part="hedge")
+@mutant("twins take places", within=60, part="hedge")
 def twins_take_no_place(stack: ExitStack) -> None:
     real = Agent._begin_claimed
 
@@ -454,7 +453,7 @@ def twins_take_no_place(stack: ExitStack) -> None:
     code(stack, Agent, "_free", lambda self, is_async: 8 if is_async else self._free_threads)
 
 
-@mutant("what a twin lost is swept", within=200, part="hedge")
+@mutant("what a twin lost is swept", within=60, part="hedge")
 def twins_are_not_swept(stack: ExitStack) -> None:
     sql(stack, "idle_twins", "WHERE t.ended_at IS NULL", "WHERE t.ended_at IS NULL AND t.fence < 0")
 
@@ -462,22 +461,22 @@ def twins_are_not_swept(stack: ExitStack) -> None:
 # --- gates --------------------------------------------------------------------------------------------------------------
 
 
-@mutant("nothing is claimed behind an open breaker", within=100, part="gates")
+@mutant("nothing is claimed behind an open breaker", within=20, part="gates")
 def breakers_are_passed(stack: ExitStack) -> None:
     sql(stack, "shut_lanes", "WHERE state <> 'closed'", "WHERE 0")
 
 
-@mutant("a twin keeps to the breakers", within=300, part="both")
+@mutant("a twin keeps to the breakers", within=150, part="both")
 def twins_pass_breakers(stack: ExitStack) -> None:
     sql(stack, "ready_twins", "AND b.state <> 'closed'", "AND 0")
 
 
-@mutant("probes take from what their wave allows", within=200, part="gates")
+@mutant("probes take from what their wave allows", within=20, part="gates")
 def probes_are_not_counted(stack: ExitStack) -> None:
     sql(stack, "take_allowance", "allowance = allowance - ?2", "allowance = allowance - 0 * ?2")
 
 
-@mutant("probes that were lost are given back", within=400, part="gates")
+@mutant("probes that were lost are given back", within=60, part="gates")
 def lost_probes_stay_lost(stack: ExitStack) -> None:
     real = breaker.decide
 
@@ -488,7 +487,7 @@ def lost_probes_stay_lost(stack: ExitStack) -> None:
     code(stack, breakers, "decide", decide)
 
 
-@mutant("a breaker that is not closed is tried again", within=200, part="gates")
+@mutant("a breaker that is not closed is tried again", within=20, part="gates")
 def open_for_ever(stack: ExitStack) -> None:
     real = breaker.decide
 
@@ -503,34 +502,22 @@ def old_rounds_count(stack: ExitStack) -> None:
     sql(stack, "change_breaker", "AND round = ?2 AND forced = 0", "AND ?2 IS NOT NULL")
 
 
-@mutant("a hold on a tenant keeps its steps", within=400, part="gates")
+@mutant("a hold on a tenant keeps its steps", within=120, part="gates")
 def tenants_are_not_held(stack: ExitStack) -> None:
     sql(stack, "due_steps", "scope = 'tenant'", "scope = 'nobody'")
 
 
-@mutant("a hold on a step keeps it", within=600, part="gates")
+@mutant("a hold on a step keeps it", within=120, part="gates")
 def steps_are_not_held(stack: ExitStack) -> None:
     sql(stack, "shut_lanes", "scope = 'step'", "scope = 'nobody'")
 
 
-@mutant("what is handed over inside a node keeps to the gates", within=200, part="gates")
+@mutant("what is handed over inside a node keeps to the gates", within=60, part="gates")
 def handed_over_past_the_gates(stack: ExitStack) -> None:
     code(stack, Gatekeeper, "bars", lambda self, step, workflow=None, tenant=None: False)
 
 
-@mutant(
-    "was: what is handed over inside a node keeps to holds on workflows and tenants", within=1, first=187571
-)
-def handed_over_past_holds(stack: ExitStack) -> None:
-    real = Lease
-
-    def lease(run_id: str, n: int, issue: Any, workflow: str, tenant: str) -> Any:
-        return real(run_id, n, issue, "", "")
-
-    code(stack, issuing, "Lease", lease)
-
-
-@mutant("an agent hears of holds", within=400, part="gates")
+@mutant("an agent hears of holds", within=120, part="gates")
 def agents_hear_of_no_hold(stack: ExitStack) -> None:
     real = Gatekeeper.learn
 
@@ -543,11 +530,11 @@ def agents_hear_of_no_hold(stack: ExitStack) -> None:
 # --- quarantine ---------------------------------------------------------------------------------------------------------
 
 
-@mutant("what an operator releases begins again", within=400, part="any")
+@mutant("what an operator releases begins again", within=60, part="any")
 def released_and_forgotten(stack: ExitStack) -> None:
     sql(stack, "release_step", "SET ready_at = ?", "SET ready_at = 253402300799 + 0 * ?")
 
 
-@mutant("a run that is settled goes on", within=400, part="any")
+@mutant("a run that is settled goes on", within=60, part="any")
 def settled_runs_stay_stuck(stack: ExitStack) -> None:
     sql(stack, "unstick_quarantined", "WHERE id = ?", "WHERE 0 AND id = ?")
