@@ -11,7 +11,7 @@ import random
 import resource
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -49,9 +49,9 @@ class Environment:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def blocking(self, call: Callable[[], T]) -> T:
+    def blocking(self, call: Callable[[], T]) -> Awaitable[T]:
         """Run a call that blocks (an fsync, a file lock) without stopping the loop."""
-        return await asyncio.get_running_loop().run_in_executor(None, call)
+        return asyncio.get_running_loop().run_in_executor(None, call)
 
     def new_id(self) -> str:
         """A UUIDv7: unique, and sorted by time."""

@@ -1,7 +1,9 @@
 """The one writer of a node: group commit.
 
 What is submitted while a commit is in flight becomes the next one. A batch is optimistic: if any precondition fails,
-nothing of it is written and its operations are asked again one at a time, so that each gets its own answer.
+nothing of it is written and its operations are asked again one at a time, so that each gets its own answer. When more is
+queued, it goes to the store before the answers to the last batch are told: so the store works on the one while this
+process goes on with the other.
 
 While the store is away the writer keeps its batch and tries again; whether the lost commit happened shows when the
 batch is repeated, because every operation names a fence that its first success raised.
@@ -32,6 +34,8 @@ class Writer:
         self._queue: list[tuple[Op, Then]] = []
         self._bell = asyncio.Event()
         self._batch: list[tuple[Op, Then]] = []
+        self._untold: list[tuple[Then, Any]] = []
+        """Who waits for answers that are here already."""
         self._closing = False
         self._successor: Writer | None = None
         self.commits = 0
@@ -154,7 +158,15 @@ class Writer:
             # Whatever it is, the writer goes on: its node would otherwise hold what nobody can write to any more.
             log.exception("a commit failed in an unknown way")
             answers = [StoreError(f"the write failed: {error}")] * len(batch)
-        for (_, then), answer in zip(batch, answers, strict=True):
+        self._untold += zip((then for _, then in batch), answers, strict=True)
+        if self._queue:
+            asyncio.get_running_loop().call_soon(self._tell)  # after the next batch went to the store
+        else:
+            self._tell()
+
+    def _tell(self) -> None:
+        untold, self._untold = self._untold, []
+        for then, answer in untold:
             then(answer)
 
     async def _patiently(self, ops: list[Op]) -> list[Any]:
@@ -164,6 +176,7 @@ class Writer:
             try:
                 if self._in_doubt:
                     self._in_doubt = False  # before it looks: what is doubted meanwhile is looked at again
+                    self._tell()  # or what the last commit gave this node would seem unknown to it
                     await self._look_around()
                 if not self.holds() and any(type(op) is not Start for op in ops):
                     raise LeaseLost("this node lost its lease")

@@ -63,6 +63,10 @@ async def _prepare_connection(connection: asyncpg.Connection[Any]) -> None:
     )
 
 
+async def _leave_as_is(connection: asyncpg.Connection[Any]) -> None:
+    """Nothing that runs on the pool changes its session: the driver's own reset would be a second round trip for each."""
+
+
 class PostgresStore(
     Scheduling,
     Working,
@@ -152,6 +156,7 @@ class PostgresStore(
                 min_size=0,  # when it cannot keep more, the driver logs a traceback each time it tries
                 max_size=4,
                 init=_prepare_connection,
+                reset=_leave_as_is,
                 connect=cast("Any", self._connect_pooled),
             )
             async with pool.acquire() as connection:

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote
@@ -299,17 +299,15 @@ class Database:
     async def _to_the_end(self, call: Callable[[], T]) -> T:
         """Block in a thread, and stay until it is done even when cancelled: the thread uses the connection."""
         done = asyncio.ensure_future(self._environment.blocking(call))
-        cancelled: asyncio.CancelledError | None = None
-        while not done.done():
-            try:
-                await asyncio.wait([done])
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            while not done.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([done])
             if not done.cancelled():
                 done.exception()  # the caller is gone and will not ask what became of it
-            raise cancelled
-        return done.result()
+            raise
 
     # --- noticing what other processes wrote --------------------------------------------------------------------
 
