@@ -1,17 +1,18 @@
 """PostgreSQL runs the writer's batches by primary key, whatever it believes about the size of tables."""
 
 import re
+from itertools import product
 
 import psycopg
 import pytest
 
 from holdfast.environment import Environment
 from holdfast.store import open_store
+from holdfast.store.postgres.batch import HOP_PARTS, hop_of
 from holdfast.store.postgres.store import PINNED
 from holdfast.store.postgres.verbs import VERBS
 
 HOT = [
-    "hop",
     "deliver_signals",
     "end_waits",
     "drop_steps",
@@ -51,8 +52,12 @@ async def test_hot_statements_use_primary_keys(pg_url: str, size: str) -> None:
     with psycopg.connect(pg_url, autocommit=True, options=settings) as session:
         if size == "large":
             session.execute(LARGE.encode())
-        for verb in HOT:
-            explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {getattr(VERBS, verb)}".encode()).fetchall()
+        hot = {verb: getattr(VERBS, verb) for verb in HOT}
+        for has_rows in product([True, False], repeat=len(HOP_PARTS)):
+            if any(has_rows):
+                hot[f"hop_of{has_rows}"] = hop_of(*has_rows)
+        for verb, statement in hot.items():
+            explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {statement}".encode()).fetchall()
             plan = "\n".join(row[0] for row in explained)
             assert not re.search(r"Seq Scan on (runs|steps|signals|attempts)", plan), f"{verb}\n{plan}"
             assert set(re.findall(r"Index (?:Only )?Scan using (\w+)", plan)) <= ALLOWED, f"{verb}\n{plan}"

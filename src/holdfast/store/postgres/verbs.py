@@ -6,7 +6,12 @@ from holdfast.store.statements import Statements
 
 
 class Verbs(Statements):
-    hop: str
+    hop_begun: str
+    hop_owned: str
+    hop_ended: str
+    hop_delivered: str
+    hop_issued: str
+    hop_closed: str
     deliver_signals: str
     end_waits: str
     drop_steps: str

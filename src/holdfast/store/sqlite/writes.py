@@ -296,16 +296,17 @@ class Batch:
                 answers.append(Answer.DUPLICATE if same else Answer.FENCED)
         return answers
 
-    def refuse(self, connection: apsw.Connection, op: Op) -> Answer:
-        """Why a single operation was not accepted."""
-        if isinstance(op, Report):
-            asked = (op.run_id, op.n, op.fence, self.node, op.state)
-            if connection.execute(VERBS.reported_before, asked).get:
-                return Answer.DUPLICATE
-            connection.execute(VERBS.refuse_report, (op.run_id, op.n, self.node, op.error, self.now))
-        if isinstance(op, Hop) and op.begin is not None:
+
+def refuse(connection: apsw.Connection, node: str, op: Op, now: float) -> Answer:
+    """Why a single operation was not accepted."""
+    if isinstance(op, Report):
+        asked = (op.run_id, op.n, op.fence, node, op.state)
+        if connection.execute(VERBS.reported_before, asked).get:
             return Answer.DUPLICATE
-        return Answer.FENCED
+        connection.execute(VERBS.refuse_report, (op.run_id, op.n, node, op.error, now))
+    if isinstance(op, Hop) and op.begin is not None:
+        return Answer.DUPLICATE
+    return Answer.FENCED
 
 
 def all_changed(connection: apsw.Connection, verb: str, rows: Rows) -> bool:
@@ -319,13 +320,8 @@ class Writes(Dialect):
     async def commit(self, node: str, ops: Sequence[Op]) -> list[Any]:
         try:
             async with self._database.transaction() as connection:
-                batch = Batch(node, ops, self._environment.now())
                 try:
-                    return (
-                        self._commit_one(connection, batch, ops[0])
-                        if len(ops) == 1
-                        else self._commit_all(connection, batch, ops)
-                    )
+                    return self._commit(connection, Batch(node, ops, self._environment.now()), ops)
                 except apsw.ConstraintError as error:
                     if len(ops) > 1:  # each gets its own answer, so that one bad row does not fail the others
                         raise PreconditionFailed from error
@@ -333,9 +329,13 @@ class Writes(Dialect):
         except StoreFull as error:
             # Nothing is lost: the writer keeps the batch and tries again until there is room.
             raise StoreUnreachable(str(error)) from error
+        except PreconditionFailed:
+            if len(ops) > 1:
+                raise
+        return [await self._refuse(node, ops[0])]
 
     @staticmethod
-    def _commit_all(connection: apsw.Connection, batch: Batch, ops: Sequence[Op]) -> list[Any]:
+    def _commit(connection: apsw.Connection, batch: Batch, ops: Sequence[Op]) -> list[Any]:
         if not batch.write(connection):
             raise PreconditionFailed
         if not batch.starts:
@@ -343,15 +343,13 @@ class Writes(Dialect):
         started = iter(batch.start_all(connection))
         return [next(started) if type(op) is Start else Answer.ACCEPTED for op in ops]
 
-    @staticmethod
-    def _commit_one(connection: apsw.Connection, batch: Batch, op: Op) -> list[Any]:
-        if batch.starts:
-            return batch.start_all(connection)
-        connection.execute("SAVEPOINT alone")
-        if batch.write(connection):
-            return [Answer.ACCEPTED]
-        connection.execute("ROLLBACK TO alone")
-        return [batch.refuse(connection, op)]
+    async def _refuse(self, node: str, op: Op) -> Answer:
+        """Why a single operation was not accepted; nothing of it is written."""
+        try:
+            async with self._database.transaction() as connection:
+                return refuse(connection, node, op, self._environment.now())
+        except StoreFull as error:
+            raise StoreUnreachable(str(error)) from error
 
     async def start_within(self, transaction: Any, run: NewRun) -> None:
         """`transaction` is the caller's own apsw connection to the same file."""

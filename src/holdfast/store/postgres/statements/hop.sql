@@ -1,57 +1,57 @@
 -- The hot path. One statement carries a whole batch of hops: begin runs, lock owned runs by fence, record and deliver
--- outcomes, issue steps, close runs. Rows come in as arrays of their types; the last column raises when a count differs
--- from what was sent. Plans are pinned on the connection that runs it (see store.py).
+-- outcomes, issue steps, close runs. Here are its parts; a batch's statement is made of those it has rows for (see
+-- batch.py). Rows come in as arrays of their types. Plans are pinned on the connection that runs it (see store.py).
 
--- name: hop
-WITH begun AS (
-    INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, owner, fence, input, digest, tags,
-                      parent_id, parent_n, deadline, created_at, started_at, output, error, finished_at)
-    SELECT u.id, u.namespace, u.workflow, u.version, u.state, u.priority, CASE WHEN u.ended IS NULL THEN $1 END,
-           u.fence + (u.ended IS NOT NULL)::int, u.input, u.digest, u.tags, u.parent_id, u.parent_n,
-           to_timestamp(u.deadline), to_timestamp(u.at),
-           to_timestamp(u.at), u.output, u.error, to_timestamp(u.ended)
-    FROM unnest($2::holdfast.begun_run[]) u
-    WHERE EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
-    ON CONFLICT (id) DO NOTHING
-    RETURNING 1),
-owned AS (
-    SELECT r.id FROM unnest($3::holdfast.owned_run[]) u
-    JOIN holdfast.runs r ON r.id = u.id AND r.fence = u.fence
-    FOR NO KEY UPDATE OF r),
-ended AS (
-    UPDATE holdfast.steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
-                       finished_at = to_timestamp(u.at), delivered_seq = u.seq
-    FROM unnest($4::holdfast.ended_step[]) u
-    WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
-    RETURNING 1),
-delivered AS (
-    UPDATE holdfast.steps s SET delivered_seq = u.seq
-    FROM unnest($5::holdfast.delivered_step[]) u
-    WHERE s.run_id = u.run_id AND s.n = u.n AND s.delivered_seq IS NULL AND s.finished_at IS NOT NULL
-    RETURNING 1),
-issued AS (
-    INSERT INTO holdfast.steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, fence, agent, attempts_max,
-                       timeout_s, complete_by, input, digest, retry, issued_at, started_at, after_seq)
-    SELECT u.run_id, u.n, u.key, u.kind, u.name, u.lane, u.state, u.priority,
-           coalesce(to_timestamp(u.ready_at), clock_timestamp()), u.leased, u.leased,
-           CASE u.leased WHEN 1 THEN $1 END, u.attempts_max, u.timeout_s,
-           CASE u.leased WHEN 1 THEN clock_timestamp() + make_interval(secs => u.timeout_s) END,
-           u.input, u.digest, u.retry, clock_timestamp(), CASE u.leased WHEN 1 THEN clock_timestamp() END,
-           u.after_seq
-    FROM unnest($6::holdfast.issued_step[]) u),
-closed AS (
-    UPDATE holdfast.runs r SET state = u.state, output = u.output, owner = NULL, fence = r.fence + 1,
-        error = CASE WHEN u.state = 'stuck' THEN r.error ELSE u.error END,
-        note = CASE WHEN u.state = 'stuck' THEN u.error ELSE r.note END,
-        finished_at = CASE WHEN u.state <> 'stuck' THEN to_timestamp(u.at) END
-    FROM unnest($7::holdfast.closed_run[]) u
-    WHERE r.id = u.id AND r.fence = u.fence
-    RETURNING 1)
-SELECT holdfast.demand((SELECT count(*) FROM begun) = cardinality($2)
-                AND (SELECT count(*) FROM owned) = cardinality($3)
-                AND (SELECT count(*) FROM ended) = cardinality($4)
-                AND (SELECT count(*) FROM delivered) = cardinality($5)
-                AND (SELECT count(*) FROM closed) = cardinality($7))
+-- name: hop_begun
+INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, owner, fence, input, digest, tags,
+                  parent_id, parent_n, deadline, created_at, started_at, output, error, finished_at)
+SELECT u.id, u.namespace, u.workflow, u.version, u.state, u.priority, CASE WHEN u.ended IS NULL THEN $1 END,
+       u.fence + (u.ended IS NOT NULL)::int, u.input, u.digest, u.tags, u.parent_id, u.parent_n,
+       to_timestamp(u.deadline), to_timestamp(u.at),
+       to_timestamp(u.at), u.output, u.error, to_timestamp(u.ended)
+FROM unnest($2::holdfast.begun_run[]) u
+WHERE EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
+ON CONFLICT (id) DO NOTHING
+RETURNING 1
+
+-- name: hop_owned
+SELECT r.id FROM unnest($3::holdfast.owned_run[]) u
+JOIN holdfast.runs r ON r.id = u.id AND r.fence = u.fence
+FOR NO KEY UPDATE OF r
+
+-- name: hop_ended
+UPDATE holdfast.steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
+                   finished_at = to_timestamp(u.at), delivered_seq = u.seq
+FROM unnest($4::holdfast.ended_step[]) u
+WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
+RETURNING 1
+
+-- name: hop_delivered
+UPDATE holdfast.steps s SET delivered_seq = u.seq
+FROM unnest($5::holdfast.delivered_step[]) u
+WHERE s.run_id = u.run_id AND s.n = u.n AND s.delivered_seq IS NULL AND s.finished_at IS NOT NULL
+RETURNING 1
+
+-- name: hop_issued
+INSERT INTO holdfast.steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, fence, agent, attempts_max,
+                   timeout_s, complete_by, input, digest, retry, issued_at, started_at, after_seq)
+SELECT u.run_id, u.n, u.key, u.kind, u.name, u.lane, u.state, u.priority,
+       coalesce(to_timestamp(u.ready_at), clock_timestamp()), u.leased, u.leased,
+       CASE u.leased WHEN 1 THEN $1 END, u.attempts_max, u.timeout_s,
+       CASE u.leased WHEN 1 THEN clock_timestamp() + make_interval(secs => u.timeout_s) END,
+       u.input, u.digest, u.retry, clock_timestamp(), CASE u.leased WHEN 1 THEN clock_timestamp() END,
+       u.after_seq
+FROM unnest($6::holdfast.issued_step[]) u
+RETURNING 1
+
+-- name: hop_closed
+UPDATE holdfast.runs r SET state = u.state, output = u.output, owner = NULL, fence = r.fence + 1,
+    error = CASE WHEN u.state = 'stuck' THEN r.error ELSE u.error END,
+    note = CASE WHEN u.state = 'stuck' THEN u.error ELSE r.note END,
+    finished_at = CASE WHEN u.state <> 'stuck' THEN to_timestamp(u.at) END
+FROM unnest($7::holdfast.closed_run[]) u
+WHERE r.id = u.id AND r.fence = u.fence
+RETURNING 1
 
 -- The rest of a hop, each only when a batch has any.
 
