@@ -55,7 +55,7 @@ def hop_of(*has_rows: bool) -> str:
     for number, ((name, row, statement), has) in enumerate(zip(HOP_PARTS, has_rows, strict=True), start=2):
         if has:
             parts.append(f"{name} AS (\n{statement})")
-        count = f"(SELECT count(*) FROM {name})" if has else "0"
+        count = f"(SELECT count(*) FROM {name})" if has else "0"  # noqa: S608  a name from above
         demands.append(f"{count} = cardinality(${number}::holdfast.{row}[])")
     return f"WITH {', '.join(parts)}\nSELECT holdfast.demand({' AND '.join(demands)})"
 

@@ -49,6 +49,8 @@ BUSY_S = 10.0
 RETRY_S = 0.0005
 """First wait for another process's transaction; grows to four times this. A commit takes about a millisecond, a try
 some microseconds: longer waits would leave the file idle when several processes write all the time."""
+LONG_READS_MAX = 4
+"""Long queries at a time: each has a thread and a connection."""
 IN_MEMORY = ":memory:"
 
 
@@ -76,6 +78,7 @@ class Database:
         self._writer: apsw.Connection | None = None
         self._reader: apsw.Connection | None = None
         self._lock = asyncio.Lock()
+        self._long_reads = asyncio.Semaphore(LONG_READS_MAX)
         self._log_pages = 0
         self._moving: asyncio.Future[None] | None = None
         self._seen_version = 0
@@ -202,7 +205,8 @@ class Database:
                 finally:
                     connection.close()
 
-        return await self._environment.blocking(apart)
+        async with self._long_reads:
+            return await self._environment.blocking(apart)
 
     # --- writing ------------------------------------------------------------------------------------------------
 
