@@ -15,7 +15,7 @@ import sys
 from asyncio import _get_running_loop, _set_running_loop, current_task
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, TypeVarTuple, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, TypeVarTuple
 
 import msgspec
 
@@ -198,7 +198,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Handle:
         handle = Soon(callback, args, contextvars.copy_context() if context is None else context)
         self.ready.append(handle)
-        return cast("asyncio.Handle", handle)
+        return handle  # type: ignore[return-value]  # one in all but name
 
     def call_later(
         self,

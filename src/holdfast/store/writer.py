@@ -158,7 +158,7 @@ class Writer:
             # Whatever it is, the writer goes on: its node would otherwise hold what nobody can write to any more.
             log.exception("a commit failed in an unknown way")
             answers = [StoreError(f"the write failed: {error}")] * len(batch)
-        self._untold += zip((then for _, then in batch), answers, strict=True)
+        self._untold += zip([then for _, then in batch], answers, strict=True)
         if self._queue:
             asyncio.get_running_loop().call_soon(self._tell)  # after the next batch went to the store
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import asyncpg
@@ -75,7 +76,7 @@ class Batch:
             else:
                 rows.setdefault(type(op), []).append(op)
         # One order of locks for every batch of every node, so that two batches cannot wait for one another.
-        hops.sort(key=lambda hop: hop.run_id)
+        hops.sort(key=attrgetter("run_id"))
         if hops:
             self._add_hops(hops)
         self._starts: list[Start] = rows.get(Start, [])
@@ -166,12 +167,10 @@ class Batch:
                         ),
                     )
                 )
-            outcomes += [
-                (run_id, out.n, out.fence, out.state, out.output, out.error, out.at, out.seq)
-                for out in hop.outcomes
-            ]
-            failures += [(run_id, out.n) for out in hop.outcomes if out.state is _FAILED]
-            delivered += [(run_id, n, seq) for n, seq in hop.delivered]
+            for out in hop.outcomes:
+                outcomes.append((run_id, out.n, out.fence, out.state, out.output, out.error, out.at, out.seq))
+                if out.state is _FAILED:
+                    failures.append((run_id, out.n))
             issued += [
                 (
                     run_id,
@@ -207,11 +206,13 @@ class Batch:
                     )
                 elif close.state in _FAILED_RUN:
                     failures.append((run_id, 0))
-            signals.extend(hop.signals)
-            ended += [(run_id, n, seq, payload, at) for n, seq, payload, at in hop.ended]
-            dropped += [(run_id, n) for n in hop.dropped]
-            sends += [(send.run_id, send.name, send.key, send.payload) for send in hop.sends]
-            children += [self.start_row(child) for child in hop.children]
+            if hop.delivered or hop.signals or hop.ended or hop.dropped or hop.sends or hop.children:
+                delivered += [(run_id, n, seq) for n, seq in hop.delivered]
+                signals.extend(hop.signals)
+                ended += [(run_id, n, seq, payload, at) for n, seq, payload, at in hop.ended]
+                dropped += [(run_id, n) for n in hop.dropped]
+                sends += [(send.run_id, send.name, send.key, send.payload) for send in hop.sends]
+                children += [self.start_row(child) for child in hop.children]
             if hop.progress is not None or hop.published is not None or hop.kept_n is not None:
                 notes.append((run_id, hop.progress, hop.published, hop.kept_n or 0))
             if hop.take_back is not None:
