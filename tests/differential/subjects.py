@@ -12,18 +12,19 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar, cast
 
+import msgspec
 import psycopg
 from psycopg.rows import dict_row
 
 from holdfast.environment import Environment
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import UNDO
+from holdfast.model import UNDO, Breaker
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.protocol import Store
 from holdfast.store.sqlite.store import SqliteStore
-from tests.differential.spec import Run, Spec, Step
+from tests.differential.spec import Alert, Delivery, Listed, Run, Spec, Step, Twin
 
 HOUR = 3600.0
 EPOCH = 1_000_000.0
@@ -34,17 +35,32 @@ TIMES = {
     "attempts": ("started_at", "finished_at"),
     "signals": ("sent_at",),
     "nodes": ("started_at", "lease_until", "retired_at"),
-    "leases": ("expires_at",),
+    "leases": ("expires_at", "since", "renewed_at"),
     "journal": ("at",),
-    "alerts": ("at", "last_at", "cleared_at"),
+    "alerts": ("at", "last_at", "cleared_at", "sent_at"),
+    "deliveries": ("next_try_at", "sent_at", "given_up_at"),
+    "breakers": ("window_at", "told_at", "opened_at", "open_until"),
+    "holds": ("at",),
+    "quarantine": ("at",),
+    "twins": ("made_at", "started_at", "ended_at"),
+    "durations": ("last_at",),
 }
-TABLES = (*TIMES, "failures")
-RUN_TIMES = ("deadline", "created_at", "started_at", "finished_at")
-STEP_TIMES = ("ready_at", "complete_by", "issued_at", "started_at", "finished_at")
+TABLES = (*TIMES, "failures", "lanes")
+ALL_TIMES = frozenset(column for columns in TIMES.values() for column in columns)
+SPANS = ("vacant_s",)
+"""Columns with seconds that somebody measured."""
 
-NEVER_AWAY = 10_000_000
+NEVER_AWAY = 900_000
+"""In half hours: further away than this is never, or ever since."""
+BREAKER = Breaker.__struct_fields__
+ONE_SIDED = {"lock_key", "spent"}
+"""Columns that only one dialect has, or needs."""
+
+LOWEST_INSTANT = 1e9
+"""Seconds since 1970: what is above is an instant, what is below a span or a count."""
 
 Rows = dict[str, Any]
+Tables = dict[str, list[Rows]]
 
 
 class ModelClock(Environment):
@@ -56,6 +72,19 @@ class ModelClock(Environment):
 
     def now(self) -> float:
         return (EPOCH + self.spec.now) * HOUR
+
+
+class Asked:
+    """A store that counts what it is asked."""
+
+    times: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, verb: str) -> Any:
+        self.times[verb] += 1
+        return getattr(self._store, verb)
 
 
 class Subject(ABC):
@@ -72,19 +101,15 @@ class Subject(ABC):
     def register(self, spec: Spec, node: str, lease_h: float) -> None: ...
 
     @abstractmethod
-    def tables(self) -> dict[str, list[Rows]]: ...
+    def tables(self) -> Tables: ...
 
-    def rows(self, spec: Spec) -> Rows:
+    def rows(self, spec: Spec, tables: Tables) -> Rows:
         """Everything that can be seen, in the form of `expected`."""
-        tables = self.tables()
         now = self.at(spec, spec.now)
         ended = {row["id"] for row in tables["runs"] if row["state"] in RUN_ENDED}
         return {
-            "runs": {row["id"]: _picked(row, Run._fields, RUN_TIMES, now) for row in tables["runs"]},
-            "steps": {
-                (row["run_id"], row["n"]): _picked(row, Step._fields, STEP_TIMES, now)
-                for row in tables["steps"]
-            },
+            "runs": {row["id"]: _picked(row, Run._fields, now) for row in tables["runs"]},
+            "steps": {(row["run_id"], row["n"]): _picked(row, Step._fields, now) for row in tables["steps"]},
             "signals": [
                 _signal(row, ended)
                 for row in sorted(tables["signals"], key=lambda row: (row["run_id"], row["id"]))
@@ -102,14 +127,46 @@ class Subject(ABC):
                 for row in tables["leases"]
             },
             "failures": _counted((row["run_id"], row["n"]) for row in tables["failures"]),
-            "journal": _counted(
-                (row["actor"], row["verb"], row["run_id"]) for row in tables["journal"] if row["run_id"]
-            ),
-            "stuck": {
-                row["run_id"]
-                for row in tables["alerts"]
-                if row["kind"] == "run stuck" and row["cleared_at"] is None
+            "journal": _counted((row["actor"], row["verb"], row["run_id"]) for row in tables["journal"]),
+            "breakers": {row["name"]: _picked(row, BREAKER, now) for row in tables["breakers"]},
+            "holds": {(row["scope"], row["value"]): _hours(row["at"], now) for row in tables["holds"]},
+            "quarantine": {
+                (row["run_id"], row["n"]): _picked(row, Listed._fields, now) for row in tables["quarantine"]
             },
+            "twins": {(row["run_id"], row["n"]): _picked(row, Twin._fields, now) for row in tables["twins"]},
+            "durations": {
+                (row["name"], row["bucket"]): (row["count"], _hours(row["last_at"], now))
+                for row in tables["durations"]
+            },
+            "alerts": [_picked(row, Alert._fields, now) for row in _by_id(tables["alerts"])],
+            "deliveries": {
+                row["id"]: _picked(row, Delivery._fields[1:], now) for row in tables["deliveries"]
+            },
+        }
+
+    def whole_rows(self, spec: Spec, tables: Tables) -> Tables:
+        """All columns of all tables, for comparing one dialect with the other: numbers of rows, which a sequence may
+        skip, become places."""
+        now = self.at(spec, spec.now)
+        ended = {row["id"] for row in tables["runs"] if row["state"] in RUN_ENDED}
+        alerts = {row["id"]: place for place, row in enumerate(_by_id(tables["alerts"]))}
+        for row in tables["deliveries"]:
+            row["alert_id"] = alerts[row["alert_id"]]
+        for row in tables["signals"]:
+            if row["run_id"] in ended:
+                row["delivered_seq"] = row["delivered_seq"] or None
+            if row["name"] == UNDO:
+                row["key"] = ""
+        for row in tables["journal"]:
+            if row["verb"] == "clear":
+                row["note"] = "alert"
+        for table in ("signals", "alerts", "journal", "failures"):
+            tables[table] = [{**row, "id": 0} for row in tables[table]]
+        return {
+            table: sorted(
+                (_picked(row, tuple(sorted(row.keys() - ONE_SIDED)), now) for row in rows), key=repr
+            )
+            for table, rows in tables.items()
         }
 
 
@@ -117,13 +174,9 @@ def expected(spec: Spec) -> Rows:
     """What the model says can be seen."""
     ended = {run.id for run in spec.runs.values() if run.state in RUN_ENDED}
     return {
-        "runs": {
-            run.id: _picked(run._asdict(), Run._fields, RUN_TIMES, spec.now, 1.0)
-            for run in spec.runs.values()
-        },
+        "runs": {run.id: _picked(run._asdict(), Run._fields, spec.now, 1.0) for run in spec.runs.values()},
         "steps": {
-            key: _picked(step._asdict(), Step._fields, STEP_TIMES, spec.now, 1.0)
-            for key, step in spec.steps.items()
+            key: _picked(step._asdict(), Step._fields, spec.now, 1.0) for key, step in spec.steps.items()
         },
         "signals": [
             _signal(signal._asdict(), ended)
@@ -138,23 +191,79 @@ def expected(spec: Spec) -> Rows:
             for name, lease in spec.leases.items()
         },
         "failures": _counted(spec.failures),
-        "journal": _counted(spec.journal),
-        "stuck": spec.stuck & set(spec.runs),
+        "journal": _counted(row[:3] for row in spec.journal),
+        "breakers": {
+            name: _picked(msgspec.structs.asdict(one), BREAKER, spec.now, 1.0)
+            for name, one in spec.breakers.items()
+        },
+        "holds": {key: _hours(at, spec.now, 1.0) for key, at in spec.holds.items()},
+        "quarantine": {
+            key: _picked(one._asdict(), Listed._fields, spec.now, 1.0) for key, one in spec.quarantine.items()
+        },
+        "twins": {
+            key: _picked(one._asdict(), Twin._fields, spec.now, 1.0) for key, one in spec.twins.items()
+        },
+        "durations": {
+            key: (count, _hours(last_at, spec.now, 1.0)) for key, (count, last_at) in spec.durations.items()
+        },
+        "alerts": [_picked(one._asdict(), Alert._fields, spec.now, 1.0) for one in spec.alerts.values()],
+        "deliveries": {
+            name: _picked(one._asdict(), Delivery._fields[1:], spec.now, 1.0)
+            for name, one in spec.deliveries.items()
+        },
     }
 
 
-def _picked(
-    row: Rows, fields: tuple[str, ...], times: tuple[str, ...], now: float, hour: float = HOUR
-) -> Rows:
-    picked = {}
+def seen(subject: Subject, spec: Spec, answer: Any) -> Any:
+    """What a store answers, as it can be compared with what the other does: instants as how far away they are, numbers of
+    rows left out."""
+    return _seen(answer, subject.at(spec, spec.now))
+
+
+def _seen(answer: Any, now: float) -> Any:
+    if isinstance(answer, float) and answer > LOWEST_INSTANT:
+        return _hours(answer, now)
+    if isinstance(answer, msgspec.Struct):
+        return {
+            field: _seen_field(field, value, now) for field, value in msgspec.structs.asdict(answer).items()
+        }
+    if isinstance(answer, dict):
+        return {key: _seen(value, now) for key, value in answer.items()}
+    if isinstance(answer, tuple) and hasattr(answer, "_asdict"):
+        return {field: _seen_field(field, value, now) for field, value in answer._asdict().items()}
+    if isinstance(answer, list | tuple):
+        return [_seen(one, now) for one in answer]
+    return answer
+
+
+def _seen_field(field: str, value: Any, now: float) -> Any:
+    if field in {"id", "alert_id"} and isinstance(value, int):
+        return "a number"
+    if field == "window_at" and value is not None and value < LOWEST_INSTANT:
+        return -NEVER_AWAY
+    if field in SPANS and value is not None:
+        return round(2 * value / HOUR)
+    return _seen(value, now)
+
+
+def _by_id(rows: Iterable[Rows]) -> list[Rows]:
+    return sorted(rows, key=lambda row: row["id"])
+
+
+def _picked(row: Rows, fields: tuple[str, ...], now: float, hour: float = HOUR) -> Rows:
+    picked: Rows = {}
     for field in fields:
         value = row[field]
-        if field in times:
+        if field in ALL_TIMES:
             value = _hours(value, now, hour)
-        elif field == "error":
+        elif field in SPANS and value is not None:
+            value = round(2 * value / hour)
+        elif field in {"error", "note"}:
             value = _error(value)
         elif isinstance(value, memoryview):
             value = bytes(value)
+        elif isinstance(value, bool):
+            value = int(value)
         picked[field] = value
     return picked
 
@@ -164,7 +273,7 @@ def _hours(at: float | None, now: float, hour: float = HOUR) -> int | None:
     if at is None:
         return None
     away = round(2 * (at - now) / hour)
-    return min(away, NEVER_AWAY)
+    return max(-NEVER_AWAY, min(away, NEVER_AWAY))
 
 
 def _error(text: str | None) -> str | None:
@@ -191,7 +300,8 @@ class Sqlite(Subject):
     def __init__(self, spec: Spec) -> None:
         from holdfast.config import DEFAULT
 
-        self.store: SqliteStore = SqliteStore("sqlite://:memory:", ModelClock(spec), DEFAULT)
+        self._store = SqliteStore("sqlite://:memory:", ModelClock(spec), DEFAULT)
+        self.store = cast("Store", Asked(self._store))
 
     def at(self, spec: Spec, hours: float) -> float:
         return (EPOCH + hours) * HOUR
@@ -200,7 +310,7 @@ class Sqlite(Subject):
         """The model's clock is this store's."""
 
     def _execute(self, sql: str, values: tuple[Any, ...] = ()) -> list[Rows]:
-        connection = self.store._database._writer
+        connection = self._store._database._writer
         assert connection is not None
         cursor = connection.execute(sql, values)
         found = []
@@ -217,7 +327,7 @@ class Sqlite(Subject):
             (node, now, now + lease_h * HOUR),
         )
 
-    def tables(self) -> dict[str, list[Rows]]:
+    def tables(self) -> Tables:
         return {table: self._execute(f"SELECT * FROM {table}") for table in TABLES}
 
 
@@ -225,7 +335,8 @@ class Postgres(Subject):
     def __init__(self, url: str) -> None:
         from holdfast.config import DEFAULT
 
-        self.store: PostgresStore = PostgresStore(url, Environment(), DEFAULT)
+        self._store = PostgresStore(url, Environment(), DEFAULT)
+        self.store = cast("Store", Asked(self._store))
         self._sql = psycopg.connect(
             url, autocommit=True, row_factory=dict_row, options="-c search_path=holdfast"
         )
@@ -252,7 +363,7 @@ class Postgres(Subject):
             (node, lease_h * HOUR),
         )
 
-    def tables(self) -> dict[str, list[Rows]]:
+    def tables(self) -> Tables:
         found = {}
         for table in TABLES:
             rows = self._sql.execute(f"SELECT * FROM {table}".encode()).fetchall()
@@ -265,6 +376,7 @@ class Postgres(Subject):
 
     def empty(self) -> None:
         self._sql.execute(f"TRUNCATE {', '.join(TABLES)} RESTART IDENTITY".encode())
+        self._store._lanes.clear()  # numbers of lanes never change, but here
 
     def close(self) -> None:
         self._sql.close()

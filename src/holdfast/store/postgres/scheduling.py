@@ -39,7 +39,7 @@ class Scheduling(Pooled):
             part = older[start : start + 100]
             for row in await self._fetch(VERBS.history_steps, part):
                 claimed[row["run_id"]].steps.append(step_of(row))
-        if claimed:
+        if claimed and new:
             for row in await self._fetch(VERBS.history_signals, list(claimed)):
                 claimed[row["run_id"]].signals.append(signal_of(row))
         return list(claimed.values())

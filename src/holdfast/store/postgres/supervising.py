@@ -58,16 +58,16 @@ class Supervising(Pooled):
                 failed = sum(one.state is StepState.FAILED for one in remedies)
                 poison = sum(one.fingerprint is not None for one in remedies)
                 place = await connection.fetchrow(VERBS.retire_buried, node)
+                note = (
+                    f"{reason}: {row['runs']} runs freed, {len(held)} steps taken back, {failed} of them failed, "
+                    f"{poison} in quarantine"
+                )
                 if place is not None:
-                    note = (
-                        f"{reason}: {row['runs']} runs freed, {len(held)} steps taken back, {failed} of them failed, "
-                        f"{poison} in quarantine"
-                    )
                     told = alert_columns([offline(node, note, place)])
                     await connection.fetch(VERBS.raise_alerts, epoch, [], *told)
-                    await connection.execute(
-                        VERBS.journal_add, "supervisor", "bury", None, None, f"node {node}: {note}"
-                    )
+                if row["runs"] or held or place is not None:
+                    said = ("supervisor", "bury", None, None, f"node {node}: {note}")
+                    await connection.execute(VERBS.journal_add, *said)
                 return Reclaimed(row["runs"], len(held), failed, poison)
 
         return await self._on_pool(run)

@@ -19,7 +19,13 @@ class Dialect:
         self._liveness = Liveness(None if self._database.in_memory else self._database.path)
 
     def _journal(
-        self, connection: apsw.Connection, actor: str, verb: str, note: str, run_id: str | None = None
+        self,
+        connection: apsw.Connection,
+        actor: str,
+        verb: str,
+        note: str,
+        run_id: str | None = None,
+        n: int | None = None,
     ) -> None:
-        row = (self._environment.now(), actor, verb, run_id, None, note)
+        row = (self._environment.now(), actor, verb, run_id, n, note)
         connection.execute(VERBS.journal_add, row)

@@ -35,19 +35,21 @@ class Learning(Dialect):
     async def fade_durations(self, epoch: int, *, attempts_max: float, keep_s: float, rows_max: int) -> int:
         before = self._environment.now() - keep_s
         async with self._database.reading() as connection:
-            well_known = fetch(connection, VERBS.well_known, (attempts_max,))
-            faded = fetch(connection, VERBS.faded_durations, (before, rows_max))
-            beyond = connection.execute(VERBS.count_durations).get - len(faded) - rows_max
-            if beyond > 0:
-                faded += fetch(connection, VERBS.oldest_durations, (beyond,))
-        if not well_known and not faded:
-            return 0
+            if (
+                not connection.execute(VERBS.well_known, (attempts_max,)).get
+                and not connection.execute(VERBS.faded_durations, (before,)).get
+                and connection.execute(VERBS.count_durations).get <= rows_max
+            ):
+                return 0
         async with self._database.transaction() as connection:
             if not connection.execute(VERBS.leading, (epoch, self._environment.now())).get:
                 return 0
-            connection.executemany(VERBS.halve_durations, well_known)
-            connection.executemany(VERBS.forget_durations, faded)
-        return len(well_known) + len(faded)
+            begun = connection.total_changes()
+            connection.execute(VERBS.halve_durations, (attempts_max,))
+            connection.execute(VERBS.forget_durations, (before,))
+            beyond = connection.execute(VERBS.count_durations).get - rows_max
+            connection.execute(VERBS.forget_oldest_durations, (max(0, beyond),))
+            return connection.total_changes() - begun
 
     async def landmarks(self, run_ids: Sequence[str]) -> list[Landmark]:
         async with self._database.reading() as connection:
@@ -116,10 +118,9 @@ class Learning(Dialect):
         run_id, n, _ = twin
         async with self._database.transaction() as connection:
             now = self._environment.now()
-            if not connection.execute(VERBS.is_live, (node,)).get:
-                return Answer.FENCED
             before = connection.total_changes()
-            connection.execute(VERBS.end_twin, (state, now, *twin, node))
+            if connection.execute(VERBS.is_live, (node,)).get:
+                connection.execute(VERBS.end_twin, (state, now, *twin, node))
             if connection.total_changes() == before:
                 won = connection.execute(VERBS.twin_won_before, (*twin, node)).get
                 return Answer.DUPLICATE if won and state is TwinState.WON else Answer.FENCED
@@ -151,11 +152,10 @@ class Learning(Dialect):
 def _ready(
     connection: apsw.Connection, node: str, lanes: Sequence[int], limit: int
 ) -> list[tuple[str, int, int]]:
-    found: list[tuple[str, int, int]] = []
-    for lane in lanes:
-        if len(found) < limit:
-            found += fetch(connection, VERBS.ready_twins, (lane, node, limit - len(found)))
-    return found
+    """The oldest first, whatever their lane."""
+    found = [row for lane in lanes for row in fetch(connection, VERBS.ready_twins, (lane, node, limit))]
+    found.sort()
+    return [(run_id, n, fence) for _, run_id, n, fence in found[:limit]]
 
 
 def _twin(connection: apsw.Connection, run_id: str, n: int) -> Twin:

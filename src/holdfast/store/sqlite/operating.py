@@ -88,7 +88,7 @@ class Operating(Dialect):
     ) -> None:
         payload = json.dumps({"act": act, "n": n, "actor": actor, "note": note}).encode()
         self._send(connection, NewSignal(run_id, UNDO, self._environment.new_id(), payload))
-        self._journal(connection, actor, act, note, run_id)
+        self._journal(connection, actor, act, note, run_id, n)
 
     async def retry_now(self, run_id: str, actor: str) -> int:
         async with self._database.transaction() as connection:

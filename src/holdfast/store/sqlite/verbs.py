@@ -180,7 +180,7 @@ class Verbs(Statements):
     halve_durations: str
     faded_durations: str
     count_durations: str
-    oldest_durations: str
+    forget_oldest_durations: str
     forget_durations: str
     landmark: str
     overlong_steps: str

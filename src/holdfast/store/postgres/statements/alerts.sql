@@ -140,14 +140,13 @@ WITH RECURSIVE places(lane, name, priority) AS (
     FROM places p WHERE p.priority IS NOT NULL)
 SELECT p.name, w.run_id, w.ready_at FROM places p
 CROSS JOIN LATERAL (
-    SELECT s.run_id, s.ready_at FROM (
-        SELECT run_id, ready_at FROM holdfast.steps
-        WHERE state = 'ready' AND lane = p.lane AND priority = p.priority
-          AND ready_at < clock_timestamp() - make_interval(secs => $1)
-        ORDER BY ready_at LIMIT $2) s
-    JOIN holdfast.runs r ON r.id = s.run_id AND r.state IN ('running', 'undoing')
-    WHERE NOT EXISTS (SELECT FROM holdfast.holds h WHERE (h.scope = 'workflow' AND h.value = r.workflow)
-                                                    OR (h.scope = 'tenant' AND h.value = r.namespace))
+    SELECT s.run_id, s.ready_at FROM holdfast.steps s
+    WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority = p.priority
+      AND s.ready_at < (SELECT clock_timestamp() - make_interval(secs => $1))
+      AND (SELECT r.state IN ('running', 'undoing') AND NOT EXISTS (
+               SELECT FROM holdfast.holds h
+               WHERE (h.scope = 'workflow' AND h.value = r.workflow) OR (h.scope = 'tenant' AND h.value = r.namespace))
+           FROM holdfast.runs r WHERE r.id = s.run_id)
     ORDER BY s.ready_at LIMIT 1) w
 WHERE p.priority IS NOT NULL ORDER BY w.ready_at LIMIT $2
 
@@ -172,12 +171,10 @@ places(workflow, version, priority) AS (
     FROM places p WHERE p.priority IS NOT NULL)
 SELECT p.workflow || '@' || p.version, w.id, w.created_at FROM places p
 CROSS JOIN LATERAL (
-    SELECT r.id, r.created_at FROM (
-        SELECT id, created_at, started_at FROM holdfast.runs
-        WHERE state = 'pending' AND workflow = p.workflow AND version = p.version AND priority = p.priority
-          AND created_at < clock_timestamp() - make_interval(secs => $1)
-        ORDER BY created_at LIMIT $2) r
-    WHERE r.started_at IS NULL ORDER BY r.created_at LIMIT 1) w
+    SELECT id, created_at FROM holdfast.runs
+    WHERE state = 'pending' AND workflow = p.workflow AND version = p.version AND priority = p.priority
+      AND created_at < (SELECT clock_timestamp() - make_interval(secs => $1)) AND started_at IS NULL
+    ORDER BY created_at LIMIT 1) w
 WHERE p.priority IS NOT NULL ORDER BY w.created_at LIMIT $2
 
 -- By workflow and version, the begun run that nobody owns and that has waited longest, and longer than $1 seconds, for a

@@ -24,11 +24,13 @@ SELECT count(*) FROM halved
 -- name: forget_durations
 WITH reign AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
+kept AS (
+    SELECT name, bucket, last_at FROM holdfast.durations
+    WHERE last_at >= clock_timestamp() - make_interval(secs => $2) AND count >= 0.05),
 beyond AS (
-    SELECT name, bucket FROM holdfast.durations ORDER BY last_at
-    LIMIT greatest(0, (SELECT count(*) FROM holdfast.durations) - $3::bigint))
+    SELECT name, bucket FROM kept ORDER BY last_at LIMIT greatest(0, (SELECT count(*) FROM kept) - $3::bigint))
 DELETE FROM holdfast.durations d
-WHERE (d.last_at < clock_timestamp() - make_interval(secs => $2) OR d.count < 0.05
+WHERE ((d.name, d.bucket) NOT IN (SELECT name, bucket FROM kept)
        OR (d.name, d.bucket) IN (SELECT name, bucket FROM beyond))
   AND EXISTS (SELECT FROM reign)
 RETURNING 1

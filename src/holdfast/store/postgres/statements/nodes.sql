@@ -20,7 +20,8 @@ steps_left AS (
     UPDATE holdfast.steps SET state = 'ready', agent = NULL, complete_by = NULL, fence = fence + 1, excused = excused + 1
     WHERE agent = $1 AND state = 'running'),
 leases_left AS (
-    UPDATE holdfast.leases SET holder = NULL, expires_at = clock_timestamp() WHERE holder = $1)
+    UPDATE holdfast.leases SET holder = NULL, expires_at = clock_timestamp(), renewed_at = clock_timestamp()
+    WHERE holder = $1)
 UPDATE holdfast.nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retired_at IS NULL
 
 -- name: reconcile_runs

@@ -9,7 +9,7 @@ SELECT * FROM holdfast.runs WHERE id = $1
 -- name: runs
 SELECT * FROM holdfast.runs
 WHERE (cardinality($1::text[]) = 0 OR state = ANY($1))
-  AND ($2::text IS NULL OR workflow = $2 OR workflow LIKE '%.' || $2)
+  AND ($2::text IS NULL OR workflow = $2 OR right(workflow, length($2) + 1) = '.' || $2)
   AND ($3::timestamptz IS NULL OR (created_at, id) < ($3, $4))
   AND ($5::jsonb IS NULL OR tags::jsonb @> $5)
 ORDER BY created_at DESC, id DESC LIMIT $6

@@ -11,22 +11,22 @@ SELECT name, bucket, count FROM durations WHERE name = ?
 SELECT name, bucket, count FROM durations WHERE name >= 'step:' AND name < 'step;'
 
 -- name: well_known
-SELECT name FROM durations GROUP BY name HAVING sum(count) > ?
+SELECT 1 FROM durations GROUP BY name HAVING sum(count) > ? LIMIT 1
 
 -- name: halve_durations
-UPDATE durations SET count = count / 2 WHERE name = ?
+UPDATE durations SET count = count / 2 WHERE name IN (SELECT name FROM durations GROUP BY name HAVING sum(count) > ?)
 
 -- name: faded_durations
-SELECT name, bucket FROM durations WHERE last_at < ? OR count < 0.05 LIMIT ?
+SELECT 1 FROM durations WHERE last_at < ? OR count < 0.05 LIMIT 1
 
 -- name: count_durations
 SELECT count(*) FROM durations
 
--- name: oldest_durations
-SELECT name, bucket FROM durations ORDER BY last_at LIMIT ?
-
 -- name: forget_durations
-DELETE FROM durations WHERE name = ? AND bucket = ?
+DELETE FROM durations WHERE last_at < ? OR count < 0.05
+
+-- name: forget_oldest_durations
+DELETE FROM durations WHERE (name, bucket) IN (SELECT name, bucket FROM durations ORDER BY last_at LIMIT ?)
 
 -- name: landmark
 SELECT run_id, n, name, issued_at FROM steps WHERE run_id = ? ORDER BY n DESC LIMIT 1

@@ -13,7 +13,7 @@ RETURNING run_id, n
 -- A twin may begin while the step is as it was when the twin was made, on any agent but the step's own, and through the
 -- same gates as any step.
 -- name: ready_twins
-SELECT t.run_id, t.n, t.fence
+SELECT t.made_at, t.run_id, t.n, t.fence
 FROM twins t INDEXED BY twins_live
 CROSS JOIN steps s ON s.run_id = t.run_id AND s.n = t.n
 CROSS JOIN runs r ON r.id = t.run_id

@@ -1,0 +1,138 @@
+"""What all rules share: the model and both stores, how they are asked the same, and how what they answer is compared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant
+
+from holdfast.store.protocol import Op
+from tests.differential.spec import Spec
+from tests.differential.subjects import Postgres, Sqlite, Subject, expected, seen
+
+WORKFLOWS = (("shop.order", "1"), ("shop.refund", "1"))
+TENANTS = ("default", "other")
+STEPS = {1: ("charge", "bank"), 2: ("ship", "post")}
+"""By lane: the step's name, and what it depends on."""
+LANES = tuple(STEPS)
+LOSSES_MAX = 1
+ALL = 1000
+KEPT_GRANTS = 12
+
+T = TypeVar("T")
+Draw = Callable[[Any], Any]
+Ask = Callable[[Subject], Coroutine[Any, Any, Any]]
+Make = Callable[[Subject | None], Op]
+"""Makes an operation with a store's times and signal numbers; the model's, for None."""
+
+small = st.integers(0, 7)
+nodes = st.sampled_from(("a", "b", "c", "d"))
+
+
+class Grant(NamedTuple):
+    """What a node was told it holds, now or once: a run (n is 0) or a step."""
+
+    node: str
+    run_id: str
+    n: int
+    fence: int
+
+
+def differing(found: Any, wanted: Any) -> Any:
+    """What a store has and what the model has, where they are not the same."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        keys = found.keys() | wanted.keys()
+        return {
+            key: differing(found.get(key), wanted.get(key))
+            for key in keys
+            if found.get(key) != wanted.get(key)
+        }
+    return found, wanted
+
+
+def unlike(ones: list[Any], others: list[Any]) -> str:
+    """What SQLite has and PostgreSQL has not, and the other way round."""
+    return f"in SQLite {[o for o in ones if o not in others]}, in PostgreSQL {[o for o in others if o not in ones]}"
+
+
+class Asking(RuleBasedStateMachine):
+    postgres: ClassVar[Postgres]
+    runner: ClassVar[asyncio.Runner]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spec = Spec()
+        self.postgres.empty()
+        sqlite = Sqlite(self.spec)
+        self.subjects: list[Subject] = [sqlite, self.postgres]
+        self._do(sqlite.store.open())
+        self.grants: list[Grant] = []
+        self.twins: list[Grant] = []
+        """The same, of twins."""
+        self.epochs = [1]
+        self.outbox_epochs = [1]
+        self.made = 0
+        self.last: tuple[str, list[Make]] | None = None
+        for node in ("a", "b"):
+            self._register(node, 3.5)
+        for lane, (name, depends) in STEPS.items():
+            self.spec.lanes[lane] = name, depends
+            self._same(lane, self._makes_lane(name, depends))
+
+    @staticmethod
+    def _makes_lane(name: str, depends: str) -> Ask:
+        return lambda subject: subject.store.lane(name, (), None, depends)
+
+    def teardown(self) -> None:
+        self._do(self.subjects[0].store.close())
+
+    # --- asking all three -------------------------------------------------------------------------------------------
+
+    def _do(self, asked: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(asked)
+
+    def _alike(self, what: str, ask: Ask, *, ordered: bool = True) -> None:
+        """Both stores say the same. (What the model has no words for, because it is read from rows that are compared.)"""
+        answers = []
+        for subject in self.subjects:
+            answer = seen(subject, self.spec, self._do(ask(subject)))
+            answers.append(answer if ordered else sorted(answer, key=repr))
+        assert answers[0] == answers[1], f"{what}: SQLite answers {answers[0]!r}, PostgreSQL {answers[1]!r}"
+
+    def _same(self, said: Any, ask: Ask) -> None:
+        """Both stores say what the model said."""
+        for subject in self.subjects:
+            answer = self._do(ask(subject))
+            assert answer == said, f"{type(subject).__name__} answers {answer!r}, the model {said!r}"
+
+    @invariant()
+    def rows_are_the_same(self) -> None:
+        wanted, whole = expected(self.spec), []
+        for subject in self.subjects:
+            tables = subject.tables()
+            found = subject.rows(self.spec, tables)
+            for table, rows in wanted.items():
+                assert found[table] == rows, (
+                    f"{type(subject).__name__}: {table}: {differing(found[table], rows)}"
+                )
+            whole.append(subject.whole_rows(self.spec, tables))
+        for table, rows in whole[0].items():
+            assert rows == whole[1][table], f"{table}: {unlike(rows, whole[1][table])}"
+
+    def _register(self, node: str, lease_h: float) -> None:
+        self.spec.register(node, lease_h)
+        for subject in self.subjects:
+            subject.register(self.spec, node, lease_h)
+
+    def _tick(self) -> None:
+        """No two operations happen at one instant."""
+        self.spec.now += 1e-6
+
+    def _grant(self, *grants: Grant) -> None:
+        self.grants = [*self.grants, *grants][-KEPT_GRANTS:]
+
+    def _runs(self) -> list[str]:
+        return list(self.spec.runs)

@@ -1,0 +1,151 @@
+"""Alerts, their outbox, and what the leader forgets."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from holdfast.model import AlertKind, Level, NewAlert
+from holdfast.store.protocol import Route
+from tests.differential.asking import ALL, Asking, nodes
+from tests.differential.spec.alerting import OUTBOX
+from tests.differential.subjects import HOUR, Subject
+
+channels = st.sampled_from(("mail", "hook"))
+
+
+class Alerts(Asking):
+    async def _number(self, subject: Subject, number: int) -> int:
+        """The store's number of an alert: they were raised in one order everywhere."""
+        place = list(self.spec.alerts).index(number)
+        return sorted(alert.id for alert in await subject.store.alerts(ALL))[place]
+
+    @rule(
+        data=st.data(), keys=st.lists(st.sampled_from(("x", "y", "z")), unique=True), times=st.integers(1, 3)
+    )
+    def raise_alerts(self, data: st.DataObject, keys: list[str], times: int) -> None:
+        epoch = data.draw(st.sampled_from(self.epochs))
+        notes = sorted(set(self.spec.failures))
+        looked_at = data.draw(st.lists(st.sampled_from(notes), unique=True)) if notes else []
+        run_id = data.draw(st.sampled_from([None, *self._runs()]))
+        new = [NewAlert(AlertKind.RUN_FAILED, Level.ERROR, key, "why", run_id, times) for key in keys]
+        self._tick()
+        said = self.spec.raise_alerts(epoch, new, looked_at)
+
+        async def ask(subject: Subject) -> bool:
+            found = await subject.store.failures(ALL)
+            ids = [note.id for note in found if (note.run_id, note.n) in looked_at]
+            return await subject.store.raise_alerts(epoch, new, ids)
+
+        self._same(said, ask)
+
+    @precondition(lambda self: self.spec.alerts)
+    @rule(data=st.data(), leader=st.booleans())
+    def clear(self, data: st.DataObject, leader: bool) -> None:
+        number = data.draw(st.sampled_from(list(self.spec.alerts)))
+        epoch = data.draw(st.sampled_from(self.epochs))
+        self._tick()
+        said: object = self.spec.clear_alerts(epoch, [number]) if leader else self.spec.clear_alert(number)
+
+        async def ask(subject: Subject) -> object:
+            found = await self._number(subject, number)
+            if leader:
+                return await subject.store.clear_alerts(epoch, [found])
+            return await subject.store.clear_alert(found, "me")
+
+        self._same(said, ask)
+
+    @precondition(lambda self: self.spec.alerts)
+    @rule(data=st.data(), limit=st.sampled_from((1, ALL)))
+    def log_alerts(self, data: st.DataObject, limit: int) -> None:
+        epoch = data.draw(st.sampled_from(self.epochs))
+        self._tick()
+        said = self.spec.log_alerts(epoch, limit)
+
+        async def ask(subject: Subject) -> list[str]:
+            return [alert.key for alert in await subject.store.log_alerts(epoch, limit)]
+
+        self._same(said, ask)
+
+    # --- the outbox -------------------------------------------------------------------------------------------------
+
+    @rule(node=nodes, lease_h=st.sampled_from((1.5, 4.5)))
+    def lead_the_outbox(self, node: str, lease_h: float) -> None:
+        self._tick()
+        said = self.spec.lead(node, lease_h, OUTBOX)
+        if said is not None:
+            self.outbox_epochs.append(said)
+        self._same(said, lambda s: s.store.lead(node, lease_h * HOUR, OUTBOX))
+
+    @precondition(lambda self: self.spec.alerts)
+    @rule(data=st.data(), event=st.sampled_from(("raised", "cleared")))
+    def route_alerts(self, data: st.DataObject, event: str) -> None:
+        epoch = data.draw(st.sampled_from(self.outbox_epochs))
+        number = data.draw(st.sampled_from(list(self.spec.alerts)))
+        self.made += 1
+        to = data.draw(st.lists(channels, unique=True))
+        letters = [(f"d{self.made}-{channel}", channel) for channel in to]
+        routed = 1 if event == "raised" else 2
+        self._tick()
+        said = self.spec.route_alert(epoch, number, event, routed, letters)
+
+        async def ask(subject: Subject) -> int:
+            found = await self._number(subject, number)
+            return await subject.store.route_alerts(epoch, [Route(found, event, routed, letters)])
+
+        self._same(said, ask)
+
+    @precondition(lambda self: self.spec.deliveries)
+    @rule(data=st.data(), channel=channels, limit=st.sampled_from((1, ALL)))
+    def claim_deliveries(self, data: st.DataObject, channel: str, limit: int) -> None:
+        epoch = data.draw(st.sampled_from(self.outbox_epochs))
+        self._tick()
+        said = sorted(self.spec.claim_deliveries(epoch, channel, limit, 1.5))
+
+        async def ask(subject: Subject) -> list[tuple[str, int]]:
+            found = await subject.store.claim_deliveries(epoch, channel, limit, 1.5 * HOUR)
+            return sorted((one.id, one.attempt) for one in found)
+
+        self._same(said, ask)
+
+    @precondition(lambda self: self.spec.deliveries)
+    @rule(
+        data=st.data(),
+        late=st.sampled_from((0, 0, 0, 1)),
+        how=st.sampled_from(((None, None), ("boom", 1.5), ("boom", None))),
+    )
+    def end_delivery(self, data: st.DataObject, late: int, how: tuple[str | None, float | None]) -> None:
+        epoch = data.draw(st.sampled_from(self.outbox_epochs))
+        name = data.draw(st.sampled_from(list(self.spec.deliveries)))
+        attempt, (error, again_h) = self.spec.deliveries[name].attempts - late, how
+        again_s = None if again_h is None else again_h * HOUR
+        self._tick()
+        said = self.spec.end_delivery(epoch, name, attempt, error, again_h)
+        self._same(said, lambda s: s.store.end_delivery(epoch, name, attempt, error, again_s))
+
+    @precondition(lambda self: self.spec.deliveries)
+    @rule(data=st.data())
+    def expire_deliveries(self, data: st.DataObject) -> None:
+        epoch = data.draw(st.sampled_from(self.outbox_epochs))
+        self._tick()
+        said = self.spec.expire_deliveries(epoch, 0.5)
+        self._same(said, lambda s: s.store.expire_deliveries(epoch, 0.5 * HOUR))
+
+    # --- retention --------------------------------------------------------------------------------------------------
+
+    @rule(data=st.data(), what=st.sampled_from(("alerts", "nodes", "journal", "signals")))
+    def forget(self, data: st.DataObject, what: str) -> None:
+        epoch, before = data.draw(st.sampled_from(self.epochs)), self.spec.now - 0.5
+        self._tick()
+        if what == "alerts":
+            said = self.spec.prune_alerts(epoch, before)
+            self._same(said, lambda s: s.store.prune_alerts(epoch, s.at(self.spec, before), ALL))
+        elif what == "nodes":
+            said = self.spec.forget_nodes(epoch, before)
+            self._same(said, lambda s: s.store.forget_nodes(epoch, s.at(self.spec, before), ALL))
+        elif what == "journal":
+            said = self.spec.forget_journal(epoch, before)
+            self._same(said, lambda s: s.store.forget_journal(epoch, s.at(self.spec, before), ALL))
+        else:  # what is left of ended runs may be marked by then: not how many are, but that they are alike
+            for subject in self.subjects:
+                self._do(subject.store.hush_signals(epoch, ALL))

@@ -1,0 +1,120 @@
+"""Breakers and holds."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from holdfast.breaker import Change
+from holdfast.model import BreakerState, HoldScope
+from holdfast.store.protocol import Told
+from tests.differential.asking import ALL, LANES, TENANTS, WORKFLOWS, Asking, Grant, nodes
+from tests.differential.subjects import HOUR, Subject
+
+WINDOW_H = 1.5
+breakers = st.sampled_from(("bank", "post"))
+holds = st.sampled_from(
+    (
+        (HoldScope.ALL, ""),
+        (HoldScope.DEPENDENCY, "bank"),
+        (HoldScope.STEP, "ship"),
+        (HoldScope.WORKFLOW, WORKFLOWS[0][0]),
+        (HoldScope.TENANT, TENANTS[1]),
+    )
+)
+
+
+class Gates(Asking):
+    def _round(self, name: str, draw: st.DataObject) -> int:
+        """The breaker's round, or one that was."""
+        seen = self.spec.breakers.get(name)
+        return (0 if seen is None else seen.round) - draw.draw(st.sampled_from((0, 0, 0, 1)))
+
+    @rule(data=st.data(), name=breakers, ok=st.integers(0, 2), failed=st.integers(0, 2), probes=st.booleans())
+    def observe(self, data: st.DataObject, name: str, ok: int, failed: int, probes: bool) -> None:
+        told = Told(name, ok, failed, "boom" if failed else None, self._round(name, data) if probes else None)
+        tallies = [told, Told("post", 1, 0, None)]
+        self._tick()
+        self.spec.observe(tallies, WINDOW_H)
+        self._same(None, lambda s: s.store.observe(tallies, WINDOW_H * HOUR))
+
+    @precondition(lambda self: self.spec.breakers)
+    @rule(
+        data=st.data(),
+        name=breakers,
+        state=st.sampled_from((BreakerState.PROBING, *BreakerState)),
+        wave=st.integers(1, 3),
+    )
+    def change_breaker(self, data: st.DataObject, name: str, state: BreakerState, wave: int) -> None:
+        epoch, round_ = data.draw(st.sampled_from(self.epochs)), self._round(name, data)
+        change = Change(
+            state,
+            wave if state is BreakerState.PROBING else 0,
+            2.5 * HOUR if state is BreakerState.OPEN else 0.0,
+            "so it is",
+        )
+        self._tick()
+        said = self.spec.change_breaker(epoch, name, round_, change)
+        self._same(said, lambda s: s.store.change_breaker(epoch, name, round_, change))
+
+    @precondition(lambda self: self.spec.breakers)
+    @rule(
+        node=nodes,
+        name=breakers,
+        limit=st.sampled_from((1, ALL)),
+        lanes=st.sampled_from(((1,), (2,), LANES)),
+    )
+    def claim_probes(self, node: str, name: str, limit: int, lanes: tuple[int, ...]) -> None:
+        self._tick()
+        said = self.spec.claim_probes(node, name, lanes, limit)
+        said = said[0], sorted(said[1])
+        self._grant(*(Grant(node, run_id, n, fence) for run_id, n, fence, _ in said[1]))
+
+        async def ask(subject: Subject) -> tuple[int, list[tuple[str, int, int, int]]]:
+            found = await subject.store.claim_probes(node, name, lanes, limit)
+            taken = sorted((one.run_id, one.n, one.fence, one.attempt) for one in found.steps)
+            return (found.round if taken else 0), taken
+
+        self._same(said, ask)
+
+    @precondition(lambda self: self.spec.breakers)
+    @rule(data=st.data(), name=breakers, probes=st.integers(1, 2))
+    def give_back_probes(self, data: st.DataObject, name: str, probes: int) -> None:
+        epoch, round_ = data.draw(st.sampled_from(self.epochs)), self._round(name, data)
+        self._tick()
+        said = self.spec.give_back_probes(epoch, name, round_, probes)
+        self._same(said, lambda s: s.store.give_back_probes(epoch, name, round_, probes))
+
+    @rule(name=breakers, state=st.sampled_from((BreakerState.OPEN, BreakerState.CLOSED)))
+    def force_breaker(self, name: str, state: BreakerState) -> None:
+        self._tick()
+        said = self.spec.force_breaker(name, state)
+
+        async def ask(subject: Subject) -> BreakerState:
+            return (await subject.store.force_breaker(name, state, "me", "why")).state
+
+        self._same(said, ask)
+
+    @rule(name=breakers)
+    def reset_breaker(self, name: str) -> None:
+        self._tick()
+        said = self.spec.reset_breaker(name)
+
+        async def ask(subject: Subject) -> BreakerState | None:
+            found = await subject.store.reset_breaker(name, "me", "why")
+            return None if found is None else found.state
+
+        self._same(said, ask)
+
+    @rule(hold=holds)
+    def add_hold(self, hold: tuple[HoldScope, str]) -> None:
+        self._tick()
+        said = self.spec.add_hold(*hold)
+        self._same(said, lambda s: s.store.add_hold(*hold, "me", "why"))
+
+    @precondition(lambda self: self.spec.holds)
+    @rule(hold=holds)
+    def remove_hold(self, hold: tuple[HoldScope, str]) -> None:
+        self._tick()
+        said = self.spec.remove_hold(*hold)
+        self._same(said, lambda s: s.store.remove_hold(*hold, "me", "why"))

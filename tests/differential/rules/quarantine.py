@@ -1,0 +1,50 @@
+"""Steps that wait for a person."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from tests.differential.asking import ALL, Asking
+from tests.differential.subjects import Subject
+
+
+class Quarantines(Asking):
+    @precondition(lambda self: self.spec.quarantine)
+    @rule(
+        data=st.data(),
+        act=st.sampled_from(("release", "skip", "fail")),
+        limit=st.sampled_from((1, ALL)),
+        ago_h=st.sampled_from((-1.0, 0.5)),
+    )
+    def settle_quarantine(self, data: st.DataObject, act: str, limit: int, ago_h: float) -> None:
+        """All that are alike, those of a run, or both; also a run that has none."""
+        alike = data.draw(
+            st.sampled_from([None, *(one.fingerprint for one in self.spec.quarantine.values())])
+        )
+        run_id = data.draw(st.sampled_from([None, *(key[0] for key in self.spec.quarantine), *self._runs()]))
+        before = self.spec.now - ago_h
+        self._tick()
+        said = self.spec.settle_quarantine(act, alike, run_id, before, b"3", limit)
+
+        async def ask(subject: Subject) -> int:
+            return await subject.store.settle_quarantine(
+                act,
+                fingerprint=alike,
+                run_id=run_id,
+                before=subject.at(self.spec, before),
+                result=b"3",
+                actor="me",
+                note="why",
+                limit=limit,
+            )
+
+        self._same(said, ask)
+
+    @precondition(lambda self: self.spec.quarantine)
+    @rule(data=st.data(), limit=st.sampled_from((1, ALL)))
+    def stick_quarantined(self, data: st.DataObject, limit: int) -> None:
+        epoch = data.draw(st.sampled_from(self.epochs))
+        self._tick()
+        said = self.spec.stick_quarantined(epoch, limit)
+        self._same(said, lambda s: s.store.stick_quarantined(epoch, limit))

@@ -1,0 +1,583 @@
+"""Runs, steps, nodes and the leader: what every store was always asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+
+from holdfast import errors
+from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
+from holdfast.model import UNDO, Failure, NewRun, RunState, StepKind, StepState
+from holdfast.store.protocol import (
+    Close,
+    HandBack,
+    Hop,
+    NewSignal,
+    NewStep,
+    Op,
+    Outcome,
+    PreconditionFailed,
+    Quarantine,
+    Report,
+    Save,
+    Start,
+    TakeBack,
+    TryAgain,
+)
+from tests.differential import spec as model
+from tests.differential.asking import (
+    ALL,
+    LANES,
+    LOSSES_MAX,
+    STEPS,
+    TENANTS,
+    WORKFLOWS,
+    Asking,
+    Draw,
+    Grant,
+    Make,
+    nodes,
+    small,
+)
+from tests.differential.subjects import HOUR, Subject
+
+FINGERPRINTS = ("alike", "apart")
+
+
+class Runs(Asking):
+    # --- making operations ------------------------------------------------------------------------------------------
+
+    def _at(self, subject: Subject | None, hours: float) -> float:
+        return hours if subject is None else subject.at(self.spec, hours)
+
+    def _new_run(self, draw: Draw, parent: tuple[str, int] | None = None) -> NewRun:
+        self.made += 1
+        known = self._runs()
+        run_id = f"r{self.made}"
+        if parent is None and known and draw(small) == 0:
+            run_id = draw(st.sampled_from(known))
+        digest = b"d" if draw(small) else b"other"
+        timeout_s = HOUR * 5 if draw(small) == 0 else None
+        workflow, version = draw(st.sampled_from(WORKFLOWS))
+        return NewRun(
+            run_id,
+            workflow,
+            version,
+            b"{}",
+            digest,
+            namespace=draw(st.sampled_from(TENANTS)),
+            priority=draw(st.integers(0, 1)),
+            timeout_s=timeout_s,
+            parent_id=parent[0] if parent else None,
+            parent_n=parent[1] if parent else None,
+        )
+
+    def _new_step(self, draw: Draw, n: int) -> Callable[[Subject | None], NewStep]:
+        kind = draw(st.sampled_from(("ready", "ready", "leased", "timer", "signal", "child")))
+        lane, priority = draw(st.sampled_from(LANES)), draw(st.integers(0, 1))
+        attempts_max = draw(st.integers(1, 2))
+        timeout_s = 1.5 * HOUR if draw(st.booleans()) else None
+        due = self.spec.now + draw(st.sampled_from((-1.5, 2.5)))
+        if kind in {"ready", "leased"}:
+            state = StepState.RUNNING if kind == "leased" else StepState.READY
+            return lambda subject: NewStep(
+                n,
+                f"k{n}",
+                StepKind.CALL,
+                STEPS[lane][0],
+                lane,
+                state,
+                priority,
+                attempts_max=attempts_max,
+                timeout_s=timeout_s,
+                input=b"[]",
+                digest=b"d",
+            )
+        sort = {"timer": StepKind.TIMER, "signal": StepKind.SIGNAL, "child": StepKind.CHILD}[kind]
+        return lambda subject: NewStep(
+            n,
+            f"k{n}",
+            sort,
+            kind,
+            0,
+            StepState.WAITING,
+            ready_at=self._at(subject, due) if kind == "timer" else None,
+        )
+
+    def _hop(self, draw: Draw, grant: Grant) -> Make:
+        """A hop as an owner may write it who believes to hold the run with this fence."""
+        run_id, spec = grant.run_id, self.spec
+        run = spec.runs.get(run_id)
+        if run is None or run.fence != grant.fence:
+            return lambda _: Hop(run_id, grant.fence, park=True)
+        steps, now = spec.steps_of(run_id), spec.now
+        seq = max(
+            [
+                *(step.delivered_seq or 0 for step in steps),
+                *(signal.delivered_seq or 0 for signal in spec.signals_of(run_id)),
+            ],
+            default=0,
+        )
+        mine = [one for one in self.grants if (one.node, one.run_id) == (grant.node, run_id) and one.n]
+        ends: list[tuple[int, int, StepState, int]] = []
+        if mine and draw(st.booleans()):
+            held = draw(st.sampled_from(mine))
+            seq += 1
+            state = draw(st.sampled_from((StepState.SUCCEEDED, StepState.FAILED)))
+            ends.append((held.n, held.fence, state, seq))
+        ended_here = {n for n, *_ in ends}
+        delivered = []
+        for step in steps:
+            fresh = step.delivered_seq is None and step.state in STEP_ENDED and step.n not in ended_here
+            if fresh and draw(st.booleans()):
+                seq += 1
+                delivered.append((step.n, seq))
+        heard, waits = [], []
+        waiting = [s.n for s in steps if s.kind is StepKind.SIGNAL and s.state is StepState.WAITING]
+        for place, signal in enumerate(spec.signals_of(run_id)):
+            if signal.delivered_seq is None and draw(st.booleans()):
+                seq += 1
+                heard.append((place, seq))
+                if waiting:
+                    waits.append((waiting.pop(0), seq))
+        done = ended_here | {n for n, _ in delivered} | {n for n, _ in waits}
+        left = [step.n for step in steps if step.delivered_seq is None and step.n not in done]
+        ways = ["go on", "go on", "go on", "park", "continue"]
+        if run.state is RunState.RUNNING:
+            ways += ["succeeded", "failed", "cancelled", "take back"]
+        else:
+            ways += ["undone", "stuck", "failed", "cancelled"]
+        way = draw(st.sampled_from(ways))
+        closing = way in set(RunState)
+        unread: tuple[int, ...] = ()
+        if way == "continue":
+            before = [s.delivered_seq for s in spec.signals_of(run_id) if s.delivered_seq]
+            unread = tuple(number for number in before if draw(st.booleans()))
+            self._grant(Grant(grant.node, run_id, 0, grant.fence + 1))
+        dropped = [n for n in left if (closing and way != "stuck") or (way == "go on" and draw(small) == 0)]
+        makers: list[Callable[[Subject | None], NewStep]] = []
+        children: list[NewRun] = []
+        if not closing and way not in {"take back", "continue"}:
+            first = max([run.base_n, *(step.n for step in steps)], default=0) + 1
+            for n in range(first, first + draw(st.integers(0, 2))):
+                makers.append(self._new_step(draw, n))
+                if makers[-1](None).kind is StepKind.CHILD:
+                    children.append(self._new_run(draw, (run_id, n)))
+                elif makers[-1](None).state is StepState.RUNNING:
+                    self._grant(Grant(grant.node, run_id, n, 1))
+        progress, kept_n = draw(st.sampled_from(((None, None), ("half", 1)))) if not closing else (None, None)
+        closed = None
+        if closing:
+            error = None if way == "succeeded" else "boom"
+            closed = (RunState(way), b"1" if way == "succeeded" else None, error)
+        sends = []
+        if way == "take back":
+            self.made += 1
+            sends.append(NewSignal(run_id, UNDO, f"begin-{self.made}", b"{}"))
+
+        def make(subject: Subject | None) -> Hop:
+            numbers = {place: place for place, _ in heard}
+            if subject is not None and heard:
+                signals = self._do(subject.store.signals(run_id))
+                numbers = {place: signals[place].id for place, _ in heard}
+            at = self._at(subject, now)
+            return Hop(
+                run_id,
+                grant.fence,
+                begun_at=at,
+                outcomes=[Outcome(n, f, state, b"1", None, at, number) for n, f, state, number in ends],
+                delivered=delivered,
+                signals=[(numbers[place], number) for place, number in heard],
+                ended=[(n, number, b"2", at) for n, number in waits],
+                issued=[one(subject) for one in makers],
+                dropped=dropped,
+                sends=sends,
+                children=children,
+                progress=progress,
+                kept_n=kept_n,
+                close=Close(*closed, at, run.parent_id, run.parent_n) if closed else None,
+                next_input=b"next" if way == "continue" else None,
+                unread=unread,
+                take_back=TakeBack("failed", "boom") if way == "take back" else None,
+                park=way == "park",
+            )
+
+        return make
+
+    def _step_write(self, draw: Draw, grant: Grant) -> Make:
+        """What an agent may write that believes to hold the step with this fence."""
+        run_id, n, fence, now = grant.run_id, grant.n, grant.fence, self.spec.now
+        way = draw(st.sampled_from(("report", "report", "failed", "again", "back", "save", "quarantine")))
+        delay_s = draw(st.sampled_from((0.0, 1.5 * HOUR)))
+        excused = draw(st.booleans())
+        failure = draw(st.sampled_from((Failure.APPLICATION, Failure.TIMEOUT, Failure.THROTTLED)))
+        alike = draw(st.sampled_from(FINGERPRINTS))
+        if way == "report":
+            return lambda s: Report(run_id, n, fence, StepState.SUCCEEDED, b"1", None, self._at(s, now))
+        if way == "failed":
+            return lambda s: Report(run_id, n, fence, StepState.FAILED, None, "boom", self._at(s, now))
+        if way == "again":
+            return lambda _: TryAgain(run_id, n, fence, delay_s, "failed", "boom", excused, failure)
+        if way == "back":
+            return lambda _: HandBack(run_id, n, fence, delay_s)
+        if way == "quarantine":
+            return lambda _: Quarantine(
+                run_id, n, fence, "failed", f"boom {alike}", failure, alike, "charge", "Boom", "shop.py:1"
+            )
+        return lambda _: Save(run_id, n, fence, b"checkpoint" if excused else None, "half")
+
+    def _commit(self, node: str, makers: list[Make]) -> None:
+        """As the writer does: all in one commit, and when a precondition fails, one at a time."""
+        self._tick()
+        self.last = node, makers
+        answers = [self.spec.commit(node, make(None)) for make in makers]
+        for subject in self.subjects:
+
+            async def commit(subject: Subject, ops: list[Op]) -> list[Any]:
+                try:
+                    return await subject.store.commit(node, ops)
+                except PreconditionFailed:
+                    return [(await subject.store.commit(node, [op]))[0] for op in ops]
+
+            said = self._do(commit(subject, [make(subject) for make in makers]))
+            assert said == answers, f"{type(subject).__name__} answers {said}, the model {answers}"
+
+    # --- rules ------------------------------------------------------------------------------------------------------
+
+    @rule(data=st.data(), node=nodes)
+    def start(self, data: st.DataObject, node: str) -> None:
+        run = self._new_run(data.draw)
+        self._commit(node, [lambda _: Start(run)])
+
+    @rule(data=st.data(), node=nodes, ends=st.booleans())
+    def begin(self, data: st.DataObject, node: str, ends: bool) -> None:
+        """A run starts with its first hop; it may end with it, too."""
+        run = self._new_run(data.draw)
+        now = self.spec.now + 1e-6
+        makers = (
+            [] if ends else [self._new_step(data.draw, n) for n in range(1, 1 + data.draw(st.integers(0, 2)))]
+        )
+        makers = [make for make in makers if make(None).kind is not StepKind.CHILD]
+        deadline = None if run.timeout_s is None else now + 5
+
+        def make_hop(subject: Subject | None) -> Hop:
+            at = self._at(subject, now)
+            return Hop(
+                run.id,
+                1,
+                begin=run,
+                begun_at=at,
+                deadline=None if deadline is None else self._at(subject, deadline),
+                issued=[make(subject) for make in makers],
+                close=Close(RunState.SUCCEEDED, b"1", None, at) if ends else None,
+            )
+
+        if run.id not in self.spec.runs and not ends:
+            self._grant(Grant(node, run.id, 0, 1))
+            self._grant(*(Grant(node, run.id, n, 1) for n in self._leased(makers)))
+        self._commit(node, [make_hop])
+
+    @staticmethod
+    def _leased(makers: list[Callable[[Subject | None], NewStep]]) -> list[int]:
+        return [step.n for step in (make(None) for make in makers) if step.state is StepState.RUNNING]
+
+    @precondition(lambda self: self.grants)
+    @rule(data=st.data())
+    def write(self, data: st.DataObject) -> None:
+        """One to three writes of one node, about different runs, in one commit."""
+        first = data.draw(st.sampled_from(self.grants))
+        makers: list[Make] = []
+        seen: set[str] = set()
+        others = [grant for grant in self.grants if grant.node == first.node]
+        for grant in [first, *others][: data.draw(st.integers(1, 3))]:
+            if grant.run_id not in seen:
+                seen.add(grant.run_id)
+                draw = self._step_write if grant.n else self._hop
+                makers.append(draw(data.draw, grant))
+        self._commit(first.node, makers)
+
+    @precondition(lambda self: self.last)
+    @rule()
+    def write_again(self) -> None:
+        """The answer to the last commit was lost, and it is written once more."""
+        if self.last is not None:
+            self._commit(*self.last)
+
+    @precondition(lambda self: self.spec.claimable())
+    @rule(node=nodes)
+    def claim_runs(self, node: str) -> None:
+        self._tick()
+        said = sorted(self.spec.claim_runs(node))
+        self._grant(*(Grant(node, run_id, 0, fence) for run_id, fence in said))
+
+        async def ask(subject: Subject) -> list[tuple[str, int]]:
+            claimed = await subject.store.claim_runs(node, WORKFLOWS, ALL)
+            for one in claimed:
+                assert one.steps == await subject.store.steps(one.run.id)
+                assert one.signals == await subject.store.signals(one.run.id)
+            return sorted((one.run.id, one.run.fence) for one in claimed)
+
+        self._same(said, ask)
+
+    @precondition(lambda self: self.spec.runs)
+    @rule(data=st.data(), node=nodes)
+    def claim_run(self, data: st.DataObject, node: str) -> None:
+        run_id = data.draw(st.sampled_from(self._runs()))
+        self._tick()
+        said = self.spec.claim_run(node, run_id)
+        if said is not None:
+            self._grant(Grant(node, run_id, 0, said[1]))
+
+        async def ask(subject: Subject) -> tuple[str, int] | None:
+            claimed = await subject.store.claim_run(node, run_id)
+            return None if claimed is None else (claimed.run.id, claimed.run.fence)
+
+        self._same(said, ask)
+
+    @precondition(lambda self: any(step.state is StepState.READY for step in self.spec.steps.values()))
+    @rule(node=nodes, limit=st.sampled_from((1, 2, ALL)), lanes=st.sampled_from(((1,), (2,), LANES)))
+    def claim_steps(self, node: str, limit: int, lanes: tuple[int, ...]) -> None:
+        self._tick()
+        said = sorted(self.spec.claim_steps(node, lanes, limit))
+        self._grant(*(Grant(node, run_id, n, fence) for run_id, n, fence, _ in said))
+
+        async def ask(subject: Subject) -> list[tuple[str, int, int, int]]:
+            claimed = await subject.store.claim_steps(node, lanes, limit)
+            return sorted((one.run_id, one.n, one.fence, one.attempt) for one in claimed)
+
+        self._same(said, ask)
+
+    @precondition(lambda self: self.grants)
+    @rule(node=nodes)
+    def look_what_is_lost(self, node: str) -> None:
+        runs = [(one.run_id, one.fence) for one in self.grants if one.node == node and not one.n]
+        steps = [(one.run_id, one.n, one.fence) for one in self.grants if one.node == node and one.n]
+        rows = self.spec.runs
+        lost_runs = [
+            run_id
+            for run_id, fence in runs
+            if run_id not in rows or (rows[run_id].owner, rows[run_id].fence) != (node, fence)
+        ]
+        lost_steps = []
+        for run_id, n, fence in steps:
+            step = self.spec.steps.get((run_id, n))
+            if step is None or step.fence != fence:
+                lost_steps.append((run_id, n))
+
+        async def ask(subject: Subject) -> tuple[list[str], list[tuple[str, int]]]:
+            return (
+                sorted(await subject.store.lost_runs(node, runs)),
+                sorted(await subject.store.lost_steps(node, steps)),
+            )
+
+        self._same((sorted(lost_runs), sorted(lost_steps)), ask)
+
+    @rule()
+    def fire_timers(self) -> None:
+        self._tick()
+        self._same(self.spec.fire_timers(), lambda subject: subject.store.fire_timers(ALL))
+
+    @precondition(lambda self: self.grants)
+    @rule(data=st.data())
+    def hold_run(self, data: st.DataObject) -> None:
+        grant = data.draw(st.sampled_from(self.grants))
+        if not grant.n:
+            self._tick()
+            said = self.spec.hold_run(grant.run_id, grant.fence, "drift")
+            self._same(said, lambda subject: subject.store.hold_run(grant.run_id, grant.fence, "drift"))
+
+    # --- nodes and the leader ---------------------------------------------------------------------------------------
+
+    @rule(node=nodes, lease_h=st.sampled_from((1.5, 3.5)))
+    def join_or_renew(self, node: str, lease_h: float) -> None:
+        self._tick()
+        if node not in self.spec.nodes:
+            self._register(node, lease_h)
+            return
+        said = self.spec.renew(node, lease_h)
+
+        async def ask(subject: Subject) -> bool:
+            return await subject.store.renew(node, lease_h * HOUR) is not None
+
+        self._same(said, ask)
+
+    @rule(hours=st.sampled_from((1, 2, 5)))
+    def time_passes(self, hours: int) -> None:
+        self.spec.now += hours
+        for subject in self.subjects:
+            subject.advance(hours)
+
+    @precondition(lambda self: any(not node.retired for node in self.spec.nodes.values()))
+    @rule(data=st.data(), every=small)
+    def retire(self, data: st.DataObject, every: int) -> None:
+        live = [name for name, node in self.spec.nodes.items() if not node.retired]
+        if every == 0:
+            node = data.draw(st.sampled_from(live))
+            self._tick()
+            self.spec.retire(node)
+            self._same(None, lambda subject: subject.store.retire(node))
+
+    @rule(data=st.data(), node=nodes)
+    def reconcile(self, data: st.DataObject, node: str) -> None:
+        keep = data.draw(st.booleans())
+        runs = [one.run_id for one in self.grants if one.node == node and not one.n and keep]
+        steps = [(one.run_id, one.n) for one in self.grants if one.node == node and one.n and keep]
+        self._tick()
+        said = self.spec.reconcile(node, runs, steps)
+        self._same(said, lambda subject: subject.store.reconcile(node, runs, steps))
+
+    @rule(node=nodes, lease_h=st.sampled_from((1.5, 4.5)))
+    def lead(self, node: str, lease_h: float) -> None:
+        self._tick()
+        said = self.spec.lead(node, lease_h)
+        if said is not None:
+            self.epochs.append(said)
+        self._same(said, lambda subject: subject.store.lead(node, lease_h * HOUR))
+
+    @rule(node=nodes)
+    def resign(self, node: str) -> None:
+        self._tick()
+        self.spec.resign(node)
+        self._same(None, lambda subject: subject.store.resign(node))
+
+    @rule(data=st.data())
+    def bury(self, data: st.DataObject) -> None:
+        """By the leader, or by one that was."""
+        dead = self.spec.dead_nodes()
+
+        async def look(subject: Subject) -> set[str]:
+            return {node for node, _ in await subject.store.dead_nodes(0.0)}
+
+        self._same(dead, look)
+        if dead:
+            node, epoch = data.draw(st.sampled_from(sorted(dead))), data.draw(st.sampled_from(self.epochs))
+            self._tick()
+            said = self.spec.bury(node, epoch, LOSSES_MAX)
+
+            async def ask(subject: Subject) -> tuple[int, int, int] | None:
+                done = await subject.store.bury(node, epoch, "gone", LOSSES_MAX, ALL)
+                return None if done is None else (done.runs, done.steps, done.failed)
+
+            self._same(said, ask)
+            if said is not None and said[1]:
+                self.time_passes(
+                    1
+                )  # a step that was taken back may back off for seconds, which may pass in a slow test
+
+    @rule(data=st.data())
+    def end_overdue(self, data: st.DataObject) -> None:
+        epoch = data.draw(st.sampled_from(self.epochs))
+        self._tick()
+        said = self.spec.end_overdue(epoch, 0.0)
+        self._same(said, lambda subject: subject.store.end_overdue(epoch, 0.0, ALL))
+        if said:
+            self.time_passes(
+                1
+            )  # a step that was timed out backs off for a second, which may pass in a slow test
+
+    @rule(data=st.data(), state=st.sampled_from(sorted(RUN_ENDED)))
+    def prune(self, data: st.DataObject, state: RunState) -> None:
+        epoch = data.draw(st.sampled_from([*self.epochs, None]))
+        before = self.spec.now - 0.5
+        self._tick()
+        said = self.spec.prune(epoch, state, before)
+
+        async def ask(subject: Subject) -> int:
+            done = await subject.store.prune(
+                epoch,
+                actor="me",
+                state=state,
+                before=subject.at(self.spec, before),
+                after=(0.0, ""),
+                runs_max=ALL,
+                rows_max=100 * ALL,
+            )
+            return done.runs
+
+        self._same(said, ask)
+
+    # --- callers and operators --------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.spec.runs)
+    @rule(data=st.data(), key=st.sampled_from(("1", "2")))
+    def send_signal(self, data: st.DataObject, key: str) -> None:
+        signal = NewSignal(data.draw(st.sampled_from(self._runs())), "paid", key, b"2")
+        self._tick()
+        said = self.spec.send_signal(signal)
+        self._same(said, lambda subject: subject.store.send_signal(signal))
+
+    @precondition(lambda self: self.spec.runs)
+    @rule(
+        data=st.data(),
+        verb=st.sampled_from(
+            ("cancel_run", "hold", "release", "release", "steer_undo", "retry_now", "retry_run")
+        ),
+    )
+    def operate(self, data: st.DataObject, verb: str) -> None:
+        run_id = data.draw(st.sampled_from(self._runs()))
+        self._tick()
+        self.made += 1
+        new_id, before_seq = f"r{self.made}", data.draw(st.sampled_from((None, 2, 9)))
+        spec = self.spec
+        verbs: dict[str, tuple[Callable[[], Any], Callable[[Subject], Coroutine[Any, Any, Any]]]] = {
+            "cancel_run": (
+                lambda: spec.cancel_run(run_id),
+                lambda s: s.store.cancel_run(run_id, "me", "why"),
+            ),
+            "hold": (
+                lambda: spec.hold(run_id),
+                lambda s: s.store.hold(run_id, "me", "why"),
+            ),
+            "release": (lambda: spec.release(run_id), lambda s: s.store.release(run_id, "me", "why")),
+            "steer_undo": (
+                lambda: spec.steer_undo(run_id, "retry"),
+                lambda s: s.store.steer_undo(run_id, "retry", None, "me", "why"),
+            ),
+            "retry_now": (lambda: spec.retry_now(run_id), lambda s: s.store.retry_now(run_id, "me")),
+            "retry_run": (
+                lambda: spec.retry_run(run_id, new_id, before_seq),
+                lambda s: s.store.retry_run(run_id, new_id, before_seq, "me"),
+            ),
+        }
+        act, ask = verbs[verb]
+        try:
+            said = act()
+        except model.WrongState:
+            said = "wrong state"
+
+        async def asked(subject: Subject) -> Any:
+            try:
+                return await ask(subject)
+            except (errors.WrongState, errors.Conflict):
+                return "wrong state"
+
+        self._same(said, asked)
+
+
+class Begun(Runs):
+    """There is a leader, and a run with a step that runs, one that is ready, and one that another node runs."""
+
+    @initialize(hours=st.sampled_from((0, 1)))
+    def begun(self, hours: int) -> None:
+        self.lead("a", 4.5)
+        for node, run_id in (("a", "begun"), ("b", "beside")):
+            run = NewRun(run_id, *WORKFLOWS[0], b"{}", b"d")
+            steps = [
+                NewStep(n, f"k{n}", StepKind.CALL, STEPS[lane][0], lane, state, attempts_max=2)
+                for n, lane, state in (
+                    (1, 1, StepState.RUNNING),
+                    (2, 2, StepState.READY),
+                    (3, 2, StepState.RUNNING),
+                )
+            ]
+            self._grant(Grant(node, run_id, 0, 1), Grant(node, run_id, 1, 1), Grant(node, run_id, 3, 1))
+            self._commit(node, [self._begins(run, steps)])
+        if hours:
+            self.time_passes(hours)
+
+    def _begins(self, run: NewRun, steps: list[NewStep]) -> Make:
+        now = self.spec.now
+        return lambda subject: Hop(run.id, 1, begin=run, begun_at=self._at(subject, now), issued=steps)

@@ -1,0 +1,50 @@
+"""What the State Store promises, as a small program: the rules of starting, claiming, leases, fences and delivery, of gates,
+quarantine, twins and alerts.
+
+Plain rows in dictionaries, one method per verb of `holdfast.store.protocol`, no SQL, no waiting. The tests here run it
+beside both dialects and compare; the model check (`tests/modelcheck`) searches its state space. Every transition of a row
+goes through the table of `holdfast.lifecycle` and raises the row's fence.
+
+Time is a number of hours that the caller moves. What the dialects leave to chance (ids, texts of errors) has names here.
+"""
+
+from __future__ import annotations
+
+from tests.differential.spec.alerting import Alerting
+from tests.differential.spec.gating import Gating
+from tests.differential.spec.learning import Learning
+from tests.differential.spec.operating import Operating
+from tests.differential.spec.retention import Retention
+from tests.differential.spec.rows import (
+    NEVER,
+    Alert,
+    Delivery,
+    Lease,
+    Listed,
+    Node,
+    Run,
+    Signal,
+    Step,
+    Twin,
+    WrongState,
+)
+from tests.differential.spec.scheduling import Scheduling
+
+__all__ = [
+    "NEVER",
+    "Alert",
+    "Delivery",
+    "Lease",
+    "Listed",
+    "Node",
+    "Run",
+    "Signal",
+    "Spec",
+    "Step",
+    "Twin",
+    "WrongState",
+]
+
+
+class Spec(Scheduling, Gating, Retention, Learning, Alerting, Operating):
+    """The rows, and the verbs that change them."""

@@ -1,0 +1,152 @@
+"""All rows, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Self
+
+from holdfast.lifecycle import RUN_ACTIVE, STEP_ENDED
+from holdfast.model import Breaker, BreakerState, HoldScope, RunState, StepState
+from tests.differential.spec.rows import (
+    NEVER,
+    Alert,
+    Delivery,
+    Lease,
+    Listed,
+    Node,
+    Run,
+    Signal,
+    Step,
+    Twin,
+)
+
+
+class Base:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.runs: dict[str, Run] = {}
+        self.steps: dict[tuple[str, int], Step] = {}
+        self.signals: dict[tuple[str, str, str], Signal] = {}
+        self.attempts: list[tuple[str, int, int, str, str | None]] = []
+        """(run, n, attempt, ending, agent) of attempts that did not become the outcome."""
+        self.nodes: dict[str, Node] = {}
+        self.leases: dict[str, Lease] = {}
+        self.failures: list[tuple[str, int]] = []
+        self.journal: list[tuple[str, str, str | None, float]] = []
+        """(actor, verb, run, at)."""
+        self.lanes: dict[int, tuple[str, str]] = {}
+        """(name, what it depends on)."""
+        self.breakers: dict[str, Breaker] = {}
+        self.holds: dict[tuple[str, str], float] = {}
+        self.quarantine: dict[tuple[str, int], Listed] = {}
+        self.twins: dict[tuple[str, int], Twin] = {}
+        self.durations: dict[tuple[str, int], tuple[float, float]] = {}
+        """(count, when it was last added to)."""
+        self.alerts: dict[int, Alert] = {}
+        self.deliveries: dict[str, Delivery] = {}
+        self.raised = 0
+        self.steered = 0
+
+    def copy(self) -> Self:
+        other = type(self).__new__(type(self))
+        for name, value in vars(self).items():
+            setattr(other, name, value.copy() if isinstance(value, dict | list | set) else value)
+        return other
+
+    # --- what the rows say ------------------------------------------------------------------------------------------
+
+    def is_live(self, node: str) -> bool:
+        return node in self.nodes and not self.nodes[node].retired
+
+    def steps_of(self, run_id: str) -> list[Step]:
+        return [step for step in self.steps.values() if step.run_id == run_id]
+
+    def signals_of(self, run_id: str) -> list[Signal]:
+        return [signal for signal in self.signals.values() if signal.run_id == run_id]
+
+    def awake(self, run_id: str) -> bool:
+        """Something waits to be delivered."""
+        return any(
+            step.delivered_seq is None and step.state in STEP_ENDED for step in self.steps_of(run_id)
+        ) or any(signal.delivered_seq is None for signal in self.signals_of(run_id))
+
+    def claimable(self) -> list[Run]:
+        return [
+            run
+            for run in self.runs.values()
+            if run.state is RunState.PENDING
+            or (run.state in RUN_ACTIVE and run.owner is None and self.awake(run.id))
+        ]
+
+    def is_quarantined(self, step: Step) -> bool:
+        return step.state is StepState.READY and step.ready_at >= NEVER
+
+    def is_held(self, scope: HoldScope, value: str) -> bool:
+        return (scope, value) in self.holds
+
+    def is_passable(self, lane: int) -> bool:
+        """Is nothing that all steps of the lane share behind a gate?"""
+        if any(scope == HoldScope.ALL for scope, _ in self.holds):
+            return False
+        if lane not in self.lanes:
+            return True
+        name, depends = self.lanes[lane]
+        return not (
+            self.is_held(HoldScope.STEP, name)
+            or self.is_held(HoldScope.DEPENDENCY, depends)
+            or (depends in self.breakers and self.breakers[depends].state is not BreakerState.CLOSED)
+        )
+
+    def is_free(self, run: Run) -> bool:
+        """May steps of the run begin, as far as holds are concerned?"""
+        return not (
+            self.is_held(HoldScope.WORKFLOW, run.workflow) or self.is_held(HoldScope.TENANT, run.namespace)
+        )
+
+    def note(self, actor: str, verb: str, run_id: str | None = None) -> None:
+        self.journal.append((actor, verb, run_id, self.now))
+
+    def due(self, lanes: Iterable[int]) -> list[Step]:
+        """Ready steps whose time has come, by priority, then age."""
+        found = [
+            step
+            for step in self.steps.values()
+            if step.lane in lanes
+            and step.state is StepState.READY
+            and step.ready_at <= self.now
+            and self.runs[step.run_id].state in RUN_ACTIVE
+            and self.is_free(self.runs[step.run_id])
+        ]
+        return sorted(found, key=lambda step: (-step.priority, step.ready_at, step.run_id, step.n))
+
+    def _put(self, row: Run | Step) -> None:
+        if isinstance(row, Run):
+            self.runs[row.id] = row
+        else:
+            self.steps[row.run_id, row.n] = row
+
+    # --- leases ----------------------------------------------------------------------------------------------------
+
+    def lead(self, node: str, lease_h: float, lease: str = "leader") -> int | None:
+        """Kept while it runs; taken over, with a higher epoch, when it ran out or its holder left."""
+        seen = self.leases.get(lease, Lease(None, 0, 0.0))
+        current = seen.holder is not None and seen.expires_at > self.now
+        holder = None if seen.holder is None else self.nodes.get(seen.holder)
+        if current and seen.holder != node and not (holder is not None and holder.retired):
+            return None
+        epoch = seen.epoch if current and seen.holder == node else seen.epoch + 1
+        self.leases[lease] = Lease(node, epoch, self.now + lease_h)
+        return epoch
+
+    def resign(self, node: str) -> None:
+        for name, lease in self.leases.items():
+            if lease.holder == node:
+                self.leases[name] = Lease(None, lease.epoch, self.now)
+
+    def leads(self, epoch: int) -> bool:
+        """The precondition of every write of a leader."""
+        return self.holds_lease("leader", epoch)
+
+    def holds_lease(self, name: str, epoch: int) -> bool:
+        lease = self.leases.get(name)
+        return lease is not None and lease.epoch == epoch and lease.expires_at > self.now

@@ -1,0 +1,380 @@
+"""Writes that share a commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.lifecycle import RUN_ENDED, STEP_ENDED, STEP_LIVE, By
+from holdfast.model import NewRun, RunState, StepKind, StepState
+from holdfast.store.protocol import (
+    Answer,
+    Close,
+    HandBack,
+    Hop,
+    NewSignal,
+    NewStep,
+    Op,
+    Quarantine,
+    Report,
+    Save,
+    Start,
+    TryAgain,
+)
+from holdfast.store.verdicts import counts_of
+from tests.differential.spec.base import Base
+from tests.differential.spec.rows import (
+    CLOSES,
+    NEVER,
+    SECOND,
+    Alert,
+    Listed,
+    Refused,
+    Run,
+    Signal,
+    Step,
+    moved_run,
+    moved_step,
+)
+
+
+class Commits(Base):
+    def commit(self, node: str, op: Op) -> Answer:
+        """One operation: all of it, or nothing and the reason."""
+        before = self.copy()
+        try:
+            return self._write(node, op)
+        except Refused:
+            vars(self).update(vars(before))
+            return self._refuse(node, op)
+
+    def _write(self, node: str, op: Op) -> Answer:
+        if isinstance(op, Start):
+            return self._start(op.run)
+        if isinstance(op, Hop):
+            self._hop(node, op)
+        elif isinstance(op, Report):
+            self._report(op)
+        elif isinstance(op, TryAgain):
+            self._try_again(node, op)
+        elif isinstance(op, HandBack):
+            self._hand_back(self._held(op.run_id, op.n, op.fence), By.AGENT, op.delay_s)
+        elif isinstance(op, Quarantine):
+            self._put_in_quarantine(node, op)
+        elif isinstance(op, Save):
+            self._save(op)
+        return Answer.ACCEPTED
+
+    def _refuse(self, node: str, op: Op) -> Answer:
+        if isinstance(op, Hop) and op.begin is not None:
+            return Answer.DUPLICATE
+        if isinstance(op, Report) and (step := self.steps.get((op.run_id, op.n))) is not None:
+            if (step.fence, step.agent, step.state) == (op.fence + 1, node, op.state):
+                return Answer.DUPLICATE
+            self.attempts.append((step.run_id, step.n, step.attempt, "refused", node))
+        return Answer.FENCED
+
+    def _start(self, run: NewRun) -> Answer:
+        if (seen := self.runs.get(run.id)) is not None:
+            same = (seen.workflow, seen.digest) == (run.workflow, run.digest)
+            return Answer.DUPLICATE if same else Answer.FENCED
+        self._put(self._new(run))
+        return Answer.ACCEPTED
+
+    def _new(self, run: NewRun) -> Run:
+        return Run(
+            run.id,
+            run.workflow,
+            run.version,
+            RunState.PENDING,
+            run.input,
+            run.digest,
+            run.priority,
+            run.namespace,
+            parent_id=run.parent_id,
+            parent_n=run.parent_n,
+            deadline=None if run.timeout_s is None else self.now + run.timeout_s * SECOND,
+            created_at=self.now,
+        )
+
+    def _held(self, run_id: str, n: int, fence: int) -> Step:
+        """The fence: an agent's whole precondition."""
+        step = self.steps.get((run_id, n))
+        if step is None or step.fence != fence:
+            raise Refused
+        return step
+
+    def _end(self, step: Step, by: By, state: StepState, **changes: Any) -> None:
+        name = {StepState.SUCCEEDED: "succeed", StepState.FAILED: "fail", StepState.CANCELLED: "cancel"}[
+            state
+        ]
+        self._put(moved_step(step, name, by, finished_at=self.now, **changes))
+        if state is StepState.FAILED and (by is not By.SCHEDULER or step.kind is StepKind.CALL):
+            self.failures.append((step.run_id, step.n))
+
+    def _report(self, op: Report) -> None:
+        step = self._held(op.run_id, op.n, op.fence)
+        self._end(step, By.AGENT, op.state, output=op.output, error=op.error)
+
+    def _try_again(self, node: str, op: TryAgain) -> None:
+        step = self._held(op.run_id, op.n, op.fence)
+        self.attempts.append((step.run_id, step.n, step.attempt, op.ending, node))
+        excused, losses, timeouts, throttled = counts_of(op)
+        self._put(
+            moved_step(
+                step,
+                "retry",
+                By.AGENT,
+                agent=None,
+                complete_by=None,
+                error=op.error,
+                excused=step.excused + excused,
+                losses=step.losses + losses,
+                timeouts=step.timeouts + timeouts,
+                throttled=step.throttled + throttled,
+                ready_at=self.now + op.delay_s * SECOND,
+            )
+        )
+
+    def _hand_back(self, step: Step, by: By, delay_s: float = 0.0) -> None:
+        self._put(
+            moved_step(
+                step,
+                "hand_back",
+                by,
+                agent=None,
+                complete_by=None,
+                excused=step.excused + 1,
+                ready_at=self.now + delay_s * SECOND if delay_s > 0 else step.ready_at,
+            )
+        )
+
+    def _put_in_quarantine(self, node: str, op: Quarantine) -> None:
+        step = self._held(op.run_id, op.n, op.fence)
+        self.attempts.append((step.run_id, step.n, step.attempt, op.ending, node))
+        _, losses, timeouts, throttled = counts_of(op)
+        self._put(
+            moved_step(
+                step,
+                "quarantine",
+                By.AGENT,
+                agent=None,
+                complete_by=None,
+                error=op.error,
+                losses=step.losses + losses,
+                timeouts=step.timeouts + timeouts,
+                throttled=step.throttled + throttled,
+                ready_at=NEVER,
+            )
+        )
+        listed = Listed(op.fingerprint, op.step, op.kind, op.place, self.now)
+        self.quarantine[step.run_id, step.n] = listed
+        self.failures.append((step.run_id, step.n))
+
+    def _save(self, op: Save) -> None:
+        step = self._held(op.run_id, op.n, op.fence)
+        self._put(
+            step._replace(
+                checkpoint=op.checkpoint if op.checkpoint is not None else step.checkpoint,
+                progress=op.progress if op.progress is not None else step.progress,
+            )
+        )
+
+    def _hop(self, node: str, op: Hop) -> None:
+        """One advance of one run by its owner. The run's fence is the precondition, each outcome has its step's."""
+        if op.begin is not None:
+            if not self.is_live(node) or op.begin.id in self.runs:
+                raise Refused
+            run = self._new(op.begin)._replace(
+                state=RunState.RUNNING,
+                owner=node,
+                fence=op.fence,
+                created_at=op.begun_at,
+                started_at=op.begun_at,
+            )
+            self._put(run._replace(deadline=op.deadline))
+        elif op.run_id not in self.runs or self.runs[op.run_id].fence != op.fence:
+            raise Refused
+        for end in op.outcomes:
+            step = self._held(op.run_id, end.n, end.fence)
+            self._end(
+                step, By.SCHEDULER, end.state, output=end.output, error=end.error, delivered_seq=end.seq
+            )
+        for n, seq in op.delivered:
+            step = self.steps[op.run_id, n]
+            if step.delivered_seq is not None or step.state not in STEP_ENDED:
+                raise Refused
+            self._put(step._replace(delivered_seq=seq))
+        self._hear(op)
+        if op.next_input is not None:
+            self._continue(op, op.next_input)
+        for new in op.issued:
+            self._issue(node, op.run_id, new)
+        for n, seq, payload, _ in op.ended:
+            self._end(
+                self.steps[op.run_id, n],
+                By.SCHEDULER,
+                StepState.SUCCEEDED,
+                output=payload,
+                delivered_seq=seq,
+            )
+        for n in op.dropped:
+            self._drop(self.steps[op.run_id, n])
+        for child in op.children:
+            self._start(child)
+        for send in op.sends:
+            self._send(send)
+        run = self.runs[op.run_id]
+        if op.next_input is None:
+            self._put(
+                run._replace(
+                    progress=op.progress if op.progress is not None else run.progress,
+                    kept_n=max(run.kept_n, op.kept_n or 0),
+                )
+            )
+        if op.close is not None:
+            self._close(self.runs[op.run_id], op.close)
+        run = self.runs[op.run_id]
+        if op.take_back is not None:
+            self._put(
+                moved_run(
+                    run,
+                    "undo",
+                    By.SCHEDULER,
+                    owner=None,
+                    ending=op.take_back.ending,
+                    error=op.take_back.error,
+                )
+            )
+        if op.park:
+            self._put(run._replace(owner=None, fence=run.fence + 1))
+
+    def _hear(self, op: Hop) -> None:
+        """Here a signal's number is its place among those of the run."""
+        mine = self.signals_of(op.run_id)
+        for place, seq in op.signals:
+            signal = mine[place]
+            if signal.delivered_seq is not None:
+                raise Refused
+            self.signals[signal[:3]] = signal._replace(delivered_seq=seq)
+
+    def _continue(self, op: Hop, next_input: bytes) -> None:
+        run = self.runs[op.run_id]
+        last = max((step.n for step in self.steps_of(run.id)), default=0)
+        self._put(
+            run._replace(
+                input=next_input,
+                generation=run.generation + 1,
+                fence=run.fence + 1,
+                base_n=max(run.base_n, last),
+                kept_n=0,
+                progress=None,
+                started_at=self.now,
+            )
+        )
+        self.steps = {key: step for key, step in self.steps.items() if step.run_id != run.id}
+        self.attempts = [row for row in self.attempts if row[0] != run.id]
+        for signal in self.signals_of(run.id):
+            if signal.delivered_seq in op.unread:
+                self.signals[signal[:3]] = signal._replace(delivered_seq=None)
+            elif signal.delivered_seq is not None:
+                del self.signals[signal[:3]]
+        self.note("scheduler", "continue", run.id)
+
+    def _issue(self, node: str, run_id: str, new: NewStep) -> None:
+        if (run_id, new.n) in self.steps:  # the hop was written before, and its answer was lost
+            raise Refused
+        leased = new.state is StepState.RUNNING
+        timeout = None if new.timeout_s is None or not leased else self.now + new.timeout_s * SECOND
+        self._put(
+            Step(
+                run_id,
+                new.n,
+                new.key,
+                new.kind,
+                new.lane,
+                new.state,
+                new.priority,
+                self.now if new.ready_at is None else new.ready_at,
+                int(leased),
+                attempts_max=new.attempts_max,
+                timeout_s=new.timeout_s,
+                fence=int(leased),
+                agent=node if leased else None,
+                complete_by=timeout,
+                issued_at=self.now,
+                started_at=self.now if leased else None,
+                name=new.name,
+                retry=new.retry,
+            )
+        )
+
+    def _drop(self, step: Step) -> None:
+        """The code no longer waits for it: cancelled if live, never to be delivered."""
+        if step.state in STEP_LIVE:
+            step = moved_step(step, "cancel", By.SCHEDULER, finished_at=self.now)
+        if step.delivered_seq is None:
+            self._put(step._replace(delivered_seq=0))
+
+    def _close(self, run: Run, close: Close) -> None:
+        ended = close.state in RUN_ENDED
+        self._put(
+            moved_run(
+                run,
+                CLOSES[close.state],
+                By.SCHEDULER,
+                close.state,
+                owner=None,
+                output=close.output,
+                error=close.error if ended else run.error,
+                note=run.note if ended else close.error,
+                finished_at=close.at if ended else None,
+            )
+        )
+        if not ended:
+            self._raise("run stuck", "error", f"run stuck:{run.id}", run.id)
+            return
+        for step in self.steps_of(run.id):
+            self._drop(step)
+        if close.parent_id is None:
+            if close.state in {RunState.FAILED, RunState.UNDONE}:
+                self.failures.append((run.id, 0))
+            return
+        good = close.state is RunState.SUCCEEDED
+        self._tell_parent(run, StepState.SUCCEEDED if good else StepState.FAILED, close.output, close.error)
+
+    def _raise(self, kind: str, level: str, key: str, run_id: str | None = None, times: int = 1) -> None:
+        """One open alert a key: what is raised again is counted."""
+        for number, seen in self.alerts.items():
+            if seen.key == key and seen.cleared_at is None:
+                self.alerts[number] = seen._replace(times=seen.times + times, last_at=self.now)
+                return
+        self.raised += 1
+        self.alerts[self.raised] = Alert(kind, level, key, run_id, times, self.now, self.now)
+
+    def _tell_parent(self, run: Run, state: StepState, output: bytes | None, error: str | None) -> None:
+        if run.parent_id is None or run.parent_n is None:
+            return
+        step = self.steps.get((run.parent_id, run.parent_n))
+        if step is not None and step.state is StepState.WAITING and step.kind is StepKind.CHILD:
+            self._end(step, By.SCHEDULER, state, output=output, error=error)
+
+    def _free(self, run: Run) -> None:
+        """Its owner is gone. One that waits for nothing has not said yet what it waits for: it is pending again."""
+        quiet = all(step.delivered_seq is not None for step in self.steps_of(run.id)) and all(
+            signal.delivered_seq is not None for signal in self.signals_of(run.id)
+        )
+        if quiet and run.state is RunState.RUNNING:
+            self._put(moved_run(run, "free", By.SUPERVISOR, owner=None))
+        else:
+            self._put(run._replace(owner=None, fence=run.fence + 1))
+
+    def _send(self, signal: NewSignal) -> bool:
+        row = Signal(signal.run_id, signal.name, signal.key, signal.payload)
+        run = self.runs.get(signal.run_id)
+        if run is None or run.state in RUN_ENDED or row[:3] in self.signals:
+            return False
+        self.signals[row[:3]] = row
+        return True
+
+    def _hold(self, run: Run, by: By, note: str) -> None:
+        self._put(moved_run(run, "hold", by, resume=run.state, owner=None, note=note))

@@ -1,0 +1,112 @@
+"""What callers and operators ask for, about one run each."""
+
+from __future__ import annotations
+
+from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED, By
+from holdfast.model import CANCEL, DEADLINE, UNDO, RunState, StepState
+from holdfast.store.protocol import Answer, NewSignal
+from tests.differential.spec.quarantining import Quarantining
+from tests.differential.spec.rows import CANCELLED, NEVER, Run, WrongState, moved_run
+
+
+class Operating(Quarantining):
+    def send_signal(self, signal: NewSignal) -> Answer:
+        if (signal.run_id, signal.name, signal.key) in self.signals:
+            return Answer.DUPLICATE
+        return Answer.ACCEPTED if self._send(signal) else Answer.FENCED
+
+    def cancel_run(self, run_id: str) -> RunState:
+        run = self.runs[run_id]
+        if run.state is RunState.PENDING and not self.steps_of(run_id):
+            self._put(moved_run(run, "cancel", By.OPERATOR, finished_at=self.now, note="why"))
+            self.note("me", "cancel", run_id)
+            self._tell_parent(run, StepState.FAILED, None, CANCELLED)
+            return RunState.CANCELLED
+        if run.state is RunState.HELD:
+            self.release(run_id)
+        if self._send(NewSignal(run_id, CANCEL, "cancel", b"")):
+            self.note("me", "cancel", run_id)
+        self._unstick(run_id)
+        return self.runs[run_id].state
+
+    def hold(self, run_id: str) -> RunState:
+        run = self.runs[run_id]
+        if run.state is RunState.HELD:
+            return RunState.HELD
+        if run.state is not RunState.PENDING and run.state not in RUN_ACTIVE:
+            raise WrongState
+        self._hold(run, By.OPERATOR, "why")
+        self.note("me", "hold", run_id)
+        return RunState.HELD
+
+    def release(self, run_id: str) -> RunState:
+        run = self.runs[run_id]
+        if run.state is not RunState.HELD:
+            raise WrongState
+        state = RunState.UNDOING if run.resume is RunState.UNDOING else RunState.PENDING
+        self._put(moved_run(run, "release", By.OPERATOR, state, resume=None, note=None))
+        self.note("me", "release", run_id)
+        if state is RunState.UNDOING:
+            self._steer(run_id, "resume")
+        return state
+
+    def steer_undo(self, run_id: str, act: str) -> RunState:
+        run = self.runs[run_id]
+        if run.state is RunState.STUCK and run.resume is RunState.RUNNING:
+            raise WrongState  # it waits for a step in quarantine
+        if RunState.UNDOING not in {run.state, run.resume} and run.state is not RunState.STUCK:
+            raise WrongState
+        if run.state is not RunState.UNDOING:
+            self._put(moved_run(run, "unstick", By.OPERATOR, resume=None, note=None))
+        for number, alert in self.alerts.items():
+            if alert.key == f"run stuck:{run_id}" and alert.cleared_at is None:
+                self.alerts[number] = alert._replace(cleared_at=self.now)
+        self._steer(run_id, act)
+        return self.runs[run_id].state
+
+    def _steer(self, run_id: str, act: str) -> None:
+        self.steered += 1
+        self._send(NewSignal(run_id, UNDO, f"{self.steered}", b""))
+        self.note("me", act, run_id)
+
+    def retry_now(self, run_id: str) -> int:
+        backing_off = [
+            step
+            for step in self.steps_of(run_id)
+            if step.state is StepState.READY and self.now < step.ready_at < NEVER
+        ]
+        for step in backing_off:
+            self._put(step._replace(ready_at=self.now, fence=step.fence + 1))
+        if backing_off:
+            self.note("me", "retry", run_id)
+        return len(backing_off)
+
+    def retry_run(self, run_id: str, new_id: str, before_seq: int | None) -> None:
+        run = self.runs[run_id]
+        if run.state not in RUN_ENDED or new_id in self.runs:
+            raise WrongState
+        self._put(
+            Run(
+                new_id,
+                run.workflow,
+                run.version,
+                RunState.PENDING,
+                run.input,
+                run.digest,
+                run.priority,
+                run.namespace,
+                retry_of=run_id,
+                deadline=None if run.deadline is None else self.now + run.deadline - run.created_at,
+                created_at=self.now,
+            )
+        )
+        kept = range(1, before_seq or 1)
+        for step in self.steps_of(run_id):
+            if step.delivered_seq in kept and step.key != DEADLINE:
+                self._put(
+                    step._replace(run_id=new_id, retry=None, complete_by=None, checkpoint=None, progress=None)
+                )
+        for signal in self.signals_of(run_id):
+            if signal.delivered_seq in kept and not signal.name.startswith("$"):
+                self.signals[new_id, signal.name, signal.key] = signal._replace(run_id=new_id)
+        self.note("me", "retry", run_id)

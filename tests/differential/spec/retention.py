@@ -1,0 +1,74 @@
+"""What the leader forgets."""
+
+from __future__ import annotations
+
+from holdfast.model import RunState, StepState
+from tests.differential.spec.rows import Run
+from tests.differential.spec.supervising import Supervising
+
+
+class Retention(Supervising):
+    def prune(self, epoch: int | None, state: RunState, before: float) -> int:
+        """Ended runs go after their children, and only when no run above them is live."""
+        if epoch is not None and not self.leads(epoch):
+            return 0
+        gone = [
+            run.id
+            for run in self.runs.values()
+            if run.state is state
+            and run.finished_at is not None
+            and run.finished_at < before
+            and not any(child.parent_id == run.id for child in self.runs.values())
+            and not self._live_above(run)
+        ]
+        for run_id in gone:
+            del self.runs[run_id]
+            self.steps = {key: step for key, step in self.steps.items() if step.run_id != run_id}
+            self.signals = {key: row for key, row in self.signals.items() if row.run_id != run_id}
+            self.attempts = [row for row in self.attempts if row[0] != run_id]
+            self.quarantine = {key: row for key, row in self.quarantine.items() if key[0] != run_id}
+            self.twins = {key: row for key, row in self.twins.items() if key[0] != run_id}
+            self.journal = [row for row in self.journal if row[2] != run_id]
+        if gone:
+            self.note("me", "prune")
+        return len(gone)
+
+    def _live_above(self, run: Run) -> bool:
+        above = None if run.parent_id is None else self.runs.get(run.parent_id)
+        return above is not None and (above.finished_at is None or self._live_above(above))
+
+    def forget_nodes(self, epoch: int, before: float) -> int:
+        """Nodes that left and hold nothing."""
+        if not self.leads(epoch):
+            return 0
+        holders = {run.owner for run in self.runs.values()}
+        holders |= {step.agent for step in self.steps.values() if step.state is StepState.RUNNING}
+        gone = [
+            name
+            for name, node in self.nodes.items()
+            if node.retired_at is not None and node.retired_at < before and name not in holders
+        ]
+        for name in gone:
+            del self.nodes[name]
+        return len(gone)
+
+    def forget_journal(self, epoch: int, before: float) -> int:
+        """What belongs to no run."""
+        if not self.leads(epoch):
+            return 0
+        kept = [row for row in self.journal if row[2] is not None or row[3] >= before]
+        gone, self.journal = len(self.journal) - len(kept), kept
+        return gone
+
+    def prune_alerts(self, epoch: int, before: float) -> int:
+        """What was cleared, with what was told of it."""
+        if not self.leads(epoch):
+            return 0
+        gone = {
+            number
+            for number, alert in self.alerts.items()
+            if alert.cleared_at is not None and alert.cleared_at < before
+        }
+        self.alerts = {number: alert for number, alert in self.alerts.items() if number not in gone}
+        self.deliveries = {name: one for name, one in self.deliveries.items() if one.alert not in gone}
+        return len(gone)

@@ -1,0 +1,63 @@
+"""What agents claim, and what nodes ask for themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.lifecycle import By
+from holdfast.model import StepState
+from tests.differential.spec.commits import Commits
+from tests.differential.spec.rows import SECOND, Node, Step, moved_step
+
+
+class Working(Commits):
+    def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[tuple[str, int, int, int]]:
+        """(run, n, fence, attempt): the attempt is counted by the claim, not by its end."""
+        due = self.due([lane for lane in lanes if self.is_passable(lane)])[:limit]
+        return self._take(node, due) if self.is_live(node) else []
+
+    def _take(self, node: str, due: Sequence[Step]) -> list[tuple[str, int, int, int]]:
+        claimed = []
+        for step in due:
+            complete_by = None if step.timeout_s is None else self.now + step.timeout_s * SECOND
+            taken = moved_step(
+                step,
+                "claim",
+                By.AGENT,
+                agent=node,
+                attempt=step.attempt + 1,
+                started_at=self.now,
+                complete_by=complete_by,
+            )
+            self._put(taken)
+            claimed.append((taken.run_id, taken.n, taken.fence, taken.attempt))
+        return claimed
+
+    # --- nodes ------------------------------------------------------------------------------------------------------
+
+    def register(self, node: str, lease_h: float) -> None:
+        self.nodes[node] = Node(self.now + lease_h)
+
+    def renew(self, node: str, lease_h: float) -> bool:
+        if not self.is_live(node):
+            return False
+        self.nodes[node] = Node(self.now + lease_h)
+        return True
+
+    def retire(self, node: str) -> None:
+        self.reconcile(node, (), ())
+        self.nodes[node] = self.nodes[node]._replace(retired=True, retired_at=self.now)
+        self.resign(node)
+
+    def reconcile(self, node: str, runs: Sequence[str], steps: Sequence[tuple[str, int]]) -> tuple[int, int]:
+        freed = [run for run in self.runs.values() if run.owner == node and run.id not in runs]
+        for run in freed:
+            self._free(run)
+        back = [
+            step
+            for step in self.steps.values()
+            if step.agent == node and step.state is StepState.RUNNING and (step.run_id, step.n) not in steps
+        ]
+        for step in back:
+            self._hand_back(step, By.AGENT)
+        return len(freed), len(back)

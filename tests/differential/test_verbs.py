@@ -1,0 +1,49 @@
+"""Nothing that a store can be asked is left out of the comparison by oversight."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+from holdfast.store.protocol import Op, Store
+
+RULES = Path(__file__).parent
+EXCEPTIONS = {
+    "url": "an address, not a verb",
+    "shared_url": "an address, not a verb",
+    "open": "connects; tests/store/test_schema.py",
+    "close": "disconnects",
+    "migrate": "makes the tables; tests/store/test_schema.py",
+    "now": "the clock, which is the model's in one dialect and moved by hand in the other",
+    "register": "takes a liveness lock, which is a file here and a session there; rows are made by hand; tests/store/test_nodes.py",
+    "ring": "changes no row; tests/store/test_nodes.py",
+    "listen": "changes no row; tests/store/test_nodes.py",
+    "start_within": "takes the caller's own transaction, another driver's; tests/store/test_starts.py",
+}
+"""What the state machines do not ask, and why."""
+
+
+def verbs() -> set[str]:
+    """Everything that is declared in the protocol of a role, or in that of the whole store."""
+    parts = [part for part in Store.__mro__ if part.__module__ == Store.__module__]
+    declared = {name for part in parts for name in [*vars(part), *part.__annotations__]}
+    return {name for name in declared if not name.startswith("_")}
+
+
+def rules_text() -> str:
+    return "\n".join(path.read_text() for path in [*RULES.glob("rules/*.py"), RULES / "asking.py"])
+
+
+def test_every_verb_is_compared_or_excepted() -> None:
+    """A verb that is new in the protocol fails here until a rule asks it, or a reason stands above."""
+    asked = set(re.findall(r"\.store\.(\w+)\(", rules_text()))
+    assert verbs() - asked - EXCEPTIONS.keys() == set(), "neither asked by a rule nor excepted"
+    assert EXCEPTIONS.keys() - verbs() == set(), "excepted, and not in the protocol any more"
+    assert EXCEPTIONS.keys() & asked <= {"open", "close"}, "excepted, and asked all the same"
+
+
+def test_every_operation_is_committed() -> None:
+    """`commit` takes operations of several kinds: rules make each of them."""
+    made = set(re.findall(r"\b(\w+)\(", rules_text()))
+    assert {op.__name__ for op in get_args(Op)} - made == set()
