@@ -165,6 +165,7 @@ async def test_a_step_that_waits_too_long_is_found(store: Store, tamper: Tamper)
     (found,) = await store.late_steps(60.0, 10)
     assert (found.what, found.run_id) == ("shop.charge", old)
     assert await store.late_steps(200.0, 10) == []
+    assert await store.late_steps(60.0, 1) == [found]  # what is held hides none behind it
 
 
 async def test_a_run_that_waits_too_long_is_found(store: Store, tamper: Tamper) -> None:
@@ -183,6 +184,12 @@ async def test_a_run_that_waits_too_long_is_found(store: Store, tamper: Tamper) 
     found = {(one.what, one.run_id) for one in await store.late_runs(60.0, 10)}
     assert {("a@1", runs[1].id), ("b@2", runs[2].id)} <= found
     assert {what for what, _ in found} == {"a@1", "b@2"}
+    tamper(f"UPDATE runs SET started_at = created_at WHERE id = '{runs[1].id}'")
+    await start(store, again := new_run(workflow="a"))
+    tamper(f"UPDATE runs SET created_at = {back.format(90)} WHERE id = '{again.id}'")
+    assert ("a@1", again.id) in {(one.what, one.run_id) for one in await store.late_runs(60.0, 10)}
+    (oldest,) = await store.late_runs(60.0, 1)
+    assert oldest.run_id == again.id  # what was begun before hides none behind it
     tamper("UPDATE runs SET started_at = created_at")
     assert await store.late_runs(60.0, 10) == []
 

@@ -73,3 +73,17 @@ async def test_the_landmark_of_a_run_is_what_it_asked_for_last(store: Store) -> 
     (found,) = await store.landmarks([one, none, "unknown"])
     assert (found.run_id, found.n, found.name) == (one, 2, "shop.ship")
     assert found.issued_at == pytest.approx(await store.now(), abs=60)
+
+
+async def test_what_fades_is_counted_by_rows_and_makes_room(store: Store, tamper: Tamper) -> None:
+    """Halved first, then what says nothing any more goes, then the oldest beyond the limit: never more than that."""
+    await store.add_durations([("step:a", 1, 200.0), ("step:a", 2, 0.08), ("step:b", 1, 0.01)])
+    await store.add_durations([("step:c", bucket, 1.0) for bucket in range(4)])
+    earlier = "- 100" if store.url.startswith("sqlite") else "- interval '100 s'"
+    tamper(f"UPDATE durations SET last_at = last_at {earlier} WHERE name = 'step:c' AND bucket < 2")
+    epoch = await store.lead(A, 60)
+    assert epoch is not None
+    changed = await store.fade_durations(epoch, attempts_max=100.0, keep_s=3600.0, rows_max=3)
+    assert sorted(await store.durations()) == [("step:a", 1, 100.0), ("step:c", 2, 1.0), ("step:c", 3, 1.0)]
+    assert changed == 2 + 2 + 2
+    assert await store.fade_durations(epoch, attempts_max=100.0, keep_s=3600.0, rows_max=3) == 0

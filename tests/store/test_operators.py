@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import Conflict, UnknownRun, WrongState
 from holdfast.model import CANCEL, RunState, StepState
-from holdfast.store.protocol import Answer, Hop, NewSignal, Store, TryAgain
+from holdfast.store.protocol import Answer, Hop, NewSignal, Store, TakeBack, TryAgain
 from tests.store.made import (
     ENVIRONMENT,
     LONG_S,
@@ -241,3 +241,13 @@ async def test_a_retry_needs_an_id_of_its_own(store: Store) -> None:
     with pytest.raises(Conflict):
         await store.retry_run(run_id, taken, 100, "ann")
     assert await store.steps(taken) == []
+
+
+async def test_what_is_said_of_one_undo_names_its_step(store: Store) -> None:
+    """In the journal, too."""
+    run_id = await begin(store, held(1))
+    hop = Hop(run_id, 1, take_back=TakeBack("failed", "boom"))
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    await store.steer_undo(run_id, "skip", 7, "tester", "by hand")
+    (said, *_) = await store.journal(run_id)
+    assert (said.actor, said.verb, said.n, said.note) == ("tester", "skip", 7, "by hand")

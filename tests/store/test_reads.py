@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.model import RunState
-from holdfast.store.protocol import RunFilter, Store
-from tests.store.made import begin, call, ended, new_run, start
+from holdfast.store.protocol import NewSignal, RunFilter, Store
+from tests.store.made import begin, call, child, ended, held, new_run, start
 
 
 async def test_the_stores_clock_goes_forward(store: Store) -> None:
@@ -48,6 +48,7 @@ async def test_runs_are_filtered(store: Store) -> None:
     assert await found(states=(RunState.SUCCEEDED, RunState.FAILED)) == [c]
     assert await found(workflow="shop.refund") == await found(workflow="refund") == [b]
     assert await found(workflow="fund") == []
+    assert await found(workflow="ref_nd") == await found(workflow="%") == []  # names, not patterns
     assert await found(tags={"customer": "7"}) == [a]
     assert await found(tags={"customer": "7", "region": "us"}) == []
     assert await found(states=(RunState.PENDING,), workflow="order", tags={"region": "eu"}) == [a]
@@ -86,3 +87,13 @@ async def test_the_journal_is_newest_first_and_bounded(store: Store) -> None:
     assert [entry.note for entry in await store.journal(None)] == ["third", "second", "first"]
     assert [entry.note for entry in await store.journal(None, 1)] == ["third"]
     assert [(entry.actor, entry.run_id) for entry in await store.journal(two)] == [("bob", two)]
+
+
+async def test_histories_of_children_are_their_steps(store: Store) -> None:
+    """Signals are no part of what an undo is planned from, and are not read."""
+    parent = await begin(store, child(1))
+    run = new_run(parent_id=parent, parent_n=1)
+    await begin(store, held(1), run=run)
+    await store.send_signal(NewSignal(run.id, "paid", "1", b"1"))
+    (found,) = await store.child_histories(parent)
+    assert (found.run.id, [one.n for one in found.steps], found.signals) == (run.id, [1], [])

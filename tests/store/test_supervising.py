@@ -107,6 +107,14 @@ async def test_a_takeover_says_how_long_nobody_led(store: Store, tamper: Tamper)
     assert after.vacant_s is not None
     assert after.predecessor is None
     assert after.vacant_s < 30
+    await lead(store, A)
+    tamper(f"UPDATE leases SET renewed_at = renewed_at{interval}")
+    await store.retire(A)
+    await lead(store, B)
+    last = await store.leader()
+    assert last is not None
+    assert last.vacant_s is not None
+    assert (last.predecessor, last.vacant_s < 30) == (None, True)  # one who left resigned, then
 
 
 async def test_a_leader_whose_process_is_gone_is_succeeded_at_once(store: Store, store_url: str) -> None:
@@ -456,3 +464,16 @@ async def test_a_leader_that_leaves_leads_no_more(store: Store) -> None:
     await store.retire(A)
     assert await store.leader() is None
     assert await store.bury(B, epoch, "late", 3, 10) is None
+
+
+async def test_burying_who_left_and_held_something_is_journalled(store: Store, tamper: Tamper) -> None:
+    """What was taken back says so, whatever the node's row said; nothing is said where there was nothing."""
+    await begin(store, held(1), node=B)
+    at = "now()" if store.url.startswith("postgresql") else "unixepoch()"
+    tamper(f"UPDATE nodes SET retired_at = {at} WHERE id = '{B}'")
+    epoch = await lead(store, A)
+    for _ in range(2):
+        await store.bury(B, epoch, "it left and still holds something", 3, 100)
+    said = [entry.note for entry in await store.journal(None) if entry.verb == "bury"]
+    assert len(said) == 1
+    assert f"node {B}: it left and still holds something: 1 runs freed, 1 steps taken back" in said[0]

@@ -288,3 +288,22 @@ async def test_a_step_in_quarantine_waits_for_a_person(store: Store, tamper: Tam
     assert await win(store, twin) is Answer.FENCED
     assert (await step(store, run_id)).quarantined
     assert await twin_of(store, run_id) is TwinState.OUTRUN
+
+
+async def test_the_oldest_twin_is_claimed_first(store: Store) -> None:
+    """Whatever its lane, and in whatever order lanes are named."""
+    run_id = await begin(store, held(1, lane=2), held(2, lane=1))
+    epoch = await lead(store)
+    for n in (1, 2):
+        assert await store.make_twins(epoch, [(run_id, n, 1)]) == [(run_id, n)]
+    (first,) = await store.claim_twins(B, [1, 2], 1)
+    assert first.n == 1
+
+
+async def test_a_win_that_is_told_again_was_accepted_before(store: Store) -> None:
+    """Also when its agent was retired since: the outcome stands, only the answer was lost."""
+    run_id = await begin(store, held(1))
+    twin = await twinned(store, run_id)
+    assert await win(store, twin) is Answer.ACCEPTED
+    await store.retire(B)
+    assert await win(store, twin) is Answer.DUPLICATE
