@@ -57,6 +57,7 @@ STEP_TRANSITIONS = (
     _row("issue", [By.SCHEDULER], [], _S.READY),
     _row("claim", [By.AGENT], [_S.READY], _S.RUNNING),
     _row("succeed", [By.AGENT, By.SCHEDULER], [_S.RUNNING, _S.WAITING], _S.SUCCEEDED),
+    _row("outrun", [By.AGENT], [_S.RUNNING, _S.READY], _S.SUCCEEDED),
     _row("fail", [By.AGENT, By.SCHEDULER, By.SUPERVISOR], [_S.RUNNING, _S.WAITING], _S.FAILED),
     _row("retry", [By.AGENT], [_S.RUNNING], _S.READY),
     _row("hand_back", [By.AGENT], [_S.RUNNING], _S.READY),

@@ -67,6 +67,15 @@ class Alerts(Asking):
 
         self._same(said, ask)
 
+    @rule(data=st.data(), node=nodes, channel=channels)
+    def raise_and_tell(self, data: st.DataObject, node: str, channel: str) -> None:
+        """From the alert to the channel, as it mostly goes."""
+        self.raise_alerts(data, ["x"], 1)
+        self.lead_the_outbox(node, 4.5)
+        if self.spec.alerts:
+            self.route_alerts(data, "raised")
+        self.claim_deliveries(data, channel, ALL)
+
     # --- the outbox -------------------------------------------------------------------------------------------------
 
     @rule(node=nodes, lease_h=st.sampled_from((1.5, 4.5)))

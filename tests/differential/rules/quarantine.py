@@ -5,11 +5,24 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from tests.differential.asking import ALL, Asking
+from holdfast.model import Failure, StepState
+from holdfast.store.protocol import Quarantine
+from tests.differential.asking import ALL
+from tests.differential.rules.runs import FINGERPRINTS, Runs
 from tests.differential.subjects import Subject
 
 
-class Quarantines(Asking):
+class Quarantines(Runs):
+    @precondition(lambda self: any(step.state is StepState.RUNNING for step in self.spec.steps.values()))
+    @rule(data=st.data(), alike=st.sampled_from(FINGERPRINTS))
+    def poison(self, data: st.DataObject, alike: str) -> None:
+        """An agent that holds a step puts it into quarantine."""
+        running = [step for step in self.spec.steps.values() if step.state is StepState.RUNNING]
+        step = data.draw(st.sampled_from(running))
+        told = (f"boom {alike}", Failure.POISON, alike, step.name, "Boom", "shop.py:1")
+        op = Quarantine(step.run_id, step.n, step.fence, "lost", *told)
+        self._commit(step.agent or "", [lambda _: op])
+
     @precondition(lambda self: self.spec.quarantine)
     @rule(
         data=st.data(),

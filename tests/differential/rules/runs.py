@@ -558,26 +558,23 @@ class Runs(Asking):
 
 
 class Begun(Runs):
-    """There is a leader, and a run with a step that runs, one that is ready, and one that another node runs."""
+    """There is a leader, a run with steps that run and one that is ready, and a run of another node with a single step."""
 
     @initialize(hours=st.sampled_from((0, 1)))
     def begun(self, hours: int) -> None:
         self.lead("a", 4.5)
-        for node, run_id in (("a", "begun"), ("b", "beside")):
-            run = NewRun(run_id, *WORKFLOWS[0], b"{}", b"d")
-            steps = [
-                NewStep(n, f"k{n}", StepKind.CALL, STEPS[lane][0], lane, state, attempts_max=2)
-                for n, lane, state in (
-                    (1, 1, StepState.RUNNING),
-                    (2, 2, StepState.READY),
-                    (3, 2, StepState.RUNNING),
-                )
-            ]
-            self._grant(Grant(node, run_id, 0, 1), Grant(node, run_id, 1, 1), Grant(node, run_id, 3, 1))
-            self._commit(node, [self._begins(run, steps)])
+        running, ready = StepState.RUNNING, StepState.READY
+        self._begin("a", "begun", [(1, running), (2, ready), (2, running)])
+        self._begin("b", "beside", [(1, running)])
         if hours:
             self.time_passes(hours)
 
-    def _begins(self, run: NewRun, steps: list[NewStep]) -> Make:
-        now = self.spec.now
-        return lambda subject: Hop(run.id, 1, begin=run, begun_at=self._at(subject, now), issued=steps)
+    def _begin(self, node: str, run_id: str, steps: list[tuple[int, StepState]]) -> None:
+        run, now = NewRun(run_id, *WORKFLOWS[0], b"{}", b"d"), self.spec.now
+        issued = [
+            NewStep(n, f"k{n}", StepKind.CALL, STEPS[lane][0], lane, state, attempts_max=2)
+            for n, (lane, state) in enumerate(steps, 1)
+        ]
+        self._grant(Grant(node, run_id, 0, 1))
+        self._grant(*(Grant(node, run_id, one.n, 1) for one in issued if one.state is StepState.RUNNING))
+        self._commit(node, [lambda s: Hop(run.id, 1, begin=run, begun_at=self._at(s, now), issued=issued)])

@@ -42,6 +42,13 @@ class Twins(Asking):
 
         self._same(said, ask)
 
+    @precondition(lambda self: any(step.state is StepState.RUNNING for step in self.spec.steps.values()))
+    @rule(data=st.data(), node=nodes)
+    def hedge(self, data: st.DataObject, node: str) -> None:
+        """What is made is taken up at once, as it mostly is."""
+        self.make_twins(data)
+        self.claim_twins(node, ALL, LANES)
+
     @precondition(lambda self: self.twins)
     @rule(
         data=st.data(),

@@ -245,8 +245,8 @@ class Commits(Base):
                     error=op.take_back.error,
                 )
             )
-        if op.park:
-            self._put(run._replace(owner=None, fence=run.fence + 1))
+        if op.park and run.owner == node:  # two that begin one run have the same fence
+            self._free(run)
 
     def _hear(self, op: Hop) -> None:
         """Here a signal's number is its place among those of the run."""

@@ -115,7 +115,7 @@ class Learning(Commits):
         self._put(
             moved_step(
                 step,
-                "succeed",
+                "outrun",
                 By.AGENT,
                 output=output,
                 error=None,

@@ -45,6 +45,15 @@ AWAY = (
 """What says that the database cannot be reached now, or with this URL."""
 
 
+POOLED = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
+"""What was prepared is not there, or twice: between two statements somebody else's session was handed to us."""
+
+
+def refuses_settings(error: BaseException) -> bool:
+    """Whether a pooler answered, which takes no settings for a session because it gives none away."""
+    return isinstance(error, asyncpg.PostgresError) and "unsupported startup parameter" in str(error)
+
+
 def addresses(url: str) -> list[str]:
     """One URL for each host that `url` names: `postgresql://user@one,two:5433/database`, or hosts in `?host=`.
 

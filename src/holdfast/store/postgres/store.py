@@ -22,7 +22,15 @@ from holdfast.model import NewRun
 from holdfast.store.migrations import demand_current, judge, read_migrations
 from holdfast.store.postgres.alerting import Alerting
 from holdfast.store.postgres.batch import Batch
-from holdfast.store.postgres.connecting import AWAY, HANG_UP_S, bounded, connect, hang_up
+from holdfast.store.postgres.connecting import (
+    AWAY,
+    HANG_UP_S,
+    POOLED,
+    bounded,
+    connect,
+    hang_up,
+    refuses_settings,
+)
 from holdfast.store.postgres.gating import Gating
 from holdfast.store.postgres.learning import Learning
 from holdfast.store.postgres.operating import Operating
@@ -164,7 +172,7 @@ class PostgresStore(
         except AWAY as error:
             if pool is not None:
                 pool.terminate()
-            raise _unreachable(error) from error
+            raise (_pooler(error) if refuses_settings(error) else _unreachable(error)) from error
         except ValueError as error:
             raise StoreUnsupported(
                 f"the store's URL cannot be read: {error}: write postgresql://user@host:5432/database"
@@ -224,6 +232,8 @@ class PostgresStore(
                     raise
             except AWAY as error:
                 raise _unreachable(error) from error
+            except POOLED as error:
+                raise _pooler(error) from error
             except asyncpg.DiskFullError as error:
                 raise StoreFull(f"the database cannot write: {error}") from error
             except asyncpg.InsufficientPrivilegeError as error:
@@ -382,6 +392,14 @@ class PostgresStore(
 def _unreachable(error: BaseException) -> StoreUnreachable:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return StoreUnreachable(f"cannot reach the database: {reason}: check the URL and that the server runs")
+
+
+def _pooler(error: BaseException) -> StoreUnsupported:
+    reason = str(error).strip().splitlines()[0]
+    return StoreUnsupported(
+        f"the store's URL names a connection pooler: {reason}: name the PostgreSQL server itself; a node needs sessions "
+        "that are its own, for its liveness lock and its settings"
+    )
 
 
 def _read_only(error: BaseException) -> StoreUnreachable:
