@@ -253,6 +253,18 @@ async def test_an_alert_is_routed_once(store: Store) -> None:
     assert await store.unrouted_alerts(10) == []
 
 
+async def test_deliveries_are_listed_by_their_ids(store: Store) -> None:
+    """In whatever order one asks for alerts."""
+    epoch, leader = await lead(store, B, "alerts"), await lead(store)
+    await store.raise_alerts(leader, [alert(), alert("other")])
+    newer, older = await store.open_alerts(10)
+    for one, name in ((newer, "d1"), (older, "d2"), (newer, "d3")):
+        event = "cleared" if name == "d3" else "raised"
+        await store.route_alerts(epoch, [Route(one.id, event, 1, [(name, "ops")])])
+    for asked in ([newer.id, older.id], [older.id, newer.id]):
+        assert [one.id for one in await store.deliveries(asked)] == ["d1", "d2", "d3"]
+
+
 async def test_a_delivery_is_claimed_by_one_and_comes_again_unless_ended(store: Store, other: Store) -> None:
     """The try is counted when it is claimed; nobody else gets it meanwhile; a claim nobody ended comes again."""
     epoch = await lead(store, B, "alerts")

@@ -800,7 +800,8 @@ class ClientStore(Protocol):
 
     async def open_alerts(self, limit: int) -> list[Alert]: ...
 
-    async def deliveries(self, alert_ids: Sequence[int]) -> list[Delivery]: ...
+    async def deliveries(self, alert_ids: Sequence[int]) -> list[Delivery]:
+        """By their ids, which rise with time."""
 
     async def clear_alert(self, alert_id: int, actor: str) -> bool:
         """An operator has seen to it; False when it is not open."""

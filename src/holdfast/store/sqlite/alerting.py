@@ -141,7 +141,7 @@ class Alerting(Dialect):
     async def deliveries(self, alert_ids: Sequence[int]) -> list[Delivery]:
         async with self._database.reading() as connection:
             rows = [row for one in alert_ids for row in fetch(connection, VERBS.deliveries, (one,))]
-            return [Delivery(*row) for row in rows]
+        return [Delivery(*row) for row in sorted(rows)]
 
     async def clear_alert(self, alert_id: int, actor: str) -> bool:
         async with self._database.transaction() as connection:
