@@ -39,7 +39,9 @@ from holdfast.model import DEFAULT_TENANT, Attempt, NewRun, Poison, RunState, St
 from holdfast.model import Run as RunRow
 from holdfast.node import ROLES, Node
 from holdfast.store import open_store
-from holdfast.store.protocol import Answer, Bell, Close, NewSignal, RunFilter, Store
+from holdfast.store.answers import Answer
+from holdfast.store.operations import Close, NewSignal
+from holdfast.store.protocol import Bell, RunFilter, Store
 from holdfast.supervisor.channels import Channel
 from holdfast.supervisor.outlook import Outlook, etas, outlook
 from holdfast.supervisor.why import Facts, explain

@@ -25,19 +25,9 @@ from holdfast.errors import HoldfastError, LeaseLost, StoreError, StoreUnreachab
 from holdfast.heartbeat import keeps_lease
 from holdfast.model import NewRun, RunState
 from holdfast.scheduler import Lease, Scheduler
-from holdfast.store.protocol import (
-    Answer,
-    Bell,
-    Close,
-    HandBack,
-    Hop,
-    Quarantine,
-    Report,
-    Save,
-    Start,
-    Store,
-    TryAgain,
-)
+from holdfast.store.answers import Answer
+from holdfast.store.operations import Close, HandBack, Hop, Quarantine, Report, Save, Start, TryAgain
+from holdfast.store.protocol import Bell, Store
 from holdfast.store.writer import Writer
 from holdfast.supervisor import Supervisor
 from holdfast.supervisor.channels import Channel

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
-from holdfast.store.protocol import Op
+from holdfast.store.operations import Op
 from tests.differential.spec import Spec
 from tests.differential.subjects import Postgres, Sqlite, Subject, expected, seen
 

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from holdfast.store.protocol import Op, Store
+from holdfast.store.operations import Op
+from holdfast.store.protocol import Store
 
 RULES = Path(__file__).parent
 EXCEPTIONS = {

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED, STEP_LIVE
 from holdfast.model import Failure, NewRun, RunState, StepKind, StepState
 from holdfast.policy import GiveUp, Retry, decide
-from holdfast.store.protocol import Answer, Close, HandBack, Hop, NewStep, Op, Report, Start, TryAgain
+from holdfast.store.answers import Answer
+from holdfast.store.operations import Close, HandBack, Hop, NewStep, Op, Report, Start, TryAgain
 from tests.differential.spec import NEVER, Node, Spec, Step
 from tests.modelcheck.search import Move
 

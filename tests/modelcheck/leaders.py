@@ -10,7 +10,8 @@ from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from holdfast.model import NewRun, StepKind, StepState
-from holdfast.store.protocol import Answer, Hop, NewStep, Report
+from holdfast.store.answers import Answer
+from holdfast.store.operations import Hop, NewStep, Report
 from tests.differential.spec import Lease, Node, Spec
 from tests.modelcheck.search import Move
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.model import StepState
-from holdfast.store.protocol import HandBack
+from holdfast.store.operations import HandBack
 from tests.chaos.world import publish
 from tests.differential.spec import Lease, Run, Spec, Step
 from tests.modelcheck import claims, leaders

@@ -13,7 +13,7 @@ from holdfast import Holdfast, Retry, Stop, step, workflow
 from holdfast.config import Config
 from holdfast.errors import RunFailed, WrongState
 from holdfast.model import AlertKind, Breaker, BreakerState, Hold, HoldScope, StepState
-from holdfast.store.protocol import Gates
+from holdfast.store.answers import Gates
 
 QUICK = Config(
     poll_s=0.05,

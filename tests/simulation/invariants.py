@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from holdfast.codec import is_unsure
 from holdfast.lifecycle import RUN_ENDED, RUN_TRANSITIONS, STEP_ENDED, STEP_LIVE, STEP_TRANSITIONS
 from holdfast.model import NEVER
-from holdfast.store.protocol import HandBack, Hop, Report, Save, TryAgain
+from holdfast.store.operations import HandBack, Hop, Report, Save, TryAgain
 
 
 class Run(NamedTuple):

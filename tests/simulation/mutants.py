@@ -28,7 +28,8 @@ from holdfast.node import Node
 from holdfast.scheduler.issuing import Issuing
 from holdfast.scheduler.owned import Ended, Owned
 from holdfast.scheduler.scheduler import Scheduler
-from holdfast.store.protocol import Answer, Start
+from holdfast.store.answers import Answer
+from holdfast.store.operations import Start
 from holdfast.store.sqlite import supervising
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.verbs import VERBS

@@ -28,7 +28,8 @@ from holdfast.errors import HoldfastError, StoreError, UnknownRun, WrongState
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import NEVER, UNDO_PREFIX
 from holdfast.sketch import bucket_of
-from holdfast.store.protocol import Answer, HandBack, Hop, NewSignal, Report, TryAgain
+from holdfast.store.answers import Answer
+from holdfast.store.operations import HandBack, Hop, NewSignal, Report, TryAgain
 from holdfast.store.sqlite.verbs import VERBS
 from holdfast.testing.loop import PROCESS
 from holdfast.testing.world import EPOCH, Process, World

@@ -6,18 +6,9 @@ from typing import Any
 
 from holdfast.environment import Environment
 from holdfast.model import NewRun, RunState, Step, StepKind, StepState
-from holdfast.store.protocol import (
-    Answer,
-    ClaimedRun,
-    ClaimedStep,
-    Close,
-    Hop,
-    NewStep,
-    Outcome,
-    Report,
-    Start,
-    Store,
-)
+from holdfast.store.answers import Answer, ClaimedRun, ClaimedStep
+from holdfast.store.operations import Close, Hop, NewStep, Outcome, Report, Start
+from holdfast.store.protocol import Store
 
 ENVIRONMENT = Environment()
 WORKFLOW = "shop.order"

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from holdfast.model import Ending, StepState
-from holdfast.store.protocol import Answer, HandBack, Hop, Report, Save, Store, TryAgain
+from holdfast.store.answers import Answer
+from holdfast.store.operations import HandBack, Hop, Report, Save, TryAgain
+from holdfast.store.protocol import Store
 from tests.store.made import (
     ENVIRONMENT,
     LONG_S,

@@ -3,7 +3,9 @@
 import pytest
 
 from holdfast.model import Alert, AlertKind, Level, NewAlert, RunState, StepState
-from holdfast.store.protocol import Answer, Hop, NewSignal, Outcome, Report, Route, Store
+from holdfast.store.answers import Answer, Route
+from holdfast.store.operations import Hop, NewSignal, Outcome, Report
+from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
     ENVIRONMENT,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.store.protocol import Hop, NewSignal, Store
+from holdfast.store.operations import Hop, NewSignal
+from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
     A,

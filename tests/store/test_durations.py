@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.store.protocol import Hop, Store
+from holdfast.store.operations import Hop
+from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
 from tests.store.made import A, begin, call, held, succeeded
 

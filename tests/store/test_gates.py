@@ -6,7 +6,9 @@ import pytest
 
 from holdfast.breaker import Change
 from holdfast.model import Breaker, BreakerState, HoldScope, StepState
-from holdfast.store.protocol import HandBack, Report, Store, Told
+from holdfast.store.answers import Told
+from holdfast.store.operations import HandBack, Report
+from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
 from tests.store.made import ENVIRONMENT, LONG_S, A, B, begin, broken, call, held, new_run, step
 

@@ -5,7 +5,9 @@ import json
 import pytest
 
 from holdfast.model import RunState, StepState
-from holdfast.store.protocol import Answer, Hop, NewSignal, Op, Outcome, PreconditionFailed, Report, Store
+from holdfast.store.answers import Answer, PreconditionFailed
+from holdfast.store.operations import Hop, NewSignal, Op, Outcome, Report
+from holdfast.store.protocol import Store
 from tests.store.made import (
     ENVIRONMENT,
     SERVED,

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from holdfast.model import RunState, StepState
-from holdfast.store.protocol import Answer, Bell, Hop, Start, Store
+from holdfast.store.answers import Answer
+from holdfast.store.operations import Hop, Start
+from holdfast.store.protocol import Bell, Store
 from tests.store.made import (
     LONG_S,
     SERVED,

@@ -6,7 +6,9 @@ import pytest
 
 from holdfast.errors import Conflict, UnknownRun, WrongState
 from holdfast.model import CANCEL, RunState, StepState
-from holdfast.store.protocol import Answer, Hop, NewSignal, Store, TakeBack, TryAgain
+from holdfast.store.answers import Answer
+from holdfast.store.operations import Hop, NewSignal, TakeBack, TryAgain
+from holdfast.store.protocol import Store
 from tests.store.made import (
     ENVIRONMENT,
     LONG_S,

@@ -3,7 +3,9 @@
 import pytest
 
 from holdfast.model import BreakerState, HoldScope
-from holdfast.store.protocol import Backlog, Hop, Store
+from holdfast.store.answers import Backlog
+from holdfast.store.operations import Hop
+from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
 from tests.store.made import ENVIRONMENT, WORKFLOW, A, B, C, begin, call, held, join
 

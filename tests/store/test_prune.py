@@ -3,7 +3,9 @@
 from itertools import pairwise
 
 from holdfast.model import RunState
-from holdfast.store.protocol import Hop, NewSignal, Pruned, Report, Store, TryAgain
+from holdfast.store.answers import Pruned
+from holdfast.store.operations import Hop, NewSignal, Report, TryAgain
+from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
     ENVIRONMENT,

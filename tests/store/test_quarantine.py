@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.model import NEVER, Ending, Failure, RunState, StepKind, StepState
-from holdfast.store.protocol import Answer, HandBack, Hop, NewSignal, NewStep, Quarantine, Store, TryAgain
+from holdfast.store.answers import Answer
+from holdfast.store.operations import HandBack, Hop, NewSignal, NewStep, Quarantine, TryAgain
+from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
     LONG_S,

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.model import RunState
-from holdfast.store.protocol import NewSignal, RunFilter, Store
+from holdfast.store.operations import NewSignal
+from holdfast.store.protocol import RunFilter, Store
 from tests.store.made import begin, call, child, ended, held, new_run, start
 
 

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from holdfast.model import RunState, StepState
-from holdfast.store.protocol import Answer, Hop, NewSignal, Store
+from holdfast.store.answers import Answer
+from holdfast.store.operations import Hop, NewSignal
+from holdfast.store.protocol import Store
 from tests.store.made import (
     ENVIRONMENT,
     LONG_S,

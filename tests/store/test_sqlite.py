@@ -20,7 +20,9 @@ from holdfast.errors import (
 )
 from holdfast.model import RunState
 from holdfast.store import open_store
-from holdfast.store.protocol import Answer, Hop, RunFilter, Start, Store
+from holdfast.store.answers import Answer
+from holdfast.store.operations import Hop, Start
+from holdfast.store.protocol import RunFilter, Store
 from holdfast.store.sqlite import database, schema
 from holdfast.store.sqlite.database import path_of
 from holdfast.store.sqlite.store import SqliteStore

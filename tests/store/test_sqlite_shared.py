@@ -19,7 +19,9 @@ from holdfast.errors import (
     StoreUnsupported,
 )
 from holdfast.store import open_store
-from holdfast.store.protocol import Answer, Start, Store
+from holdfast.store.answers import Answer
+from holdfast.store.operations import Start
+from holdfast.store.protocol import Store
 from tests.store.made import (
     ENVIRONMENT,
     LONG_S,
@@ -145,7 +147,7 @@ WRITES_FOR_EVER = """
 import asyncio, sys
 from holdfast.environment import Environment
 from holdfast.store import open_store
-from holdfast.store.protocol import Start
+from holdfast.store.operations import Start
 from tests.store.made import join, new_run
 
 async def main():

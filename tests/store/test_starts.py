@@ -6,7 +6,9 @@ import pytest
 
 from holdfast.errors import StoreUnsupported
 from holdfast.model import RunState
-from holdfast.store.protocol import Answer, Hop, Start, Store
+from holdfast.store.answers import Answer
+from holdfast.store.operations import Hop, Start
+from holdfast.store.protocol import Store
 from tests.store.made import SERVED, A, begin, call, new_run, start
 
 

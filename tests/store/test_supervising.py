@@ -9,7 +9,9 @@ from holdfast.environment import Environment
 from holdfast.model import Ending, RunState, StepState
 from holdfast.policy import Retry, fingerprint
 from holdfast.store import open_store
-from holdfast.store.protocol import LAPSED, Answer, ClaimedStep, Hop, NewSignal, Reclaimed, Store
+from holdfast.store.answers import Answer, ClaimedStep, Reclaimed
+from holdfast.store.operations import Hop, NewSignal
+from holdfast.store.protocol import LAPSED, Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
     LONG_S,

@@ -6,7 +6,9 @@ import json
 import pytest
 
 from holdfast.model import NEVER, BreakerState, HoldScope, RunState, StepState, TwinState
-from holdfast.store.protocol import Answer, ClaimedStep, HandBack, Hop, Store, TryAgain
+from holdfast.store.answers import Answer, ClaimedStep
+from holdfast.store.operations import HandBack, Hop, TryAgain
+from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
 from tests.store.made import WORKFLOW, A, B, C, begin, broken, call, closing, held, report, step, succeeded
 

@@ -9,7 +9,8 @@ from holdfast import Stop
 from holdfast.decider.undoing import Family
 from holdfast.model import RunState
 from holdfast.scheduler.checking import Misfit, Workflows, misfits, needs_families
-from holdfast.store.protocol import ClaimedRun, RunFilter
+from holdfast.store.answers import ClaimedRun
+from holdfast.store.protocol import RunFilter
 from holdfast.testing import Sim
 from holdfast.testing.stage import Stage
 from holdfast.testing.world import Process

@@ -15,7 +15,7 @@ from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import InvalidSettings
 from holdfast.model import Alert, AlertKind, Node, Poison
-from holdfast.store.protocol import FailureNote, Late
+from holdfast.store.answers import FailureNote, Late
 from holdfast.supervisor.alerting import in_words, judge_backlog, judge_failures, settled
 from holdfast.supervisor.channels import Notice, NotSent
 from holdfast.supervisor.channels.addresses import checked_addresses, is_allowed, networks

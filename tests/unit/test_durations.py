@@ -23,7 +23,7 @@ from holdfast.durations import (
 )
 from holdfast.model import AlertKind, Landmark, Level, Node, Run, RunState
 from holdfast.sketch import GROWTH, Sketch, bucket_of, middle_of
-from holdfast.store.protocol import Overlong
+from holdfast.store.answers import Overlong
 from holdfast.supervisor import hedge, stragglers
 
 

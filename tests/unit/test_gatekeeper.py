@@ -10,7 +10,7 @@ from holdfast.agent.holding import Holding
 from holdfast.breaker import Sign
 from holdfast.config import Config
 from holdfast.model import Breaker, BreakerState, Hold, HoldScope
-from holdfast.store.protocol import Gates, Told
+from holdfast.store.answers import Gates, Told
 
 CONFIG = Config(breaker_failures_min=4)
 CLOSED, OPEN, PROBING = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.PROBING

@@ -12,7 +12,8 @@ from holdfast.config import DEFAULT
 from holdfast.environment import Environment
 from holdfast.errors import LeaseLost, StoreUnreachable
 from holdfast.model import NewRun
-from holdfast.store.protocol import Answer, HandBack, Op, Start
+from holdfast.store.answers import Answer
+from holdfast.store.operations import HandBack, Op, Start
 from holdfast.store.writer import Writer
 
 

@@ -27,16 +27,9 @@ from holdfast.environment import Environment, StoreClock
 from holdfast.errors import InvalidInput, StepTimeout
 from holdfast.model import Ending, Lane, StepState
 from holdfast.policy import Retry
-from holdfast.store.protocol import (
-    AgentStore,
-    Answer,
-    ClaimedStep,
-    HandBack,
-    Quarantine,
-    Report,
-    Save,
-    TryAgain,
-)
+from holdfast.store.answers import Answer, ClaimedStep
+from holdfast.store.operations import HandBack, Quarantine, Report, Save, TryAgain
+from holdfast.store.protocol import AgentStore
 from holdfast.workflow.here import Attempting, here_var
 from holdfast.workflow.step import Step
 

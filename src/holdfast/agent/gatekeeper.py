@@ -16,7 +16,7 @@ from holdfast.agent.holding import Holding
 from holdfast.breaker import Sign
 from holdfast.config import Config
 from holdfast.model import BreakerState, HoldScope
-from holdfast.store.protocol import Gates, Told
+from holdfast.store.answers import Gates, Told
 from holdfast.workflow.step import Step
 
 REST_S = 1.0

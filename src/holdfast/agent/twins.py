@@ -18,7 +18,8 @@ from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import StoreError
 from holdfast.model import Ending, Twin, TwinState
-from holdfast.store.protocol import AgentStore, Answer, Bell
+from holdfast.store.answers import Answer
+from holdfast.store.protocol import AgentStore, Bell
 
 if TYPE_CHECKING:
     from holdfast.agent.agent import Agent

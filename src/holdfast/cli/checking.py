@@ -19,7 +19,8 @@ from holdfast.client import Holdfast
 from holdfast.decider.undoing import Family
 from holdfast.model import Lane, Run, RunState, Step
 from holdfast.scheduler.checking import Misfit, misfits, needs_families
-from holdfast.store.protocol import ClaimedRun, RunFilter
+from holdfast.store.answers import ClaimedRun
+from holdfast.store.protocol import RunFilter
 from holdfast.workflow import registry
 
 IN_FLIGHT = (RunState.PENDING, RunState.RUNNING, RunState.UNDOING, RunState.HELD, RunState.STUCK)

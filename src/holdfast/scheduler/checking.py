@@ -17,7 +17,7 @@ from holdfast.errors import Drift, HoldfastError
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import Lane, Run, RunState, StepKind
 from holdfast.model import Step as StepRow
-from holdfast.store.protocol import ClaimedRun
+from holdfast.store.answers import ClaimedRun
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.step import Step
 

@@ -13,7 +13,8 @@ from holdfast.decider import Issue
 from holdfast.environment import StoreClock
 from holdfast.model import NewRun, StepKind, StepState
 from holdfast.scheduler.owned import Lease, Owned, Seat
-from holdfast.store.protocol import Hop, NewStep, SchedulerStore
+from holdfast.store.operations import Hop, NewStep
+from holdfast.store.protocol import SchedulerStore
 from holdfast.workflow import registry
 from holdfast.workflow.step import Step
 

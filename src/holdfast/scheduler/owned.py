@@ -14,7 +14,7 @@ from holdfast.decider import Decider, Issue
 from holdfast.decider.undoing import Undoing
 from holdfast.model import DEFAULT_TENANT, StepState
 from holdfast.scheduler.landmarks import Trace
-from holdfast.store.protocol import Recorded
+from holdfast.store.answers import Recorded
 
 
 class Ended(msgspec.Struct, gc=False):

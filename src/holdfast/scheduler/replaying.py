@@ -9,7 +9,8 @@ from holdfast.decider import Decider
 from holdfast.decider.undoing import Family, Undoing
 from holdfast.errors import HoldfastError, UnknownWorkflow
 from holdfast.model import RunState
-from holdfast.store.protocol import ClaimedRun, SchedulerStore
+from holdfast.store.answers import ClaimedRun
+from holdfast.store.protocol import SchedulerStore
 from holdfast.workflow import registry
 from holdfast.workflow.definition import Workflow
 

@@ -27,21 +27,9 @@ from holdfast.scheduler.issuing import Issuing, Lanes
 from holdfast.scheduler.landmarks import Followed
 from holdfast.scheduler.owned import Arrival, Ended, Lease, Owned, Seat, Sent
 from holdfast.scheduler.replaying import Workflows, replayed
-from holdfast.store.protocol import (
-    Answer,
-    Bell,
-    ClaimedRun,
-    Close,
-    Hop,
-    NewSignal,
-    NewStep,
-    Op,
-    Outcome,
-    Recorded,
-    Report,
-    SchedulerStore,
-    TakeBack,
-)
+from holdfast.store.answers import Answer, ClaimedRun, Recorded
+from holdfast.store.operations import Close, Hop, NewSignal, NewStep, Op, Outcome, Report, TakeBack
+from holdfast.store.protocol import Bell, SchedulerStore
 from holdfast.workflow.step import Step
 
 log = logging.getLogger("holdfast.scheduler")

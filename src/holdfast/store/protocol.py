@@ -1,8 +1,7 @@
 """What each role may ask of the State Store: small protocols, so that the type checker enforces who may write what.
 
-Writes on the hot path are values (`Hop`, `Report`, …) handed to the node's `Writer`, which commits many of them as one
-transaction. Everything else is a method that is one transaction by itself. Every write names its precondition; an
-`Answer` says whether it held. Zero rows changed is an answer, not an error.
+Writes on the hot path are values (see `operations`) that share a commit. Everything else is a method that is one transaction
+by itself. Every write names its precondition; an `Answer` says whether it held. Zero rows changed is an answer, not an error.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from holdfast.model import (
     Breaker,
     BreakerState,
     Delivery,
-    Failure,
     Hold,
     HoldScope,
     JournalEntry,
@@ -36,28 +34,30 @@ from holdfast.model import (
     RunState,
     Signal,
     Step,
-    StepKind,
-    StepState,
     Twin,
     TwinState,
 )
+from holdfast.store.answers import (
+    Answer,
+    Backlog,
+    ClaimedRun,
+    ClaimedStep,
+    FailureNote,
+    Gates,
+    Late,
+    Overlong,
+    Probes,
+    Pruned,
+    Reclaimed,
+    Route,
+    Sending,
+    Told,
+    Undelivered,
+)
+from holdfast.store.operations import NewSignal, Op
 
 LAPSED = "its lease ran out"
 """Why a node is dead, when that may have changed since somebody looked: `bury` looks again."""
-
-
-class PreconditionFailed(Exception):
-    """A batch met a failed precondition and nothing of it was written: ask again, one operation at a time."""
-
-
-class Answer(StrEnum):
-    """What became of a write."""
-
-    ACCEPTED = "accepted"
-    DUPLICATE = "duplicate"
-    """The same write was accepted before: its reply was lost, nothing else is wrong."""
-    FENCED = "fenced"
-    """Somebody else holds the row now; nothing was changed."""
 
 
 class Bell(StrEnum):
@@ -77,251 +77,6 @@ class Bell(StrEnum):
     """A breaker or hold changed, or a dependency is in trouble."""
 
 
-# `gc=False` where there are thousands of them at once: they refer to payloads and to each other, never back, so that the
-# cycle collector has nothing to find there.
-
-# --- writes that share a commit -----------------------------------------------------------------------------------
-
-
-class NewStep(msgspec.Struct, gc=False):
-    """A step as its scheduler issues it. `state` running means: leased to the issuing node's own agent."""
-
-    n: int
-    key: str
-    kind: StepKind
-    name: str
-    lane: int
-    state: StepState
-    priority: int = 0
-    ready_at: float | None = None
-    attempts_max: int = 1
-    timeout_s: float | None = None
-    input: bytes | None = None
-    digest: bytes | None = None
-    retry: str | None = None
-    after_seq: int = 0
-
-
-class Outcome(msgspec.Struct, gc=False):
-    """The end of a step that this hop records and delivers. `fence` is the last one its holder knew."""
-
-    n: int
-    fence: int
-    state: StepState
-    output: bytes | None
-    error: str | None
-    at: float
-    seq: int
-
-
-class NewSignal(msgspec.Struct):
-    run_id: str
-    name: str
-    key: str
-    payload: bytes
-
-
-class Close(msgspec.Struct):
-    """The end of a run. A child's end is written into its parent's step in the same commit."""
-
-    state: RunState
-    output: bytes | None
-    error: str | None
-    at: float
-    parent_id: str | None = None
-    parent_n: int | None = None
-
-
-class TakeBack(msgspec.Struct):
-    """The run failed or was cancelled, and takes itself back: `undoing`, ownerless, woken by a signal in the same commit."""
-
-    ending: str
-    error: str | None
-
-
-class Hop(msgspec.Struct, gc=False):
-    """One advance of one run by its owner: what was delivered, and what the code did with it."""
-
-    run_id: str
-    fence: int
-    begin: NewRun | None = None
-    """The run starts with this hop, owned by the writing node with `fence`."""
-    begun_at: float = 0.0
-    deadline: float | None = None
-    outcomes: Sequence[Outcome] = ()
-    delivered: Sequence[tuple[int, int]] = ()
-    """(n, seq) of outcomes that others recorded."""
-    signals: Sequence[tuple[int, int]] = ()
-    """(signal id, seq)."""
-    ended: Sequence[tuple[int, int, bytes, float]] = ()
-    """(n, seq, payload, at) of signal waits that a delivered signal satisfied."""
-    issued: Sequence[NewStep] = ()
-    dropped: Sequence[int] = ()
-    """n of steps the code no longer waits for: cancelled if live, and never to be delivered."""
-    sends: Sequence[NewSignal] = ()
-    children: Sequence[NewRun] = ()
-    progress: str | None = None
-    published: str | None = None
-    """All published values as one JSON object."""
-    close: Close | None = None
-    next_input: bytes | None = None
-    """Continue as new: the history goes, the next generation begins with this input."""
-    unread: Sequence[int] = ()
-    """With `next_input`: numbers of delivered signals that no wait consumed; they become undelivered again."""
-    take_back: TakeBack | None = None
-    kept_n: int | None = None
-    """Steps up to this one are kept from now on."""
-    park: bool = False
-    """Leave memory: the owner is cleared and the fence raised."""
-
-
-class Report(msgspec.Struct, gc=False):
-    """The end of a step, recorded by its agent and delivered later by the run's owner."""
-
-    run_id: str
-    n: int
-    fence: int
-    state: StepState
-    output: bytes | None
-    error: str | None
-    at: float
-
-
-class TryAgain(msgspec.Struct):
-    """An attempt failed and the step is ready again after `delay_s`. It spends the budget of its class; an `excused` one
-    none."""
-
-    run_id: str
-    n: int
-    fence: int
-    delay_s: float
-    ending: str
-    error: str | None
-    excused: bool = False
-    failure: Failure = Failure.APPLICATION
-
-
-class Quarantine(msgspec.Struct):
-    """An attempt failed, and the step waits for a person."""
-
-    run_id: str
-    n: int
-    fence: int
-    ending: str
-    error: str
-    """As it is recorded."""
-    failure: Failure
-    fingerprint: str
-    step: str
-    kind: str
-    """The error's class."""
-    place: str
-
-
-class HandBack(msgspec.Struct):
-    """An agent returns a step it has not finished, or not begun: ready at once or after `delay_s`, no attempt spent."""
-
-    run_id: str
-    n: int
-    fence: int
-    delay_s: float = 0.0
-
-
-class Save(msgspec.Struct):
-    """A checkpoint or progress note of a running attempt. None leaves the column as it is."""
-
-    run_id: str
-    n: int
-    fence: int
-    checkpoint: bytes | None = None
-    progress: str | None = None
-
-
-class Start(msgspec.Struct):
-    """A run to be started by whichever scheduler claims it."""
-
-    run: NewRun
-
-
-Op = Hop | Report | TryAgain | Quarantine | HandBack | Save | Start
-
-
-# --- what reads and claims return -----------------------------------------------------------------------------------
-
-
-class ClaimedRun(msgspec.Struct):
-    """A run this node now owns, with everything needed to replay it."""
-
-    run: Run
-    steps: list[Step]
-    signals: list[Signal]
-
-
-class ClaimedStep(msgspec.Struct, gc=False):
-    """A step this node's agent now holds."""
-
-    run_id: str
-    n: int
-    key: str
-    name: str
-    fence: int
-    attempt: int
-    losses: int
-    excused: int
-    attempts_max: int
-    timeout_s: float | None
-    input: bytes
-    retry: str | None
-    checkpoint: bytes | None
-    issued_at: float
-    error: str | None = None
-    """Of the last attempt, if there was one."""
-    timeouts: int = 0
-    throttled: int = 0
-
-
-class Probes(msgspec.Struct):
-    """Steps this node's agent now holds as probes of a breaker in this round."""
-
-    round: int
-    steps: list[ClaimedStep]
-
-
-class Gates(msgspec.Struct):
-    """What keeps steps from beginning: breakers that are not closed or have recent trouble or are forced, and all holds."""
-
-    breakers: list[Breaker]
-    holds: list[Hold]
-
-
-class Told(msgspec.Struct):
-    """Outcomes of one dependency's steps, as an agent tells them. `round` is that of the breaker, of probes only."""
-
-    name: str
-    ok: int
-    failed: int
-    error: str | None
-    round: int | None = None
-
-
-class Recorded(msgspec.Struct, gc=False):
-    """An outcome that somebody else recorded in the store: of its step's row, what delivering it needs."""
-
-    run_id: str
-    n: int
-    state: StepState
-    output: bytes | None
-    error: str | None
-    at: float
-
-
-class Undelivered(msgspec.Struct):
-    """What an owner has yet to deliver to its runs."""
-
-    steps: list[Recorded]
-    signals: list[Signal]
-
-
 class RunFilter(msgspec.Struct, kw_only=True):
     states: tuple[str, ...] = ()
     workflow: str | None = None
@@ -329,101 +84,6 @@ class RunFilter(msgspec.Struct, kw_only=True):
     before: tuple[float, str] | None = None
     """Cursor: (created_at, id) of the last row seen."""
     limit: int = 50
-
-
-class Reclaimed(msgspec.Struct):
-    """What burying a node did."""
-
-    runs: int
-    steps: int
-    failed: int
-    quarantined: int = 0
-
-
-class FailureNote(msgspec.Struct):
-    """A run or step that failed, as its writer noted it and as its rows say now. None: it is not there any more."""
-
-    id: int
-    run_id: str
-    n: int
-    """0: the run itself."""
-    workflow: str | None
-    state: str | None
-    parent_id: str | None
-    error: str | None
-    key: str | None = None
-    name: str | None = None
-    kind: str | None = None
-    attempt: int = 0
-    losses: int = 0
-    excused: int = 0
-    attempts_max: int = 1
-    timeouts: int = 0
-    throttled: int = 0
-    fingerprint: str | None = None
-    """If the step is in quarantine."""
-
-
-class Overlong(msgspec.Struct, frozen=True):
-    """A step that runs for longer than its bound."""
-
-    run_id: str
-    n: int
-    fence: int
-    key: str
-    name: str
-    lane: int
-    agent: str
-    started_at: float
-    twinned: bool
-    """It has or had a twin."""
-
-
-class Late(msgspec.Struct):
-    """What waits longest of its kind: `what` is a step's name, or a workflow and its version."""
-
-    what: str
-    run_id: str
-    since: float
-
-
-class Backlog(msgspec.Struct, frozen=True):
-    """Steps that could run now and wait for an agent."""
-
-    ready: int
-    """How many, counted up to a limit."""
-    since: float | None
-    """Since when the oldest of them waits; None when there is none."""
-
-
-class Route(msgspec.Struct):
-    """Who is to be told of an alert: (delivery id, channel) each. `routed` is how far the alert is then: 1 its raising
-    is on its way, 2 there is nothing more to tell."""
-
-    alert_id: int
-    event: str
-    routed: int
-    deliveries: Sequence[tuple[str, str]] = ()
-
-
-class Sending(msgspec.Struct):
-    """A delivery that is to be sent now, for the `attempt`th time."""
-
-    id: str
-    event: str
-    attempt: int
-    alert: Alert
-
-
-class Pruned(msgspec.Struct):
-    """What one batch of pruning did. `after` is where the next begins; None when nothing older is left."""
-
-    runs: int
-    rows: int
-    after: tuple[float, str] | None
-
-
-# --- one protocol per role -------------------------------------------------------------------------------------------
 
 
 class Writes(Protocol):

@@ -13,7 +13,7 @@ from holdfast import policy
 from holdfast.config import Config
 from holdfast.errors import StepFailed, StepLost, StepTimeout
 from holdfast.model import Ending, Failure, StepState
-from holdfast.store.protocol import Op, Quarantine, TryAgain
+from holdfast.store.operations import Op, Quarantine, TryAgain
 
 OVERDUE = "the attempt did not complete in time, and its agent did not say so"
 PLACES = {Ending.LOST: "agent lost", Ending.TIMED_OUT: "attempt overdue"}

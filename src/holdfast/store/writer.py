@@ -19,7 +19,9 @@ from typing import Any
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import LeaseLost, StoreError, StoreFull, StoreUnreachable
-from holdfast.store.protocol import Op, PreconditionFailed, Start, Writes
+from holdfast.store.answers import PreconditionFailed
+from holdfast.store.operations import Op, Start
+from holdfast.store.protocol import Writes
 
 log = logging.getLogger("holdfast.writer")
 

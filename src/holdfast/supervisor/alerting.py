@@ -17,7 +17,8 @@ from collections.abc import Iterable, Sequence
 from holdfast.config import Config
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Alert, AlertKind, Ending, Leader, Level, NewAlert, RunState, StepKind, spent
-from holdfast.store.protocol import FailureNote, Late, SupervisorStore
+from holdfast.store.answers import FailureNote, Late
+from holdfast.store.protocol import SupervisorStore
 from holdfast.supervisor.quarantine import alert_key
 
 log = logging.getLogger("holdfast.alerts")

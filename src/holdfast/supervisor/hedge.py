@@ -16,7 +16,8 @@ from holdfast.durations import sketches, step_name
 from holdfast.environment import Environment
 from holdfast.model import Node
 from holdfast.sketch import Sketch
-from holdfast.store.protocol import Overlong, SupervisorStore
+from holdfast.store.answers import Overlong
+from holdfast.store.protocol import SupervisorStore
 
 BURST = 10
 """Twins of one step that may be made at once, even if few attempts of it were seen."""

@@ -18,7 +18,8 @@ from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import StoreError
 from holdfast.model import Alert, AlertKind, Level
-from holdfast.store.protocol import OutboxStore, Route, Sending
+from holdfast.store.answers import Route, Sending
+from holdfast.store.protocol import OutboxStore
 from holdfast.supervisor.alerting import COUNTED, in_words
 from holdfast.supervisor.channels import Channel, Notice, NotSent
 

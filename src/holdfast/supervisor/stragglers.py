@@ -12,7 +12,8 @@ from holdfast.durations import STEP, sketches
 from holdfast.environment import Environment
 from holdfast.model import AlertKind, Level, NewAlert
 from holdfast.sketch import Sketch
-from holdfast.store.protocol import Overlong, SupervisorStore
+from holdfast.store.answers import Overlong
+from holdfast.store.protocol import SupervisorStore
 
 FADE_S = 60.0
 """How often what was learned is looked over."""

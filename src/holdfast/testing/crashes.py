@@ -20,8 +20,8 @@ from holdfast import codec
 from holdfast.errors import HoldfastError, RunError, Stop, WrongState
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Run, RunState, StepKind
-from holdfast.store.protocol import HandBack, Hop, NewSignal, Start, TryAgain
-from holdfast.store.protocol import Report as Reported
+from holdfast.store.operations import HandBack, Hop, NewSignal, Start, TryAgain
+from holdfast.store.operations import Report as Reported
 from holdfast.testing.report import NOT_UNDONE, OTHERWISE, TWICE, Boundary, Finding, Report
 from holdfast.testing.stage import Doing, Stage
 from holdfast.testing.stand_ins import Play, StandIn, execute, mentions_key

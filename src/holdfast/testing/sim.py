@@ -19,7 +19,7 @@ from holdfast.client import Run as Handle
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import RUN_ENDED, STEP_LIVE
 from holdfast.model import DEADLINE, RunState, StepKind
-from holdfast.store.protocol import Close, NewSignal
+from holdfast.store.operations import Close, NewSignal
 from holdfast.testing.crashes import Explorer, NotEnded, Settings, executing
 from holdfast.testing.report import Report
 from holdfast.testing.stage import Doing, Stage

@@ -21,7 +21,8 @@ from holdfast.errors import HoldfastError
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import DEADLINE, Run, RunState, Signal, Step, StepKind, StepState
 from holdfast.node import Node
-from holdfast.store.protocol import NewSignal, RunFilter, Store
+from holdfast.store.operations import NewSignal
+from holdfast.store.protocol import RunFilter, Store
 from holdfast.supervisor.why import Facts, explain
 from holdfast.testing.world import EPOCH, Faults, Process, SharedStore, World
 from holdfast.workflow import door

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from holdfast.model import AlertKind, Level, NewAlert
-from holdfast.store.protocol import Route
+from holdfast.store.answers import Route
 from tests.differential.asking import ALL, Asking, nodes
 from tests.differential.spec.alerting import OUTBOX
 from tests.differential.subjects import HOUR, Subject

@@ -11,7 +11,8 @@ from hypothesis.stateful import initialize, precondition, rule
 from holdfast import errors
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.model import UNDO, Failure, NewRun, RunState, StepKind, StepState
-from holdfast.store.protocol import (
+from holdfast.store.answers import PreconditionFailed
+from holdfast.store.operations import (
     Close,
     HandBack,
     Hop,
@@ -19,7 +20,6 @@ from holdfast.store.protocol import (
     NewStep,
     Op,
     Outcome,
-    PreconditionFailed,
     Quarantine,
     Report,
     Save,

@@ -6,8 +6,8 @@ from typing import Any
 
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED, STEP_LIVE, By
 from holdfast.model import NewRun, RunState, StepKind, StepState
-from holdfast.store.protocol import (
-    Answer,
+from holdfast.store.answers import Answer
+from holdfast.store.operations import (
     Close,
     HandBack,
     Hop,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.breaker import Change
 from holdfast.model import Breaker, BreakerState, HoldScope
-from holdfast.store.protocol import Told
+from holdfast.store.answers import Told
 from tests.differential.spec.rows import LONG_AGO, SECOND
 from tests.differential.spec.working import Working
 

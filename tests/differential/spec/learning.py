@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.lifecycle import STEP_ENDED, By
 from holdfast.model import RunState, StepState, TwinState
-from holdfast.store.protocol import Answer
+from holdfast.store.answers import Answer
 from tests.differential.spec.commits import Commits
 from tests.differential.spec.rows import NEVER, Twin, moved_step
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED, By
 from holdfast.model import CANCEL, DEADLINE, UNDO, RunState, StepState
-from holdfast.store.protocol import Answer, NewSignal
+from holdfast.store.answers import Answer
+from holdfast.store.operations import NewSignal
 from tests.differential.spec.quarantining import Quarantining
 from tests.differential.spec.rows import CANCELLED, NEVER, Run, WrongState, moved_run
 

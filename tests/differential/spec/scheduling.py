@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.lifecycle import RUN_ACTIVE, By
 from holdfast.model import RunState, StepKind, StepState
-from holdfast.store.protocol import Answer
+from holdfast.store.answers import Answer
 from tests.differential.spec.commits import Commits
 from tests.differential.spec.rows import moved_run, moved_step
 

@@ -8,9 +8,9 @@ from typing import Any
 import asyncpg
 
 from holdfast.model import Alert, Delivery, NewAlert
+from holdfast.store.answers import FailureNote, Late, Route, Sending
 from holdfast.store.postgres.pooled import Pooled
 from holdfast.store.postgres.verbs import VERBS
-from holdfast.store.protocol import FailureNote, Late, Route, Sending
 
 
 def alert_columns(alerts: Sequence[NewAlert]) -> list[list[Any]]:

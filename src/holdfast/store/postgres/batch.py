@@ -15,19 +15,9 @@ from typing import Any
 import asyncpg
 
 from holdfast.model import NewRun, RunState, StepState
+from holdfast.store.answers import Answer, PreconditionFailed
+from holdfast.store.operations import HandBack, Hop, Op, Quarantine, Report, Save, Start, TryAgain
 from holdfast.store.postgres.verbs import VERBS
-from holdfast.store.protocol import (
-    Answer,
-    HandBack,
-    Hop,
-    Op,
-    PreconditionFailed,
-    Quarantine,
-    Report,
-    Save,
-    Start,
-    TryAgain,
-)
 from holdfast.store.verdicts import counts_of
 
 FAILED_PRECONDITION = "HF001"

@@ -9,9 +9,9 @@ import asyncpg
 
 from holdfast.breaker import Change, Look
 from holdfast.model import Breaker, BreakerState, Hold, HoldScope
+from holdfast.store.answers import ClaimedStep, Gates, Probes, Told
 from holdfast.store.postgres.pooled import Pooled
 from holdfast.store.postgres.verbs import VERBS
-from holdfast.store.protocol import ClaimedStep, Gates, Probes, Told
 
 _STATES = {state.value: state for state in BreakerState}
 _SCOPES = {scope.value: scope for scope in HoldScope}

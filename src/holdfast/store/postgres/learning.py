@@ -8,9 +8,9 @@ from typing import Any
 import asyncpg
 
 from holdfast.model import Landmark, Twin, TwinState
+from holdfast.store.answers import Answer, ClaimedStep, Overlong
 from holdfast.store.postgres.pooled import Pooled
 from holdfast.store.postgres.verbs import VERBS
-from holdfast.store.protocol import Answer, ClaimedStep, Overlong
 
 
 class Learning(Pooled):

@@ -9,9 +9,10 @@ import asyncpg
 
 from holdfast.errors import Conflict, UnknownRun, WrongState
 from holdfast.model import CANCEL, UNDO, Run, RunState
+from holdfast.store.answers import Answer
+from holdfast.store.operations import NewSignal
 from holdfast.store.postgres.reading import Reading
 from holdfast.store.postgres.verbs import VERBS
-from holdfast.store.protocol import Answer, NewSignal
 from holdfast.store.steering import demand_undoing
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import asyncpg
 
+from holdfast.store.answers import Pruned
 from holdfast.store.postgres.pooled import Pooled
 from holdfast.store.postgres.verbs import VERBS
-from holdfast.store.protocol import Pruned
 
 PARTS = (
     VERBS.prune_steps,

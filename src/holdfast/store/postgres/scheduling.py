@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import asyncpg
 
+from holdfast.store.answers import Answer, ClaimedRun, Recorded, Undelivered
 from holdfast.store.postgres.pooled import Pooled
 from holdfast.store.postgres.rows import STEP_STATES, run_of, signal_of, step_of
 from holdfast.store.postgres.verbs import VERBS
-from holdfast.store.protocol import Answer, ClaimedRun, Recorded, Undelivered
 
 
 class Scheduling(Pooled):

@@ -19,7 +19,9 @@ from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import Conflict, StoreError, StoreFull, StoreUnreachable, StoreUnsupported
 from holdfast.model import NewRun
+from holdfast.store.answers import Answer, PreconditionFailed
 from holdfast.store.migrations import demand_current, judge, read_migrations
+from holdfast.store.operations import Op
 from holdfast.store.postgres.alerting import Alerting
 from holdfast.store.postgres.batch import Batch
 from holdfast.store.postgres.connecting import (
@@ -41,7 +43,7 @@ from holdfast.store.postgres.scheduling import Scheduling
 from holdfast.store.postgres.supervising import Supervising
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.postgres.working import Working
-from holdfast.store.protocol import Answer, Bell, Op, PreconditionFailed
+from holdfast.store.protocol import Bell
 
 OLDEST_SERVER = 14
 CHANNEL = "holdfast"

@@ -10,11 +10,12 @@ import msgspec
 
 from holdfast.config import Config
 from holdfast.model import StepState
+from holdfast.store.answers import Reclaimed
 from holdfast.store.offline import offline
 from holdfast.store.postgres.alerting import alert_columns
 from holdfast.store.postgres.pooled import Pooled
 from holdfast.store.postgres.verbs import VERBS
-from holdfast.store.protocol import LAPSED, Reclaimed
+from holdfast.store.protocol import LAPSED
 from holdfast.store.verdicts import Held, Loss, Remedy, lost, overdue, remedy
 
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 
 from holdfast.model import Lane
+from holdfast.store.answers import ClaimedStep
 from holdfast.store.postgres.pooled import Pooled
 from holdfast.store.postgres.verbs import VERBS
-from holdfast.store.protocol import ClaimedStep
 
 
 class Working(Pooled):

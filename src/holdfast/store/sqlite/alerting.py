@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import apsw
 
 from holdfast.model import Alert, Delivery, NewAlert
-from holdfast.store.protocol import FailureNote, Late, Route, Sending
+from holdfast.store.answers import FailureNote, Late, Route, Sending
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch
 from holdfast.store.sqlite.verbs import VERBS

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.breaker import Change, Look
 from holdfast.model import Breaker, BreakerState, Hold, HoldScope
-from holdfast.store.protocol import ClaimedStep, Gates, Probes, Told
+from holdfast.store.answers import ClaimedStep, Gates, Probes, Told
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import Row, fetch
 from holdfast.store.sqlite.verbs import VERBS

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import apsw
 
 from holdfast.model import Landmark, Twin, TwinState
-from holdfast.store.protocol import Answer, ClaimedStep, Overlong
+from holdfast.store.answers import Answer, ClaimedStep, Overlong
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import Row, fetch
 from holdfast.store.sqlite.verbs import VERBS

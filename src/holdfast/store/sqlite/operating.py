@@ -9,7 +9,8 @@ import apsw
 from holdfast.errors import Conflict, UnknownRun, WrongState
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import CANCEL, UNDO, Run, RunState, StepState
-from holdfast.store.protocol import Answer, NewSignal
+from holdfast.store.answers import Answer
+from holdfast.store.operations import NewSignal
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch, run_of
 from holdfast.store.sqlite.verbs import VERBS

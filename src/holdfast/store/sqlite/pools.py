@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.store.protocol import Backlog
+from holdfast.store.answers import Backlog
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch
 from holdfast.store.sqlite.verbs import VERBS

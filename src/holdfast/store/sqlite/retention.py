@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import apsw
 
-from holdfast.store.protocol import Pruned
+from holdfast.store.answers import Pruned
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch
 from holdfast.store.sqlite.verbs import VERBS

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import apsw
 
 from holdfast.model import Run
-from holdfast.store.protocol import Answer, ClaimedRun, Recorded, Undelivered
+from holdfast.store.answers import Answer, ClaimedRun, Recorded, Undelivered
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import STEP_STATES, fetch, run_of, signal_of, step_of
 from holdfast.store.sqlite.verbs import VERBS

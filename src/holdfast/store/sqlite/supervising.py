@@ -9,8 +9,9 @@ import msgspec
 
 from holdfast.config import Config
 from holdfast.model import NEVER, StepState
+from holdfast.store.answers import Reclaimed
 from holdfast.store.offline import offline
-from holdfast.store.protocol import LAPSED, Reclaimed
+from holdfast.store.protocol import LAPSED
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch
 from holdfast.store.sqlite.verbs import VERBS

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from holdfast.model import Lane
-from holdfast.store.protocol import ClaimedStep
+from holdfast.store.answers import ClaimedStep
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch
 from holdfast.store.sqlite.verbs import VERBS

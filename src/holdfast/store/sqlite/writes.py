@@ -15,14 +15,13 @@ import apsw
 from holdfast.errors import Conflict, StoreFull, StoreUnreachable, StoreUnsupported
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import NewRun, RunState, StepState
-from holdfast.store.protocol import (
-    Answer,
+from holdfast.store.answers import Answer, PreconditionFailed
+from holdfast.store.operations import (
     Close,
     HandBack,
     Hop,
     NewStep,
     Op,
-    PreconditionFailed,
     Quarantine,
     Report,
     Save,
