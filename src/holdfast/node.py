@@ -374,16 +374,18 @@ class Node:
             await self._give_up_unknown()
 
     async def _give_up_unknown(self) -> None:
-        runs = list(self.scheduler.runs) if self.scheduler is not None else []
-        steps = set(self.agent.held) if self.agent is not None else set()
+        # By their fences: the same run or step may have been taken from this node and claimed again, with the answer lost.
+        runs = self.scheduler.runs.values() if self.scheduler is not None else ()
+        held = self.agent.held.values() if self.agent is not None else ()
+        steps = {(holding.run_id, holding.n, holding.fence) for holding in held if not holding.twin}
         for op in self.writer.unanswered():
             # Their outcome is known and about to be written: they must not be taken from under it.
             if isinstance(op, Hop):
-                steps |= {(op.run_id, end.n) for end in op.outcomes}
+                steps |= {(op.run_id, end.n, end.fence) for end in op.outcomes}
             elif not isinstance(op, Start):
-                steps.add((op.run_id, op.n))
+                steps.add((op.run_id, op.n, op.fence))
         if self.roles and not self.fenced:
-            await self.store.reconcile(self.id, runs, sorted(steps))
+            await self.store.reconcile(self.id, [(run.run_id, run.fence) for run in runs], sorted(steps))
             self._bells[Bell.RUNS].set()
             self._bells[Bell.OUTCOMES].set()
 

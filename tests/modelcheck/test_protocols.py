@@ -136,7 +136,9 @@ class UncountedClaim(Spec):
 class ForgetsLostReply(Spec):
     """Nobody looks after a claim whose reply was lost: its holder lives, and knows nothing of it."""
 
-    def reconcile(self, node: str, runs: Sequence[str], steps: Sequence[tuple[str, int]]) -> tuple[int, int]:
+    def reconcile(
+        self, node: str, runs: Sequence[tuple[str, int]], steps: Sequence[tuple[str, int, int]]
+    ) -> tuple[int, int]:
         return 0, 0
 
 

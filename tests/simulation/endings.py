@@ -145,7 +145,7 @@ def G5_effects_are_undone(
 
 def I13_undone_in_reverse(run: Run, steps: list[Step], undoing_from: int) -> Iterator[str]:
     """What had completed before something else was asked for is undone after it. Undos up to `undoing_from` are those of
-    sagas, each of which has an order of its own."""
+    sagas, each of which has an order of its own. What never began had no effect: its undo may come whenever it comes."""
     if not _taken_back(run):
         return
     by_key = {step.key: step for step in steps}
@@ -162,6 +162,7 @@ def I13_undone_in_reverse(run: Run, steps: list[Step], undoing_from: int) -> Ite
             if (
                 first.n in began
                 and later.n in ended
+                and later.attempt
                 and first.delivered_seq
                 and later.after_seq >= first.delivered_seq
             ):

@@ -294,6 +294,19 @@ def joins_behind_backs(stack: ExitStack) -> None:
     code(stack, Holdfast, "_leave", leave)
 
 
+@mutant("was: a node knows what it holds by the fences it got", within=1, first=52802)
+def knows_by_name(stack: ExitStack) -> None:
+    real = SqliteStore.reconcile
+
+    async def reconcile(self: Any, node: str, runs: Any, steps: Any) -> tuple[int, int]:
+        connection = self.world.connection
+        mine = connection.execute("SELECT id, fence FROM runs WHERE owner = ?", (node,)).fetchall()
+        names = {run_id for run_id, _ in runs}
+        return await real(self, node, [row for row in mine if row[0] in names], steps)
+
+    code(stack, SqliteStore, "reconcile", reconcile)
+
+
 @mutant("was: only its owner gives a run back", within=10, first=598)
 def anybody_parks(stack: ExitStack) -> None:
     sql(stack, "park_runs", "AND +owner = ?", "AND ? IS NOT NULL")

@@ -77,7 +77,7 @@ async def test_reconciling_gives_up_what_the_node_does_not_know(store: Store) ->
     """A reply was lost: the store says the node holds more than it knows of. The rest is untouched."""
     known, lost = await begin(store, held(1), held(2)), await begin(store, held(1))
     theirs = await begin(store, held(1), node=B)
-    assert await store.reconcile(A, [known], [(known, 1)]) == (1, 2)
+    assert await store.reconcile(A, [(known, 1)], [(known, 1, 1)]) == (1, 2)
     assert {one.n: one.state for one in await store.steps(known)} == {
         1: StepState.RUNNING,
         2: StepState.READY,
@@ -85,7 +85,17 @@ async def test_reconciling_gives_up_what_the_node_does_not_know(store: Store) ->
     assert (await step(store, known, 2)).excused == 1
     assert await store.lost_runs(A, [(known, 1), (lost, 1)]) == [lost]
     assert (await step(store, theirs)).state is StepState.RUNNING
-    assert await store.reconcile(A, [known], [(known, 1)]) == (0, 0)
+    assert await store.reconcile(A, [(known, 1)], [(known, 1, 1)]) == (0, 0)
+
+
+async def test_reconciling_goes_by_fences(store: Store) -> None:
+    """A node that knows a run or a step by an older fence does not know that it was claimed again: the reply was lost."""
+    run_id = await begin(store, held(1))
+    await store.reconcile(A, [], [])
+    assert await store.claim_run(A, run_id) is not None
+    assert [one.fence for one in await store.claim_steps(A, [1], 10)] == [3]
+    assert await store.reconcile(A, [(run_id, 1)], [(run_id, 1, 1)]) == (1, 1)
+    assert await store.reconcile(A, [(run_id, 1)], [(run_id, 1, 1)]) == (0, 0)
 
 
 async def test_a_run_given_up_before_its_first_hop_is_claimed_again(store: Store) -> None:

@@ -349,10 +349,10 @@ class NodeStore(Protocol):
         """Leave: nothing held is kept, the liveness lock is given back."""
 
     async def reconcile(
-        self, node: str, runs: Sequence[str], steps: Sequence[tuple[str, int]]
+        self, node: str, runs: Sequence[tuple[str, int]], steps: Sequence[tuple[str, int, int]]
     ) -> tuple[int, int]:
-        """Give up whatever the store says this node holds beyond these (a reply was lost): runs are parked, steps
-        handed back. Returns how many of each."""
+        """Give up whatever the store says this node holds beyond these, named with their fences (a reply was lost): runs are
+        parked, steps handed back. Returns how many of each."""
 
     async def add_durations(self, counts: Sequence[tuple[str, int, float]]) -> None:
         """Add what this node counted: (name, bucket, count)."""

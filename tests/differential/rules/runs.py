@@ -423,8 +423,9 @@ class Runs(Asking):
     @rule(data=st.data(), node=nodes)
     def reconcile(self, data: st.DataObject, node: str) -> None:
         keep = data.draw(st.booleans())
-        runs = [one.run_id for one in self.grants if one.node == node and not one.n and keep]
-        steps = [(one.run_id, one.n) for one in self.grants if one.node == node and one.n and keep]
+        mine = [one for one in self.grants if one.node == node and keep]
+        runs = [(one.run_id, one.fence) for one in mine if not one.n]
+        steps = [(one.run_id, one.n, one.fence) for one in mine if one.n]
         self._tick()
         said = self.spec.reconcile(node, runs, steps)
         self._same(said, lambda subject: subject.store.reconcile(node, runs, steps))

@@ -49,14 +49,18 @@ class Working(Commits):
         self.nodes[node] = self.nodes[node]._replace(retired=True, retired_at=self.now)
         self.resign(node)
 
-    def reconcile(self, node: str, runs: Sequence[str], steps: Sequence[tuple[str, int]]) -> tuple[int, int]:
-        freed = [run for run in self.runs.values() if run.owner == node and run.id not in runs]
+    def reconcile(
+        self, node: str, runs: Sequence[tuple[str, int]], steps: Sequence[tuple[str, int, int]]
+    ) -> tuple[int, int]:
+        freed = [run for run in self.runs.values() if run.owner == node and (run.id, run.fence) not in runs]
         for run in freed:
             self._free(run)
         back = [
             step
             for step in self.steps.values()
-            if step.agent == node and step.state is StepState.RUNNING and (step.run_id, step.n) not in steps
+            if step.agent == node
+            and step.state is StepState.RUNNING
+            and (step.run_id, step.n, step.fence) not in steps
         ]
         for step in back:
             self._hand_back(step, By.AGENT)

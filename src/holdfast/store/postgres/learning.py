@@ -10,12 +10,13 @@ import asyncpg
 from holdfast.model import Landmark, Twin, TwinState
 from holdfast.store.answers import Answer, ClaimedStep, Overlong
 from holdfast.store.postgres.pooled import Pooled
+from holdfast.store.postgres.rows import columns
 from holdfast.store.postgres.verbs import VERBS
 
 
 class Learning(Pooled):
     async def add_durations(self, counts: Sequence[tuple[str, int, float]]) -> None:
-        await self._fetch(VERBS.add_durations, *_columns(counts, 3))
+        await self._fetch(VERBS.add_durations, *columns(counts, 3))
 
     async def durations(self, names: Sequence[str] | None = None) -> list[tuple[str, int, float]]:
         if names is None:
@@ -33,13 +34,13 @@ class Learning(Pooled):
         return [Landmark(*row) for row in await self._fetch(VERBS.landmarks, list(run_ids))]
 
     async def overlong_steps(self, bounds: Sequence[tuple[str, float]], limit: int) -> list[Overlong]:
-        rows = await self._fetch(VERBS.overlong_steps, *_columns(bounds, 2), limit)
+        rows = await self._fetch(VERBS.overlong_steps, *columns(bounds, 2), limit)
         return [Overlong(*row) for row in rows]
 
     # --- twins --------------------------------------------------------------------------------------------------
 
     async def make_twins(self, epoch: int, steps: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
-        rows = await self._fetch(VERBS.make_twins, epoch, *_columns(steps, 3))
+        rows = await self._fetch(VERBS.make_twins, epoch, *columns(steps, 3))
         return [(row[0], row[1]) for row in rows]
 
     async def sweep_twins(self, epoch: int, limit: int) -> int:
@@ -52,7 +53,7 @@ class Learning(Pooled):
         ]
 
     async def lost_twins(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
-        rows = await self._fetch(VERBS.lost_twins, node, *_columns(held, 3))
+        rows = await self._fetch(VERBS.lost_twins, node, *columns(held, 3))
         return [(row[0], row[1]) for row in rows]
 
     async def end_twin(
@@ -91,10 +92,6 @@ class Learning(Pooled):
 
     async def twins(self, run_id: str) -> list[Twin]:
         return [_twin(row) for row in await self._fetch(VERBS.twins, run_id)]
-
-
-def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
 
 
 def _twin(row: asyncpg.Record) -> Twin:

@@ -1,8 +1,10 @@
-"""Rows of the database as values."""
+"""Rows of the database as values, and values as arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import itemgetter
+from typing import Any
 
 import asyncpg
 
@@ -30,3 +32,8 @@ def step_of(row: asyncpg.Record) -> Step:
 
 def signal_of(row: asyncpg.Record) -> Signal:
     return Signal(*[row[field] for field in Signal.__struct_fields__])
+
+
+def columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    """Rows as the arrays that a statement unnests."""
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]

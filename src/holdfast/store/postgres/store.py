@@ -39,6 +39,7 @@ from holdfast.store.postgres.operating import Operating
 from holdfast.store.postgres.pools import Pools
 from holdfast.store.postgres.quarantining import Quarantining
 from holdfast.store.postgres.retention import Retention
+from holdfast.store.postgres.rows import columns
 from holdfast.store.postgres.scheduling import Scheduling
 from holdfast.store.postgres.supervising import Supervising
 from holdfast.store.postgres.verbs import VERBS
@@ -348,12 +349,10 @@ class PostgresStore(
         await hang_up(self._direct)
 
     async def reconcile(
-        self, node: str, runs: Sequence[str], steps: Sequence[tuple[str, int]]
+        self, node: str, runs: Sequence[tuple[str, int]], steps: Sequence[tuple[str, int, int]]
     ) -> tuple[int, int]:
-        gone_runs = await self._fetch(VERBS.reconcile_runs, node, runs)
-        gone_steps = await self._fetch(
-            VERBS.reconcile_steps, node, [run_id for run_id, _ in steps], [n for _, n in steps]
-        )
+        gone_runs = await self._fetch(VERBS.reconcile_runs, node, *columns(runs, 2))
+        gone_steps = await self._fetch(VERBS.reconcile_steps, node, *columns(steps, 3))
         return len(gone_runs), len(gone_steps)
 
     async def ring(self, bells: set[Bell]) -> None:

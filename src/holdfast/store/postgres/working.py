@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from holdfast.model import Lane
 from holdfast.store.answers import ClaimedStep
 from holdfast.store.postgres.pooled import Pooled
+from holdfast.store.postgres.rows import columns
 from holdfast.store.postgres.verbs import VERBS
 
 
@@ -23,9 +24,7 @@ class Working(Pooled):
         return [ClaimedStep(*row) for row in rows]
 
     async def lost_steps(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
-        rows = await self._fetch(
-            VERBS.lost_steps, *([list(part) for part in zip(*held, strict=True)] or [[], [], []])
-        )
+        rows = await self._fetch(VERBS.lost_steps, *columns(held, 3))
         return [(row[0], row[1]) for row in rows]
 
     async def next_ready(self, lanes: Sequence[int]) -> float | None:

@@ -50,7 +50,7 @@ class Nodes(Dialect):
         self._liveness.let_go(node)
 
     async def reconcile(
-        self, node: str, runs: Sequence[str], steps: Sequence[tuple[str, int]]
+        self, node: str, runs: Sequence[tuple[str, int]], steps: Sequence[tuple[str, int, int]]
     ) -> tuple[int, int]:
         async with self._database.transaction() as connection:
             return _give_up(connection, node, set(runs), set(steps))
@@ -85,11 +85,11 @@ class Nodes(Dialect):
 
 
 def _give_up(
-    connection: apsw.Connection, node: str, runs: set[str], steps: set[tuple[str, int]]
+    connection: apsw.Connection, node: str, runs: set[tuple[str, int]], steps: set[tuple[str, int, int]]
 ) -> tuple[int, int]:
     """Park the node's runs and hand its steps back, but for these."""
-    gone_runs = [row[0] for row in connection.execute(VERBS.owned_by, (node, ALL)) if row[0] not in runs]
-    connection.executemany(VERBS.free_runs, [(run_id, node) for run_id in gone_runs])
-    gone_steps = [row for row in connection.execute(VERBS.held_by, (node, ALL)) if row[:2] not in steps]
+    gone_runs = [row for row in connection.execute(VERBS.owned_by, (node, ALL)) if row not in runs]
+    connection.executemany(VERBS.free_runs, [(run_id, node) for run_id, _ in gone_runs])
+    gone_steps = [row for row in connection.execute(VERBS.held_by, (node, ALL)) if row not in steps]
     connection.executemany(VERBS.hand_back, gone_steps)
     return len(gone_runs), len(gone_steps)

@@ -26,12 +26,15 @@ UPDATE holdfast.nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retir
 
 -- name: reconcile_runs
 UPDATE holdfast.runs SET owner = NULL, fence = fence + 1, state = holdfast.freed(id, state)
-WHERE owner = $1 AND id <> ALL($2::text[]) RETURNING 1
+WHERE owner = $1
+  AND NOT EXISTS (SELECT FROM unnest($2::text[], $3::int[]) u(id, fence) WHERE u.id = runs.id AND u.fence = runs.fence)
+RETURNING 1
 
 -- name: reconcile_steps
 UPDATE holdfast.steps SET state = 'ready', agent = NULL, complete_by = NULL, fence = fence + 1, excused = excused + 1
 WHERE agent = $1 AND state = 'running'
-  AND NOT EXISTS (SELECT FROM unnest($2::text[], $3::int[]) u(run_id, n) WHERE u.run_id = steps.run_id AND u.n = steps.n)
+  AND NOT EXISTS (SELECT FROM unnest($2::text[], $3::int[], $4::int[]) u(run_id, n, fence)
+                  WHERE u.run_id = steps.run_id AND u.n = steps.n AND u.fence = steps.fence)
 RETURNING 1
 
 -- Whoever takes it over notes since when it was not renewed, and by whom.

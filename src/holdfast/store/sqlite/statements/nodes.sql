@@ -12,7 +12,7 @@ UPDATE nodes SET lease_until = ?1,
 WHERE id = ?4 AND retired_at IS NULL
 
 -- name: owned_by
-SELECT id FROM runs INDEXED BY runs_owned WHERE owner = ? LIMIT ?
+SELECT id, fence FROM runs INDEXED BY runs_owned WHERE owner = ? LIMIT ?
 
 -- name: held_by
 SELECT run_id, n, fence FROM steps INDEXED BY steps_held WHERE state = 'running' AND agent = ? LIMIT ?
