@@ -141,28 +141,36 @@ def _git(*words: str) -> str:
     ).stdout.strip()
 
 
+def _where_and_when() -> dict[str, Any]:
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
 def main() -> int:
     asked = argparse.ArgumentParser(
         prog="python -m tests.figures", description="Write the published figures."
     )
     asked.add_argument("--out", type=Path, default=ROOT / "docs" / "figures.json")
-    asked.add_argument("--only", action="append", default=[], help="only this part; may be repeated")
+    asked.add_argument(
+        "--only", action="append", default=[], help="only this part, the others stay; may be repeated"
+    )
     given = asked.parse_args()
+    before = json.loads(given.out.read_text())["parts"] if given.only and given.out.exists() else {}
     found: dict[str, Any] = {
-        "commit": _git("rev-parse", "HEAD"),
-        "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "seed": SEED,
         "python": platform.python_version(),
         "cores": os.cpu_count(),
-        "parts": {},
+        "parts": before,
         "not_measured": NOT_MEASURED,
     }
     for part in parts():
         if given.only and part.name not in given.only:
             continue
         print(f"{part.name}: {' '.join(part.command)}", file=sys.stderr, flush=True)
-        found["parts"][part.name] = told = measured(part)
+        found["parts"][part.name] = told = _where_and_when() | measured(part)
         print(f"  {told.get('missing') or told.get('failed') or 'done'}", file=sys.stderr, flush=True)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps(found, indent=1) + "\n")
