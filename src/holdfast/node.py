@@ -192,14 +192,11 @@ class Node:
             if not self.fenced:  # otherwise there is nothing left that it may write
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(asyncio.shield(self._writing), 10)
-            self._writing.cancel()
-            await asyncio.gather(self._writing, return_exceptions=True)
+            await _ended([self._writing])
         self.writer.leave()
         if self.scheduler is not None:
             self.scheduler.abandon()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _ended(self._tasks)
         await self.heartbeat.stop()
         if self.agent is not None:
             self.agent.close()
@@ -586,6 +583,19 @@ class Node:
         while not self.fenced:
             await self._guarded("telling alerts", outbox.tick)
             await self.environment.sleep(self.config.watch_s * (0.75 + self.environment.random.random() / 2))
+
+
+async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel them until they have ended: a driver that gives a connection up in that moment may swallow the first word."""
+    left = list(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=0.1)
+        left = [task for task in left if not task.done()]
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # each loop has told what happened to it
 
 
 async def _wait_for(event: asyncio.Event, limit_s: float) -> None:

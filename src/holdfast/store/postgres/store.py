@@ -234,6 +234,8 @@ class PostgresStore(
                 if attempt == 4:
                     raise
             except AWAY as error:
+                # Where one connection leads nowhere, so may the others, and each would be waited for as long as this one.
+                await self._pool.expire_connections()
                 raise _unreachable(error) from error
             except POOLED as error:
                 raise _pooler(error) from error
