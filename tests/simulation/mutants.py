@@ -312,9 +312,10 @@ def anybody_parks(stack: ExitStack) -> None:
     sql(stack, "park_runs", "AND +owner = ?", "AND ? IS NOT NULL")
 
 
-@mutant("was: a run that waits for nothing yet is claimed again", within=1, first=6302)
+@mutant("was: a run that waits for nothing yet is claimed again", within=200)
 def parked_before_it_spoke(stack: ExitStack) -> None:
     sql(stack, "park_runs", "ELSE 'pending' END", "ELSE state END")
+    sql(stack, "free_runs", "ELSE 'pending' END", "ELSE state END")
 
 
 # --- order and time -----------------------------------------------------------------------------------------------------
