@@ -51,7 +51,12 @@ def read_failure(retry: policy.Retry, error: BaseException, ending: Ending) -> S
 
 def trips(ok: int, failed: int, config: Config) -> bool:
     """Whether so many outcomes within the window are an outage."""
-    return failed >= config.breaker_failures_min and failed >= (ok + failed) * config.breaker_rate
+    return failed >= config.breaker_failures_min and fails(ok, failed, config)
+
+
+def fails(ok: int, failed: int, config: Config) -> bool:
+    """Whether so many of them are trouble that others should hear of it, few as they may be."""
+    return failed >= (ok + failed) * config.breaker_rate
 
 
 class Look(NamedTuple):

@@ -7,13 +7,14 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import msgspec
 import pytest
 
 from holdfast import Holdfast, Retry, Stop, step, workflow
 from holdfast.config import Config
 from holdfast.errors import RunFailed, WrongState
 from holdfast.model import AlertKind, Breaker, BreakerState, Hold, HoldScope, StepState
-from holdfast.store.answers import Gates
+from holdfast.store.answers import Gates, Told
 
 QUICK = Config(
     poll_s=0.05,
@@ -72,6 +73,11 @@ async def declined(i: int) -> int:
 @workflow
 async def pay(i: int) -> int:
     return await charge(i)
+
+
+@workflow
+async def pay_once(i: int) -> int:
+    return await charge.using(retry=Retry(attempts=1, delay=0.2, jitter="none"))(i)
 
 
 @workflow
@@ -154,6 +160,31 @@ class TestBreakers:
         # On a machine so slow that the leader takes longer than the agent's own pause, it trips more than once.
         assert spent - len(steps) <= QUICK.breaker_failures_min * 3
         assert not [name for name, _, rows in await hf.store.doctor() if rows]
+
+    async def test_what_others_told_of_an_outage_excuses_before_it_is_decided(self, store_url: str) -> None:
+        """Half of a fleet failed already: a step with a single attempt that fails here, too, waits with the others."""
+        slow_to_decide = msgspec.structs.replace(QUICK, breaker_settle_s=1.0)
+        async with Holdfast(store_url, config=slow_to_decide) as hf:
+            down.add("bank")
+            await hf.store.observe([Told("bank", 0, 5, "ConnectionError")], slow_to_decide.breaker_window_s)
+            agent = hf.node.agent
+            assert agent is not None
+
+            async def heard() -> bool:
+                return "bank" in agent.gates.windows
+
+            await eventually(heard)
+            run = await hf.start(pay_once, 7)
+
+            async def opened() -> bool:
+                return await state(hf) is BreakerState.OPEN
+
+            await eventually(opened)
+            down.clear()
+            assert await run.result(30) == 7
+            (charged,) = await run.steps()
+            assert charged.excused >= 1
+            assert charged.attempt == charged.excused + 1
 
     async def test_people_are_told_once_and_told_when_it_is_over(self, hf: Holdfast) -> None:
         """One alert while it is not closed, with the reason; cleared when it closes. Every act is in the journal."""

@@ -266,7 +266,7 @@ def leaves_by_name(stack: ExitStack) -> None:
     code(stack, Scheduler, "_leave", leave)
 
 
-@mutant("was: a run that went on since its owner asked about it stays in memory", within=1, first=4834)
+@mutant("was: a run that went on since its owner asked about it stays in memory", within=1, first=2607)
 def drops_what_it_asked_about(stack: ExitStack) -> None:
     async def check_lost(self: Any) -> int:
         held = [(owned.run_id, owned.fence) for owned in self.runs.values() if not owned.in_flight]

@@ -53,7 +53,9 @@ def test_enough_trouble_pauses_the_dependency_at_once() -> None:
     """The failure that makes it enough still counts for its step; what fails after it is excused."""
     keeper = Gatekeeper(CONFIG)
     assert not keeper.excuses(attempt())
-    assert fail(keeper, 4) == [False, False, False, True]
+    assert fail(keeper, 3) == [True, True, True], "others hear of it soon"
+    assert not keeper.bars(charge)
+    fail(keeper, 1)
     assert keeper.shut
     assert keeper.bars(charge)
     assert not keeper.bars(paint)
@@ -76,14 +78,16 @@ def test_the_stores_word_replaces_the_agents_own() -> None:
     assert keeper.bars(charge)
     assert told(keeper, at=6.0)
     assert not keeper.bars(charge)
-    assert fail(keeper, 3, at=6.0) == [False] * 3
+    fail(keeper, 3, at=6.0)
+    assert not keeper.shut
 
 
 def test_old_trouble_is_forgotten() -> None:
     """A failure now and then is never enough."""
     keeper = Gatekeeper(CONFIG)
     for at in range(0, 200, 5):
-        assert fail(keeper, 1, float(at)) == [False]
+        fail(keeper, 1, float(at))
+        assert not keeper.shut
     told(keeper, at=400.0)
     keeper.untold()
     told(keeper, at=400.0)
@@ -97,6 +101,31 @@ def test_an_agent_for_whom_all_is_well_says_so_of_a_suspect() -> None:
     for _ in range(3):
         keeper.note(attempt(), Sign.WELL, None, 0.1)
     assert keeper.untold() == [Told("stripe", 3, 0, None)]
+
+
+def test_few_failures_among_many_successes_are_told_in_time() -> None:
+    """The store is not asked for every one of them."""
+    keeper = Gatekeeper(CONFIG)
+    assert fail(keeper, 1) == [True]
+    for _ in range(9):
+        keeper.note(attempt(), Sign.WELL, None, 0.1)
+    assert fail(keeper, 3, at=0.2) == [False] * 3
+    assert keeper.untold() == [Told("stripe", 9, 4, "ConnectionError: no")]
+
+
+def test_what_all_agents_saw_together_excuses_before_the_leader_has_decided() -> None:
+    """Enough failures, told by others: the dependency is not stopped here, but what fails costs no step anything."""
+    keeper = Gatekeeper(CONFIG)
+    told(keeper, row(CLOSED, failed=3))
+    assert not keeper.excuses(attempt())
+    told(keeper, row(CLOSED, failed=4))
+    assert keeper.excuses(attempt())
+    assert not keeper.excuses(attempt(of=paint))
+    assert not keeper.bars(charge)
+    told(keeper, row(CLOSED, failed=4, ok=5))
+    assert not keeper.excuses(attempt()), "most went well"
+    told(keeper, row(CLOSED, failed=4, forced=True))
+    assert not keeper.excuses(attempt()), "an operator keeps it closed"
 
 
 def test_only_probes_tell_of_a_breaker_that_is_not_closed() -> None:

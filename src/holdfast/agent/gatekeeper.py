@@ -69,6 +69,8 @@ class Gatekeeper:
         self._trusted: frozenset[str] = frozenset()
         """Dependencies whose breaker an operator keeps closed."""
         self._suspected: frozenset[str] = frozenset()
+        self._doubted: frozenset[str] = frozenset()
+        """Suspects of which all agents together have told enough to open the breaker; the leader is about to decide."""
         self._held: dict[HoldScope, frozenset[str]] = {}
         self._probes: dict[tuple[str, int], tuple[list[int], list[str | None]]] = {}
 
@@ -90,7 +92,7 @@ class Gatekeeper:
     def excuses(self, holding: Holding) -> bool:
         """Whether trouble of this attempt is the dependency's, and known: it costs the step nothing."""
         name = holding.step.depends if holding.probe is None else holding.probe[0]
-        return name in self.paused or name in self.off
+        return name in self.paused or name in self.off or name in self._doubted
 
     def rest_s(self, holding: Holding) -> float:
         """How long a step waits at least whose attempt was a probe and failed."""
@@ -128,8 +130,7 @@ class Gatekeeper:
         if name not in self.paused and breaker.trips(window.ok, window.failed, self._config):
             self.paused[name] = at + self._config.breaker_open_s
             self.shut = True
-            return True
-        return False
+        return breaker.fails(window.ok, window.failed, self._config)
 
     def untold(self) -> list[Told]:
         """What the store should know: trouble, and how suspects do here. It counts as told from now on."""
@@ -165,6 +166,11 @@ class Gatekeeper:
         self._open_s = {row.name: row.open_s for row in rows}
         self._trusted = frozenset(row.name for row in rows if row.forced) - self.off
         self._suspected = frozenset(row.name for row in rows) - self.off - self._trusted
+        self._doubted = frozenset(
+            row.name
+            for row in rows
+            if row.name in self._suspected and breaker.trips(row.ok, row.failed, self._config)
+        )
         self.probing = {
             row.name: row.allowance
             for row in rows
