@@ -35,7 +35,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """A run that waits longer than this leaves memory."""
     claim_max: int = 500
     """Rows one claim may take, so that one node does not empty the queue."""
-    batch_max: int = 300
+    batch_max: int = 150
     """Writes in one commit. While the database works on one batch this process computes the next: with several hundred
     runs in flight, batches of this size keep both busy, and one batch of all of them would keep each waiting for the other."""
     steps_max: int = 1000

@@ -135,6 +135,62 @@ async def test_pruning_finds_its_rows_by_index(pg_url: str, size: str, verb: str
         assert not re.search(r"Seq Scan on (runs|steps|signals|attempts|journal) \w+_1", plan), plan
 
 
+@pytest.mark.parametrize("size", ["empty", "large"])
+@pytest.mark.parametrize(
+    ("verb", "index"),
+    [("undelivered_steps", "steps_undelivered"), ("undelivered_signals", "signals_undelivered")],
+)
+async def test_what_a_scheduler_has_to_hear_is_found_from_its_own_runs(
+    pg_url: str, size: str, verb: str, index: str
+) -> None:
+    """A plan that was made when nothing was there is kept for hours: it must not read every run for every outcome."""
+    store = open_store(pg_url, Environment())
+    await store.migrate()
+    await store.close()
+    with psycopg.connect(pg_url, autocommit=True) as session:
+        if size == "large":
+            session.execute(LARGE.encode())
+            session.execute("SET enable_seqscan = off")  # the statistics are made up, the pages are not there
+        explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {getattr(VERBS, verb)}".encode()).fetchall()
+        plan = "\n".join(row[0] for row in explained)
+    owned, found = plan.find("runs_owned"), plan.find(f"Index Scan using {index}")
+    assert 0 < owned < found, plan
+    assert re.search(r"Index Cond: \(run_id = runs\.id\)", plan[found:]), plan
+    assert "Seq Scan" not in plan, plan
+
+
+ASKED_OFTEN = [
+    "claim_pending",
+    "claim_awake",
+    "claim_run",
+    "history_steps",
+    "history_signals",
+    "undelivered_steps",
+    "undelivered_signals",
+    "fire_timers",
+    "next_timer",
+    "lost_runs",
+    "claim_steps",
+    "next_ready",
+    "lost_steps",
+    "ended_runs",
+]
+
+
+@pytest.mark.parametrize("verb", ASKED_OFTEN)
+async def test_what_nodes_ask_often_reads_no_table_whatever_was_there_when_it_was_planned(
+    pg_url: str, verb: str
+) -> None:
+    """Connections keep a plan until statistics come, which is a minute after the first run at the earliest."""
+    store = open_store(pg_url, Environment())
+    await store.migrate()
+    await store.close()
+    with psycopg.connect(pg_url) as session:
+        explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {getattr(VERBS, verb)}".encode()).fetchall()
+        plan = "\n".join(row[0] for row in explained)
+        assert not re.search(r"Seq Scan on (runs|steps|signals)", plan), plan
+
+
 FILLED = """
 INSERT INTO holdfast.runs (id, workflow, version, state, input, digest)
 SELECT 'r' || i, 'w', '1', 'running', '', '' FROM generate_series(1, 5000) i;

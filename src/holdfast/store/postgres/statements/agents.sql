@@ -93,8 +93,7 @@ RETURNING s.run_id, s.n, s.key, s.name, s.fence, s.attempt, s.losses, s.excused,
 
 -- name: lost_steps
 SELECT u.run_id, u.n FROM unnest($1::text[], $2::int[], $3::int[]) u(run_id, n, fence)
-LEFT JOIN holdfast.steps s ON s.run_id = u.run_id AND s.n = u.n
-WHERE s.fence IS DISTINCT FROM u.fence
+WHERE (SELECT s.fence = u.fence FROM holdfast.steps s WHERE s.run_id = u.run_id AND s.n = u.n) IS NOT TRUE
 
 -- name: next_ready
 SELECT min(due.ready_at) FROM unnest($1::int[]) l(lane)

@@ -15,7 +15,9 @@ WHERE (cardinality($1::text[]) = 0 OR state = ANY($1))
 ORDER BY created_at DESC, id DESC LIMIT $6
 
 -- name: ended_runs
-SELECT * FROM holdfast.runs WHERE id = ANY($1::text[]) AND (finished_at IS NOT NULL OR state = 'stuck')
+SELECT r.* FROM unnest($1::text[]) u(id)
+CROSS JOIN LATERAL (
+    SELECT * FROM holdfast.runs WHERE id = u.id AND (finished_at IS NOT NULL OR state = 'stuck') OFFSET 0) r
 
 -- name: runs_by_state
 SELECT state, count(*) FROM holdfast.runs GROUP BY state
