@@ -4,7 +4,7 @@ UV_VERSION = 0.13.7
 SYNC = env -u VIRTUAL_ENV .venv/bin/uv sync --quiet --frozen --inexact --no-python-downloads --python .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test every chaos bench compare figures check lint format setup clean
+.PHONY: help demo test every chaos bench compare pairs figures check lint format setup clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -30,6 +30,9 @@ bench: .venv/.full ## measure how fast it is, on both stores (ARGS="--quick --on
 
 compare: .venv/.full ## measure Holdfast beside its peers, which are installed for that (ARGS="--quick --rounds 1")
 	@.venv/bin/python bench/compare.py $(ARGS)
+
+pairs: .venv/.full ## measure what agents apart, sleeping runs and a long history cost, on stores that take turns (ARGS="--quick")
+	@.venv/bin/python bench/pairs.py $(ARGS)
 
 figures: .venv/.full ## write the published figures to docs/figures.json (HOLDFAST_SEEDS, HOLDFAST_CHAOS_S)
 	@.venv/bin/python -m tests.figures $(ARGS)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 from xml.etree.ElementTree import fromstring
 
@@ -11,6 +12,7 @@ import pytest
 from bench.chart import chart
 from bench.compare import _ratios
 from bench.contenders import CONTENDERS
+from bench.pairs import in_turns
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,3 +66,19 @@ def test_it_measures_and_draws(tmp_path: Path) -> None:
     drawn = fromstring((tmp_path / "comparison.svg").read_text())
     assert drawn.tag.endswith("svg")
     assert chart(result) == (tmp_path / "comparison.svg").read_text()
+
+
+async def test_a_ratio_is_taken_within_each_round() -> None:
+    """A machine that becomes slower and slower changes no ratio of two that take turns."""
+    speeds = (1000 * 0.8**n for n in count())
+
+    async def one() -> float:
+        return next(speeds)
+
+    async def other() -> float:
+        return next(speeds) / 2
+
+    found = await in_turns(one, other, 20)
+    assert found["ratio"] == pytest.approx(0.5, rel=0.05), "it would be 0.4 if one were always first"
+    low, high = found["quartiles"]
+    assert (low, high) == (pytest.approx(0.4), pytest.approx(0.625))
