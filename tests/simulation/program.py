@@ -42,6 +42,10 @@ note = Signal("note", str)
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
+class ReplyLost(ConnectionError):
+    """The call was made."""
+
+
 async def _act(tag: int, how: str, *, shop: bool = False) -> int:
     """What a step does outside: once per key, as a good service would."""
     now = ledger.now
@@ -98,7 +102,7 @@ async def _do(now: Simulation, tag: int, how: str) -> int:
     now.did(here.key, tag)
     if how == "unsure" and here.attempt == 1:
         await asyncio.sleep(0.05)
-        raise ConnectionError("the reply was lost")
+        raise ReplyLost("the reply was lost")
     if how == "lingers":
         await asyncio.sleep(now.dice.random())
     return tag
@@ -207,7 +211,7 @@ async def unsend(done: int | None, tag: int, how: str) -> None:
 PATIENT = Retry(attempts=8, delay=0.1, max_delay=0.4)
 
 
-@step(retry=PATIENT, timeout=2.5, depends="shop")
+@step(retry=PATIENT, timeout=2.5, depends="shop", undo_failed=ReplyLost)
 async def order(tag: int, how: str) -> int:
     return await _act(tag, how, shop=True)
 
