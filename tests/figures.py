@@ -104,8 +104,8 @@ def parts() -> Iterator[Part]:
 
 def measured(part: Part, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """What came of a part: `figures`, or why there are none."""
-    shown = [Path(part.command[0]).name, *part.command[1:]]
-    found: dict[str, Any] = {"command": " ".join(shown)}
+    here = f"{Path(sys.executable).parent}{os.sep}"
+    found: dict[str, Any] = {"command": " ".join(part.command).replace(here, "")}
     if not _is_there(part.needs):
         return found | {"missing": f"there is no {part.needs.removesuffix('.__main__')} here"}
     begun = time.monotonic()
