@@ -108,7 +108,7 @@ def mutants(names: list[str], *, as_json: bool) -> int:
             if not as_json:
                 print(fall)
         else:
-            died[mutant.name] = {"seeds": count, "within": mutant.within, "by": broken}
+            died[mutant.name] = {"seeds": count, "within": mutant.within, "by": broken[:100]}
             if not as_json:
                 print(
                     f"{mutant.name:32} died at seed {count:4} of {mutant.within:4}: {broken[:100]}",
