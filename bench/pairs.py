@@ -12,7 +12,8 @@ import json
 import statistics
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,11 +24,9 @@ sys.path.insert(0, str(ROOT))  # so that it runs as a file too
 
 import psycopg  # noqa: E402
 
-from holdfast.bench.driving import Bench, drive, hosted  # noqa: E402
-from holdfast.bench.filling import fill  # noqa: E402
-from holdfast.bench.latency import PAUSE_S  # noqa: E402
+from holdfast.bench.driving import IN_FLIGHT, Bench, drive, hosted  # noqa: E402
+from holdfast.bench.latency import latency, put_to_sleep  # noqa: E402
 from holdfast.bench.throughput import CHAIN  # noqa: E402
-from holdfast.bench.work import chain  # noqa: E402
 from holdfast.cli.looping import run_long  # noqa: E402
 from holdfast.client import Holdfast  # noqa: E402
 from holdfast.environment import Environment  # noqa: E402
@@ -75,19 +74,9 @@ def rate_of(hf: Holdfast, runs: int, length: int) -> Round:
     return rate
 
 
-def latency_of(hf: Holdfast) -> Round:
-    async def latency() -> float:
-        await hf.environment.sleep(PAUSE_S)
-        began = hf.environment.monotonic()
-        await (await hf.start(chain, 1)).result()
-        return (hf.environment.monotonic() - began) * 1000
-
-    return latency
-
-
 async def measure(here: str, there: str, scale: float) -> Told:
     """All of them on two empty stores; `scale` below 1 makes it shorter and rougher."""
-    runs, rounds = max(50, int(RUNS * scale)), max(4, int(ROUNDS * scale))
+    runs, rounds = max(IN_FLIGHT, int(RUNS * scale)), max(4, int(ROUNDS * scale))
     bench = Bench(there, Path.cwd(), False, say, Environment())
     told: Told = {}
     async with (
@@ -110,10 +99,9 @@ async def measure(here: str, there: str, scale: float) -> Told:
         await drive(old, runs, CHAIN)
         told["I"] = await in_turns(rate_of(young, runs, CHAIN), rate_of(old, runs, CHAIN), rounds)
     say(f"H: {int(SLEEPERS * scale):,} runs asleep")
-    with redirect_stdout(sys.stderr):
-        await fill(there, int(SLEEPERS * scale))
+    await put_to_sleep(bench, int(SLEEPERS * scale))
     async with Holdfast(here) as calm, Holdfast(there) as full:
-        one, other = latency_of(calm), latency_of(full)
+        one, other = partial(latency, calm), partial(latency, full)
         for _ in range(20):
             await one()
             await other()

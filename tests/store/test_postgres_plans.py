@@ -1,6 +1,7 @@
-"""PostgreSQL runs the writer's batches by primary key, whatever it believes about the size of tables."""
+"""PostgreSQL finds rows by the index made for them, whatever it believes about the size of tables."""
 
 import re
+from collections.abc import AsyncIterator
 from itertools import product
 
 import psycopg
@@ -42,25 +43,37 @@ ANALYZE holdfast.runs, holdfast.steps, holdfast.twins;
 ALLOWED = {"runs_pkey", "steps_pkey", "signals_pkey", "signals_run_id_name_key", "nodes_pkey"}
 
 
-@pytest.mark.parametrize("size", ["empty", "large"])
-async def test_hot_statements_use_primary_keys(pg_url: str, size: str) -> None:
-    """On the pinned connection no statement of a batch scans a table or takes a partial index."""
+@pytest.fixture
+async def session(pg_url: str) -> AsyncIterator[psycopg.Connection]:
+    """A connection to a store without rows or statistics."""
     store = open_store(pg_url, Environment())
     await store.migrate()
     await store.close()
-    settings = " ".join(f"-c {name}={value}" for name, value in PINNED.items())
-    with psycopg.connect(pg_url, autocommit=True, options=settings) as session:
-        if size == "large":
-            session.execute(LARGE.encode())
-        hot = {verb: getattr(VERBS, verb) for verb in HOT}
-        for has_rows in product([True, False], repeat=len(HOP_PARTS)):
-            if any(has_rows):
-                hot[f"hop_of{has_rows}"] = hop_of(*has_rows)
-        for verb, statement in hot.items():
-            explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {statement}".encode()).fetchall()
-            plan = "\n".join(row[0] for row in explained)
-            assert not re.search(r"Seq Scan on (runs|steps|signals|attempts)", plan), f"{verb}\n{plan}"
-            assert set(re.findall(r"Index (?:Only )?Scan using (\w+)", plan)) <= ALLOWED, f"{verb}\n{plan}"
+    with psycopg.connect(pg_url, autocommit=True) as connection:
+        yield connection
+
+
+def planned(session: psycopg.Connection, statement: str) -> str:
+    """The plan that is kept for a prepared statement, whatever its parameters."""
+    explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {statement}".encode()).fetchall()
+    return "\n".join(row[0] for row in explained)
+
+
+@pytest.mark.parametrize("size", ["empty", "large"])
+async def test_hot_statements_use_primary_keys(session: psycopg.Connection, size: str) -> None:
+    """On the pinned connection no statement of a batch scans a table or takes a partial index."""
+    for name, value in PINNED.items():
+        session.execute(f"SET {name} = {value}".encode())
+    if size == "large":
+        session.execute(LARGE.encode())
+    hot = {verb: getattr(VERBS, verb) for verb in HOT}
+    for has_rows in product([True, False], repeat=len(HOP_PARTS)):
+        if any(has_rows):
+            hot[f"hop_of{has_rows}"] = hop_of(*has_rows)
+    for verb, statement in hot.items():
+        plan = planned(session, statement)
+        assert not re.search(r"Seq Scan on (runs|steps|signals|attempts)", plan), f"{verb}\n{plan}"
+        assert set(re.findall(r"Index (?:Only )?Scan using (\w+)", plan)) <= ALLOWED, f"{verb}\n{plan}"
 
 
 @pytest.mark.parametrize(
@@ -72,37 +85,29 @@ async def test_hot_statements_use_primary_keys(pg_url: str, size: str) -> None:
         ("landmarks", "steps_pkey"),
     ],
 )
-async def test_what_the_leader_asks_often_is_found_by_index(pg_url: str, verb: str, index: str) -> None:
+async def test_what_the_leader_asks_often_is_found_by_index(
+    session: psycopg.Connection, verb: str, index: str
+) -> None:
     """Where there is a history, by the planner's own choice."""
-    store = open_store(pg_url, Environment())
-    await store.migrate()
-    await store.close()
-    with psycopg.connect(pg_url) as session:
-        session.execute(MANY.encode())
-        explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {getattr(VERBS, verb)}".encode()).fetchall()
-        plan = "\n".join(row[0] for row in explained)
-        assert re.search(rf"(?:using|on) {index}\b", plan), plan
-        assert not re.search(r"Seq Scan on (runs|steps|twins)", plan), plan
+    session.execute(MANY.encode())
+    plan = planned(session, getattr(VERBS, verb))
+    assert re.search(rf"(?:using|on) {index}\b", plan), plan
+    assert not re.search(r"Seq Scan on (runs|steps|twins)", plan), plan
 
 
 @pytest.mark.parametrize("size", ["empty", "large"])
-async def test_a_pool_finds_its_backlog_by_index(pg_url: str, size: str) -> None:
+async def test_a_pool_finds_its_backlog_by_index(session: psycopg.Connection, size: str) -> None:
     """One range of the index of ready steps for each lane and priority, and one look at the run of each row."""
-    store = open_store(pg_url, Environment())
-    await store.migrate()
-    await store.close()
-    with psycopg.connect(pg_url, autocommit=True) as session:
-        if size == "large":
-            session.execute(LARGE.encode())
-            session.execute("SET enable_seqscan = off")  # the statistics are made up, the pages are not there
-        explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {VERBS.backlog}".encode()).fetchall()
-        plan = "\n".join(row[0] for row in explained)
-        assert re.search(
-            r"using steps_ready.*\n *Index Cond: .*lane = .*priority = .*ready_at <= .InitPlan", plan
-        ), plan
-        assert "Seq Scan on steps" not in plan, plan
-        if size == "large":
-            assert "using runs_pkey" in plan, plan
+    if size == "large":
+        session.execute(LARGE.encode())
+        session.execute("SET enable_seqscan = off")  # the statistics are made up, the pages are not there
+    plan = planned(session, VERBS.backlog)
+    assert re.search(
+        r"using steps_ready.*\n *Index Cond: .*lane = .*priority = .*ready_at <= .InitPlan", plan
+    ), plan
+    assert "Seq Scan on steps" not in plan, plan
+    if size == "large":
+        assert "using runs_pkey" in plan, plan
 
 
 @pytest.mark.parametrize("size", ["empty", "large"])
@@ -120,17 +125,15 @@ async def test_a_pool_finds_its_backlog_by_index(pg_url: str, size: str) -> None
         ("prune_twins", "twins_pkey"),
     ],
 )
-async def test_pruning_finds_its_rows_by_index(pg_url: str, size: str, verb: str, index: str) -> None:
+async def test_pruning_finds_its_rows_by_index(
+    session: psycopg.Connection, size: str, verb: str, index: str
+) -> None:
     """In its transaction nothing is found by looking at all of a table."""
-    store = open_store(pg_url, Environment())
-    await store.migrate()
-    await store.close()
-    with psycopg.connect(pg_url) as session:
+    with session.transaction():
         if size == "large":
             session.execute(LARGE.encode())
         session.execute(VERBS.by_index.encode())
-        explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {getattr(VERBS, verb)}".encode()).fetchall()
-        plan = "\n".join(row[0] for row in explained)
+        plan = planned(session, getattr(VERBS, verb))
         assert re.search(rf"(?:using|on) {index}\b", plan), plan
         assert not re.search(r"Seq Scan on (runs|steps|signals|attempts|journal) \w+_1", plan), plan
 
@@ -141,18 +144,13 @@ async def test_pruning_finds_its_rows_by_index(pg_url: str, size: str, verb: str
     [("undelivered_steps", "steps_undelivered"), ("undelivered_signals", "signals_undelivered")],
 )
 async def test_what_a_scheduler_has_to_hear_is_found_from_its_own_runs(
-    pg_url: str, size: str, verb: str, index: str
+    session: psycopg.Connection, size: str, verb: str, index: str
 ) -> None:
     """A plan that was made when nothing was there is kept for hours: it must not read every run for every outcome."""
-    store = open_store(pg_url, Environment())
-    await store.migrate()
-    await store.close()
-    with psycopg.connect(pg_url, autocommit=True) as session:
-        if size == "large":
-            session.execute(LARGE.encode())
-            session.execute("SET enable_seqscan = off")  # the statistics are made up, the pages are not there
-        explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {getattr(VERBS, verb)}".encode()).fetchall()
-        plan = "\n".join(row[0] for row in explained)
+    if size == "large":
+        session.execute(LARGE.encode())
+        session.execute("SET enable_seqscan = off")  # the statistics are made up, the pages are not there
+    plan = planned(session, getattr(VERBS, verb))
     owned, found = plan.find("runs_owned"), plan.find(f"Index Scan using {index}")
     assert 0 < owned < found, plan
     assert re.search(r"Index Cond: \(run_id = runs\.id\)", plan[found:]), plan
@@ -179,16 +177,11 @@ ASKED_OFTEN = [
 
 @pytest.mark.parametrize("verb", ASKED_OFTEN)
 async def test_what_nodes_ask_often_reads_no_table_whatever_was_there_when_it_was_planned(
-    pg_url: str, verb: str
+    session: psycopg.Connection, verb: str
 ) -> None:
     """Connections keep a plan until statistics come, which is a minute after the first run at the earliest."""
-    store = open_store(pg_url, Environment())
-    await store.migrate()
-    await store.close()
-    with psycopg.connect(pg_url) as session:
-        explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {getattr(VERBS, verb)}".encode()).fetchall()
-        plan = "\n".join(row[0] for row in explained)
-        assert not re.search(r"Seq Scan on (runs|steps|signals)", plan), plan
+    plan = planned(session, getattr(VERBS, verb))
+    assert not re.search(r"Seq Scan on (runs|steps|signals)", plan), plan
 
 
 FILLED = """
@@ -203,30 +196,23 @@ ANALYZE holdfast.runs, holdfast.steps;
 
 
 @pytest.mark.parametrize("verb", ["claim_steps", "claim_probes"])
-async def test_a_claim_reads_each_lane_in_the_order_of_its_index(pg_url: str, verb: str) -> None:
+async def test_a_claim_reads_each_lane_in_the_order_of_its_index(
+    session: psycopg.Connection, verb: str
+) -> None:
     """In a store with a backlog: no table is scanned, no lane sorted, and each step's run found by its key."""
-    store = open_store(pg_url, Environment())
-    await store.migrate()
-    await store.close()
-    with psycopg.connect(pg_url) as session:
-        session.execute(FILLED.encode())
-        explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {getattr(VERBS, verb)}".encode()).fetchall()
-        plan = "\n".join(row[0] for row in explained)
-        assert re.search(r"Index Scan using steps_ready on steps w", plan), plan
-        assert re.search(r"Index Scan using runs_pkey on runs r", plan), plan
-        assert not re.search(r"Seq Scan on (runs|steps)", plan), plan
-        assert not re.search(r"Sort Key: w\.", plan), plan
+    session.execute(FILLED.encode())
+    plan = planned(session, getattr(VERBS, verb))
+    assert re.search(r"Index Scan using steps_ready on steps w", plan), plan
+    assert re.search(r"Index Scan using runs_pkey on runs r", plan), plan
+    assert not re.search(r"Seq Scan on (runs|steps)", plan), plan
+    assert not re.search(r"Sort Key: w\.", plan), plan
 
 
 @pytest.mark.parametrize("verb", ["fire_timers", "claim_steps"])
-async def test_what_is_not_due_is_not_read(pg_url: str, verb: str) -> None:
+async def test_what_is_not_due_is_not_read(session: psycopg.Connection, verb: str) -> None:
     """However many timers sleep and steps back off: the time bounds the index, and is no filter over all of them."""
-    store = open_store(pg_url, Environment())
-    await store.migrate()
-    await store.close()
-    by_index = "-c enable_seqscan=off -c enable_bitmapscan=off"  # as it does with rows in the table
-    with psycopg.connect(pg_url, autocommit=True, options=by_index) as session:
-        explained = session.execute(f"EXPLAIN (GENERIC_PLAN) {getattr(VERBS, verb)}".encode()).fetchall()
-    plan = "\n".join(row[0] for row in explained)
+    session.execute("SET enable_seqscan = off")  # as it does with rows in the table
+    session.execute("SET enable_bitmapscan = off")
+    plan = planned(session, getattr(VERBS, verb))
     assert re.search(r"Index Cond: .*ready_at <= ", plan), plan
     assert not re.search(r"Filter: .*ready_at <= ", plan), plan

@@ -15,7 +15,7 @@ BY_INDEX_ALONE = {
     "undelivered_steps": {"steps_undelivered"},
     "undelivered_signals": {"signals_undelivered"},
     "late_signals": {"signals_undelivered"},
-    "is_ready": {"steps_ready"},
+    "any_ready": {"steps_ready"},
     "next_timer": {"steps_timers"},
     "live_nodes": {"nodes_live"},
     "living": {"nodes_live"},

@@ -25,7 +25,7 @@ async def among_sleepers(bench: Bench) -> list[Figure]:
     runs, sleepers = bench.size(300, 60), bench.size(100_000, 5_000)
     before = await _latencies(bench, runs, "H, nobody sleeps")
     before_mb = await _idle_memory(bench)
-    await _fill(bench, sleepers)
+    await put_to_sleep(bench, sleepers)
     after = await _latencies(bench, runs, f"H, {sleepers:,} sleep")
     after_mb = await _idle_memory(bench)
     return [
@@ -37,17 +37,21 @@ async def among_sleepers(bench: Bench) -> list[Figure]:
 
 
 async def _latencies(bench: Bench, runs: int, what: str) -> list[float]:
-    """Milliseconds, each from `start` to the awaited result."""
     taken = []
     async with Holdfast(bench.url) as hf:
         for number in range(runs + 20):
             if number % 20 == 0:
                 bench.say(f"{what}: run {number}")
-            await bench.world.sleep(PAUSE_S)
-            began = bench.world.monotonic()
-            await (await hf.start(chain, 1)).result()
-            taken.append((bench.world.monotonic() - began) * 1000)
+            taken.append(await latency(hf))
     return taken[20:]
+
+
+async def latency(hf: Holdfast) -> float:
+    """Milliseconds from `start` to the awaited result of one run, after a pause."""
+    await hf.environment.sleep(PAUSE_S)
+    began = hf.environment.monotonic()
+    await (await hf.start(chain, 1)).result()
+    return (hf.environment.monotonic() - began) * 1000
 
 
 def _percentiles(taken: list[float], prefix: str, what: str) -> list[Figure]:
@@ -63,8 +67,8 @@ async def _idle_memory(bench: Bench) -> float:
         return memory_mb(node.pid)
 
 
-async def _fill(bench: Bench, sleepers: int) -> None:
-    """In a process of its own, whose memory goes with it."""
+async def put_to_sleep(bench: Bench, sleepers: int) -> None:
+    """So many runs, in a process of its own, whose memory goes with it."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

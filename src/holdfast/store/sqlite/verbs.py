@@ -82,7 +82,7 @@ class Verbs(Statements):
     lanes: str
     lane: str
     make_lane: str
-    is_ready: str
+    any_ready: str
     next_priority: str
     due_steps: str
     claim_step: str

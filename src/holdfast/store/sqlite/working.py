@@ -31,7 +31,7 @@ class Working(Dialect):
 
     async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
         async with self._database.reading() as connection:
-            if not connection.execute(VERBS.is_ready).get:
+            if not connection.execute(VERBS.any_ready).get:
                 return []  # the usual case of a poll, whatever the number of lanes
             lanes = passable(connection, lanes)
             if not due_steps(connection, lanes, self._environment.now(), 1):
@@ -54,7 +54,7 @@ class Working(Dialect):
     async def next_ready(self, lanes: Sequence[int]) -> float | None:
         now = self._environment.now()
         async with self._database.reading() as connection:
-            if not connection.execute(VERBS.is_ready).get:
+            if not connection.execute(VERBS.any_ready).get:
                 return None
             times = [
                 connection.execute(VERBS.next_ready, (lane, priority, now)).get

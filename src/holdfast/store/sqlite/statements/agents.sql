@@ -45,7 +45,7 @@ INSERT INTO lanes (name, needs, undo, depends) VALUES (?, ?, ?, ?) ON CONFLICT (
 -- Ready steps are looked at one (lane, priority) at a time, because only inside one are those that are due apart from
 -- those that back off: a lane full of steps that back off costs nothing.
 
--- name: is_ready
+-- name: any_ready
 SELECT 1 FROM steps INDEXED BY steps_ready WHERE state = 'ready' LIMIT 1
 
 -- name: next_priority
