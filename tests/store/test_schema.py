@@ -7,10 +7,11 @@ from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from holdfast.environment import Environment
-from holdfast.errors import SchemaMismatch
+from holdfast.errors import SchemaMismatch, StoreUnreachable
 from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED
 from holdfast.model import Ending, RunState, StepKind, StepState
 from holdfast.store import open_store
@@ -18,7 +19,7 @@ from holdfast.store.migrations import read_migrations
 from holdfast.store.protocol import Store
 from holdfast.store.statements import Statements, read_statements
 from tests.store.conftest import Tamper, run_sql
-from tests.store.made import begin, held
+from tests.store.made import ENVIRONMENT, begin, held
 
 DIALECTS = ["holdfast.store.sqlite", "holdfast.store.postgres"]
 
@@ -278,3 +279,18 @@ async def test_two_nodes_may_open_a_new_database_at_once(store_url: str) -> None
     assert [await store.migrate() for store in stores] == [(current, current)] * 4
     for store in stores:
         await store.close()
+
+
+async def test_a_schema_that_somebody_keeps_locked_is_not_waited_for_for_ever(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says whose session keeps it."""
+    monkeypatch.setattr("holdfast.store.postgres.store.SCHEMA_LOCK_S", 0.3)
+    store = open_store(pg_url, ENVIRONMENT)
+    with psycopg.connect(pg_url, application_name="migrating") as keeper:
+        keeper.execute("SELECT pg_advisory_lock(4870117)")
+        told = rf"session {keeper.info.backend_pid} of .* \(migrating\) has kept the schema locked"
+        with pytest.raises(StoreUnreachable, match=told):
+            await store.migrate()
+    await store.migrate()
+    await store.close()

@@ -294,3 +294,47 @@ async def test_what_is_moved_out_of_the_log_is_still_there(
     assert other.execute("SELECT count(*) FROM runs").get == 100
     assert other.execute("PRAGMA integrity_check").get == "ok"
     other.close()
+
+
+async def test_a_link_that_leads_nowhere_is_refused(path: Path, tmp_path: Path) -> None:
+    """SQLite would make its target, for everybody to read."""
+    path.symlink_to(tmp_path / "elsewhere.db")
+    with pytest.raises(StoreUnreachable, match=r"it is a link to .*elsewhere\.db, which does not exist"):
+        await open_store(f"sqlite:///{path}", ENVIRONMENT).open()
+    assert not (tmp_path / "elsewhere.db").exists()
+
+
+async def test_a_link_to_a_database_is_followed(path: Path, tmp_path: Path) -> None:
+    """A link is a name like any other."""
+    (tmp_path / "link.db").symlink_to(path)
+    for name in ("holdfast.db", "link.db"):
+        store = open_store(f"sqlite:///{tmp_path / name}", ENVIRONMENT)
+        await store.open()
+        await store.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+async def test_a_file_of_another_user_that_everybody_may_write_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes the file decides which steps run, with what."""
+    store = open_store(f"sqlite:///{path}", ENVIRONMENT)
+    await store.open()
+    await store.close()
+    path.chmod(0o666)
+    monkeypatch.setattr("os.geteuid", lambda: path.stat().st_uid + 1)
+    with pytest.raises(StoreUnsupported, match="belongs to another user and everybody may write it"):
+        await store.open()
+
+
+async def test_a_file_of_ours_that_everybody_may_write_is_warned_of(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be meant; it is said."""
+    store = open_store(f"sqlite:///{path}", ENVIRONMENT)
+    await store.open()
+    await store.close()
+    path.chmod(0o666)
+    await store.open()
+    await store.close()
+    assert "`chmod 600" in caplog.text

@@ -28,6 +28,11 @@ UNHEARD_S = 10
 HANG_UP_S = 1.0
 """How long a server may take to say goodbye."""
 
+SAFE_PATH = "pg_catalog, pg_temp"
+"""The schemas in which names without one are looked up. Ours are always written with theirs. Were `public` among them,
+whoever may create functions there could overload one of the server's, such as `unnest(int[])`, and it would run with our
+rights. `pg_temp` is named so that it comes last: left out, it would come first."""
+
 AWAY = (
     OSError,
     TimeoutError,
@@ -95,7 +100,7 @@ async def connect(
             connection: asyncpg.Connection[Any] = await asyncpg.connect(
                 place,
                 timeout=config.connect_s,
-                server_settings={**_kept(config), **(settings or {})},
+                server_settings={**_settings(config), **(settings or {})},
                 **options,
             )
         except AWAY as error:
@@ -107,9 +112,10 @@ async def connect(
     raise failed
 
 
-def _kept(config: Config) -> dict[str, str]:
-    """What the server should do about a client that is gone or stands still."""
+def _settings(config: Config) -> dict[str, str]:
+    """Where names are looked up, and what the server should do about a client that is gone or stands still."""
     return {
+        "search_path": SAFE_PATH,
         "idle_in_transaction_session_timeout": str(round(config.lease_s * 1000)),
         "tcp_keepalives_idle": str(PROBE_AFTER_S),
         "tcp_keepalives_interval": str(PROBE_EVERY_S),

@@ -60,6 +60,12 @@ PINNED = {
 }
 EPOCH_2000_US = 946_684_800 * 1_000_000
 
+SCHEMA_LOCK = 4870117
+"""The number of the advisory lock under which the schema is changed."""
+SCHEMA_LOCK_S = 20.0
+"""How long another process may keep it. A migration of ours takes less than a second unless tables are large."""
+SCHEMA_LOCK_LOOK_S = 0.1
+
 T = TypeVar("T")
 
 
@@ -137,7 +143,7 @@ class PostgresStore(
 
         async def run(connection: asyncpg.Connection[Any]) -> tuple[int, int]:
             async with connection.transaction():
-                await connection.execute("SELECT pg_advisory_xact_lock(4870117)")
+                await self._lock_schema(connection)
                 await connection.execute(VERBS.make_schema)
                 await connection.execute(VERBS.make_migrations)
                 applied = [(row[0], row[1]) for row in await connection.fetch(VERBS.applied_migrations)]
@@ -150,6 +156,21 @@ class PostgresStore(
                 return len(applied), len(known)
 
         return await self._on_pool(run, patiently=True)
+
+    async def _lock_schema(self, connection: asyncpg.Connection[Any]) -> None:
+        """Only one process changes the schema at a time. Asked again and again instead of waited for in the server, so that
+        the wait has an end and Ctrl-C ends it."""
+        monotonic = self._environment.monotonic
+        begun = monotonic()
+        while not await connection.fetchval(VERBS.lock_schema, SCHEMA_LOCK):
+            if monotonic() - begun > SCHEMA_LOCK_S:
+                holder = await connection.fetchrow(VERBS.schema_lock_holder, SCHEMA_LOCK)
+                who = "another session" if holder is None else "session {} of {} ({})".format(*holder)
+                raise StoreUnreachable(
+                    f"{who} has kept the schema locked for {SCHEMA_LOCK_S:.0f} s: another process is migrating it; wait for "
+                    "that, or end the session with pg_terminate_backend"
+                )
+            await self._environment.sleep(SCHEMA_LOCK_LOOK_S)
 
     async def _applied(self) -> list[tuple[int, str]]:
         async def run(connection: asyncpg.Connection[Any]) -> list[tuple[int, str]]:
@@ -296,7 +317,7 @@ class PostgresStore(
         if type(transaction).__module__.startswith("asyncpg"):
             rows = await transaction.fetch(VERBS.start, *arguments)
             seen = [] if rows else await transaction.fetch(VERBS.started_as, [run.id])
-            await transaction.execute("SELECT pg_notify($1, $2)", CHANNEL, Bell.RUNS.value)
+            await transaction.execute("SELECT pg_catalog.pg_notify($1, $2)", CHANNEL, Bell.RUNS.value)
         elif type(transaction).__module__.startswith("psycopg"):
             import psycopg  # noqa: PLC0415  only when the caller uses it
 
@@ -304,12 +325,12 @@ class PostgresStore(
                 cursor: Any = psycopg.AsyncRawCursor(transaction)
                 rows = await (await cursor.execute(VERBS.start, arguments)).fetchall()
                 seen = [] if rows else await (await cursor.execute(VERBS.started_as, [[run.id]])).fetchall()
-                await cursor.execute("SELECT pg_notify($1, $2)", [CHANNEL, Bell.RUNS.value])
+                await cursor.execute("SELECT pg_catalog.pg_notify($1, $2)", [CHANNEL, Bell.RUNS.value])
             else:
                 cursor = psycopg.RawCursor(transaction)
                 rows = cursor.execute(VERBS.start, arguments).fetchall()
                 seen = [] if rows else cursor.execute(VERBS.started_as, [[run.id]]).fetchall()
-                cursor.execute("SELECT pg_notify($1, $2)", [CHANNEL, Bell.RUNS.value])
+                cursor.execute("SELECT pg_catalog.pg_notify($1, $2)", [CHANNEL, Bell.RUNS.value])
         else:
             raise StoreUnsupported(
                 f"tx= got a {type(transaction).__module__}.{type(transaction).__name__}: "
@@ -359,7 +380,7 @@ class PostgresStore(
 
     async def ring(self, bells: set[Bell]) -> None:
         for bell in sorted(bells):
-            await self._fetch("SELECT pg_notify($1, $2)", CHANNEL, bell.value)
+            await self._fetch("SELECT pg_catalog.pg_notify($1, $2)", CHANNEL, bell.value)
 
     async def listen(self, heard: Callable[[Bell], None]) -> Callable[[], Awaitable[None]]:
         self._heard = heard

@@ -152,6 +152,8 @@ class Verbs(Statements):
     make_schema: str
     make_migrations: str
     applied_migrations: str
+    lock_schema: str
+    schema_lock_holder: str
     record_migration: str
     add_durations: str
     durations: str

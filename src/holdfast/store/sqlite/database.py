@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -126,7 +127,7 @@ class Database:
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
-            pass
+            self._demand_safe()
         except FileNotFoundError:
             folder = Path(self.path).parent
             raise StoreUnreachable(
@@ -141,6 +142,30 @@ class Database:
             raise StoreFull(
                 f"cannot create {self.what}: {reason}: make room or choose another folder"
             ) from None
+
+    def _demand_safe(self) -> None:
+        """Whoever writes the file decides what runs here. And SQLite would make the target of a link that leads nowhere, for
+        everybody to read."""
+        try:
+            found = Path(self.path).stat()
+        except FileNotFoundError:
+            raise StoreUnreachable(
+                f"cannot open {self.what}: it is a link to {Path(self.path).readlink()}, which does not exist: create that file's "
+                "folder and name the file itself"
+            ) from None
+        except OSError as error:
+            raise StoreUnreachable(f"cannot open {self.what}: {error.strerror}: check its folder") from None
+        if found.st_mode & stat.S_IWOTH:
+            if found.st_uid != os.geteuid():
+                raise StoreUnsupported(
+                    f"{self.what} belongs to another user and everybody may write it, so anybody could have this process run "
+                    f"steps: name another file, or make it yours and run `chmod 600 {self.path}`"
+                )
+            log.warning(
+                "everybody may write %s, and so start and change runs: `chmod 600 %s` ends that",
+                self.what,
+                self.path,
+            )
 
     def _settle(self, connection: apsw.Connection) -> None:
         connection.pragma("page_size", PAGE_BYTES)  # takes effect in a new file only

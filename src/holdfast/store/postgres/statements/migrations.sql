@@ -12,3 +12,14 @@ SELECT version, checksum FROM holdfast.migrations ORDER BY version
 
 -- name: record_migration
 INSERT INTO holdfast.migrations (version, name, checksum) VALUES ($1, $2, $3)
+
+-- name: lock_schema
+SELECT pg_try_advisory_xact_lock($1::bigint)
+
+-- A lock with a number of 64 bits stands in two columns of 32.
+-- name: schema_lock_holder
+SELECT a.pid, a.usename, coalesce(nullif(a.application_name, ''), 'no name')
+FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.locktype = 'advisory' AND l.granted AND l.classid = ($1::bigint >> 32)::oid AND l.objid = ($1::bigint & 4294967295)::oid
+  AND l.objsubid = 1 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+LIMIT 1
