@@ -294,3 +294,31 @@ async def test_a_schema_that_somebody_keeps_locked_is_not_waited_for_for_ever(
             await store.migrate()
     await store.migrate()
     await store.close()
+
+
+async def test_a_schema_that_nodes_live_on_is_not_changed(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would go on with statements for the old one. Those that left, and those whose lease ran out, do not count."""
+    sqlite = store_url.startswith("sqlite")
+    old = read_migrations(DIALECTS[0] if sqlite else DIALECTS[1])[:-1]
+    module = "sqlite.schema" if sqlite else "postgres.store"
+    store = open_store(store_url, Environment())
+    with monkeypatch.context() as patch:
+        patch.setattr(f"holdfast.store.{module}.read_migrations", lambda package: old)
+        await store.migrate()
+        await store.close()
+    in_a_minute, before = (
+        (f"{Environment().now()} + 60", "1") if sqlite else ("now() + '60 s'::interval", "'2020-01-01'")
+    )
+    for pid, until, left in ((17, in_a_minute, "NULL"), (18, in_a_minute, before), (19, before, "NULL")):
+        run_sql(
+            store_url,
+            "INSERT INTO nodes (id, host, pid, roles, offers, capacity, started_at, lease_until, retired_at) "
+            f"VALUES ('{pid}', 'here', {pid}, '', '{{}}', 1, {before}, {until}, {left})",
+        )
+    with pytest.raises(SchemaMismatch, match=r"is in use by here pid 17: stop them, .* another (59|60) s"):
+        await store.migrate()
+    run_sql(store_url, f"UPDATE nodes SET lease_until = {before}")
+    assert await store.migrate() == (len(old), len(old) + 1)
+    await store.close()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.errors import SchemaMismatch
 
@@ -53,3 +54,16 @@ def demand_current(applied: list[tuple[int, str]], known: list[Migration], what:
             f"{what} {state}, this version needs {pending[-1].version}: run `holdfast migrate`"
             + (" while no node is running" if at else "")
         )
+
+
+def demand_nobody(nodes: Sequence[Sequence[Any]], what: str) -> None:
+    """Raise while nodes, given as (host, pid, seconds until their lease ends), live on the schema that is to be changed."""
+    if not nodes:
+        return
+    named = ", ".join(f"{host} pid {pid}" for host, pid, _ in nodes[:3])
+    more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
+    last_s = max(left_s for _, _, left_s in nodes)
+    raise SchemaMismatch(
+        f"{what} is in use by {named}{more}: stop them, then run `holdfast migrate` again; one that was killed counts for "
+        f"another {last_s:.0f} s"
+    )

@@ -20,7 +20,7 @@ from holdfast.environment import Environment
 from holdfast.errors import Conflict, StoreError, StoreFull, StoreUnreachable, StoreUnsupported
 from holdfast.model import NewRun
 from holdfast.store.answers import Answer, PreconditionFailed
-from holdfast.store.migrations import demand_current, judge, read_migrations
+from holdfast.store.migrations import demand_current, demand_nobody, judge, read_migrations
 from holdfast.store.operations import Op
 from holdfast.store.postgres.alerting import Alerting
 from holdfast.store.postgres.batch import Batch
@@ -148,6 +148,8 @@ class PostgresStore(
                 await connection.execute(VERBS.make_migrations)
                 applied = [(row[0], row[1]) for row in await connection.fetch(VERBS.applied_migrations)]
                 pending = judge(applied, known, "the database")
+                if pending and applied:
+                    demand_nobody(await connection.fetch(VERBS.nodes_in_the_way), "the database")
                 for migration in pending:
                     await connection.execute(migration.sql)
                     await connection.execute(

@@ -154,6 +154,7 @@ class Verbs(Statements):
     applied_migrations: str
     lock_schema: str
     schema_lock_holder: str
+    nodes_in_the_way: str
     record_migration: str
     add_durations: str
     durations: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 
 from holdfast.errors import SchemaMismatch
-from holdfast.store.migrations import Migration, demand_current, judge, read_migrations
+from holdfast.store.migrations import Migration, demand_current, demand_nobody, judge, read_migrations
 from holdfast.store.sqlite.verbs import VERBS
 
 APPLICATION_ID = int.from_bytes(b"Hold", "big")
@@ -47,6 +47,8 @@ def migrate(connection: apsw.Connection, what: str, now: float) -> tuple[int, in
         demand_ours(connection, what)
         done = applied(connection)
         pending = judge(done, known(), what)
+        if pending and done:
+            demand_nobody(connection.execute(VERBS.nodes_in_the_way, (now,)).fetchall(), what)
         if pending:
             connection.execute(VERBS.make_migrations)
             connection.pragma("application_id", APPLICATION_ID)

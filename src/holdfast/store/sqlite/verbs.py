@@ -172,6 +172,7 @@ class Verbs(Statements):
     copy_signals: str
     make_migrations: str
     applied_migrations: str
+    nodes_in_the_way: str
     record_migration: str
     doctor: str
     add_durations: str

@@ -23,3 +23,7 @@ FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE l.locktype = 'advisory' AND l.granted AND l.classid = ($1::bigint >> 32)::oid AND l.objid = ($1::bigint & 4294967295)::oid
   AND l.objsubid = 1 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 LIMIT 1
+
+-- name: nodes_in_the_way
+SELECT host, pid, extract(epoch FROM lease_until - clock_timestamp())::float8 FROM holdfast.nodes
+WHERE retired_at IS NULL AND lease_until > clock_timestamp() ORDER BY host, pid

@@ -7,3 +7,6 @@ SELECT version, checksum FROM migrations ORDER BY version
 
 -- name: record_migration
 INSERT INTO migrations (version, name, checksum, applied_at) VALUES (?, ?, ?, ?)
+
+-- name: nodes_in_the_way
+SELECT host, pid, lease_until - ?1 FROM nodes WHERE retired_at IS NULL AND lease_until > ?1 ORDER BY host, pid
