@@ -24,6 +24,7 @@ import apsw
 
 from holdfast.environment import Environment
 from holdfast.errors import StoreFull, StoreUnreachable, StoreUnsupported
+from holdfast.store.sqlite import filesystem
 from holdfast.store.sqlite.faults import explain, explained
 
 log = logging.getLogger("holdfast.store")
@@ -103,6 +104,13 @@ class Database:
     def _open(self, check: Callable[[apsw.Connection], None]) -> None:
         if not self.in_memory:
             self._make_file()
+            if (kind := filesystem.warned_of(self.path)) is not None:
+                log.warning(
+                    "%s is on a network file system (%s), where SQLite's locks do not hold and data can be lost: use a local "
+                    "disk, or PostgreSQL",
+                    self.what,
+                    kind,
+                )
         with explained(self.what):
             writer = apsw.Connection(self.path, statementcachesize=STATEMENTS_KEPT)
         try:
