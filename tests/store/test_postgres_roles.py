@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Run
 from holdfast.errors import StoreError
 from holdfast.store import open_store
 from tests.roles import flows
@@ -103,7 +103,7 @@ async def test_a_role_that_only_looks_can_look(roles: Roles) -> None:
     async with Holdfast(roles.urls["works"], config=FAST) as hf:
         await (await hf.start(flows.chain.using(id="seen"), 2)).result(20)
     async with Holdfast(roles.urls["looks"], roles=()) as looks:
-        run = looks.run("seen")
+        run: Run[int] = looks.run("seen")
         assert await run.result(5) == 2
         assert len(await run.steps()) == 2
         assert "succeeded" in await run.why()
