@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast import Signal, continue_as_new, now, publish, random, set_progress, step, uuid4, workflow
-from holdfast.codec import describe_error
 from holdfast.decider import Decider
+from holdfast.errors import Unreadable
 from holdfast.model import StepKind, StepState
 from tests.unit.recorder import Recorder
 
@@ -529,11 +529,14 @@ class TestFailure:
 
         assert Recorder(flow).begin().result() == "charge(): cents: expected `int`, got `str`"
 
-    def test_a_result_that_no_longer_fits_raises_in_the_code(self) -> None:
-        """A recorded result is checked when it is read."""
+    def test_a_result_that_no_longer_fits_holds_the_run(self) -> None:
+        """A recorded result is checked when it is read: the code never sees a part of it, nor an error instead of it."""
         run = Recorder(order, "tok").begin()
-        run.succeed("charge", "ten")
-        assert "charge() result: expected `int`, got `str`" in run.failure()
+        with pytest.raises(Unreadable) as held:
+            run.succeed("charge", "ten")
+        error = held.value
+        assert (error.key, error.kind, error.recorded) == ("charge", "result", '"ten"')
+        assert error.asked == "charge() result: expected `int`, got `str`"
 
     def test_a_run_that_waits_for_nothing_fails_at_once(self) -> None:
         """A future that no step can resolve would be for ever; the error says where the code waits."""
@@ -1013,12 +1016,18 @@ def test_map_spreads_tuples_over_several_parameters() -> None:
     assert [row.input for row in run.steps.values()] == [b'{"card":"a","cents":1}', b'{"card":"b","cents":2}']
 
 
-def test_bad_input_fails_the_run_instead_of_the_scheduler() -> None:
-    """An input that the workflow's code no longer takes is told in the run's error."""
-    decider = Decider(order, "r", b'{"card": 5}', begun_at=0.0, deadline=50.0)
-    decider.begin()
-    turn = decider.take()
-    assert turn.issued == []
-    assert turn.finish is not None
-    assert turn.finish.error is not None
-    assert describe_error(turn.finish.error) == "InvalidInput: order(): card: expected `str`, got `int`"
+@pytest.mark.parametrize(
+    ("input", "problem"),
+    [
+        (b'{"card": 5}', "order(): card: expected `str`, got `int`"),
+        (b'{"card": "c", "hat": 5}', "order(): hat: 5 is recorded, and nothing in this code takes it"),
+        (b"{}", "order(): missing `card`"),
+    ],
+)
+def test_an_input_that_the_code_no_longer_takes_holds_the_run(input: bytes, problem: str) -> None:
+    """Whoever takes the run up, its first time or later, runs none of its code on a part of the input."""
+    decider = Decider(order, "r", input, begun_at=0.0, deadline=50.0)
+    with pytest.raises(Unreadable) as held:
+        decider.replay([], [])
+    assert (held.value.kind, held.value.recorded, held.value.asked) == ("input", input.decode(), problem)
+    decider.close()
