@@ -188,7 +188,7 @@ class Decider:
             else:
                 self.deliver_signal(event.name, event.payload, event.sent_at, event.set_aside)
         self._replaying = self._loop.quiet = False
-        if self._drift is None:
+        if self._drift is None and any(step.delivered_seq is None for step in steps):
             self._drift = self._broken()
         self._settle()
 
@@ -280,9 +280,7 @@ class Decider:
         )
         self._new.clear()
         self._ended.clear()
-        self._dropped, self._dropped_children, self._sends = [], [], []
-        if self._set_aside:
-            self._set_aside = []
+        self._dropped, self._dropped_children, self._sends, self._set_aside = [], [], [], []
         self._progress, self._finish = None, None
         if self._changed:
             self._changed = {}
@@ -706,7 +704,8 @@ class Decider:
         return None
 
     def _broken(self) -> Drift | None:
-        """With the code that recorded it, a replay goes on from where it stopped: if it fails there, the code has changed."""
+        """With the code that recorded it, a run that waits for something goes on waiting: if it fails instead, the code has
+        changed. (A retried run waits for nothing yet: it may fail again where it failed.)"""
         finish = self._finish
         if finish is None or finish.error is None or self._why is not None:
             return None

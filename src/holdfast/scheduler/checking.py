@@ -148,7 +148,7 @@ def _passed_over(left: list[StepRow], turn: Turn, find: Find) -> list[Misfit]:
     instead = f"; it now asks for {asked}" if asked else ""
     found: list[Misfit] = []
     for row in left:
-        if row.kind not in (StepKind.CALL, StepKind.CHILD, StepKind.SIGNAL) or row.delivered_seq == 0:
+        if row.kind not in (StepKind.CALL, StepKind.CHILD) or row.delivered_seq == 0:
             continue
         recorded = described(row.kind, row.name, row.input)
         if row.kind is StepKind.CALL and row.state not in STEP_ENDED and find(row.name) is None:
