@@ -173,8 +173,8 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     steps, workflows = dict(registry.steps), dict(registry.workflows)
     yield App(monkeypatch)
     for known, before in ((registry.steps, steps), (registry.workflows, workflows)):
-        known.clear()  # type: ignore[attr-defined]
-        known.update(before)  # type: ignore[attr-defined]
+        known.clear()
+        known.update(before)  # type: ignore[arg-type]  # each with its own
 
 
 def opened(url: str, **settings: Any) -> Holdfast:

@@ -416,7 +416,7 @@ class TestChangedCode:
 
         @workflow(name="besides", version="old")
         async def old() -> list[int]:
-            return await asyncio.gather(work(1), go.wait())
+            return list(await asyncio.gather(work(1), go.wait()))
 
         @workflow(name="besides", version="new")
         async def new() -> list[int]:
