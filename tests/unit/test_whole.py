@@ -247,6 +247,16 @@ def test_what_a_type_wrote_it_reads_whole(drawn: tuple[Any, Any]) -> None:
     payload.whole(payload.encode(value))
 
 
+def test_a_set_that_was_written_without_its_type_is_read_in_any_order() -> None:
+    """As a checkpoint is: `here.save` knows no type, and sets have no order."""
+    payload = Payload(set[str], "here.load()")
+    assert payload.whole(b'["b","a"]', typed=False) == {"a", "b"}
+    with pytest.raises(InvalidInput, match="is recorded"):
+        payload.whole(b'["b","a","a"]', typed=False)
+    with pytest.raises(InvalidInput, match="is recorded"):
+        payload.whole(b'["b","a"]')
+
+
 def test_members_that_are_not_the_authors_are_no_arguments() -> None:
     """An undo's input holds the key of what it undoes beside its arguments."""
 

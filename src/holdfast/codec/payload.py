@@ -53,10 +53,11 @@ class Payload:
         except PROBLEMS as wrong:
             refuse(self.what, wrong)
 
-    def whole(self, raw: bytes) -> Any:
-        """As `decode`, of what other code may have recorded: refuses what this type does not read whole."""
+    def whole(self, raw: bytes, *, typed: bool = True) -> Any:
+        """As `decode`, of what other code may have recorded: refuses what this type does not read whole. Not `typed`: it was
+        written without a declared type, so that sets have come in any order."""
         value = self.decode(raw)
-        problem = unread(raw, self.again(value))
+        problem = unread(raw, self.again(value), ordered=typed or self.form.order is None)
         if problem is not None:
             raise InvalidInput(f"{self.what}: {problem}")
         return value

@@ -15,11 +15,13 @@ import msgspec
 SHOWN_CHARS = 60
 
 
-def unread(recorded: bytes, again: bytes) -> str | None:
-    """What of the recorded JSON is missing or another one in what was written again; None when nothing is."""
+def unread(recorded: bytes, again: bytes, *, ordered: bool = True) -> str | None:
+    """What of the recorded JSON is missing or another one in what was written again; None when nothing is. Not `ordered`:
+    arrays may be sets, whose order means nothing."""
     if recorded == again:  # as it nearly always is: the same code wrote it
         return None
-    return _differs(msgspec.json.decode(recorded), msgspec.json.decode(again), "")
+    was, now = msgspec.json.decode(recorded), msgspec.json.decode(again)
+    return _differs(was, now, "") if ordered else _differs(_sorted(was), _sorted(now), "")
 
 
 def unread_arguments(recorded: bytes, again: bytes) -> str | None:
@@ -50,6 +52,14 @@ def _differs(was: Any, now: Any, place: str) -> str | None:
             said = f"{_shown(was)} is recorded, and this code reads {_shown(now)}"
             return f"{place}: {said}" if place else said
     return None
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _sorted(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return sorted((_sorted(part) for part in value), key=lambda part: json.dumps(part, sort_keys=True))
+    return value
 
 
 def _is_same(was: Any, now: Any) -> bool:

@@ -136,7 +136,7 @@ class Here:
         if at.saved_raw is None:
             return None
         try:
-            value: T = codec.Payload(type, "here.load()").whole(at.saved_raw)
+            value: T = codec.Payload(type, "here.load()").whole(at.saved_raw, typed=False)
         except InvalidInput as wrong:
             key = at.key.partition("::")[2]
             raise unreadable(
