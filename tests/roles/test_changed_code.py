@@ -41,6 +41,15 @@ paid = Signal("paid", int)
 packed = Signal("packed", Parcel)
 
 
+@dataclass
+class Card:
+    token: str
+
+
+@step
+async def verify(card: Card) -> None: ...
+
+
 @step
 async def charge(card: str, cents: int) -> Receipt:
     ledger.append(f"charge {card} {cents}")
@@ -76,6 +85,7 @@ async def copies(pages: int) -> int:
 
 @workflow
 async def order(parcel: Parcel, note: str = "gift") -> str:
+    await verify(Card("tok"))
     receipt = await charge("tok", 300)
     cents = await paid.wait()
     shipped = await ship(parcel, note)
@@ -325,6 +335,9 @@ FITTING = {
         ('charge("tok", 300)', 'charge(card="tok", cents=300)'),
     ],
     "a field added with a default": [("    weight: int = 1", "    weight: int = 1\n    colour: str = 'red'")],
+    "a field added to what the workflow makes": [
+        ("class Card:\n    token: str", "class Card:\n    token: str\n    country: str = 'NO'")
+    ],
     "a field of a result added with a default": [("    cents: int\n", "    cents: int\n    tax: int = 0\n")],
     "a wider type": [("    cents: int\n", "    cents: int | str | None\n"), ('Signal("paid", int)', 'Signal("paid", int | str)')],
     "another default": [('note: str = "gift") -> str', 'note: str = "none") -> str')],

@@ -257,6 +257,30 @@ def test_a_set_that_was_written_without_its_type_is_read_in_any_order() -> None:
         payload.whole(b'["b","a"]')
 
 
+@dataclass
+class Nested:
+    item: Item
+    more: list[Item] = field(default_factory=list)
+    note: str = "none"
+
+
+def test_a_value_that_was_read_is_written_with_its_defaults() -> None:
+    """As one that an author made is: what is recorded does not depend on which of them it was."""
+
+    def fn(nested: Nested, either: Item | Box | None = None) -> None: ...
+
+    shape, short = (
+        Shape.of(fn),
+        b'{"nested":{"item":{"name":"a"},"more":[{"name":"b"}]},"either":{"$type":"Item","name":"c"}}',
+    )
+    made, _ = shape.checked((Nested(Item("a"), [Item("b")]), Item("c")), {})
+    assert shape.rewritten(short) == shape.rewritten(made) == made
+    assert shape.from_json(short) == made
+    assert Payload(Nested, "x").again(Payload(Nested, "x").decode(b'{"item":{"name":"a"}}')) == (
+        b'{"item":{"name":"a","pieces":1},"more":[],"note":"none"}'
+    )
+
+
 def test_members_that_are_not_the_authors_are_no_arguments() -> None:
     """An undo's input holds the key of what it undoes beside its arguments."""
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast import config
-from holdfast.codec.forms import Form, dec_hook, enc_hook, form_of
+from holdfast.codec.forms import Form, complete, dec_hook, enc_hook, form_of
 from holdfast.codec.whole import unread
 from holdfast.errors import InvalidInput
 
@@ -64,6 +64,8 @@ class Payload:
 
     def again(self, value: Any) -> bytes:
         """JSON of a value that was read, without the checks of one that comes from an author."""
+        if self.form.has_defaults:
+            complete(value)
         try:
             return self._encode(value if self.form.wrap is None else self.form.wrap(value))
         except PROBLEMS as wrong:
