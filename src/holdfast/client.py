@@ -20,17 +20,20 @@ from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Self, TypeVar
 
 from holdfast import codec
 from holdfast.config import DEFAULT, Config
+from holdfast.decider.replay import shown
 from holdfast.durations import Eta
 from holdfast.environment import Environment
 from holdfast.errors import (
     Conflict,
     HoldfastError,
+    InvalidInput,
     RunCancelled,
     RunFailed,
     RunStuck,
     RunUndone,
     StoreError,
     UnknownRun,
+    Unreadable,
     WrongState,
 )
 from holdfast.gates import Gates
@@ -366,8 +369,7 @@ class Run(Generic[R]):
     def _result(self, close: Close) -> R:
         if close.state is RunState.SUCCEEDED:
             if self._workflow is not None:
-                value: R = self._workflow.shape.decode_result(close.output or b"null")
-                return value
+                return self._read(self._workflow, close.output or b"null")
             plain: R = json.loads(close.output or b"null")
             return plain
         told = codec.describe_error(close.error) if close.error else "no reason was recorded"
@@ -376,6 +378,15 @@ class Run(Generic[R]):
         raise kind.get(RunState(close.state), RunFailed)(
             f"run {self.id} {close.state}: {told}", run_id=self.id, error_type=error_type
         )
+
+    def _read(self, workflow: Workflow[Any, R], raw: bytes) -> R:
+        try:
+            value: R = workflow.shape.result.whole(raw)
+        except InvalidInput as wrong:
+            what = f"the result of run {self.id}, which succeeded,"
+            plain = f"{wrong}; `hf.run({self.id!r}).result()` gives it as plain JSON"
+            raise Unreadable("", "result", what, shown(raw), plain) from None
+        return value
 
     async def info(self) -> RunRow:
         """The run's row as it is now."""

@@ -4,7 +4,8 @@
     ├── WorkflowError           the author: change the code
     │   ├── DefinitionError       a step, workflow or signal is declared wrongly
     │   ├── NotInStep             workflow code did what only a step may do
-    │   ├── Drift                 the code no longer asks for what the run recorded
+    │   ├── Drift                 the code no longer fits what the run recorded
+    │   │   └── Unreadable          and cannot read all of it: an InvalidInput, too
     │   └── UndoMissing           a run takes itself back, and an undo it needs is not loaded
     ├── RunError                the caller: change the call, or look at the run
     │   ├── InvalidInput          a value does not fit its declared type
@@ -44,9 +45,13 @@ class NotInStep(WorkflowError):
 class Drift(WorkflowError):
     """The code asks for something else than what the run recorded under the same key."""
 
-    def __init__(self, key: str, recorded: str, asked: str) -> None:
-        super().__init__(f"step {key!r} was recorded with {recorded}, the code now asks for {asked}")
-        self.key, self.recorded, self.asked = key, recorded, asked
+    def __init__(
+        self, key: str, recorded: str, asked: str, *, message: str | None = None, kind: str = "drift"
+    ) -> None:
+        super().__init__(
+            message or f"step {key!r} was recorded with {recorded}, the code now asks for {asked}"
+        )
+        self.key, self.recorded, self.asked, self.kind = key, recorded, asked, kind
 
 
 class UndoMissing(WorkflowError):
@@ -66,6 +71,15 @@ class RunError(HoldfastError):
 
 class InvalidInput(RunError):
     """A value does not fit its declared type. The message names the field."""
+
+
+class Unreadable(Drift, InvalidInput):
+    """Something that was recorded cannot be read whole by the code that is loaded: a part of it would be lost or changed.
+    `kind` says what: an input, a result, a signal or a checkpoint."""
+
+    def __init__(self, key: str, kind: str, what: str, recorded: str, problem: str) -> None:
+        message = f"{what} was recorded as {recorded}, and this code cannot read all of it: {problem}"
+        super().__init__(key, recorded, problem, message=message, kind=kind)
 
 
 class UnknownRun(RunError):

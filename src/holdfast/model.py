@@ -282,6 +282,8 @@ class Signal(msgspec.Struct, frozen=True):
     payload: bytes
     delivered_seq: int | None
     sent_at: float
+    set_aside: str | None = None
+    """Why no wait takes it: it does not fit what the code waits for."""
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -408,6 +410,7 @@ class AlertKind(StrEnum):
     STORE_TROUBLE = "store trouble"
     STRAGGLER = "straggler"
     POOL_TROUBLE = "pool trouble"
+    SIGNAL_SET_ASIDE = "signal set aside"
     TEST = "test"
 
 

@@ -289,7 +289,8 @@ def _signal(row: Rows, ended: set[str]) -> tuple[Any, ...]:
     seq = row["delivered_seq"] or None if row["run_id"] in ended else row["delivered_seq"]
     internal = row["name"].startswith("$")
     payload = b"" if internal else bytes(row["payload"])
-    return row["run_id"], row["name"], "" if row["name"] == UNDO else row["key"], payload, seq
+    key = "" if row["name"] == UNDO else row["key"]
+    return row["run_id"], row["name"], key, payload, seq, row["set_aside"]
 
 
 def _counted(rows: Iterable[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:

@@ -30,6 +30,7 @@ DAMAGE = {
     "I11": "UPDATE steps SET delivered_seq = 7 WHERE run_id = '{delivered}'",
     "I12": "UPDATE steps SET state = 'ready', finished_at = NULL WHERE run_id = '{ended}'",
     "I17": "UPDATE signals SET run_id = 'nobody' WHERE run_id = '{run}'",
+    "I23": "UPDATE signals SET set_aside = 'why' WHERE run_id = '{run}'",
     "I18": "UPDATE runs SET parent_n = 99 WHERE parent_id = '{run}'",
 }
 """For each invariant a change that breaks it."""

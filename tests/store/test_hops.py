@@ -141,6 +141,27 @@ async def test_a_signal_ends_the_wait_for_it(store: Store) -> None:
     assert (await store.undelivered(A, 10)).signals == []
 
 
+async def test_a_signal_that_is_set_aside_is_delivered_once_and_noted(store: Store) -> None:
+    """With the reason, now or in a later hop; what was set aside is not again, and what was not delivered is not at all."""
+    run_id = await begin(store, wait(1))
+    for key in ("k1", "k2"):
+        await store.send_signal(NewSignal(run_id, "paid", key, b"42"))
+    first, second = (await store.undelivered(A, 10)).signals
+    hop = Hop(run_id, 1, signals=[(first.id, 1), (second.id, 2)], set_aside=[(1, "expected `int`")])
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert [one.set_aside for one in await store.signals(run_id)] == ["expected `int`", None]
+    assert [(note.n, note.name, note.error) for note in await store.failures(10)] == [
+        (-1, "paid", "expected `int`")
+    ]
+    assert await store.commit(A, [Hop(run_id, 1, set_aside=[(1, "again")])]) == [Answer.FENCED]
+    assert await store.commit(A, [Hop(run_id, 1, set_aside=[(3, "not there")])]) == [Answer.FENCED]
+    assert await store.commit(A, [Hop(run_id, 1, set_aside=[(2, "later")])]) == [Answer.ACCEPTED]
+    assert await store.commit(A, [Hop(run_id, 1, park=True)]) == [Answer.ACCEPTED]
+    history = await store.claim_run(B, run_id)
+    assert history is not None
+    assert [one.set_aside for one in history.signals] == ["expected `int`", "later"]
+
+
 async def test_a_signal_that_came_before_its_wait_ends_it_in_the_hop_that_issues_it(store: Store) -> None:
     """A wait may be issued and satisfied by one hop."""
     run_id = await begin(store)

@@ -22,9 +22,10 @@ from holdfast.agent.tally import Tally
 from holdfast.agent.twins import Twins
 from holdfast.config import Config
 from holdfast.decider.effect import effect_key, undone_effect
+from holdfast.decider.replay import hold_note, unreadable
 from holdfast.durations import Durations, step_name
 from holdfast.environment import Environment, StoreClock
-from holdfast.errors import InvalidInput, StepTimeout
+from holdfast.errors import InvalidInput, StepTimeout, Unreadable
 from holdfast.model import Ending, Lane, StepState
 from holdfast.policy import Retry
 from holdfast.store.answers import Answer, ClaimedStep
@@ -262,10 +263,11 @@ class Agent:
         if item.losses >= self._config.suspect_losses:
             holding.began_at = self._environment.monotonic()
         try:
-            holding.arguments = step.shape.decode(item.input)
-        except InvalidInput as error:
-            self.held[holding.run_id, holding.n] = holding
-            self._fail(holding, error, Ending.FAILED)
+            holding.arguments = step.shape.whole(item.input)
+        except InvalidInput as wrong:
+            self.unreserve(step)
+            what = f"the input of step {item.key!r}"
+            self._hold_run(holding, unreadable(item.key, "input", what, item.input, wrong))
             return
         barred = probe is None and step.depends in self.gates.paused
         self.begin(holding, item.checkpoint, barred=barred or crowded)
@@ -413,6 +415,16 @@ class Agent:
         else:
             self._write(HandBack(holding.run_id, holding.n, holding.fence), None)
 
+    def _hold_run(self, holding: Holding, error: Unreadable) -> None:
+        """The code here cannot read what was recorded for the step. Nobody knows whether another agent's can, so a person
+        decides: the step is handed back and its run is held. A twin is just given up."""
+        log.warning("run %s is held: %s", holding.run_id, error)
+        if holding.twin:
+            self.twins.fail(holding)
+        else:
+            note = hold_note("drift", error)
+            self._write(HandBack(holding.run_id, holding.n, holding.fence, hold=note), None)
+
     # --- reporting ----------------------------------------------------------------------------------------------------
 
     def _succeed(self, holding: Holding, output: bytes) -> None:
@@ -441,6 +453,9 @@ class Agent:
 
     def _fail(self, holding: Holding, error: BaseException, ending: Ending, place: str = "") -> None:
         if not self._let_go(holding):
+            return
+        if isinstance(error, Unreadable) and error.kind in ("input", "checkpoint"):
+            self._hold_run(holding, error)
             return
         self.tally.failed += 1
         now = self._clock.now()

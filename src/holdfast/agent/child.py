@@ -18,6 +18,8 @@ import msgspec
 
 from holdfast import codec
 from holdfast.agent.isolated import Message, Request
+from holdfast.decider.replay import unreadable
+from holdfast.errors import InvalidInput
 from holdfast.workflow import registry
 from holdfast.workflow.here import Attempting, here_var
 from holdfast.workflow.step import Step
@@ -53,7 +55,7 @@ class Child:
     def execute(self, request: Request) -> None:
         try:
             step = _load(request)
-            bound = step.shape.decode(request.input.encode())
+            bound = _read(step, request)
             here_var.set(
                 Attempting(
                     run_id=request.run_id,
@@ -72,6 +74,16 @@ class Child:
             self.say(Message(error=codec.encode_error(error, step=request.step)))
         else:
             self.say(Message(output=output.decode()))
+
+
+def _read(step: Step[Any, Any], request: Request) -> msgspec.Struct:
+    """The arguments. The file may be a newer one than the agent's: what it cannot read whole holds the run."""
+    raw = request.input.encode()
+    try:
+        return step.shape.whole(raw)
+    except InvalidInput as wrong:
+        key = request.key.partition("::")[2]
+        raise unreadable(key, "input", f"the input of step {key!r}", raw, wrong) from None
 
 
 def _load(request: Request) -> Step[Any, Any]:

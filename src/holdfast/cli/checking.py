@@ -80,8 +80,8 @@ def check(files: tuple[str, ...], limit: int, store: str, as_json: bool) -> int:
 
     Each run that has not ended is replayed with this code, as the first scheduler that takes it up would. What no longer
     fits is listed with both sides: a step that is asked for with another input, a workflow, version or undo that is not
-    there any more, an input that cannot be read. Nothing is executed, and the store is not changed. Exit code 1 when a
-    run does not fit.
+    there any more, an input, result or signal that cannot be read whole. Nothing is executed, and the store is not changed.
+    Exit code 1 when a run does not fit.
     """
     with output.stdout_kept(as_json):
         for file in files:
@@ -183,7 +183,7 @@ def _print(found: Found) -> None:
     if misfit.recorded is None or misfit.asked is None or misfit.is_note:
         click.echo(misfit.message)
         return
-    click.echo(f"{misfit.kind} at step {misfit.step}")
+    click.echo(f"{misfit.kind} at step {misfit.step}" if misfit.step else misfit.kind)
     click.echo(f"    recorded   {misfit.recorded}")
     click.echo(f"    this code  {misfit.asked}")
 

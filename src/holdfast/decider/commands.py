@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from holdfast.codec import Payload, Shape
 from holdfast.model import StepKind
 
 if TYPE_CHECKING:
@@ -44,6 +44,13 @@ class Issue(msgspec.Struct, gc=False):
     settle: bool = False
     """The undo of a step that was given up while it may still run: to begin a moment later than at once."""
 
+    @property
+    def shape(self) -> Shape | None:
+        """How its input is written and read; None for what has no input."""
+        if self.child is not None:
+            return self.child.workflow.shape
+        return None if self.step is None else self.step.shape
+
 
 class Op(msgspec.Struct, eq=False):
     """One thing the code waits for. `n` is 0 until `take()` numbers it."""
@@ -52,7 +59,8 @@ class Op(msgspec.Struct, eq=False):
     kind: StepKind
     name: str
     future: asyncio.Future[Any] = None  # type: ignore[assignment]  # a timer has none
-    decode: Callable[[bytes], Any] | None = None
+    result: Payload | None = None
+    """How what it waits for is read. None: nobody reads it."""
     issue: Issue | None = None
     n: int = 0
     ready_at: float | None = None
@@ -97,10 +105,12 @@ class Turn(msgspec.Struct, gc=False):
     dropped_children: list[str]
     """Ids of the child runs among them: to be asked to cancel themselves."""
     ended: list[tuple[int, int, bytes]]
-    """Satisfied signal waits: their n, the number of the signal that satisfied them, its payload."""
+    """Satisfied signal waits: their n, the number of the signal that satisfied them, what of it they read."""
     sends: list[Send]
     progress: str | None
     published: dict[str, bytes] | None
     finish: Finish | None
     kept_n: int | None = None
     """Steps up to this one are kept from now on: the code passed a point of no return."""
+    set_aside: list[tuple[int, str]] = []
+    """Signals that fit none of the waits for them: their number, and why. No wait takes them any more."""

@@ -23,7 +23,7 @@ from holdfast.decider.commands import Child, Finish, Issue, Op, Send, Turn
 from holdfast.decider.effect import Effect, open_scope
 from holdfast.decider.ending import Why, failed, finish_of, interrupted, stalled
 from holdfast.decider.loop import Runaway, RunLoop, Timer
-from holdfast.decider.replay import Outcome, Recorded, described, drift, timeline
+from holdfast.decider.replay import Outcome, Recorded, described, drift, timeline, unreadable
 from holdfast.errors import Drift, HoldfastError, StepFailed
 from holdfast.model import CANCEL, DEADLINE, UNDO_PREFIX, Signal, Step, StepKind, StepState, undo_key
 
@@ -74,8 +74,11 @@ class Decider:
         "_replaying",
         "_sagas",
         "_sends",
+        "_set_aside",
+        "_taken",
         "_undoable",
         "_unwinding",
+        "_waits",
         "_watched",
         "_why",
         "deadline",
@@ -124,6 +127,11 @@ class Decider:
         self._changed: dict[str, bytes] = {}
         self._inbox: dict[str, deque[tuple[int, bytes]]] = {}
         self._readers: dict[str, deque[Op]] = {}
+        self._set_aside: list[tuple[int, str]] = []
+        self._taken: dict[int, tuple[Op, bytes] | None] = {}
+        """By their number, signals that recorded waits took: once it is asked for, the wait and what it read."""
+        self._waits: list[Step] = []
+        """Recorded waits for signals that the code may have forgotten."""
         self._recorded: Recorded | None = None
         self._ghosts: list[Op] = []
         self._replaying = False
@@ -145,30 +153,32 @@ class Decider:
 
     # What the owner of the run calls.
 
-    def begin(self) -> None:
-        """Run the code of a fresh run until nothing is ready."""
+    def begin(self, *, whole: bool = False) -> None:
+        """Run the code of a fresh run until nothing is ready. `whole`: other code may have recorded its input."""
         if self.deadline is not None:
             timer = Timer(self.deadline, self._expire, (), self._loop)
             timer.op = None
             self._deadline = self._open_timer(self._loop.root.prefix + DEADLINE, "deadline", timer)
+        shape = self.workflow.shape
         try:
-            bound = self.workflow.shape.decode(self._input)
-            main = self.workflow.shape.call(self.workflow.fn, bound)
-        except HoldfastError as error:
-            self._end(failed(error))
-            return
+            bound = shape.whole(self._input) if whole else shape.decode(self._input)
+        except HoldfastError as wrong:
+            raise unreadable("", "input", "the run's input", self._input, wrong) from None
+        main = shape.call(self.workflow.fn, bound)
         self._main = self._loop.create_main(main)
         self._run()
 
     def replay(self, steps: Sequence[Step], signals: Sequence[Signal]) -> None:
         """Begin, and deliver again what was delivered, in its order. A run without steps never committed its first turn."""
         if not steps and not signals:
-            self.begin()
+            self.begin(whole=True)
             return
         self._recorded = Recorded(steps)
+        self._waits = [step for step in steps if step.kind is _SIGNAL and step.delivered_seq != 0]
+        self._taken = {step.delivered_seq: None for step in self._waits if step.delivered_seq is not None}
         self.last_n = max((step.n for step in steps), default=self.last_n)
         self._replaying = self._loop.quiet = True
-        self.begin()
+        self.begin(whole=True)
         for seq, event in timeline(steps, signals):
             if self.done or self._drift is not None:
                 break
@@ -176,12 +186,24 @@ class Decider:
             if isinstance(event, Step):
                 self.deliver(event.n, event.state, event.output, event.error, event.finished_at or 0.0)
             else:
-                self.deliver_signal(event.name, event.payload, event.sent_at)
+                self.deliver_signal(event.name, event.payload, event.sent_at, event.set_aside)
         self._replaying = self._loop.quiet = False
+        if self._drift is None and any(step.delivered_seq is None for step in steps):
+            self._drift = self._broken()
         self._settle()
 
-    def deliver(self, n: int, state: StepState, output: bytes | None, error: str | None, at: float) -> int:
-        """Hand one outcome to the code and run it on. `at` is the step's recorded `finished_at`."""
+    def deliver(
+        self,
+        n: int,
+        state: StepState,
+        output: bytes | None,
+        error: str | None,
+        at: float,
+        *,
+        whole: bool = False,
+    ) -> int:
+        """Hand one outcome to the code and run it on. `at` is the step's recorded `finished_at`; `whole`: other code than
+        this process's may have written it."""
         self.seq += 1
         loop = self._loop
         if at > loop.now:  # noqa: PLR1730  twice as fast as max(), and run for every step
@@ -196,22 +218,23 @@ class Decider:
             elif self._recorded is not None:
                 self._recorded.keep(n, Outcome(state, output, error))
             return self.seq
-        self._resolve(op, state, output, error)
+        self._resolve(op, state, output, error, whole=whole or self._replaying)
         self._run()
         return self.seq
 
-    def deliver_signal(self, name: str, payload: bytes, at: float) -> int:
-        """Hand one signal to the code and run it on. `at` is its recorded `sent_at`. `$cancel` cancels the run's main task."""
+    def deliver_signal(self, name: str, payload: bytes, at: float, set_aside: str | None = None) -> int:
+        """Hand one signal to the code and run it on. `at` is its recorded `sent_at`; with `set_aside`, the reason why no wait
+        took it, none takes it now. `$cancel` cancels the run's main task."""
         self.seq += 1
         self._loop.now = max(self._loop.now, at)
         if name == CANCEL:
             self._cancel("cancel")
-        else:
-            readers = self._readers.get(name)
-            if readers:
-                self._satisfy(readers.popleft(), self.seq, payload)
-            else:
-                self._inbox.setdefault(name, deque()).append((self.seq, payload))
+        elif self.seq in self._taken:
+            taken = self._taken.pop(self.seq)
+            if taken is not None:
+                self._retake(*taken)
+        elif set_aside is None:
+            self._offer(name, payload)
         self._run()
         return self.seq
 
@@ -253,10 +276,11 @@ class Decider:
             self._changed or None,
             self._finish,
             kept_n,
+            self._set_aside,
         )
         self._new.clear()
         self._ended.clear()
-        self._dropped, self._dropped_children, self._sends = [], [], []
+        self._dropped, self._dropped_children, self._sends, self._set_aside = [], [], [], []
         self._progress, self._finish = None, None
         if self._changed:
             self._changed = {}
@@ -281,7 +305,7 @@ class Decider:
         key = loop.branch().name(step.label)
         name = step.name
         issue = Issue(0, key, _CALL, name, raw, digest(raw), step, arguments, self.seq)
-        op = Op(key, _CALL, name, Future(loop=loop), shape.decode_result, issue)
+        op = Op(key, _CALL, name, Future(loop=loop), shape.result, issue)
         undo = step.origin.undone_by
         if undo is not None:
             self._may_undo(op, undo, raw, undo_failed=step.undo_failed)
@@ -305,7 +329,7 @@ class Decider:
         )
         issue = Issue(0, key, _CHILD, workflow.name, raw, digest(raw), None, arguments, self.seq, None, child)
         self._undoable = True
-        op = Op(key, _CHILD, workflow.name, Future(loop=loop), shape.decode_result, issue)
+        op = Op(key, _CHILD, workflow.name, Future(loop=loop), shape.result, issue)
         op.child_id = child.id
         return self._ask(op)
 
@@ -313,13 +337,18 @@ class Decider:
         """Ask for the next signal of this name."""
         name, loop = signal.name, self._loop
         key = loop.branch().name(signal.label)
-        op = Op(key, _SIGNAL, name, Future(loop=loop), signal.decode, Issue(0, key, _SIGNAL, name))
+        op = Op(key, _SIGNAL, name, Future(loop=loop), signal.payload, Issue(0, key, _SIGNAL, name))
         self._ask(op)
+        if op.known:
+            return op  # it took its signal, or was given up
         inbox = self._inbox.get(name)
-        if inbox:
-            self._satisfy(op, *inbox.popleft())
-        else:
-            self._readers.setdefault(name, deque()).append(op)
+        while inbox:
+            seq, payload = inbox.popleft()
+            problem = self._satisfy(op, seq, payload)
+            if problem is None:
+                return op
+            self._set_aside.append((seq, problem))
+        self._readers.setdefault(name, deque()).append(op)
         return op
 
     def start_timer(self, label: str, timer: Timer) -> None:
@@ -415,13 +444,14 @@ class Decider:
         step, raw = effect.undo, effect.undo_input()
         arguments = None
         try:
-            arguments = step.shape.decode(raw)
-        except HoldfastError:
-            pass  # the agent that takes it up fails it, with the reason
+            arguments = step.shape.whole(raw)
+        except HoldfastError as wrong:
+            what = f"what {step.name} gets to undo step {effect.key!r}"
+            self._diverge(unreadable(effect.key, "input", what, raw, wrong))
         key = undo_key(effect.key)
         issue = Issue(0, key, _CALL, step.name, raw, digest(raw), step, arguments, self.seq)
         issue.settle = effect.settle
-        return self._ask(Op(key, _CALL, step.name, Future(loop=self._loop), _ignore, issue))
+        return self._ask(Op(key, _CALL, step.name, Future(loop=self._loop), None, issue))
 
     @property
     def ending(self) -> bool:
@@ -491,7 +521,7 @@ class Decider:
         recorded, outcome = found
         issue, op.issue = op.issue, None
         assert issue is not None
-        changed = drift(recorded, op.kind, op.name, issue.input, issue.digest)
+        changed = drift(recorded, issue)
         if changed is not None:
             self._diverge(changed)
             return op
@@ -501,21 +531,28 @@ class Decider:
             op.ready_at = recorded.ready_at
         if recorded.delivered_seq == 0:
             self._ghosts.append(op)
-        if outcome is None:
-            self.waiting[op.n] = op
+        if outcome is not None:
+            self._resolve(op, outcome.state, outcome.output, outcome.error, whole=True)
+        elif op.kind is _SIGNAL and recorded.delivered_seq and recorded.delivered_seq <= self.seq:
+            self._retake(op, recorded.output or b"null")
         else:
-            self._resolve(op, outcome.state, outcome.output, outcome.error)
+            self.waiting[op.n] = op
+            if op.kind is _SIGNAL and recorded.delivered_seq:
+                self._taken[recorded.delivered_seq] = op, recorded.output or b"null"
         return op
 
     def _diverge(self, changed: Drift) -> None:
         """The code has changed: stop it where it is. Nothing it did since is kept."""
         if self._drift is None:
             self._drift = changed
+        self._watch()
         self._loop.ready.clear()
 
     # Answering.
 
-    def _resolve(self, op: Op, state: StepState, output: bytes | None, error: str | None) -> None:
+    def _resolve(
+        self, op: Op, state: StepState, output: bytes | None, error: str | None, *, whole: bool
+    ) -> None:
         if op.timer is not None:
             if op.ready_at is not None and op.ready_at > self._loop.now:
                 self._loop.now = op.ready_at
@@ -526,11 +563,17 @@ class Decider:
         if future.done():
             return
         if state is _SUCCEEDED:
-            assert op.decode is not None
+            raw = output if output is not None else b"null"
+            if self._watched and op.key in self._watched:
+                self._watched[op.key].succeeded(raw)
+            result = op.result
+            if result is None:  # what an undo returns is recorded; nobody waits for it
+                future.set_result(None)
+                return
             try:
-                future.set_result(op.decode(output if output is not None else b"null"))
+                future.set_result(result.whole(raw) if whole else result.decode(raw))
             except HoldfastError as wrong:
-                future.set_exception(wrong)
+                self._diverge(unreadable(op.key, "result", f"the result of step {op.key!r}", raw, wrong))
             return
         if op.key in self._watched:
             self._watched[op.key].failed(state, error)
@@ -540,11 +583,47 @@ class Decider:
             why = f": {codec.describe_error(error)}" if error else ""
             future.set_exception(StepFailed(f"step {op.key!r} was {state}{why}", step=op.name))
 
-    def _satisfy(self, op: Op, seq: int, payload: bytes) -> None:
+    def _offer(self, name: str, payload: bytes) -> None:
+        """A signal goes to the first wait that can read it. One that no wait can read is set aside; without a wait it stays
+        unread."""
+        readers = self._readers.get(name)
+        if not readers:
+            self._inbox.setdefault(name, deque()).append((self.seq, payload))
+            return
+        problems: list[str] = []
+        for op in readers:
+            problem = self._satisfy(op, self.seq, payload)
+            if problem is None:
+                readers.remove(op)
+                return
+            problems.append(problem)
+        self._set_aside.append((self.seq, problems[0]))
+
+    def _satisfy(self, op: Op, seq: int, payload: bytes) -> str | None:
+        """End a wait by this signal; why not, if it cannot read it. What it read is recorded, not what was sent: a stranger may
+        send more than the code asks for."""
+        assert op.result is not None
+        try:
+            value = op.result.decode(payload)
+            read = op.result.again(value)
+        except HoldfastError as wrong:
+            return str(wrong)
         self.waiting.pop(op.n, None)
-        if not op.known:
-            self._ended.append((op, seq, payload))
-        self._resolve(op, _SUCCEEDED, payload, None)
+        self._ended.append((op, seq, read))
+        op.future.set_result(value)
+        return None
+
+    def _retake(self, op: Op, read: bytes) -> None:
+        """A wait that took this very signal takes it again, and no other."""
+        self.waiting.pop(op.n, None)
+        assert op.result is not None
+        if op.future.done():
+            return
+        try:
+            op.future.set_result(op.result.whole(read))
+        except HoldfastError as wrong:
+            what = f"the signal {op.name!r} that step {op.key!r} waited for"
+            self._diverge(unreadable(op.key, "signal", what, read, wrong))
 
     def _expire(self) -> None:
         self._cancel("deadline")
@@ -580,6 +659,8 @@ class Decider:
         """The code is at rest: has it drifted, ended, or is it waiting for something that can never come?"""
         if self._ghosts and self._drift is None:
             self._drift = self._haunted()
+        if self._waits and self._drift is None:
+            self._drift = self._strayed()
         if self._drift is not None:
             raise self._drift
         if self.done:
@@ -608,8 +689,37 @@ class Decider:
                 return Drift(op.key, "a wait that was given up", described(op.kind, op.name, None))
         return None
 
+    def _strayed(self) -> Drift | None:
+        """The code waits for a signal that no recorded wait was for, and has not asked for one that was: a signal that was
+        renamed waits for what nobody sends. Of waits that have ended only the first look tells: later, they were left out."""
+        assert self._recorded is not None
+        left = [row for row in self._waits if row.key in self._recorded.by_key]
+        self._waits = [row for row in left if row.delivered_seq is None]
+        for op in self._new if left else ():
+            if op.kind is _SIGNAL and op.issue is not None:
+                recorded, asked = left[0], described(_SIGNAL, op.name, None)
+                if op.key != recorded.key:
+                    asked = f"{asked} at {op.key!r}"
+                return Drift(recorded.key, described(_SIGNAL, recorded.name, None), asked, kind="signal")
+        return None
+
+    def _broken(self) -> Drift | None:
+        """With the code that recorded it, a run that waits for something goes on waiting: if it fails instead, the code has
+        changed. (A retried run waits for nothing yet: it may fail again where it failed.)"""
+        finish = self._finish
+        if finish is None or finish.error is None or self._why is not None:
+            return None
+        if "failed" not in (finish.how, finish.ending):
+            return None
+        asked = codec.describe_error(finish.error)
+        message = f"this code fails the run where it is now: {asked}"
+        return Drift("", "a run that goes on", asked, message=message, kind="fails")
+
     def _conclude(self, main: asyncio.Task[Any]) -> None:
-        unread = tuple(sorted(seq for box in self._inbox.values() for seq, _ in box))
+        # A signal that was set aside in this very turn is not recorded as such yet: the next generation looks at it again.
+        unread = tuple(
+            sorted([seq for box in self._inbox.values() for seq, _ in box] + [s for s, _ in self._set_aside])
+        )
         finish = finish_of(self.workflow, main, self._why, unread)
         if finish.how in ("succeeded", "continued"):
             if self._sagas and self._unwinds(main):
@@ -674,7 +784,3 @@ class Decider:
 def _outlives(kind: StepKind, key: str) -> bool:
     """Does a row stay as it is when the code ends and the run takes itself back?"""
     return kind in (_CHILD, _UNDO) or key.startswith(UNDO_PREFIX)
-
-
-def _ignore(raw: bytes) -> None:
-    """What an undo returns is recorded; nobody waits for it."""

@@ -72,7 +72,7 @@ class Effect:
     """What one call, asked for in a saga, may have done. Its place in the history decides when it is taken back."""
 
     __slots__ = (
-        "_decode", "_host", "after_seq", "by_hand", "delivered_seq", "index", "input", "key", "op", "output", "state", "undo",
+        "_host", "after_seq", "by_hand", "delivered_seq", "index", "input", "key", "op", "output", "state", "undo",
         "undo_failed", "unsure",
     )  # fmt: skip
 
@@ -94,15 +94,10 @@ class Effect:
         self.state: StepState | None = None
         """How the call ended; None while it has not, or was never issued; `cancelled` when the code gave it up."""
         self.unsure = False
-        self._decode = op.decode
-        if op.decode is not None:
-            op.decode = self.succeeded
 
-    def succeeded(self, raw: bytes) -> Any:
-        """Stands in for the call's `decode`: only there the result is still as it was recorded."""
+    def succeeded(self, raw: bytes) -> None:
+        """`raw` is the result as it was recorded."""
         self.state, self.output, self.delivered_seq = StepState.SUCCEEDED, raw, self._host.seq
-        assert self._decode is not None
-        return self._decode(raw)
 
     def failed(self, state: StepState, error: str | None) -> None:
         self.state, self.delivered_seq = state, self._host.seq

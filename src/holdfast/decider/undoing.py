@@ -16,8 +16,9 @@ import msgspec
 from holdfast import codec
 from holdfast.decider.commands import Finish, Issue, Op, Turn
 from holdfast.decider.effect import effect_key, undo_input
+from holdfast.decider.replay import unreadable
 from holdfast.decider.reverse import Reverse, Span, instant, span_of
-from holdfast.errors import HoldfastError, UndoMissing
+from holdfast.errors import InvalidInput, UndoMissing, WorkflowError
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import (
     UNDO,
@@ -173,7 +174,8 @@ class Undoing:
         self._leaves: list[_Leaf] = []
         self._issued: dict[int, _Leaf] = {}
         self._live: dict[int, _Part] = {}
-        self._missing: list[_Leaf] = []
+        self._missing: list[tuple[_Leaf, WorkflowError]] = []
+        """What the code that is loaded cannot undo, and why."""
         self._idle: set[int] = set()
         """n of rows that wait for nothing and end with the run: undos added by hand, children that are kept."""
         self._stale: list[int] = []
@@ -220,8 +222,17 @@ class Undoing:
         self._taken_back = sum(leaf.fate in (_Fate.DONE, _Fate.SKIPPED) for leaf in self._leaves)
         self._root.restart()
 
-    def deliver(self, n: int, state: StepState, output: bytes | None, error: str | None, at: float) -> int:
-        """Take in how an undo or a child ended."""
+    def deliver(
+        self,
+        n: int,
+        state: StepState,
+        output: bytes | None,
+        error: str | None,
+        at: float,
+        *,
+        whole: bool = False,
+    ) -> int:
+        """Take in how an undo or a child ended. What it returned, nobody reads here."""
         self.seq += 1
         self._idle.discard(n)
         if self.waiting.pop(n, None) is None:
@@ -272,7 +283,8 @@ class Undoing:
         return [(leaf.key, leaf.undo, leaf.input) for leaf in self._leaves if not _is_settled(leaf)]
 
     def take(self) -> Turn:
-        """The undos whose turn has come, or the end. Raises UndoMissing when only code that is not loaded could go on."""
+        """The undos whose turn has come, or the end. Raises UndoMissing or Unreadable when only other code than that which is
+        loaded could go on."""
         issued: list[Issue] = []
         finish: Finish | None = None
         if not self.done:
@@ -287,7 +299,7 @@ class Undoing:
             elif not self.needs_reload:
                 issued = self._issue()
                 if self._missing and not self.waiting:
-                    raise UndoMissing(self._missing[0].undo, self._missing[0].step)
+                    raise self._missing[0][1]
                 if not self.waiting:
                     finish = self._finish()
         if finish is not None:
@@ -401,7 +413,13 @@ class Undoing:
                 continue
             step = self._find(leaf.undo)
             if step is None:
-                self._missing.append(leaf)
+                self._missing.append((leaf, UndoMissing(leaf.undo, leaf.step)))
+                continue
+            try:
+                arguments = step.shape.whole(leaf.input)
+            except InvalidInput as wrong:
+                what = f"what {leaf.undo} gets to undo step {leaf.key!r}"
+                self._missing.append((leaf, unreadable(leaf.key, "input", what, leaf.input, wrong)))
                 continue
             if leaf.needs is not None and leaf.needs != step.needs:
                 step = step.using(needs=leaf.needs)
@@ -412,10 +430,7 @@ class Undoing:
             issue = Issue(n, undo_key(leaf.key, leaf.tries), StepKind.CALL, leaf.undo, leaf.input)
             issue.digest = codec.digest(leaf.input)
             issue.step, issue.after_seq, issue.settle = step, self.seq, leaf.settle
-            try:
-                issue.arguments = step.shape.decode(leaf.input)
-            except HoldfastError:
-                pass  # the agent that takes it up fails it, with the reason
+            issue.arguments = arguments
             issued.append(issue)
             self._issued[n] = leaf
             self.waiting[n] = Op(issue.key, issue.kind, issue.name, n=n)
@@ -435,7 +450,7 @@ class Undoing:
         for n in leaf.rows & self._issued.keys():
             del self._issued[n], self.waiting[n]
             self._dropped.append(n)
-        self._missing = [missing for missing in self._missing if missing is not leaf]
+        self._missing = [missing for missing in self._missing if missing[0] is not leaf]
         self._resolve(leaf, _Fate.SKIPPED)
 
     def _finish(self) -> Finish | None:

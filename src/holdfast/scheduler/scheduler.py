@@ -17,6 +17,8 @@ from typing import Any
 
 from holdfast.config import Config
 from holdfast.decider import Decider, Turn
+from holdfast.decider.ending import interrupted
+from holdfast.decider.replay import hold_note
 from holdfast.decider.undoing import Undoing
 from holdfast.durations import Durations
 from holdfast.environment import StoreClock
@@ -96,7 +98,11 @@ class Scheduler:
             tenant=run.namespace,
         )
         owned.trace = self._followed.follow(run.workflow, started_at=at)
-        decider.begin()
+        try:
+            decider.begin()
+        except Drift:  # its input cannot be read: whoever claims it holds it
+            decider.close()
+            return False
         turn = decider.take()
         if not self._issuing.lanes.know(turn.issued):
             decider.close()
@@ -132,7 +138,8 @@ class Scheduler:
         try:
             decider = await replayed(claimed, self._workflows, self._store)
         except (Drift, UndoMissing) as changed:
-            await self._hold(run, "drift", changed)
+            if not self._take_back(claimed, changed):
+                await self._hold(run, "drift", changed)
             return
         except StoreError:
             raise  # nothing is wrong with the run: its node gives it back
@@ -160,8 +167,31 @@ class Scheduler:
 
     async def _hold(self, run: Run, why: str, error: HoldfastError) -> None:
         log.warning("run %s is held: %s", run.id, error)
-        await self._store.hold_run(run.id, run.fence, _hold_note(why, error))
+        await self._store.hold_run(run.id, run.fence, hold_note(why, error))
         self._ring(Bell.ENDED)
+
+    def _take_back(self, claimed: ClaimedRun, changed: HoldfastError) -> bool:
+        """A run that somebody cancels although its code no longer fits: what it did is undone by its rows alone."""
+        run = claimed.run
+        asked = [row for row in claimed.signals if row.name == CANCEL and row.delivered_seq is None]
+        if run.state is not RunState.RUNNING or not asked:
+            return False
+        log.warning("run %s is cancelled without its code: %s", run.id, changed)
+        last = max(
+            (row.delivered_seq or 0 for rows in (claimed.steps, claimed.signals) for row in rows), default=0
+        )
+        finish = interrupted("cancel")
+        hop = Hop(run.id, run.fence, signals=[(asked[0].id, last + 1)])
+        hop.take_back = TakeBack("cancelled", finish.error)
+        hop.sends = [_wake(run.id, f"begin-{run.generation}")]
+
+        def answered(answer: Any) -> None:
+            if answer is not Answer.ACCEPTED:
+                self._give_back(run.id, run.fence)
+            self._ring(Bell.OUTCOMES)
+
+        self._submit(hop, answered)
+        return True
 
     def _hold_soon(self, owned: Owned, note: str) -> None:
         async def hold() -> None:
@@ -276,7 +306,7 @@ class Scheduler:
             self._leave(owned)
             owned.inbox = arrived
             self._report_apart(owned, hop)
-            self._hold_soon(owned, _hold_note("drift", error))
+            self._hold_soon(owned, hold_note("drift", error))
             return None
 
     def _delivered(self, owned: Owned, hop: Hop, arrived: list[Arrival]) -> Turn:
@@ -295,7 +325,7 @@ class Scheduler:
                     Outcome(item.n, item.fence, item.state, item.output, item.error, item.at, seq)
                 )
             elif type(item) is Recorded:
-                seq = decider.deliver(item.n, item.state, item.output, item.error, item.at)
+                seq = decider.deliver(item.n, item.state, item.output, item.error, item.at, whole=True)
                 delivered.append((item.n, seq))
             elif type(item) is Sent:
                 signals.append((item.id, decider.deliver_signal(item.name, item.payload, item.at)))
@@ -321,7 +351,7 @@ class Scheduler:
         finish = turn.finish
         if finish is not None and finish.how == "continued":
             # The history goes with this hop: waits that it began or ended are not written any more.
-            turn.issued, turn.ended = [], []
+            turn.issued, turn.ended, turn.set_aside = [], [], []
         if turn.issued:
             hop.issued = self._issuing.issue(owned, hop, turn.issued, leases)
         if turn.dropped or turn.dropped_children:
@@ -329,6 +359,8 @@ class Scheduler:
         if turn.ended:
             at = self._clock.now()
             hop.ended = [(n, seq, payload, at) for n, seq, payload in turn.ended]
+        if turn.set_aside:
+            hop.set_aside = turn.set_aside
         if turn.sends:
             hop.sends = [*hop.sends, *(NewSignal(s.run_id, s.name, s.key, s.payload) for s in turn.sends)]
         if turn.progress is not None:
@@ -394,7 +426,7 @@ class Scheduler:
 
     def _wake_later(self, owned: Owned, hop: Hop, key: str) -> None:
         """The run leaves memory with this commit and must be taken up again: an undelivered signal sees to that."""
-        hop.sends = [*hop.sends, NewSignal(owned.run_id, UNDO, key, b'{"act": "resume"}')]
+        hop.sends = [*hop.sends, _wake(owned.run_id, key)]
 
     def _drop(self, owned: Owned, hop: Hop, turn: Turn) -> None:
         hop.dropped = turn.dropped
@@ -518,7 +550,9 @@ class Scheduler:
         if len(self._refused) > self._config.runs_max:
             self._refused.clear()
         if refused > REFUSED_MAX:
-            self._hold_soon(owned, _note("refused", f"the store refused {refused} of its hops"))
+            self._hold_soon(
+                owned, hold_note("refused", HoldfastError(f"the store refused {refused} of its hops"))
+            )
             return
         self._give_back(owned.run_id, owned.fence)
 
@@ -602,6 +636,7 @@ def _nothing(hop: Hop) -> bool:
         or hop.outcomes
         or hop.delivered
         or hop.signals
+        or hop.set_aside
         or hop.issued
         or hop.dropped
         or hop.ended
@@ -612,12 +647,6 @@ def _nothing(hop: Hop) -> bool:
     )
 
 
-def _hold_note(why: str, error: HoldfastError) -> str:
-    more = {}
-    if isinstance(error, Drift):
-        more = {"key": error.key, "recorded": error.recorded, "asked": error.asked}
-    return _note(why, str(error), **more)
-
-
-def _note(why: str, message: str, **more: str) -> str:
-    return json.dumps({"why": why, "message": message, **more})
+def _wake(run_id: str, key: str) -> NewSignal:
+    """An undelivered signal, for a run that takes itself back: so it is taken up again."""
+    return NewSignal(run_id, UNDO, key, b'{"act": "resume"}')

@@ -115,12 +115,13 @@ class Reclaimed(msgspec.Struct):
 
 
 class FailureNote(msgspec.Struct):
-    """A run or step that failed, as its writer noted it and as its rows say now. None: it is not there any more."""
+    """A run or step that failed, or a signal that was set aside, as its writer noted it and as its rows say now. None: it
+    is not there any more."""
 
     id: int
     run_id: str
     n: int
-    """0: the run itself."""
+    """0: the run itself; -seq: the signal with this number, whose `name` and reason (`error`) these are."""
     workflow: str | None
     state: str | None
     parent_id: str | None

@@ -91,6 +91,8 @@ class Hop(msgspec.Struct, gc=False):
     """(n, seq) of outcomes that others recorded."""
     signals: Sequence[tuple[int, int]] = ()
     """(signal id, seq)."""
+    set_aside: Sequence[tuple[int, str]] = ()
+    """(seq, why) of delivered signals that fit none of the waits for them."""
     ended: Sequence[tuple[int, int, bytes, float]] = ()
     """(n, seq, payload, at) of signal waits that a delivered signal satisfied."""
     issued: Sequence[NewStep] = ()
@@ -163,6 +165,8 @@ class HandBack(msgspec.Struct):
     n: int
     fence: int
     delay_s: float = 0.0
+    hold: str | None = None
+    """Its run is held with this note: the agent's code cannot read what was recorded for the step."""
 
 
 class Save(msgspec.Struct):

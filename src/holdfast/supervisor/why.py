@@ -185,7 +185,7 @@ def _held(run: Run) -> str:
     if isinstance(told, dict) and told.get("why") == "drift":
         return (
             f"It is held because its code changed under it: {told.get('message', '')}; "
-            f"deploy code that asks for the recorded step, then {move}."
+            f"deploy code that fits what is recorded, then {move}."
         )
     if isinstance(told, dict):
         return f"It is held: {told.get('message', '')}; {move}."
@@ -250,7 +250,7 @@ def _step(step: Step, facts: Facts) -> str:
         )
     if step.kind is StepKind.SIGNAL:
         return (
-            f"It waits for the signal {step.name!r} since {ago(now - step.issued_at)}: "
+            f"It waits for the signal {step.name!r} since {ago(now - step.issued_at)}{_set_aside(step, facts)}: "
             f"`holdfast signal {facts.run.id} {step.name}` sends it."
         )
     if step.kind is StepKind.CHILD:
@@ -265,6 +265,15 @@ def _step(step: Step, facts: Facts) -> str:
     if step.ready_at > now:
         return _backing_off(step, facts)
     return _unclaimed(step, facts)
+
+
+def _set_aside(step: Step, facts: Facts) -> str:
+    """The newest signal of this name that no wait could take."""
+    aside = [row for row in facts.signals if row.name == step.name and row.set_aside is not None]
+    if not aside:
+        return ""
+    last = aside[-1]
+    return f"; the one sent {ago(facts.now - last.sent_at)} ago (key {last.key}) did not fit and is set aside ({last.set_aside})"
 
 
 def _child_stuck(step: Step, facts: Facts) -> str:

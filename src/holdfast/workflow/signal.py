@@ -21,8 +21,8 @@ class Signal(Generic[T]):
         self.name = options.text(name, "the name of a signal")
         self.type = type
         self.label = options.label_of(name)
-        self._payload = Payload(type, f"signal {name}")
-        self.encode, self.decode = self._payload.encode, self._payload.decode
+        self.payload = Payload(type, f"signal {name}")
+        self.encode, self.decode = self.payload.encode, self.payload.decode
 
     def wait(self, timeout: Seconds | None = None) -> Call[T]:
         """The next value, in a workflow. Each wait takes one, in the order of sending. TimeoutError when none came in time."""

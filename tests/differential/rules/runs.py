@@ -135,7 +135,7 @@ class Runs(Asking):
             if fresh and draw(st.booleans()):
                 seq += 1
                 delivered.append((step.n, seq))
-        heard, waits = [], []
+        heard, waits, aside = [], [], []
         waiting = [s.n for s in steps if s.kind is StepKind.SIGNAL and s.state is StepState.WAITING]
         for place, signal in enumerate(spec.signals_of(run_id)):
             if signal.delivered_seq is None and draw(st.booleans()):
@@ -143,6 +143,8 @@ class Runs(Asking):
                 heard.append((place, seq))
                 if waiting:
                     waits.append((waiting.pop(0), seq))
+                elif draw(st.booleans()):
+                    aside.append((seq, "does not fit"))
         done = ended_here | {n for n, _ in delivered} | {n for n, _ in waits}
         left = [step.n for step in steps if step.delivered_seq is None and step.n not in done]
         ways = ["go on", "go on", "go on", "park", "continue"]
@@ -154,7 +156,8 @@ class Runs(Asking):
         closing = way in set(RunState)
         unread: tuple[int, ...] = ()
         if way == "continue":
-            before = [s.delivered_seq for s in spec.signals_of(run_id) if s.delivered_seq]
+            before = [s.delivered_seq for s in spec.signals_of(run_id) if s.delivered_seq and not s.set_aside]
+            aside = []
             unread = tuple(number for number in before if draw(st.booleans()))
             self._grant(Grant(grant.node, run_id, 0, grant.fence + 1))
         dropped = [n for n in left if (closing and way != "stuck") or (way == "go on" and draw(small) == 0)]
@@ -191,6 +194,7 @@ class Runs(Asking):
                 outcomes=[Outcome(n, f, state, b"1", None, at, number) for n, f, state, number in ends],
                 delivered=delivered,
                 signals=[(numbers[place], number) for place, number in heard],
+                set_aside=aside,
                 ended=[(n, number, b"2", at) for n, number in waits],
                 issued=[one(subject) for one in makers],
                 dropped=dropped,
@@ -222,7 +226,8 @@ class Runs(Asking):
         if way == "again":
             return lambda _: TryAgain(run_id, n, fence, delay_s, "failed", "boom", excused, failure)
         if way == "back":
-            return lambda _: HandBack(run_id, n, fence, delay_s)
+            hold = "it cannot be read" if excused else None
+            return lambda _: HandBack(run_id, n, fence, delay_s, hold)
         if way == "quarantine":
             return lambda _: Quarantine(
                 run_id, n, fence, "failed", f"boom {alike}", failure, alike, "charge", "Boom", "shop.py:1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.lifecycle import RUN_ENDED, STEP_ENDED, STEP_LIVE, By
+from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED, STEP_ENDED, STEP_LIVE, By
 from holdfast.model import NewRun, RunState, StepKind, StepState
 from holdfast.store.answers import Answer
 from holdfast.store.operations import (
@@ -58,6 +58,11 @@ class Commits(Base):
             self._try_again(node, op)
         elif isinstance(op, HandBack):
             self._hand_back(self._held(op.run_id, op.n, op.fence), By.AGENT, op.delay_s)
+            run = self.runs[op.run_id]
+            if op.hold is not None and (run.state is RunState.PENDING or run.state in RUN_ACTIVE):
+                self._hold(run, By.AGENT, op.hold)
+                self.failures.append((op.run_id, 0))
+                self.note("agent", "hold", op.run_id)
         elif isinstance(op, Quarantine):
             self._put_in_quarantine(node, op)
         elif isinstance(op, Save):
@@ -256,6 +261,14 @@ class Commits(Base):
             if signal.delivered_seq is not None:
                 raise Refused
             self.signals[signal[:3]] = signal._replace(delivered_seq=seq)
+        for seq, why in op.set_aside:
+            fresh = [
+                row for row in self.signals_of(op.run_id) if row.delivered_seq == seq and not row.set_aside
+            ]
+            if not fresh:
+                raise Refused
+            self.signals[fresh[0][:3]] = fresh[0]._replace(set_aside=why)
+            self.failures.append((op.run_id, -seq))
 
     def _continue(self, op: Hop, next_input: bytes) -> None:
         run = self.runs[op.run_id]

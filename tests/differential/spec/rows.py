@@ -92,6 +92,7 @@ class Signal(NamedTuple):
     key: str
     payload: bytes
     delivered_seq: int | None = None
+    set_aside: str | None = None
 
 
 class Lease(NamedTuple):

@@ -93,6 +93,8 @@ class Batch:
         back: list[HandBack] = rows.get(HandBack, [])
         if back:
             back.sort(key=lambda op: (op.run_id, op.n))
+            if held := {op.run_id: op.hold for op in back if op.hold is not None}:
+                self._add(VERBS.hold_runs, list(held.items()))
             self._add(VERBS.hand_back, [(op.run_id, op.n, op.fence, op.delay_s) for op in back])
         saves: list[Save] = rows.get(Save, [])
         if saves:
@@ -128,6 +130,7 @@ class Batch:
     def _add_hops(self, hops: list[Hop]) -> None:
         begun, owned, outcomes, delivered, issued, closed = [], [], [], [], [], []
         signals: list[tuple[int, int]] = []
+        aside: list[tuple[str, int, str]] = []
         ended, dropped, sends, children, notes, parents, parked = [], [], [], [], [], [], []
         continued, taken_back, alerts, failures = [], [], [], []
         for hop in hops:
@@ -196,9 +199,19 @@ class Batch:
                     )
                 elif close.state in _FAILED_RUN:
                     failures.append((run_id, 0))
-            if hop.delivered or hop.signals or hop.ended or hop.dropped or hop.sends or hop.children:
+            if (
+                hop.delivered
+                or hop.signals
+                or hop.set_aside
+                or hop.ended
+                or hop.dropped
+                or hop.sends
+                or hop.children
+            ):
                 delivered += [(run_id, n, seq) for n, seq in hop.delivered]
                 signals.extend(hop.signals)
+                aside += [(run_id, seq, why) for seq, why in hop.set_aside]
+                failures += [(run_id, -seq) for seq, _ in hop.set_aside]
                 ended += [(run_id, n, seq, payload, at) for n, seq, payload, at in hop.ended]
                 dropped += [(run_id, n) for n in hop.dropped]
                 sends += [(send.run_id, send.name, send.key, send.payload) for send in hop.sends]
@@ -215,6 +228,7 @@ class Batch:
         self.statements.append((hop_of(*map(bool, rows)), (self.node, *rows)))
         for statement, more in (
             (VERBS.deliver_signals, signals),
+            (VERBS.set_aside_signals, aside),
             (VERBS.end_waits, ended),
             (VERBS.drop_steps, dropped),
             (VERBS.start, children),

@@ -13,6 +13,7 @@ class Verbs(Statements):
     hop_issued: str
     hop_closed: str
     deliver_signals: str
+    set_aside_signals: str
     end_waits: str
     drop_steps: str
     send_signals: str
@@ -59,6 +60,7 @@ class Verbs(Statements):
     reported_before: str
     refuse_report: str
     try_again: str
+    hold_runs: str
     hand_back: str
     save: str
     lanes: str

@@ -12,6 +12,7 @@ class Verbs(Statements):
     record_outcomes: str
     deliver_steps: str
     deliver_signals: str
+    set_aside_signals: str
     end_waits: str
     issue_steps: str
     drop_steps: str

@@ -53,6 +53,7 @@ class Batch:
         self.outcomes: Rows = []
         self.delivered: Rows = []
         self.heard: Rows = []
+        self.aside: Rows = []
         self.ended: Rows = []
         self.continued: list[Hop] = []
         self.issued: Rows = []
@@ -72,6 +73,7 @@ class Batch:
         self.again: Rows = []
         self.quarantined: Rows = []
         self.listed: Rows = []
+        self.held: Rows = []
         self.back: Rows = []
         self.put_off: Rows = []
         self.saves: Rows = []
@@ -91,6 +93,8 @@ class Batch:
 
     def _add_other(self, op: Op) -> None:
         if type(op) is HandBack:
+            if op.hold is not None:
+                self.held.append((op.hold, op.run_id))
             if op.delay_s > 0:
                 self.put_off.append((self.now + op.delay_s, op.run_id, op.n, op.fence))
             else:
@@ -125,6 +129,8 @@ class Batch:
             self.delivered.append((seq, run_id, n))
         for signal_id, seq in hop.signals:
             self.heard.append((seq, signal_id, run_id))
+        self.aside += [(why, run_id, seq) for seq, why in hop.set_aside]
+        self.failures += [(run_id, -seq) for seq, _ in hop.set_aside]
         for n, seq, payload, at in hop.ended:
             self.ended.append((payload, seq, at, run_id, n))
         for n in hop.dropped:
@@ -224,6 +230,7 @@ class Batch:
             (VERBS.record_outcomes, self.outcomes),
             (VERBS.deliver_steps, self.delivered),
             (VERBS.deliver_signals, self.heard),
+            (VERBS.set_aside_signals, self.aside),
         ):
             if rows and not all_changed(connection, verb, rows):
                 return False
@@ -256,7 +263,16 @@ class Batch:
             return False
         return self._write_agents(connection)
 
+    def _hold(self, connection: apsw.Connection, note: str, run_id: str) -> None:
+        """An agent's code cannot read what was recorded for a step: its run waits for a person."""
+        if all_changed(connection, VERBS.hold, [(note, run_id)]):
+            row = (self.now, "agent", "hold", run_id, None, note)
+            connection.execute(VERBS.journal_add, row)
+            connection.execute(VERBS.note_failures, (run_id, 0))
+
     def _write_agents(self, connection: apsw.Connection) -> bool:
+        for note, run_id in self.held:
+            self._hold(connection, note, run_id)
         for verb, rows in (
             (VERBS.report, self.reports),
             (VERBS.keep_attempt, self.kept),

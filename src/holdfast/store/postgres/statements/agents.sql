@@ -33,6 +33,16 @@ kept AS (
     SELECT run_id, n, attempt, ending, $11, error, started_at FROM again)
 SELECT holdfast.demand((SELECT count(*) FROM again) = cardinality($1))
 
+-- The runs of steps that are handed back because the agent's code cannot read what was recorded for them.
+-- name: hold_runs
+WITH held AS (
+    UPDATE holdfast.runs r SET resume = r.state, state = 'held', note = u.note, owner = NULL, fence = r.fence + 1
+    FROM unnest($1::text[], $2::text[]) u(id, note)
+    WHERE r.id = u.id AND r.state IN ('pending', 'running', 'undoing') RETURNING r.id, r.note),
+noted AS (
+    INSERT INTO holdfast.failures (run_id, n) SELECT id, 0 FROM held)
+INSERT INTO holdfast.journal (actor, verb, run_id, note) SELECT 'agent', 'hold', id, note FROM held
+
 -- name: hand_back
 WITH back AS (
     UPDATE holdfast.steps s SET state = 'ready', fence = s.fence + 1, agent = NULL, complete_by = NULL, excused = s.excused + 1,

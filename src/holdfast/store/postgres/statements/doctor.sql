@@ -35,6 +35,11 @@ SELECT * FROM (VALUES
      + (SELECT count(*) FROM holdfast.signals s WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = s.run_id))),
     ('I1', 'each key stands once in a run',
      (SELECT count(*) FROM (SELECT 1 FROM holdfast.steps GROUP BY run_id, key HAVING count(*) > 1) twice)),
+    ('I23', 'a signal that was set aside is delivered, and no wait took it',
+     (SELECT count(*) FROM holdfast.signals g WHERE g.set_aside IS NOT NULL
+      AND (coalesce(g.delivered_seq, 0) = 0 OR EXISTS (
+          SELECT FROM holdfast.steps s
+          WHERE s.run_id = g.run_id AND s.kind = 'signal' AND s.delivered_seq = g.delivered_seq)))),
     ('I18', 'a waiting child step has its child',
      (SELECT count(*) FROM holdfast.steps s WHERE s.kind = 'child' AND s.state = 'waiting'
       AND NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)))

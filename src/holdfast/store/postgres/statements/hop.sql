@@ -64,6 +64,14 @@ WITH heard AS (
     RETURNING 1)
 SELECT holdfast.demand((SELECT count(*) FROM heard) = cardinality($1))
 
+-- name: set_aside_signals
+WITH aside AS (
+    UPDATE holdfast.signals s SET set_aside = u.why
+    FROM unnest($1::text[], $2::int[], $3::text[]) u(run_id, seq, why)
+    WHERE s.run_id = u.run_id AND s.delivered_seq = u.seq AND s.set_aside IS NULL
+    RETURNING 1)
+SELECT holdfast.demand((SELECT count(*) FROM aside) = cardinality($1))
+
 -- name: end_waits
 WITH ended AS (
     UPDATE holdfast.steps s SET state = 'succeeded', fence = s.fence + 1, output = u.output, delivered_seq = u.seq,

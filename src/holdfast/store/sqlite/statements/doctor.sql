@@ -40,6 +40,10 @@ UNION ALL SELECT 'I17', 'no step, twin, attempt or signal without its run',
 UNION ALL SELECT 'I18', 'a waiting child step has its child',
     (SELECT count(*) FROM steps s WHERE s.kind = 'child' AND s.state = 'waiting'
      AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n))
+UNION ALL SELECT 'I23', 'a signal that was set aside is delivered, and no wait took it',
+    (SELECT count(*) FROM signals g WHERE g.set_aside IS NOT NULL
+     AND (coalesce(g.delivered_seq, 0) = 0 OR EXISTS (
+         SELECT 1 FROM steps s WHERE s.run_id = g.run_id AND s.kind = 'signal' AND s.delivered_seq = g.delivered_seq)))
 UNION ALL SELECT 'I18b', 'a child that ended has told its parent',
     (SELECT count(*) FROM steps s JOIN runs r ON r.parent_id = s.run_id AND r.parent_n = s.n
      WHERE s.kind = 'child' AND s.state = 'waiting' AND r.finished_at IS NOT NULL)

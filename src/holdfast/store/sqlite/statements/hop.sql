@@ -22,6 +22,9 @@ WHERE run_id = ? AND n = ? AND +delivered_seq IS NULL AND finished_at IS NOT NUL
 -- name: deliver_signals
 UPDATE signals SET delivered_seq = ? WHERE id = ? AND run_id = ? AND +delivered_seq IS NULL
 
+-- name: set_aside_signals
+UPDATE signals SET set_aside = ? WHERE run_id = ? AND delivered_seq = ? AND set_aside IS NULL
+
 -- name: end_waits
 UPDATE steps SET state = 'succeeded', output = ?, delivered_seq = ?, finished_at = ?, fence = fence + 1
 WHERE run_id = ? AND n = ? AND +state = 'waiting'

@@ -44,6 +44,6 @@ SELECT ?2, n, key, kind, name, lane, state, priority, ready_at, attempt, losses,
 FROM steps WHERE run_id = ?1 AND delivered_seq > 0 AND delivered_seq < ?3 AND key <> '$deadline'
 
 -- name: copy_signals
-INSERT INTO signals (run_id, name, key, payload, delivered_seq, sent_at)
-SELECT ?2, name, key, payload, delivered_seq, sent_at FROM signals
+INSERT INTO signals (run_id, name, key, payload, delivered_seq, sent_at, set_aside)
+SELECT ?2, name, key, payload, delivered_seq, sent_at, set_aside FROM signals
 WHERE run_id = ?1 AND delivered_seq > 0 AND delivered_seq < ?3 AND name NOT LIKE '$%'

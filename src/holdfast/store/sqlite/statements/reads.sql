@@ -38,7 +38,7 @@ SELECT run_id, n, attempt, ending, agent, error, started_at, finished_at
 FROM attempts WHERE run_id = ? ORDER BY n, attempt, finished_at, rowid
 
 -- name: signals
-SELECT id, run_id, name, key, payload, delivered_seq, sent_at FROM signals WHERE run_id = ? ORDER BY id
+SELECT id, run_id, name, key, payload, delivered_seq, sent_at, set_aside FROM signals WHERE run_id = ? ORDER BY id
 
 -- name: children
 SELECT id, namespace, workflow, version, state, priority, owner, fence, input, digest, output, error, tags, parent_id,
