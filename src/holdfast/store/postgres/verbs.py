@@ -54,6 +54,7 @@ class Verbs(Statements):
     forget_journal: str
     continue_run: str
     start: str
+    place: str
     started_as: str
     report: str
     reported_before: str
@@ -131,6 +132,7 @@ class Verbs(Statements):
     run: str
     runs: str
     ended_runs: str
+    unknown_runs: str
     runs_by_state: str
     steps: str
     attempts: str
