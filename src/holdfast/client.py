@@ -73,7 +73,7 @@ NOT_OPEN = (
 )
 FORKED = (
     "this Holdfast was opened before this process was forked, and belongs to the other one: open it in each process after the "
-    "fork, by `hf.wait(hf.open())` (with gunicorn --preload: in the hook `post_fork`)"
+    "fork, by `hf.wait(hf.open())` (with gunicorn --preload: in the hook `post_worker_init`)"
 )
 
 
