@@ -744,6 +744,10 @@ def _roles(roles: Iterable[str]) -> tuple[str, ...]:
     known = ", ".join(repr(role) for role in ROLES)
     if isinstance(roles, str):
         raise HoldfastError(f"Holdfast(roles={roles!r}): a list of roles: write roles=[{roles!r}]")
+    if not isinstance(roles, Iterable):
+        raise HoldfastError(
+            f"Holdfast(roles={roles!r}): a list of roles: {known}; none of them only starts runs"
+        )
     found = tuple(roles)
     for role in found:
         if role not in {*ROLES, POOL}:

@@ -214,6 +214,7 @@ async def test_a_cancelled_run_says_so(hf: Holdfast) -> None:
         ({"roles": "agent"}, r"write roles=\['agent'\]"),
         ({"roles": ["worker"]}, "'worker' is no role: 'scheduler', 'agent', 'supervisor'"),
         ({"roles": [None]}, "is no role"),
+        ({"roles": None}, "a list of roles"),
         ({"labels": "gpu"}, r"write labels=\['gpu'\]"),
         ({"labels": [""]}, "printable"),
         ({"labels": [3]}, "printable"),

@@ -346,9 +346,18 @@ def program(text: str, *arguments: str) -> subprocess.Popen[str]:
             import asyncio
             await asyncio.sleep(3600)
 
+        @step
+        def long_in_a_thread() -> None:
+            print("begun", flush=True)
+            time.sleep(3600)
+
         @workflow
         async def takes_long() -> None:
             await long()
+
+        @workflow
+        async def blocks_long() -> None:
+            await long_in_a_thread()
 
         hf = Holdfast(sys.argv[1])
     """
@@ -370,12 +379,13 @@ async def handed_back(url: str) -> tuple[int, int]:
         return found.attempt, found.losses
 
 
-def test_a_program_that_ends_without_closing_hands_its_work_back(store_url: str) -> None:
-    """It ends at once, and the step it was at costs nothing."""
+@pytest.mark.parametrize("flow", ["takes_long", "blocks_long"])
+def test_a_program_that_ends_without_closing_hands_its_work_back(store_url: str, flow: str) -> None:
+    """It ends at once, also when a `def` step does not return, and the step it was at costs nothing."""
     ends = program(
-        """
+        f"""
         hf.wait(hf.open())
-        run = hf.wait(hf.start(takes_long))
+        run = hf.wait(hf.start({flow}))
         while not hf.wait(run.steps()) or hf.wait(run.steps())[0].state != "running":
             pass
         """,
@@ -386,13 +396,14 @@ def test_a_program_that_ends_without_closing_hands_its_work_back(store_url: str)
     assert asyncio.run(handed_back(store_url)) == (1, 0)
 
 
-def test_ctrl_c_ends_the_waiting(store_url: str) -> None:
+@pytest.mark.parametrize("flow", ["takes_long", "blocks_long"])
+def test_ctrl_c_ends_the_waiting(store_url: str, flow: str) -> None:
     """KeyboardInterrupt comes where the program waits, the block is left, and the process ends."""
     ends = program(
-        """
+        f"""
         with hf:
             try:
-                hf.wait(hf.wait(hf.start(takes_long)).result())
+                hf.wait(hf.wait(hf.start({flow})).result())
             except KeyboardInterrupt:
                 print("interrupted", hf.wait(hf.runs())[0].state, flush=True)
         """,

@@ -112,7 +112,8 @@ def _demand_begun(connection: Any, transaction: Transaction) -> None:
     status = connection.info.transaction_status
     if status == TransactionStatus.INTRANS:
         return
-    if status == TransactionStatus.IDLE and transaction.vouched and not connection.autocommit:
+    begins = status == TransactionStatus.IDLE and transaction.vouched
+    if (begins or status == TransactionStatus.ACTIVE) and not connection.autocommit:  # active: in a pipeline
         return
     raise no_transaction(
         transaction.what,
