@@ -484,18 +484,24 @@ class Within:
         raw, _ = workflow.shape.checked(args, kwargs)
         new = self._hf._new_run(workflow, raw)
         await self._hf.store.start_within(self._transaction, new)
-        return Run(self._hf, new.id, workflow)
+        return Run(self._hf, new.id, workflow, within=True)
 
 
 class Run(Generic[R]):
     """A handle to one run. Whatever is asked of a run that does not exist raises UnknownRun."""
 
     def __init__(
-        self, hf: Holdfast, run_id: str, workflow: Workflow[..., R] | None, *, known: bool = False
+        self,
+        hf: Holdfast,
+        run_id: str,
+        workflow: Workflow[..., R] | None,
+        *,
+        known: bool = False,
+        within: bool = False,
     ) -> None:
         self._hf, self.id, self._workflow = hf, run_id, workflow
-        self._known = known
-        """It was seen in the store."""
+        self._known, self._within = known, within
+        """Whether it was seen in the store; whether it was started in a transaction of the caller."""
 
     def __repr__(self) -> str:
         return f"<Run {self.id}>"
@@ -512,7 +518,7 @@ class Run(Generic[R]):
             await self._demand_known()
             close = await self._ended()
         if close is None:
-            raise unknown_run(self.id)
+            raise unknown_run(self.id, self._within)
         return self._result(close)
 
     async def _ended(self) -> Close | None:
@@ -542,7 +548,7 @@ class Run(Generic[R]):
     async def _row(self) -> RunRow:
         row = await self._hf.store.run(self.id) if _may_exist(self.id) else None
         if row is None:
-            raise unknown_run(self.id)
+            raise unknown_run(self.id, self._within)
         self._known = True
         return row
 
@@ -720,7 +726,11 @@ def _view(rows: RunRows) -> RunView:
     )
 
 
-def unknown_run(run_id: str) -> UnknownRun:
+def unknown_run(run_id: str, within: bool = False) -> UnknownRun:
+    if within:
+        return UnknownRun(
+            f"no run has the id {run_id!r}: the transaction it was started in is not committed, or was rolled back"
+        )
     return UnknownRun(f"no run has the id {run_id!r}: `holdfast ps` lists the newest")
 
 

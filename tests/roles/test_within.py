@@ -37,7 +37,7 @@ async def test_a_run_starts_with_the_callers_asyncpg_transaction(pg_url: str) ->
         await rolled_back.start()
         await connection.execute("INSERT INTO orders VALUES ('lost')")
         lost = await hf.within(connection).start(flows.chain.using(id="lost"), 2)
-        with pytest.raises(UnknownRun):
+        with pytest.raises(UnknownRun, match="is not committed, or was rolled back"):
             await lost.result(10)  # not yet, and as it comes, never
         await rolled_back.rollback()
         async with connection.transaction():
