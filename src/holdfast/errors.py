@@ -9,7 +9,7 @@
     │   └── UndoMissing           a run takes itself back, and an undo it needs is not loaded
     ├── RunError                the caller: change the call, or look at the run
     │   ├── InvalidInput          a value does not fit its declared type
-    │   ├── UnknownRun · UnknownWorkflow · Conflict · WrongState
+    │   ├── UnknownRun · UnknownWorkflow · Conflict · WrongState · NoTransaction
     │   ├── StepFailed            a step gave up, and its own exception cannot be rebuilt here
     │   │   └── StepTimeout · StepLost
     │   └── RunFailed             what `run.result()` raises
@@ -96,6 +96,10 @@ class Conflict(RunError):
 
 class WrongState(RunError):
     """The run is in a state in which this cannot be done."""
+
+
+class NoTransaction(RunError):
+    """A run is to be started within a transaction, and there is none."""
 
 
 class StepFailed(RunError):

@@ -79,7 +79,7 @@ class Node:
         self._bells = {bell: asyncio.Event() for bell in Bell}
         self._outside: set[Bell] = set()
         self._ring_outside = asyncio.Event()
-        self._watchers: dict[str, list[asyncio.Future[Close]]] = {}
+        self._watchers: dict[str, list[asyncio.Future[Close | None]]] = {}
         self._look = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._writing: asyncio.Task[None] | None = None
@@ -270,16 +270,16 @@ class Node:
             self.ring(Bell.RUNS)
         return Answer(answer)
 
-    def watch_end(self, run_id: str) -> asyncio.Future[Close]:
-        """Resolves when the run ends, here or elsewhere."""
-        watcher: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
+    def watch_end(self, run_id: str) -> asyncio.Future[Close | None]:
+        """Resolves when the run ends, here or elsewhere; with None when there is no such run, or no longer."""
+        watcher: asyncio.Future[Close | None] = asyncio.get_running_loop().create_future()
         if self.scheduler is None or run_id not in self.scheduler.runs:
             self._look.set()
         self._watchers.setdefault(run_id, []).append(watcher)
         watcher.add_done_callback(partial(self._unwatch, run_id))
         return watcher
 
-    def _unwatch(self, run_id: str, watcher: asyncio.Future[Close]) -> None:
+    def _unwatch(self, run_id: str, watcher: asyncio.Future[Close | None]) -> None:
         """Nobody waits here any more. Those who were answered are gone from the list already."""
         watchers = self._watchers.get(run_id)
         if watchers is not None and watcher in watchers:
@@ -323,12 +323,15 @@ class Node:
             await self.environment.sleep(RING_EVERY_S)
 
     def _run_ended(self, run_id: str, close: Close) -> None:
-        for watcher in self._watchers.pop(run_id, ()):
-            if not watcher.done():
-                watcher.set_result(close)
+        self._answer(run_id, close)
         self.ring(Bell.ENDED)
         if self.scheduler is not None and self.scheduler.room == 1:
             self._bells[Bell.RUNS].set()
+
+    def _answer(self, run_id: str, close: Close | None) -> None:
+        for watcher in self._watchers.pop(run_id, ()):
+            if not watcher.done():
+                watcher.set_result(close)
 
     # --- the join of the roles ----------------------------------------------------------------------------------------
 
@@ -456,19 +459,25 @@ class Node:
         await _wait_for(self._bells[bell], limit_s * (0.75 + self.environment.random.random() / 2))
 
     async def _watch_loop(self) -> None:
-        """Answer those who wait for runs that end in other nodes."""
+        """Answer those who wait for runs that end in other nodes, or are removed before anybody has told them."""
+        unknown_at = 0.0
         while True:
             await _wait_for(self._look, self.config.poll_s)
             here = self.scheduler.runs if self.scheduler is not None else {}
             away = [run_id for run_id in self._watchers if run_id not in here]
+            ask_unknown = self.environment.monotonic() >= unknown_at
+            if ask_unknown:
+                unknown_at = self.environment.monotonic() + self.config.poll_s
             for start in range(0, len(away), self.config.claim_max):
                 part = away[start : start + self.config.claim_max]
                 for run in await self._guarded("watching", partial(self.store.ended_runs, part)) or ():
                     error = run.note if run.state is RunState.STUCK else run.error
-                    close = Close(run.state, run.output, error, run.finished_at or 0.0)
-                    for watcher in self._watchers.pop(run.id, ()):
-                        if not watcher.done():
-                            watcher.set_result(close)
+                    self._answer(run.id, Close(run.state, run.output, error, run.finished_at or 0.0))
+                left = [run_id for run_id in part if run_id in self._watchers]
+                if ask_unknown and left:
+                    unknown = await self._guarded("watching", partial(self.store.unknown_runs, left))
+                    for run_id in unknown or ():
+                        self._answer(run_id, None)
 
     async def _claim_runs_loop(self) -> None:
         scheduler = self.scheduler

@@ -123,4 +123,5 @@ async def _ended(hf: Holdfast, begin: Callable[[Holdfast], Any], run_id: str) ->
     """Start it, unless it was started before; wait for its end; its state."""
     await begin(hf)
     close = await asyncio.wait_for(hf.node.watch_end(run_id), 60)
+    assert close is not None
     return str(close.state)

@@ -141,7 +141,7 @@ async def test_an_undo_that_kills_its_agents_waits_and_the_others_go_on(
         run = await hf.start(poisonous.taken_back, folder)
         with pytest.raises(RunStuck):
             await run.result(LONG_S)
-        row = await run.info()
+        row = (await run.rows()).run
         assert (row.state, row.resume) == (RunState.STUCK, RunState.UNDOING)
         assert await run.cancel("a cancel changes nothing") is RunState.STUCK
         assert "unbook last attempt 1" in effects(folder)

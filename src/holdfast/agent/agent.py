@@ -10,7 +10,6 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from holdfast.agent import isolated
 from holdfast.agent.gatekeeper import Gatekeeper
 from holdfast.agent.holding import Holding
 from holdfast.agent.tally import Tally
+from holdfast.agent.threads import StepThreads
 from holdfast.agent.twins import Twins
 from holdfast.config import Config
 from holdfast.decider.effect import effect_key, undone_effect
@@ -67,7 +67,7 @@ class Agent:
         """The lanes this agent can serve, each with what its steps depend on."""
         self._hedged: dict[bool, set[int]] = {True: set(), False: set()}
         """Those among them whose steps may have twins."""
-        self._threads = ThreadPoolExecutor(config.threads_max, thread_name_prefix="holdfast-step")
+        self._threads = StepThreads(config.threads_max)
         self.wake: Callable[[float], None] = lambda delay_s: None
         """Set by the node: call `claim` again after so many seconds."""
         self.claimed: Callable[[str, int], None] = lambda run_id, n: None

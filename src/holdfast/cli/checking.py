@@ -114,7 +114,7 @@ async def _check(url: str, limit: int, as_json: bool) -> Checked:
 
 async def _in_flight(hf: Holdfast) -> AsyncIterator[Run]:
     where = RunFilter(states=tuple(str(state) for state in IN_FLIGHT), limit=PAGE)
-    while page := await hf.runs(where):
+    while page := await hf.store.runs(where):
         for run in page:
             yield run
         where.before = (page[-1].created_at, page[-1].id)

@@ -137,14 +137,14 @@ async def _examine(url: str) -> Health:
 
 async def _oldest_pending(hf: Holdfast, now: float) -> float | None:
     """How long the oldest pending run waits; of more than PENDING_MAX, the oldest of the newest."""
-    pending = await hf.runs(RunFilter(states=(RunState.PENDING,), limit=PENDING_MAX))
+    pending = await hf.store.runs(RunFilter(states=(RunState.PENDING,), limit=PENDING_MAX))
     return now - pending[-1].created_at if pending else None
 
 
 async def _oldest_ready(hf: Holdfast, now: float) -> Step | None:
     """The step that waits longest for an agent, in the newest ACTIVE_MAX runs."""
     oldest: Step | None = None
-    for run in await hf.runs(RunFilter(states=(RunState.RUNNING, RunState.UNDOING), limit=ACTIVE_MAX)):
+    for run in await hf.store.runs(RunFilter(states=(RunState.RUNNING, RunState.UNDOING), limit=ACTIVE_MAX)):
         for step in await hf.store.steps(run.id, limit=PENDING_MAX):
             waits = step.state is StepState.READY and step.ready_at <= now
             if waits and (oldest is None or step.ready_at < oldest.ready_at):

@@ -90,7 +90,7 @@ def cancel(run_id: str, note: str, force: bool, store: str, as_json: bool) -> No
 
     async def ask() -> tuple[RunState, RunState]:
         async with opened(store) as hf:
-            row = await hf.run(run_id).info()
+            row = (await hf.run(run_id).rows()).run
             # Stuck at a step in quarantine it is as good as running: its code can still be told.
             before = RunState.RUNNING if row.resume is RunState.RUNNING else row.state
             return before, await hf.run(run_id).cancel(note, force=force)
@@ -127,7 +127,7 @@ def retry(run_id: str, store: str, as_json: bool) -> None:
 
     async def ask() -> tuple[RunState, bool, str, RunState]:
         async with opened(store) as hf:
-            before = await hf.run(run_id).info()
+            before = (await hf.run(run_id).rows()).run
             again: Run[Any] = await hf.run(run_id).retry()
             return before.state, before.resume is not None, again.id, await again.state()
 

@@ -25,7 +25,7 @@ from holdfast.cli.options import (
     run_argument,
     start_options,
 )
-from holdfast.client import DEFAULT_STORE, Holdfast, RunView
+from holdfast.client import DEFAULT_STORE, Holdfast, RunRows
 from holdfast.errors import Conflict, StoreError, StoreFull, UnknownWorkflow
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import DEADLINE, Run, RunState
@@ -39,7 +39,7 @@ NOBODY_MOVES = frozenset({RunState.HELD, RunState.STUCK})
 class Ended(NamedTuple):
     """How a command that followed a run came to its end."""
 
-    view: RunView
+    view: RunRows
     code: int
     why: str = ""
 
@@ -103,7 +103,7 @@ async def _run(
             await hf.close()
 
 
-async def _recorded(workflow: Workflow[Any, Any], raw: bytes | None, url: str) -> RunView | None:
+async def _recorded(workflow: Workflow[Any, Any], raw: bytes | None, url: str) -> RunRows | None:
     """The run, if there is one with this id: looked at, and compared with what is asked for, before this process hosts
     anything that could go on with it."""
     if workflow.id is None:
@@ -117,7 +117,7 @@ async def _recorded(workflow: Workflow[Any, Any], raw: bytes | None, url: str) -
             await looking.start_raw(
                 workflow, raw
             )  # the same again is no second start; another input is a Conflict
-        return await looking.run(workflow.id).view()
+        return await looking.run(workflow.id).rows()
 
 
 def _check_same(known: Run, workflow: Workflow[Any, Any]) -> None:
@@ -159,12 +159,12 @@ def _again(target: str, run_id: str, url: str) -> str:
     return shlex.join(words)
 
 
-def _take_up(hf: Holdfast) -> Callable[[RunView], Awaitable[None]]:
+def _take_up(hf: Holdfast) -> Callable[[RunRows], Awaitable[None]]:
     """Go on at once with a run that nobody owns, because its last process was killed or left: do not wait for a
     doorbell. Once for each node is enough: later on the run may rest in the store like any other."""
     taken_by = ""
 
-    async def nudge(view: RunView) -> None:
+    async def nudge(view: RunRows) -> None:
         nonlocal taken_by
         node = hf.node
         if taken_by == node.id or node.scheduler is None:
@@ -204,5 +204,5 @@ def _answer(ended: Ended, as_json: bool) -> int:
     return ended.code
 
 
-def _done(view: RunView) -> int:
+def _done(view: RunRows) -> int:
     return sum(1 for step in view.steps if step.state == "succeeded" and step.key != DEADLINE)

@@ -12,6 +12,7 @@ from holdfast.codec.failure import (
     encode_error,
     gave_up_error,
     is_unsure,
+    own_error,
     place_of,
 )
 from holdfast.codec.payload import Payload, decode_any, encode_any
@@ -28,6 +29,7 @@ __all__ = [
     "encode_error",
     "gave_up_error",
     "is_unsure",
+    "own_error",
     "place_of",
 ]
 

@@ -116,6 +116,14 @@ def decode_error(raw: str) -> Exception:
     return rebuilt
 
 
+def own_error(raw: str | None) -> Exception | None:
+    """The exception itself, if it can be rebuilt here: nothing in place of it."""
+    if raw is None:
+        return None
+    error = decode_error(raw)
+    return error if name_of(type(error)) == _parsed(raw).type else None
+
+
 def describe_error(raw: str) -> str:
     """One line for people: `ValueError: bad card`."""
     return " ".join(_line(_parsed(raw)).split())

@@ -55,6 +55,7 @@ from holdfast.store.answers import (
     Undelivered,
 )
 from holdfast.store.operations import NewSignal, Op
+from holdfast.store.transaction import Transaction
 
 LAPSED = "its lease ran out"
 """Why a node is dead, when that may have changed since somebody looked: `bury` looks again."""
@@ -371,6 +372,9 @@ class ClientStore(Protocol):
     async def ended_runs(self, run_ids: Sequence[str]) -> list[Run]:
         """Those of these runs that have ended, or are stuck."""
 
+    async def unknown_runs(self, run_ids: Sequence[str]) -> list[str]:
+        """Those of these ids that no run has."""
+
     async def runs_by_state(self) -> dict[str, int]: ...
 
     async def steps(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[Step]: ...
@@ -498,5 +502,5 @@ class Store(
 
     async def now(self) -> float: ...
 
-    async def start_within(self, transaction: Any, run: NewRun) -> None:
+    async def start_within(self, transaction: Transaction, run: NewRun) -> None:
         """Start a run inside the caller's own transaction on the same database."""

@@ -181,7 +181,6 @@ class Stage:
         self.perform = perform
         self.process: Process | None = None
         self.opened = 0
-        self._door = door.current
         observer = self.world.process("observer", roles=())
         self.store = SharedStore(self.world, observer)
         self._see(self.store.open())
@@ -195,8 +194,8 @@ class Stage:
         return self.world.store_now()
 
     def close(self) -> None:
-        door.current = self._door
         if self.process is not None:
+            door.leave(self.process)
             self.world.kill(self.process)
             _bury(self.process)
         for task in asyncio.all_tasks(self.loop):
@@ -209,6 +208,7 @@ class Stage:
         """The process; another one when it died."""
         while self.process is None or self.process.dead:
             if self.process is not None:
+                door.leave(self.process)
                 _bury(self.process)
             self.opened += 1
             made = _StageProcess(self.world, f"node-{self.opened}")
@@ -216,7 +216,7 @@ class Stage:
             self.world.processes.append(made)
             self.process = made
             self._until_done(made, made.open())
-            door.current = made
+            door.enter(made)
         return self.process
 
     def _until_done(self, process: Process, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

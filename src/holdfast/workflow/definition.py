@@ -34,9 +34,10 @@ class Workflow(Generic[P, R]):
         priority: int = 0,
         scope: dict[str, Any] | None = None,
     ) -> None:
+        options.function(fn, "workflow")
         if not inspect.iscoroutinefunction(fn):
             raise DefinitionError(
-                f"@workflow takes an async def, not {fn!r}: work that is not awaited goes in a step"
+                f"@workflow takes an async def, not {fn!r}: write `async def`; work that is not awaited goes in a step"
             )
         self.fn = fn
         self.name = options.name_of(fn, name)

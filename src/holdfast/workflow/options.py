@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import timedelta
@@ -24,6 +25,10 @@ Call: TypeAlias = Coroutine[object, None, R]
 """What calling a step gives. Not `Coroutine[Any, Any, R]`: of a `gather` of two of those, mypy only knows Any."""
 
 
+INT_MAX = 2**31 - 1
+"""What both stores can hold."""
+
+
 class Unset:
     """`using(timeout=None)` removes a timeout; leaving it out keeps the one there is."""
 
@@ -43,6 +48,13 @@ def seconds(value: Seconds | None, what: str) -> float | None:
     if not (math.isfinite(found) and found > 0):
         raise DefinitionError(f"{what}: a time above 0, not {value!r}")
     return found
+
+
+def patience(value: Seconds | None, what: str) -> float | None:
+    """How long somebody is ready to wait: as `seconds`, and 0 looks once."""
+    if isinstance(value, timedelta) and value == timedelta(0):
+        return 0.0
+    return 0.0 if value == 0 and not isinstance(value, bool) else seconds(value, what)
 
 
 def policy(value: Retry | int | None, what: str) -> Retry:
@@ -69,10 +81,15 @@ def undo_failed(value: bool | Errors, what: str) -> tuple[bool, tuple[type[BaseE
 
 
 def needs(value: Iterable[str], what: str) -> tuple[str, ...]:
+    return tuple(sorted(set(labels(value, what, "needs"))))
+
+
+def labels(value: Iterable[str], what: str, word: str = "labels") -> tuple[str, ...]:
     if isinstance(value, str):
-        raise DefinitionError(f"{what}: a list of labels: write needs=[{value!r}]")
-    found = tuple(sorted(set(value)))
-    return tuple(text(label, what) for label in found)
+        raise DefinitionError(f"{what}: a list of labels: write {word}=[{value!r}]")
+    if not isinstance(value, Iterable):
+        raise DefinitionError(f"{what}: a list of labels, not {value!r}")
+    return tuple(text(label, what) for label in value)
 
 
 def text(value: object, what: str) -> str:
@@ -88,9 +105,47 @@ def text(value: object, what: str) -> str:
 
 
 def whole(value: object, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int) or not -INT_MAX <= value <= INT_MAX:
         raise DefinitionError(f"{what}: a whole number, not {value!r}")
     return value
+
+
+def function(fn: object, decorator: str) -> None:
+    """Refuse what cannot be declared by `@step`, `@….undo` or `@workflow`, saying what to write instead."""
+    name = getattr(fn, "__qualname__", None) or type(fn).__name__
+    if isinstance(fn, str):
+        raise DefinitionError(f"@{decorator}({fn!r}): a name is given as @{decorator}(name={fn!r})")
+    if isinstance(fn, staticmethod | classmethod | property) or _is_in_class(fn):
+        raise DefinitionError(
+            f"@{decorator} on {name}, which belongs to a class: runs find it by its name and call it without an object; make it "
+            "a function of the module, and pass what it needs as arguments"
+        )
+    if isinstance(fn, type) or not inspect.isfunction(fn):
+        told = {
+            "Step": "is a step already",
+            "Undo": "is an undo already",
+            "Workflow": "is a workflow already",
+        }
+        said = told.get(type(fn).__name__, "is no function")
+        raise DefinitionError(
+            f"@{decorator} takes a def or an async def, and {fn!r} {said}: put @{decorator} alone on the function itself"
+        )
+    if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+        raise DefinitionError(
+            f"@{decorator} on {name}, a generator: return one value instead, such as a list"
+        )
+    inner = inspect.unwrap(fn)
+    if inspect.iscoroutinefunction(inner) and not inspect.iscoroutinefunction(fn):
+        raise DefinitionError(
+            f"@{decorator} on {name}: the decorator below it makes a plain function of an async def, and its coroutine would "
+            "never be awaited: put that decorator away, or let it return an async def"
+        )
+
+
+def _is_in_class(fn: object) -> bool:
+    """A function made in the body of a class, and not in one of the class's own functions."""
+    *around, _ = getattr(fn, "__qualname__", "").split(".") or [""]
+    return inspect.isfunction(fn) and bool(around) and around[-1] != "<locals>"
 
 
 def name_of(fn: Callable[..., Any], name: str | None) -> str:

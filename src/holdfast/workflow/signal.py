@@ -37,12 +37,14 @@ class Signal(Generic[T]):
         loop = running()
         if loop is not None:
             loop.host.send(run_id, self.name, payload, key)
-        elif door.current is not None:
-            await door.current.send_signal(run_id, self.name, payload, key)
-        else:
+            return
+        through = door.current()
+        if through is None:
             raise WorkflowError(
-                f"{self.name}.send() needs an open Holdfast: call it inside `async with Holdfast(…)`, or in a workflow"
+                f"{self.name}.send() needs an open Holdfast: call it inside `async with Holdfast(…)`, or in a workflow; plain "
+                f"code writes `hf.wait({self.name}.send(…))` inside `with Holdfast(…) as hf:`"
             )
+        await through.send_signal(run_id, self.name, payload, key)
 
     def __repr__(self) -> str:
         return f"<signal {self.name}>"

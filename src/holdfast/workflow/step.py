@@ -20,6 +20,7 @@ from typing import (
     ParamSpec,
     Protocol,
     TypeVar,
+    TypeVarTuple,
     cast,
     overload,
 )
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+Ts = TypeVarTuple("Ts")
 
 
 class Step(Generic[P, R]):
@@ -62,10 +67,7 @@ class Step(Generic[P, R]):
         hedge: bool = False,
         scope: dict[str, Any] | None = None,
     ) -> None:
-        if not inspect.isfunction(fn):
-            raise DefinitionError(f"@step takes a def or an async def, not {fn!r}")
-        if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
-            raise DefinitionError(f"{fn.__qualname__} is a generator: a step returns one value")
+        options.function(fn, "step")
         self.fn = fn
         self.is_async = inspect.iscoroutinefunction(fn)
         self.name = options.name_of(fn, name)
@@ -180,11 +182,42 @@ class Step(Generic[P, R]):
     def map(
         self: Callable[[T], Call[R]], items: Iterable[T], *, limit: int = 50, tolerate: float
     ) -> Call[list[R | Exception]]: ...
-    @overload
-    def map(self, items: Iterable[tuple[Any, ...]], *, limit: int = 50) -> Call[list[R]]: ...
+    # A step of three parameters, one with a default, takes pairs too: hence these before the one for any number.
     @overload
     def map(
-        self, items: Iterable[tuple[Any, ...]], *, limit: int = 50, tolerate: float
+        self: Callable[[A, B], Call[R]], items: Iterable[tuple[A, B]], *, limit: int = 50
+    ) -> Call[list[R]]: ...
+    @overload
+    def map(
+        self: Callable[[A, B], Call[R]],
+        items: Iterable[tuple[A, B]],
+        *,
+        limit: int = 50,
+        tolerate: float,
+    ) -> Call[list[R | Exception]]: ...
+    @overload
+    def map(
+        self: Callable[[A, B, C], Call[R]], items: Iterable[tuple[A, B, C]], *, limit: int = 50
+    ) -> Call[list[R]]: ...
+    @overload
+    def map(
+        self: Callable[[A, B, C], Call[R]],
+        items: Iterable[tuple[A, B, C]],
+        *,
+        limit: int = 50,
+        tolerate: float,
+    ) -> Call[list[R | Exception]]: ...
+    @overload
+    def map(
+        self: Callable[[*Ts], Call[R]], items: Iterable[tuple[*Ts]], *, limit: int = 50
+    ) -> Call[list[R]]: ...
+    @overload
+    def map(
+        self: Callable[[*Ts], Call[R]],
+        items: Iterable[tuple[*Ts]],
+        *,
+        limit: int = 50,
+        tolerate: float,
     ) -> Call[list[R | Exception]]: ...
     def map(self, items: Iterable[Any], *, limit: int = 50, tolerate: float = 0.0) -> Call[Any]:
         """One call per item, at most `limit` at a time; the results in the order of the items.

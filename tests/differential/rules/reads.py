@@ -37,6 +37,7 @@ class Reads(Asking):
         where = RunFilter(states=states, workflow=workflow, limit=limit)
         self._alike("runs", lambda s: s.store.runs(where))
         self._alike("ended_runs", lambda s: s.store.ended_runs(some), ordered=False)
+        self._alike("unknown_runs", lambda s: s.store.unknown_runs(some), ordered=False)
         self._alike("landmarks", lambda s: s.store.landmarks(some), ordered=False)
         self._alike("runs_by_state", lambda s: s.store.runs_by_state())
         before, state = self.spec.now - 0.5, data.draw(st.sampled_from(sorted(RUN_ENDED)))

@@ -31,6 +31,9 @@ class Reading(Pooled):
     async def ended_runs(self, run_ids: Sequence[str]) -> list[Run]:
         return [run_of(row) for row in await self._fetch(VERBS.ended_runs, run_ids)]
 
+    async def unknown_runs(self, run_ids: Sequence[str]) -> list[str]:
+        return [row[0] for row in await self._fetch(VERBS.unknown_runs, run_ids)]
+
     async def runs_by_state(self) -> dict[str, int]:
         rows = await self._fetch(VERBS.runs_by_state, patiently=True)
         return {row[0]: row[1] for row in rows}

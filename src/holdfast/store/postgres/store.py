@@ -17,11 +17,12 @@ import asyncpg
 
 from holdfast.config import Config
 from holdfast.environment import Environment
-from holdfast.errors import Conflict, StoreError, StoreFull, StoreUnreachable, StoreUnsupported
+from holdfast.errors import StoreError, StoreFull, StoreUnreachable, StoreUnsupported
 from holdfast.model import NewRun
 from holdfast.store.answers import Answer, PreconditionFailed
 from holdfast.store.migrations import demand_current, demand_nobody, judge, read_migrations
 from holdfast.store.operations import Op
+from holdfast.store.postgres import within
 from holdfast.store.postgres.alerting import Alerting
 from holdfast.store.postgres.batch import Batch
 from holdfast.store.postgres.connecting import (
@@ -43,11 +44,12 @@ from holdfast.store.postgres.rows import columns
 from holdfast.store.postgres.scheduling import Scheduling
 from holdfast.store.postgres.supervising import Supervising
 from holdfast.store.postgres.verbs import VERBS
+from holdfast.store.postgres.within import CHANNEL
 from holdfast.store.postgres.working import Working
 from holdfast.store.protocol import Bell
+from holdfast.store.transaction import Transaction
 
 OLDEST_SERVER = 14
-CHANNEL = "holdfast"
 PINNED = {
     # Estimates for unnest joins flip between index lookups and whole-table hash joins as statistics change; on this
     # connection every plan is by primary key or named index.
@@ -314,33 +316,9 @@ class PostgresStore(
                 raise
             return [await batch.answer_alone(connection)]
 
-    async def start_within(self, transaction: Any, run: NewRun) -> None:
-        arguments = [[value] for value in Batch.start_row(run)]
-        if type(transaction).__module__.startswith("asyncpg"):
-            rows = await transaction.fetch(VERBS.start, *arguments)
-            seen = [] if rows else await transaction.fetch(VERBS.started_as, [run.id])
-            await transaction.execute("SELECT pg_catalog.pg_notify($1, $2)", CHANNEL, Bell.RUNS.value)
-        elif type(transaction).__module__.startswith("psycopg"):
-            import psycopg  # noqa: PLC0415  only when the caller uses it
-
-            if isinstance(transaction, psycopg.AsyncConnection):
-                cursor: Any = psycopg.AsyncRawCursor(transaction)
-                rows = await (await cursor.execute(VERBS.start, arguments)).fetchall()
-                seen = [] if rows else await (await cursor.execute(VERBS.started_as, [[run.id]])).fetchall()
-                await cursor.execute("SELECT pg_catalog.pg_notify($1, $2)", [CHANNEL, Bell.RUNS.value])
-            else:
-                cursor = psycopg.RawCursor(transaction)
-                rows = cursor.execute(VERBS.start, arguments).fetchall()
-                seen = [] if rows else cursor.execute(VERBS.started_as, [[run.id]]).fetchall()
-                cursor.execute("SELECT pg_catalog.pg_notify($1, $2)", [CHANNEL, Bell.RUNS.value])
-        else:
-            raise StoreUnsupported(
-                f"tx= got a {type(transaction).__module__}.{type(transaction).__name__}: "
-                "pass an asyncpg or psycopg 3 connection inside its transaction"
-            )
-        for _, workflow, digest in seen:
-            if (workflow, bytes(digest)) != (run.workflow, run.digest):
-                raise Conflict(f"run {run.id!r} exists and was started with another workflow or input")
+    async def start_within(self, transaction: Transaction, run: NewRun) -> None:
+        place: str = (await self._fetch(VERBS.place))[0][0]
+        await within.say(within.start(run, place), transaction, self._environment)
 
     # --- NodeStore --------------------------------------------------------------------------------------------------
 

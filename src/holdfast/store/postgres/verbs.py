@@ -55,6 +55,7 @@ class Verbs(Statements):
     forget_journal: str
     continue_run: str
     start: str
+    place: str
     started_as: str
     report: str
     reported_before: str
@@ -133,6 +134,7 @@ class Verbs(Statements):
     run: str
     runs: str
     ended_runs: str
+    unknown_runs: str
     runs_by_state: str
     steps: str
     attempts: str

@@ -41,6 +41,11 @@ class Reading(Dialect):
             asked = ((run_id,) for run_id in run_ids)
             return [run_of(row) for row in connection.executemany(VERBS.ended_run, asked)]
 
+    async def unknown_runs(self, run_ids: Sequence[str]) -> list[str]:
+        async with self._database.reading() as connection:
+            asked = ((run_id,) for run_id in run_ids)
+            return [row[0] for row in connection.executemany(VERBS.unknown_run, asked)]
+
     async def runs_by_state(self) -> dict[str, int]:
         return dict(await self._database.read_long(lambda connection: fetch(connection, VERBS.runs_by_state)))
 

@@ -153,6 +153,7 @@ class Verbs(Statements):
     run: str
     runs: str
     ended_run: str
+    unknown_run: str
     runs_by_state: str
     steps: str
     attempts: str

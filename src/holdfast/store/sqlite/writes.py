@@ -33,6 +33,7 @@ from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.faults import explain
 from holdfast.store.sqlite.rows import fetch, start_row, tags_text
 from holdfast.store.sqlite.verbs import VERBS
+from holdfast.store.transaction import Transaction, no_transaction
 from holdfast.store.verdicts import counts_of
 
 Rows = list[tuple[Any, ...]]
@@ -366,19 +367,28 @@ class Writes(Dialect):
         except StoreFull as error:
             raise StoreUnreachable(str(error)) from error
 
-    async def start_within(self, transaction: Any, run: NewRun) -> None:
-        """`transaction` is the caller's own apsw connection to the same file."""
-        if not isinstance(transaction, apsw.Connection):
-            kind = f"{type(transaction).__module__}.{type(transaction).__name__}"
+    async def start_within(self, transaction: Transaction, run: NewRun) -> None:
+        """In a transaction on the caller's own apsw connection to the same file."""
+        connection = await transaction.connection()
+        if not isinstance(connection, apsw.Connection):
             raise StoreUnsupported(
-                f"tx= got a {kind}: pass an apsw.Connection to the same file; two SQLite libraries on one file in one "
-                "process can corrupt it"
+                f"hf.within() got a {transaction.what}: on SQLite only an apsw.Connection to {self._database.what} can carry the start. "
+                "Two SQLite libraries in one process do not see each other's locks, and overwrite each other's commits (the "
+                "sqlite3 module, SQLAlchemy and Django use another one than Holdfast): keep your tables in another file and start "
+                "the run after your commit, under an id made from your row, or use PostgreSQL"
             )
-        if not self._database.is_at(transaction.filename):
-            raise StoreUnsupported(f"tx= is a connection to another database than {self._database.what}")
-        made = await self._write_within(transaction, start_row(run, self._environment.now()))
-        if not made and transaction.execute(VERBS.started_as, (run.id,)).get != (run.workflow, run.digest):
-            raise Conflict(f"run {run.id!r} exists and was started with another workflow or input")
+        if not self._database.is_at(connection.filename):
+            raise StoreUnsupported(
+                f"hf.within() got a connection to another database than {self._database.what}"
+            )
+        if not connection.in_transaction:
+            raise no_transaction(transaction.what, "`with connection:`, or BEGIN IMMEDIATE")
+        made = await self._write_within(connection, start_row(run, self._environment.now()))
+        if not made and connection.execute(VERBS.started_as, (run.id,)).get != (run.workflow, run.digest):
+            raise Conflict(
+                f"run {run.id!r} exists and was started with another workflow or input: "
+                f"`holdfast show {run.id}` shows it; choose another id"
+            )
 
     async def _write_within(self, transaction: apsw.Connection, row: tuple[Any, ...]) -> bool:
         """Insert, waiting for other writers. Not under our own lock: our writer may be waiting for this caller."""

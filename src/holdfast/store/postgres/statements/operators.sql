@@ -19,6 +19,11 @@ SELECT r.* FROM unnest($1::text[]) u(id)
 CROSS JOIN LATERAL (
     SELECT * FROM holdfast.runs WHERE id = u.id AND (finished_at IS NOT NULL OR state = 'stuck') OFFSET 0) r
 
+-- name: unknown_runs
+SELECT u.id FROM unnest($1::text[]) u(id)
+LEFT JOIN LATERAL (SELECT id FROM holdfast.runs WHERE id = u.id OFFSET 0) r ON true
+WHERE r.id IS NULL
+
 -- name: runs_by_state
 SELECT state, count(*) FROM holdfast.runs GROUP BY state
 

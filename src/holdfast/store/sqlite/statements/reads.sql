@@ -24,6 +24,9 @@ SELECT id, namespace, workflow, version, state, priority, owner, fence, input, d
        finished_at, ending, kept_n
 FROM runs WHERE id = ? AND (finished_at IS NOT NULL OR state = 'stuck')
 
+-- name: unknown_run
+SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM runs WHERE id = ?1)
+
 -- name: runs_by_state
 SELECT state, count(*) FROM runs GROUP BY state
 
