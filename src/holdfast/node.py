@@ -381,6 +381,8 @@ class Node:
                 steps |= {(op.run_id, end.n, end.fence) for end in op.outcomes}
             elif not isinstance(op, Start):
                 steps.add((op.run_id, op.n, op.fence))
+        if self.scheduler is not None:
+            steps.update(self.scheduler.known_steps())
         if self.roles and not self.fenced:
             await self.store.reconcile(self.id, [(run.run_id, run.fence) for run in runs], sorted(steps))
             self._bells[Bell.RUNS].set()

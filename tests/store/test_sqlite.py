@@ -128,7 +128,7 @@ async def test_a_database_in_memory_does_everything() -> None:
         assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
     assert await store.runs_by_state() == {"succeeded": 20}
     assert await broken(store) == set()
-    assert await store.dead_nodes(0.0) == []
+    assert await store.dead_nodes() == []
     close = await store.listen(lambda bell: None)
     await close()
     await store.close()

@@ -11,7 +11,7 @@ import asyncio
 import heapq
 import json
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
@@ -70,6 +70,8 @@ class Scheduler:
         """Shared with others in this node: how long things took."""
         self._followed = Followed(clock, config.rests_per_s)
         self._doing: set[asyncio.Future[None]] = set()
+        self._unsubmitted: list[Hop] = []
+        """Hops that wait for the number of a lane."""
 
     # --- taking runs up ---------------------------------------------------------------------------------------------
 
@@ -370,6 +372,16 @@ class Scheduler:
             return
         self._submit(hop, partial(self._committed, owned, hop, leases, then))
 
+    def known_steps(self) -> Iterator[tuple[str, int, int]]:
+        """(run, n, fence) of steps that this node's agent has ended, and whose outcome is not with the writer yet: it waits for
+        the hop in flight, or for the lanes of the next one."""
+        for owned in self.runs.values():
+            for item in owned.inbox:
+                if type(item) is Ended and item.fence:
+                    yield owned.run_id, item.n, item.fence
+        for hop in self._unsubmitted:
+            yield from ((hop.run_id, end.n, end.fence) for end in hop.outcomes)
+
     async def _number(
         self,
         rows: list[tuple[NewStep, Step[Any, Any]]],
@@ -379,6 +391,7 @@ class Scheduler:
         then: Callable[[Any], None] | None,
     ) -> None:
         """The code asked for needs that have no lane yet: number it, then commit."""
+        self._unsubmitted.append(hop)
         try:
             for row, step in rows:
                 row.lane = await self._issuing.lanes.number(step)
@@ -390,6 +403,8 @@ class Scheduler:
             if then is not None:
                 then(error)
             return
+        finally:
+            self._unsubmitted.remove(hop)
         self._submit(hop, partial(self._committed, owned, hop, leases, then))
 
     def _wake_later(self, owned: Owned, hop: Hop, key: str) -> None:

@@ -58,6 +58,8 @@ from holdfast.store.operations import NewSignal, Op
 
 LAPSED = "its lease ran out"
 """Why a node is dead, when that may have changed since somebody looked: `bury` looks again."""
+GONE = "its process is gone"
+LEFT = "it left and still holds something"
 
 
 class Bell(StrEnum):
@@ -174,7 +176,7 @@ class AgentStore(Protocol):
 class SupervisorStore(Protocol):
     async def lead(self, node: str, lease_s: float, lease: str = "leader") -> int | None:
         """Take or keep the leader's lease, or the one with this name; the epoch, or None when another node holds it. A
-        leader whose liveness lock is gone is succeeded at once."""
+        leader whose process is gone is succeeded at once."""
 
     async def leader(self) -> Leader | None: ...
 
@@ -183,9 +185,9 @@ class SupervisorStore(Protocol):
     async def resign(self, node: str) -> None:
         """Give up every lease this node holds."""
 
-    async def dead_nodes(self, grace_s: float) -> list[tuple[str, str]]:
-        """(node, reason) whose lease ran out or whose liveness lock is gone, and that still hold something or are
-        not retired. Where a lock can be taken up again, one that is gone is looked for once more after `grace_s`."""
+    async def dead_nodes(self) -> list[tuple[str, str]]:
+        """(node, reason) whose lease ran out or whose process is known to be gone, and that still hold something or are
+        not retired. A connection that is lost says nothing of a process."""
 
     async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
         """Clear the dead node's runs and take back its steps, raising their fences; None when `epoch` is not current.
@@ -335,7 +337,7 @@ class NodeStore(Protocol):
     async def register(
         self, node: str, *, host: str, pid: int, roles: str, offers: str, capacity: int, lease_s: float
     ) -> None:
-        """Take the liveness lock and enter the node's row."""
+        """Enter the node's row, with a lease from now."""
 
     @property
     def shared_url(self) -> str | None:
@@ -346,7 +348,7 @@ class NodeStore(Protocol):
         the store's time, or None when the node was buried. Never waits for the writer."""
 
     async def retire(self, node: str) -> None:
-        """Leave: nothing held is kept, the liveness lock is given back."""
+        """Leave: nothing held is kept."""
 
     async def reconcile(
         self, node: str, runs: Sequence[tuple[str, int]], steps: Sequence[tuple[str, int, int]]

@@ -450,7 +450,7 @@ class Runs(Asking):
         dead = self.spec.dead_nodes()
 
         async def look(subject: Subject) -> set[str]:
-            return {node for node, _ in await subject.store.dead_nodes(0.0)}
+            return {node for node, _ in await subject.store.dead_nodes()}
 
         self._same(dead, look)
         if dead:

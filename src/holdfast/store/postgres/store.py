@@ -1,15 +1,17 @@
 """The State Store on PostgreSQL, through asyncpg.
 
-Connections of one node: the *hot* one runs the writer's batches with pinned plans; the *direct* one holds the liveness
-lock, listens for doorbells and renews the lease, so that renewing never waits for anything else; a small pool does
-everything else. Every method is one statement or one transaction. Here are the connections, the batches and the node's own
-lease; the rest stands in files of its own, one per role that asks.
+Connections of one node: the *hot* one runs the writer's batches with pinned plans; the *direct* one listens for doorbells
+and renews the lease when the heart does not, so that renewing never waits for anything else; a small pool does everything
+else. None of them says anything of the node's life: each may be lost at any time and is made again, the first two and the
+pool's when they are next used, the direct one as soon as it is lost, because nobody else would notice. Every method is one
+statement or one transaction. Here are the connections, the batches and the node's own lease; the rest stands in files of
+its own, one per role that asks.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -59,6 +61,8 @@ PINNED = {
     "jit": "off",
 }
 EPOCH_2000_US = 946_684_800 * 1_000_000
+AGAIN_MIN_S, AGAIN_MAX_S = 0.05, 1.0
+"""Between two tries to listen again, while the server is away."""
 
 SCHEMA_LOCK = 4870117
 """The number of the advisory lock under which the schema is changed."""
@@ -67,6 +71,8 @@ SCHEMA_LOCK_S = 20.0
 SCHEMA_LOCK_LOOK_S = 0.1
 
 T = TypeVar("T")
+
+log = logging.getLogger("holdfast.store")
 
 
 async def _prepare_connection(connection: asyncpg.Connection[Any]) -> None:
@@ -102,8 +108,10 @@ class PostgresStore(
         self._pool: asyncpg.Pool[Any] | None = None
         self._hot: asyncpg.Connection[Any] | None = None
         self._direct: asyncpg.Connection[Any] | None = None
-        self._lock_key: int | None = None
+        self._connecting = asyncio.Lock()
+        """Held while the direct connection is made: whoever needs it finds it lost at the same moment as the others."""
         self._heard: Callable[[Bell], None] | None = None
+        self._listening_again: asyncio.Task[None] | None = None
         self._lanes: dict[tuple[str, tuple[str, ...], str | None, str | None], int] = {}
 
     # --- connecting ---------------------------------------------------------------------------------------------
@@ -123,6 +131,10 @@ class PostgresStore(
             raise
 
     async def close(self) -> None:
+        self._heard = None
+        if self._listening_again is not None:
+            self._listening_again.cancel()
+            await asyncio.wait([self._listening_again])
         for connection in (self._hot, self._direct):
             await hang_up(connection)
         if self._pool is not None:
@@ -222,19 +234,46 @@ class PostgresStore(
         return self._hot
 
     async def _connect_direct(self) -> asyncpg.Connection[Any]:
-        """The node's own session. Reconnecting takes the liveness lock and the doorbell up again."""
-        if self._direct is None or self._direct.is_closed():
+        """The node's own session. Reconnecting takes the doorbell up again."""
+        async with self._connecting:
+            if self._direct is None or self._direct.is_closed():
+                try:
+                    self._direct = await self._new_direct()
+                except AWAY as error:
+                    raise _unreachable(error) from error
+            return self._direct
+
+    async def _new_direct(self) -> asyncpg.Connection[Any]:
+        direct = await connect(self.url, self._config)
+        try:
+            with bounded(direct, self._config.answer_s):
+                await _prepare_connection(direct)
+                if self._heard is not None:
+                    await direct.add_listener(CHANNEL, self._on_notify)
+        except BaseException:
+            direct.terminate()
+            raise
+        direct.add_termination_listener(self._on_lost)
+        return direct
+
+    def _on_lost(self, connection: Any) -> None:
+        """The direct connection is gone. Idle as it is, nobody would make another."""
+        if self._heard is not None and (self._listening_again is None or self._listening_again.done()):
+            self._listening_again = asyncio.create_task(self._listen_again(), name="holdfast-listen-again")
+
+    async def _listen_again(self) -> None:
+        pause_s = AGAIN_MIN_S
+        while self._heard is not None:
             try:
-                self._direct = direct = await connect(self.url, self._config)
-                with bounded(direct, self._config.answer_s):
-                    await _prepare_connection(direct)
-                    if self._lock_key is not None:
-                        await direct.execute("SELECT pg_advisory_lock($1)", self._lock_key)
-                    if self._heard is not None:
-                        await direct.add_listener(CHANNEL, self._on_notify)
-            except AWAY as error:
-                raise _unreachable(error) from error
-        return self._direct
+                await self._connect_direct()
+            except Exception as error:  # noqa: BLE001  whatever it is: those who listen must not go deaf
+                log.debug("listening again: %s", error)
+                await self._environment.sleep(pause_s * (0.5 + self._environment.random.random()))
+                pause_s = min(pause_s * 2, AGAIN_MAX_S)
+            else:
+                for bell in Bell:  # whatever rang meanwhile was not heard
+                    self._heard(bell)
+                return
 
     async def _on_pool(
         self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]], *, patiently: bool = False
@@ -347,13 +386,7 @@ class PostgresStore(
     async def register(
         self, node: str, *, host: str, pid: int, roles: str, offers: str, capacity: int, lease_s: float
     ) -> None:
-        digest = hashlib.blake2b(node.encode(), digest_size=8).digest()
-        key = int.from_bytes(digest, "big", signed=True)
-        if self._lock_key != key:
-            self._lock_key = key
-            await hang_up(self._direct)
-        await self._connect_direct()
-        await self._fetch(VERBS.register, node, host, pid, roles, offers, capacity, key, lease_s)
+        await self._fetch(VERBS.register, node, host, pid, roles, offers, capacity, lease_s)
 
     @property
     def shared_url(self) -> str | None:
@@ -370,8 +403,6 @@ class PostgresStore(
 
     async def retire(self, node: str) -> None:
         await self._fetch(VERBS.retire, node)
-        self._lock_key = None
-        await hang_up(self._direct)
 
     async def reconcile(
         self, node: str, runs: Sequence[tuple[str, int]], steps: Sequence[tuple[str, int, int]]
@@ -424,7 +455,7 @@ def _pooler(error: BaseException) -> StoreUnsupported:
     reason = str(error).strip().splitlines()[0]
     return StoreUnsupported(
         f"the store's URL names a connection pooler: {reason}: name the PostgreSQL server itself; a node needs sessions "
-        "that are its own, for its liveness lock and its settings"
+        "that are its own, for its doorbell and its settings"
     )
 
 

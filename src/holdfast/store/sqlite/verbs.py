@@ -116,6 +116,7 @@ class Verbs(Statements):
     owns_run: str
     register: str
     renew: str
+    say_gone: str
     owned_by: str
     held_by: str
     free_runs: str
