@@ -21,6 +21,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     answer_s: float = 15.0
     """A statement that the database has not answered by then is given up with its connection: something on the way swallows
     it. Longer than a lease, so that somebody who holds a lock and stands still loses it first."""
+    start_s: float = 5.0
+    """Whoever starts a run is told after this long that the store does not take it. Longer than a short restart takes, far
+    shorter than somebody waits who can do something else."""
     leader_lease_s: float = 5.0
     """Recovery may pause this long when the leader's host vanishes silently."""
     sweep_s: float = 0.2

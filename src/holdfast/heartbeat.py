@@ -101,7 +101,9 @@ class Heartbeat:
             except StoreError as error:
                 log.warning("renewing the lease: %s", error)
             except Exception:
-                log.exception("renewing the lease")  # whatever it is, it is tried again: the node lives by this loop
+                log.exception(
+                    "renewing the lease"
+                )  # whatever it is, it is tried again: the node lives by this loop
 
     def end(self) -> None:
         """The lease is lost: nothing brings it back."""

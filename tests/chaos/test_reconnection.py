@@ -129,7 +129,9 @@ async def test_a_store_that_comes_back_finds_every_node_and_step(
     """While steps run on every node, sessions are terminated, or the server is away for less than a lease: the same processes
     go on as the same nodes with the same attempts, no loss is counted, and new work is taken up."""
     # Fewer places here than steps, so that the other processes have some.
-    config = Config(lease_s=lease_s, connect_s=2.0, steps_max=RUNS * WIDTH // 3 if lease_s == UP_LEASE_S else 100)
+    config = Config(
+        lease_s=lease_s, connect_s=2.0, steps_max=RUNS * WIDTH // 3 if lease_s == UP_LEASE_S else 100
+    )
     async with AsyncExitStack() as stack:
         they = await stack.enter_async_context(servers(names))
         url = both_hosts(*they) if names == 2 else they[0].url
@@ -142,9 +144,7 @@ async def test_a_store_that_comes_back_finds_every_node_and_step(
             return len(await live(hf)) == 1 + len(ups)
 
         await eventually(all_joined)
-        runs = [
-            await hf.start(waiting.waiting.using(id=f"r{i}"), str(tmp_path), WIDTH) for i in range(RUNS)
-        ]
+        runs = [await hf.start(waiting.waiting.using(id=f"r{i}"), str(tmp_path), WIDTH) for i in range(RUNS)]
 
         async def all_begun() -> bool:
             return len(began(tmp_path)) == RUNS * WIDTH
@@ -183,7 +183,9 @@ async def test_an_outage_longer_than_the_lease_hands_steps_on_once(tmp_path: Pat
     async with AsyncExitStack() as stack:
         they = await stack.enter_async_context(servers(1))
         url = they[0].url
-        hf = await stack.enter_async_context(Holdfast(url, config=Config(connect_s=2.0, steps_max=RUNS * WIDTH // 3)))
+        hf = await stack.enter_async_context(
+            Holdfast(url, config=Config(connect_s=2.0, steps_max=RUNS * WIDTH // 3))
+        )
         ups = [await stack.enter_async_context(up(url, tmp_path, i)) for i in range(UP)]
 
         async def all_joined() -> bool:
@@ -191,9 +193,7 @@ async def test_an_outage_longer_than_the_lease_hands_steps_on_once(tmp_path: Pat
 
         await eventually(all_joined)
         before = await live(hf)
-        runs = [
-            await hf.start(waiting.waiting.using(id=f"r{i}"), str(tmp_path), WIDTH) for i in range(RUNS)
-        ]
+        runs = [await hf.start(waiting.waiting.using(id=f"r{i}"), str(tmp_path), WIDTH) for i in range(RUNS)]
 
         async def all_begun() -> bool:
             return len(began(tmp_path)) == RUNS * WIDTH

@@ -24,7 +24,7 @@ from holdfast.config import Config
 from holdfast.decider.effect import effect_key, undone_effect
 from holdfast.durations import Durations, step_name
 from holdfast.environment import Environment, StoreClock
-from holdfast.errors import InvalidInput, StepTimeout
+from holdfast.errors import InvalidInput, LeaseLost, StepTimeout, StoreError
 from holdfast.model import Ending, Lane, StepState
 from holdfast.policy import Retry
 from holdfast.store.answers import Answer, ClaimedStep
@@ -516,7 +516,9 @@ class Agent:
             Save(holding.run_id, holding.n, holding.fence, checkpoint=raw),
             lambda answer: None if saved.done() else saved.set_result(answer),
         )
-        await saved
+        answer = await saved
+        if isinstance(answer, StoreError) and not isinstance(answer, LeaseLost):
+            raise answer  # a step that believes that it is saved would not do it again
 
     async def beat(self) -> None:
         """Write progress, and drop what this agent no longer holds: cancelled, timed out elsewhere, reclaimed."""

@@ -40,5 +40,6 @@ class PostgresRenewer:
     def close(self) -> None:
         if self._connection is not None:
             self._connection.terminate()
-            self._loop.run_until_complete(asyncio.sleep(0))  # what it takes to close its socket
+            self._loop.call_soon(self._loop.stop)  # one turn of it, which closes the socket
+            self._loop.run_forever()
         self._loop.close()

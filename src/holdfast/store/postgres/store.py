@@ -19,7 +19,14 @@ import asyncpg
 
 from holdfast.config import Config
 from holdfast.environment import Environment
-from holdfast.errors import Conflict, StoreError, StoreFull, StoreUnreachable, StoreUnsupported
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    StoreError,
+    StoreFull,
+    StoreUnreachable,
+    StoreUnsupported,
+)
 from holdfast.model import NewRun
 from holdfast.store.answers import Answer, PreconditionFailed
 from holdfast.store.migrations import demand_current, demand_nobody, judge, read_migrations
@@ -29,6 +36,7 @@ from holdfast.store.postgres.batch import Batch
 from holdfast.store.postgres.connecting import (
     AWAY,
     HANG_UP_S,
+    PASSING,
     POOLED,
     bounded,
     connect,
@@ -229,8 +237,8 @@ class PostgresStore(
         if self._hot is None or self._hot.is_closed():
             try:
                 self._hot = await connect(self.url, self._config, PINNED)
-            except AWAY as error:
-                raise _unreachable(error) from error
+            except Exception as error:
+                raise _not_done(_unreachable(error)) from error
         return self._hot
 
     async def _connect_direct(self) -> asyncpg.Connection[Any]:
@@ -290,8 +298,15 @@ class PostgresStore(
                         try:
                             return await use(connection)
                         except asyncpg.ReadOnlySQLTransactionError as error:
-                            connection.terminate()  # a server that was demoted: the next connection finds the other
-                            raise _read_only(error) from error
+                            raise await _read_only(connection, error) from error
+                        except (HoldfastError, asyncpg.PostgresError, *AWAY):
+                            raise
+                        except Exception as error:
+                            if (
+                                connection.is_closed()
+                            ):  # a driver in the middle of losing it may raise anything
+                                raise _unreachable(error) from error
+                            raise
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 if attempt == 4:
                     raise
@@ -302,9 +317,11 @@ class PostgresStore(
             except POOLED as error:
                 raise _pooler(error) from error
             except asyncpg.DiskFullError as error:
-                raise StoreFull(f"the database cannot write: {error}") from error
+                raise _full(error) from error
             except asyncpg.InsufficientPrivilegeError as error:
                 raise StoreError(f"the database user may not do this: {error}") from error
+            except PASSING as error:
+                raise _passing(error) from error
         raise AssertionError("unreachable")
 
     # --- Writes: the hot path ---------------------------------------------------------------------------------------
@@ -329,12 +346,12 @@ class PostgresStore(
                 self._hot = None
                 raise _unreachable(error) from error
             except asyncpg.ReadOnlySQLTransactionError as error:
-                connection.terminate()
                 self._hot = None
-                raise _read_only(error) from error
+                raise await _read_only(connection, error) from error
             except asyncpg.DiskFullError as error:
-                # Nothing is lost: the writer keeps the batch and tries again until there is room.
-                raise StoreUnreachable(f"the database cannot write: {error}") from error
+                raise _full(error) from error
+            except PASSING as error:
+                raise _passing(error) from error
             except asyncpg.PostgresError as error:
                 if len(ops) > 1:
                     raise PreconditionFailed from error
@@ -343,6 +360,15 @@ class PostgresStore(
                         Answer.FENCED
                     ]  # a hop that was written before, and whose answer was lost, issues again
                 raise StoreError(f"the database refused a write: {error}") from error
+            except PreconditionFailed:
+                raise
+            except Exception as error:
+                was_lost = connection.is_closed()
+                connection.terminate()
+                self._hot = None
+                if was_lost:  # a driver in the middle of losing its connection may raise anything
+                    raise _unreachable(error) from error
+                raise
 
     @staticmethod
     async def _commit_or_answer(connection: asyncpg.Connection[Any], batch: Batch) -> list[Any]:
@@ -393,12 +419,16 @@ class PostgresStore(
         return self.url
 
     async def renew(self, node: str, lease_s: float, pulse: str | None = None) -> float | None:
+        connection = await self._connect_direct()
         try:
-            connection = await self._connect_direct()
             with bounded(connection, min(lease_s, self._config.answer_s)):
                 renewed: float | None = await connection.fetchval(VERBS.renew, node, lease_s, pulse, 0.0)
         except AWAY as error:
             raise _unreachable(error) from error
+        except asyncpg.ReadOnlySQLTransactionError as error:
+            raise await _read_only(connection, error) from error
+        except PASSING as error:
+            raise _passing(error) from error
         return renewed
 
     async def retire(self, node: str) -> None:
@@ -459,8 +489,36 @@ def _pooler(error: BaseException) -> StoreUnsupported:
     )
 
 
-def _read_only(error: BaseException) -> StoreUnreachable:
-    return StoreUnreachable(
-        f"the database only reads: {error}: it is a standby, or was demoted; name all hosts in the URL, and the one that "
-        "takes writes is found"
+def _not_done(error: StoreUnreachable) -> StoreUnreachable:
+    error.maybe_done = False
+    return error
+
+
+def _full(error: BaseException) -> StoreFull:
+    return StoreFull(
+        f"the database cannot write: {error}: make room on its disk; nothing that was accepted is lost"
     )
+
+
+def _passing(error: BaseException) -> StoreUnreachable:
+    return _not_done(
+        StoreUnreachable(
+            f"the database does not do it now: {error}: look at what limits or cancels statements there "
+            "(statement_timeout, lock_timeout, grants, memory)"
+        )
+    )
+
+
+async def _read_only(connection: asyncpg.Connection[Any], error: BaseException) -> StoreUnreachable:
+    """Why, and what to do. The connection is given up: the next one may find the server that takes writes."""
+    try:
+        is_standby = await connection.fetchval("SELECT pg_catalog.pg_is_in_recovery()", timeout=HANG_UP_S)
+    except (*AWAY, asyncpg.PostgresError):
+        is_standby = True
+    connection.terminate()
+    why = (
+        "it is a standby, or was demoted: name all hosts in the URL, and the one that takes writes is found"
+        if is_standby
+        else "default_transaction_read_only is on for this server, database or user: switch it off, or name another"
+    )
+    return _not_done(StoreUnreachable(f"the database only reads ({error}): {why}"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import apsw
 
-from holdfast.errors import Conflict, StoreFull, StoreUnreachable, StoreUnsupported
+from holdfast.errors import Conflict, StoreUnreachable, StoreUnsupported
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import NewRun, RunState, StepState
 from holdfast.store.answers import Answer, PreconditionFailed
@@ -325,9 +325,6 @@ class Writes(Dialect):
                     if len(ops) > 1:  # each gets its own answer, so that one bad row does not fail the others
                         raise PreconditionFailed from error
                     raise
-        except StoreFull as error:
-            # Nothing is lost: the writer keeps the batch and tries again until there is room.
-            raise StoreUnreachable(str(error)) from error
         except PreconditionFailed:
             if len(ops) > 1:
                 raise
@@ -344,11 +341,8 @@ class Writes(Dialect):
 
     async def _refuse(self, node: str, op: Op) -> Answer:
         """Why a single operation was not accepted; nothing of it is written."""
-        try:
-            async with self._database.transaction() as connection:
-                return refuse(connection, node, op, self._environment.now())
-        except StoreFull as error:
-            raise StoreUnreachable(str(error)) from error
+        async with self._database.transaction() as connection:
+            return refuse(connection, node, op, self._environment.now())
 
     async def start_within(self, transaction: Any, run: NewRun) -> None:
         """`transaction` is the caller's own apsw connection to the same file."""

@@ -16,6 +16,12 @@ SELECT * FROM (VALUES
     ('I10b', 'an owned run has an owner that is not retired',
      (SELECT count(*) FROM holdfast.runs r LEFT JOIN holdfast.nodes n ON n.id = r.owner
       WHERE r.owner IS NOT NULL AND (n.id IS NULL OR n.retired_at IS NOT NULL))),
+    ('I20', 'an agent knows of every step that runs there for longer than its lease',
+     (SELECT count(*) FROM (
+        SELECT 1 FROM (SELECT id, offers::jsonb -> 'pulse' AS told FROM holdfast.nodes WHERE retired_at IS NULL) n
+        JOIN holdfast.steps s ON s.agent = n.id AND s.state = 'running'
+        WHERE s.started_at < to_timestamp((told ->> 'at')::float8 - (told ->> 'lease_s')::float8)
+        GROUP BY n.id, told HAVING count(*) > (told ->> 'known')::int) unknown)),
     ('I11', 'no two outcomes of one run share a place in its history',
      (SELECT count(*) FROM (SELECT 1 FROM holdfast.steps WHERE delivered_seq > 0 AND kind <> 'signal'
       GROUP BY run_id, delivered_seq HAVING count(*) > 1) twice)),

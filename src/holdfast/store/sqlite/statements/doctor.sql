@@ -21,6 +21,12 @@ UNION ALL SELECT 'I10', 'a running step has an agent that is not retired',
 UNION ALL SELECT 'I10b', 'an owned run has an owner that is not retired',
     (SELECT count(*) FROM runs r LEFT JOIN nodes n ON n.id = r.owner
      WHERE r.owner IS NOT NULL AND (n.id IS NULL OR n.retired_at IS NOT NULL))
+UNION ALL SELECT 'I20', 'an agent knows of every step that runs there for longer than its lease',
+    (SELECT count(*) FROM (
+        SELECT 1 FROM (SELECT id, json_extract(offers, '$.pulse') AS told FROM nodes WHERE retired_at IS NULL) n
+        JOIN steps s ON s.agent = n.id AND s.state = 'running'
+        WHERE s.started_at < json_extract(told, '$.at') - json_extract(told, '$.lease_s')
+        GROUP BY n.id HAVING count(*) > json_extract(told, '$.known')))
 UNION ALL SELECT 'I11', 'no two outcomes of one run share a place in its history',
     (SELECT count(*) FROM (SELECT 1 FROM steps WHERE delivered_seq > 0 AND kind <> 'signal'
      GROUP BY run_id, delivered_seq HAVING count(*) > 1))
