@@ -119,6 +119,7 @@ class Node:
                 config=self.config,
             )
             self.agent.holds = self.holds
+            self.agent.unwritten = self._known_steps
             self.agent.wake = lambda delay_s: self._ring_later(delay_s, Bell.STEPS)
             self.agent.tell = self._look_at_gates_soon
         if "scheduler" in self.roles:

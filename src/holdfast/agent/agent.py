@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -40,8 +41,8 @@ ERROR_MAX_CHARS = 200
 
 Write = Callable[[Report | TryAgain | Quarantine | HandBack | Save, Callable[[Any], None] | None], None]
 
-SUSPECT_WAITS_S = 1.0
-"""A suspect that came while the agent executes another one is handed back for about this long."""
+SETTLE_S = 0.02
+"""How often to look whether the outcome of a suspect is written: some commits."""
 
 
 class Agent:
@@ -75,6 +76,9 @@ class Agent:
         """Set by the node: told of every step that turned out to be another's."""
         self.holds: Callable[[], bool] = lambda: True
         """Set by the node: whether it has its lease. Asked before a step begins."""
+        self.unwritten: Callable[[], set[tuple[str, int, int]]] = set
+        """Set by the node: (run, n, fence) of steps that are held here, or have ended and are not written yet."""
+        self._suspects_ended: set[tuple[str, int, int]] = set()
         self.gates = Gatekeeper(config)
         self.tell: Callable[[float], None] = lambda delay_s: None
         """Set by the node: call `look` after so many seconds."""
@@ -154,11 +158,14 @@ class Agent:
             free = self._free(is_async)
             if free <= 0 or not lanes or self.closing:
                 continue
-            found = await self._store.claim_steps(self._node, lanes, free)
+            found = await self._store.claim_steps(
+                self._node,
+                lanes,
+                free,
+                suspect_losses=self._config.suspect_losses,
+                suspects=0 if self._has_suspect() else 1,
+            )
             for item in found:
-                if item.losses >= self._config.suspect_losses and self._has_suspect():
-                    self._put_off(item)
-                    continue
                 self.claimed(item.run_id, item.n)
                 self._begin_claimed(item)
             claimed += len(found)
@@ -198,14 +205,17 @@ class Agent:
         return claimed
 
     def _has_suspect(self) -> bool:
-        """Is there a suspect that was begun so lately that nobody knows yet whether it kills this agent?"""
+        """Is there a suspect that was begun so lately that nobody knows yet whether it kills this agent? One at a time: the step that
+        kills agents must not take those with it that were beside it before. The others stay where they are until their turn."""
         since = self._environment.monotonic() - self._config.suspect_s
-        return any(holding.began_at > since for holding in self.held.values())
-
-    def _put_off(self, item: ClaimedStep) -> None:
-        """One suspect at a time: the step that kills agents must not take those with it that were beside it before."""
-        delay_s = SUSPECT_WAITS_S * (0.5 + self._environment.random.random())
-        self._write(HandBack(item.run_id, item.n, item.fence, delay_s), None)
+        if any(holding.began_at > since for holding in self.held.values()):
+            return True
+        if self._suspects_ended:
+            # Until its outcome is written, its agent's death would still be its loss.
+            self._suspects_ended &= self.unwritten()
+            if self._suspects_ended:
+                self.wake(SETTLE_S)
+        return bool(self._suspects_ended)
 
     async def _claim_twins(self, is_async: bool) -> int:
         free = self._free(is_async)
@@ -503,6 +513,9 @@ class Agent:
         if self.held.pop((holding.run_id, holding.n), None) is not holding:
             return False
         self.unreserve(holding.step)
+        if holding.began_at > -math.inf:
+            self._suspects_ended.add((holding.run_id, holding.n, holding.fence))
+            self.wake(SETTLE_S)  # the next one may begin
         holding.task = holding.here = None  # both refer back to it: without them, it is freed at once
         return not holding.lost
 

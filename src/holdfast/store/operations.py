@@ -157,12 +157,11 @@ class Quarantine(msgspec.Struct):
 
 
 class HandBack(msgspec.Struct):
-    """An agent returns a step it has not finished, or not begun: ready at once or after `delay_s`, no attempt spent."""
+    """An agent returns a step it has not finished, or not begun: ready at once, no attempt spent."""
 
     run_id: str
     n: int
     fence: int
-    delay_s: float = 0.0
 
 
 class Save(msgspec.Struct):

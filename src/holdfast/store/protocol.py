@@ -58,6 +58,8 @@ from holdfast.store.operations import NewSignal, Op
 
 LAPSED = "its lease ran out"
 """Why a node is dead, when that may have changed since somebody looked: `bury` looks again."""
+LOSSES_NEVER = 2**31 - 1
+"""No step loses its agent this often."""
 GONE = "its process is gone"
 LEFT = "it left and still holds something"
 
@@ -132,9 +134,18 @@ class SchedulerStore(Protocol):
 class AgentStore(Protocol):
     async def lanes(self) -> list[Lane]: ...
 
-    async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
+    async def claim_steps(
+        self,
+        node: str,
+        lanes: Sequence[int],
+        limit: int,
+        *,
+        suspect_losses: int = LOSSES_NEVER,
+        suspects: int = 0,
+    ) -> list[ClaimedStep]:
         """Take ready steps of these lanes by priority, then age. Counts the attempt, raises the fence. None of a lane whose
-        breaker is not closed, and none that is held."""
+        breaker is not closed, and none that is held. Of suspects, which lost their agent `suspect_losses` times or more, at
+        most so many; with none, those behind them come all the same."""
 
     async def claim_probes(self, node: str, name: str, lanes: Sequence[int], limit: int) -> Probes:
         """The same, of lanes that depend on `name`, while its breaker is probing: at most what its allowance has left, which

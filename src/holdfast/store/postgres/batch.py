@@ -93,7 +93,7 @@ class Batch:
         back: list[HandBack] = rows.get(HandBack, [])
         if back:
             back.sort(key=lambda op: (op.run_id, op.n))
-            self._add(VERBS.hand_back, [(op.run_id, op.n, op.fence, op.delay_s) for op in back])
+            self._add(VERBS.hand_back, [(op.run_id, op.n, op.fence) for op in back])
         saves: list[Save] = rows.get(Save, [])
         if saves:
             newest = {(op.run_id, op.n): op for op in saves}

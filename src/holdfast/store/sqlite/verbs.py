@@ -77,7 +77,6 @@ class Verbs(Statements):
     keep_attempt: str
     try_again: str
     hand_back: str
-    put_off: str
     save: str
     lanes: str
     lane: str

@@ -73,7 +73,6 @@ class Batch:
         self.quarantined: Rows = []
         self.listed: Rows = []
         self.back: Rows = []
-        self.put_off: Rows = []
         self.saves: Rows = []
         for op in ops:
             if type(op) is Hop:
@@ -91,10 +90,7 @@ class Batch:
 
     def _add_other(self, op: Op) -> None:
         if type(op) is HandBack:
-            if op.delay_s > 0:
-                self.put_off.append((self.now + op.delay_s, op.run_id, op.n, op.fence))
-            else:
-                self.back.append((op.run_id, op.n, op.fence))
+            self.back.append((op.run_id, op.n, op.fence))
         elif type(op) is Save:
             self.saves.append((op.checkpoint, op.progress, op.run_id, op.n, op.fence))
         elif type(op) is Start:
@@ -264,7 +260,6 @@ class Batch:
             (VERBS.quarantine_step, self.quarantined),
             (VERBS.list_quarantined, self.listed),
             (VERBS.hand_back, self.back),
-            (VERBS.put_off, self.put_off),
             (VERBS.save, self.saves),
             (VERBS.note_failures, self.failures),
         ):

@@ -16,7 +16,7 @@ SELECT * FROM (VALUES
     ('I10b', 'an owned run has an owner that is not retired',
      (SELECT count(*) FROM holdfast.runs r LEFT JOIN holdfast.nodes n ON n.id = r.owner
       WHERE r.owner IS NOT NULL AND (n.id IS NULL OR n.retired_at IS NOT NULL))),
-    ('I20', 'an agent knows of every step that runs there for longer than its lease',
+    ('I23', 'an agent knows of every step that runs there for longer than its lease',
      (SELECT count(*) FROM (
         SELECT 1 FROM (SELECT id, offers::jsonb -> 'pulse' AS told FROM holdfast.nodes WHERE retired_at IS NULL) n
         JOIN holdfast.steps s ON s.agent = n.id AND s.state = 'running'

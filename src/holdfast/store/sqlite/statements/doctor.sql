@@ -21,7 +21,7 @@ UNION ALL SELECT 'I10', 'a running step has an agent that is not retired',
 UNION ALL SELECT 'I10b', 'an owned run has an owner that is not retired',
     (SELECT count(*) FROM runs r LEFT JOIN nodes n ON n.id = r.owner
      WHERE r.owner IS NOT NULL AND (n.id IS NULL OR n.retired_at IS NOT NULL))
-UNION ALL SELECT 'I20', 'an agent knows of every step that runs there for longer than its lease',
+UNION ALL SELECT 'I23', 'an agent knows of every step that runs there for longer than its lease',
     (SELECT count(*) FROM (
         SELECT 1 FROM (SELECT id, json_extract(offers, '$.pulse') AS told FROM nodes WHERE retired_at IS NULL) n
         JOIN steps s ON s.agent = n.id AND s.state = 'running'
