@@ -148,6 +148,11 @@ class Scheduler:
         except HoldfastError as error:
             await self._hold(run, "replay", error)
             return
+        if run.id in self.runs:
+            # It was taken from this node, which has not noticed yet, and claimed again by it: what was known of it is over.
+            before = self.runs[run.id]
+            self._leave(before)
+            self._report_apart(before)
         owned = _owned(run, decider)
         if run.state is RunState.RUNNING:
             whole = run.started_at if run.generation == 1 else None
