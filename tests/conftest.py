@@ -18,6 +18,7 @@ LONG = re.compile(
     | tests/chaos/test_processes\.py::test_(rolling.*\[sqlite|stopped.*\[postgres)
     | tests/chaos/test_network\.py::test_forgotten
     | tests/chaos/test_servers\.py::test_a_full_disk_under_postgresql
+    | tests/chaos/test_reconnection\.py::.*(restart\ of\ 20?\ s|failover|longer)
     | tests/roles/test_hedge_pays\.py::.*\[sqlite""",
     re.VERBOSE,
 )

@@ -188,6 +188,7 @@ class Holdfast:
                 # Whatever it is, it is tried again: without a node this program would stand still, and say nothing.
                 log.exception("joining again")
                 await self.environment.sleep(self.config.poll_s)
+        log.warning("joined again as node %s", node.id)
 
     async def close(self, drain_s: float | None = 0.0) -> None:
         """Leave: steps still running get `drain_s` seconds to finish, and are then handed back."""

@@ -153,6 +153,9 @@ class StoreError(HoldfastError):
 class StoreUnreachable(StoreError):
     """No connection to the store."""
 
+    maybe_done = True
+    """What was asked may have been done all the same: its answer was lost. False: it was not done."""
+
 
 class StoreFull(StoreError):
     """The store cannot write: the disk is full or read-only."""

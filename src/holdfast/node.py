@@ -28,6 +28,7 @@ from holdfast.scheduler import Lease, Scheduler
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Close, HandBack, Hop, Quarantine, Report, Save, Start, TryAgain
 from holdfast.store.protocol import Bell, Store
+from holdfast.store.verdicts import instead
 from holdfast.store.writer import Writer
 from holdfast.supervisor import Supervisor
 from holdfast.supervisor.channels import Channel
@@ -80,6 +81,10 @@ class Node:
         self._outside: set[Bell] = set()
         self._ring_outside = asyncio.Event()
         self._watchers: dict[str, list[asyncio.Future[Close | None]]] = {}
+        self._starting: dict[asyncio.Future[Any], tuple[str, float]] = {}
+        """Whoever waits for a start: of which run, and since when on the monotonic clock."""
+        self._is_impatient = False
+        """Somebody looks whether the store answers them."""
         self._look = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._writing: asyncio.Task[None] | None = None
@@ -114,6 +119,7 @@ class Node:
                 config=self.config,
             )
             self.agent.holds = self.holds
+            self.agent.unwritten = self._known_steps
             self.agent.wake = lambda delay_s: self._ring_later(delay_s, Bell.STEPS)
             self.agent.tell = self._look_at_gates_soon
         if "scheduler" in self.roles:
@@ -136,6 +142,7 @@ class Node:
             self.agent.twins.ring = self.ring
         if self.scheduler is not None:
             self.scheduler.durations = self.durations
+            self.scheduler.report = self._write_apart
         if "supervisor" in self.roles:
             self.supervisor = Supervisor(self.store, self.id, self.environment, self.config)
             if self._channels:
@@ -165,7 +172,7 @@ class Node:
         if self.supervisor is not None:
             await self.supervisor.tick()
         if self.scheduler is not None and first is not None:
-            await self.scheduler.claim_one(first)
+            await self.claim_one(first)
         self._spawn(self._ring_loop(), self._watch_loop())
         for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES):
             self._bells[bell].set()  # what waits already is taken up at once, not at the first poll
@@ -174,7 +181,7 @@ class Node:
         if self.agent is not None:
             self._spawn(self._claim_steps_loop(), self._beat_loop(), self._gates_loop())
         if self.agent is not None or self.scheduler is not None:
-            self._spawn(self._learn_loop())
+            self._spawn(self._learn_loop(), self._reconcile_loop())
         if self.supervisor is not None:
             self._spawn(self._supervise_loop())
         if self.outbox is not None:
@@ -190,8 +197,10 @@ class Node:
         self.writer.close()
         if self._writing is not None:
             if not self.fenced:  # otherwise there is nothing left that it may write
+                # Without roles, all that it can have left are starts, and nobody waits for them any more.
+                limit_s = 10 if self.roles or self.writer.trouble is None else 0
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(self._writing), 10)
+                    await asyncio.wait_for(asyncio.shield(self._writing), limit_s)
             await _ended([self._writing])
         self.writer.leave()
         if self.scheduler is not None:
@@ -259,16 +268,48 @@ class Node:
                     answered.set_result(answer)
 
             if scheduler.begin(run, then):
-                answer = await answered
+                answer = await self._started(run.id, answered)
                 if answer is Answer.ACCEPTED:
                     return Answer.ACCEPTED
                 if isinstance(answer, BaseException) and not isinstance(answer, LeaseLost):
                     raise answer
         # Also tells a duplicate from a conflict.
-        answer = await self.writer.write(Start(run))
+        answer = await self._started(run.id, self.writer.write(Start(run)))
         if answer is Answer.ACCEPTED:
             self.ring(Bell.RUNS)
         return Answer(answer)
+
+    async def _started(self, run_id: str, answered: asyncio.Future[Any]) -> Any:
+        """The answer to a start; or that there is none, which somebody who waits should know."""
+        self._starting[answered] = run_id, self.environment.monotonic()
+        if not self._is_impatient:
+            self._is_impatient = True
+            asyncio.get_running_loop().call_later(self.config.start_s, self._give_up_starts)
+        try:
+            return await answered
+        finally:
+            del self._starting[answered]
+
+    def _give_up_starts(self) -> None:
+        """Answer those whose start the store does not take. Everything else waits until it does: nobody waits for that."""
+        self._is_impatient = bool(self._starting)
+        if not self._starting:
+            return
+        limit_s = self.config.start_s
+        asyncio.get_running_loop().call_later(limit_s / 10, self._give_up_starts)
+        before = self.environment.monotonic() - limit_s
+        late = {answered: run_id for answered, (run_id, at) in self._starting.items() if at <= before}
+        trouble = self.writer.withdraw_starts(limit_s, set(late.values()))
+        if trouble is None:
+            return
+        for answered, run_id in late.items():
+            if not answered.done():
+                answered.set_exception(
+                    StoreUnreachable(
+                        f"it is not known whether run {run_id!r} was started: {trouble}; start it again with this id, and it "
+                        "is there once"
+                    )
+                )
 
     def watch_end(self, run_id: str) -> asyncio.Future[Close | None]:
         """Resolves when the run ends, here or elsewhere; with None when there is no such run, or no longer."""
@@ -290,6 +331,10 @@ class Node:
     def succeed(self, other: Node) -> None:
         """Answer those who wait at a node that lost its lease, for a start or for the end of a run."""
         self._watchers, other._watchers = other._watchers, {}
+        self._starting = other._starting
+        if self._starting:
+            self._is_impatient = True
+            self._give_up_starts()
         other.writer.hand_over(self.writer)
         self._look.set()
 
@@ -344,12 +389,27 @@ class Node:
                 return
         elif scheduler is not None and type(op) is not Save:
             scheduler.forget_lease(op.run_id, op.n)
+        self._write_apart(op, then)
+
+    def _write_apart(
+        self,
+        op: Report | TryAgain | Quarantine | HandBack | Save,
+        then: Callable[[Any], None] | None = None,
+        *,
+        is_second: bool = False,
+    ) -> None:
+        """Write what goes with no hop. When it cannot be written, that is: and if even that cannot, the step is found by the next
+        look at what this node holds, and goes back to the queue."""
 
         def answered(answer: Any) -> None:
             if answer is Answer.FENCED or isinstance(answer, LeaseLost):
                 log.info("%s of step %s of run %s came too late", type(op).__name__, op.n, op.run_id)
             elif isinstance(answer, BaseException):
                 log.error("%s of step %s of run %s: %s", type(op).__name__, op.n, op.run_id, answer)
+                other = None if is_second else instead(op, answer)
+                if other is not None:
+                    self._write_apart(other, then, is_second=True)
+                    return
             elif type(op) is Report:
                 self.ring(Bell.OUTCOMES)
             elif type(op) is HandBack:
@@ -368,6 +428,21 @@ class Node:
                 self.writer.doubt()
                 raise
 
+    async def claim_one(self, run_id: str) -> bool:
+        """Go on with this run at once, if nobody owns it and this node has a scheduler."""
+        if self.scheduler is None:
+            return False
+        return bool(await self._claimed(self._claiming_runs, partial(self.scheduler.claim_one, run_id)))
+
+    async def _reconcile_loop(self) -> None:
+        """Compare what the store says this node holds with what it does hold, twice in a lease: what is `running` here and nobody
+        here knows of would otherwise stay so for ever. It is done between two commits, when both are known."""
+        while not self.fenced:
+            await self.environment.sleep(
+                self.config.lease_s / 2 * (0.75 + self.environment.random.random() / 2)
+            )
+            self.writer.doubt()
+
     async def _reconcile(self) -> None:
         """The store was away: give up what it says this node holds and this node knows nothing of."""
         async with self._claiming_runs, self._claiming_steps:
@@ -375,19 +450,28 @@ class Node:
 
     async def _give_up_unknown(self) -> None:
         # By their fences: the same run or step may have been taken from this node and claimed again, with the answer lost.
-        runs = self.scheduler.runs.values() if self.scheduler is not None else ()
+        if not self.roles or self.fenced:
+            return
+        runs = self.scheduler.known_runs() if self.scheduler is not None else []
+        gone = await self.store.reconcile(self.id, runs, sorted(self._known_steps()))
+        if any(gone):
+            log.warning("node %s gave back %d runs and %d steps that it knew nothing of", self.id, *gone)
+            self.ring(Bell.STEPS)
+        self._bells[Bell.RUNS].set()
+        self._bells[Bell.OUTCOMES].set()
+
+    def _known_steps(self) -> set[tuple[str, int, int]]:
+        """(run, n, fence) of what is executed here, or was and is about to be written: it must not be taken from under it."""
         held = self.agent.held.values() if self.agent is not None else ()
         steps = {(holding.run_id, holding.n, holding.fence) for holding in held if not holding.twin}
         for op in self.writer.unanswered():
-            # Their outcome is known and about to be written: they must not be taken from under it.
             if isinstance(op, Hop):
                 steps |= {(op.run_id, end.n, end.fence) for end in op.outcomes}
             elif not isinstance(op, Start):
                 steps.add((op.run_id, op.n, op.fence))
-        if self.roles and not self.fenced:
-            await self.store.reconcile(self.id, [(run.run_id, run.fence) for run in runs], sorted(steps))
-            self._bells[Bell.RUNS].set()
-            self._bells[Bell.OUTCOMES].set()
+        if self.scheduler is not None:
+            steps.update(self.scheduler.known_steps())
+        return steps
 
     # --- the lease ----------------------------------------------------------------------------------------------------
 
@@ -415,6 +499,7 @@ class Node:
         if self.agent is not None:
             told["succeeded"], told["failed"] = self.agent.tally.recent(self.environment.monotonic())
             told["held"], told["full"] = len(self.agent.held), round(self.agent.full, 3)
+            told["known"] = len(self._known_steps())
         if self._more_pulse is not None:
             told |= self._more_pulse()
         return json.dumps(told)

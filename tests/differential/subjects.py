@@ -34,7 +34,7 @@ TIMES = {
     "steps": ("ready_at", "complete_by", "issued_at", "started_at", "finished_at"),
     "attempts": ("started_at", "finished_at"),
     "signals": ("sent_at",),
-    "nodes": ("started_at", "lease_until", "retired_at"),
+    "nodes": ("started_at", "lease_until", "retired_at", "gone_at"),
     "leases": ("expires_at", "since", "renewed_at"),
     "journal": ("at",),
     "alerts": ("at", "last_at", "cleared_at", "sent_at"),
@@ -53,7 +53,7 @@ SPANS = ("vacant_s",)
 NEVER_AWAY = 900_000
 """In half hours: further away than this is never, or ever since."""
 BREAKER = Breaker.__struct_fields__
-ONE_SIDED = {"lock_key", "spent"}
+ONE_SIDED = {"spent"}
 """Columns that only one dialect has, or needs."""
 
 LOWEST_INSTANT = 1e9

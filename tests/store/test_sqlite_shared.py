@@ -184,7 +184,7 @@ async def test_processes_that_are_killed_lose_nothing_they_were_told(store: Stor
     for process in processes:
         assert process.stdout is not None
         told |= {process.stdout.readline().strip() for _ in range(20)}
-    assert await store.dead_nodes(0.0) == []
+    assert await store.dead_nodes() == []
     for process in processes:
         process.kill()
         with process:
@@ -192,7 +192,7 @@ async def test_processes_that_are_killed_lose_nothing_they_were_told(store: Stor
             told |= {line.strip() for line in process.stdout if line.endswith("\n")}
     for run_id in told:
         assert await store.run(run_id) is not None
-    assert sorted(node for node, _ in await store.dead_nodes(0.0)) == names
+    assert sorted(node for node, _ in await store.dead_nodes()) == names
     assert await broken(store) == set()
 
 
@@ -257,7 +257,7 @@ async def test_lock_files_go_with_their_nodes(store: Store, path: Path) -> None:
     await join(doomed, B)
     await doomed.close()
     assert {file.name for file in folder.iterdir()} == {A, B}
-    assert await store.dead_nodes(0.0) == [(B, "its process is gone")]
+    assert await store.dead_nodes() == [(B, "its process is gone")]
     epoch = await store.lead(A, LONG_S)
     assert epoch is not None
     await store.bury(B, epoch, "its process is gone", 3, 100)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -25,7 +26,7 @@ from holdfast.decider.effect import effect_key, undone_effect
 from holdfast.decider.replay import hold_note, unreadable
 from holdfast.durations import Durations, step_name
 from holdfast.environment import Environment, StoreClock
-from holdfast.errors import InvalidInput, StepTimeout, Unreadable
+from holdfast.errors import InvalidInput, LeaseLost, StepTimeout, StoreError, Unreadable
 from holdfast.model import Ending, Lane, StepState
 from holdfast.policy import Retry
 from holdfast.store.answers import Answer, ClaimedStep
@@ -41,8 +42,8 @@ ERROR_MAX_CHARS = 200
 
 Write = Callable[[Report | TryAgain | Quarantine | HandBack | Save, Callable[[Any], None] | None], None]
 
-SUSPECT_WAITS_S = 1.0
-"""A suspect that came while the agent executes another one is handed back for about this long."""
+SETTLE_S = 0.02
+"""How often to look whether the outcome of a suspect is written: some commits."""
 
 
 class Agent:
@@ -76,6 +77,9 @@ class Agent:
         """Set by the node: told of every step that turned out to be another's."""
         self.holds: Callable[[], bool] = lambda: True
         """Set by the node: whether it has its lease. Asked before a step begins."""
+        self.unwritten: Callable[[], set[tuple[str, int, int]]] = set
+        """Set by the node: (run, n, fence) of steps that are held here, or have ended and are not written yet."""
+        self._suspects_ended: set[tuple[str, int, int]] = set()
         self.gates = Gatekeeper(config)
         self.tell: Callable[[float], None] = lambda delay_s: None
         """Set by the node: call `look` after so many seconds."""
@@ -155,11 +159,14 @@ class Agent:
             free = self._free(is_async)
             if free <= 0 or not lanes or self.closing:
                 continue
-            found = await self._store.claim_steps(self._node, lanes, free)
+            found = await self._store.claim_steps(
+                self._node,
+                lanes,
+                free,
+                suspect_losses=self._config.suspect_losses,
+                suspects=0 if self._has_suspect() else 1,
+            )
             for item in found:
-                if item.losses >= self._config.suspect_losses and self._has_suspect():
-                    self._put_off(item)
-                    continue
                 self.claimed(item.run_id, item.n)
                 self._begin_claimed(item)
             claimed += len(found)
@@ -199,14 +206,17 @@ class Agent:
         return claimed
 
     def _has_suspect(self) -> bool:
-        """Is there a suspect that was begun so lately that nobody knows yet whether it kills this agent?"""
+        """Is there a suspect that was begun so lately that nobody knows yet whether it kills this agent? One at a time: the step that
+        kills agents must not take those with it that were beside it before. The others stay where they are until their turn."""
         since = self._environment.monotonic() - self._config.suspect_s
-        return any(holding.began_at > since for holding in self.held.values())
-
-    def _put_off(self, item: ClaimedStep) -> None:
-        """One suspect at a time: the step that kills agents must not take those with it that were beside it before."""
-        delay_s = SUSPECT_WAITS_S * (0.5 + self._environment.random.random())
-        self._write(HandBack(item.run_id, item.n, item.fence, delay_s), None)
+        if any(holding.began_at > since for holding in self.held.values()):
+            return True
+        if self._suspects_ended:
+            # Until its outcome is written, its agent's death would still be its loss.
+            self._suspects_ended &= self.unwritten()
+            if self._suspects_ended:
+                self.wake(SETTLE_S)
+        return bool(self._suspects_ended)
 
     async def _claim_twins(self, is_async: bool) -> int:
         free = self._free(is_async)
@@ -518,6 +528,9 @@ class Agent:
         if self.held.pop((holding.run_id, holding.n), None) is not holding:
             return False
         self.unreserve(holding.step)
+        if holding.began_at > -math.inf:
+            self._suspects_ended.add((holding.run_id, holding.n, holding.fence))
+            self.wake(SETTLE_S)  # the next one may begin
         holding.task = holding.here = None  # both refer back to it: without them, it is freed at once
         return not holding.lost
 
@@ -531,7 +544,9 @@ class Agent:
             Save(holding.run_id, holding.n, holding.fence, checkpoint=raw),
             lambda answer: None if saved.done() else saved.set_result(answer),
         )
-        await saved
+        answer = await saved
+        if isinstance(answer, StoreError) and not isinstance(answer, LeaseLost):
+            raise answer  # a step that believes that it is saved would not do it again
 
     async def beat(self) -> None:
         """Write progress, and drop what this agent no longer holds: cancelled, timed out elsewhere, reclaimed."""

@@ -169,9 +169,7 @@ def _take_up(hf: Holdfast) -> Callable[[RunRows], Awaitable[None]]:
         node = hf.node
         if taken_by == node.id or node.scheduler is None:
             return
-        if view.run.owner == node.id or (
-            view.run.owner is None and await node.scheduler.claim_one(view.run.id)
-        ):
+        if view.run.owner == node.id or (view.run.owner is None and await node.claim_one(view.run.id)):
             taken_by = node.id
 
     return nudge

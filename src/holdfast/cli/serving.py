@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from holdfast.cli import loading, output, wording
-from holdfast.cli.errors import DONE, FENCED, NotLoadable
+from holdfast.cli.errors import DONE, NotLoadable
 from holdfast.cli.logs import JsonLines, Lines, log_to, log_to_errors
 from holdfast.cli.looping import leaving, run_long
 from holdfast.cli.options import alerts_option, command, label_option
@@ -103,7 +103,8 @@ def up(
     holdfast up app.py
 
     SIGTERM and Ctrl-C drain: steps that run get 30 s to finish and are then handed back, which costs no attempt; a second
-    one ends at once. Exit code 3 means that this node lost its lease: start it again.
+    one ends at once. A node that loses its lease (its host was asleep, or the store away for longer than that) stops its
+    steps, which others take up, and joins again by itself.
     """
     config = Config(steps_max=steps_max, threads_max=threads_max, keep_days=keep_days)
     worn = Worn(max_steps, max_memory_mb)
@@ -205,34 +206,21 @@ def _serve(
 async def _until_stopped(
     hf: Holdfast, roles: Sequence[str], shown: Shown, worn: Worn, pipe: int | None
 ) -> int:
-    fenced = asyncio.Event()
     with leaving() as leave, shown as to:
         await hf.open()
-        hf.node.on_fenced = fenced.set
         to.say("up", f"node {hf.node.id} hosts {', '.join(roles)} on {output.without_password(hf.url)}")
-        stops: list[asyncio.Future[Any]] = [
-            asyncio.ensure_future(leave.asked.wait()),
-            asyncio.ensure_future(fenced.wait()),
-        ]
+        stops: list[asyncio.Future[Any]] = [asyncio.ensure_future(leave.asked.wait())]
         if any(worn):
             stops.append(asyncio.ensure_future(worn.out(hf, to)))
         if pipe is not None:
             stops.append(asyncio.ensure_future(_orphaned(pipe, to)))
         try:
             await _report(hf, to, stops)
-            if not fenced.is_set():
-                to.say(
-                    "draining", "draining: steps that run get time to finish; a second signal ends at once"
-                )
+            to.say("draining", "draining: steps that run get time to finish; a second signal ends at once")
         finally:
             for stop in stops:
                 stop.cancel()
             await hf.close(drain_s=None)
-        if fenced.is_set():
-            to.say(
-                "fenced", "this node lost its lease: others go on with its work; start it again", wrong=True
-            )
-            return FENCED
         to.say("down", "down")
     return DONE
 

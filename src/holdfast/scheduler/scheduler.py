@@ -11,7 +11,7 @@ import asyncio
 import heapq
 import json
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
@@ -68,10 +68,19 @@ class Scheduler:
         self._behind = False
         """The last look at what waits to be delivered was cut off: look again once this much is committed."""
         self._refused: dict[str, int] = {}
+        self.report: Callable[[Report], None] = lambda report: submit(
+            report, lambda answer: ring(Bell.OUTCOMES)
+        )
+        """Record an outcome of this node's agent that goes with no hop. The node brings a way that sees to it when that cannot be
+        written."""
         self.durations = Durations()
         """Shared with others in this node: how long things took."""
         self._followed = Followed(clock, config.rests_per_s)
         self._doing: set[asyncio.Future[None]] = set()
+        self._holding: list[Owned] = []
+        """Runs that left memory to be held, which the store has not answered yet."""
+        self._unsubmitted: list[Hop] = []
+        """Hops that wait for the number of a lane."""
 
     # --- taking runs up ---------------------------------------------------------------------------------------------
 
@@ -146,6 +155,11 @@ class Scheduler:
         except HoldfastError as error:
             await self._hold(run, "replay", error)
             return
+        if run.id in self.runs:
+            # It was taken from this node, which has not noticed yet, and claimed again by it: what was known of it is over.
+            before = self.runs[run.id]
+            self._leave(before)
+            self._report_apart(before)
         owned = _owned(run, decider)
         if run.state is RunState.RUNNING:
             whole = run.started_at if run.generation == 1 else None
@@ -194,11 +208,15 @@ class Scheduler:
         return True
 
     def _hold_soon(self, owned: Owned, note: str) -> None:
+        self._holding.append(owned)
+
         async def hold() -> None:
             try:
                 await self._store.hold_run(owned.run_id, owned.fence, note)
-            except StoreError:
+            except Exception:  # noqa: BLE001  the same
                 self._give_back(owned.run_id, owned.fence)  # whoever claims it next finds the same
+            finally:
+                self._holding.remove(owned)
 
         self._soon(hold())
 
@@ -398,9 +416,24 @@ class Scheduler:
         owned.in_flight = True
         if self._issuing.unnumbered:
             rows, self._issuing.unnumbered = self._issuing.unnumbered, []
+            self._unsubmitted.append(hop)
             self._soon(self._number(rows, owned, hop, leases, then))
             return
         self._submit(hop, partial(self._committed, owned, hop, leases, then))
+
+    def known_runs(self) -> list[tuple[str, int]]:
+        """(run, fence) of what this node owns, as far as it knows."""
+        return [(owned.run_id, owned.fence) for owned in (*self.runs.values(), *self._holding)]
+
+    def known_steps(self) -> Iterator[tuple[str, int, int]]:
+        """(run, n, fence) of steps that this node's agent has ended, and whose outcome is not with the writer yet: it waits for
+        the hop in flight, or for the lanes of the next one."""
+        for owned in self.runs.values():
+            for item in owned.inbox:
+                if type(item) is Ended and item.fence:
+                    yield owned.run_id, item.n, item.fence
+        for hop in self._unsubmitted:
+            yield from ((hop.run_id, end.n, end.fence) for end in hop.outcomes)
 
     async def _number(
         self,
@@ -414,7 +447,7 @@ class Scheduler:
         try:
             for row, step in rows:
                 row.lane = await self._issuing.lanes.number(step)
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001  a run whose hop is never answered would stand still
             # Its code has gone on, and nothing of that is written: whoever claims it next replays it.
             self._evict(owned, error, leases)
             self._report_apart(owned, hop)
@@ -422,6 +455,8 @@ class Scheduler:
             if then is not None:
                 then(error)
             return
+        finally:
+            self._unsubmitted.remove(hop)
         self._submit(hop, partial(self._committed, owned, hop, leases, then))
 
     def _wake_later(self, owned: Owned, hop: Hop, key: str) -> None:
@@ -452,7 +487,7 @@ class Scheduler:
             self._evict(owned, answer, leases)
             if not isinstance(answer, LeaseLost):
                 self._report_apart(owned, hop)
-                self._let_others(owned, hop)
+                self._let_others(owned, hop, answer)
             return
         for out in hop.outcomes:
             owned.pending.discard(out.n)
@@ -540,7 +575,7 @@ class Scheduler:
             self._seat.release(reserved)
         self._leave(owned)
 
-    def _let_others(self, owned: Owned, hop: Hop) -> None:
+    def _let_others(self, owned: Owned, hop: Hop, answer: Any) -> None:
         """A refused hop does not say that the run is lost. If it is still this node's, give it back: whoever claims it
         next replays it. A run whose hops are refused again and again is held, so that a person looks."""
         if hop.next_input is not None:
@@ -550,9 +585,9 @@ class Scheduler:
         if len(self._refused) > self._config.runs_max:
             self._refused.clear()
         if refused > REFUSED_MAX:
-            self._hold_soon(
-                owned, hold_note("refused", HoldfastError(f"the store refused {refused} of its hops"))
-            )
+            why = f": {answer}" if isinstance(answer, BaseException) else ""
+            refusal = HoldfastError(f"the store refused {refused} of its hops{why}")
+            self._hold_soon(owned, hold_note("refused", refusal))
             return
         self._give_back(owned.run_id, owned.fence)
 
@@ -569,8 +604,7 @@ class Scheduler:
         ]
         ended += [item for item in owned.inbox if isinstance(item, Ended) and item.fence > 0]
         for out in ended:
-            report = Report(owned.run_id, out.n, out.fence, out.state, out.output, out.error, out.at)
-            self._submit(report, lambda answer: self._ring(Bell.OUTCOMES))
+            self.report(Report(owned.run_id, out.n, out.fence, out.state, out.output, out.error, out.at))
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 

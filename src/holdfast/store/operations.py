@@ -159,12 +159,11 @@ class Quarantine(msgspec.Struct):
 
 
 class HandBack(msgspec.Struct):
-    """An agent returns a step it has not finished, or not begun: ready at once or after `delay_s`, no attempt spent."""
+    """An agent returns a step it has not finished, or not begun: ready at once, no attempt spent."""
 
     run_id: str
     n: int
     fence: int
-    delay_s: float = 0.0
     hold: str | None = None
     """Its run is held with this note: the agent's code cannot read what was recorded for the step."""
 

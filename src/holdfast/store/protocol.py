@@ -59,6 +59,10 @@ from holdfast.store.transaction import Transaction
 
 LAPSED = "its lease ran out"
 """Why a node is dead, when that may have changed since somebody looked: `bury` looks again."""
+LOSSES_NEVER = 2**31 - 1
+"""No step loses its agent this often."""
+GONE = "its process is gone"
+LEFT = "it left and still holds something"
 
 
 class Bell(StrEnum):
@@ -131,9 +135,18 @@ class SchedulerStore(Protocol):
 class AgentStore(Protocol):
     async def lanes(self) -> list[Lane]: ...
 
-    async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
+    async def claim_steps(
+        self,
+        node: str,
+        lanes: Sequence[int],
+        limit: int,
+        *,
+        suspect_losses: int = LOSSES_NEVER,
+        suspects: int = 0,
+    ) -> list[ClaimedStep]:
         """Take ready steps of these lanes by priority, then age. Counts the attempt, raises the fence. None of a lane whose
-        breaker is not closed, and none that is held."""
+        breaker is not closed, and none that is held. Of suspects, which lost their agent `suspect_losses` times or more, at
+        most so many; with none, those behind them come all the same."""
 
     async def claim_probes(self, node: str, name: str, lanes: Sequence[int], limit: int) -> Probes:
         """The same, of lanes that depend on `name`, while its breaker is probing: at most what its allowance has left, which
@@ -175,7 +188,7 @@ class AgentStore(Protocol):
 class SupervisorStore(Protocol):
     async def lead(self, node: str, lease_s: float, lease: str = "leader") -> int | None:
         """Take or keep the leader's lease, or the one with this name; the epoch, or None when another node holds it. A
-        leader whose liveness lock is gone is succeeded at once."""
+        leader whose process is gone is succeeded at once."""
 
     async def leader(self) -> Leader | None: ...
 
@@ -184,9 +197,9 @@ class SupervisorStore(Protocol):
     async def resign(self, node: str) -> None:
         """Give up every lease this node holds."""
 
-    async def dead_nodes(self, grace_s: float) -> list[tuple[str, str]]:
-        """(node, reason) whose lease ran out or whose liveness lock is gone, and that still hold something or are
-        not retired. Where a lock can be taken up again, one that is gone is looked for once more after `grace_s`."""
+    async def dead_nodes(self) -> list[tuple[str, str]]:
+        """(node, reason) whose lease ran out or whose process is known to be gone, and that still hold something or are
+        not retired. A connection that is lost says nothing of a process."""
 
     async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
         """Clear the dead node's runs and take back its steps, raising their fences; None when `epoch` is not current.
@@ -336,7 +349,7 @@ class NodeStore(Protocol):
     async def register(
         self, node: str, *, host: str, pid: int, roles: str, offers: str, capacity: int, lease_s: float
     ) -> None:
-        """Take the liveness lock and enter the node's row."""
+        """Enter the node's row, with a lease from now."""
 
     @property
     def shared_url(self) -> str | None:
@@ -347,7 +360,7 @@ class NodeStore(Protocol):
         the store's time, or None when the node was buried. Never waits for the writer."""
 
     async def retire(self, node: str) -> None:
-        """Leave: nothing held is kept, the liveness lock is given back."""
+        """Leave: nothing held is kept."""
 
     async def reconcile(
         self, node: str, runs: Sequence[tuple[str, int]], steps: Sequence[tuple[str, int, int]]

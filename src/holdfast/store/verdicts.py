@@ -9,11 +9,13 @@ import json
 import random as chance
 from typing import NamedTuple
 
+import msgspec
+
 from holdfast import policy
 from holdfast.config import Config
 from holdfast.errors import StepFailed, StepLost, StepTimeout
 from holdfast.model import Ending, Failure, StepState
-from holdfast.store.operations import Op, Quarantine, TryAgain
+from holdfast.store.operations import Op, Quarantine, Report, TryAgain
 
 OVERDUE = "the attempt did not complete in time, and its agent did not say so"
 PLACES = {Ending.LOST: "agent lost", Ending.TIMED_OUT: "attempt overdue"}
@@ -99,6 +101,18 @@ def remedy(step: Held, loss: Loss, *, now: float, random: chance.Random, config:
         return Remedy(step, StepState.FAILED, 0.0, *counts)
     print_ = policy.fingerprint(step.name, loss.kind, loss.place)
     return Remedy(step, StepState.READY, 0.0, *counts, print_)
+
+
+def instead(op: Op, error: BaseException) -> Report | TryAgain | Quarantine | None:
+    """What is written of a step when what its agent had to say of it cannot be. Not its outcome again: the step would be executed
+    until that can be written. None: nothing, the step goes back to the queue."""
+    if not isinstance(op, Report | TryAgain | Quarantine):
+        return None
+    kind, words = policy.name_of(type(error)), f"what the step said cannot be recorded: {error}"
+    told = json.dumps({"type": kind, "message": words, "ending": Ending.FAILED, "unsure": True})
+    if isinstance(op, Report):
+        return msgspec.structs.replace(op, state=StepState.FAILED, output=None, error=told)
+    return msgspec.structs.replace(op, error=told)
 
 
 def counts_of(op: Op) -> tuple[int, int, int, int]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from holdfast.config import DEFAULT
 from holdfast.lifecycle import RUN_ENDED, STEP_LIVE
 from holdfast.model import (
     CANCEL,
@@ -392,6 +393,11 @@ def _unclaimed(step: Step, facts: Facts) -> str:
         if "agent" in node.roles and set(needs) <= set(json.loads(node.offers).get("labels", ()))
     ]
     since = ago(facts.now - step.ready_at)
+    if able and step.losses >= DEFAULT.suspect_losses:
+        return (
+            f"Step {step.key} is ready since {since}; its agents were lost {step.losses} times while it ran, so that it may be what "
+            f"kills them: each of {len(able)} agents begins one such step at a time, and this one waits for its turn."
+        )
     if able:
         return f"Step {step.key} is ready since {since}; {len(able)} agents can take it and are busy or about to."
     if having and needs:

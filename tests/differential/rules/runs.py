@@ -27,6 +27,7 @@ from holdfast.store.operations import (
     TakeBack,
     TryAgain,
 )
+from holdfast.store.protocol import LOSSES_NEVER
 from tests.differential import spec as model
 from tests.differential.asking import (
     ALL,
@@ -227,7 +228,7 @@ class Runs(Asking):
             return lambda _: TryAgain(run_id, n, fence, delay_s, "failed", "boom", excused, failure)
         if way == "back":
             hold = "it cannot be read" if excused else None
-            return lambda _: HandBack(run_id, n, fence, delay_s, hold)
+            return lambda _: HandBack(run_id, n, fence, hold)
         if way == "quarantine":
             return lambda _: Quarantine(
                 run_id, n, fence, "failed", f"boom {alike}", failure, alike, "charge", "Boom", "shop.py:1"
@@ -343,14 +344,24 @@ class Runs(Asking):
         self._same(said, ask)
 
     @precondition(lambda self: any(step.state is StepState.READY for step in self.spec.steps.values()))
-    @rule(node=nodes, limit=st.sampled_from((1, 2, ALL)), lanes=st.sampled_from(((1,), (2,), LANES)))
-    def claim_steps(self, node: str, limit: int, lanes: tuple[int, ...]) -> None:
+    @rule(
+        node=nodes,
+        limit=st.sampled_from((1, 2, ALL)),
+        lanes=st.sampled_from(((1,), (2,), LANES)),
+        suspect_losses=st.sampled_from((1, 2, LOSSES_NEVER)),
+        suspects=st.sampled_from((0, 1)),
+    )
+    def claim_steps(
+        self, node: str, limit: int, lanes: tuple[int, ...], suspect_losses: int, suspects: int
+    ) -> None:
         self._tick()
-        said = sorted(self.spec.claim_steps(node, lanes, limit))
+        said = sorted(self.spec.claim_steps(node, lanes, limit, suspect_losses, suspects))
         self._grant(*(Grant(node, run_id, n, fence) for run_id, n, fence, _ in said))
 
         async def ask(subject: Subject) -> list[tuple[str, int, int, int]]:
-            claimed = await subject.store.claim_steps(node, lanes, limit)
+            claimed = await subject.store.claim_steps(
+                node, lanes, limit, suspect_losses=suspect_losses, suspects=suspects
+            )
             return sorted((one.run_id, one.n, one.fence, one.attempt) for one in claimed)
 
         self._same(said, ask)
@@ -455,7 +466,7 @@ class Runs(Asking):
         dead = self.spec.dead_nodes()
 
         async def look(subject: Subject) -> set[str]:
-            return {node for node, _ in await subject.store.dead_nodes(0.0)}
+            return {node for node, _ in await subject.store.dead_nodes()}
 
         self._same(dead, look)
         if dead:

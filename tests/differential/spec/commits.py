@@ -57,7 +57,7 @@ class Commits(Base):
         elif isinstance(op, TryAgain):
             self._try_again(node, op)
         elif isinstance(op, HandBack):
-            self._hand_back(self._held(op.run_id, op.n, op.fence), By.AGENT, op.delay_s)
+            self._hand_back(self._held(op.run_id, op.n, op.fence), By.AGENT)
             run = self.runs[op.run_id]
             if op.hold is not None and (run.state is RunState.PENDING or run.state in RUN_ACTIVE):
                 self._hold(run, By.AGENT, op.hold)
@@ -140,7 +140,7 @@ class Commits(Base):
             )
         )
 
-    def _hand_back(self, step: Step, by: By, delay_s: float = 0.0) -> None:
+    def _hand_back(self, step: Step, by: By) -> None:
         self._put(
             moved_step(
                 step,
@@ -149,7 +149,6 @@ class Commits(Base):
                 agent=None,
                 complete_by=None,
                 excused=step.excused + 1,
-                ready_at=self.now + delay_s * SECOND if delay_s > 0 else step.ready_at,
             )
         )
 

@@ -95,7 +95,7 @@ class Batch:
             back.sort(key=lambda op: (op.run_id, op.n))
             if held := {op.run_id: op.hold for op in back if op.hold is not None}:
                 self._add(VERBS.hold_runs, list(held.items()))
-            self._add(VERBS.hand_back, [(op.run_id, op.n, op.fence, op.delay_s) for op in back])
+            self._add(VERBS.hand_back, [(op.run_id, op.n, op.fence) for op in back])
         saves: list[Save] = rows.get(Save, [])
         if saves:
             newest = {(op.run_id, op.n): op for op in saves}

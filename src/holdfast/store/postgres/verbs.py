@@ -105,7 +105,7 @@ class Verbs(Statements):
     leader: str
     living: str
     backlog: str
-    live_locks: str
+    say_gone: str
     dead_nodes: str
     strangers: str
     bury: str

@@ -10,6 +10,7 @@ from holdfast.store.answers import ClaimedStep
 from holdfast.store.postgres.pooled import Pooled
 from holdfast.store.postgres.rows import columns
 from holdfast.store.postgres.verbs import VERBS
+from holdfast.store.protocol import LOSSES_NEVER
 
 
 class Working(Pooled):
@@ -19,8 +20,16 @@ class Working(Pooled):
             for row in await self._fetch(VERBS.lanes)
         ]
 
-    async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
-        rows = await self._fetch(VERBS.claim_steps, node, lanes, limit)
+    async def claim_steps(
+        self,
+        node: str,
+        lanes: Sequence[int],
+        limit: int,
+        *,
+        suspect_losses: int = LOSSES_NEVER,
+        suspects: int = 0,
+    ) -> list[ClaimedStep]:
+        rows = await self._fetch(VERBS.claim_steps, node, lanes, limit, suspect_losses, suspects)
         return [ClaimedStep(*row) for row in rows]
 
     async def lost_steps(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:

@@ -78,7 +78,6 @@ class Verbs(Statements):
     keep_attempt: str
     try_again: str
     hand_back: str
-    put_off: str
     save: str
     lanes: str
     lane: str
@@ -117,6 +116,7 @@ class Verbs(Statements):
     owns_run: str
     register: str
     renew: str
+    say_gone: str
     owned_by: str
     held_by: str
     free_runs: str

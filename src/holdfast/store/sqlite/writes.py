@@ -12,7 +12,7 @@ from typing import Any
 
 import apsw
 
-from holdfast.errors import Conflict, StoreFull, StoreUnreachable, StoreUnsupported
+from holdfast.errors import Conflict, StoreUnreachable, StoreUnsupported
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import NewRun, RunState, StepState
 from holdfast.store.answers import Answer, PreconditionFailed
@@ -76,7 +76,6 @@ class Batch:
         self.listed: Rows = []
         self.held: Rows = []
         self.back: Rows = []
-        self.put_off: Rows = []
         self.saves: Rows = []
         for op in ops:
             if type(op) is Hop:
@@ -96,10 +95,7 @@ class Batch:
         if type(op) is HandBack:
             if op.hold is not None:
                 self.held.append((op.hold, op.run_id))
-            if op.delay_s > 0:
-                self.put_off.append((self.now + op.delay_s, op.run_id, op.n, op.fence))
-            else:
-                self.back.append((op.run_id, op.n, op.fence))
+            self.back.append((op.run_id, op.n, op.fence))
         elif type(op) is Save:
             self.saves.append((op.checkpoint, op.progress, op.run_id, op.n, op.fence))
         elif type(op) is Start:
@@ -281,7 +277,6 @@ class Batch:
             (VERBS.quarantine_step, self.quarantined),
             (VERBS.list_quarantined, self.listed),
             (VERBS.hand_back, self.back),
-            (VERBS.put_off, self.put_off),
             (VERBS.save, self.saves),
             (VERBS.note_failures, self.failures),
         ):
@@ -342,9 +337,6 @@ class Writes(Dialect):
                     if len(ops) > 1:  # each gets its own answer, so that one bad row does not fail the others
                         raise PreconditionFailed from error
                     raise
-        except StoreFull as error:
-            # Nothing is lost: the writer keeps the batch and tries again until there is room.
-            raise StoreUnreachable(str(error)) from error
         except PreconditionFailed:
             if len(ops) > 1:
                 raise
@@ -361,11 +353,8 @@ class Writes(Dialect):
 
     async def _refuse(self, node: str, op: Op) -> Answer:
         """Why a single operation was not accepted; nothing of it is written."""
-        try:
-            async with self._database.transaction() as connection:
-                return refuse(connection, node, op, self._environment.now())
-        except StoreFull as error:
-            raise StoreUnreachable(str(error)) from error
+        async with self._database.transaction() as connection:
+            return refuse(connection, node, op, self._environment.now())
 
     async def start_within(self, transaction: Transaction, run: NewRun) -> None:
         """In a transaction on the caller's own apsw connection to the same file."""

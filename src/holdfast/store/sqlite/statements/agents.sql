@@ -25,10 +25,6 @@ WHERE run_id = ? AND n = ? AND fence = ?
 UPDATE steps SET state = 'ready', fence = fence + 1, agent = NULL, complete_by = NULL, excused = excused + 1
 WHERE run_id = ? AND n = ? AND fence = ?
 
--- name: put_off
-UPDATE steps SET state = 'ready', fence = fence + 1, agent = NULL, complete_by = NULL, excused = excused + 1, ready_at = ?
-WHERE run_id = ? AND n = ? AND fence = ?
-
 -- name: save
 UPDATE steps SET checkpoint = coalesce(?, checkpoint), progress = coalesce(?, progress)
 WHERE run_id = ? AND n = ? AND fence = ?
@@ -53,9 +49,9 @@ SELECT priority FROM steps INDEXED BY steps_ready
 WHERE state = 'ready' AND lane = ? AND priority < ? ORDER BY priority DESC LIMIT 1
 
 -- name: due_steps
-SELECT s.priority, s.ready_at, s.run_id, s.n, s.fence
+SELECT s.priority, s.ready_at, s.run_id, s.n, s.fence, s.losses
 FROM steps s INDEXED BY steps_ready CROSS JOIN runs r ON r.id = s.run_id
-WHERE s.state = 'ready' AND s.lane = ? AND s.priority = ? AND s.ready_at <= ? AND +r.state IN ('running', 'undoing')
+WHERE s.state = 'ready' AND s.lane = ? AND s.priority = ? AND s.ready_at <= ? AND s.losses < ? AND +r.state IN ('running', 'undoing')
   AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'workflow' AND value = r.workflow)
   AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'tenant' AND value = r.namespace)
 ORDER BY s.ready_at LIMIT ?
