@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import DefinitionError, UnknownWorkflow
@@ -17,13 +16,13 @@ workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}
 
 
 def register_step(step: Step[Any, Any]) -> None:
-    _refuse_twin(step.name, steps.get(step.name), step.fn)
+    _refuse_twin(steps.get(step.name), step)
     steps[step.name] = step
 
 
 def register_workflow(workflow: Workflow[Any, Any]) -> None:
     key = (workflow.name, workflow.version)
-    _refuse_twin(workflow.name, workflows.get(key), workflow.fn)
+    _refuse_twin(workflows.get(key), workflow)
     workflows[key] = workflow
 
 
@@ -47,14 +46,10 @@ def _age(version: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def _refuse_twin(
-    name: str, known: Step[Any, Any] | Workflow[Any, Any] | None, fn: Callable[..., Any]
+    known: Step[Any, Any] | Workflow[Any, Any] | None, new: Step[Any, Any] | Workflow[Any, Any]
 ) -> None:
     """The same function again is a reload. Another one of the same name would take over its runs."""
-    if known is not None and _place(known.fn) != _place(fn):
+    if known is not None and not new.place.is_again(known.place):
         raise DefinitionError(
-            f"{name!r} is defined twice, in {_place(known.fn)[0]} and in {_place(fn)[0]}: give one of them name=…"
+            f"{new.name!r} is defined twice, in {known.place.shown} and in {new.place.shown}: give one of them name=…"
         )
-
-
-def _place(fn: Callable[..., Any]) -> tuple[str, str]:
-    return fn.__code__.co_filename, fn.__qualname__
