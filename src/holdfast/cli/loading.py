@@ -123,6 +123,7 @@ def _load_in_package(name: str, root: Path, path: Path, file: Path) -> ModuleTyp
         sys.path.append(
             str(path.parent)
         )  # as `python FILE.py` would: for those who import neighbours without their package
+    module = None
     try:
         module = importlib.import_module(name)
         found = _file(module)
@@ -132,7 +133,7 @@ def _load_in_package(name: str, root: Path, path: Path, file: Path) -> ModuleTyp
         found = _file(sys.modules.get(name.partition(".")[0]))
     except (Exception, SystemExit) as error:
         raise NotLoadable(_explain(error, file)) from error
-    if found != path:
+    if module is None or found != path:
         raise NotLoadable(
             f"{file} is {name!r}, because of the __init__.py beside it; but that is {found or 'Python itself'} already: "
             f"rename the folder {root / name.partition('.')[0]}"
