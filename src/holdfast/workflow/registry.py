@@ -1,29 +1,53 @@
-"""Every step and workflow this process knows, by name. Filled by the decorators; read by schedulers and agents."""
+"""Every step, workflow and signal this process knows, by name. Filled by the decorators; read by schedulers and agents."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from holdfast.errors import DefinitionError, UnknownWorkflow
 
 if TYPE_CHECKING:
     from holdfast.workflow.definition import Workflow
+    from holdfast.workflow.signal import Signal
     from holdfast.workflow.step import Step
 
 steps: dict[str, Step[Any, Any]] = {}
 workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}
 """By name and version."""
+signals: WeakSet[Signal[Any]] = WeakSet()
+"""All that anybody could still wait for."""
+_edition = 0
+
+
+def edition() -> int:
+    """Changes with everything that is declared: who told others what is declared here has to tell it again."""
+    return _edition
+
+
+def _changed() -> None:
+    global _edition  # noqa: PLW0603  there is one registry in a process
+    _edition += 1
+
+
+def register_signal(signal: Signal[Any], *, lasting: bool) -> None:
+    """`lasting`: it stands in a module, and not in a function that makes one at each call."""
+    signals.add(signal)
+    if lasting:
+        _changed()
 
 
 def register_step(step: Step[Any, Any]) -> None:
     _refuse_twin(steps.get(step.name), step)
     steps[step.name] = step
+    _changed()
 
 
 def register_workflow(workflow: Workflow[Any, Any]) -> None:
     key = (workflow.name, workflow.version)
     _refuse_twin(workflows.get(key), workflow)
     workflows[key] = workflow
+    _changed()
 
 
 def find_workflow(name: str) -> Workflow[Any, Any]:

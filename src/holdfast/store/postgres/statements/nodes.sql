@@ -1,9 +1,10 @@
 -- Nodes, their leases, the leader, and what the leader may do. Its every write checks its epoch in the same statement.
 
 -- name: register
-INSERT INTO holdfast.nodes (id, host, pid, roles, offers, capacity, lock_key, lease_until)
-VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + make_interval(secs => $8))
-ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity, lock_key = excluded.lock_key
+INSERT INTO holdfast.nodes (id, host, pid, roles, offers, capacity, lock_key, lease_until, code)
+VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + make_interval(secs => $8), $9)
+ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity, lock_key = excluded.lock_key,
+                               code = excluded.code
 
 -- name: renew
 UPDATE holdfast.nodes
