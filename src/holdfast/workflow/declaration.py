@@ -128,7 +128,8 @@ def takes(workflow: Workflow[Any, Any]) -> Takes:
     for name, declared in by_name.items():
         own = [signal for signal in declared if signal in named]
         kinds = {_text(signal.schema): signal.schema for signal in own or declared}
-        found[name] = next(iter(kinds.values())) if len(kinds) == 1 and name not in makers.names else ANYTHING
+        sure = len(kinds) == 1 and (own or name not in makers.names)
+        found[name] = next(iter(kinds.values())) if sure else ANYTHING
     told = Takes(found, sorted({signal.name for signal in named}), makers.open or _imports_more(workflow.fn))
     if len(msgspec.json.encode(told)) > SIGNALS_MAX_BYTES:
         told.signals = {name: schema if name in told.named else ANYTHING for name, schema in found.items()}
@@ -243,17 +244,35 @@ def _functions(values: list[Any], inside: dict[str, Any]) -> Iterator[FunctionTy
                 yield fn
 
 
+PLAIN = ("LOAD_", "PUSH_NULL", "CACHE", "PRECALL", "KW_NAMES", "BINARY_SUBSCR", "COPY_FREE_VARS")
+"""What stands between a name and the call, if the name is a text of its own and what follows is a type."""
+
+
 def _made_names(code: CodeType, aliases: set[str]) -> set[str | None]:
     """The names that are given to signals made here; None for one that is not written there as a text."""
     found: set[str | None] = set()
-    made = False
-    for op in dis.get_instructions(code):
-        if made and op.opname not in ("PUSH_NULL", "CACHE", "PRECALL", "NOT_TAKEN"):
-            text = op.argval if op.opname == "LOAD_CONST" else None
-            found.add(text if isinstance(text, str) else None)
-            made = False
-        made |= op.opname.startswith(("LOAD_", "IMPORT_FROM")) and op.argval in aliases
-    return found | {None} if made else found
+    ops = list(dis.get_instructions(code))
+    for i, op in enumerate(ops):
+        if op.opname.startswith("IMPORT_FROM") and op.argval in aliases:
+            found.add(None)
+        elif op.opname.startswith("LOAD_") and op.argval in aliases:
+            found.add(_made_name(ops[i + 1 :]))
+    return found
+
+
+def _made_name(ops: list[dis.Instruction]) -> str | None:
+    name: Any = None
+    for op in ops:
+        if op.opname.startswith("CALL"):
+            return name if isinstance(name, str) else None
+        if op.opname == "BINARY_OP":
+            if op.argrepr not in ("|", "[]"):
+                return None
+        elif not op.opname.startswith(PLAIN):
+            return None
+        if name is None and op.opname.startswith("LOAD_"):
+            name = op.argval if op.opname == "LOAD_CONST" else ops
+    return None
 
 
 # --- what senders are told -----------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ CREATE TABLE holdfast.workflows (
     input     text NOT NULL,
     result    text NOT NULL,
     signals   text NOT NULL,
-    first_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    last_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    first_at  timestamptz NOT NULL,
+    last_at   timestamptz NOT NULL,
     PRIMARY KEY (namespace, name, version)
 );
 CREATE INDEX workflows_last ON holdfast.workflows (last_at);

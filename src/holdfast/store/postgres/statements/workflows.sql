@@ -13,9 +13,11 @@ ORDER BY code, started_at
 
 -- The same again changes nothing, but that it was declared is noted now and then.
 -- name: declare
-INSERT INTO holdfast.workflows AS known (namespace, name, version, code, origin, digest, input, result, signals)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-                     $9::text[])
+INSERT INTO holdfast.workflows AS known
+    (namespace, name, version, code, origin, digest, input, result, signals, first_at, last_at)
+SELECT told.*, at, at
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+            $9::text[]) told, clock_timestamp() at
 ON CONFLICT (namespace, name, version) DO UPDATE
 SET code = excluded.code, origin = excluded.origin, digest = excluded.digest, input = excluded.input,
     result = excluded.result, signals = excluded.signals, last_at = excluded.last_at
