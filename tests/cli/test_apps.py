@@ -43,7 +43,7 @@ def two(cli: Cli) -> Iterator[Cli]:
 
 def up(cli: Cli, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     """A process that works."""
-    process = cli.start(*arguments, **environment)
+    process = cli.start(*arguments, **environment)  # type: ignore[arg-type]  # no variable is called stdin
     assert process.stderr is not None
     for line in process.stderr:
         if "hosts" in line:

@@ -14,7 +14,6 @@ class Payment:
 
 
 paid = Signal("paid-declared", Payment)
-stopped = Signal("stopped-declared", None)  # type: ignore[arg-type]  # it carries nothing
 BY_NAME = {name: Signal(f"{name}-by-name", int) for name in ("left", "right")}
 
 

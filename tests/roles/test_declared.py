@@ -216,6 +216,35 @@ print(sorted(told.signals), told.open)
     assert done.stdout == "['placed'] False\n"
 
 
+def test_objects_that_stand_for_others_are_not_asked_anything(tmp_path: Path) -> None:
+    """`request` of a web framework raises whenever somebody touches it outside of a request."""
+    (tmp_path / "web.py").write_text(
+        """
+from holdfast import Signal, workflow
+from holdfast.workflow.declaration import takes
+
+class Proxy:
+    def __getattribute__(self, name):
+        raise RuntimeError("working outside of a request")
+    __class__ = property(__getattribute__)
+
+request = Proxy()
+paid = Signal("paid", int)
+
+@workflow
+async def flow() -> None:
+    request, [request]
+    await paid.wait()
+
+print(takes(flow).named)
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, "web.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "['paid']\n", done.stderr
+
+
 def test_two_declarations_of_one_name_are_told_apart_by_the_workflow(tmp_path: Path) -> None:
     """Each workflow takes the one its code names; one that names neither takes either."""
     (tmp_path / "one.py").write_text('from holdfast import Signal\npaid = Signal("paid", int)\n')

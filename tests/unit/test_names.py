@@ -250,3 +250,73 @@ class TestSessions:
                 "from holdfast import step\n@step(isolate=True)\ndef apart() -> None: ...\n",
                 {"__name__": "__main__"},
             )
+
+
+class TestOrigins:
+    """The application that code comes from."""
+
+    def of(self, folder: Path, file: str, *, app: str | None = None) -> str:
+        """Of the step that a file declares."""
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text("from holdfast import step\n@step\ndef work() -> None: ...\n")
+        load = f"from holdfast.cli.loading import load; load({file!r})"
+        tell = f"print(list(registry.steps.values())[0].place.origin({app!r}, 'a session'))"
+        return run(folder, "-c", f"{load}\nfrom holdfast.workflow import registry\n{tell}")
+
+    def test_whoever_says_so_is_right(self, tmp_path: Path) -> None:
+        assert self.of(tmp_path, "app.py", app="shop") == "shop"
+
+    def test_a_lone_file_is_its_own_application(self, tmp_path: Path) -> None:
+        assert self.of(tmp_path, "app.py") == str(tmp_path.resolve() / "app.py")
+
+    def test_a_package_in_a_project_is_the_projects(self, tmp_path: Path) -> None:
+        """Wherever the project was put: its name is that of the distribution it will be."""
+        (tmp_path / "pyproject.toml").write_text('[project]\nname = "My.Shop"\n')
+        (tmp_path / "src" / "shop").mkdir(parents=True)
+        (tmp_path / "src" / "shop" / "__init__.py").touch()
+        assert self.of(tmp_path, "src/shop/app.py") == "my-shop"
+        assert self.of(tmp_path, "tools/app.py") == "my-shop:tools/app.py"
+
+    def test_a_pyproject_without_a_name_says_nothing(self, tmp_path: Path) -> None:
+        (tmp_path / "pyproject.toml").write_text("[tool.ruff]\n")
+        assert self.of(tmp_path, "app.py") == str(tmp_path.resolve() / "app.py")
+        (tmp_path / "pyproject.toml").write_text("not toml")
+        assert self.of(tmp_path, "app.py") == str(tmp_path.resolve() / "app.py")
+
+    @pytest.mark.parametrize("module", ["acme", "acme_billing"])
+    def test_what_is_installed_is_its_distributions(self, tmp_path: Path, module: str) -> None:
+        """Also when the module is not called like it."""
+        site = tmp_path / "site-packages"
+        (site / module).mkdir(parents=True)
+        (site / module / "__init__.py").write_text(
+            "from holdfast import step\n@step\ndef work() -> None: ...\n"
+        )
+        info = site / "Acme_Billing-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: Acme_Billing\nVersion: 1.0\n")
+        (info / "RECORD").write_text(f"{module}/__init__.py,,\n")
+        told = (
+            f"import sys; sys.path.insert(0, {str(site)!r}); import {module}\n"
+            f"print({module}.work.place.origin(None, ''))"
+        )
+        assert run(tmp_path, "-c", told) == "acme-billing"
+
+    def test_code_of_a_session_is_the_sessions(self) -> None:
+        """Unless the notebook is known."""
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec("from holdfast import step\n@step\ndef sessional() -> None: ...\n", names)
+        assert names["sessional"].place.origin(None, "here") == "here"
+        names["__vsc_ipynb_file__"] = "/home/ada/prices.ipynb"
+        assert names["sessional"].place.origin(None, "here") == "/home/ada/prices.ipynb"
+
+    def test_the_digest_is_of_the_code_and_not_of_where_it_stands(self, tmp_path: Path) -> None:
+        """In every process the same; lines and folders do not matter, a changed helper does."""
+        helper = "def helper() -> int: return {cents}\n"
+        told = "from holdfast import step\n@step\ndef work() -> bool: return helper() in {1, 2, 'x', 'y'}\nprint(work.place.digest())\n"
+        for folder, text in (("a", helper + told), ("b", "\n# moved\n" + helper + told)):
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / "app.py").write_text(text.replace("{cents}", "1"))
+        one = run(tmp_path, "a/app.py")
+        assert run(tmp_path, "b/app.py") == one
+        (tmp_path / "a" / "app.py").write_text((helper + told).replace("{cents}", "2"))
+        assert run(tmp_path, "a/app.py") != one

@@ -13,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Collection, Iterator
 from functools import lru_cache
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -119,7 +119,7 @@ def _text(schema: Schema) -> str:
 
 
 def takes(workflow: Workflow[Any, Any]) -> Takes:
-    named = set(_reached(workflow.fn, Signal))
+    named = set(_reached(workflow.fn))
     by_name: dict[str, list[Signal[Any]]] = {}
     for signal in sorted(registry.signals, key=lambda one: one.name):
         by_name.setdefault(signal.name, []).append(signal)
@@ -136,21 +136,25 @@ def takes(workflow: Workflow[Any, Any]) -> Takes:
     return told
 
 
-def _reached(fn: FunctionType | Any, kind: type) -> Iterator[Any]:
-    """Objects of this kind that a function names, or that a function it names does."""
+def _is(value: object, *kinds: type) -> bool:
+    """By its type alone: objects that stand for others, as web frameworks have them, must not be asked anything."""
+    return issubclass(type(value), kinds)
+
+
+def _reached(fn: Any) -> Iterator[Signal[Any]]:
+    """Signals that a function names, or that a function it names does."""
     todo: list[Any] = [fn]
     seen: set[int] = set()
     while todo and len(seen) < REACH_MAX:
         one = todo.pop()
-        if isinstance(one, kind):
+        if _is(one, Signal):
             yield one
-        elif isinstance(one, FunctionType) and id(one.__code__) not in seen and not _is_foreign(one):
+        elif _is(one, FunctionType) and id(one.__code__) not in seen and not _is_foreign(one):
             seen.add(id(one.__code__))
             todo += _values(one)
-        elif isinstance(one, dict):
-            todo += [value for value in one.values() if isinstance(value, kind | FunctionType)]
-        elif isinstance(one, list | tuple | set | frozenset):
-            todo += [value for value in one if isinstance(value, kind | FunctionType)]
+        elif type(one) in (dict, list, tuple, set, frozenset):
+            inside = one.values() if type(one) is dict else one
+            todo += [value for value in inside if _is(value, Signal, FunctionType)]
 
 
 def _values(fn: FunctionType) -> list[Any]:
@@ -162,10 +166,10 @@ def _values(fn: FunctionType) -> list[Any]:
             found.append(cell.cell_contents)
         except ValueError:
             pass  # defined further down
-    for owner in [one for one in found if isinstance(one, ModuleType | type)]:
+    for owner in [one for one in found if _is(one, ModuleType, type)]:
         inside = vars(owner)
         found += [inside[name] for name in names if name in inside]
-    return [getattr(one, "__func__", one) for one in found]
+    return [one.__func__ if _is(one, staticmethod, classmethod, MethodType) else one for one in found]
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -211,7 +215,7 @@ def _makers(edition: int, modules: int) -> Makers:
         values = list(inside.values())
         if not any(id(value) in ours for value in values):
             continue
-        aliases = {name for name, value in inside.items() if isinstance(value, type) and _makes(value)}
+        aliases = {name for name, value in inside.items() if _is(value, type) and Signal in value.__mro__}
         for fn in _functions(values, inside):
             for code in _codes(fn.__code__):
                 if "Signal" in code.co_names or aliases & set(code.co_names):
@@ -221,26 +225,21 @@ def _makers(edition: int, modules: int) -> Makers:
     return Makers(frozenset(names), is_open)
 
 
-def _makes(kind: type) -> bool:
-    try:
-        return issubclass(kind, Signal)
-    except TypeError:  # something that only looks like a class
-        return False
-
-
 def _functions(values: list[Any], inside: dict[str, Any]) -> Iterator[FunctionType]:
     """The functions that are written in a module, its methods, steps and workflows too."""
     for value in values:
         found = [value]
-        if isinstance(value, type) and value.__module__ == inside.get("__name__"):
+        if _is(value, type) and value.__module__ == inside.get("__name__"):
             found = list(vars(value).values())
         for one in found:
-            fn = (
-                getattr(one, "fget", None)
-                or getattr(one, "__func__", None)
-                or getattr(one, "__wrapped__", one)
-            )
-            if isinstance(fn, FunctionType) and fn.__globals__ is inside:
+            fn = one
+            if _is(one, Step, Workflow):
+                fn = one.fn
+            elif _is(one, staticmethod, classmethod):
+                fn = one.__func__
+            elif _is(one, property):
+                fn = one.fget
+            if _is(fn, FunctionType) and fn.__globals__ is inside:
                 yield fn
 
 

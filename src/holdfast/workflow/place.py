@@ -184,8 +184,7 @@ def _words(const: object) -> str:
 def _origin(file: str, module: str) -> str:
     path = Path(file)
     if INSTALLED & set(path.parts):
-        top = module.partition(".")[0]
-        return _normal((_distributions().get(top) or [top])[0])
+        return _normal(_distribution(module.partition(".")[0]))
     for folder in path.parents:
         name = _project(folder / "pyproject.toml")
         if name is not None:
@@ -193,10 +192,18 @@ def _origin(file: str, module: str) -> str:
     return file
 
 
-@lru_cache(maxsize=1)
-def _distributions() -> dict[str, list[str]]:
-    """By what can be imported. Reads something of every package that is installed: only asked when needed."""
-    return dict(metadata.packages_distributions())
+@lru_cache(maxsize=256)
+def _distribution(top: str) -> str:
+    """The distribution that brought a module: mostly it is called like it. Else something of every distribution that is
+    installed has to be read."""
+    try:
+        found = metadata.distribution(top)
+        told = found.read_text("top_level.txt") or found.read_text("RECORD") or ""
+        if re.search(rf"^{re.escape(top)}(/|\.py|$)", told, re.MULTILINE):
+            return found.name
+    except metadata.PackageNotFoundError:
+        pass
+    return (metadata.packages_distributions().get(top) or [top])[0]
 
 
 @lru_cache(maxsize=1024)
