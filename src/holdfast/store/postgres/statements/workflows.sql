@@ -2,7 +2,7 @@
 
 -- Nodes register one after another: each sees what those before it publish.
 -- name: register_in_turn
-SELECT pg_advisory_xact_lock(4870118)
+LOCK TABLE holdfast.workflows IN SHARE ROW EXCLUSIVE MODE
 
 -- Live nodes with other code, one for each code. Who has none publishes nothing.
 -- name: rivals
