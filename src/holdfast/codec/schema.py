@@ -105,7 +105,7 @@ class _Made:
         if issubclass(kind, PurePath):
             return {"type": "string"}
         if is_pydantic(kind):
-            return {"title": kind.__name__}  # it reads more than its own schema says: "12" as a number
+            return _of_model(kind)
         raise NotImplementedError
 
     def _tagged(self, kind: type[Variant]) -> Schema:
@@ -124,6 +124,17 @@ class _Made:
             mapping[tag] = f"#/$defs/{name}"
         options = [{"$ref": place} for place in mapping.values()]
         return {"anyOf": options, "discriminator": {"propertyName": TAG, "mapping": mapping}}
+
+
+def _of_model(kind: Any) -> Schema:
+    """A pydantic model reads more than its own schema says, "12" as a number: that only helps to make up an example."""
+    schema: Schema = {"title": kind.__name__}
+    try:
+        made = example(kind.model_json_schema())
+        kind.model_validate(made)
+    except Exception:  # noqa: BLE001  an author's validator, or a schema that has more to it
+        return schema
+    return schema | {"examples": [made]}
 
 
 def _tell_times(info: Any, schema: Schema, defs: Schema, seen: set[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -266,7 +267,7 @@ def _step(step: Step, facts: Facts) -> str:
         data = declared.data.get(step.name, "") if declared is not None else ""
         return (
             f"It waits for the signal {step.name!r} since {ago(now - step.issued_at)}: "
-            f"`holdfast signal {facts.run.id} {step.name}{data}` sends it."
+            f"`holdfast signal {shlex.quote(facts.run.id)} {shlex.quote(step.name)}{data}` sends it."
         )
     if step.kind is StepKind.CHILD:
         return f"It waits for its child run {name} ({step.name}) since {ago(now - step.issued_at)}{_child_stuck(step, facts)}."
