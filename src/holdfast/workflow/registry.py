@@ -38,16 +38,14 @@ def register_signal(signal: Signal[Any], *, lasting: bool) -> None:
 
 
 def register_step(step: Step[Any, Any]) -> None:
-    _refuse_twin(steps.get(step.name), step)
+    _admit(steps.get(step.name), step)
     steps[step.name] = step
-    _changed()
 
 
 def register_workflow(workflow: Workflow[Any, Any]) -> None:
     key = (workflow.name, workflow.version)
-    _refuse_twin(workflows.get(key), workflow)
+    _admit(workflows.get(key), workflow)
     workflows[key] = workflow
-    _changed()
 
 
 def find_workflow(name: str) -> Workflow[Any, Any]:
@@ -69,11 +67,13 @@ def _age(version: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)
 
 
-def _refuse_twin(
+def _admit(
     known: Step[Any, Any] | Workflow[Any, Any] | None, new: Step[Any, Any] | Workflow[Any, Any]
 ) -> None:
-    """The same function again is a reload. Another one of the same name would take over its runs."""
+    """The same function again is a reload. Another one of the same name would take over its runs: it is refused."""
     if known is not None and not new.place.is_again(known.place):
         raise DefinitionError(
             f"{new.name!r} is defined twice, in {known.place.shown} and in {new.place.shown}: give one of them name=…"
         )
+    if known is None or new.place.code is not known.place.code:
+        _changed()
