@@ -24,14 +24,17 @@ from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 from holdfast import codec
+from holdfast.codec.schema import data_words
 from holdfast.config import DEFAULT, Config
 from holdfast.decider.replay import shown
 from holdfast.durations import Eta
 from holdfast.environment import Environment
 from holdfast.errors import (
     Conflict,
+    DefinitionError,
     HoldfastError,
     InvalidInput,
+    NameTaken,
     RunCancelled,
     RunFailed,
     RunStuck,
@@ -47,16 +50,18 @@ from holdfast.info import AttemptInfo, RunInfo, RunView, StepInfo, cursor
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import DEFAULT_TENANT, Attempt, NewRun, Poison, RunState, Step, StepKind, StepState
 from holdfast.model import Run as RunRow
-from holdfast.node import POOL, ROLES, Node
+from holdfast.node import POOL, ROLES, Node, session_of
 from holdfast.store import open_store
 from holdfast.store.answers import Answer
+from holdfast.store.claims import demand_names
 from holdfast.store.operations import Close, NewSignal
 from holdfast.store.protocol import Bell, RunFilter, Store
 from holdfast.store.transaction import Transaction, transaction_of
 from holdfast.supervisor.channels import Channel
 from holdfast.supervisor.outlook import Outlook, etas, outlook
-from holdfast.supervisor.why import Facts, explain
+from holdfast.supervisor.why import Facts, SignalsDeclared, explain
 from holdfast.workflow import door, options
+from holdfast.workflow.declaration import Takes, claims, demand_signal
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.options import Seconds
 
@@ -98,7 +103,8 @@ def _channels(alerts: str | Path | Mapping[str, Any], environment: Environment) 
 
 class Holdfast:
     """A store, and the roles this process hosts on it. `roles=()` only starts and watches runs. `alerts` is a settings file
-    (or the same as a dict) with the channels that a Supervisor here tells alerts through."""
+    (or the same as a dict) with the channels that a Supervisor here tells alerts through. `app` names the application that
+    the code here belongs to, where Holdfast would take it for another one."""
 
     def __init__(
         self,
@@ -109,6 +115,7 @@ class Holdfast:
         config: Config = DEFAULT,
         environment: Environment | None = None,
         alerts: str | Path | Mapping[str, Any] | None = None,
+        app: str | None = None,
     ) -> None:
         self.url = store or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
         self.config = config
@@ -116,6 +123,10 @@ class Holdfast:
         if not isinstance(self.url, str):
             raise HoldfastError(f"Holdfast({store!r}): the address of a store, such as {DEFAULT_STORE!r}")
         self._roles, self._labels = _roles(roles), options.labels(labels, "Holdfast")
+        app = app or os.environ.get("HOLDFAST_APP") or None
+        self._app = None if app is None else options.text(app, "app")
+        self._asked: set[str] = set()
+        """Workflows that may be started here: whoever runs them has the same code, or is the same application."""
         self._channels = [] if alerts is None else _channels(alerts, self.environment)
         self._store: Store | None = None
         self._node: Node | None = None
@@ -163,6 +174,7 @@ class Holdfast:
             channels=self._channels,
             about=self.about,
             pulse=self.pulse,
+            app=self._app,
         )
         node.on_fenced = self._on_fenced
         return node
@@ -181,7 +193,7 @@ class Holdfast:
             await old.stop(0)
             try:
                 await node.start()
-            except StoreError as error:
+            except (StoreError, NameTaken) as error:
                 log.warning("joining again: %s", error)
                 await self.environment.sleep(self.config.poll_s)
             except Exception:
@@ -351,6 +363,7 @@ class Holdfast:
     async def start_raw(self, workflow: Workflow[Any, R], raw: bytes) -> Run[R]:
         """As `start`, with an input that is already encoded (see `workflow.shape.from_json`)."""
         new = self._new_run(workflow, raw)
+        await self._demand_own(workflow)
         answer = await self.node.start_run(new)
         if answer is Answer.FENCED:
             raise Conflict(
@@ -358,6 +371,15 @@ class Holdfast:
                 f"`holdfast show {new.id}` shows it; choose another id"
             )
         return Run(self, new.id, workflow, known=True)
+
+    async def _demand_own(self, workflow: Workflow[Any, Any]) -> None:
+        """A process that only starts runs has not registered its names: those who run this workflow must mean the same."""
+        name = f"workflow {workflow.name}@{workflow.version}"
+        if "scheduler" in self._roles or name in self._asked:
+            return
+        own = claims(("scheduler",), self._app, session_of(self.environment))
+        demand_names(own, await self.store.rivals(own.code), only=name)
+        self._asked.add(name)
 
     def within(self, connection: Any) -> Within:
         """Start runs inside a transaction of the caller on the same database: `await hf.within(connection).start(…)`.
@@ -425,8 +447,18 @@ class Holdfast:
         return [RunInfo(row) for row in await self.store.runs(where)]
 
     async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
+        """Send a signal whose value is already encoded. One that the run's workflow does not take, by what its code declares,
+        is refused: UnknownSignal, or InvalidInput for what it carries."""
         if not _may_exist(run_id):
             raise unknown_run(run_id)
+        try:
+            options.text(name, "the name of a signal")
+        except DefinitionError as wrong:
+            raise InvalidInput(str(wrong)) from None
+        await self.node.declare()
+        declared = await self.store.declared(run_id)
+        if declared is not None:
+            demand_signal(declared, run_id, name, payload)
         answer = await self.store.send_signal(
             NewSignal(run_id, name, key or self.environment.new_id(), payload)
         )
@@ -487,6 +519,7 @@ class Within:
         """As `hf.start`. The run can be seen, and begins, when the transaction is committed."""
         raw, _ = workflow.shape.checked(args, kwargs)
         new = self._hf._new_run(workflow, raw)
+        await self._hf._demand_own(workflow)
         await self._hf.store.start_within(self._transaction, new)
         return Run(self._hf, new.id, workflow, within=True)
 
@@ -616,8 +649,17 @@ class Run(Generic[R]):
             await store.quarantined(self.id) if any(step.quarantined for step in view.steps) else (),
             await self._stuck_children(view.steps),
             await outlook(store, view.run, view.steps, self._hf.config),
+            await self._signals_declared(),
         )
         return explain(facts)
+
+    async def _signals_declared(self) -> SignalsDeclared | None:
+        declared = await self._hf.store.declared(self.id)
+        if declared is None:
+            return None
+        told = Takes.read(declared)
+        data = {name: data_words(schema) for name, schema in told.signals.items()}
+        return SignalsDeclared(data, frozenset(told.named), told.open)
 
     async def _stuck_children(self, steps: Iterable[Step]) -> list[RunRow]:
         if not any(step.kind is StepKind.CHILD and step.state is StepState.WAITING for step in steps):

@@ -101,6 +101,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Processes that left are remembered for this long, so that `why` can say who was the last that could do a step."""
     keep_journal_days: float = 90.0
     """Journal rows that belong to no run are kept for this long. Those of a run go with it."""
+    keep_workflows_days: float = 90.0
+    """What code declared is kept for this long after a node last started with it, and while one that has it lives."""
     prune_rows_max: int = 500
     """Rows one transaction of pruning removes: a few milliseconds of the store's time."""
     prune_share_s: float = 0.05

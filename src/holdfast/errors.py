@@ -9,12 +9,13 @@
     │   └── UndoMissing           a run takes itself back, and an undo it needs is not loaded
     ├── RunError                the caller: change the call, or look at the run
     │   ├── InvalidInput          a value does not fit its declared type
-    │   ├── UnknownRun · UnknownWorkflow · Conflict · WrongState · NoTransaction
+    │   ├── UnknownRun · UnknownWorkflow · UnknownSignal · Conflict · WrongState · NoTransaction
     │   ├── StepFailed            a step gave up, and its own exception cannot be rebuilt here
     │   │   └── StepTimeout · StepLost
     │   └── RunFailed             what `run.result()` raises
     │       └── RunCancelled · RunUndone · RunStuck
     ├── InvalidSettings         the operator: mend a settings file or an environment variable
+    ├── NameTaken               the operator or the author: two applications publish one name on one store
     └── StoreError              the operator: mend the store
         ├── StoreUnreachable · StoreFull · SchemaMismatch · StoreUnsupported
         └── LeaseLost             another node holds what this one wrote to
@@ -90,6 +91,10 @@ class UnknownWorkflow(RunError):
     """No workflow has this name here."""
 
 
+class UnknownSignal(RunError):
+    """The run's workflow takes no signal of this name."""
+
+
 class Conflict(RunError):
     """A run with this id exists, and it was started with something else."""
 
@@ -144,6 +149,10 @@ class RunTimeout(RunError, TimeoutError):
 
 class InvalidSettings(HoldfastError):
     """A settings file cannot be used. The message names the place."""
+
+
+class NameTaken(HoldfastError):
+    """Another application has a step or workflow of this name on this store, and its code would be executed for ours."""
 
 
 class StoreError(HoldfastError):

@@ -300,6 +300,28 @@ class Node(msgspec.Struct, frozen=True):
     retired_at: float | None
 
 
+class Declaration(msgspec.Struct, frozen=True):
+    """What code says of one version of a workflow. Schemas are JSON texts."""
+
+    namespace: str
+    name: str
+    version: str
+    code: str
+    """What a scheduler must have loaded, as nodes offer it: `billing.app.order@2`."""
+    origin: str
+    """The application it comes from."""
+    digest: str
+    """Tells this code from other code."""
+    input: str
+    """JSON Schema of the arguments, an object by name."""
+    result: str
+    signals: str
+    """What it takes, see `workflow/declaration.py`."""
+    first_at: float = 0.0
+    last_at: float = 0.0
+    """When a node last declared it, give or take an hour."""
+
+
 class Leader(NamedTuple):
     """Who holds the leader's lease. At each takeover is noted how long nobody had been heard to lead."""
 

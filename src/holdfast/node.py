@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from holdfast.agent import Agent
 from holdfast.agent.holding import Holding
 from holdfast.config import DEFAULT, Config
@@ -21,7 +23,7 @@ from holdfast.decider import Issue
 from holdfast.decider.effect import effect_key, undone_effect
 from holdfast.durations import Durations
 from holdfast.environment import Environment, StoreClock
-from holdfast.errors import HoldfastError, LeaseLost, StoreError, StoreUnreachable
+from holdfast.errors import HoldfastError, LeaseLost, NameTaken, StoreError, StoreUnreachable
 from holdfast.heartbeat import keeps_lease
 from holdfast.model import NewRun, RunState
 from holdfast.scheduler import Lease, Scheduler
@@ -34,6 +36,7 @@ from holdfast.supervisor import Supervisor
 from holdfast.supervisor.channels import Channel
 from holdfast.supervisor.outbox import Outbox
 from holdfast.workflow import registry
+from holdfast.workflow.declaration import claims, declarations
 
 log = logging.getLogger("holdfast.node")
 
@@ -59,11 +62,13 @@ class Node:
         channels: Sequence[Channel] = (),
         about: Mapping[str, Any] | None = None,
         pulse: Callable[[], Mapping[str, Any]] | None = None,
+        app: str | None = None,
     ) -> None:
         self.store, self.config = store, config
         self.environment = environment or Environment()
         self.roles = tuple(role for role in (*ROLES, POOL) if role in set(roles))
         self._about, self._more_pulse = about or {}, pulse
+        self._app, self._edition = app, -1
         self.labels = frozenset(labels)
         self.clock = StoreClock(self.environment)
         self.id = self.environment.new_id()
@@ -236,14 +241,25 @@ class Node:
             self._tasks.append(asyncio.create_task(loop, name=f"holdfast-{loop.__name__}"))
 
     async def _register(self) -> None:
+        """Enter the node's row, with what its code publishes and declares."""
+        edition, session = registry.edition(), session_of(self.environment)
         offers = {
-            "workflows": [f"{name}@{version}" for name, version in registry.workflows],
-            "steps": sorted(registry.steps),
+            **msgspec.to_builtins(claims(self.roles, self._app, session)),
             "labels": sorted(self.labels),
             "hedged": sorted(name for name, step in registry.steps.items() if step.hedge),
             **self._about,
         }
         sent = self.environment.monotonic()
+        try:
+            await self._enter(offers, session)
+        except NameTaken:
+            self._edition = edition
+            raise
+        if self._edition < 0:
+            self.heartbeat.renewed(sent)
+        self._edition = edition
+
+    async def _enter(self, offers: Mapping[str, Any], session: str) -> None:
         await self.store.register(
             self.id,
             host=self.environment.host,
@@ -252,8 +268,18 @@ class Node:
             offers=json.dumps(offers),
             capacity=self.config.steps_max,
             lease_s=self.config.lease_s,
+            declared=declarations(self._app, session) if self.scheduler is not None else (),
         )
-        self.heartbeat.renewed(sent)
+
+    async def declare(self) -> None:
+        """Tell the store what was declared here since this node registered: in a notebook, or by a late import."""
+        if not self.started or not self.roles or self.fenced or self._edition == registry.edition():
+            return
+        try:
+            await self._register()
+            await self.heartbeat.renew()  # the row's new offers have no pulse yet
+        except NameTaken as taken:
+            log.error("%s", taken)
 
     # --- what callers use ---------------------------------------------------------------------------------------------
 
@@ -606,6 +632,7 @@ class Node:
         while not self.fenced:
             await self.environment.sleep(1.0)
             scheduler.park_quiet()
+            await self._guarded("declaring", self.declare)
             await self._guarded("checking runs", scheduler.check_lost)
             await self._guarded("lanes", scheduler.learn_lanes)
 
@@ -618,6 +645,7 @@ class Node:
             await self._wait(Bell.STEPS, self.config.poll_s)
             if self.environment.monotonic() - lanes_at > self.config.poll_s:
                 lanes_at = self.environment.monotonic()
+                await self._guarded("declaring", self.declare)
                 await self._guarded("lanes", agent.learn_lanes)
             while await self._guarded("claiming steps", claim):
                 pass
@@ -677,6 +705,11 @@ class Node:
         while not self.fenced:
             await self._guarded("telling alerts", outbox.tick)
             await self.environment.sleep(self.config.watch_s * (0.75 + self.environment.random.random() / 2))
+
+
+def session_of(environment: Environment) -> str:
+    """Where code comes from that stands in no file."""
+    return f"a session on {environment.host} pid {environment.pid}"
 
 
 async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -20,11 +20,14 @@ from psycopg.rows import dict_row
 
 from holdfast.environment import Environment
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import UNDO, Breaker
+from holdfast.model import UNDO, Breaker, Declaration
+from holdfast.store.claims import Claims
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.workflows import declare
 from holdfast.store.protocol import Store
 from holdfast.store.sqlite.store import SqliteStore
 from tests.differential.spec import Alert, Delivery, Listed, Run, Spec, Step, Twin
+from tests.differential.spec.retention import CODED
 
 HOUR = 3600.0
 EPOCH = 1_000_000.0
@@ -44,6 +47,7 @@ TIMES = {
     "quarantine": ("at",),
     "twins": ("made_at", "started_at", "ended_at"),
     "durations": ("last_at",),
+    "workflows": ("first_at", "last_at"),
 }
 TABLES = (*TIMES, "failures", "lanes")
 ALL_TIMES = frozenset(column for columns in TIMES.values() for column in columns)
@@ -101,6 +105,9 @@ class Subject(ABC):
     def register(self, spec: Spec, node: str, lease_h: float) -> None: ...
 
     @abstractmethod
+    async def declare(self, one: Declaration) -> None: ...
+
+    @abstractmethod
     def tables(self) -> Tables: ...
 
     def rows(self, spec: Spec, tables: Tables) -> Rows:
@@ -137,6 +144,14 @@ class Subject(ABC):
             "durations": {
                 (row["name"], row["bucket"]): (row["count"], _hours(row["last_at"], now))
                 for row in tables["durations"]
+            },
+            "workflows": {
+                (row["name"], row["version"]): (
+                    row["digest"],
+                    _hours(row["first_at"], now),
+                    _hours(row["last_at"], now),
+                )
+                for row in tables["workflows"]
             },
             "alerts": [_picked(row, Alert._fields, now) for row in _by_id(tables["alerts"])],
             "deliveries": {
@@ -205,6 +220,10 @@ def expected(spec: Spec) -> Rows:
         },
         "durations": {
             key: (count, _hours(last_at, spec.now, 1.0)) for key, (count, last_at) in spec.durations.items()
+        },
+        "workflows": {
+            key: (digest, _hours(first_at, spec.now, 1.0), _hours(last_at, spec.now, 1.0))
+            for key, (digest, first_at, last_at) in spec.workflows.items()
         },
         "alerts": [_picked(one._asdict(), Alert._fields, spec.now, 1.0) for one in spec.alerts.values()],
         "deliveries": {
@@ -297,6 +316,15 @@ def _counted(rows: Iterable[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row) for row in rows)
 
 
+def _offers(node: str) -> str:
+    """Some nodes have code: the first workflow of the model."""
+    return json.dumps({"workflows": ["shop.order@1"]} if node in CODED else {})
+
+
+def _code(node: str) -> str:
+    return node if node in CODED else ""
+
+
 class Sqlite(Subject):
     def __init__(self, spec: Spec) -> None:
         from holdfast.config import DEFAULT
@@ -323,10 +351,14 @@ class Sqlite(Subject):
     def register(self, spec: Spec, node: str, lease_h: float) -> None:
         now = self.at(spec, spec.now)
         self._execute(
-            "INSERT INTO nodes (id, host, pid, roles, offers, capacity, started_at, lease_until)"
-            " VALUES (?, 'here', 1, '', '{}', 1, ?, ?)",
-            (node, now, now + lease_h * HOUR),
+            "INSERT INTO nodes (id, host, pid, roles, offers, capacity, started_at, lease_until, code)"
+            " VALUES (?, 'here', 1, '', ?, 1, ?, ?, ?)",
+            (node, _offers(node), now, now + lease_h * HOUR, _code(node)),
         )
+
+    async def declare(self, one: Declaration) -> None:
+        async with self._store._database.transaction() as connection:
+            self._store._declare(connection, "", Claims(), [one])
 
     def tables(self) -> Tables:
         return {table: self._execute(f"SELECT * FROM {table}") for table in TABLES}
@@ -359,10 +391,13 @@ class Postgres(Subject):
 
     def register(self, spec: Spec, node: str, lease_h: float) -> None:
         self._sql.execute(
-            "INSERT INTO nodes (id, host, pid, roles, offers, capacity, lease_until)"
-            " VALUES (%s, 'here', 1, '', '{}', 1, clock_timestamp() + make_interval(secs => %s))",
-            (node, lease_h * HOUR),
+            "INSERT INTO nodes (id, host, pid, roles, offers, capacity, lease_until, code)"
+            " VALUES (%s, 'here', 1, '', %s, 1, clock_timestamp() + make_interval(secs => %s), %s)",
+            (node, _offers(node), lease_h * HOUR, _code(node)),
         )
+
+    async def declare(self, one: Declaration) -> None:
+        await self._store._on_pool(lambda connection: declare(connection, "", Claims(), [one]))
 
     def tables(self) -> Tables:
         found = {}

@@ -87,7 +87,7 @@ async def test_a_step_that_kills_its_agents_is_found_out(store_url: str, tmp_pat
         await eventually(lambda: hf.store.quarantined("other"))
         assert len(deaths) == 4
         (poison,) = [one for one in await hf.quarantine() if one.place == "agent lost"]
-        assert (poison.step, poison.steps, poison.example) == ("poisonous.explode", 1, run.id)
+        assert (poison.step, poison.steps, poison.example) == ("tests.roles.poisonous.explode", 1, run.id)
         assert f"`holdfast quarantine release {poison.fingerprint}`" in await run.why()
         await eventually(lambda: is_told(hf, poison.fingerprint))
         (tmp_path / "mended").touch()
@@ -118,7 +118,7 @@ async def test_those_beside_a_poison_step_are_not_taken_for_one(store_url: str, 
         await becomes(run, RunState.STUCK)
         rows = await run.steps()
         assert Counter(row.state for row in rows) == {StepState.SUCCEEDED: many, StepState.READY: 1}
-        assert [row.name for row in rows if row.quarantined] == ["poisonous.explode"]
+        assert [row.name for row in rows if row.quarantined] == ["tests.roles.poisonous.explode"]
         (tmp_path / "mended").touch()
         await run.retry()
         assert await run.result(LONG_S) == [1] * many

@@ -25,7 +25,7 @@ def test_a_step_that_does_not_is_named_with_its_boundary(sim: Sim) -> None:
     """The step, the first boundary that did it, the next move, and how to see it again."""
     report = sim.using(failures=False).crash_everywhere(flows.order, "tok")
     assert report.effects(mail) == {1, 2}
-    assert {finding.step for finding in report.twice} == {"kit_flows.mail"}
+    assert {finding.step for finding in report.twice} == {"tests.testing.kit_flows.mail"}
     first = report.twice[0]
     assert first.boundary.crash == "after mail, before its result is recorded"
     told = str(report)
@@ -96,7 +96,7 @@ def test_what_is_not_undone_is_named(sim: Sim) -> None:
     """`book` hands on its key, so it changes something; when a later step fails, nothing takes it back."""
     report = sim.using(idempotent=[mail]).crash_everywhere(flows.books, "lamp")
     assert {(finding.kind, finding.step) for finding in report.not_undone} == {
-        ("not undone", "kit_flows.book")
+        ("not undone", "tests.testing.kit_flows.book")
     }
     assert report.not_undone[0].boundary.failing == "mail"
     assert "it has no undo: declare one with @book.undo" in str(report)
@@ -107,7 +107,7 @@ def test_an_undo_that_does_not_look_twice_is_named(sim: Sim) -> None:
     """Undos run at least once, like any step."""
     sim.stub(refund, lambda done, card, cents: None)
     report = sim.using(idempotent=[mail]).crash_everywhere(flows.sells, "tok")
-    assert {finding.step for finding in report.twice} == {"kit_flows.refund"}
+    assert {finding.step for finding in report.twice} == {"tests.testing.kit_flows.refund"}
     assert "it does not hand on here.undoes or here.key" in str(report)
     assert "if twice does no harm, say so: sim.using(idempotent=[refund])" in str(report)
     assert "undisturbed, it ends undone: Stop: out of stock" in str(report)

@@ -69,7 +69,10 @@ class TestSteps:
             """Take money."""
             return 1
 
-        assert charge.name == "test_authoring.TestSteps.test_a_bare_decorator_takes_the_defaults.charge"
+        assert (
+            charge.name
+            == "tests.unit.test_authoring.TestSteps.test_a_bare_decorator_takes_the_defaults.charge"
+        )
         assert (charge.is_async, charge.retry, charge.timeout_s, charge.needs) == (
             True,
             DEFAULT_RETRY,

@@ -56,7 +56,12 @@ def test_steps_are_issued_when_awaited_and_results_come_back_typed() -> None:
     """A run asks for one step, goes on with its result, and ends with its return value."""
     run = Recorder(order, "tok").begin()
     (issue,) = run.turns[0].issued
-    assert (issue.n, issue.key, issue.kind, issue.name) == (1, "charge", StepKind.CALL, "test_decider.charge")
+    assert (issue.n, issue.key, issue.kind, issue.name) == (
+        1,
+        "charge",
+        StepKind.CALL,
+        "tests.unit.test_decider.charge",
+    )
     assert issue.input == b'{"card":"tok","cents":1}'
     assert issue.step is charge
     assert issue.arguments.cents == 1
@@ -961,7 +966,7 @@ class TestSaying:
         assert (first.key, first.kind, first.name, first.input) == (
             "order",
             StepKind.CHILD,
-            "test_decider.order",
+            "tests.unit.test_decider.order",
             b'{"card":"x"}',
         )
         assert first.child is not None

@@ -386,8 +386,8 @@ class TestChangedCode:
         drift = caught_drift.value
         assert (drift.key, drift.recorded, drift.asked) == (
             "work",
-            'call test_replay.work {"n":1}',
-            'call test_replay.work {"n":2}',
+            'call tests.unit.test_replay.work {"n":1}',
+            'call tests.unit.test_replay.work {"n":2}',
         )
 
     def test_a_signal_that_was_renamed_is_drift(self) -> None:

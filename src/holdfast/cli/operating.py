@@ -39,12 +39,12 @@ def start(asked: Asked, store: str, as_json: bool) -> None:
     with output.stdout_kept(as_json):
         workflow = asked.workflow()
         raw = asked.input(workflow) or workflow.shape.from_json("{}")
-        started, state = run_quickly(_start(workflow, raw, store))
+        started, state = run_quickly(_start(workflow, raw, Holdfast(store, roles=(), app=asked.app)))
     _said(as_json, started, state, f"{started} is {state}")
 
 
-async def _start(workflow: Any, raw: bytes, store: str) -> tuple[str, RunState]:
-    async with Holdfast(store, roles=()) as hf:
+async def _start(workflow: Any, raw: bytes, hf: Holdfast) -> tuple[str, RunState]:
+    async with hf:
         run = await hf.start_raw(workflow, raw)
         return run.id, await run.state()
 

@@ -61,7 +61,8 @@ def run(asked: Asked, labels: tuple[str, ...], store: str, as_json: bool) -> int
     with output.stdout_kept(as_json):
         workflow = asked.workflow()
         raw = asked.input(workflow)
-        ended = run_long(_run(workflow, raw, Holdfast(store, labels=labels), as_json, asked.target))
+        hf = Holdfast(store, labels=labels, app=asked.app)
+        ended = run_long(_run(workflow, raw, hf, as_json, asked))
     return _answer(ended, as_json)
 
 
@@ -86,10 +87,10 @@ async def _watch(run_id: str, store: str, as_json: bool) -> Ended:
 
 
 async def _run(
-    workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast, as_json: bool, target: str
+    workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast, as_json: bool, asked: Asked
 ) -> Ended:
     with leaving() as leave:
-        known = await _recorded(workflow, raw, hf.url)
+        known = await _recorded(workflow, raw, Holdfast(hf.url, roles=(), app=asked.app))
         if known is not None and known.run.state in RUN_ENDED:
             return Ended(known, _code(known.run))
         if known is None and raw is None:
@@ -98,17 +99,17 @@ async def _run(
         await hf.open(first=known.run.id if known else None)
         try:
             started = known.run.id if raw is None and known else (await hf.start_raw(workflow, raw or b"")).id
-            return await _carry(hf, started, leave, as_json, target)
+            return await _carry(hf, started, leave, as_json, asked.target)
         finally:
             await hf.close()
 
 
-async def _recorded(workflow: Workflow[Any, Any], raw: bytes | None, url: str) -> RunRows | None:
+async def _recorded(workflow: Workflow[Any, Any], raw: bytes | None, looking: Holdfast) -> RunRows | None:
     """The run, if there is one with this id: looked at, and compared with what is asked for, before this process hosts
     anything that could go on with it."""
     if workflow.id is None:
         return None
-    async with Holdfast(url, roles=()) as looking:
+    async with looking:
         known = await looking.store.run(workflow.id)
         if known is None:
             return None

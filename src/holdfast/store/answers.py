@@ -77,6 +77,14 @@ class Gates(msgspec.Struct):
     holds: list[Hold]
 
 
+class Rival(msgspec.Struct, frozen=True):
+    """A live node with other code."""
+
+    host: str
+    pid: int
+    offers: str
+
+
 class Told(msgspec.Struct):
     """Outcomes of one dependency's steps, as an agent tells them. `round` is that of the breaker, of probes only."""
 

@@ -18,6 +18,7 @@ from holdfast.model import (
     Attempt,
     Breaker,
     BreakerState,
+    Declaration,
     Delivery,
     Hold,
     HoldScope,
@@ -49,6 +50,7 @@ from holdfast.store.answers import (
     Probes,
     Pruned,
     Reclaimed,
+    Rival,
     Route,
     Sending,
     Told,
@@ -57,6 +59,8 @@ from holdfast.store.answers import (
 from holdfast.store.operations import NewSignal, Op
 from holdfast.store.transaction import Transaction
 
+NOTED_EVERY_S = 3600.0
+"""That something was declared once more is written down this often at most: processes that come and go write nothing."""
 LAPSED = "its lease ran out"
 """Why a node is dead, when that may have changed since somebody looked: `bury` looks again."""
 LOSSES_NEVER = 2**31 - 1
@@ -303,6 +307,9 @@ class SupervisorStore(Protocol):
     async def forget_journal(self, epoch: int, before: float, limit: int) -> int:
         """Remove journal rows from before `before` that belong to no run; how many."""
 
+    async def forget_workflows(self, epoch: int, before: float, limit: int) -> int:
+        """Remove what nobody has declared since `before` and no live node has loaded; how many."""
+
     async def prune_alerts(self, epoch: int, before: float, limit: int) -> int:
         """Remove alerts that were cleared before `before`, with their deliveries; how many."""
 
@@ -347,9 +354,20 @@ class PoolStore(Protocol):
 
 class NodeStore(Protocol):
     async def register(
-        self, node: str, *, host: str, pid: int, roles: str, offers: str, capacity: int, lease_s: float
+        self,
+        node: str,
+        *,
+        host: str,
+        pid: int,
+        roles: str,
+        offers: str,
+        capacity: int,
+        lease_s: float,
+        declared: Sequence[Declaration] = (),
     ) -> None:
-        """Enter the node's row, with a lease from now."""
+        """Enter the node's row, with a lease from now, and with it what its code declares. NameTaken, and nothing is entered, if
+        a live node publishes one of its names from elsewhere (see `claims`). A node may register again, when its code has
+        changed; its lease stays as it is."""
 
     @property
     def shared_url(self) -> str | None:
@@ -406,6 +424,15 @@ class ClientStore(Protocol):
     async def durations(self, names: Sequence[str] | None = None) -> list[tuple[str, int, float]]: ...
 
     async def nodes(self) -> list[Node]: ...
+
+    async def declared(self, run_id: str) -> Declaration | None:
+        """What code declares of an open run's workflow. None when nobody did, or the run is not open."""
+
+    async def workflows(self, limit: int) -> list[Declaration]:
+        """All that is declared, by name."""
+
+    async def rivals(self, code: str, node: str = "") -> list[Rival]:
+        """Live nodes that publish something else than `code` (see `claims`), but for `node`."""
 
     async def loads(self) -> dict[str, tuple[int, int]]:
         """(steps held, runs owned) of every node that has any."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.config import DEFAULT
@@ -30,6 +31,17 @@ from holdfast.model import (
 from holdfast.supervisor.outlook import Outlook
 
 
+class SignalsDeclared(NamedTuple):
+    """What the code of a run's workflow says of its signals."""
+
+    data: Mapping[str, str]
+    """By name, what `holdfast signal RUN NAME` needs besides: ` --data '{"cents": 0}'`, or nothing."""
+    named: frozenset[str]
+    """Those that the workflow's own code names, as far as can be seen. The others are of the same application."""
+    open: bool
+    """There may be more: code makes them up."""
+
+
 class Facts(NamedTuple):
     run: Run
     steps: Sequence[Step]
@@ -45,6 +57,8 @@ class Facts(NamedTuple):
     stuck_children: Sequence[Run] = ()
     """Children that wait for a person."""
     outlook: Outlook | None = None
+    signals_declared: SignalsDeclared | None = None
+    """None: nobody has declared the workflow."""
 
 
 def explain(facts: Facts) -> str:
@@ -250,9 +264,11 @@ def _step(step: Step, facts: Facts) -> str:
             else (f"Its timer {name} came due {ago(now - step.ready_at)} ago and waits for a scheduler.")
         )
     if step.kind is StepKind.SIGNAL:
+        declared = facts.signals_declared
+        data = declared.data.get(step.name, "") if declared is not None else ""
         return (
             f"It waits for the signal {step.name!r} since {ago(now - step.issued_at)}{_set_aside(step, facts)}: "
-            f"`holdfast signal {facts.run.id} {step.name}` sends it."
+            f"`holdfast signal {shlex.quote(facts.run.id)} {shlex.quote(step.name)}{data}` sends it."
         )
     if step.kind is StepKind.CHILD:
         return f"It waits for its child run {name} ({step.name}) since {ago(now - step.issued_at)}{_child_stuck(step, facts)}."

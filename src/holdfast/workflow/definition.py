@@ -8,6 +8,7 @@ import sys
 from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property
+from types import FrameType
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.codec import Shape
@@ -16,6 +17,7 @@ from holdfast.errors import DefinitionError
 from holdfast.workflow import options, registry
 from holdfast.workflow.lint import lint
 from holdfast.workflow.options import UNSET, Call, Seconds, Unset
+from holdfast.workflow.place import Place
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,6 +35,7 @@ class Workflow(Generic[P, R]):
         timeout: Seconds | None = None,
         priority: int = 0,
         scope: dict[str, Any] | None = None,
+        place: Place | None = None,
     ) -> None:
         options.function(fn, "workflow")
         if not inspect.iscoroutinefunction(fn):
@@ -40,7 +43,8 @@ class Workflow(Generic[P, R]):
                 f"@workflow takes an async def, not {fn!r}: write `async def`; work that is not awaited goes in a step"
             )
         self.fn = fn
-        self.name = options.name_of(fn, name)
+        self.place = place or Place(fn, None)
+        self.name = options.name_of(self.place, name)
         self.version = options.text(version, f"{self.name}: version")
         self.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
         self.priority = options.whole(priority, f"{self.name}: priority")
@@ -131,12 +135,13 @@ def workflow(fn: Callable[..., Coroutine[Any, Any, Any]] | None = None, /, **set
     Its code must do the same when it is run again on the same results: clocks, dice and I/O belong in steps. What looks
     otherwise is warned about here.
     """
-    scope = options.scope_of(sys._getframe(1))
 
-    def declare(fn: Callable[..., Coroutine[Any, Any, Any]]) -> Workflow[Any, Any]:
-        made: Workflow[Any, Any] = Workflow(fn, scope=scope, **settings)
+    def declare(
+        fn: Callable[..., Coroutine[Any, Any, Any]], frame: FrameType | None = None
+    ) -> Workflow[Any, Any]:
+        made: Workflow[Any, Any] = Workflow(fn, **options.seen(fn, frame or sys._getframe(1)), **settings)
         lint(fn)
         registry.register_workflow(made)
         return made
 
-    return declare if fn is None else declare(fn)
+    return declare if fn is None else declare(fn, sys._getframe(1))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from datetime import timedelta
-from inspect import CO_NEWLOCALS
-from pathlib import Path
+from inspect import CO_NEWLOCALS, isfunction
 from types import FrameType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from holdfast.decider.keys import word
 from holdfast.errors import DefinitionError
 from holdfast.policy import DEFAULT_RETRY, Retry
+from holdfast.workflow.place import Place
 
 R = TypeVar("R")
 
@@ -148,16 +148,13 @@ def _is_in_class(fn: object) -> bool:
     return inspect.isfunction(fn) and bool(around) and around[-1] != "<locals>"
 
 
-def name_of(fn: Callable[..., Any], name: str | None) -> str:
-    """`file.qualname`, unless the author says otherwise: it must survive moving the package and running the file itself."""
+def name_of(place: Place, name: str | None) -> str:
+    """`module.qualname`, unless the author says otherwise."""
     if name is not None:
         return text(name, "name")
-    if "<lambda>" in fn.__qualname__:
+    if "<lambda>" in place.qualname:
         raise DefinitionError("a lambda has no name to be found by: write a def, or pass name=…")
-    module = fn.__module__.rsplit(".", 1)[-1]
-    if module == "__main__":
-        module = Path(fn.__code__.co_filename).stem
-    return f"{module}.{fn.__qualname__.replace('.<locals>', '')}"
+    return f"{place.module}.{place.qualname.replace('.<locals>', '')}"
 
 
 def label_of(name: str) -> str:
@@ -165,6 +162,8 @@ def label_of(name: str) -> str:
     return word(name.rsplit(".", 1)[-1])
 
 
-def scope_of(frame: FrameType) -> dict[str, Any] | None:
-    """The names around a function that is declared inside another one, for resolving its annotations."""
-    return dict(frame.f_locals) if frame.f_code.co_flags & CO_NEWLOCALS else None
+def seen(fn: object, frame: FrameType) -> dict[str, Any]:
+    """What is to be seen from where a function is declared: where that is, and the names around one that is declared inside
+    another, for resolving its annotations."""
+    scope = dict(frame.f_locals) if frame.f_code.co_flags & CO_NEWLOCALS else None
+    return {"scope": scope, "place": Place(fn, frame) if isfunction(fn) else None}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from functools import cached_property
+from inspect import CO_NEWLOCALS
 from typing import Any, Generic, TypeVar
 
 from holdfast.codec import Payload
+from holdfast.codec.schema import Schema, schema_of
 from holdfast.decider.loop import leaf, running
 from holdfast.errors import WorkflowError
-from holdfast.workflow import door, options
+from holdfast.workflow import door, options, registry
 from holdfast.workflow.options import Call, Seconds
 
 T = TypeVar("T")
@@ -23,6 +27,14 @@ class Signal(Generic[T]):
         self.label = options.label_of(name)
         self.payload = Payload(type, f"signal {name}")
         self.encode, self.decode = self.payload.encode, self.payload.decode
+        if running() is None:  # one that a workflow makes is made again at each replay
+            lasting = not sys._getframe(1).f_code.co_flags & CO_NEWLOCALS
+            registry.register_signal(self, lasting=lasting)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """What it carries, for those who have not this code."""
+        return schema_of(self.payload.form.type)
 
     def wait(self, timeout: Seconds | None = None) -> Call[T]:
         """The next value, in a workflow. Each wait takes one, in the order of sending. TimeoutError when none came in time."""

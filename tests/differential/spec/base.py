@@ -42,6 +42,8 @@ class Base:
         self.twins: dict[tuple[str, int], Twin] = {}
         self.durations: dict[tuple[str, int], tuple[float, float]] = {}
         """(count, when it was last added to)."""
+        self.workflows: dict[tuple[str, str], tuple[str, float, float]] = {}
+        """(digest, when it was first and last declared) by name and version."""
         self.alerts: dict[int, Alert] = {}
         self.deliveries: dict[str, Delivery] = {}
         self.raised = 0

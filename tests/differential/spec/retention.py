@@ -6,8 +6,33 @@ from holdfast.model import RunState, StepState
 from tests.differential.spec.rows import Run
 from tests.differential.spec.supervising import Supervising
 
+CODED = ("a", "c")
+"""Nodes that have shop.order loaded."""
+
 
 class Retention(Supervising):
+    def declare(self, name: str, version: str, digest: str) -> None:
+        """The same again is noted once an hour."""
+        known = self.workflows.get((name, version))
+        if known is None:
+            self.workflows[name, version] = digest, self.now, self.now
+        elif known[0] != digest or known[2] < self.now - 1:
+            self.workflows[name, version] = digest, known[1], self.now
+
+    def forget_workflows(self, epoch: int, before: float) -> int:
+        """What nobody declared for long and no live node has."""
+        if not self.leads(epoch):
+            return 0
+        has = any(self.is_live(node) for node in CODED)
+        gone = [
+            key
+            for key, (_, _, last_at) in self.workflows.items()
+            if last_at < before and not (has and key == ("shop.order", "1"))
+        ]
+        for key in gone:
+            del self.workflows[key]
+        return len(gone)
+
     def prune(self, epoch: int | None, state: RunState, before: float) -> int:
         """Ended runs go after their children, and only when no run above them is live."""
         if epoch is not None and not self.leads(epoch):

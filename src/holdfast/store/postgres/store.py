@@ -20,8 +20,9 @@ import asyncpg
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import HoldfastError, StoreError, StoreFull, StoreUnreachable, StoreUnsupported
-from holdfast.model import NewRun
+from holdfast.model import Declaration, NewRun
 from holdfast.store.answers import Answer, PreconditionFailed
+from holdfast.store.claims import Claims
 from holdfast.store.migrations import demand_current, demand_nobody, judge, read_migrations
 from holdfast.store.operations import Op
 from holdfast.store.postgres import within
@@ -48,6 +49,7 @@ from holdfast.store.postgres.scheduling import Scheduling
 from holdfast.store.postgres.supervising import Supervising
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.postgres.within import CHANNEL
+from holdfast.store.postgres.workflows import Workflows, declare
 from holdfast.store.postgres.working import Working
 from holdfast.store.protocol import Bell
 from holdfast.store.transaction import Transaction
@@ -103,6 +105,7 @@ class PostgresStore(
     Learning,
     Retention,
     Pools,
+    Workflows,
     Operating,
 ):
     def __init__(self, url: str, environment: Environment, config: Config) -> None:
@@ -381,9 +384,26 @@ class PostgresStore(
     # --- NodeStore --------------------------------------------------------------------------------------------------
 
     async def register(
-        self, node: str, *, host: str, pid: int, roles: str, offers: str, capacity: int, lease_s: float
+        self,
+        node: str,
+        *,
+        host: str,
+        pid: int,
+        roles: str,
+        offers: str,
+        capacity: int,
+        lease_s: float,
+        declared: Sequence[Declaration] = (),
     ) -> None:
-        await self._fetch(VERBS.register, node, host, pid, roles, offers, capacity, lease_s)
+        claims = Claims.read(offers)
+        row = (node, host, pid, roles, offers, capacity, lease_s, claims.code)
+
+        async def run(connection: asyncpg.Connection[Any]) -> None:
+            async with connection.transaction():
+                await declare(connection, node, claims, declared)
+                await connection.execute(VERBS.register, *row)
+
+        await self._on_pool(run)
 
     @property
     def shared_url(self) -> str | None:

@@ -96,6 +96,12 @@ class Verbs(Statements):
     hold_run: str
     lost_runs: str
     register: str
+    rivals: str
+    declare: str
+    declared: str
+    workflows: str
+    forget_workflows: str
+    register_in_turn: str
     renew: str
     retire: str
     reconcile_runs: str

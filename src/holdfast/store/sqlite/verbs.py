@@ -115,6 +115,12 @@ class Verbs(Statements):
     hold_run: str
     owns_run: str
     register: str
+    rivals: str
+    declare: str
+    declared: str
+    workflows: str
+    forget_workflows: str
+    old_workflows: str
     renew: str
     say_gone: str
     owned_by: str

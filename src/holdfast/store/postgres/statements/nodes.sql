@@ -1,9 +1,9 @@
 -- Nodes, their leases, the leader, and what the leader may do. Its every write checks its epoch in the same statement.
 
 -- name: register
-INSERT INTO holdfast.nodes (id, host, pid, roles, offers, capacity, lease_until)
-VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + make_interval(secs => $7))
-ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity
+INSERT INTO holdfast.nodes (id, host, pid, roles, offers, capacity, lease_until, code)
+VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + make_interval(secs => $7), $8)
+ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity, code = excluded.code
 
 -- name: renew
 UPDATE holdfast.nodes

@@ -1,9 +1,9 @@
 -- Nodes, their leases, the leader, and what the leader may do. Its every write checks its epoch in the same transaction.
 
 -- name: register
-INSERT INTO nodes (id, host, pid, roles, offers, capacity, started_at, lease_until)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity
+INSERT INTO nodes (id, host, pid, roles, offers, capacity, started_at, lease_until, code)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity, code = excluded.code
 
 -- name: renew
 UPDATE nodes SET lease_until = ?1,
