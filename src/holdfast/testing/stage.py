@@ -24,7 +24,7 @@ from holdfast.node import Node
 from holdfast.store.operations import NewSignal
 from holdfast.store.protocol import RunFilter, Store
 from holdfast.supervisor.why import Facts, explain
-from holdfast.testing.world import EPOCH, Faults, Process, SharedStore, World
+from holdfast.testing.world import EPOCH, Faults, Past, Process, SharedStore, World
 from holdfast.workflow import door
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.here import Attempting
@@ -175,17 +175,26 @@ class Look(NamedTuple):
 
 
 class Stage:
-    def __init__(self, seed: int | str, perform: Perform, *, faults: Faults | None = None) -> None:
-        self.world = _StageWorld(seed, config=CALM, faults=faults)
+    def __init__(
+        self,
+        seed: int | str,
+        perform: Perform,
+        *,
+        faults: Faults | None = None,
+        past: Past | None = None,
+        opened: int = 0,
+    ) -> None:
+        self.world = _StageWorld(seed, config=CALM, faults=faults, past=past)
         self.loop = self.world.loop
         self.perform = perform
         self.process: Process | None = None
-        self.opened = 0
+        self.opened = opened
+        """How many processes there have been, those of the past included: dice go by their numbers."""
         observer = self.world.process("observer", roles=())
         self.store = SharedStore(self.world, observer)
         self._see(self.store.open())
         self._looked: tuple[int, float, Look] | None = None
-        self._changes, self._changed_at = 0, 0.0
+        self._changes, self._changed_at = 0, self.loop.now
         self.check: Callable[[], None] = lambda: None
         """Called now and then while time passes: whoever drives the stage may raise here what went wrong inside."""
 
@@ -277,7 +286,7 @@ class Stage:
             elif look.back_off is None or look.back_off > end:
                 return look
             else:
-                self._pass(look.back_off)
+                self._pass(_earliest(look) or look.back_off)  # a wait that ends before is not late for it
 
     def advance(self, seconds: float) -> None:
         """Let so much time pass, and do what comes due in it."""
@@ -336,7 +345,14 @@ class Stage:
         return self._see(_steps(self.store, run_id)), self._see(self.store.signals(run_id))
 
     def runs(self) -> list[Run]:
-        return self._see(self.store.runs(RunFilter(limit=PAGE)))
+        found = self._see(self.store.runs(RunFilter(limit=PAGE)))
+        if len(found) == PAGE:
+            raise HoldfastError(f"there are {PAGE:,} runs or more: give it less to do")
+        return found
+
+    def goes_on(self) -> bool:
+        """Is there a run that has not ended?"""
+        return bool(self._see(self.store.runs(RunFilter(states=ACTIVE, limit=1))))
 
     def why(self, run_id: str) -> str:
         store = self.store
