@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
+    Conflict,
     HoldfastError,
     InvalidInput,
     RetryIn,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.client import Holdfast, Run
 
 __all__ = [
+    "Conflict",
     "Holdfast",
     "HoldfastError",
     "HoldfastWarning",

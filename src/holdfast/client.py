@@ -58,7 +58,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 DEFAULT_STORE = "sqlite:///holdfast.db"
-ID_MAX_CHARS = 200
 
 
 class RunView(NamedTuple):
@@ -229,15 +228,6 @@ class Holdfast:
 
     def _new_run(self, workflow: Workflow[Any, Any], raw: bytes) -> NewRun:
         run_id = workflow.id or self.environment.new_id()
-        if (
-            not run_id.isprintable()
-            or not 0 < len(run_id) <= ID_MAX_CHARS
-            or run_id != run_id.strip()
-            or "::" in run_id
-        ):
-            raise HoldfastError(
-                f"{run_id[:50]!r} cannot be a run's id: 1 to {ID_MAX_CHARS} printable characters, no spaces around it, no `::`"
-            )
         return NewRun(
             run_id,
             workflow.name,
@@ -431,11 +421,12 @@ class Run(Generic[R]):
             await store.quarantined(self.id) if any(step.quarantined for step in view.steps) else (),
             await self._stuck_children(view.steps),
             await outlook(store, view.run, view.steps, self._hf.config),
+            await store.joins(self.id) if _waits_for_runs(view.steps) else {},
         )
         return explain(facts)
 
     async def _stuck_children(self, steps: Iterable[Step]) -> list[RunRow]:
-        if not any(step.kind is StepKind.CHILD and step.state is StepState.WAITING for step in steps):
+        if not _waits_for_runs(steps):
             return []
         return [row for row in await self._hf.store.children(self.id) if row.state is RunState.STUCK]
 
@@ -546,6 +537,10 @@ class Run(Generic[R]):
         """As `result`, from plain code."""
         value: R = self._hf._call_sync(lambda: self.result(timeout))
         return value
+
+
+def _waits_for_runs(steps: Iterable[Step]) -> bool:
+    return any(step.kind is StepKind.CHILD and step.state is StepState.WAITING for step in steps)
 
 
 def actor() -> str:

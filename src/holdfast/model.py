@@ -111,6 +111,8 @@ class NewRun(msgspec.Struct, frozen=True):
     tags: dict[str, str] = {}
     parent_id: str | None = None
     parent_n: int | None = None
+    joins: bool = False
+    """Of a child: if a run with this id exists, wait for that one without owning it."""
 
 
 class Run(msgspec.Struct, frozen=True):

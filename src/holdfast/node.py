@@ -309,6 +309,8 @@ class Node:
         self._bells[bell].set()
         if bell is Bell.ENDED:
             self._look.set()
+            if self.scheduler is not None and self.scheduler.joining:
+                self.scheduler.look_at_joins()
 
     def _ring_later(self, delay_s: float, bell: Bell) -> None:
         asyncio.get_running_loop().call_later(delay_s + 0.001, self._bells[bell].set)
@@ -327,8 +329,11 @@ class Node:
             if not watcher.done():
                 watcher.set_result(close)
         self.ring(Bell.ENDED)
-        if self.scheduler is not None and self.scheduler.room == 1:
-            self._bells[Bell.RUNS].set()
+        if self.scheduler is not None:
+            if self.scheduler.room == 1:
+                self._bells[Bell.RUNS].set()
+            if self.scheduler.joining:
+                self.scheduler.look_at_joins()
 
     # --- the join of the roles ----------------------------------------------------------------------------------------
 
@@ -494,6 +499,9 @@ class Node:
         look_at = 0.0
         while not self.fenced:
             scheduler.fire()
+            if scheduler.joins_due or self.clock.now() >= look_at:
+                scheduler.joins_due = False
+                await self._guarded("answering those who joined", scheduler.answer_joins)
             if self.clock.now() >= look_at:
                 if await self._guarded("firing timers", scheduler.fire_sleeping):
                     self._bells[Bell.RUNS].set()

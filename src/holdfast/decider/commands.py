@@ -24,6 +24,7 @@ class Child(msgspec.Struct, frozen=True):
     priority: int
     timeout_s: float | None
     tags: dict[str, str]
+    joins: bool = False
 
 
 class Issue(msgspec.Struct, gc=False):
@@ -65,7 +66,8 @@ class Op(msgspec.Struct, eq=False):
     n: int = 0
     ready_at: float | None = None
     timer: Timer | None = None
-    child_id: str | None = None
+    joins: bool = False
+    """The child of this step may turn out to be another's run, which ends without telling anybody."""
     known: bool = False
     """Its end is already recorded: whatever the code does with it now needs no writing."""
 
@@ -102,8 +104,8 @@ class Turn(msgspec.Struct, gc=False):
     issued: list[Issue]
     dropped: list[int]
     """Recorded steps the code no longer waits for: to be cancelled, `delivered_seq = 0`."""
-    dropped_children: list[str]
-    """Ids of the child runs among them: to be asked to cancel themselves."""
+    cancelled: list[int]
+    """n of steps whose child runs are to be asked to cancel themselves."""
     ended: list[tuple[int, int, bytes]]
     """Satisfied signal waits: their n, the number of the signal that satisfied them, what of it they read."""
     sends: list[Send]

@@ -50,12 +50,12 @@ class Decider:
         "_abandoned",
         "_asked_undoable",
         "_by_hand",
+        "_cancelled",
         "_changed",
         "_deadline",
         "_dice",
         "_drift",
         "_dropped",
-        "_dropped_children",
         "_ended",
         "_finish",
         "_forced",
@@ -119,7 +119,7 @@ class Decider:
         self._finish: Finish | None = None
         self._new: list[Op] = []
         self._dropped: list[int] = []
-        self._dropped_children: list[str] = []
+        self._cancelled: list[int] = []
         self._ended: list[tuple[Op, int, bytes]] = []
         self._sends: list[Send] = []
         self._progress: str | None = None
@@ -269,7 +269,7 @@ class Decider:
         turn = Turn(
             issued,
             self._dropped,
-            self._dropped_children,
+            self._cancelled,
             [(op.n, seq, payload) for op, seq, payload in self._ended] if self._ended else [],
             self._sends,
             self._progress,
@@ -280,7 +280,7 @@ class Decider:
         )
         self._new.clear()
         self._ended.clear()
-        self._dropped, self._dropped_children, self._sends, self._set_aside = [], [], [], []
+        self._dropped, self._cancelled, self._sends, self._set_aside = [], [], [], []
         self._progress, self._finish = None, None
         if self._changed:
             self._changed = {}
@@ -326,11 +326,12 @@ class Decider:
             workflow.priority,
             workflow.timeout_s,
             dict(workflow.tags),
+            workflow.joins,
         )
         issue = Issue(0, key, _CHILD, workflow.name, raw, digest(raw), None, arguments, self.seq, None, child)
         self._undoable = True
         op = Op(key, _CHILD, workflow.name, Future(loop=loop), shape.result, issue)
-        op.child_id = child.id
+        op.joins = workflow.joins
         return self._ask(op)
 
     def wait_signal(self, signal: AuthoredSignal[Any]) -> Op:
@@ -375,14 +376,14 @@ class Decider:
 
     def _give_up(self, op: Op) -> None:
         self._dropped.append(op.n)
-        if op.child_id is not None:
-            self._dropped_children.append(op.child_id)
+        if op.kind is _CHILD:
+            self._cancelled.append(op.n)
 
     def _abandon(self, op: Op) -> None:
         """A child is asked to cancel itself. Its row waits until it has ended: what it did may need undoing."""
         self._abandoned.add(op.n)
-        if not self._replaying and op.child_id is not None:
-            self._dropped_children.append(op.child_id)
+        if not self._replaying:
+            self._cancelled.append(op.n)
 
     # Taking back.
 
@@ -768,8 +769,8 @@ class Decider:
                 continue
             if not (undoing and _outlives(op.kind, op.key)):
                 self._give_up(op)
-            elif op.child_id is not None:
-                self._dropped_children.append(op.child_id)
+            elif op.kind is _CHILD:
+                self._cancelled.append(op.n)
         self.waiting.clear()
         if not undoing:
             self._dropped += sorted(self._abandoned)

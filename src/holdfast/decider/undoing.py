@@ -177,11 +177,11 @@ class Undoing:
         self._missing: list[tuple[_Leaf, WorkflowError]] = []
         """What the code that is loaded cannot undo, and why."""
         self._idle: set[int] = set()
-        """n of rows that wait for nothing and end with the run: undos added by hand, children that are kept."""
+        """n of rows that wait for nothing and end with the run: undos added by hand, children that are kept, joined runs."""
         self._stale: list[int] = []
         """n of rows that were never given up, because no code was there to do it."""
         self._dropped: list[int] = []
-        self._to_cancel: list[str] = []
+        self._to_cancel: list[int] = []
         self._abandoned = False
         self._taken_back = 0
         self._progress = run.progress
@@ -340,15 +340,18 @@ class Undoing:
                 part.members.append(leaf)
 
     def _plan_child(self, part: _Part, prefix: str, row: Step, family: Family | None) -> None:
-        """A child that succeeded stands for its own effects. One that did not took care of itself."""
+        """A child that succeeded stands for its own effects. One that did not took care of itself. A run that was only joined
+        has another owner: nothing of it is undone here, nor waited for."""
+        if family is None:
+            return
         child = _Part(span_of(row.after_seq, row.n, row.delivered_seq), part, row.n)
         if part.parent is None and row.delivered_seq is None:
             child.live = True
             self._live[row.n] = child
             part.members.append(child)
-            if family is not None and row.state not in STEP_ENDED:
-                self._to_cancel.append(family.run.id)
-        elif family is not None and family.run.state is RunState.SUCCEEDED:
+            if row.state not in STEP_ENDED:
+                self._to_cancel.append(row.n)
+        elif family.run.state is RunState.SUCCEEDED:
             part.members.append(child)
             self._plan(child, f"{prefix}{row.key}/", family.run, family.steps, family.children)
 

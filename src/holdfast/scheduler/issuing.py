@@ -121,6 +121,11 @@ class Issuing:
         return rows
 
 
+def is_derived(child: NewRun) -> bool:
+    """Its id was made of its parent's, not chosen: nobody else is likely to have it."""
+    return child.id.startswith(f"{child.parent_id}/")
+
+
 def _child_run(owned: Owned, issue: Issue) -> NewRun:
     child = issue.child
     assert child is not None
@@ -136,4 +141,5 @@ def _child_run(owned: Owned, issue: Issue) -> NewRun:
         tags=child.tags,
         parent_id=owned.run_id,
         parent_n=issue.n,
+        joins=child.joins,
     )

@@ -100,6 +100,9 @@ class Hop(msgspec.Struct, gc=False):
     """n of steps the code no longer waits for: cancelled if live, and never to be delivered."""
     sends: Sequence[NewSignal] = ()
     children: Sequence[NewRun] = ()
+    """Runs to be started for steps of this hop. Where the id is another run's, the step is told, or joins that run."""
+    cancelled: Sequence[int] = ()
+    """n of steps whose child runs are asked to cancel themselves. What a step joined is not its child."""
     progress: str | None = None
     published: str | None = None
     """All published values as one JSON object."""

@@ -107,6 +107,9 @@ class SchedulerStore(Protocol):
     async def fire_timers(self, limit: int) -> int:
         """Record due timers of runs that nobody owns as succeeded, so that the runs can be claimed."""
 
+    async def answer_joins(self, limit: int) -> int:
+        """Tell up to `limit` steps that wait for a run which is not their child, and which has ended, how it ended."""
+
     async def next_timer(self) -> float | None:
         """When the earliest timer of an ownerless run comes due (store's clock)."""
 
@@ -380,6 +383,9 @@ class ClientStore(Protocol):
     async def signals(self, run_id: str) -> list[Signal]: ...
 
     async def children(self, run_id: str) -> list[Run]: ...
+
+    async def joins(self, run_id: str) -> dict[int, str]:
+        """Runs that steps of this one wait for without owning them, by the step's n."""
 
     async def twins(self, run_id: str) -> list[Twin]: ...
 

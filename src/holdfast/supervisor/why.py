@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.lifecycle import RUN_ENDED, STEP_LIVE
@@ -44,6 +44,8 @@ class Facts(NamedTuple):
     stuck_children: Sequence[Run] = ()
     """Children that wait for a person."""
     outlook: Outlook | None = None
+    joins: Mapping[int, str] = {}
+    """Runs of others that steps wait for, by the step's n."""
 
 
 def explain(facts: Facts) -> str:
@@ -252,6 +254,12 @@ def _step(step: Step, facts: Facts) -> str:
         return (
             f"It waits for the signal {step.name!r} since {ago(now - step.issued_at)}{_set_aside(step, facts)}: "
             f"`holdfast signal {facts.run.id} {step.name}` sends it."
+        )
+    if step.kind is StepKind.CHILD and step.n in facts.joins:
+        joined = facts.joins[step.n]
+        return (
+            f"It has been waiting for run {joined} ({step.name}), which it joined, for {ago(now - step.issued_at)}: "
+            f"`holdfast why {joined}` says what that one waits for."
         )
     if step.kind is StepKind.CHILD:
         return f"It waits for its child run {name} ({step.name}) since {ago(now - step.issued_at)}{_child_stuck(step, facts)}."

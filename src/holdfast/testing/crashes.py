@@ -32,7 +32,7 @@ from holdfast.workflow.step import Step
 from holdfast.workflow.undo import Undo
 
 RUN_ID = "simulated"
-CRASHABLE = frozenset({"commit", "claim_runs", "claim_run", "claim_steps", "fire_timers"})
+CRASHABLE = frozenset({"commit", "claim_runs", "claim_run", "claim_steps", "fire_timers", "answer_joins"})
 POINTS_MAX = 20_000
 """A workflow that passes more has no end, or is too long to be explored."""
 LASTS_S = 2.0
@@ -202,6 +202,7 @@ _VERBS = {
     "claim_run": "the run is claimed",
     "claim_steps": "a step is claimed",
     "fire_timers": "a timer fires",
+    "answer_joins": "a joined run has ended",
 }
 
 

@@ -57,7 +57,7 @@ class Runs(Asking):
         self.made += 1
         known = self._runs()
         run_id = f"r{self.made}"
-        if parent is None and known and draw(small) == 0:
+        if known and draw(small) == 0:
             run_id = draw(st.sampled_from(known))
         digest = b"d" if draw(small) else b"other"
         timeout_s = HOUR * 5 if draw(small) == 0 else None
@@ -73,6 +73,7 @@ class Runs(Asking):
             timeout_s=timeout_s,
             parent_id=parent[0] if parent else None,
             parent_n=parent[1] if parent else None,
+            joins=parent is not None and draw(st.booleans()),
         )
 
     def _new_step(self, draw: Draw, n: int) -> Callable[[Subject | None], NewStep]:
@@ -171,6 +172,8 @@ class Runs(Asking):
                     children.append(self._new_run(draw, (run_id, n)))
                 elif makers[-1](None).state is StepState.RUNNING:
                     self._grant(Grant(grant.node, run_id, n, 1))
+        children_of = [step.n for step in steps if step.kind is StepKind.CHILD]
+        cancelled = [n for n in children_of if draw(st.booleans())]
         progress, kept_n = draw(st.sampled_from(((None, None), ("half", 1)))) if not closing else (None, None)
         closed = None
         if closing:
@@ -200,6 +203,7 @@ class Runs(Asking):
                 dropped=dropped,
                 sends=sends,
                 children=children,
+                cancelled=cancelled,
                 progress=progress,
                 kept_n=kept_n,
                 close=Close(*closed, at, run.parent_id, run.parent_n) if closed else None,
@@ -384,6 +388,11 @@ class Runs(Asking):
     def fire_timers(self) -> None:
         self._tick()
         self._same(self.spec.fire_timers(), lambda subject: subject.store.fire_timers(ALL))
+
+    @rule()
+    def answer_joins(self) -> None:
+        self._tick()
+        self._same(self.spec.answer_joins(), lambda subject: subject.store.answer_joins(ALL))
 
     @precondition(lambda self: self.grants)
     @rule(data=st.data())

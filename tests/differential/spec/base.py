@@ -44,6 +44,8 @@ class Base:
         """(count, when it was last added to)."""
         self.alerts: dict[int, Alert] = {}
         self.deliveries: dict[str, Delivery] = {}
+        self.joins: dict[tuple[str, int], str] = {}
+        """Runs that steps (run, n) wait for without owning them."""
         self.raised = 0
         self.steered = 0
 

@@ -9,7 +9,7 @@ from tests.differential.spec.supervising import Supervising
 
 class Retention(Supervising):
     def prune(self, epoch: int | None, state: RunState, before: float) -> int:
-        """Ended runs go after their children, and only when no run above them is live."""
+        """Ended runs go after their children, when who joined them was told, and only when no run above them is live."""
         if epoch is not None and not self.leads(epoch):
             return 0
         gone = [
@@ -20,6 +20,7 @@ class Retention(Supervising):
             and run.finished_at < before
             and not any(child.parent_id == run.id for child in self.runs.values())
             and not self._live_above(run)
+            and run.id not in self.joins.values()
         ]
         for run_id in gone:
             del self.runs[run_id]
@@ -29,6 +30,7 @@ class Retention(Supervising):
             self.quarantine = {key: row for key, row in self.quarantine.items() if key[0] != run_id}
             self.twins = {key: row for key, row in self.twins.items() if key[0] != run_id}
             self.journal = [row for row in self.journal if row[2] != run_id]
+            self.joins = {key: joined for key, joined in self.joins.items() if key[0] != run_id}
         if gone:
             self.note("me", "prune")
         return len(gone)

@@ -10,6 +10,7 @@ import asyncpg
 from holdfast.errors import Conflict, UnknownRun, WrongState
 from holdfast.model import CANCEL, UNDO, Run, RunState
 from holdfast.store.answers import Answer
+from holdfast.store.children import cancelled_error
 from holdfast.store.operations import NewSignal
 from holdfast.store.postgres.reading import Reading
 from holdfast.store.postgres.verbs import VERBS
@@ -38,12 +39,9 @@ class Operating(Reading):
                     return None
                 await connection.execute(VERBS.journal_add, actor, "cancel", run_id, None, note)
                 if row["parent_id"] is not None:
-                    error = json.dumps(
-                        {"type": "holdfast.errors.RunCancelled", "message": f"run {run_id} was cancelled"}
-                    )
-                    at = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+                    error = cancelled_error(run_id)
                     await connection.execute(
-                        VERBS.tell_parents, [row[0]], [row[1]], ["failed"], [None], [error], [at]
+                        VERBS.tell_parents, [row[0]], [row[1]], ["failed"], [None], [error], [None]
                     )
                 return RunState.CANCELLED
 

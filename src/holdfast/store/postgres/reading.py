@@ -47,6 +47,9 @@ class Reading(Pooled):
     async def children(self, run_id: str) -> list[Run]:
         return [run_of(row) for row in await self._fetch(VERBS.children, run_id)]
 
+    async def joins(self, run_id: str) -> dict[int, str]:
+        return {row[0]: row[1] for row in await self._fetch(VERBS.joins, run_id)}
+
     async def nodes(self) -> list[Node]:
         return [Node(*row) for row in await self._fetch(VERBS.nodes)]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import asyncpg
 
 from holdfast.store.answers import Answer, ClaimedRun, Recorded, Undelivered
+from holdfast.store.children import ended
 from holdfast.store.postgres.pooled import Pooled
-from holdfast.store.postgres.rows import STEP_STATES, run_of, signal_of, step_of
+from holdfast.store.postgres.rows import STEP_STATES, columns, run_of, signal_of, step_of
 from holdfast.store.postgres.verbs import VERBS
 
 
@@ -57,6 +59,23 @@ class Scheduling(Pooled):
 
     async def fire_timers(self, limit: int) -> int:
         return len(await self._fetch(VERBS.fire_timers, limit))
+
+    async def answer_joins(self, limit: int) -> int:
+        if not await self._fetch(VERBS.due_joins, 1):
+            return 0
+
+        async def run(connection: asyncpg.Connection[Any]) -> int:
+            async with connection.transaction():
+                due = await connection.fetch(VERBS.due_joins, limit)
+                told = [ended(row[0], (row[1], row[2]), (row[3], row[4], row[5])) for row in due]
+                if told:
+                    await connection.execute(VERBS.tell_parents, *columns([(*one, None) for one in told], 6))
+                    await connection.execute(
+                        VERBS.forget_joins, *columns([(one.run_id, one.n) for one in told], 2)
+                    )
+                return len(told)
+
+        return await self._on_pool(run)
 
     async def next_timer(self) -> float | None:
         rows = await self._fetch(VERBS.next_timer)

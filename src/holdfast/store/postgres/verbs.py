@@ -17,6 +17,15 @@ class Verbs(Statements):
     end_waits: str
     drop_steps: str
     send_signals: str
+    met_runs: str
+    awaits: str
+    join_runs: str
+    cancel_children: str
+    due_joins: str
+    forget_joins: str
+    joins: str
+    joined: str
+    prune_joins: str
     note_runs: str
     tell_parents: str
     park_runs: str

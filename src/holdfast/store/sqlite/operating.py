@@ -10,6 +10,7 @@ from holdfast.errors import Conflict, UnknownRun, WrongState
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import CANCEL, UNDO, Run, RunState, StepState
 from holdfast.store.answers import Answer
+from holdfast.store.children import cancelled_error
 from holdfast.store.operations import NewSignal
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch, run_of
@@ -38,8 +39,7 @@ class Operating(Dialect):
             if cancelled:
                 self._journal(connection, actor, "cancel", note, run_id)
                 connection.execute(VERBS.sweep_closed_signals, (run_id,))
-                error = {"type": "holdfast.errors.RunCancelled", "message": f"run {run_id} was cancelled"}
-                parent = (StepState.FAILED, None, json.dumps(error), now, *cancelled[0])
+                parent = (StepState.FAILED, None, cancelled_error(run_id), now, *cancelled[0])
                 connection.execute(VERBS.tell_parents, parent)
                 return RunState.CANCELLED
             run = _known(connection, run_id)

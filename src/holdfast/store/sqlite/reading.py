@@ -60,6 +60,10 @@ class Reading(Dialect):
         async with self._database.reading() as connection:
             return [run_of(row) for row in connection.execute(VERBS.children, (run_id,))]
 
+    async def joins(self, run_id: str) -> dict[int, str]:
+        async with self._database.reading() as connection:
+            return dict(fetch(connection, VERBS.joins, (run_id,)))
+
     async def nodes(self) -> list[Node]:
         async with self._database.reading() as connection:
             return [Node(*row) for row in connection.execute(VERBS.nodes)]

@@ -15,6 +15,7 @@ PARTS = (
     VERBS.prune_signals,
     VERBS.prune_quarantine,
     VERBS.prune_twins,
+    VERBS.prune_joins,
     VERBS.prune_journal,
 )
 """What goes before the run itself, so that whatever is left after an interruption still has its run."""

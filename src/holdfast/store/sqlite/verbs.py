@@ -17,6 +17,14 @@ class Verbs(Statements):
     issue_steps: str
     drop_steps: str
     send_signals: str
+    met_run: str
+    awaits: str
+    join_runs: str
+    cancel_children: str
+    due_joins: str
+    forget_join: str
+    joins: str
+    prune_joins: str
     note_runs: str
     close_runs: str
     sweep_closed_steps: str

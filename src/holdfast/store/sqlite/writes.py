@@ -16,6 +16,7 @@ from holdfast.errors import Conflict, StoreFull, StoreUnreachable, StoreUnsuppor
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import NewRun, RunState, StepState
 from holdfast.store.answers import Answer, PreconditionFailed
+from holdfast.store.children import CANCEL_KEY, Met, cancel_payload, is_own, refused
 from holdfast.store.operations import (
     Close,
     HandBack,
@@ -31,7 +32,7 @@ from holdfast.store.operations import (
 from holdfast.store.sqlite.database import BUSY_S, RETRY_S
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.faults import explain
-from holdfast.store.sqlite.rows import fetch, start_row, tags_text
+from holdfast.store.sqlite.rows import fetch, start_row, tags_text, told_row
 from holdfast.store.sqlite.verbs import VERBS
 from holdfast.store.verdicts import counts_of
 
@@ -58,7 +59,8 @@ class Batch:
         self.continued: list[Hop] = []
         self.issued: Rows = []
         self.dropped: Rows = []
-        self.children: Rows = []
+        self.children: list[NewRun] = []
+        self.cancelled: Rows = []
         self.sends: Rows = []
         self.notes: Rows = []
         self.closed: Rows = []
@@ -135,8 +137,10 @@ class Batch:
             self.ended.append((payload, seq, at, run_id, n))
         for n in hop.dropped:
             self.dropped.append((self.now, run_id, n))
-        for child in hop.children:
-            self.children.append(start_row(child, self.now))
+        if hop.children or hop.cancelled:
+            self.children += hop.children
+            payload = cancel_payload(run_id)
+            self.cancelled += [(run_id, n, CANCEL_KEY, payload, self.now) for n in hop.cancelled]
         for send in hop.sends:
             self.sends.append((send.run_id, send.name, send.key, send.payload, self.now))
         if hop.next_input is not None:
@@ -243,8 +247,8 @@ class Batch:
             return False
         if self.dropped:
             many(VERBS.drop_steps, self.dropped)
-        if self.children:
-            many(VERBS.start, self.children).fetchall()
+        if self.children or self.cancelled:
+            self._write_children(connection)
         if self.sends:
             many(VERBS.send_signals, self.sends)
         if self.notes:
@@ -269,6 +273,25 @@ class Batch:
             row = (self.now, "agent", "hold", run_id, None, note)
             connection.execute(VERBS.journal_add, row)
             connection.execute(VERBS.note_failures, (run_id, 0))
+
+    def _write_children(self, connection: apsw.Connection) -> None:
+        rows = [start_row(child, self.now) for child in self.children]
+        if len(connection.executemany(VERBS.start, rows).fetchall()) < len(rows):
+            self._meet(connection)
+        connection.executemany(VERBS.cancel_children, self.cancelled)
+
+    def _meet(self, connection: apsw.Connection) -> None:
+        """Some ids were taken: join those runs, or fail the steps that asked for them."""
+        for child in self.children:
+            met = Met(*connection.execute(VERBS.met_run, (child.id,)).get)
+            if is_own(child, met):
+                continue
+            awaits = child.joins and connection.execute(VERBS.awaits, (child.parent_id, child.id)).get
+            told = refused(child, met, awaits=bool(awaits))
+            if told is None:
+                connection.execute(VERBS.join_runs, (child.id, child.parent_id, child.parent_n))
+            else:
+                connection.execute(VERBS.tell_parents, told_row(told, self.now))
 
     def _write_agents(self, connection: apsw.Connection) -> bool:
         for note, run_id in self.held:

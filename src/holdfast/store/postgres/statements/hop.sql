@@ -103,7 +103,7 @@ WHERE r.id = u.id
 
 -- name: tell_parents
 UPDATE holdfast.steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
-                   finished_at = to_timestamp(u.at)
+                   finished_at = coalesce(to_timestamp(u.at), clock_timestamp())
 FROM unnest($1::text[], $2::int[], $3::text[], $4::bytea[], $5::text[], $6::float8[])
      u(run_id, n, state, output, error, at)
 WHERE s.run_id = u.run_id AND s.n = u.n AND s.state = 'waiting' AND s.kind = 'child'

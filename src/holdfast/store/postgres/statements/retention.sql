@@ -1,5 +1,5 @@
--- Retention: ended runs go, oldest first, some hundred rows a transaction. A run goes after its children, and only when no
--- run above it is live, because a live one may have to undo what those below it did.
+-- Retention: ended runs go, oldest first, some hundred rows a transaction. A run goes after its children, when all that wait
+-- for it have been told, and only when no run above it is live, because a live one may have to undo what those below it did.
 
 -- For the transaction that prunes: a LIMIT makes whole-table scans look cheap to a planner without fresh statistics.
 -- name: by_index
@@ -29,6 +29,10 @@ WHERE r.id = ANY($1::text[]) AND r.finished_at IS NOT NULL
 ORDER BY r.finished_at, r.id
 FOR UPDATE OF r SKIP LOCKED
 
+-- Asked when their rows are locked: from then on nobody joins them.
+-- name: joined
+SELECT DISTINCT run_id FROM holdfast.joins WHERE run_id = ANY($1::text[])
+
 -- name: prune_steps
 DELETE FROM holdfast.steps WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.steps WHERE run_id = ANY($1::text[]) LIMIT $2))
@@ -44,6 +48,10 @@ DELETE FROM holdfast.signals WHERE ctid = ANY(ARRAY(
 -- name: prune_quarantine
 DELETE FROM holdfast.quarantine WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.quarantine WHERE run_id = ANY($1::text[]) LIMIT $2))
+
+-- name: prune_joins
+DELETE FROM holdfast.joins WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.joins WHERE waiter_id = ANY($1::text[]) LIMIT $2))
 
 -- name: prune_journal
 DELETE FROM holdfast.journal WHERE ctid = ANY(ARRAY(
