@@ -150,6 +150,14 @@ class Run(msgspec.Struct, frozen=True):
     """Steps up to this one are kept, whatever comes: the point of no return."""
 
 
+class Revoked(msgspec.Struct, frozen=True):
+    """A child, or a child's child, that had succeeded and is taken back by the run above it."""
+
+    run_id: str
+    parent_id: str
+    error: str
+
+
 class Step(msgspec.Struct, frozen=True):
     """A step's row: one durable thing a run waits for."""
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Conflict, Holdfast, RunFailed, step, workflow
+from holdfast import Conflict, Holdfast, RunFailed, keep, step, workflow
 from holdfast.config import Config
-from holdfast.errors import DefinitionError, RunCancelled, RunUndone
+from holdfast.errors import DefinitionError, RunCancelled, RunStuck, RunUndone
 from holdfast.model import RunState
 from holdfast.store.protocol import Store
 from tests.roles.conftest import until
@@ -18,12 +18,14 @@ from tests.roles.crash import point, through
 
 log: list[str] = []
 gates: dict[str, asyncio.Event] = {}
+broken: set[str] = set()
 
 
 @pytest.fixture(autouse=True)
 def clean() -> None:
     log.clear()
     gates.clear()
+    broken.clear()
 
 
 @step(retry=1)
@@ -32,8 +34,10 @@ async def book(what: str) -> str:
     return what
 
 
-@book.undo
+@book.undo(retry=1)
 async def unbook(done: str | None, what: str) -> None:
+    if what in broken:
+        raise ValueError("the undo is broken")
     log.append(f"unbook {what}")
 
 
@@ -340,8 +344,111 @@ async def marked(id: str, day: str) -> str:
     return found
 
 
+@workflow
+async def family(day: str) -> str:
+    """A child with a child."""
+    await book(f"{day} first")
+    return await night.using(id=f"n-{day}")(day)
+
+
+@workflow
+async def books_nothing() -> str:
+    return "nothing to undo"
+
+
+@workflow
+async def taken_back(how: str) -> None:
+    await family.using(id="kept")("kept")
+    keep()
+    await books_nothing.using(id="idle")()
+    await family.using(id="kid")("kid")
+    await through_only.using(id="through")()
+    if how == "waits":
+        await wait_at("end")
+    raise ValueError("enough")
+
+
+@workflow
+async def through_only() -> str:
+    """What it did, its child did."""
+    return await night.using(id="below")("below")
+
+
+async def states(hf: Holdfast, *ids: str) -> list[str]:
+    return [str(await hf.run(one).state()) for one in ids]
+
+
+BELOW = ("kid", "n-kid", "through", "below")
+ABOVE = ("kept", "n-kept", "idle")
+
+
+@pytest.mark.parametrize("way", ["fails", "is cancelled"])
+async def test_a_child_that_its_parent_took_back_is_undone(hf: Holdfast, way: str) -> None:
+    """And its children; it hands out no result any more, and says who took it back. What was kept, and what had nothing to
+    undo, stays."""
+    run = await hf.start(taken_back.using(id="top"), "fails" if way == "fails" else "waits")
+    if way == "is cancelled":
+        await until(lambda: "at end" in log)
+        assert await states(hf, *BELOW) == ["succeeded"] * 4
+        await run.cancel()
+    with pytest.raises(RunFailed):
+        await run.result(20)
+    assert await states(hf, *BELOW, *ABOVE) == ["undone"] * 4 + ["succeeded"] * 3
+    assert {line for line in log if line.startswith("unbook")} == {
+        "unbook kid",
+        "unbook kid first",
+        "unbook below",
+    }
+    with pytest.raises(RunUndone, match="run top, which had started it, took it back"):
+        await hf.run("n-kid").result(10)
+    assert "undone when run top" in await hf.run("kid").why()
+    assert await hf.run("idle").result(10) == "nothing to undo"
+    await healthy(hf.store)
+
+
+@pytest.mark.parametrize("act", ["skip", "force"])
+async def test_what_was_undone_by_hand_or_in_part_is_undone(hf: Holdfast, act: str) -> None:
+    """A child is undone when its undos were skipped by hand; of one that was given up half-way, what was undone counts."""
+    broken.add("below")
+    run = await hf.start(taken_back.using(id="top"), "fails")
+    with pytest.raises(RunStuck):
+        await run.result(20)
+    assert await states(hf, *BELOW) == ["succeeded"] * 4
+    await (run.skip() if act == "skip" else run.cancel(force=True))
+    with pytest.raises(RunFailed, match="enough"):
+        await run.result(20)
+    through = ["undone"] * 2 if act == "skip" else ["succeeded"] * 2
+    assert await states(hf, *BELOW) == ["undone", "undone", *through]
+
+
 CRASHING = Config(poll_s=0.05, sweep_s=0.02, gone_grace_s=0.0, beat_s=0.05)
 numbers = itertools.count()
+
+
+async def test_a_crash_anywhere_while_children_are_taken_back(store_url: str) -> None:
+    """Whichever write the process dies at, the children end `undone` if and only if they were undone."""
+    crash_at, points = None, 0
+    while crash_at is None or crash_at <= points:
+        log.clear()
+        name = f"c{next(numbers)}"
+
+        async def begin(hf: Holdfast, name: str = name) -> None:
+            await hf.start(crashed.using(id=name), name)
+
+        passed, state = await through(store_url, CRASHING, begin, crash_at, name)
+        where = passed.passed[-1] if crash_at else "nowhere"
+        async with Holdfast(store_url, roles=()) as hf:
+            assert (state, await states(hf, f"kid-{name}", f"n-{name}")) == ("undone", ["undone"] * 2), where
+        assert {line for line in log if line.startswith("un")} == {f"unbook {name}", f"unbook {name} first"}
+        if crash_at is None:
+            points = len(passed.passed)
+        crash_at = 1 if crash_at is None else crash_at + 1
+
+
+@workflow
+async def crashed(name: str) -> None:
+    await family.using(id=f"kid-{name}")(name)
+    raise ValueError("enough")
 
 
 async def test_a_crash_anywhere_around_a_join(store_url: str) -> None:

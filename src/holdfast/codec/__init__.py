@@ -13,6 +13,7 @@ from holdfast.codec.failure import (
     gave_up_error,
     is_unsure,
     place_of,
+    revoked_error,
 )
 from holdfast.codec.payload import Payload, decode_any, encode_any
 from holdfast.codec.shape import Shape
@@ -29,6 +30,7 @@ __all__ = [
     "gave_up_error",
     "is_unsure",
     "place_of",
+    "revoked_error",
 ]
 
 

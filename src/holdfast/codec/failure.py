@@ -54,6 +54,10 @@ class Failure(msgspec.Struct, omit_defaults=True):
     """An attempt before this one ended without anybody knowing how: it may have had its effect."""
     place: str = ""
     """The innermost line of the author's code."""
+    undone: list[int] = []
+    """Of a run: n of its steps that were taken back."""
+    by: str = ""
+    """Of a run that had succeeded: the parent that took it back."""
 
 
 _read = msgspec.json.Decoder(Failure)
@@ -149,6 +153,18 @@ def gave_up_error(undos: Sequence[tuple[str, str, str | None]], cause: str | Non
         notes=lines[:20],
         traceback=first.traceback,
         cause=None if origin is None else {"type": origin.type, "message": origin.message},
+    )
+    return msgspec.json.encode(failure).decode()
+
+
+def revoked_error(parent_id: str, cause: str | None, undone: Sequence[int]) -> str:
+    """Why a run that had succeeded is undone: its parent took itself back, and with it these steps."""
+    why = f": {describe_error(cause)}" if cause is not None else ""
+    failure = Failure(
+        type=name_of(errors.RunUndone),
+        message=f"run {parent_id}, which had started it, took it back{why}"[:MESSAGE_MAX_CHARS],
+        undone=list(undone),
+        by=parent_id,
     )
     return msgspec.json.encode(failure).decode()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from holdfast.codec import Payload, Shape
-from holdfast.model import StepKind
+from holdfast.model import Revoked, StepKind
 
 if TYPE_CHECKING:
     from holdfast.decider.loop import Timer
@@ -96,6 +96,8 @@ class Finish(msgspec.Struct, frozen=True):
     """Numbers of delivered signals that no wait consumed: a next generation must find them undelivered again."""
     ending: Literal["failed", "cancelled"] | None = None
     """With `undoing`: how the code ended."""
+    revoked: tuple[Revoked, ...] = ()
+    """Children that had succeeded, and of which something was taken back."""
 
 
 class Turn(msgspec.Struct, gc=False):

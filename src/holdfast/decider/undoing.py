@@ -24,6 +24,7 @@ from holdfast.model import (
     UNDO,
     UNDO_PREFIX,
     Lane,
+    Revoked,
     Run,
     RunState,
     Signal,
@@ -88,10 +89,10 @@ class _Leaf:
 class _Part:
     """The effects of one run, those of its children as parts in their place."""
 
-    __slots__ = ("_begun", "_left", "_order", "live", "members", "parent", "span", "top_n")
+    __slots__ = ("_begun", "_left", "_order", "live", "members", "parent", "run", "span", "top_n")
 
-    def __init__(self, span: Span, parent: _Part | None = None, n: int = 0) -> None:
-        self.span, self.parent = span, parent
+    def __init__(self, run: Run, span: Span, parent: _Part | None = None, n: int = 0) -> None:
+        self.run, self.span, self.parent = run, span, parent
         self.top_n: int = n if parent is None or parent.parent is None else parent.top_n
         """n of the row, in the run that takes itself back, of the child this belongs to."""
         self.live = False
@@ -170,7 +171,7 @@ class Undoing:
         self._lanes, self._find = lanes, find
         self._children = children or {}
         self._ending: Literal["failed", "cancelled"] = "cancelled" if run.ending == "cancelled" else "failed"
-        self._root = _Part(span_of(0, 0, None))
+        self._root = _Part(run, span_of(0, 0, None))
         self._leaves: list[_Leaf] = []
         self._issued: dict[int, _Leaf] = {}
         self._live: dict[int, _Part] = {}
@@ -289,7 +290,7 @@ class Undoing:
         finish: Finish | None = None
         if not self.done:
             if self._abandoned:
-                finish = Finish(self._ending, error=self.run.error)
+                finish = Finish(self._ending, error=self.run.error, revoked=self._revoked())
                 self._dropped += [*self.waiting, *self._stale]
                 self.waiting.clear()
             elif self._stale:
@@ -344,7 +345,7 @@ class Undoing:
         has another owner: nothing of it is undone here, nor waited for."""
         if family is None:
             return
-        child = _Part(span_of(row.after_seq, row.n, row.delivered_seq), part, row.n)
+        child = _Part(family.run, span_of(row.after_seq, row.n, row.delivered_seq), part, row.n)
         if part.parent is None and row.delivered_seq is None:
             child.live = True
             self._live[row.n] = child
@@ -465,7 +466,24 @@ class Undoing:
             undos = [(leaf.undo, leaf.key, leaf.error) for leaf in stuck]
             return Finish("stuck", error=codec.gave_up_error(undos, self.run.error))
         undone = self._ending == "failed" and self._leaves
-        return Finish("undone" if undone else self._ending, error=self.run.error)
+        return Finish("undone" if undone else self._ending, error=self.run.error, revoked=self._revoked())
+
+    def _revoked(self) -> tuple[Revoked, ...]:
+        """The runs below of which something was taken back: of each, itself or through a child of its own."""
+        found: dict[str, tuple[Run, list[int]]] = {}
+        for leaf in self._leaves:
+            if not _is_settled(leaf):
+                continue
+            part = leaf.part
+            while part.parent is not None:
+                _, undone = found.setdefault(part.run.id, (part.run, []))
+                if part is leaf.part:
+                    undone.append(leaf.own_n)
+                part = part.parent
+        return tuple(
+            Revoked(run.id, run.parent_id or "", codec.revoked_error(self.run_id, self.run.error, undone))
+            for run, undone in found.values()
+        )
 
     def _progress_made(self) -> str | None:
         """How far it is, when that has changed."""

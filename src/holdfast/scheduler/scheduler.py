@@ -405,6 +405,7 @@ class Scheduler:
                     owned.parent_id,
                     owned.parent_n,
                 )
+                hop.revoked = finish.revoked
         elif owned.decider.needs_reload:
             hop.park = True
             self._wake_later(owned, hop, f"reload-{owned.decider.seq}")

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.model import (
     Failure,
     NewRun,
+    Revoked,
     RunState,
     StepKind,
     StepState,
@@ -114,6 +115,8 @@ class Hop(msgspec.Struct, gc=False):
     take_back: TakeBack | None = None
     kept_n: int | None = None
     """Steps up to this one are kept from now on."""
+    revoked: Sequence[Revoked] = ()
+    """With `close`: runs below this one that had succeeded, and were taken back with it."""
     park: bool = False
     """Leave memory: the owner is cleared and the fence raised."""
 

@@ -87,6 +87,11 @@ def _urgency(step: Step) -> tuple[int, int]:
 def _ended(facts: Facts) -> str:
     run = facts.run
     took = ago(run.finished_at - run.created_at) if run.finished_at else "?"
+    if run.state is RunState.UNDONE and run.error and (parent := json.loads(run.error).get("by")):
+        return (
+            f"It succeeded, and what it did was undone when run {parent}, which had started it, took itself back: "
+            f"`holdfast why {parent}` says why."
+        )
     if run.state is RunState.SUCCEEDED:
         return f"It succeeded, {took} after it was started; nothing is left to do."
     reason = ""

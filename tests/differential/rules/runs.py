@@ -10,7 +10,7 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from holdfast import errors
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
-from holdfast.model import UNDO, Failure, NewRun, RunState, StepKind, StepState
+from holdfast.model import UNDO, Failure, NewRun, Revoked, RunState, StepKind, StepState
 from holdfast.store.answers import PreconditionFailed
 from holdfast.store.operations import (
     Close,
@@ -179,6 +179,9 @@ class Runs(Asking):
         if closing:
             error = None if way == "succeeded" else "boom"
             closed = (RunState(way), b"1" if way == "succeeded" else None, error)
+        revoked = []
+        if closing and way != "succeeded" and draw(st.booleans()):
+            revoked = [Revoked(one, run_id, "boom") for one in self._runs() if draw(st.booleans())]
         sends = []
         if way == "take back":
             self.made += 1
@@ -210,6 +213,7 @@ class Runs(Asking):
                 next_input=b"next" if way == "continue" else None,
                 unread=unread,
                 take_back=TakeBack("failed", "boom") if way == "take back" else None,
+                revoked=revoked,
                 park=way == "park",
             )
 

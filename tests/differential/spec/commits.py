@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED, STEP_ENDED, STEP_LIVE, By
-from holdfast.model import CANCEL, NewRun, RunState, StepKind, StepState
+from holdfast.model import CANCEL, NewRun, Revoked, RunState, StepKind, StepState
 from holdfast.store.answers import Answer
 from holdfast.store.operations import (
     Close,
@@ -276,6 +277,7 @@ class Commits(Base):
             )
         if op.close is not None:
             self._close(self.runs[op.run_id], op.close)
+            self._revoke(op.revoked, op.close.at)
         run = self.runs[op.run_id]
         if op.take_back is not None:
             self._put(
@@ -392,6 +394,14 @@ class Commits(Base):
             return
         good = close.state is RunState.SUCCEEDED
         self._tell_parent(run, StepState.SUCCEEDED if good else StepState.FAILED, close.output, close.error)
+
+    def _revoke(self, revoked: Sequence[Revoked], at: float) -> None:
+        """What a child did that had succeeded was taken back by the run above it."""
+        for one in revoked:
+            run = self.runs.get(one.run_id)
+            if run is not None and run.state is RunState.SUCCEEDED and run.parent_id == one.parent_id:
+                moved = moved_run(run, "revoke", By.SCHEDULER, output=None, error=one.error, finished_at=at)
+                self._put(moved)
 
     def _raise(self, kind: str, level: str, key: str, run_id: str | None = None, times: int = 1) -> None:
         """One open alert a key: what is raised again is counted."""

@@ -140,7 +140,7 @@ class Batch:
         signals: list[tuple[int, int]] = []
         aside: list[tuple[str, int, str]] = []
         ended, dropped, sends, cancelled, notes, parents, parked = [], [], [], [], [], [], []
-        continued, taken_back, alerts, failures = [], [], [], []
+        continued, taken_back, alerts, failures, revoked = [], [], [], [], []
         for hop in hops:
             run_id = hop.run_id
             if hop.begin is None:
@@ -207,6 +207,7 @@ class Batch:
                     )
                 elif close.state in _FAILED_RUN:
                     failures.append((run_id, 0))
+                revoked += [(one.run_id, one.parent_id, one.error, close.at) for one in hop.revoked]
             if hop.children or hop.cancelled:
                 self._children += hop.children
                 cancelled += _asked_to_cancel(hop)
@@ -237,6 +238,7 @@ class Batch:
             (VERBS.send_signals, sends),
             (VERBS.note_runs, notes),
             (VERBS.tell_parents, parents),
+            (VERBS.revoke_runs, revoked),
             (VERBS.take_back_runs, taken_back),
             (VERBS.alert, alerts),
             (VERBS.note_failures, failures),

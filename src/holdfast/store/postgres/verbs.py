@@ -28,6 +28,7 @@ class Verbs(Statements):
     prune_joins: str
     note_runs: str
     tell_parents: str
+    revoke_runs: str
     park_runs: str
     take_back_runs: str
     unstick: str

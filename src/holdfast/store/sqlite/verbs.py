@@ -27,6 +27,7 @@ class Verbs(Statements):
     prune_joins: str
     note_runs: str
     close_runs: str
+    revoke_runs: str
     sweep_closed_steps: str
     sweep_closed_signals: str
     tell_parents: str

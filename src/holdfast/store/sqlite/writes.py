@@ -64,6 +64,7 @@ class Batch:
         self.sends: Rows = []
         self.notes: Rows = []
         self.closed: Rows = []
+        self.revoked: Rows = []
         self.swept: Rows = []
         self.parents: Rows = []
         self.taken_back: Rows = []
@@ -154,6 +155,7 @@ class Batch:
             self.continued.append(hop)
         if hop.close is not None:
             self._add_close(run_id, hop.fence, hop.close)
+            self.revoked += [(one.error, hop.close.at, one.run_id, one.parent_id) for one in hop.revoked]
         if hop.park:
             self.parked.append((run_id, hop.fence, self.node))
 
@@ -259,6 +261,7 @@ class Batch:
             many(VERBS.sweep_closed_steps, self.swept)
             many(VERBS.sweep_closed_signals, [(run_id,) for _, run_id in self.swept])
             many(VERBS.tell_parents, self.parents)
+            many(VERBS.revoke_runs, self.revoked)
         if self.taken_back and not all_changed(connection, VERBS.take_back_runs, self.taken_back):
             return False
         if self.alerts:
