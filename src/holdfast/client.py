@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Self, TypeVar
 
@@ -484,7 +484,8 @@ class Run(Generic[R]):
 
     async def retry(self) -> Run[R]:
         """Try again: a live run's backing-off steps at once, and those in quarantine; a stuck run's undos that gave up; an
-        ended run as a new one that keeps what succeeded before the step that failed it."""
+        ended run as a new one, which keeps all that was recorded and executes again what ended the run and what was undone.
+        Retrying the same run again gives the same new run; once that one was retried, only the newest can be."""
         row = await self.info()
         if row.state not in RUN_ENDED:
             await self._hf.settle("release", run_id=self.id)
@@ -496,18 +497,7 @@ class Run(Generic[R]):
             await self._hf.store.retry_now(self.id, actor())
             self._hf.node.ring(Bell.STEPS)
             return self
-        if row.state is RunState.SUCCEEDED:
-            raise WrongState(f"run {self.id!r} succeeded: there is nothing to retry")
-        # What was undone must be done again.
-        before = None if row.ending is not None else await self._keep_before(row)
-        number = 2
-        stem = self.id.rsplit("~", 1)[0] if row.retry_of else self.id
-        while True:
-            new_id = f"{stem}~{number}"
-            with suppress(Conflict):
-                await self._hf.store.retry_run(self.id, new_id, before, actor())
-                break
-            number += 1
+        new_id = await self._hf.store.retry_run(self.id, actor())
         self._hf.node.ring(Bell.RUNS)
         return Run(self._hf, new_id, self._workflow)
 
@@ -524,14 +514,6 @@ class Run(Generic[R]):
         state = await self._hf.store.steer_undo(self.id, "skip", n, actor(), note)
         self._hf.node.ring(Bell.OUTCOMES)
         return state
-
-    async def _keep_before(self, row: RunRow) -> int:
-        """Everything delivered before the last failed step is kept; all of it when no step failed."""
-        steps = await self.steps()
-        failed = [step.delivered_seq for step in steps if step.state == "failed" and step.delivered_seq]
-        if row.state is RunState.FAILED and failed:
-            return max(failed)
-        return max((step.delivered_seq or 0 for step in steps), default=0) + 1
 
     def wait(self, timeout: float | None = None) -> R:
         """As `result`, from plain code."""

@@ -18,12 +18,12 @@ from holdfast.agent import Agent
 from holdfast.agent.holding import Holding
 from holdfast.config import DEFAULT, Config
 from holdfast.decider import Issue
-from holdfast.decider.effect import effect_key, undone_effect
+from holdfast.decider.effect import undone_effect
 from holdfast.durations import Durations
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, StoreUnreachable
 from holdfast.heartbeat import keeps_lease
-from holdfast.model import NewRun, RunState
+from holdfast.model import NewRun, RunState, effect_key
 from holdfast.scheduler import Lease, Scheduler
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Close, HandBack, Hop, Quarantine, Report, Save, Start, TryAgain
@@ -638,7 +638,7 @@ class _LocalSeat:
                     step,
                     lease.run_id,
                     lease.n,
-                    effect_key(lease.run_id, lease.issue.key),
+                    lease.issue.effect or effect_key(lease.run_id, lease.issue.key),
                     1,
                     lease.issue.arguments,
                     retry=step.retry,

@@ -45,7 +45,7 @@ TIMES = {
     "twins": ("made_at", "started_at", "ended_at"),
     "durations": ("last_at",),
 }
-TABLES = (*TIMES, "failures", "lanes", "joins")
+TABLES = (*TIMES, "failures", "lanes", "joins", "inherited")
 ALL_TIMES = frozenset(column for columns in TIMES.values() for column in columns)
 SPANS = ("vacant_s",)
 """Columns with seconds that somebody measured."""
@@ -138,6 +138,9 @@ class Subject(ABC):
                 (row["name"], row["bucket"]): (row["count"], _hours(row["last_at"], now))
                 for row in tables["durations"]
             },
+            "inherited": {
+                (row["run_id"], row["key"]): (row["effect"], row["child"]) for row in tables["inherited"]
+            },
             "joins": {(row["waiter_id"], row["waiter_n"]): row["run_id"] for row in tables["joins"]},
             "alerts": [_picked(row, Alert._fields, now) for row in _by_id(tables["alerts"])],
             "deliveries": {
@@ -207,6 +210,7 @@ def expected(spec: Spec) -> Rows:
         "durations": {
             key: (count, _hours(last_at, spec.now, 1.0)) for key, (count, last_at) in spec.durations.items()
         },
+        "inherited": spec.inherited,
         "joins": spec.joins,
         "alerts": [_picked(one._asdict(), Alert._fields, spec.now, 1.0) for one in spec.alerts.values()],
         "deliveries": {

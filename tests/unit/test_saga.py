@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast import Stop, continue_as_new, keep, saga, step, undo_with, workflow
-from holdfast.codec import describe_error
+from holdfast.codec import describe_error, end_of
 from holdfast.decider.undoing import Family
 from holdfast.errors import Drift, Unreadable, WorkflowError
 from holdfast.model import RunState, StepKind, StepState
@@ -512,7 +512,8 @@ class TestEnding:
         back = run.taken_back()
         assert back.all() == [["undo:book"]]
         assert back.finish is not None
-        assert (back.how, back.finish.error) == ("undone", run.finish.error)
+        assert (back.how, describe_error(back.error)) == ("undone", "Stop: no")
+        assert (end_of(back.error).seq, list(end_of(back.error).undone)) == (1, [1])
 
     def test_a_cancelled_run_is_taken_back_and_the_saga_leaves_it_to_the_run(self) -> None:
         """The saga issues nothing; the step that ran is given up, and its undo gets None."""

@@ -25,6 +25,8 @@ class Child(msgspec.Struct, frozen=True):
     timeout_s: float | None
     tags: dict[str, str]
     joins: bool = False
+    retry_of: str | None = None
+    """The run it goes on from, when its parent is a retry."""
 
 
 class Issue(msgspec.Struct, gc=False):
@@ -44,6 +46,8 @@ class Issue(msgspec.Struct, gc=False):
     child: Child | None = None
     settle: bool = False
     """The undo of a step that was given up while it may still run: to begin a moment later than at once."""
+    effect: str | None = None
+    """Its `here.key`, if that is an earlier run's."""
 
     @property
     def shape(self) -> Shape | None:
@@ -96,6 +100,8 @@ class Finish(msgspec.Struct, frozen=True):
     """Numbers of delivered signals that no wait consumed: a next generation must find them undelivered again."""
     ending: Literal["failed", "cancelled"] | None = None
     """With `undoing`: how the code ended."""
+    steps: tuple[int, ...] = ()
+    """n of the steps that ended the code."""
     revoked: tuple[Revoked, ...] = ()
     """Children that had succeeded, and of which something was taken back."""
 

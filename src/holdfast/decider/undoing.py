@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast import codec
 from holdfast.decider.commands import Finish, Issue, Op, Turn
-from holdfast.decider.effect import effect_key, undo_input
+from holdfast.decider.effect import undo_input
 from holdfast.decider.replay import unreadable
 from holdfast.decider.reverse import Reverse, Span, instant, span_of
 from holdfast.errors import InvalidInput, UndoMissing, WorkflowError
@@ -290,7 +290,7 @@ class Undoing:
         finish: Finish | None = None
         if not self.done:
             if self._abandoned:
-                finish = Finish(self._ending, error=self.run.error, revoked=self._revoked())
+                finish = Finish(self._ending, error=self._error(), revoked=self._revoked())
                 self._dropped += [*self.waiting, *self._stale]
                 self.waiting.clear()
             elif self._stale:
@@ -368,7 +368,7 @@ class Undoing:
         span = span_of(row.after_seq, row.n, row.delivered_seq)
         leaf = _Leaf(row, key, part, undo=lane.undo.removesuffix("!"), span=span)
         output = row.output if row.state is StepState.SUCCEEDED else None
-        leaf.input = undo_input(row.input, output, effect_key(row.run_id, row.key))
+        leaf.input = undo_input(row.input, output, row.effect_key)
         leaf.settle = row.state is StepState.CANCELLED
         return leaf
 
@@ -465,8 +465,15 @@ class Undoing:
         if stuck:
             undos = [(leaf.undo, leaf.key, leaf.error) for leaf in stuck]
             return Finish("stuck", error=codec.gave_up_error(undos, self.run.error))
-        undone = self._ending == "failed" and self._leaves
-        return Finish("undone" if undone else self._ending, error=self.run.error, revoked=self._revoked())
+        how: Literal["undone", "failed", "cancelled"] = self._ending
+        if how == "failed" and self._leaves:
+            how = "undone"
+        return Finish(how, error=self._error(), revoked=self._revoked())
+
+    def _error(self) -> str | None:
+        """What ended the code, with what was taken back of its own steps: for whoever retries the run."""
+        settled = [leaf.own_n for leaf in self._leaves if leaf.part is self._root and _is_settled(leaf)]
+        return codec.taken_back(self.run.error, settled)
 
     def _revoked(self) -> tuple[Revoked, ...]:
         """The runs below of which something was taken back: of each, itself or through a child of its own."""

@@ -115,6 +115,8 @@ class Issuing:
                     self._set_timer(issue.ready_at, owned.run_id, issue.n)
                 elif issue.child is not None:
                     hop.children = [*hop.children, _child_run(owned, issue)]
+            if issue.effect is not None:
+                hop.effects = [*hop.effects, (issue.n, issue.effect)]
             rows.append(row)
             if step is not None and lane == 0:
                 self.unnumbered.append((row, step))
@@ -142,4 +144,5 @@ def _child_run(owned: Owned, issue: Issue) -> NewRun:
         parent_id=owned.run_id,
         parent_n=issue.n,
         joins=child.joins,
+        retry_of=child.retry_of,
     )

@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from holdfast import codec
 from holdfast.config import Config
 from holdfast.decider import Decider, Turn
 from holdfast.decider.ending import interrupted
@@ -139,7 +140,7 @@ class Scheduler:
         """Replay a claimed run, and deliver what waits for it."""
         run = claimed.run
         try:
-            decider = await replayed(claimed, self._workflows, self._store)
+            decider = await replayed(claimed, self._workflows, self._store, self._clock.now())
         except (Drift, UndoMissing) as changed:
             if not self._take_back(claimed, changed):
                 await self._hold(run, "drift", changed)
@@ -151,7 +152,7 @@ class Scheduler:
             return
         owned = _owned(run, decider)
         if run.state is RunState.RUNNING:
-            whole = run.started_at if run.generation == 1 else None
+            whole = run.started_at if run.generation == 1 and run.retry_of is None else None
             owned.trace = self._followed.follow(
                 run.workflow, base_n=run.base_n, started_at=whole, steps=claimed.steps
             )
@@ -187,7 +188,7 @@ class Scheduler:
         )
         finish = interrupted("cancel")
         hop = Hop(run.id, run.fence, signals=[(asked[0].id, last + 1)])
-        hop.take_back = TakeBack("cancelled", finish.error)
+        hop.take_back = TakeBack("cancelled", codec.ended_by(finish.error or "", last, ()))
         hop.sends = [_wake(run.id, f"begin-{run.generation}")]
 
         def answered(answer: Any) -> None:
@@ -520,7 +521,7 @@ class Scheduler:
         old = owned.decider
         assert isinstance(old, Decider)
         workflow, base_n = old.workflow, old.last_n
-        deadline = old.deadline
+        deadline, inherited = old.deadline, old.inherited
         old.close()
         assert hop.next_input is not None
         owned.generation += 1
@@ -533,6 +534,7 @@ class Scheduler:
             generation=owned.generation,
             base_n=base_n,
             deadline=deadline,
+            inherited=inherited,
         )
         owned.inbox.clear()
         owned.pending.clear()

@@ -69,6 +69,12 @@ def ended(
     return Told(*waiter, StepState.FAILED, None, error or cancelled_error(run_id))
 
 
+def unended(child: NewRun) -> Told:
+    """The run that a child of a retried run would go on from has not ended."""
+    why = f"run {child.retry_of!r}, from which this child should go on, has not ended yet: retry this run when it has"
+    return _failed(child.parent_id or "", child.parent_n or 0, Conflict(why), child.workflow)
+
+
 def cancelled_error(run_id: str) -> str:
     """Of a run that was cancelled before it did anything: nobody recorded an error for it."""
     return json.dumps({"type": name_of(RunCancelled), "message": f"run {run_id} was cancelled"})

@@ -97,6 +97,8 @@ class Hop(msgspec.Struct, gc=False):
     ended: Sequence[tuple[int, int, bytes, float]] = ()
     """(n, seq, payload, at) of signal waits that a delivered signal satisfied."""
     issued: Sequence[NewStep] = ()
+    effects: Sequence[tuple[int, str]] = ()
+    """(n, `here.key`) of those among them that may have had their effect in an earlier run."""
     dropped: Sequence[int] = ()
     """n of steps the code no longer waits for: cancelled if live, and never to be delivered."""
     sends: Sequence[NewSignal] = ()

@@ -22,7 +22,7 @@ from holdfast.store.operations import (
     TryAgain,
 )
 from holdfast.store.verdicts import counts_of
-from tests.differential.spec.base import Base
+from tests.differential.spec.retries import Retries
 from tests.differential.spec.rows import (
     CLOSES,
     CONFLICT,
@@ -39,7 +39,7 @@ from tests.differential.spec.rows import (
 )
 
 
-class Commits(Base):
+class Commits(Retries):
     def commit(self, node: str, op: Op) -> Answer:
         """One operation: all of it, or nothing and the reason."""
         before = self.copy()
@@ -88,6 +88,8 @@ class Commits(Base):
         return Answer.ACCEPTED
 
     def _ask_children(self, op: Hop) -> None:
+        for n, effect in op.effects:
+            self._put(self.steps[op.run_id, n]._replace(effect=effect))
         for child in op.children:
             self._start_child(child)
         asked = {(op.run_id, n) for n in op.cancelled}
@@ -102,6 +104,11 @@ class Commits(Base):
         assert child.parent_id is not None
         assert child.parent_n is not None
         place = child.parent_id, child.parent_n
+        told = child.retry_of is not None and self.child_goes_on(child)
+        if not isinstance(told, bool):
+            self._tell(place, *told)
+        if told:
+            return
         if seen is None:
             self._put(self._new(child))
         elif (seen.parent_id, seen.parent_n) != place:
@@ -358,6 +365,7 @@ class Commits(Base):
                 started_at=self.now if leased else None,
                 name=new.name,
                 retry=new.retry,
+                after_seq=new.after_seq,
             )
         )
 

@@ -21,6 +21,7 @@ class Retention(Supervising):
             and not any(child.parent_id == run.id for child in self.runs.values())
             and not self._live_above(run)
             and run.id not in self.joins.values()
+            and not self._may_go_on_from(run)
         ]
         for run_id in gone:
             del self.runs[run_id]
@@ -30,10 +31,17 @@ class Retention(Supervising):
             self.quarantine = {key: row for key, row in self.quarantine.items() if key[0] != run_id}
             self.twins = {key: row for key, row in self.twins.items() if key[0] != run_id}
             self.journal = [row for row in self.journal if row[2] != run_id]
+            self.inherited = {key: row for key, row in self.inherited.items() if key[0] != run_id}
             self.joins = {key: joined for key, joined in self.joins.items() if key[0] != run_id}
         if gone:
             self.note("me", "prune")
         return len(gone)
+
+    def _may_go_on_from(self, run: Run) -> bool:
+        return any(
+            child == run.id and owner in self.runs and self.runs[owner].finished_at is None
+            for (owner, _), (_, child) in self.inherited.items()
+        )
 
     def _live_above(self, run: Run) -> bool:
         above = None if run.parent_id is None else self.runs.get(run.parent_id)

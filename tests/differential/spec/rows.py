@@ -86,6 +86,8 @@ class Step(NamedTuple):
     finished_at: float | None = None
     name: str = ""
     retry: str | None = None
+    after_seq: int = 0
+    effect: str | None = None
 
 
 class Signal(NamedTuple):

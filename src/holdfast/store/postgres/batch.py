@@ -18,6 +18,7 @@ from holdfast.model import NewRun, RunState, StepState
 from holdfast.store.answers import Answer, PreconditionFailed
 from holdfast.store.children import CANCEL_KEY, Met, cancel_payload, is_own, refused
 from holdfast.store.operations import HandBack, Hop, Op, Quarantine, Report, Save, Start, TryAgain
+from holdfast.store.postgres.retries import go_on
 from holdfast.store.postgres.rows import columns
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.verdicts import counts_of
@@ -137,10 +138,8 @@ class Batch:
 
     def _add_hops(self, hops: list[Hop]) -> None:
         begun, owned, outcomes, delivered, issued, closed = [], [], [], [], [], []
-        signals: list[tuple[int, int]] = []
-        aside: list[tuple[str, int, str]] = []
-        ended, dropped, sends, cancelled, notes, parents, parked = [], [], [], [], [], [], []
-        continued, taken_back, alerts, failures, revoked = [], [], [], [], []
+        signals, ended, dropped, sends, cancelled, notes, parents, parked = [], [], [], [], [], [], [], []
+        continued, taken_back, alerts, failures, revoked, effects, aside = [], [], [], [], [], [], []
         for hop in hops:
             run_id = hop.run_id
             if hop.begin is None:
@@ -208,12 +207,13 @@ class Batch:
                 elif close.state in _FAILED_RUN:
                     failures.append((run_id, 0))
                 revoked += [(one.run_id, one.parent_id, one.error, close.at) for one in hop.revoked]
-            if hop.children or hop.cancelled:
+            if hop.children or hop.cancelled or hop.effects:
                 self._children += hop.children
+                effects += [(run_id, n, effect) for n, effect in hop.effects]
                 cancelled += _asked_to_cancel(hop)
             if hop.delivered or hop.signals or hop.set_aside or hop.ended or hop.dropped or hop.sends:
                 delivered += [(run_id, n, seq) for n, seq in hop.delivered]
-                signals.extend(hop.signals)
+                signals += [(number, seq) for number, seq in hop.signals]
                 aside += [(run_id, seq, why) for seq, why in hop.set_aside]
                 failures += [(run_id, -seq) for seq, _ in hop.set_aside]
                 ended += [(run_id, n, seq, payload, at) for n, seq, payload, at in hop.ended]
@@ -235,6 +235,7 @@ class Batch:
             (VERBS.end_waits, ended),
             (VERBS.drop_steps, dropped),
             (VERBS.cancel_children, cancelled),
+            (VERBS.name_effects, effects),
             (VERBS.send_signals, sends),
             (VERBS.note_runs, notes),
             (VERBS.tell_parents, parents),
@@ -294,7 +295,11 @@ class Batch:
 
     async def _start_children(self, connection: asyncpg.Connection[Any]) -> None:
         """Where an id is taken, the step joins that run or fails. By their ids, in one order for every batch of every node."""
-        left = sorted(self._children, key=lambda child: (child.id, child.parent_id, child.parent_n))
+        left = [
+            child
+            for child in sorted(self._children, key=lambda child: (child.id, child.parent_id, child.parent_n))
+            if child.retry_of is None or not await go_on(connection, child)
+        ]
         while left:
             rows = zip(*(self.start_row(child) for child in left), strict=True)
             if len(await connection.fetch(VERBS.start, *rows)) == len(left):

@@ -17,6 +17,7 @@ PARTS = (
     VERBS.prune_quarantine,
     VERBS.prune_twins,
     VERBS.prune_joins,
+    VERBS.prune_inherited,
     VERBS.prune_journal,
 )
 """What goes before the run itself, so that whatever is left after an interruption still has its run."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 
+from holdfast.model import Inherited
 from holdfast.store.answers import Answer, ClaimedRun, Recorded, Undelivered
 from holdfast.store.children import ended
 from holdfast.store.postgres.pooled import Pooled
@@ -34,13 +35,17 @@ class Scheduling(Pooled):
         return claimed[0] if claimed else None
 
     async def _with_history(self, rows: list[asyncpg.Record], *, new: bool = True) -> list[ClaimedRun]:
-        claimed = {row["id"]: ClaimedRun(run_of(row), [], []) for row in rows}
+        claimed = {row["id"]: ClaimedRun(run_of(row), [], [], []) for row in rows}
         # A run that never had an owner before has no history to read, though signals may already wait for it.
         older = [row["id"] for row in rows if not new or row["fence"] > 1 or row["retry_of"] is not None]
         for start in range(0, len(older), 100):
             part = older[start : start + 100]
             for row in await self._fetch(VERBS.history_steps, part):
                 claimed[row["run_id"]].steps.append(step_of(row))
+        retried = [row["id"] for row in rows if row["retry_of"] is not None and new]
+        if retried:
+            for row in await self._fetch(VERBS.inherited, retried):
+                claimed[row["run_id"]].inherited.append(Inherited(row["key"], row["effect"], row["child"]))
         if claimed and new:
             for row in await self._fetch(VERBS.history_signals, list(claimed)):
                 claimed[row["run_id"]].signals.append(signal_of(row))

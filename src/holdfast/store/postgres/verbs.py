@@ -157,9 +157,17 @@ class Verbs(Statements):
     hold: str
     release: str
     retry_now: str
+    lock_run: str
+    retried_as: str
+    live_below: str
     copy_run: str
     copy_steps: str
     copy_signals: str
+    take_over: str
+    inherit: str
+    inherited: str
+    name_effects: str
+    prune_inherited: str
     doctor: str
     make_schema: str
     make_migrations: str

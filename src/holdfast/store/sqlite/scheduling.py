@@ -11,6 +11,7 @@ from holdfast.model import Run
 from holdfast.store.answers import Answer, ClaimedRun, Recorded, Undelivered
 from holdfast.store.children import ended
 from holdfast.store.sqlite.dialect import Dialect
+from holdfast.store.sqlite.retries import inherited
 from holdfast.store.sqlite.rows import STEP_STATES, fetch, run_of, signal_of, step_of, told_row
 from holdfast.store.sqlite.verbs import VERBS
 
@@ -53,7 +54,8 @@ class Scheduling(Dialect):
         run: Run = run_of(connection.execute(VERBS.run, (run_id,)).get)
         steps = [step_of(row) for row in connection.execute(VERBS.steps, (run_id, 0, -1))]
         signals = [signal_of(row) for row in connection.execute(VERBS.signals, (run_id,))]
-        return ClaimedRun(run, steps, signals)
+        heritage = inherited(connection, run_id) if run.retry_of is not None else []
+        return ClaimedRun(run, steps, signals, heritage)
 
     async def undelivered(self, node: str, limit: int) -> Undelivered:
         async with self._database.reading() as connection:

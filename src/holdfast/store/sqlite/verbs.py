@@ -177,9 +177,16 @@ class Verbs(Statements):
     hold: str
     release: str
     retry_now: str
+    retried_as: str
+    live_below: str
     copy_run: str
-    copy_steps: str
-    copy_signals: str
+    copy_step: str
+    copy_signal: str
+    take_over: str
+    inherit: str
+    inherited: str
+    name_effects: str
+    prune_inherited: str
     make_migrations: str
     applied_migrations: str
     nodes_in_the_way: str

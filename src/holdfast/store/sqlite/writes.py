@@ -32,6 +32,7 @@ from holdfast.store.operations import (
 from holdfast.store.sqlite.database import BUSY_S, RETRY_S
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.faults import explain
+from holdfast.store.sqlite.retries import go_on
 from holdfast.store.sqlite.rows import fetch, start_row, tags_text, told_row
 from holdfast.store.sqlite.verbs import VERBS
 from holdfast.store.verdicts import counts_of
@@ -61,6 +62,7 @@ class Batch:
         self.dropped: Rows = []
         self.children: list[NewRun] = []
         self.cancelled: Rows = []
+        self.effects: Rows = []
         self.sends: Rows = []
         self.notes: Rows = []
         self.closed: Rows = []
@@ -138,8 +140,9 @@ class Batch:
             self.ended.append((payload, seq, at, run_id, n))
         for n in hop.dropped:
             self.dropped.append((self.now, run_id, n))
-        if hop.children or hop.cancelled:
+        if hop.children or hop.cancelled or hop.effects:
             self.children += hop.children
+            self.effects += [(effect, run_id, n) for n, effect in hop.effects]
             payload = cancel_payload(run_id)
             self.cancelled += [(run_id, n, CANCEL_KEY, payload, self.now) for n in hop.cancelled]
         for send in hop.sends:
@@ -249,8 +252,8 @@ class Batch:
             return False
         if self.dropped:
             many(VERBS.drop_steps, self.dropped)
-        if self.children or self.cancelled:
-            self._write_children(connection)
+        if self.children or self.cancelled or self.effects:
+            self._write_family(connection)
         if self.sends:
             many(VERBS.send_signals, self.sends)
         if self.notes:
@@ -277,15 +280,21 @@ class Batch:
             connection.execute(VERBS.journal_add, row)
             connection.execute(VERBS.note_failures, (run_id, 0))
 
-    def _write_children(self, connection: apsw.Connection) -> None:
-        rows = [start_row(child, self.now) for child in self.children]
+    def _write_family(self, connection: apsw.Connection) -> None:
+        children = [
+            child
+            for child in self.children
+            if child.retry_of is None or not go_on(connection, child, self.now)
+        ]
+        rows = [start_row(child, self.now) for child in children]
         if len(connection.executemany(VERBS.start, rows).fetchall()) < len(rows):
-            self._meet(connection)
+            self._meet(connection, children)
         connection.executemany(VERBS.cancel_children, self.cancelled)
+        connection.executemany(VERBS.name_effects, self.effects)
 
-    def _meet(self, connection: apsw.Connection) -> None:
+    def _meet(self, connection: apsw.Connection, children: list[NewRun]) -> None:
         """Some ids were taken: join those runs, or fail the steps that asked for them."""
-        for child in self.children:
+        for child in children:
             met = Met(*connection.execute(VERBS.met_run, (child.id,)).get)
             if is_own(child, met):
                 continue
