@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
+    Conflict,
     HoldfastError,
     InvalidInput,
     RetryIn,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.info import RunInfo, RunView, StepInfo
 
 __all__ = [
+    "Conflict",
     "Holdfast",
     "HoldfastError",
     "HoldfastWarning",

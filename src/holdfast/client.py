@@ -72,7 +72,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 DEFAULT_STORE = "sqlite:///holdfast.db"
-ID_MAX_CHARS = 200
 EXIT_S = 5.0
 """How long a program that ends without closing waits for what it held to be handed back."""
 NOT_OPEN = (
@@ -391,15 +390,6 @@ class Holdfast:
 
     def _new_run(self, workflow: Workflow[Any, Any], raw: bytes) -> NewRun:
         run_id = workflow.id or self.environment.new_id()
-        if (
-            not run_id.isprintable()
-            or not 0 < len(run_id) <= ID_MAX_CHARS
-            or run_id != run_id.strip()
-            or "::" in run_id
-        ):
-            raise HoldfastError(
-                f"{run_id[:50]!r} cannot be a run's id: 1 to {ID_MAX_CHARS} printable characters, no spaces around it, no `::`"
-            )
         return NewRun(
             run_id,
             workflow.name,
@@ -650,6 +640,7 @@ class Run(Generic[R]):
             await self._stuck_children(view.steps),
             await outlook(store, view.run, view.steps, self._hf.config),
             await self._signals_declared(),
+            await store.joins(self.id) if _waits_for_runs(view.steps) else {},
         )
         return explain(facts)
 
@@ -662,7 +653,7 @@ class Run(Generic[R]):
         return SignalsDeclared(data, frozenset(told.named), told.open)
 
     async def _stuck_children(self, steps: Iterable[Step]) -> list[RunRow]:
-        if not any(step.kind is StepKind.CHILD and step.state is StepState.WAITING for step in steps):
+        if not _waits_for_runs(steps):
             return []
         return [row for row in await self._hf.store.children(self.id) if row.state is RunState.STUCK]
 
@@ -723,7 +714,8 @@ class Run(Generic[R]):
 
     async def retry(self) -> Run[R]:
         """Try again: a live run's backing-off steps at once, and those in quarantine; a stuck run's undos that gave up; an
-        ended run as a new one that keeps what succeeded before the step that failed it."""
+        ended run as a new one, which keeps all that was recorded and executes again what ended the run and what was undone.
+        Retrying the same run again gives the same new run; once that one was retried, only the newest can be."""
         row = await self._row()
         if row.state not in RUN_ENDED:
             await self._hf.settle("release", run_id=self.id)
@@ -735,18 +727,7 @@ class Run(Generic[R]):
             await self._hf.store.retry_now(self.id, actor())
             self._hf.node.ring(Bell.STEPS)
             return self
-        if row.state is RunState.SUCCEEDED:
-            raise WrongState(f"run {self.id!r} succeeded: there is nothing to retry")
-        # What was undone must be done again.
-        before = None if row.ending is not None else await self._keep_before(row)
-        number = 2
-        stem = self.id.rsplit("~", 1)[0] if row.retry_of else self.id
-        while True:
-            new_id = f"{stem}~{number}"
-            with suppress(Conflict):
-                await self._hf.store.retry_run(self.id, new_id, before, actor())
-                break
-            number += 1
+        new_id = await self._hf.store.retry_run(self.id, actor())
         self._hf.node.ring(Bell.RUNS)
         return Run(self._hf, new_id, self._workflow, known=True)
 
@@ -764,14 +745,6 @@ class Run(Generic[R]):
         state = await self._hf.store.steer_undo(self.id, "skip", n, actor(), note)
         self._hf.node.ring(Bell.OUTCOMES)
         return state
-
-    async def _keep_before(self, row: RunRow) -> int:
-        """Everything delivered before the last failed step is kept; all of it when no step failed."""
-        steps = await self._steps()
-        failed = [step.delivered_seq for step in steps if step.state == "failed" and step.delivered_seq]
-        if row.state is RunState.FAILED and failed:
-            return max(failed)
-        return max((step.delivered_seq or 0 for step in steps), default=0) + 1
 
 
 def _view(rows: RunRows) -> RunView:
@@ -794,6 +767,10 @@ def _may_exist(run_id: object) -> bool:
         return isinstance(run_id, str) and b"\0" not in run_id.encode()
     except UnicodeEncodeError:
         return False
+
+
+def _waits_for_runs(steps: Iterable[Step]) -> bool:
+    return any(step.kind is StepKind.CHILD and step.state is StepState.WAITING for step in steps)
 
 
 def actor() -> str:

@@ -96,7 +96,7 @@ class UnknownSignal(RunError):
 
 
 class Conflict(RunError):
-    """A run with this id exists, and it was started with something else."""
+    """A run with this id exists, and it was started with something else, or as no child of the one that asks for it."""
 
 
 class WrongState(RunError):

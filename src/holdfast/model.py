@@ -111,6 +111,10 @@ class NewRun(msgspec.Struct, frozen=True):
     tags: dict[str, str] = {}
     parent_id: str | None = None
     parent_n: int | None = None
+    joins: bool = False
+    """Of a child: if a run with this id exists, wait for that one without owning it."""
+    retry_of: str | None = None
+    """Of a child whose parent is a retry: the run that it goes on from."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -148,6 +152,14 @@ class Run(msgspec.Struct, frozen=True):
     """Steps up to this one are kept, whatever comes: the point of no return."""
 
 
+class Revoked(msgspec.Struct, frozen=True):
+    """A child, or a child's child, that had succeeded and is taken back by the run above it."""
+
+    run_id: str
+    parent_id: str
+    error: str
+
+
 class Step(msgspec.Struct, frozen=True):
     """A step's row: one durable thing a run waits for."""
 
@@ -183,6 +195,13 @@ class Step(msgspec.Struct, frozen=True):
     """How much of the history had been delivered when the code asked for it: what it may depend on."""
     timeouts: int = 0
     throttled: int = 0
+    effect: str | None = None
+    """Its `here.key`, where that is not made of its run and key: an earlier run that this one is the retry of may have had
+    this effect."""
+
+    @property
+    def effect_key(self) -> str:
+        return self.effect or effect_key(self.run_id, self.key)
 
     @property
     def spent(self) -> int:
@@ -192,6 +211,16 @@ class Step(msgspec.Struct, frozen=True):
     def quarantined(self) -> bool:
         """It waits for a person, who releases, skips or fails it."""
         return self.state is StepState.READY and self.ready_at >= NEVER
+
+
+class Inherited(msgspec.Struct, frozen=True):
+    """What a run takes over, for the step with this key, from the run that it is the retry of."""
+
+    key: str
+    effect: str | None = None
+    """The `here.key` under which an attempt may have had its effect. Of the empty key: the first run of the chain."""
+    child: str | None = None
+    """The run that the step's child goes on from."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -498,6 +527,11 @@ DEADLINE = "$deadline"
 """Key of the timer that ends a run at its deadline."""
 UNDO_PREFIX = "undo:"
 """Begins the key of every undo. No other key begins so."""
+
+
+def effect_key(run_id: str, key: str) -> str:
+    """`here.key`: the same for every attempt of a step, and for no other step. No run's id contains `::`."""
+    return f"{run_id}::{key}"
 
 
 def undo_key(key: str, number: int = 1) -> str:

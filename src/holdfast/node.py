@@ -20,12 +20,12 @@ from holdfast.agent import Agent
 from holdfast.agent.holding import Holding
 from holdfast.config import DEFAULT, Config
 from holdfast.decider import Issue
-from holdfast.decider.effect import effect_key, undone_effect
+from holdfast.decider.effect import undone_effect
 from holdfast.durations import Durations
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import HoldfastError, LeaseLost, NameTaken, StoreError, StoreUnreachable
 from holdfast.heartbeat import keeps_lease
-from holdfast.model import NewRun, RunState
+from holdfast.model import NewRun, RunState, effect_key
 from holdfast.scheduler import Lease, Scheduler
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Close, HandBack, Hop, Quarantine, Report, Save, Start, TryAgain
@@ -380,6 +380,8 @@ class Node:
         self._bells[bell].set()
         if bell is Bell.ENDED:
             self._look.set()
+            if self.scheduler is not None and self.scheduler.joining:
+                self.scheduler.look_at_joins()
 
     def _ring_later(self, delay_s: float, bell: Bell) -> None:
         asyncio.get_running_loop().call_later(delay_s + 0.001, self._bells[bell].set)
@@ -396,8 +398,11 @@ class Node:
     def _run_ended(self, run_id: str, close: Close) -> None:
         self._answer(run_id, close)
         self.ring(Bell.ENDED)
-        if self.scheduler is not None and self.scheduler.room == 1:
-            self._bells[Bell.RUNS].set()
+        if self.scheduler is not None:
+            if self.scheduler.room == 1:
+                self._bells[Bell.RUNS].set()
+            if self.scheduler.joining:
+                self.scheduler.look_at_joins()
 
     def _answer(self, run_id: str, close: Close | None) -> None:
         for watcher in self._watchers.pop(run_id, ()):
@@ -614,6 +619,9 @@ class Node:
         look_at = 0.0
         while not self.fenced:
             scheduler.fire()
+            if scheduler.joins_due or self.clock.now() >= look_at:
+                scheduler.joins_due = False
+                await self._guarded("answering those who joined", scheduler.answer_joins)
             if self.clock.now() >= look_at:
                 if await self._guarded("firing timers", scheduler.fire_sleeping):
                     self._bells[Bell.RUNS].set()
@@ -757,7 +765,7 @@ class _LocalSeat:
                     step,
                     lease.run_id,
                     lease.n,
-                    effect_key(lease.run_id, lease.issue.key),
+                    lease.issue.effect or effect_key(lease.run_id, lease.issue.key),
                     1,
                     lease.issue.arguments,
                     retry=step.retry,

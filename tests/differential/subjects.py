@@ -49,7 +49,7 @@ TIMES = {
     "durations": ("last_at",),
     "workflows": ("first_at", "last_at"),
 }
-TABLES = (*TIMES, "failures", "lanes")
+TABLES = (*TIMES, "failures", "lanes", "joins", "inherited")
 ALL_TIMES = frozenset(column for columns in TIMES.values() for column in columns)
 SPANS = ("vacant_s",)
 """Columns with seconds that somebody measured."""
@@ -153,6 +153,10 @@ class Subject(ABC):
                 )
                 for row in tables["workflows"]
             },
+            "inherited": {
+                (row["run_id"], row["key"]): (row["effect"], row["child"]) for row in tables["inherited"]
+            },
+            "joins": {(row["waiter_id"], row["waiter_n"]): row["run_id"] for row in tables["joins"]},
             "alerts": [_picked(row, Alert._fields, now) for row in _by_id(tables["alerts"])],
             "deliveries": {
                 row["id"]: _picked(row, Delivery._fields[1:], now) for row in tables["deliveries"]
@@ -225,6 +229,8 @@ def expected(spec: Spec) -> Rows:
             key: (digest, _hours(first_at, spec.now, 1.0), _hours(last_at, spec.now, 1.0))
             for key, (digest, first_at, last_at) in spec.workflows.items()
         },
+        "inherited": spec.inherited,
+        "joins": spec.joins,
         "alerts": [_picked(one._asdict(), Alert._fields, spec.now, 1.0) for one in spec.alerts.values()],
         "deliveries": {
             name: _picked(one._asdict(), Delivery._fields[1:], spec.now, 1.0)

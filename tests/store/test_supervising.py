@@ -397,8 +397,7 @@ async def test_a_retried_run_whose_owner_died_before_its_first_hop_is_claimed_ag
     assert run is not None
     (signal,) = (await store.undelivered(A, 10)).signals
     await store.commit(A, [Hop(first, 1, signals=[(signal.id, 2)], close=closing(RunState.CANCELLED))])
-    again = new_id()
-    await store.retry_run(first, again, 2, "ann")
+    again = await store.retry_run(first, "ann")
     await join(store, D, lease_s=-1.0)
     assert ids(await store.claim_runs(D, SERVED, 10)) == [again]
     await store.bury(D, await lead(store), "", 3, 100)

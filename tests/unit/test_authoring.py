@@ -46,7 +46,7 @@ def test_the_public_names_are_few() -> None:
     """A newcomer can read the list; adding to it is a decision."""
     assert holdfast.__all__ == sorted(holdfast.__all__)
     assert set(holdfast.__all__) == {
-        "Holdfast", "HoldfastError", "HoldfastWarning", "InvalidInput", "Retry", "RetryIn", "Run", "RunFailed", "RunInfo",
+        "Conflict", "Holdfast", "HoldfastError", "HoldfastWarning", "InvalidInput", "Retry", "RetryIn", "Run", "RunFailed", "RunInfo",
         "RunState", "RunView", "Signal", "StepFailed", "StepInfo", "StepTimeout", "Stop", "WorkflowError", "continue_as_new",
         "here", "keep", "now", "publish", "random", "saga", "set_progress", "step", "undo_with", "uuid4", "workflow",
     }  # fmt: skip

@@ -345,13 +345,23 @@ class TestChildren:
             children={2: live},
         )
         taken.commit()
-        assert (taken.asked, taken.cancelled_children) == ([["undo:beside"]], ["child"])
+        assert (taken.asked, taken.cancelled_children) == ([["undo:beside"]], [2])
         taken.succeed("undo:beside")
         assert (taken.asked[1:], taken.open) == ([], ["inner"])
         turn = taken.end("inner", StepState.SUCCEEDED)
         assert (turn.issued, turn.finish, taken.undoing.needs_reload) == ([], None, True)
         taken.children = {2: self.family(effect(1, "a", delivered_seq=1))}
         assert taken.rebuild().all()[1:] == [["undo:inner/a"], ["undo:before"]]
+
+    def test_a_run_that_was_only_joined_is_not_awaited(self) -> None:
+        """It has another owner: its row ends with the run, nobody asks it to cancel itself, and nothing of it is undone."""
+        taken = back(
+            effect(1, "before", after_seq=0, delivered_seq=1),
+            self.child(2, "joined", after_seq=1, state=StepState.WAITING),
+            self.child(3, "over", after_seq=1, delivered_seq=2),
+        )
+        assert taken.all() == [["undo:before"]]
+        assert (taken.how, taken.cancelled_children) == ("undone", [])
 
     def test_skipping_a_child_skips_what_it_did(self) -> None:
         """By the n of the step that waited for it."""

@@ -22,12 +22,12 @@ from holdfast.agent.tally import Tally
 from holdfast.agent.threads import StepThreads
 from holdfast.agent.twins import Twins
 from holdfast.config import Config
-from holdfast.decider.effect import effect_key, undone_effect
+from holdfast.decider.effect import undone_effect
 from holdfast.decider.replay import hold_note, unreadable
 from holdfast.durations import Durations, step_name
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import InvalidInput, LeaseLost, StepTimeout, StoreError, Unreadable
-from holdfast.model import Ending, Lane, StepState
+from holdfast.model import Ending, Lane, StepState, effect_key
 from holdfast.policy import Retry
 from holdfast.store.answers import Answer, ClaimedStep
 from holdfast.store.operations import HandBack, Quarantine, Report, Save, TryAgain
@@ -257,7 +257,7 @@ class Agent:
             step,
             item.run_id,
             -item.n if twin else item.n,
-            effect_key(item.run_id, item.key),
+            item.effect or effect_key(item.run_id, item.key),
             item.fence,
             None,
             retry=Retry.decode(item.retry) if item.retry else step.retry,

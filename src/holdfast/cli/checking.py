@@ -148,7 +148,8 @@ async def _history(hf: Holdfast, run_id: str) -> ClaimedRun | None:
     steps: list[Step] = []
     while page := await hf.store.steps(run_id, after=steps[-1].n if steps else 0, limit=STEPS_PAGE):
         steps += page
-    return ClaimedRun(run, steps, await hf.store.signals(run_id))
+    inherited = await hf.store.inherited(run_id) if run.retry_of is not None else []
+    return ClaimedRun(run, steps, await hf.store.signals(run_id), inherited)
 
 
 async def _families(hf: Holdfast, run_id: str) -> dict[int, Family]:

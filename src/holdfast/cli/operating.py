@@ -121,8 +121,8 @@ def retry(run_id: str, store: str, as_json: bool) -> None:
     holdfast retry order-42
 
     A live run's steps that wait for their next attempt are tried at once, and those in quarantine are released; so are the
-    undos that made a run stuck. A run that failed or was cancelled is started again under a new id, with everything that
-    succeeded before the step that failed; one that was undone starts from the beginning.
+    undos that made a run stuck. A run that failed, was cancelled or undone goes on under a new id: it keeps all that was
+    recorded, and executes again what ended the run and what was undone. Asked twice, it is the same new run.
     """
 
     async def ask() -> tuple[RunState, bool, str, RunState]:
@@ -139,8 +139,7 @@ def retry(run_id: str, store: str, as_json: bool) -> None:
     elif again == run_id:
         words = f"{run_id} is {state}: what backs off is tried at once"
     else:
-        origin = "from the beginning" if before is RunState.UNDONE else "from where it failed"
-        words = f"{again} is {state}: {run_id} again, {origin}"
+        words = f"{again} is {state}: it goes on from where {run_id} ended"
     _said(as_json, again, state, words, retry_of=None if again == run_id else run_id)
 
 

@@ -22,10 +22,22 @@ from holdfast.codec import digest
 from holdfast.decider.commands import Child, Finish, Issue, Op, Send, Turn
 from holdfast.decider.effect import Effect, open_scope
 from holdfast.decider.ending import Why, failed, finish_of, interrupted, stalled
+from holdfast.decider.heritage import Heritage
 from holdfast.decider.loop import Runaway, RunLoop, Timer
 from holdfast.decider.replay import Outcome, Recorded, described, drift, timeline, unreadable
 from holdfast.errors import Drift, HoldfastError, StepFailed
-from holdfast.model import CANCEL, DEADLINE, UNDO_PREFIX, Signal, Step, StepKind, StepState, undo_key
+from holdfast.lifecycle import STEP_ENDED
+from holdfast.model import (
+    CANCEL,
+    DEADLINE,
+    UNDO_PREFIX,
+    Inherited,
+    Signal,
+    Step,
+    StepKind,
+    StepState,
+    undo_key,
+)
 
 if TYPE_CHECKING:
     from holdfast.workflow.definition import Workflow
@@ -50,16 +62,17 @@ class Decider:
         "_abandoned",
         "_asked_undoable",
         "_by_hand",
+        "_cancelled",
         "_changed",
         "_deadline",
         "_dice",
         "_drift",
         "_dropped",
-        "_dropped_children",
         "_ended",
         "_finish",
         "_forced",
         "_ghosts",
+        "_heritage",
         "_inbox",
         "_input",
         "_kept_undoable",
@@ -101,12 +114,14 @@ class Decider:
         generation: int = 1,
         base_n: int = 0,
         deadline: float | None = None,
+        inherited: Sequence[Inherited] = (),
+        resumed_at: float = 0.0,
     ) -> None:
+        """`inherited` is what the retry of a run takes over from it, and `resumed_at` is when it goes on."""
         self.workflow = workflow
         self.run_id = run_id
         self.generation = generation
-        self.seq = 0
-        self.done = False
+        self.seq, self.done = 0, False
         self.waiting: dict[int, Op] = {}
         self._input = input
         self.deadline = deadline
@@ -119,7 +134,7 @@ class Decider:
         self._finish: Finish | None = None
         self._new: list[Op] = []
         self._dropped: list[int] = []
-        self._dropped_children: list[str] = []
+        self._cancelled: list[int] = []
         self._ended: list[tuple[Op, int, bytes]] = []
         self._sends: list[Send] = []
         self._progress: str | None = None
@@ -150,6 +165,7 @@ class Decider:
         self._unwinding = False
         self._passed_over = False
         self._forced: Finish | None = None
+        self._heritage = Heritage(run_id, inherited, resumed_at)
 
     # What the owner of the run calls.
 
@@ -170,12 +186,14 @@ class Decider:
 
     def replay(self, steps: Sequence[Step], signals: Sequence[Signal]) -> None:
         """Begin, and deliver again what was delivered, in its order. A run without steps never committed its first turn."""
-        if not steps and not signals:
+        if not steps and not signals and not self._heritage:
             self.begin(whole=True)
             return
         self._recorded = Recorded(steps)
-        self._waits = [step for step in steps if step.kind is _SIGNAL and step.delivered_seq != 0]
-        self._taken = {step.delivered_seq: None for step in self._waits if step.delivered_seq is not None}
+        self._heritage.learn(steps)
+        waits = [step for step in steps if step.kind is _SIGNAL and step.delivered_seq != 0]
+        self._taken = {step.delivered_seq: None for step in waits if step.delivered_seq is not None}
+        self._waits = [] if self._heritage else waits  # a retry may ask for what it kept later than before
         self.last_n = max((step.n for step in steps), default=self.last_n)
         self._replaying = self._loop.quiet = True
         self.begin(whole=True)
@@ -188,7 +206,7 @@ class Decider:
             else:
                 self.deliver_signal(event.name, event.payload, event.sent_at, event.set_aside)
         self._replaying = self._loop.quiet = False
-        if self._drift is None and any(step.delivered_seq is None for step in steps):
+        if self._drift is None and any(self._is_open(step) for step in steps):
             self._drift = self._broken()
         self._settle()
 
@@ -244,6 +262,15 @@ class Decider:
             return True
         return self._recorded is not None and self._recorded.unasked(n)
 
+    @property
+    def inherited(self) -> list[Inherited]:
+        """What a next generation takes over as well."""
+        return list(self._heritage.by_key.values())
+
+    def effect_key(self, key: str) -> str:
+        """The `here.key` of the step with this key."""
+        return self._heritage.effect_key(key)
+
     def unasked(self) -> list[Step]:
         """What is recorded and the code has not asked for: it came to a rest elsewhere, or passed it over."""
         return [] if self._recorded is None else list(self._recorded.by_key.values())
@@ -269,7 +296,7 @@ class Decider:
         turn = Turn(
             issued,
             self._dropped,
-            self._dropped_children,
+            self._cancelled,
             [(op.n, seq, payload) for op, seq, payload in self._ended] if self._ended else [],
             self._sends,
             self._progress,
@@ -280,7 +307,7 @@ class Decider:
         )
         self._new.clear()
         self._ended.clear()
-        self._dropped, self._dropped_children, self._sends, self._set_aside = [], [], [], []
+        self._dropped, self._cancelled, self._sends, self._set_aside = [], [], [], []
         self._progress, self._finish = None, None
         if self._changed:
             self._changed = {}
@@ -326,11 +353,12 @@ class Decider:
             workflow.priority,
             workflow.timeout_s,
             dict(workflow.tags),
+            workflow.joins,
         )
         issue = Issue(0, key, _CHILD, workflow.name, raw, digest(raw), None, arguments, self.seq, None, child)
         self._undoable = True
         op = Op(key, _CHILD, workflow.name, Future(loop=loop), shape.result, issue)
-        op.child_id = child.id
+        op.joins = workflow.joins
         return self._ask(op)
 
     def wait_signal(self, signal: AuthoredSignal[Any]) -> Op:
@@ -375,14 +403,14 @@ class Decider:
 
     def _give_up(self, op: Op) -> None:
         self._dropped.append(op.n)
-        if op.child_id is not None:
-            self._dropped_children.append(op.child_id)
+        if op.kind is _CHILD:
+            self._cancelled.append(op.n)
 
     def _abandon(self, op: Op) -> None:
         """A child is asked to cancel itself. Its row waits until it has ended: what it did may need undoing."""
         self._abandoned.add(op.n)
-        if not self._replaying and op.child_id is not None:
-            self._dropped_children.append(op.child_id)
+        if not self._replaying:
+            self._cancelled.append(op.n)
 
     # Taking back.
 
@@ -427,7 +455,7 @@ class Decider:
         if not self.done:
             self._undoable = False
             self._kept_undoable = self._asked_undoable
-            if not self._replaying:
+            if self._new or not self._replaying:  # a replay that asks for something anew is that of a retry
                 self._new.append(_KEEP)
 
     def is_kept(self, effect: Effect) -> bool:
@@ -477,7 +505,9 @@ class Decider:
         """Send a signal to another run, in the commit of this turn."""
         place = self._loop.branch().name(f"{name}.send")
         if not self._replaying:
-            self._sends.append(Send(run_id, name, f"{self.run_id}/{place}" if key is None else key, payload))
+            self._sends.append(
+                Send(run_id, name, f"{self._heritage.identity}/{place}" if key is None else key, payload)
+            )
 
     def set_progress(self, fraction: float, note: str) -> None:
         if not self._replaying:
@@ -497,7 +527,7 @@ class Decider:
         path = self._loop.branch().path
         dice = self._dice.get(path)
         if dice is None:
-            seed = f"{self.run_id}:{self.generation}:{path}"
+            seed = f"{self._heritage.identity}:{self.generation}:{path}"
             dice = self._dice[path] = chance.Random(seed)  # noqa: S311  reproducible on purpose
         return dice
 
@@ -509,6 +539,9 @@ class Decider:
 
     def _open_timer(self, key: str, name: str, timer: Timer) -> Op:
         at = timer.when()
+        if self._replaying and self._heritage and not key.endswith(DEADLINE):
+            # Its time begins now, not when the run before ended.
+            at += max(0.0, self._heritage.resumed_at - self._loop.now)
         issue = Issue(0, key, _TIMER, name, None, None, None, None, self.seq, at)
         op = timer.op = Op(key, _TIMER, name, issue=issue, ready_at=at, timer=timer)
         return self._ask(op)
@@ -516,6 +549,8 @@ class Decider:
     def _ask(self, op: Op) -> Op:
         found = self._recorded.ask(op.key) if self._recorded is not None else None
         if found is None:
+            if self._heritage:
+                self._heritage.claim(op)
             self._new.append(op)
             return op
         recorded, outcome = found
@@ -556,8 +591,12 @@ class Decider:
         if op.timer is not None:
             if op.ready_at is not None and op.ready_at > self._loop.now:
                 self._loop.now = op.ready_at
-            op.timer.op = None
-            self._loop.ready.append(op.timer)
+            timer, op.timer.op = op.timer, None
+            self._loop.ready.append(timer)
+            timer._holdfast_step = op.n
+            around = getattr(timer._callback, "__self__", None)
+            if type(around) is asyncio.Timeout:
+                setattr(around, codec.STEP, op.n)
             return
         future = op.future
         if future.done():
@@ -578,10 +617,12 @@ class Decider:
         if op.key in self._watched:
             self._watched[op.key].failed(state, error)
         if state is _FAILED and error is not None:
-            future.set_exception(codec.decode_error(error))
+            raised = codec.decode_error(error)
         else:
             why = f": {codec.describe_error(error)}" if error else ""
-            future.set_exception(StepFailed(f"step {op.key!r} was {state}{why}", step=op.name))
+            raised = StepFailed(f"step {op.key!r} was {state}{why}", step=op.name)
+        raised.__dict__[codec.STEP] = op.n
+        future.set_exception(raised)
 
     def _offer(self, name: str, payload: bytes) -> None:
         """A signal goes to the first wait that can read it. One that no wait can read is set aside; without a wait it stays
@@ -703,6 +744,10 @@ class Decider:
                 return Drift(recorded.key, described(_SIGNAL, recorded.name, None), asked, kind="signal")
         return None
 
+    def _is_open(self, step: Step) -> bool:
+        """Does the run wait for it, or for hearing of it? What a retry takes over may still be to be delivered."""
+        return step.delivered_seq is None and not (self._heritage and step.state in STEP_ENDED)
+
     def _broken(self) -> Drift | None:
         """With the code that recorded it, a run that waits for something goes on waiting: if it fails instead, the code has
         changed. (A retried run waits for nothing yet: it may fail again where it failed.)"""
@@ -745,9 +790,14 @@ class Decider:
         """Cancel what the code left behind, and give up everything it still waits for."""
         self.done = True
         undoing = finish.how in ("failed", "cancelled") and (self._undoable or finish is self._forced)
+        error = finish.error
+        if error is not None:
+            error = codec.ended_by(error, self.seq, finish.steps)
         if undoing:
             ending: Any = finish.how
-            finish = Finish("undoing", error=finish.error, ending=ending)
+            finish = Finish("undoing", error=error, ending=ending)
+        elif error is not None:
+            finish = msgspec.structs.replace(finish, error=error)
         self._finish = finish
         self._loop.report_unheard()
         left = [task for task in self._loop.tasks if not task.done()]
@@ -768,8 +818,8 @@ class Decider:
                 continue
             if not (undoing and _outlives(op.kind, op.key)):
                 self._give_up(op)
-            elif op.child_id is not None:
-                self._dropped_children.append(op.child_id)
+            elif op.kind is _CHILD:
+                self._cancelled.append(op.n)
         self.waiting.clear()
         if not undoing:
             self._dropped += sorted(self._abandoned)

@@ -22,11 +22,6 @@ KEY = "$key"
 """And the one that holds the `here.key` of what it undoes: by that a remote service knows it, when the result does not."""
 
 
-def effect_key(run_id: str, key: str) -> str:
-    """`here.key`: the same for every attempt of a step, and for no other step. No run's id contains `::`."""
-    return f"{run_id}::{key}"
-
-
 def undo_input(input: bytes | None, output: bytes | None, effect: str) -> bytes:
     """The input of an undo: that of the step it undoes, and as two more members its result, or null, and its `here.key`."""
     own = b'{"' + DONE.encode() + b'":' + (output or b"null") + b',"' + KEY.encode() + b'":'
@@ -116,11 +111,13 @@ class Effect:
 
     @property
     def span(self) -> Span:
-        if self.by_hand:
-            return instant(self.after_seq, self.index)
+        if self.by_hand or self.delivered_seq == self.after_seq:
+            return instant(
+                self.after_seq, self.index
+            )  # in a retry, what is asked for may have ended long ago
         return span_of(self.after_seq, self.index, self.delivered_seq)
 
     def undo_input(self) -> bytes:
         if self.by_hand:
             return self.input
-        return undo_input(self.input, self.output, effect_key(self._host.run_id, self.key))
+        return undo_input(self.input, self.output, self._host.effect_key(self.key))

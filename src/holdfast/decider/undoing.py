@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast import codec
 from holdfast.decider.commands import Finish, Issue, Op, Turn
-from holdfast.decider.effect import effect_key, undo_input
+from holdfast.decider.effect import undo_input
 from holdfast.decider.replay import unreadable
 from holdfast.decider.reverse import Reverse, Span, instant, span_of
 from holdfast.errors import InvalidInput, UndoMissing, WorkflowError
@@ -24,6 +24,7 @@ from holdfast.model import (
     UNDO,
     UNDO_PREFIX,
     Lane,
+    Revoked,
     Run,
     RunState,
     Signal,
@@ -88,10 +89,10 @@ class _Leaf:
 class _Part:
     """The effects of one run, those of its children as parts in their place."""
 
-    __slots__ = ("_begun", "_left", "_order", "live", "members", "parent", "span", "top_n")
+    __slots__ = ("_begun", "_left", "_order", "live", "members", "parent", "run", "span", "top_n")
 
-    def __init__(self, span: Span, parent: _Part | None = None, n: int = 0) -> None:
-        self.span, self.parent = span, parent
+    def __init__(self, run: Run, span: Span, parent: _Part | None = None, n: int = 0) -> None:
+        self.run, self.span, self.parent = run, span, parent
         self.top_n: int = n if parent is None or parent.parent is None else parent.top_n
         """n of the row, in the run that takes itself back, of the child this belongs to."""
         self.live = False
@@ -170,18 +171,18 @@ class Undoing:
         self._lanes, self._find = lanes, find
         self._children = children or {}
         self._ending: Literal["failed", "cancelled"] = "cancelled" if run.ending == "cancelled" else "failed"
-        self._root = _Part(span_of(0, 0, None))
+        self._root = _Part(run, span_of(0, 0, None))
         self._leaves: list[_Leaf] = []
         self._issued: dict[int, _Leaf] = {}
         self._live: dict[int, _Part] = {}
         self._missing: list[tuple[_Leaf, WorkflowError]] = []
         """What the code that is loaded cannot undo, and why."""
         self._idle: set[int] = set()
-        """n of rows that wait for nothing and end with the run: undos added by hand, children that are kept."""
+        """n of rows that wait for nothing and end with the run: undos added by hand, children that are kept, joined runs."""
         self._stale: list[int] = []
         """n of rows that were never given up, because no code was there to do it."""
         self._dropped: list[int] = []
-        self._to_cancel: list[str] = []
+        self._to_cancel: list[int] = []
         self._abandoned = False
         self._taken_back = 0
         self._progress = run.progress
@@ -289,7 +290,7 @@ class Undoing:
         finish: Finish | None = None
         if not self.done:
             if self._abandoned:
-                finish = Finish(self._ending, error=self.run.error)
+                finish = Finish(self._ending, error=self._error(), revoked=self._revoked())
                 self._dropped += [*self.waiting, *self._stale]
                 self.waiting.clear()
             elif self._stale:
@@ -340,15 +341,18 @@ class Undoing:
                 part.members.append(leaf)
 
     def _plan_child(self, part: _Part, prefix: str, row: Step, family: Family | None) -> None:
-        """A child that succeeded stands for its own effects. One that did not took care of itself."""
-        child = _Part(span_of(row.after_seq, row.n, row.delivered_seq), part, row.n)
+        """A child that succeeded stands for its own effects. One that did not took care of itself. A run that was only joined
+        has another owner: nothing of it is undone here, nor waited for."""
+        if family is None:
+            return
+        child = _Part(family.run, span_of(row.after_seq, row.n, row.delivered_seq), part, row.n)
         if part.parent is None and row.delivered_seq is None:
             child.live = True
             self._live[row.n] = child
             part.members.append(child)
-            if family is not None and row.state not in STEP_ENDED:
-                self._to_cancel.append(family.run.id)
-        elif family is not None and family.run.state is RunState.SUCCEEDED:
+            if row.state not in STEP_ENDED:
+                self._to_cancel.append(row.n)
+        elif family.run.state is RunState.SUCCEEDED:
             part.members.append(child)
             self._plan(child, f"{prefix}{row.key}/", family.run, family.steps, family.children)
 
@@ -364,7 +368,7 @@ class Undoing:
         span = span_of(row.after_seq, row.n, row.delivered_seq)
         leaf = _Leaf(row, key, part, undo=lane.undo.removesuffix("!"), span=span)
         output = row.output if row.state is StepState.SUCCEEDED else None
-        leaf.input = undo_input(row.input, output, effect_key(row.run_id, row.key))
+        leaf.input = undo_input(row.input, output, row.effect_key)
         leaf.settle = row.state is StepState.CANCELLED
         return leaf
 
@@ -461,8 +465,32 @@ class Undoing:
         if stuck:
             undos = [(leaf.undo, leaf.key, leaf.error) for leaf in stuck]
             return Finish("stuck", error=codec.gave_up_error(undos, self.run.error))
-        undone = self._ending == "failed" and self._leaves
-        return Finish("undone" if undone else self._ending, error=self.run.error)
+        how: Literal["undone", "failed", "cancelled"] = self._ending
+        if how == "failed" and self._leaves:
+            how = "undone"
+        return Finish(how, error=self._error(), revoked=self._revoked())
+
+    def _error(self) -> str | None:
+        """What ended the code, with what was taken back of its own steps: for whoever retries the run."""
+        settled = [leaf.own_n for leaf in self._leaves if leaf.part is self._root and _is_settled(leaf)]
+        return codec.taken_back(self.run.error, settled)
+
+    def _revoked(self) -> tuple[Revoked, ...]:
+        """The runs below of which something was taken back: of each, itself or through a child of its own."""
+        found: dict[str, tuple[Run, list[int]]] = {}
+        for leaf in self._leaves:
+            if not _is_settled(leaf):
+                continue
+            part = leaf.part
+            while part.parent is not None:
+                _, undone = found.setdefault(part.run.id, (part.run, []))
+                if part is leaf.part:
+                    undone.append(leaf.own_n)
+                part = part.parent
+        return tuple(
+            Revoked(run.id, run.parent_id or "", codec.revoked_error(self.run_id, self.run.error, undone))
+            for run, undone in found.values()
+        )
 
     def _progress_made(self) -> str | None:
         """How far it is, when that has changed."""

@@ -106,6 +106,7 @@ def _replay(history: ClaimedRun, workflow: Workflow[Any, Any], find: Find) -> li
         generation=run.generation,
         base_n=run.base_n,
         deadline=run.deadline,
+        inherited=history.inherited,
     )
     try:
         decider.replay(history.steps, [row for row in history.signals if row.delivered_seq])

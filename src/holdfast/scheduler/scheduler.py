@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
+from holdfast import codec
 from holdfast.config import Config
 from holdfast.decider import Decider, Turn
 from holdfast.decider.ending import interrupted
@@ -25,7 +26,7 @@ from holdfast.environment import StoreClock
 from holdfast.errors import Drift, HoldfastError, LeaseLost, StoreError, UndoMissing
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import CANCEL, UNDO, NewRun, Run, RunState, StepKind, StepState
-from holdfast.scheduler.issuing import Issuing, Lanes
+from holdfast.scheduler.issuing import Issuing, Lanes, is_derived
 from holdfast.scheduler.landmarks import Followed
 from holdfast.scheduler.owned import Arrival, Ended, Lease, Owned, Seat, Sent
 from holdfast.scheduler.replaying import Workflows, replayed
@@ -62,7 +63,10 @@ class Scheduler:
         self.runs: dict[str, Owned] = {}
         self._timers: list[tuple[float, str, int]] = []
         self.timer_set = asyncio.Event()
-        """Set when a timer became the next one due."""
+        """Set when a timer became the next one due, or something that was joined may have ended."""
+        self.joining: set[str] = set()
+        """Runs in memory that wait for a run they may not own."""
+        self.joins_due = False
         self._issuing = Issuing(Lanes(store), seat, clock, config, self._set_timer)
         self.closing = False
         self._behind = False
@@ -145,7 +149,7 @@ class Scheduler:
         """Replay a claimed run, and deliver what waits for it."""
         run = claimed.run
         try:
-            decider = await replayed(claimed, self._workflows, self._store)
+            decider = await replayed(claimed, self._workflows, self._store, self._clock.now())
         except (Drift, UndoMissing) as changed:
             if not self._take_back(claimed, changed):
                 await self._hold(run, "drift", changed)
@@ -162,7 +166,7 @@ class Scheduler:
             self._report_apart(before)
         owned = _owned(run, decider)
         if run.state is RunState.RUNNING:
-            whole = run.started_at if run.generation == 1 else None
+            whole = run.started_at if run.generation == 1 and run.retry_of is None else None
             owned.trace = self._followed.follow(
                 run.workflow, base_n=run.base_n, started_at=whole, steps=claimed.steps
             )
@@ -170,6 +174,8 @@ class Scheduler:
         for n, op in decider.waiting.items():
             if op.kind is StepKind.TIMER and op.ready_at is not None:
                 self._set_timer(op.ready_at, run.id, n)
+            elif op.joins:
+                self.joining.add(run.id)
         for step in claimed.steps:
             if step.delivered_seq is None and step.state in STEP_ENDED:
                 at = step.finished_at or self._clock.now()
@@ -196,7 +202,7 @@ class Scheduler:
         )
         finish = interrupted("cancel")
         hop = Hop(run.id, run.fence, signals=[(asked[0].id, last + 1)])
-        hop.take_back = TakeBack("cancelled", finish.error)
+        hop.take_back = TakeBack("cancelled", codec.ended_by(finish.error or "", last, ()))
         hop.sends = [_wake(run.id, f"begin-{run.generation}")]
 
         def answered(answer: Any) -> None:
@@ -303,6 +309,18 @@ class Scheduler:
         """Record due timers of runs that are in nobody's memory, so that they can be claimed."""
         return await self._store.fire_timers(self._config.claim_max)
 
+    def look_at_joins(self) -> None:
+        """A run has ended that one in memory here may have joined: its loop should look."""
+        self.joins_due = True
+        self.timer_set.set()
+
+    async def answer_joins(self) -> int:
+        """Tell those who joined a run how it ended."""
+        answered = await self._store.answer_joins(self._config.claim_max)
+        if answered:
+            self._ring(Bell.OUTCOMES)
+        return answered
+
     # --- one hop ------------------------------------------------------------------------------------------------------
 
     def _advance(self, owned: Owned) -> None:
@@ -372,8 +390,10 @@ class Scheduler:
             turn.issued, turn.ended, turn.set_aside = [], [], []
         if turn.issued:
             hop.issued = self._issuing.issue(owned, hop, turn.issued, leases)
-        if turn.dropped or turn.dropped_children:
-            self._drop(owned, hop, turn)
+        if turn.dropped:
+            hop.dropped = turn.dropped
+        if turn.cancelled:
+            hop.cancelled = turn.cancelled
         if turn.ended:
             at = self._clock.now()
             hop.ended = [(n, seq, payload, at) for n, seq, payload in turn.ended]
@@ -404,6 +424,7 @@ class Scheduler:
                     owned.parent_id,
                     owned.parent_n,
                 )
+                hop.revoked = finish.revoked
         elif owned.decider.needs_reload:
             hop.park = True
             self._wake_later(owned, hop, f"reload-{owned.decider.seq}")
@@ -463,14 +484,6 @@ class Scheduler:
         """The run leaves memory with this commit and must be taken up again: an undelivered signal sees to that."""
         hop.sends = [*hop.sends, _wake(owned.run_id, key)]
 
-    def _drop(self, owned: Owned, hop: Hop, turn: Turn) -> None:
-        hop.dropped = turn.dropped
-        for child_id in turn.dropped_children:
-            payload = json.dumps(
-                {"actor": f"run {owned.run_id}", "note": "its parent no longer waits"}
-            ).encode()
-            hop.sends = [*hop.sends, NewSignal(child_id, CANCEL, "cancel", payload)]
-
     def _committed(
         self, owned: Owned, hop: Hop, leases: list[Lease], then: Callable[[Any], None] | None, answer: Any
     ) -> None:
@@ -500,8 +513,8 @@ class Scheduler:
         if len(leases) < len(hop.issued) and any(step.state is StepState.READY for step in hop.issued):
             self._ring(Bell.STEPS)
         if hop.children:
-            self._ring(Bell.RUNS)
-        if hop.sends:
+            self._children_asked(owned, hop)
+        if hop.sends or hop.cancelled:
             self._ring(Bell.OUTCOMES)
         if hop.dropped:
             self._ring(Bell.CANCELS)
@@ -522,6 +535,14 @@ class Scheduler:
         else:
             self._rest(owned)
 
+    def _children_asked(self, owned: Owned, hop: Hop) -> None:
+        self._ring(Bell.RUNS)
+        if any(child.joins for child in hop.children):
+            self.joining.add(owned.run_id)
+            self.look_at_joins()  # it may have joined a run that had ended
+        if any(not is_derived(child) for child in hop.children):
+            self._ring(Bell.OUTCOMES)  # its id may have been taken: then its step was told so in this commit
+
     def _closed(self, owned: Owned, close: Close) -> None:
         if owned.trace is not None and close.state is RunState.SUCCEEDED:
             owned.trace.count(self.durations, close.at)
@@ -535,7 +556,7 @@ class Scheduler:
         old = owned.decider
         assert isinstance(old, Decider)
         workflow, base_n = old.workflow, old.last_n
-        deadline = old.deadline
+        deadline, inherited = old.deadline, old.inherited
         old.close()
         assert hop.next_input is not None
         owned.generation += 1
@@ -548,6 +569,7 @@ class Scheduler:
             generation=owned.generation,
             base_n=base_n,
             deadline=deadline,
+            inherited=inherited,
         )
         owned.inbox.clear()
         owned.pending.clear()
@@ -566,6 +588,8 @@ class Scheduler:
         # A run that was given back may have been claimed again before its node heard that the first was done.
         if self.runs.get(owned.run_id) is owned:
             del self.runs[owned.run_id]
+            if self.joining:
+                self.joining.discard(owned.run_id)
         owned.decider.close()
 
     def _evict(self, owned: Owned, answer: Any, reserved: list[Lease]) -> None:
@@ -673,6 +697,7 @@ def _nothing(hop: Hop) -> bool:
         or hop.set_aside
         or hop.issued
         or hop.dropped
+        or hop.cancelled
         or hop.ended
         or hop.sends
         or hop.progress is not None

@@ -11,6 +11,7 @@ from holdfast.model import (
     Alert,
     Breaker,
     Hold,
+    Inherited,
     Run,
     Signal,
     Step,
@@ -38,6 +39,8 @@ class ClaimedRun(msgspec.Struct):
     run: Run
     steps: list[Step]
     signals: list[Signal]
+    inherited: list[Inherited] = []
+    """From the run that this one is the retry of."""
 
 
 class ClaimedStep(msgspec.Struct, gc=False):
@@ -61,6 +64,8 @@ class ClaimedStep(msgspec.Struct, gc=False):
     """Of the last attempt, if there was one."""
     timeouts: int = 0
     throttled: int = 0
+    effect: str | None = None
+    """Its `here.key`, if that is an earlier run's."""
 
 
 class Probes(msgspec.Struct):

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.model import (
     Failure,
     NewRun,
+    Revoked,
     RunState,
     StepKind,
     StepState,
@@ -96,10 +97,15 @@ class Hop(msgspec.Struct, gc=False):
     ended: Sequence[tuple[int, int, bytes, float]] = ()
     """(n, seq, payload, at) of signal waits that a delivered signal satisfied."""
     issued: Sequence[NewStep] = ()
+    effects: Sequence[tuple[int, str]] = ()
+    """(n, `here.key`) of those among them that may have had their effect in an earlier run."""
     dropped: Sequence[int] = ()
     """n of steps the code no longer waits for: cancelled if live, and never to be delivered."""
     sends: Sequence[NewSignal] = ()
     children: Sequence[NewRun] = ()
+    """Runs to be started for steps of this hop. Where the id is another run's, the step is told, or joins that run."""
+    cancelled: Sequence[int] = ()
+    """n of steps whose child runs are asked to cancel themselves. What a step joined is not its child."""
     progress: str | None = None
     published: str | None = None
     """All published values as one JSON object."""
@@ -111,6 +117,8 @@ class Hop(msgspec.Struct, gc=False):
     take_back: TakeBack | None = None
     kept_n: int | None = None
     """Steps up to this one are kept from now on."""
+    revoked: Sequence[Revoked] = ()
+    """With `close`: runs below this one that had succeeded, and were taken back with it."""
     park: bool = False
     """Leave memory: the owner is cleared and the fence raised."""
 

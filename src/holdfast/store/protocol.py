@@ -22,6 +22,7 @@ from holdfast.model import (
     Delivery,
     Hold,
     HoldScope,
+    Inherited,
     JournalEntry,
     Landmark,
     Lane,
@@ -115,6 +116,9 @@ class SchedulerStore(Protocol):
 
     async def fire_timers(self, limit: int) -> int:
         """Record due timers of runs that nobody owns as succeeded, so that the runs can be claimed."""
+
+    async def answer_joins(self, limit: int) -> int:
+        """Tell up to `limit` steps that wait for a run which is not their child, and which has ended, how it ended."""
 
     async def next_timer(self) -> float | None:
         """When the earliest timer of an ownerless run comes due (store's clock)."""
@@ -416,6 +420,9 @@ class ClientStore(Protocol):
 
     async def children(self, run_id: str) -> list[Run]: ...
 
+    async def joins(self, run_id: str) -> dict[int, str]:
+        """Runs that steps of this one wait for without owning them, by the step's n."""
+
     async def twins(self, run_id: str) -> list[Twin]: ...
 
     async def landmarks(self, run_ids: Sequence[str]) -> list[Landmark]:
@@ -454,9 +461,13 @@ class ClientStore(Protocol):
     async def retry_now(self, run_id: str, actor: str) -> int:
         """Make the run's backing-off steps ready at once; how many."""
 
-    async def retry_run(self, run_id: str, new_id: str, before_seq: int | None, actor: str) -> None:
-        """Start `new_id` as a copy of an ended run: same input, and its succeeded history with `delivered_seq` below
-        `before_seq` (None: none of it)."""
+    async def retry_run(self, run_id: str, actor: str) -> str:
+        """Start a run that goes on from where this one ended, and keeps what `retries.plan` says; its id. Asked again, it is the
+        same run. WrongState when the run has not ended, succeeded, was retried and that one since, is the child of a run
+        that is to be retried instead, or has a child that has not ended."""
+
+    async def inherited(self, run_id: str) -> list[Inherited]:
+        """What a run takes over from the one it is the retry of, by key."""
 
     async def steer_undo(self, run_id: str, act: str, n: int | None, actor: str, note: str) -> RunState:
         """Tell a run that takes itself back, or is stuck at it, to retry, skip or abandon; a stuck one goes on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.config import DEFAULT
 from holdfast.lifecycle import RUN_ENDED, STEP_LIVE
@@ -59,6 +59,8 @@ class Facts(NamedTuple):
     outlook: Outlook | None = None
     signals_declared: SignalsDeclared | None = None
     """None: nobody has declared the workflow."""
+    joins: Mapping[int, str] = {}
+    """Runs of others that steps wait for, by the step's n."""
 
 
 def explain(facts: Facts) -> str:
@@ -100,21 +102,49 @@ def _urgency(step: Step) -> tuple[int, int]:
 def _ended(facts: Facts) -> str:
     run = facts.run
     took = ago(run.finished_at - run.created_at) if run.finished_at else "?"
+    if run.state is RunState.UNDONE and run.error and (parent := json.loads(run.error).get("by")):
+        return (
+            f"It succeeded, and what it did was undone when run {parent}, which had started it, took itself back: "
+            f"`holdfast why {parent}` says why."
+        )
     if run.state is RunState.SUCCEEDED:
         return f"It succeeded, {took} after it was started; nothing is left to do."
-    reason = ""
-    if run.error:
-        error = json.loads(run.error)
-        reason = f": {str(error.get('type', '')).rsplit('.', 1)[-1]}: {error.get('message', '')}"
-    failed = [step for step in facts.steps if step.state is StepState.FAILED]
-    where = _gave_up(failed[-1]) if failed else ""
-    move = f"; `holdfast retry {run.id}` tries again from there" if run.state is RunState.FAILED else ""
-    if run.state is RunState.UNDONE:
-        return (
-            f"It failed{where}{reason}; what it had done is undone. `holdfast retry {run.id}` starts it anew."
-        )
-    word = "was cancelled" if run.state is RunState.CANCELLED else str(run.state)
-    return f"It {word}{where}{reason}{move}."
+    error = json.loads(run.error) if run.error else {}
+    reason = f": {str(error.get('type', '')).rsplit('.', 1)[-1]}: {error.get('message', '')}" if error else ""
+    ended = _ended_by(facts, error)
+    where = _gave_up(ended[-1]) if ended else ""
+    word = {RunState.CANCELLED: "was cancelled", RunState.UNDONE: "failed"}.get(run.state, str(run.state))
+    undone = "; what it had done is undone" if run.state is RunState.UNDONE else ""
+    return f"It {word}{where}{reason}{undone}. {_retry_words(run, ended, error)}"
+
+
+def _ended_by(facts: Facts, error: Mapping[str, Any]) -> list[Step]:
+    """The steps that ended the run. One that failed and was handled is none of them."""
+    if "seq" in error:
+        return [step for step in facts.steps if step.n in error.get("steps", ())]
+    # It ended under a version that did not record it.
+    failed = [
+        step
+        for step in facts.steps
+        if step.state is StepState.FAILED and step.delivered_seq and not step.key.startswith(UNDO_PREFIX)
+    ]
+    failed.sort(key=lambda step: step.delivered_seq or 0)
+    return failed[-1:] if facts.run.state is not RunState.CANCELLED else []
+
+
+def _retry_words(run: Run, ended: Sequence[Step], error: Mapping[str, Any]) -> str:
+    """What `retry` does to a run that has ended."""
+    again = " and ".join(step.key for step in ended[:3]) + (" …" if len(ended) > 3 else "")
+    undone = len(error.get("undone", ()))
+    redone = [f"executes {again} again"] if ended else []
+    if undone:
+        redone.append(f"does the {undone} undone step{'s' if undone > 1 else ''} anew")
+    command = f"`holdfast retry {run.id}` keeps what was recorded"
+    if redone:
+        return f"{command}, {' and '.join(redone)}, and goes on."
+    if run.state is RunState.CANCELLED or str(error.get("type", "")).endswith(".RunTimeout"):
+        return f"{command} and goes on where it was."
+    return f"{command}, runs its code on that again, and fails in the same way unless the code was changed."
 
 
 def undo_count(steps: Sequence[Step], lanes: Sequence[Lane], kept_n: int) -> tuple[int, int]:
@@ -269,6 +299,12 @@ def _step(step: Step, facts: Facts) -> str:
         return (
             f"It waits for the signal {step.name!r} since {ago(now - step.issued_at)}{_set_aside(step, facts)}: "
             f"`holdfast signal {shlex.quote(facts.run.id)} {shlex.quote(step.name)}{data}` sends it."
+        )
+    if step.kind is StepKind.CHILD and step.n in facts.joins:
+        joined = facts.joins[step.n]
+        return (
+            f"It has been waiting for run {joined} ({step.name}), which it joined, for {ago(now - step.issued_at)}: "
+            f"`holdfast why {joined}` says what that one waits for."
         )
     if step.kind is StepKind.CHILD:
         return f"It waits for its child run {name} ({step.name}) since {ago(now - step.issued_at)}{_child_stuck(step, facts)}."

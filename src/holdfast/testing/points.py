@@ -10,7 +10,7 @@ from holdfast.store.operations import HandBack, Hop, Start, TryAgain
 from holdfast.store.operations import Report as Reported
 from holdfast.testing.world import Fate, Faults, Past, Process, Rows
 
-CRASHABLE = frozenset({"commit", "claim_runs", "claim_run", "claim_steps", "fire_timers"})
+CRASHABLE = frozenset({"commit", "claim_runs", "claim_run", "claim_steps", "fire_timers", "answer_joins"})
 POINTS_MAX = 20_000
 """A workflow that passes more has no end, or is too long to be explored."""
 
@@ -36,6 +36,7 @@ _VERBS = {
     "claim_run": "the run is claimed",
     "claim_steps": "a step is claimed",
     "fire_timers": "a timer fires",
+    "answer_joins": "a joined run has ended",
 }
 
 

@@ -9,7 +9,7 @@ from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property
 from types import FrameType
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.codec import Shape
 from holdfast.decider.loop import RunLoop, leaf
@@ -51,6 +51,8 @@ class Workflow(Generic[P, R]):
         self.id: str | None = None
         self.tags: dict[str, str] = {}
         self.tenant: str | None = None
+        self.joins = False
+        """If a run with this id exists, wait for that one."""
         self.label = options.label_of(self.name)
         self.doc = inspect.getdoc(fn)
         self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
@@ -75,12 +77,16 @@ class Workflow(Generic[P, R]):
         tags: Mapping[str, str] | Unset = UNSET,
         timeout: Seconds | Unset | None = UNSET,
         tenant: str | Unset = UNSET,
+        existing: Literal["join"] | Unset = UNSET,
     ) -> Workflow[P, R]:
-        """The same workflow with other settings, for one run: `hf.start(order.using(id="order-42"), …)`."""
+        """The same workflow with other settings, for one run: `hf.start(order.using(id="order-42"), …)`.
+
+        `existing="join"` is for a child run whose `id` may be another run's: it waits for that run, without owning it.
+        """
         other: Workflow[P, R] = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         if not isinstance(id, Unset):
-            other.id = options.text(id, f"{self.name}: id")
+            other.id = options.run_id(id, f"{self.name}: id")
         if not isinstance(priority, Unset):
             other.priority = options.whole(priority, f"{self.name}: priority")
         if not isinstance(tags, Unset):
@@ -89,6 +95,8 @@ class Workflow(Generic[P, R]):
             other.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
         if not isinstance(tenant, Unset):
             other.tenant = options.text(tenant, f"{self.name}: tenant")
+        if not isinstance(existing, Unset):
+            other.joins = options.joins(existing, other.id, f"{self.name}: existing")
         return other
 
     @cached_property

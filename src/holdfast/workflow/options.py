@@ -104,6 +104,36 @@ def text(value: object, what: str) -> str:
     return value
 
 
+ID_MAX_CHARS = 200
+
+
+def run_id(value: object, what: str) -> str:
+    """A run's id is the caller's text. `here.key` is made of it and a step's key, with `::` between them."""
+    if (
+        not isinstance(value, str)
+        or not value.isprintable()
+        or not 0 < len(value) <= ID_MAX_CHARS
+        or value != value.strip()
+        or "::" in value
+        or value[0] == "$"
+    ):
+        shown = f"{value[:50]!r}" if isinstance(value, str) else repr(value)
+        raise DefinitionError(
+            f"{what}: {shown} cannot be a run's id: 1 to {ID_MAX_CHARS} printable characters, no spaces around it, no `::`, no $ before it"
+        )
+    return value
+
+
+def joins(value: object, id: str | None, what: str) -> bool:
+    if value != "join":
+        raise DefinitionError(
+            f'{what}: "join", or leave it out: then an id that exists is a Conflict; not {value!r}'
+        )
+    if id is None:
+        raise DefinitionError(f'{what}: say which run to join: using(id=…, existing="join")')
+    return True
+
+
 def whole(value: object, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not -INT_MAX <= value <= INT_MAX:
         raise DefinitionError(f"{what}: a whole number, not {value!r}")

@@ -24,6 +24,8 @@ class Reads(Asking):
         self._alike("attempts", lambda s: s.store.attempts(run_id))
         self._alike("children", lambda s: s.store.children(run_id))
         self._alike("child_histories", lambda s: s.store.child_histories(run_id))
+        self._alike("inherited", lambda s: s.store.inherited(run_id))
+        self._alike("joins", lambda s: s.store.joins(run_id))
         self._alike("twins", lambda s: s.store.twins(run_id))
         self._alike("quarantined", lambda s: s.store.quarantined(run_id))
         self._alike("journal", lambda s: s.store.journal(run_id, limit))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from holdfast import errors
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
-from holdfast.model import UNDO, Failure, NewRun, RunState, StepKind, StepState
+from holdfast.model import UNDO, Failure, NewRun, Revoked, RunState, StepKind, StepState
 from holdfast.store.answers import PreconditionFailed
 from holdfast.store.operations import (
     Close,
@@ -58,7 +59,7 @@ class Runs(Asking):
         self.made += 1
         known = self._runs()
         run_id = f"r{self.made}"
-        if parent is None and known and draw(small) == 0:
+        if known and draw(small) == 0:
             run_id = draw(st.sampled_from(known))
         digest = b"d" if draw(small) else b"other"
         timeout_s = HOUR * 5 if draw(small) == 0 else None
@@ -74,7 +75,26 @@ class Runs(Asking):
             timeout_s=timeout_s,
             parent_id=parent[0] if parent else None,
             parent_n=parent[1] if parent else None,
+            joins=parent is not None and draw(st.booleans()),
+            retry_of=self._begun_before(draw, parent[0]) if parent else None,
         )
+
+    def _begun_before(self, draw: Draw, parent_id: str) -> str | None:
+        """A run that a child may go on from: not one that waits for its parent, or below which there are others."""
+        above = self.spec._waiting_for(parent_id)
+        parents = {run.parent_id for run in self.spec.runs.values()}
+        known = [one for one in self._runs() if one not in above and one not in parents]
+        return draw(st.sampled_from(known)) if known and draw(small) == 0 else None
+
+    @staticmethod
+    def _error(draw: Draw, steps: list[int], seq: int) -> str:
+        """How a run ended: as it is recorded now, as it was once, or as a parent says it of what it took back."""
+        if draw(small) == 0:
+            return "boom"
+        some = [n for n in steps if draw(small) == 0]
+        told = {"type": "boom", "message": "", "steps": some[:1], "undone": some[1:]}
+        more: dict[str, Any] = {"by": "a parent"} if draw(small) == 0 else {"seq": draw(st.integers(0, seq))}
+        return json.dumps(told | more)
 
     def _new_step(self, draw: Draw, n: int) -> Callable[[Subject | None], NewStep]:
         kind = draw(st.sampled_from(("ready", "ready", "leased", "timer", "signal", "child")))
@@ -172,11 +192,19 @@ class Runs(Asking):
                     children.append(self._new_run(draw, (run_id, n)))
                 elif makers[-1](None).state is StepState.RUNNING:
                     self._grant(Grant(grant.node, run_id, n, 1))
+        children_of = [step.n for step in steps if step.kind is StepKind.CHILD]
+        cancelled = [n for n in children_of if draw(st.booleans())]
         progress, kept_n = draw(st.sampled_from(((None, None), ("half", 1)))) if not closing else (None, None)
         closed = None
         if closing:
-            error = None if way == "succeeded" else "boom"
+            error = None if way == "succeeded" else self._error(draw, [step.n for step in steps], seq)
             closed = (RunState(way), b"1" if way == "succeeded" else None, error)
+        effects = [
+            (one.n, f"before::{one.key}") for one in (make(None) for make in makers) if draw(small) == 0
+        ]
+        revoked = []
+        if closing and way != "succeeded" and draw(st.booleans()):
+            revoked = [Revoked(one, run_id, "boom") for one in self._runs() if draw(st.booleans())]
         sends = []
         if way == "take back":
             self.made += 1
@@ -198,15 +226,18 @@ class Runs(Asking):
                 set_aside=aside,
                 ended=[(n, number, b"2", at) for n, number in waits],
                 issued=[one(subject) for one in makers],
+                effects=effects,
                 dropped=dropped,
                 sends=sends,
                 children=children,
+                cancelled=cancelled,
                 progress=progress,
                 kept_n=kept_n,
                 close=Close(*closed, at, run.parent_id, run.parent_n) if closed else None,
                 next_input=b"next" if way == "continue" else None,
                 unread=unread,
                 take_back=TakeBack("failed", "boom") if way == "take back" else None,
+                revoked=revoked,
                 park=way == "park",
             )
 
@@ -396,6 +427,11 @@ class Runs(Asking):
         self._tick()
         self._same(self.spec.fire_timers(), lambda subject: subject.store.fire_timers(ALL))
 
+    @rule()
+    def answer_joins(self) -> None:
+        self._tick()
+        self._same(self.spec.answer_joins(), lambda subject: subject.store.answer_joins(ALL))
+
     @precondition(lambda self: self.grants)
     @rule(data=st.data())
     def hold_run(self, data: st.DataObject) -> None:
@@ -530,14 +566,13 @@ class Runs(Asking):
     @rule(
         data=st.data(),
         verb=st.sampled_from(
-            ("cancel_run", "hold", "release", "release", "steer_undo", "retry_now", "retry_run")
+            ("cancel_run", "hold", "release", "release", "steer_undo", "retry_now", "retry_run", "retry_run")
         ),
     )
     def operate(self, data: st.DataObject, verb: str) -> None:
         run_id = data.draw(st.sampled_from(self._runs()))
         self._tick()
         self.made += 1
-        new_id, before_seq = f"r{self.made}", data.draw(st.sampled_from((None, 2, 9)))
         spec = self.spec
         verbs: dict[str, tuple[Callable[[], Any], Callable[[Subject], Coroutine[Any, Any, Any]]]] = {
             "cancel_run": (
@@ -555,8 +590,8 @@ class Runs(Asking):
             ),
             "retry_now": (lambda: spec.retry_now(run_id), lambda s: s.store.retry_now(run_id, "me")),
             "retry_run": (
-                lambda: spec.retry_run(run_id, new_id, before_seq),
-                lambda s: s.store.retry_run(run_id, new_id, before_seq, "me"),
+                lambda: spec.retry_run(run_id),
+                lambda s: s.store.retry_run(run_id, "me"),
             ),
         }
         act, ask = verbs[verb]

@@ -46,6 +46,10 @@ class Base:
         """(digest, when it was first and last declared) by name and version."""
         self.alerts: dict[int, Alert] = {}
         self.deliveries: dict[str, Delivery] = {}
+        self.joins: dict[tuple[str, int], str] = {}
+        """Runs that steps (run, n) wait for without owning them."""
+        self.inherited: dict[tuple[str, str], tuple[str | None, str | None]] = {}
+        """(`here.key`, child) that a run takes over for a key of its own, from the one it is the retry of."""
         self.raised = 0
         self.steered = 0
 

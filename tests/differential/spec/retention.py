@@ -34,7 +34,7 @@ class Retention(Supervising):
         return len(gone)
 
     def prune(self, epoch: int | None, state: RunState, before: float) -> int:
-        """Ended runs go after their children, and only when no run above them is live."""
+        """Ended runs go after their children, when who joined them was told, and only when no run above them is live."""
         if epoch is not None and not self.leads(epoch):
             return 0
         gone = [
@@ -45,6 +45,8 @@ class Retention(Supervising):
             and run.finished_at < before
             and not any(child.parent_id == run.id for child in self.runs.values())
             and not self._live_above(run)
+            and run.id not in self.joins.values()
+            and not self._may_go_on_from(run)
         ]
         for run_id in gone:
             del self.runs[run_id]
@@ -54,9 +56,17 @@ class Retention(Supervising):
             self.quarantine = {key: row for key, row in self.quarantine.items() if key[0] != run_id}
             self.twins = {key: row for key, row in self.twins.items() if key[0] != run_id}
             self.journal = [row for row in self.journal if row[2] != run_id]
+            self.inherited = {key: row for key, row in self.inherited.items() if key[0] != run_id}
+            self.joins = {key: joined for key, joined in self.joins.items() if key[0] != run_id}
         if gone:
             self.note("me", "prune")
         return len(gone)
+
+    def _may_go_on_from(self, run: Run) -> bool:
+        return any(
+            child == run.id and owner in self.runs and self.runs[owner].finished_at is None
+            for (owner, _), (_, child) in self.inherited.items()
+        )
 
     def _live_above(self, run: Run) -> bool:
         above = None if run.parent_id is None else self.runs.get(run.parent_id)

@@ -17,8 +17,18 @@ class Verbs(Statements):
     end_waits: str
     drop_steps: str
     send_signals: str
+    met_runs: str
+    awaits: str
+    join_runs: str
+    cancel_children: str
+    due_joins: str
+    forget_joins: str
+    joins: str
+    joined: str
+    prune_joins: str
     note_runs: str
     tell_parents: str
+    revoke_runs: str
     park_runs: str
     take_back_runs: str
     unstick: str
@@ -155,9 +165,17 @@ class Verbs(Statements):
     hold: str
     release: str
     retry_now: str
+    lock_run: str
+    retried_as: str
+    live_below: str
     copy_run: str
     copy_steps: str
     copy_signals: str
+    take_over: str
+    inherit: str
+    inherited: str
+    name_effects: str
+    prune_inherited: str
     doctor: str
     make_schema: str
     make_migrations: str

@@ -17,8 +17,17 @@ class Verbs(Statements):
     issue_steps: str
     drop_steps: str
     send_signals: str
+    met_run: str
+    awaits: str
+    join_runs: str
+    cancel_children: str
+    due_joins: str
+    forget_join: str
+    joins: str
+    prune_joins: str
     note_runs: str
     close_runs: str
+    revoke_runs: str
     sweep_closed_steps: str
     sweep_closed_signals: str
     tell_parents: str
@@ -175,9 +184,16 @@ class Verbs(Statements):
     hold: str
     release: str
     retry_now: str
+    retried_as: str
+    live_below: str
     copy_run: str
-    copy_steps: str
-    copy_signals: str
+    copy_step: str
+    copy_signal: str
+    take_over: str
+    inherit: str
+    inherited: str
+    name_effects: str
+    prune_inherited: str
     make_migrations: str
     applied_migrations: str
     nodes_in_the_way: str

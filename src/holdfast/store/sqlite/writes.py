@@ -16,6 +16,7 @@ from holdfast.errors import Conflict, StoreUnreachable, StoreUnsupported
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import NewRun, RunState, StepState
 from holdfast.store.answers import Answer, PreconditionFailed
+from holdfast.store.children import CANCEL_KEY, Met, cancel_payload, is_own, refused
 from holdfast.store.operations import (
     Close,
     HandBack,
@@ -31,7 +32,8 @@ from holdfast.store.operations import (
 from holdfast.store.sqlite.database import BUSY_S, RETRY_S
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.faults import explain
-from holdfast.store.sqlite.rows import fetch, start_row, tags_text
+from holdfast.store.sqlite.retries import go_on
+from holdfast.store.sqlite.rows import fetch, start_row, tags_text, told_row
 from holdfast.store.sqlite.verbs import VERBS
 from holdfast.store.transaction import Transaction, no_transaction
 from holdfast.store.verdicts import counts_of
@@ -59,10 +61,13 @@ class Batch:
         self.continued: list[Hop] = []
         self.issued: Rows = []
         self.dropped: Rows = []
-        self.children: Rows = []
+        self.children: list[NewRun] = []
+        self.cancelled: Rows = []
+        self.effects: Rows = []
         self.sends: Rows = []
         self.notes: Rows = []
         self.closed: Rows = []
+        self.revoked: Rows = []
         self.swept: Rows = []
         self.parents: Rows = []
         self.taken_back: Rows = []
@@ -132,8 +137,11 @@ class Batch:
             self.ended.append((payload, seq, at, run_id, n))
         for n in hop.dropped:
             self.dropped.append((self.now, run_id, n))
-        for child in hop.children:
-            self.children.append(start_row(child, self.now))
+        if hop.children or hop.cancelled or hop.effects:
+            self.children += hop.children
+            self.effects += [(effect, run_id, n) for n, effect in hop.effects]
+            payload = cancel_payload(run_id)
+            self.cancelled += [(run_id, n, CANCEL_KEY, payload, self.now) for n in hop.cancelled]
         for send in hop.sends:
             self.sends.append((send.run_id, send.name, send.key, send.payload, self.now))
         if hop.next_input is not None:
@@ -147,6 +155,7 @@ class Batch:
             self.continued.append(hop)
         if hop.close is not None:
             self._add_close(run_id, hop.fence, hop.close)
+            self.revoked += [(one.error, hop.close.at, one.run_id, one.parent_id) for one in hop.revoked]
         if hop.park:
             self.parked.append((run_id, hop.fence, self.node))
 
@@ -240,8 +249,8 @@ class Batch:
             return False
         if self.dropped:
             many(VERBS.drop_steps, self.dropped)
-        if self.children:
-            many(VERBS.start, self.children).fetchall()
+        if self.children or self.cancelled or self.effects:
+            self._write_family(connection)
         if self.sends:
             many(VERBS.send_signals, self.sends)
         if self.notes:
@@ -252,6 +261,7 @@ class Batch:
             many(VERBS.sweep_closed_steps, self.swept)
             many(VERBS.sweep_closed_signals, [(run_id,) for _, run_id in self.swept])
             many(VERBS.tell_parents, self.parents)
+            many(VERBS.revoke_runs, self.revoked)
         if self.taken_back and not all_changed(connection, VERBS.take_back_runs, self.taken_back):
             return False
         if self.alerts:
@@ -266,6 +276,31 @@ class Batch:
             row = (self.now, "agent", "hold", run_id, None, note)
             connection.execute(VERBS.journal_add, row)
             connection.execute(VERBS.note_failures, (run_id, 0))
+
+    def _write_family(self, connection: apsw.Connection) -> None:
+        children = [
+            child
+            for child in self.children
+            if child.retry_of is None or not go_on(connection, child, self.now)
+        ]
+        rows = [start_row(child, self.now) for child in children]
+        if len(connection.executemany(VERBS.start, rows).fetchall()) < len(rows):
+            self._meet(connection, children)
+        connection.executemany(VERBS.cancel_children, self.cancelled)
+        connection.executemany(VERBS.name_effects, self.effects)
+
+    def _meet(self, connection: apsw.Connection, children: list[NewRun]) -> None:
+        """Some ids were taken: join those runs, or fail the steps that asked for them."""
+        for child in children:
+            met = Met(*connection.execute(VERBS.met_run, (child.id,)).get)
+            if is_own(child, met):
+                continue
+            awaits = child.joins and connection.execute(VERBS.awaits, (child.parent_id, child.id)).get
+            told = refused(child, met, awaits=bool(awaits))
+            if told is None:
+                connection.execute(VERBS.join_runs, (child.id, child.parent_id, child.parent_n))
+            else:
+                connection.execute(VERBS.tell_parents, told_row(told, self.now))
 
     def _write_agents(self, connection: apsw.Connection) -> bool:
         for note, run_id in self.held:

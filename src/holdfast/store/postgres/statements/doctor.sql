@@ -46,7 +46,8 @@ SELECT * FROM (VALUES
       AND (coalesce(g.delivered_seq, 0) = 0 OR EXISTS (
           SELECT FROM holdfast.steps s
           WHERE s.run_id = g.run_id AND s.kind = 'signal' AND s.delivered_seq = g.delivered_seq)))),
-    ('I18', 'a waiting child step has its child',
+    ('I18', 'a waiting child step has its child, or a run that it joined',
      (SELECT count(*) FROM holdfast.steps s WHERE s.kind = 'child' AND s.state = 'waiting'
-      AND NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)))
+      AND NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)
+      AND NOT EXISTS (SELECT FROM holdfast.joins j WHERE j.waiter_id = s.run_id AND j.waiter_n = s.n)))
 ) facts(name, meaning, broken)

@@ -61,7 +61,7 @@ UPDATE steps SET state = 'running', agent = ?1, attempt = attempt + 1, fence = f
                  complete_by = ?2 + timeout_s
 WHERE run_id = ?3 AND n = ?4 AND fence = ?5
 RETURNING run_id, n, key, name, fence, attempt, losses, excused, attempts_max, timeout_s, input, retry, checkpoint,
-          issued_at, error, timeouts, throttled
+          issued_at, error, timeouts, throttled, effect
 
 -- name: holds_step
 SELECT 1 FROM steps WHERE run_id = ? AND n = ? AND fence = ? AND +state = 'running' AND +agent = ?

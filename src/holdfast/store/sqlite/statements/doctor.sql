@@ -43,9 +43,10 @@ UNION ALL SELECT 'I17', 'no step, twin, attempt or signal without its run',
     (SELECT count(*) FROM steps s WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run_id))
     + (SELECT count(*) FROM attempts a WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = a.run_id))
     + (SELECT count(*) FROM signals s WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run_id))
-UNION ALL SELECT 'I18', 'a waiting child step has its child',
+UNION ALL SELECT 'I18', 'a waiting child step has its child, or a run that it joined',
     (SELECT count(*) FROM steps s WHERE s.kind = 'child' AND s.state = 'waiting'
-     AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n))
+     AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)
+     AND NOT EXISTS (SELECT 1 FROM joins j WHERE j.waiter_id = s.run_id AND j.waiter_n = s.n))
 UNION ALL SELECT 'I24', 'a signal that was set aside is delivered, and no wait took it',
     (SELECT count(*) FROM signals g WHERE g.set_aside IS NOT NULL
      AND (coalesce(g.delivered_seq, 0) = 0 OR EXISTS (

@@ -56,6 +56,11 @@ UPDATE runs SET state = ?1, output = ?2, finished_at = ?4, owner = NULL, fence =
                 note = CASE WHEN ?1 = 'stuck' THEN ?3 ELSE note END
 WHERE id = ?5 AND fence = ?6
 
+-- What it returned is its parent's to know: the parent's step has it.
+-- name: revoke_runs
+UPDATE runs SET state = 'undone', output = NULL, error = ?, finished_at = ?, fence = fence + 1
+WHERE id = ? AND +parent_id = ? AND +state = 'succeeded'
+
 -- name: sweep_closed_steps
 UPDATE steps SET delivered_seq = 0, finished_at = coalesce(finished_at, ?),
                  fence = fence + (finished_at IS NULL),

@@ -33,7 +33,7 @@ SELECT state, count(*) FROM runs GROUP BY state
 -- name: steps
 SELECT run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max, timeout_s,
        fence, agent, complete_by, input, digest, output, error, retry, checkpoint, progress, delivered_seq, issued_at,
-       started_at, finished_at, after_seq, timeouts, throttled
+       started_at, finished_at, after_seq, timeouts, throttled, effect
 FROM steps WHERE run_id = ? AND n > ? ORDER BY n LIMIT ?
 
 -- name: attempts
