@@ -22,10 +22,9 @@ def charge(cents: int) -> int:
 @charge.undo
 def refund(done: int | None, cents: int) -> None: ...
 
-class Desk:
-    @workflow
-    async def order(cents: int) -> int:
-        return await charge(cents)
+@workflow
+async def order(cents: int) -> int:
+    return await charge(cents)
 """
 TELL = """
 from holdfast.workflow import registry
@@ -66,7 +65,7 @@ def package(tmp_path: Path) -> Path:
 )
 def test_a_module_of_a_package_has_one_name_however_it_is_run(package: Path, started: list[str]) -> None:
     """Or the processes of one application would not know each other's runs."""
-    names = "shop.billing.app.charge shop.billing.app.refund shop.billing.app.Desk.order"
+    names = "shop.billing.app.charge shop.billing.app.refund shop.billing.app.order"
     assert run(package, *started) == names
 
 
@@ -85,7 +84,7 @@ def test_a_lone_file_is_named_by_its_stem(tmp_path: Path, started: list[str]) ->
     """Whatever folder it stands in."""
     (tmp_path / "lone").mkdir()
     (tmp_path / "app.py").write_text(SHOP + TELL)
-    assert run(tmp_path, *started) == "app.charge app.refund app.Desk.order"
+    assert run(tmp_path, *started) == "app.charge app.refund app.order"
 
 
 def test_a_folder_that_cannot_be_imported_is_no_package(tmp_path: Path) -> None:
@@ -94,7 +93,7 @@ def test_a_folder_that_cannot_be_imported_is_no_package(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "__init__.py").touch()
     (folder / "app.py").write_text(SHOP + TELL)
-    assert run(tmp_path, "my-app/app.py") == "app.charge app.refund app.Desk.order"
+    assert run(tmp_path, "my-app/app.py") == "app.charge app.refund app.order"
 
 
 def test_two_workflows_may_end_alike_and_then_want_their_full_name() -> None:
@@ -177,7 +176,7 @@ class TestTwice:
         """`python app.py`, and something it imports imports it."""
         (tmp_path / "app.py").write_text(f"import neighbour\n{SHOP}{TELL}")
         (tmp_path / "neighbour.py").write_text("import app\n")
-        assert run(tmp_path, "app.py").splitlines()[-1] == "app.charge app.refund app.Desk.order"
+        assert run(tmp_path, "app.py").splitlines()[-1] == "app.charge app.refund app.order"
 
     def test_two_functions_of_one_name_in_one_file_are_refused(self) -> None:
         """Also when the name was given."""
@@ -233,7 +232,7 @@ class TestSessions:
         (tmp_path / "app.py").write_text(SHOP)
         typed = f"@step\ndef charge(cents: int) -> int: return 5\n\n{TELL}\nprint(charge.fn(1))\n"
         assert run(tmp_path, "-i", "app.py", text=typed).split() == [
-            "app.charge", "app.refund", "app.Desk.order", "5",
+            "app.charge", "app.refund", "app.order", "5",
         ]  # fmt: skip
 
     def test_doctests_may_declare_the_same_example(self, tmp_path: Path) -> None:
