@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from holdfast.model import (
-    Alert,
     Breaker,
     BreakerState,
     Hold,
@@ -17,7 +16,7 @@ from holdfast.model import (
     StepKind,
     StepState,
 )
-from holdfast.supervisor.breakers import judge_breakers, mended
+from holdfast.supervisor.breakers import judge_breakers
 from holdfast.supervisor.why import Facts, explain
 
 NOW = 1_000_000.0
@@ -120,7 +119,7 @@ def test_everything_held_says_so() -> None:
     )
 
 
-def test_an_alert_is_raised_for_what_opened_by_itself_and_cleared_when_it_closed() -> None:
+def test_an_alert_is_raised_for_what_opened_by_itself() -> None:
     """Not for what an operator does; one key for each dependency."""
     raised = judge_breakers(
         [
@@ -135,9 +134,3 @@ def test_an_alert_is_raised_for_what_opened_by_itself_and_cleared_when_it_closed
         "stripe is in trouble: 25 of 28 attempts failed within 1 s (ConnectionError: refused); its steps wait and spend no "
         "attempt: `holdfast breakers` shows more"
     )
-    opened = [
-        filled(Alert, id=1, kind="breaker open", key="breaker open:stripe"),
-        filled(Alert, id=2, kind="breaker open", key="breaker open:gone"),
-        filled(Alert, id=3, kind="backlog", key="backlog:x"),
-    ]
-    assert mended(opened, {"breaker open:stripe"}) == [2]

@@ -247,8 +247,8 @@ class SupervisorStore(Protocol):
     ) -> bool:
         """Raise these, each key once, and forget the failures they came from; False when `epoch` is not current."""
 
-    async def open_alerts(self, limit: int) -> list[Alert]:
-        """Newest first."""
+    async def open_alerts_of(self, kind: str, after: int, limit: int) -> list[Alert]:
+        """Those of this kind with ids above `after`, in the order of their ids."""
 
     async def clear_alerts(self, epoch: int, ids: Sequence[int]) -> int: ...
 
@@ -458,7 +458,8 @@ class ClientStore(Protocol):
     async def alerts(self, limit: int = 100) -> list[Alert]:
         """Newest first, cleared ones too."""
 
-    async def open_alerts(self, limit: int) -> list[Alert]: ...
+    async def open_alerts(self, limit: int) -> list[Alert]:
+        """Newest first."""
 
     async def deliveries(self, alert_ids: Sequence[int]) -> list[Delivery]:
         """By their ids, which rise with time."""

@@ -35,6 +35,7 @@ class Verbs(Statements):
     log_alerts: str
     alerts: str
     open_alerts: str
+    open_alerts_of: str
     deliveries: str
     unrouted_alerts: str
     route_alerts: str
