@@ -35,7 +35,7 @@ from holdfast.errors import (
 )
 from holdfast.gates import Gates
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import DEFAULT_TENANT, Attempt, NewRun, Poison, RunState, Step, StepKind, StepState
+from holdfast.model import DEFAULT_TENANT, Attempt, NewRun, Poison, RunState, Step
 from holdfast.model import Run as RunRow
 from holdfast.node import ROLES, Node
 from holdfast.store import open_store
@@ -43,8 +43,9 @@ from holdfast.store.answers import Answer
 from holdfast.store.operations import Close, NewSignal
 from holdfast.store.protocol import Bell, RunFilter, Store
 from holdfast.supervisor.channels import Channel
-from holdfast.supervisor.outlook import Outlook, etas, outlook
-from holdfast.supervisor.why import Facts, explain
+from holdfast.supervisor.facts import gather
+from holdfast.supervisor.outlook import Outlook, etas
+from holdfast.supervisor.why import explain
 from holdfast.workflow import door
 from holdfast.workflow.definition import Workflow
 
@@ -99,6 +100,9 @@ class Holdfast:
         self._thread: _LoopThread | None = None
         self.about: dict[str, Any] = {}
         """What nodes of this process say of themselves beside what they can serve; set before it is opened."""
+        self.only: set[str] | None = None
+        """The runs that nodes of this process work on: these, those it starts, and their children; set before it is opened.
+        None: whatever there is."""
         self.pulse: Callable[[], Mapping[str, Any]] | None = None
         """The same of what changes, said with each renewal of the lease."""
 
@@ -131,6 +135,7 @@ class Holdfast:
             channels=self._channels,
             about=self.about,
             pulse=self.pulse,
+            only=self.only,
         )
         node.on_fenced = self._on_fenced
         return node
@@ -405,28 +410,8 @@ class Run(Generic[R]):
 
     async def why(self) -> str:
         """One sentence: what the run waits for, and what would move it."""
-        view, store = await self.view(), self._hf.store
-        signals = await store.signals(self.id)
-        facts = Facts(
-            view.run,
-            view.steps,
-            view.attempts,
-            signals,
-            await store.nodes(),
-            await store.lanes(),
-            await store.now(),
-            await store.breakers(),
-            await store.holds(),
-            await store.quarantined(self.id) if any(step.quarantined for step in view.steps) else (),
-            await self._stuck_children(view.steps),
-            await outlook(store, view.run, view.steps, self._hf.config),
-        )
-        return explain(facts)
-
-    async def _stuck_children(self, steps: Iterable[Step]) -> list[RunRow]:
-        if not any(step.kind is StepKind.CHILD and step.state is StepState.WAITING for step in steps):
-            return []
-        return [row for row in await self._hf.store.children(self.id) if row.state is RunState.STUCK]
+        view, hf = await self.view(), self._hf
+        return explain(await gather(hf.store, view.run, view.steps, view.attempts, hf.config))
 
     async def eta(self) -> Eta | None:
         """When the run will end if it goes on like those before it: `left_s` seconds for half of them, `most_s` for nine
@@ -455,7 +440,8 @@ class Run(Generic[R]):
 
     async def cancel(self, note: str = "", *, force: bool = False) -> RunState:
         """Ask the run to cancel itself; its running steps are cancelled, what it did is undone. Returns the state right
-        after. A run that is already undoing goes on with that, unless `force` makes it stop where it is."""
+        after. A run that is already undoing goes on with that, unless `force` makes it stop where it is. One whose code
+        heard this before and goes on is asked again by `force` alone."""
         row = await self.info()
         state = row.state
         # One that is stuck at a step in quarantine, and not at an undo, can be cancelled like any other.
@@ -463,7 +449,7 @@ class Run(Generic[R]):
             if force:
                 state = await self._hf.store.steer_undo(self.id, "abandon", None, actor(), note)
         else:
-            state = await self._hf.store.cancel_run(self.id, actor(), note)
+            state = await self._hf.store.cancel_run(self.id, actor(), note, again=force)
         for bell in (Bell.OUTCOMES, Bell.RUNS, Bell.ENDED):
             self._hf.node.ring(bell)
         self._hf.node._look.set()

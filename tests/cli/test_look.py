@@ -216,7 +216,7 @@ def test_doctor_names_the_step_that_waits_longest(cli: Cli) -> None:
     cli.end(process)
     assert cli("doctor", "--json").json["oldest_ready_s"] > 0
     out = cli("doctor").out
-    assert "! ready: step gate of g waits for an agent since " in out
+    assert "! ready: step gate of g has been waiting for an agent for " in out
     assert "no agent is alive: start `holdfast up` or `holdfast agent`" in out
 
 

@@ -24,7 +24,7 @@ from holdfast.config import Config
 from holdfast.decider.effect import effect_key, undone_effect
 from holdfast.durations import Durations, step_name
 from holdfast.environment import Environment, StoreClock
-from holdfast.errors import InvalidInput, StepTimeout
+from holdfast.errors import InvalidInput, LeaseLost, StepTimeout, StoreError
 from holdfast.model import Ending, Lane, StepState
 from holdfast.policy import Retry
 from holdfast.store.answers import Answer, ClaimedStep
@@ -82,6 +82,8 @@ class Agent:
         self.durations = Durations()
         """Shared with others in this node: how long things took."""
         self._monotonic, self._uncounted = environment.monotonic, 0
+        self.only: set[str] | None = None
+        """Set by the node: the runs it works on, if not on whatever there is."""
         self.twins = Twins(self, store, node, environment, config)
         self.closing = False
         self._hungry = False
@@ -148,13 +150,13 @@ class Agent:
         for is_async in (True, False):
             if self.gates.probing:
                 claimed += await self._claim_probes(is_async)
-            if self._hedged[is_async]:
+            if self._hedged[is_async] and self.only is None:
                 claimed += await self._claim_twins(is_async)
             lanes = self._open_lanes(is_async)
             free = self._free(is_async)
             if free <= 0 or not lanes or self.closing:
                 continue
-            found = await self._store.claim_steps(self._node, lanes, free)
+            found = await self._store.claim_steps(self._node, lanes, free, self._runs())
             for item in found:
                 if item.losses >= self._config.suspect_losses and self._has_suspect():
                     self._put_off(item)
@@ -165,6 +167,9 @@ class Agent:
             if len(found) == free:
                 self._hungry = True
         return claimed
+
+    def _runs(self) -> list[str] | None:
+        return None if self.only is None else sorted(self.only)
 
     def _free(self, is_async: bool) -> int:
         return min(self._free_async if is_async else self._free_threads, self._config.claim_max)
@@ -188,7 +193,7 @@ class Agent:
             free = self._free(is_async)
             if free <= 0 or not lanes or self.closing:
                 continue
-            found = await self._store.claim_probes(self._node, name, lanes, free)
+            found = await self._store.claim_probes(self._node, name, lanes, free, self._runs())
             for item in found.steps:
                 self.claimed(item.run_id, item.n)
                 self._begin_claimed(item, (name, found.round))
@@ -219,7 +224,7 @@ class Agent:
 
     async def next_ready(self) -> float | None:
         lanes = [*self._lanes[True], *self._lanes[False]]
-        return await self._store.next_ready(lanes) if lanes else None
+        return await self._store.next_ready(lanes, self._runs()) if lanes else None
 
     async def look(self) -> bool:
         """Tell what became of attempts whose dependency is in trouble, and learn which gates are shut. True when other
@@ -516,7 +521,9 @@ class Agent:
             Save(holding.run_id, holding.n, holding.fence, checkpoint=raw),
             lambda answer: None if saved.done() else saved.set_result(answer),
         )
-        await saved
+        answer = await saved
+        if isinstance(answer, StoreError) and not isinstance(answer, LeaseLost):
+            raise answer  # a step must not believe that its next attempt will find this
 
     async def beat(self) -> None:
         """Write progress, and drop what this agent no longer holds: cancelled, timed out elsewhere, reclaimed."""

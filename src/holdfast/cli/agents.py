@@ -132,7 +132,7 @@ def _abilities(health: Health, leader: Leader | None, now: float) -> str:
     if health.state is NodeState.OFFLINE:
         return f"its lease ran out {wording.span(now - node.lease_until)} ago"
     if health.state is NodeState.STALLED:
-        return f"its event loop is blocked since {wording.span(health.silent_s)}"
+        return f"its event loop has been blocked for {wording.span(health.silent_s)}"
     able = [
         wording.counted(len(offers[kind]), kind[:-1]) for kind in ("workflows", "steps") if offers.get(kind)
     ]
@@ -143,5 +143,5 @@ def _abilities(health: Health, leader: Leader | None, now: float) -> str:
             f"{told.get('least')} to {told.get('most')}"
         )
     if leader is not None and leader.node == node.id and leader.since is not None:
-        able.append(f"leads since {wording.span(now - leader.since)}")
+        able.append(f"has led for {wording.span(now - leader.since)}")
     return ", ".join([*able, *offers.get("labels", ())])

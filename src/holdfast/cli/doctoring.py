@@ -167,8 +167,8 @@ def _leader(leader: Leader, nodes: list[Node], now: float) -> Fact:
     node = next((node for node in nodes if node.id == leader.node), None)
     said = f"{node.host} pid {node.pid}" if node else leader.node
     if leader.since is not None:
-        said += f" since {wording.span(now - leader.since)}"
-    said += f", epoch {leader.epoch}, for another {wording.span(leader.expires_at - now)}"
+        said += f", for {wording.span(now - leader.since)}"
+    said += f", in epoch {leader.epoch}; its lease lasts another {wording.span(leader.expires_at - now)}"
     if leader.vacant_s is not None:
         what = "lost" if leader.predecessor else "left"
         said += f"; the one before was {what}, and for {wording.span(leader.vacant_s)} nobody led"
@@ -209,7 +209,7 @@ def _ready(oldest: Step | None, alive: list[Node], now: float) -> Fact:
     if oldest is None:
         return Fact("ready", "no step waits for an agent")
     waited_s = now - oldest.ready_at
-    said = f"step {oldest.key} of {oldest.run_id} waits for an agent since {wording.span(waited_s)}"
+    said = f"step {oldest.key} of {oldest.run_id} has been waiting for an agent for {wording.span(waited_s)}"
     if not any("agent" in node.roles for node in alive):
         return Fact("ready", said, False, "no agent is alive: start `holdfast up` or `holdfast agent`")
     move = f"`holdfast why {oldest.run_id}` says why" if waited_s > WAITS_LONG_S else ""

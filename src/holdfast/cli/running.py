@@ -15,6 +15,7 @@ from holdfast.cli import output, wording
 from holdfast.cli.colours import print_words
 from holdfast.cli.errors import DONE, ENDED_OTHERWISE
 from holdfast.cli.following import Follower, follow, shown
+from holdfast.cli.loading import split
 from holdfast.cli.logs import Brief, log_to_errors, notice_full_disk
 from holdfast.cli.looping import Leaving, leaving, run_long, run_quickly
 from holdfast.cli.options import (
@@ -61,7 +62,9 @@ def run(asked: Asked, labels: tuple[str, ...], store: str, as_json: bool) -> int
     with output.stdout_kept(as_json):
         workflow = asked.workflow()
         raw = asked.input(workflow)
-        ended = run_long(_run(workflow, raw, Holdfast(store, labels=labels), as_json, asked.target))
+        hf = Holdfast(store, labels=labels)
+        hf.about = {"files": [split(asked.target)[0]]}
+        ended = run_long(_run(workflow, raw, hf, as_json, asked.target))
     return _answer(ended, as_json)
 
 
@@ -95,6 +98,7 @@ async def _run(
         if known is None and raw is None:
             raw = workflow.shape.from_json("{}")
         notice_full_disk(leave.give_up)
+        hf.only = {known.run.id} if known else set()
         await hf.open(first=known.run.id if known else None)
         try:
             started = known.run.id if raw is None and known else (await hf.start_raw(workflow, raw or b"")).id

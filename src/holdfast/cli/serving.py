@@ -194,7 +194,7 @@ def _serve(
         if "agent" in roles and "scheduler" not in roles and not registry.steps:
             raise NotLoadable(f"{', '.join(files)}: no step here: mark a function with @step")
         hf = Holdfast(store, roles=roles, labels=labels, config=config, alerts=alerts)
-        hf.about = about or {}
+        hf.about = {"files": list(files), **(about or {})}
         shown = shown_to(stdout if as_json else None)
         shown.wants_status = (
             shown.wants_status and pipe is None

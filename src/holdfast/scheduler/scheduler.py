@@ -21,7 +21,7 @@ from holdfast.decider.undoing import Undoing
 from holdfast.durations import Durations
 from holdfast.environment import StoreClock
 from holdfast.errors import Drift, HoldfastError, LeaseLost, StoreError, UndoMissing
-from holdfast.lifecycle import STEP_ENDED
+from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.model import CANCEL, UNDO, NewRun, Run, RunState, StepKind, StepState
 from holdfast.scheduler.issuing import Issuing, Lanes
 from holdfast.scheduler.landmarks import Followed
@@ -66,6 +66,8 @@ class Scheduler:
         self._behind = False
         """The last look at what waits to be delivered was cut off: look again once this much is committed."""
         self._refused: dict[str, int] = {}
+        self.only: set[str] | None = None
+        """Set by the node: the runs it works on, if not on whatever there is. Their children are added as they come."""
         self.durations = Durations()
         """Shared with others in this node: how long things took."""
         self._followed = Followed(clock, config.rests_per_s)
@@ -111,7 +113,10 @@ class Scheduler:
         limit = min(self.room, self._config.claim_max)
         if limit <= 0 or not self._workflows:
             return 0
-        claimed = await self._store.claim_runs(self._node, list(self._workflows), limit)
+        only = None if self.only is None else sorted(self.only - self.runs.keys())
+        if only == []:
+            return 0
+        claimed = await self._store.claim_runs(self._node, list(self._workflows), limit, only)
         for item in claimed:
             await self._adopt(item)
         return len(claimed)
@@ -140,6 +145,9 @@ class Scheduler:
             await self._hold(run, "replay", error)
             return
         owned = _owned(run, decider)
+        if self.only is not None and any(step.kind is StepKind.CHILD for step in claimed.steps):
+            children = await self._store.children(run.id)
+            self.only.update(child.id for child in children if child.state not in RUN_ENDED)
         if run.state is RunState.RUNNING:
             whole = run.started_at if run.generation == 1 else None
             owned.trace = self._followed.follow(
@@ -420,7 +428,7 @@ class Scheduler:
             self._evict(owned, answer, leases)
             if not isinstance(answer, LeaseLost):
                 self._report_apart(owned, hop)
-                self._let_others(owned, hop)
+                self._let_others(owned, hop, answer)
             return
         for out in hop.outcomes:
             owned.pending.discard(out.n)
@@ -433,6 +441,8 @@ class Scheduler:
         if len(leases) < len(hop.issued) and any(step.state is StepState.READY for step in hop.issued):
             self._ring(Bell.STEPS)
         if hop.children:
+            if self.only is not None:
+                self.only.update(child.id for child in hop.children)
             self._ring(Bell.RUNS)
         if hop.sends:
             self._ring(Bell.OUTCOMES)
@@ -459,6 +469,8 @@ class Scheduler:
         if owned.trace is not None and close.state is RunState.SUCCEEDED:
             owned.trace.count(self.durations, close.at)
         self._leave(owned)
+        if self.only is not None:
+            self.only.discard(owned.run_id)
         if close.parent_id is not None:
             self._ring(Bell.OUTCOMES)
         self._ended(owned.run_id, close)
@@ -503,23 +515,29 @@ class Scheduler:
 
     def _evict(self, owned: Owned, answer: Any, reserved: list[Lease]) -> None:
         """A hop was refused: what this node believes of the run is no longer true. The store knows better."""
-        log.info("run %s left memory: %s", owned.run_id, answer)
+        level = logging.WARNING if isinstance(answer, StoreError) else logging.INFO
+        log.log(level, "run %s left memory: %s", owned.run_id, answer)
         if reserved and self._seat is not None:
             self._seat.release(reserved)
         self._leave(owned)
 
-    def _let_others(self, owned: Owned, hop: Hop) -> None:
+    def _let_others(self, owned: Owned, hop: Hop, answer: Any) -> None:
         """A refused hop does not say that the run is lost. If it is still this node's, give it back: whoever claims it
-        next replays it. A run whose hops are refused again and again is held, so that a person looks."""
+        next replays it. A run whose hops are refused again and again is held, so that a person looks at what the store
+        says."""
         if hop.next_input is not None:
             # It may have happened, with its answer lost: then this is the fence it left.
             self._give_back(owned.run_id, owned.fence + 1)
         refused = self._refused[owned.run_id] = self._refused.get(owned.run_id, 0) + 1
+        if refused > REFUSED_MAX:
+            del self._refused[owned.run_id]
+            said = str(answer) if isinstance(answer, StoreError) else ""
+            message = f"the store refused {refused} of its hops{f': {said}' if said else ''}"
+            log.warning("run %s is held: %s", owned.run_id, message)
+            self._hold_soon(owned, _note("refused", message, said=said, times=refused))
+            return
         if len(self._refused) > self._config.runs_max:
             self._refused.clear()
-        if refused > REFUSED_MAX:
-            self._hold_soon(owned, _note("refused", f"the store refused {refused} of its hops"))
-            return
         self._give_back(owned.run_id, owned.fence)
 
     def _give_back(self, run_id: str, fence: int) -> None:
@@ -613,11 +631,11 @@ def _nothing(hop: Hop) -> bool:
 
 
 def _hold_note(why: str, error: HoldfastError) -> str:
-    more = {}
+    more: dict[str, str | int] = {}
     if isinstance(error, Drift):
         more = {"key": error.key, "recorded": error.recorded, "asked": error.asked}
     return _note(why, str(error), **more)
 
 
-def _note(why: str, message: str, **more: str) -> str:
+def _note(why: str, message: str, **more: str | int) -> str:
     return json.dumps({"why": why, "message": message, **more})

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from holdfast import policy
 from holdfast.config import Config
-from holdfast.errors import StepFailed, StepLost, StepTimeout
+from holdfast.errors import StepFailed, StepLost, StepTimeout, StoreError
 from holdfast.model import Ending, Failure, StepState
-from holdfast.store.operations import Op, Quarantine, TryAgain
+from holdfast.store.operations import Op, Quarantine, Report, TryAgain
 
 OVERDUE = "the attempt did not complete in time, and its agent did not say so"
 PLACES = {Ending.LOST: "agent lost", Ending.TIMED_OUT: "attempt overdue"}
@@ -99,6 +99,21 @@ def remedy(step: Held, loss: Loss, *, now: float, random: chance.Random, config:
         return Remedy(step, StepState.FAILED, 0.0, *counts)
     print_ = policy.fingerprint(step.name, loss.kind, loss.place)
     return Remedy(step, StepState.READY, 0.0, *counts, print_)
+
+
+def unrecorded(op: Op, error: StoreError, at: float) -> Report | None:
+    """What is recorded of an attempt whose outcome the database refuses, for as long as nothing else is changed: the step
+    failed, and may have had its effect. None for what is no outcome."""
+    if not isinstance(op, Report | TryAgain | Quarantine):
+        return None
+    told = {
+        "type": policy.name_of(StepFailed),
+        "message": f"what came of it could not be recorded: {error}",
+        "ending": Ending.FAILED,
+        "unsure": True,
+    }
+    at = op.at if isinstance(op, Report) else at
+    return Report(op.run_id, op.n, op.fence, StepState.FAILED, None, json.dumps(told), at)
 
 
 def counts_of(op: Op) -> tuple[int, int, int, int]:

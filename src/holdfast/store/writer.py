@@ -19,9 +19,9 @@ from typing import Any
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import LeaseLost, StoreError, StoreFull, StoreUnreachable
-from holdfast.store.answers import PreconditionFailed
 from holdfast.store.operations import Op, Start
 from holdfast.store.protocol import Writes
+from holdfast.store.verdicts import unrecorded
 
 log = logging.getLogger("holdfast.writer")
 
@@ -143,28 +143,39 @@ class Writer:
     async def _commit(self, batch: list[tuple[Op, Then]]) -> None:
         try:
             answers = await self._patiently([op for op, _ in batch])
-        except PreconditionFailed:
-            for op, then in batch:
-                try:
-                    answer = (await self._patiently([op]))[0]
-                except StoreError as error:
-                    answer = error
-                then(answer)
-            return
         except LeaseLost:
             self._refuse(batch)
             return
-        except StoreError as error:
-            answers = [error] * len(batch)
-        except Exception as error:
-            # Whatever it is, the writer goes on: its node would otherwise hold what nobody can write to any more.
-            log.exception("a commit failed in an unknown way")
-            answers = [StoreError(f"the write failed: {error}")] * len(batch)
+        except Exception as error:  # noqa: BLE001  whatever it is, the writer goes on: its node holds what nobody else can write
+            if len(batch) == 1:
+                batch[0][1](await self._instead(batch[0][0], _as_store_error(error)))
+                return
+            for op, then in batch:  # each gets its own answer, so that one bad row does not fail the others
+                then(await self._alone(op))
+            return
         self._untold += zip([then for _, then in batch], answers, strict=True)
         if self._queue:
             asyncio.get_running_loop().call_soon(self._tell)  # after the next batch went to the store
         else:
             self._tell()
+
+    async def _alone(self, op: Op) -> Any:
+        try:
+            return (await self._patiently([op]))[0]
+        except Exception as error:  # noqa: BLE001  as above
+            return await self._instead(op, _as_store_error(error))
+
+    async def _instead(self, op: Op, error: StoreError) -> Any:
+        """The database refuses this by itself: an outcome is recorded as a failure that says so, or its step would be held by
+        this node for ever; of anything else, the refusal is the answer."""
+        failure = None if isinstance(error, LeaseLost) else unrecorded(op, error, self._environment.now())
+        if failure is None:
+            return error
+        log.warning("the outcome of step %s of run %s is refused: %s", failure.n, failure.run_id, error)
+        try:
+            return (await self._patiently([failure]))[0]
+        except Exception as again:  # noqa: BLE001  as above
+            return _as_store_error(again)
 
     def _tell(self) -> None:
         untold, self._untold = self._untold, []
@@ -199,3 +210,10 @@ class Writer:
                 await self.after_trouble()
         except StoreFull as error:
             raise StoreUnreachable(str(error)) from error  # it is waited for, as every commit does
+
+
+def _as_store_error(error: Exception) -> StoreError:
+    if isinstance(error, StoreError):
+        return error
+    log.error("a commit failed in an unknown way", exc_info=error)
+    return StoreError(f"the write failed: {error}")

@@ -11,9 +11,11 @@ from tests.differential.spec.rows import SECOND, Node, Step, moved_step
 
 
 class Working(Commits):
-    def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[tuple[str, int, int, int]]:
+    def claim_steps(
+        self, node: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
+    ) -> list[tuple[str, int, int, int]]:
         """(run, n, fence, attempt): the attempt is counted by the claim, not by its end."""
-        due = self.due([lane for lane in lanes if self.is_passable(lane)])[:limit]
+        due = self.due([lane for lane in lanes if self.is_passable(lane)], runs)[:limit]
         return self._take(node, due) if self.is_live(node) else []
 
     def _take(self, node: str, due: Sequence[Step]) -> list[tuple[str, int, int, int]]:

@@ -19,14 +19,22 @@ class Working(Pooled):
             for row in await self._fetch(VERBS.lanes)
         ]
 
-    async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
-        rows = await self._fetch(VERBS.claim_steps, node, lanes, limit)
+    async def claim_steps(
+        self, node: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
+    ) -> list[ClaimedStep]:
+        if runs is None:
+            rows = await self._fetch(VERBS.claim_steps, node, lanes, limit)
+        else:
+            rows = await self._fetch(VERBS.claim_steps_of, node, lanes, limit, runs)
         return [ClaimedStep(*row) for row in rows]
 
     async def lost_steps(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
         rows = await self._fetch(VERBS.lost_steps, *columns(held, 3))
         return [(row[0], row[1]) for row in rows]
 
-    async def next_ready(self, lanes: Sequence[int]) -> float | None:
-        rows = await self._fetch(VERBS.next_ready, lanes)
+    async def next_ready(self, lanes: Sequence[int], runs: Sequence[str] | None = None) -> float | None:
+        if runs is None:
+            rows = await self._fetch(VERBS.next_ready, lanes)
+        else:
+            rows = await self._fetch(VERBS.next_ready_of, lanes, runs)
         return rows[0][0] if rows else None

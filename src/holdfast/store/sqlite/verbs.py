@@ -86,6 +86,7 @@ class Verbs(Statements):
     any_ready: str
     next_priority: str
     due_steps: str
+    due_steps_of: str
     claim_step: str
     gate_breakers: str
     breakers: str
@@ -105,8 +106,10 @@ class Verbs(Statements):
     remove_hold: str
     holds_step: str
     next_ready: str
+    next_ready_of: str
     pending_runs: str
     awake_runs: str
+    claimable_run: str
     claim_run: str
     undelivered_steps: str
     undelivered_signals: str
@@ -165,6 +168,7 @@ class Verbs(Statements):
     journal_of_run: str
     sent_before: str
     cancel_pending: str
+    heard_cancels: str
     hold: str
     release: str
     retry_now: str

@@ -29,18 +29,20 @@ class Working(Dialect):
                 for lane, name, needs, undo, depends in rows
             ]
 
-    async def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
+    async def claim_steps(
+        self, node: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
+    ) -> list[ClaimedStep]:
         async with self._database.reading() as connection:
             if not connection.execute(VERBS.any_ready).get:
                 return []  # the usual case of a poll, whatever the number of lanes
             lanes = passable(connection, lanes)
-            if not due_steps(connection, lanes, self._environment.now(), 1):
+            if not due_steps(connection, lanes, self._environment.now(), 1, runs):
                 return []  # an idle agent does not take the write lock
         async with self._database.transaction() as connection:
             now = self._environment.now()
             if not connection.execute(VERBS.is_live, (node,)).get:
                 return []  # a node that was buried claims nothing more
-            due = due_steps(connection, passable(connection, lanes), now, limit)
+            due = due_steps(connection, passable(connection, lanes), now, limit, runs)
             return claim_due(connection, node, due, now)
 
     async def lost_steps(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
@@ -51,11 +53,16 @@ class Working(Dialect):
                 if not connection.execute(VERBS.holds_step, (run_id, n, fence, node)).get
             ]
 
-    async def next_ready(self, lanes: Sequence[int]) -> float | None:
+    async def next_ready(self, lanes: Sequence[int], runs: Sequence[str] | None = None) -> float | None:
         now = self._environment.now()
         async with self._database.reading() as connection:
             if not connection.execute(VERBS.any_ready).get:
                 return None
+            if runs is not None:
+                rows = (
+                    row for run_id in runs for row in fetch(connection, VERBS.next_ready_of, (run_id, now))
+                )
+                return min((at for lane, at in rows if lane in lanes), default=None)
             times = [
                 connection.execute(VERBS.next_ready, (lane, priority, now)).get
                 for lane in lanes
@@ -85,10 +92,19 @@ def claim_due(connection: apsw.Connection, node: str, due: Sequence[Due], now: f
     return [ClaimedStep(*row) for row in taken]
 
 
-def due_steps(connection: apsw.Connection, lanes: Sequence[int], now: float, limit: int) -> list[Due]:
-    """Ready steps whose time has come, by priority, then age."""
+def due_steps(
+    connection: apsw.Connection,
+    lanes: Sequence[int],
+    now: float,
+    limit: int,
+    runs: Sequence[str] | None = None,
+) -> list[Due]:
+    """Ready steps whose time has come, by priority, then age; of these runs, if some are named."""
     found = []
-    for lane in lanes:
+    for run_id in runs or ():
+        rows = fetch(connection, VERBS.due_steps_of, (run_id, now))
+        found += [(-row[0], *row[1:5]) for row in rows if row[5] in lanes]
+    for lane in lanes if runs is None else ():
         wanted = limit
         for priority in priorities(connection, lane):
             rows = fetch(connection, VERBS.due_steps, (lane, priority, now, wanted))
