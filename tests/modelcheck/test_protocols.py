@@ -103,9 +103,11 @@ class NoRunFence(Spec):
 class ClaimKeepsFence(Spec):
     """A claim does not raise the fence: an earlier holder still fits."""
 
-    def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[tuple[str, int, int, int]]:
+    def claim_steps(
+        self, node: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
+    ) -> list[tuple[str, int, int, int]]:
         found = []
-        for run_id, n, fence, attempt in super().claim_steps(node, lanes, limit):
+        for run_id, n, fence, attempt in super().claim_steps(node, lanes, limit, runs):
             self._put(self.steps[run_id, n]._replace(fence=fence - 1))
             found.append((run_id, n, fence - 1, attempt))
         return found
@@ -126,8 +128,10 @@ class ReclaimKeepsFence(Spec):
 class UncountedClaim(Spec):
     """Attempts are counted when they end: one that kills its process is never counted."""
 
-    def claim_steps(self, node: str, lanes: Sequence[int], limit: int) -> list[tuple[str, int, int, int]]:
-        found = super().claim_steps(node, lanes, limit)
+    def claim_steps(
+        self, node: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
+    ) -> list[tuple[str, int, int, int]]:
+        found = super().claim_steps(node, lanes, limit, runs)
         for run_id, n, _, attempt in found:
             self._put(self.steps[run_id, n]._replace(attempt=attempt - 1))
         return found

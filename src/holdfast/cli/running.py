@@ -145,6 +145,12 @@ async def _carry(hf: Holdfast, run_id: str, leave: Leaving, as_json: bool, targe
         return Ended(view, _code(view.run))
     if view.run.state in NOBODY_MOVES:
         return Ended(view, ENDED_OTHERWISE, await hf.run(run_id).why())
+    if leave.signal is not None:
+        print_words(
+            "leaving: what runs here is handed back, and costs no attempt; a second Ctrl-C leaves at once",
+            dim=True,
+            err=True,
+        )
     await hf.close()
     again = f"`{_again(target, run_id, hf.url)}` goes on with it"
     if leave.fault is not None:

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from holdfast.cli import loading, output, wording
-from holdfast.cli.errors import DONE, FENCED, NotLoadable
+from holdfast.cli.errors import DONE, FENCED, PIPE_CLOSED, NotLoadable
 from holdfast.cli.logs import JsonLines, Lines, log_to, log_to_errors
 from holdfast.cli.looping import leaving, run_long
 from holdfast.cli.options import alerts_option, command, label_option
@@ -234,7 +234,7 @@ async def _until_stopped(
             )
             return FENCED
         to.say("down", "down")
-    return DONE
+    return PIPE_CLOSED if leave.is_unread else DONE
 
 
 async def _orphaned(pipe: int, to: Shown) -> None:

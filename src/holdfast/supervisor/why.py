@@ -316,7 +316,7 @@ def _step(step: Step, facts: Facts) -> str:
         return _executing(step, facts)
     if step.quarantined:
         return _in_quarantine(step, facts)
-    gate = gate_words(step, facts)
+    gate = _gate_words(step, facts)
     if gate:
         return f"Step {step.key} has been waiting for {ago(now - step.issued_at)}: {gate}."
     if step.ready_at > now:
@@ -398,25 +398,38 @@ def _taking_long(step: Step, facts: Facts, outlook: Outlook) -> str:
     return text
 
 
-def gate_words(step: Step, facts: Facts) -> str | None:
+def gate_of(
+    step: Step, run: Run, lanes: Sequence[Lane], holds: Sequence[Hold], breakers: Sequence[Breaker]
+) -> Hold | Breaker | None:
     """What keeps a step from beginning whose turn it would be: a hold, or the breaker of its dependency. None: nothing."""
-    lane = next((lane for lane in facts.lanes if lane.id == step.lane), None)
+    lane = next((lane for lane in lanes if lane.id == step.lane), None)
     depends = lane.depends if lane else step.name
     covered = {
-        HoldScope.WORKFLOW: facts.run.workflow,
+        HoldScope.WORKFLOW: run.workflow,
         HoldScope.STEP: step.name,
         HoldScope.DEPENDENCY: depends,
-        HoldScope.TENANT: facts.run.namespace,
+        HoldScope.TENANT: run.namespace,
         HoldScope.ALL: "",
     }
-    for hold in facts.holds:
-        if covered[hold.scope] == hold.value:
-            return _hold_words(hold, facts.now)
-    row = next((row for row in facts.breakers if row.name == depends), None)
-    if row is None or row.state is BreakerState.CLOSED:
+    shut = [row for row in breakers if row.name == depends and row.state is not BreakerState.CLOSED]
+    return next((hold for hold in holds if covered[hold.scope] == hold.value), shut[0] if shut else None)
+
+
+def gate_in_short(gate: Hold | Breaker) -> str:
+    """For a list."""
+    if isinstance(gate, Breaker):
+        return f"waits for {gate.name}, whose breaker is {gate.state}"
+    return f"is held by {gate.actor}{remark(gate.note)}"
+
+
+def _gate_words(step: Step, facts: Facts) -> str | None:
+    gate = gate_of(step, facts.run, facts.lanes, facts.holds, facts.breakers)
+    if gate is None:
         return None
-    words = breaker_words(row, facts.now)
-    if not row.forced and not facts.staff.has_supervisor:
+    if isinstance(gate, Hold):
+        return _hold_words(gate, facts.now)
+    words = breaker_words(gate, facts.now)
+    if not gate.forced and not facts.staff.has_supervisor:
         words += f". But no Supervisor is up to try it: start one with {facts.staff.start('supervisor')}"
     return words
 
