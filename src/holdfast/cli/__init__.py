@@ -114,4 +114,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lambda: holdfast.main(given, prog_name="holdfast", standalone_mode=False),
         as_json="--json" in given,
         has_result=not SERVICES.intersection(given[:1]),
+        is_last=arguments is None,
     )

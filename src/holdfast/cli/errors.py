@@ -30,8 +30,11 @@ class NotLoadable(WorkflowError):
     """A file or module with workflows cannot be found, read or imported."""
 
 
-def answered(command: Callable[[], object], *, as_json: bool, has_result: bool = True) -> int:
-    """Run a command; its exit code, when everything it had to say was said. `has_result`: that is what it is there for."""
+def answered(
+    command: Callable[[], object], *, as_json: bool, has_result: bool = True, is_last: bool = True
+) -> int:
+    """Run a command; its exit code, when everything it had to say was said. `has_result`: that is what it is there for.
+    `is_last`: this process ends with it."""
     is_read = streams.mend()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -50,7 +53,8 @@ def answered(command: Callable[[], object], *, as_json: bool, has_result: bool =
         if os.environ.get("HOLDFAST_DEBUG"):
             traceback.print_exc()
         code = _told(_kind(error), _words(error), as_json=as_json)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # there is nothing left to stop in good order
+    if is_last:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # there is nothing left to stop in good order
     if code == PIPE_CLOSED:
         streams.forget()
     _leave_threads(code)

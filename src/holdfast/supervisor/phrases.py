@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from typing import Any
+
+PLAIN = re.compile(r"[\w@%+=:,./-][\w@%+=:,./~-]*", re.ASCII)
 
 
 def ago(seconds: float) -> str:
@@ -20,7 +23,12 @@ def ago(seconds: float) -> str:
 
 def command(*words: str) -> str:
     """A command of ours, as it can be pasted."""
-    return f"`{shlex.join(('holdfast', *words))}`"
+    return f"`{' '.join(('holdfast', *map(quoted, words)))}`"
+
+
+def quoted(word: str) -> str:
+    """As a shell needs it. A `~` within a word, as retries have it, needs nothing."""
+    return word if PLAIN.fullmatch(word) else shlex.quote(word)
 
 
 def counted(number: int, noun: str) -> str:

@@ -75,19 +75,20 @@ class Staff:
         return f"One of {len(found)} schedulers is about to take it in."
 
     def no_scheduler(self) -> str:
-        """That no live node has the run's workflow in its version, and what to start."""
+        """That none has the run's workflow in its version, and what to start."""
         run = self._run
         others = sorted(
             {
                 name.rpartition("@")[2]
                 for node in self.live
+                if "scheduler" in node.roles
                 for name in self._offers[node.id].get("workflows", ())
                 if name.rpartition("@")[0] == run.workflow
             }
         )
         loaded = f", only version {' and '.join(others)}" if others else ""
         return (
-            f"No live node has {run.workflow} version {run.version} loaded{loaded}"
+            f"No live scheduler has {run.workflow} version {run.version} loaded{loaded}"
             f"{self._had('workflows', self._code)}: start one with {self.start('scheduler')}"
         )
 

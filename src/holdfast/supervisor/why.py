@@ -461,21 +461,34 @@ def breaker_words(row: Breaker, now: float) -> str:
 
 def _backing_off(step: Step, facts: Facts) -> str:
     after = f" after {reason(step.error)}" if step.error else ""
-    return (
+    text = (
         f"Step {step.key} backs off{after}: attempt {step.spent + 1} of {step.attempts_max} in "
-        f"{ago(step.ready_at - facts.now)}; {command('retry', facts.run.id)} tries at once."
+        f"{ago(step.ready_at - facts.now)}; {command('retry', facts.run.id)} tries at once"
     )
+    missing = _missing_agent(step, facts)
+    return f"{text}, but {missing}." if missing else f"{text}."
 
 
 def _unclaimed(step: Step, facts: Facts) -> str:
-    lane = next((lane for lane in facts.lanes if lane.id == step.lane), None)
-    needs, staff = lane.needs if lane else (), facts.staff
     text = f"Step {step.key} has been ready for {ago(facts.now - step.ready_at)}"
-    able = staff.able(step.name, needs)
-    if able:
-        who = f"the agent on {place(able[0])}" if len(able) == 1 else f"any of {len(able)} agents"
-        return f"{text}; {who} can take it, and is busy or about to."
+    missing = _missing_agent(step, facts)
+    if missing:
+        return f"{text}, but {missing}."
+    able = facts.staff.able(step.name, _needs(step, facts))
+    who = f"the agent on {place(able[0])}" if len(able) == 1 else f"any of {len(able)} agents"
+    return f"{text}; {who} can take it, and is busy or about to."
+
+
+def _missing_agent(step: Step, facts: Facts) -> str:
+    """That nobody could execute it, and what to start; empty if somebody can."""
+    needs, staff = _needs(step, facts), facts.staff
+    if staff.able(step.name, needs):
+        return ""
     start = staff.start("agent", step.name, needs)
     if staff.agents(step.name) and needs:
-        return f"{text}, but no live agent with {step.name} has {', '.join(needs)}: start one with {start}."
-    return f"{text}, but {staff.no_agent(step.name)}: start one with {start}."
+        return f"no live agent with {step.name} has {', '.join(needs)}: start one with {start}"
+    return f"{staff.no_agent(step.name)}: start one with {start}"
+
+
+def _needs(step: Step, facts: Facts) -> Sequence[str]:
+    return next((lane.needs for lane in facts.lanes if lane.id == step.lane), ())
