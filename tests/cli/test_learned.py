@@ -88,7 +88,7 @@ def test_a_live_view_tells_of_a_straggler_and_its_twin() -> None:
     """In a few words; nothing of a step that ended or takes its usual time."""
     outlook = Outlook(Eta(12.0, 30.0, 9), {"shop.pay": 20.0}, {1: TWIN})
     said = wording.taking_long(running(), outlook, 160.0)
-    assert said == "longer than usual (at most 20 s) · its twin runs for 8.0 s"
+    assert said == "longer than usual (at most 20 s) · its twin has been running for 8.0 s"
     assert wording.taking_long(running(started_at=150.0), outlook._replace(twins={}), 160.0) == ""
     done = running(state=StepState.SUCCEEDED, finished_at=159.0)
     assert wording.taking_long(done, outlook, 160.0) == ""

@@ -743,24 +743,24 @@ def test_a_run_whose_hops_are_refused_says_what_the_store_said(served: World) ->
 
 
 def test_a_run_whose_code_changed_says_both_sides(alone: World) -> None:
-    """And goes on when it is released under code that asks for what it recorded."""
-    left("waiting", "paid", "waiting")(alone, "r1")
+    """And goes on when it is released under code that asks for what it recorded; a cancel needs that code, too."""
+    left("charging", "charge", "ready")(alone, "r1")
     file = alone.folder / "whys.py"
     whole = file.read_text()
-    file.write_text(
-        whole.replace("return await paid.wait()", "return await other.wait()")
-        + '\n\nother = Signal("other", int)\n'
-    )
+    file.write_text(whole.replace("return await charge(gate)", 'return await charge(f"{gate}!")'))
     changed = alone.serve("up", "whys.py")
-    alone.do("signal", "r1", "paid", "--data", "7")
+    alone.open("r1")
+    alone.do("retry", "r1")
     said = alone.until_why("r1", "It is held because its code changed under it: ")
-    assert "paid" in said
-    assert "other" in said
+    assert '{"gate":"r1"}' in said
+    assert '{"gate":"r1!"}' in said
+    alone.do("cancel", "r1")
+    alone.until_state("r1", "held")
     alone.stop(changed)
     file.write_text(whole)
     alone.serve("up", "whys.py")
     alone.follow(said)
-    alone.until_state("r1", "succeeded")
+    alone.until_state("r1", "succeeded")  # what it waited for had come before the cancel
 
 
 def test_the_sentences_are_about_forty_situations() -> None:

@@ -44,7 +44,7 @@ def agents(everything: bool, store: str, as_json: bool) -> None:
         leads = None if leader is None else leader.node
         output.print_json([health_object(health, leads) for health in found])
     elif not found:
-        output.say("nobody works on this store: start `holdfast up` or `holdfast agent`")
+        output.say("nobody works on this store: start `holdfast up FILE` or `holdfast agent FILE`")
     else:
         _print(found, leader, now)
 
@@ -71,6 +71,7 @@ def health_object(health: Health, leader: str | None) -> output.Object:
         "pool": health.pool,
         "pool_strength": health.strength,
         "leads": node.id == leader,
+        "files": health.offers.get("files", []),
         "labels": health.offers.get("labels", []),
         "workflows": health.offers.get("workflows", []),
         "steps": health.offers.get("steps", []),

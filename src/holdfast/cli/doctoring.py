@@ -189,7 +189,9 @@ def leader_object(leader: Leader) -> output.Object:
 
 def _leaderless(alive: list[Node], runs: dict[str, int]) -> Fact:
     busy = alive or any(runs.get(state) for state in (RunState.PENDING, RunState.RUNNING, RunState.UNDOING))
-    move = "nobody takes back what is lost: start `holdfast supervisor` or `holdfast up`" if busy else ""
+    move = (
+        "nobody takes back what is lost: start `holdfast supervisor`, or `holdfast up FILE`" if busy else ""
+    )
     return Fact("leader", "none", not busy, move)
 
 
@@ -199,7 +201,10 @@ def _pending(count: int, oldest_s: float | None, alive: list[Node]) -> Fact:
     said = f"{wording.counted(count, 'run')}, the oldest for {wording.span(oldest_s)}"
     if not any("scheduler" in node.roles for node in alive):
         return Fact(
-            "pending", said, False, "no scheduler is alive: start `holdfast up` or `holdfast scheduler`"
+            "pending",
+            said,
+            False,
+            "no scheduler is alive: start `holdfast up FILE` or `holdfast scheduler FILE`",
         )
     move = "`holdfast why RUN` says why" if oldest_s > WAITS_LONG_S else ""
     return Fact("pending", said, not move, move)
@@ -211,7 +216,9 @@ def _ready(oldest: Step | None, alive: list[Node], now: float) -> Fact:
     waited_s = now - oldest.ready_at
     said = f"step {oldest.key} of {oldest.run_id} has been waiting for an agent for {wording.span(waited_s)}"
     if not any("agent" in node.roles for node in alive):
-        return Fact("ready", said, False, "no agent is alive: start `holdfast up` or `holdfast agent`")
+        return Fact(
+            "ready", said, False, "no agent is alive: start `holdfast up FILE` or `holdfast agent FILE`"
+        )
     move = f"`holdfast why {oldest.run_id}` says why" if waited_s > WAITS_LONG_S else ""
     return Fact("ready", said, not move, move)
 

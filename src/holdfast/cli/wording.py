@@ -112,7 +112,7 @@ def taking_long(step: Step, outlook: Outlook, now: float) -> str:
         said.append(f"longer than usual (at most {span(outlook.bounds[step.name])})")
     twin = outlook.twin(step)
     if twin is not None and twin.state is TwinState.RUNNING and step.state is StepState.RUNNING:
-        said.append(f"its twin runs for {took(twin.started_at, None, now)}")
+        said.append(f"its twin has been running for {took(twin.started_at, None, now)}")
     return " · ".join(said)
 
 

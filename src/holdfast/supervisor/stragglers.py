@@ -66,7 +66,7 @@ def judge(late: Iterable[Overlong], bounds: Mapping[str, float], now: float) -> 
         first = found.get(key)
         if first is None:
             message = (
-                f"step {step.key} of run {step.run_id} runs for {now - step.started_at:.0f} s, "
+                f"step {step.key} of run {step.run_id} has been running for {now - step.started_at:.0f} s, "
                 f"more than {bounds[step.name]:.3g} s: `holdfast why {step.run_id}` says more"
             )
             found[key] = NewAlert(AlertKind.STRAGGLER, Level.INFO, key, message, step.run_id)
