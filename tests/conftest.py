@@ -12,12 +12,13 @@ import pytest
 from tests import postgres
 
 LONG = re.compile(
-    r"""tests/cli/test_(look|operate|quarantine|check|alerts|undo|errors|pool|why)\.py::.*\[.*postgres
+    r"""tests/cli/test_(look|operate|quarantine|check|alerts|undo|errors|pool|apps|why)\.py::.*\[.*postgres
     | tests/chaos/test_outage\.py::.*\[(sqlite|postgres-prober)
     | tests/chaos/test_(leaders|twins)\.py::.*\[sqlite
     | tests/chaos/test_processes\.py::test_(rolling.*\[sqlite|stopped.*\[postgres)
     | tests/chaos/test_network\.py::test_forgotten
     | tests/chaos/test_servers\.py::test_a_full_disk_under_postgresql
+    | tests/chaos/test_reconnection\.py::.*(restart\ of\ 20?\ s|failover|longer)
     | tests/roles/test_hedge_pays\.py::.*\[sqlite""",
     re.VERBOSE,
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
+    Conflict,
     HoldfastError,
     InvalidInput,
     RetryIn,
@@ -14,6 +16,7 @@ from holdfast.errors import (
     Stop,
     WorkflowError,
 )
+from holdfast.model import RunState
 from holdfast.policy import Retry
 from holdfast.workflow.ambient import continue_as_new, now, publish, random, set_progress, uuid4
 from holdfast.workflow.definition import workflow
@@ -25,8 +28,10 @@ from holdfast.workflow.undo import keep, saga, undo_with
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast, Run
+    from holdfast.info import RunInfo, RunView, StepInfo
 
 __all__ = [
+    "Conflict",
     "Holdfast",
     "HoldfastError",
     "HoldfastWarning",
@@ -35,8 +40,12 @@ __all__ = [
     "RetryIn",
     "Run",
     "RunFailed",
+    "RunInfo",
+    "RunState",
+    "RunView",
     "Signal",
     "StepFailed",
+    "StepInfo",
     "StepTimeout",
     "Stop",
     "WorkflowError",
@@ -55,10 +64,21 @@ __all__ = [
 ]
 
 
+_OF_THE_CLIENT = {
+    "Holdfast": "holdfast.client",
+    "Run": "holdfast.client",
+    "RunInfo": "holdfast.info",
+    "RunView": "holdfast.info",
+    "StepInfo": "holdfast.info",
+}
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """The client brings the store along: workflow code that only declares does not load it."""
-    if name in {"Holdfast", "Run"}:
-        from holdfast import client  # noqa: PLC0415  see above
-
-        return getattr(client, name)
+    if name in _OF_THE_CLIENT:
+        return getattr(import_module(_OF_THE_CLIENT[name]), name)
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

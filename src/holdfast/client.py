@@ -3,51 +3,68 @@
 async with Holdfast("sqlite:///holdfast.db") as hf:
     run = await hf.start(order.using(id="order-42"), "tok_1", [1, 2])
     receipt = await run.result(timeout=60)
+
+with Holdfast("sqlite:///holdfast.db") as hf:  # plain code waits for the same words
+    run = hf.wait(hf.start(order.using(id="order-42"), "tok_1", [1, 2]))
+    receipt = hf.wait(run.result(timeout=60))
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import getpass
 import json
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Self, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 from holdfast import codec
+from holdfast.codec.schema import data_words
 from holdfast.config import DEFAULT, Config
+from holdfast.decider.replay import shown
 from holdfast.durations import Eta
 from holdfast.environment import Environment
 from holdfast.errors import (
     Conflict,
+    DefinitionError,
     HoldfastError,
+    InvalidInput,
+    NameTaken,
     RunCancelled,
     RunFailed,
     RunStuck,
     RunUndone,
     StoreError,
     UnknownRun,
+    Unreadable,
     WrongState,
 )
 from holdfast.gates import Gates
+from holdfast.home import Home, LoopThread, drop
+from holdfast.info import AttemptInfo, RunInfo, RunView, StepInfo, cursor
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import DEFAULT_TENANT, Attempt, NewRun, Poison, RunState, Step
 from holdfast.model import Run as RunRow
-from holdfast.node import ROLES, Node
+from holdfast.node import POOL, ROLES, Node, session_of
 from holdfast.store import open_store
 from holdfast.store.answers import Answer
+from holdfast.store.claims import demand_names
 from holdfast.store.operations import Close, NewSignal
 from holdfast.store.protocol import Bell, RunFilter, Store
+from holdfast.store.transaction import Transaction, transaction_of
 from holdfast.supervisor.channels import Channel
-from holdfast.supervisor.facts import gather
+from holdfast.supervisor.facts import SignalsDeclared, gather
 from holdfast.supervisor.outlook import Outlook, etas
 from holdfast.supervisor.why import explain
-from holdfast.workflow import door
+from holdfast.workflow import door, options
+from holdfast.workflow.declaration import Takes, claims, demand_signal
 from holdfast.workflow.definition import Workflow
+from holdfast.workflow.options import Seconds
 
 log = logging.getLogger("holdfast.client")
 
@@ -56,11 +73,20 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 DEFAULT_STORE = "sqlite:///holdfast.db"
-ID_MAX_CHARS = 200
+EXIT_S = 5.0
+"""How long a program that ends without closing waits for what it held to be handed back."""
+NOT_OPEN = (
+    "this Holdfast is not open: use `async with Holdfast(…) as hf:`, or in plain code `with Holdfast(…) as hf:`; a program "
+    "without such a block opens it for as long as it lives by `hf.wait(hf.open())`"
+)
+FORKED = (
+    "this Holdfast was opened before this process was forked, and belongs to the other one: open it in each process after the "
+    "fork, by `hf.wait(hf.open())` (with gunicorn --preload: in the hook `post_worker_init`)"
+)
 
 
-class RunView(NamedTuple):
-    """A run and its steps as they are at one moment."""
+class RunRows(NamedTuple):
+    """A run and its steps as the store has them, for the command line."""
 
     run: RunRow
     steps: list[Step]
@@ -77,7 +103,8 @@ def _channels(alerts: str | Path | Mapping[str, Any], environment: Environment) 
 
 class Holdfast:
     """A store, and the roles this process hosts on it. `roles=()` only starts and watches runs. `alerts` is a settings file
-    (or the same as a dict) with the channels that a Supervisor here tells alerts through."""
+    (or the same as a dict) with the channels that a Supervisor here tells alerts through. `app` names the application that
+    the code here belongs to, where Holdfast would take it for another one."""
 
     def __init__(
         self,
@@ -88,16 +115,27 @@ class Holdfast:
         config: Config = DEFAULT,
         environment: Environment | None = None,
         alerts: str | Path | Mapping[str, Any] | None = None,
+        app: str | None = None,
     ) -> None:
         self.url = store or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
         self.config = config
         self.environment = environment or Environment()
-        self._roles, self._labels = tuple(roles), tuple(labels)
+        if not isinstance(self.url, str):
+            raise HoldfastError(f"Holdfast({store!r}): the address of a store, such as {DEFAULT_STORE!r}")
+        self._roles, self._labels = _roles(roles), options.labels(labels, "Holdfast")
+        app = app or os.environ.get("HOLDFAST_APP") or None
+        self._app = None if app is None else options.text(app, "app")
+        self._asked: set[str] = set()
+        """Workflows that may be started here: whoever runs them has the same code, or is the same application."""
         self._channels = [] if alerts is None else _channels(alerts, self.environment)
         self._store: Store | None = None
         self._node: Node | None = None
         self._rejoining: asyncio.Future[None] | None = None
-        self._thread: _LoopThread | None = None
+        self._home: Home | None = None
+        self._thread: LoopThread | None = None
+        self._opens = os.getpid(), threading.Lock()
+        self._inherited: list[object] = []
+        """What belongs to the process from which this one was forked."""
         self.about: dict[str, Any] = {}
         """What nodes of this process say of themselves beside what they can serve; set before it is opened."""
         self.only: set[str] | None = None
@@ -110,15 +148,19 @@ class Holdfast:
 
     async def open(self, first: str | None = None) -> Self:
         """Connect and begin. The run `first` is taken up before any step is: its code decides what still may run."""
+        if self._own_home() is not None:
+            raise HoldfastError("this Holdfast is open already: one is enough for a whole program")
+        self.environment.settle()
         store = open_store(self.url, self.environment, self.config)
         await store.open()
         await self._join(store, first)
-        door.current = self
+        door.enter(self)
         return self
 
     async def _join(self, store: Store, first: str | None) -> None:
         """Begin as a node of this store, or leave it again."""
         self._store, self._node = store, self._new_node(store)
+        self._home = Home(asyncio.get_running_loop())
         try:
             await self._node.start(first)
         except BaseException:
@@ -136,6 +178,7 @@ class Holdfast:
             about=self.about,
             pulse=self.pulse,
             only=self.only,
+            app=self._app,
         )
         node.on_fenced = self._on_fenced
         return node
@@ -154,18 +197,22 @@ class Holdfast:
             await old.stop(0)
             try:
                 await node.start()
-            except StoreError as error:
+            except (StoreError, NameTaken) as error:
                 log.warning("joining again: %s", error)
                 await self.environment.sleep(self.config.poll_s)
             except Exception:
                 # Whatever it is, it is tried again: without a node this program would stand still, and say nothing.
                 log.exception("joining again")
                 await self.environment.sleep(self.config.poll_s)
+        log.warning("joined again as node %s", node.id)
 
     async def close(self, drain_s: float | None = 0.0) -> None:
         """Leave: steps still running get `drain_s` seconds to finish, and are then handed back."""
-        if door.current is self:
-            door.current = None
+        home = self._own_home()
+        if home is not None:
+            home.demand_here()
+            home.dismiss()
+        door.leave(self)
         await self._leave(drain_s)
 
     async def _leave(self, drain_s: float | None) -> None:
@@ -176,7 +223,7 @@ class Holdfast:
             await self._node.stop(drain_s)
         if self._store is not None:
             await self._store.close()
-        self._node = self._store = None
+        self._node = self._store = self._home = None
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -192,20 +239,123 @@ class Holdfast:
 
     @property
     def node(self) -> Node:
-        if self._node is None:
-            raise HoldfastError("this Holdfast is not open: use `async with Holdfast(…) as hf:`")
+        self._demand_open()
+        assert self._node is not None
         return self._node
 
     @property
     def store(self) -> Store:
-        if self._store is None:
-            raise HoldfastError("this Holdfast is not open: use `async with Holdfast(…) as hf:`")
+        self._demand_open()
+        assert self._store is not None
         return self._store
+
+    def _demand_open(self) -> None:
+        home = self._own_home()
+        if home is None:
+            raise HoldfastError(self._not_open())
+        home.demand_here()
+
+    def _own_home(self) -> Home | None:
+        """Where it is open, if it is in this process."""
+        if self._home is not None and self._home.is_forked:
+            # The other process goes on with these. Ending or even finalising them here would disturb it.
+            self._inherited += [self._home, self._node, self._store, self._thread]
+            self._home = self._node = self._store = self._thread = self._rejoining = None
+            door.leave(self)
+        return self._home
+
+    def _not_open(self) -> str:
+        return FORKED if self._inherited else NOT_OPEN
 
     @property
     def gates(self) -> Gates:
         """Breakers and holds: what keeps steps from beginning."""
-        return Gates(self.store, self.node, actor())
+        return Gates(lambda: self.store, lambda: self.node, actor())
+
+    # --- for code outside of the event loop ---------------------------------------------------------------------------
+
+    @overload
+    def wait(self, what: AsyncIterator[T], timeout: Seconds | None = None) -> Iterator[T]: ...
+    @overload
+    def wait(self, what: Awaitable[T], timeout: Seconds | None = None) -> T: ...
+    def wait(self, what: Any, timeout: Seconds | None = None) -> Any:
+        """Plain code's `await`: `hf.wait(run.state())`, from any thread but the event loop's own. And its `async for`:
+        `for view in hf.wait(run.watch()):`. With a `timeout`, TimeoutError when it takes longer; of an iterator, for each value.
+
+        It works wherever the Holdfast was opened: by `with` or `hf.wait(hf.open())`, whose event loop runs in a thread of its
+        own, and by `async with` or `lifespan` in another thread.
+        """
+        token = door.chosen.set(self)
+        try:
+            if not isinstance(what, Awaitable | AsyncIterator):
+                raise HoldfastError(
+                    f"hf.wait({what!r}): give it what you would await: `hf.wait(run.state())`"
+                )
+            return self._wait(what, options.patience(timeout, "hf.wait(timeout=…)"))
+        except BaseException:
+            drop(what)
+            raise
+        finally:
+            door.chosen.reset(token)
+
+    def _wait(self, what: Any, patience_s: float | None) -> Any:
+        home = self._own_home()
+        if home is None:
+            return self._wait_unopened(what, patience_s)
+        if isinstance(what, AsyncIterator):
+            return home.each(what, patience_s)
+        try:
+            return home.wait(what, patience_s)
+        finally:
+            if self._home is None:  # that was the closing
+                self._end_thread()
+
+    def _wait_unopened(self, what: Any, patience_s: float | None) -> Any:
+        """It may be the opening: it gets an event loop in a thread of our own, which ends if it was something else."""
+        if isinstance(what, AsyncIterator):
+            raise HoldfastError(self._not_open())
+        with self._opening():
+            if self._own_home() is None:
+                self._end_thread()
+                thread = LoopThread()
+                try:
+                    return thread.home.wait(what, patience_s)
+                finally:
+                    if self._own_home() is None:
+                        thread.stop()
+                    else:
+                        self._thread = thread
+                        atexit.register(self._leave_at_exit)
+        return self._wait(what, patience_s)  # another thread was faster
+
+    def _opening(self) -> threading.Lock:
+        """One thread opens, others wait for it; but not for one of the process from which this one was forked."""
+        pid, lock = self._opens
+        if pid != os.getpid():
+            self._opens = os.getpid(), (lock := threading.Lock())
+        return lock
+
+    def _end_thread(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            atexit.unregister(self._leave_at_exit)
+            thread.stop()
+
+    def _leave_at_exit(self) -> None:
+        """The program ends without having closed: hand back what is held, so that nobody has to find out."""
+        if self._own_home() is not None:
+            with suppress(Exception):
+                self.wait(self.close(), EXIT_S)
+
+    def __enter__(self) -> Self:
+        return self.wait(self.open())
+
+    def __exit__(self, *exception: object) -> None:
+        if self._own_home() is not None:
+            try:
+                self.wait(self.close())
+            finally:
+                self._end_thread()
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
@@ -217,29 +367,34 @@ class Holdfast:
     async def start_raw(self, workflow: Workflow[Any, R], raw: bytes) -> Run[R]:
         """As `start`, with an input that is already encoded (see `workflow.shape.from_json`)."""
         new = self._new_run(workflow, raw)
+        await self._demand_own(workflow)
         answer = await self.node.start_run(new)
         if answer is Answer.FENCED:
             raise Conflict(
                 f"run {new.id!r} exists and was started with another workflow or input: "
                 f"`holdfast show {new.id}` shows it; choose another id"
             )
-        return Run(self, new.id, workflow)
+        return Run(self, new.id, workflow, known=True)
 
-    def within(self, transaction: Any) -> Within:
-        """Start runs inside the caller's own transaction on the same database: `await hf.within(tx).start(…)`."""
-        return Within(self, transaction)
+    async def _demand_own(self, workflow: Workflow[Any, Any]) -> None:
+        """A process that only starts runs has not registered its names: those who run this workflow must mean the same."""
+        name = f"workflow {workflow.name}@{workflow.version}"
+        if "scheduler" in self._roles or name in self._asked:
+            return
+        own = claims(("scheduler",), self._app, session_of(self.environment))
+        demand_names(own, await self.store.rivals(own.code), only=name)
+        self._asked.add(name)
+
+    def within(self, connection: Any) -> Within:
+        """Start runs inside a transaction of the caller on the same database: `await hf.within(connection).start(…)`.
+
+        `connection` is what the transaction was begun on: a connection of asyncpg or psycopg 3, a session or connection of
+        SQLAlchemy, Django's `connection`, or on SQLite one of apsw.
+        """
+        return Within(self, transaction_of(connection))
 
     def _new_run(self, workflow: Workflow[Any, Any], raw: bytes) -> NewRun:
         run_id = workflow.id or self.environment.new_id()
-        if (
-            not run_id.isprintable()
-            or not 0 < len(run_id) <= ID_MAX_CHARS
-            or run_id != run_id.strip()
-            or "::" in run_id
-        ):
-            raise HoldfastError(
-                f"{run_id[:50]!r} cannot be a run's id: 1 to {ID_MAX_CHARS} printable characters, no spaces around it, no `::`"
-            )
         return NewRun(
             run_id,
             workflow.name,
@@ -252,14 +407,53 @@ class Holdfast:
             tags=workflow.tags,
         )
 
-    def run(self, run_id: str, workflow: Workflow[Any, R] | None = None) -> Run[R]:
-        """A handle to a run that exists."""
+    @overload
+    def run(self, run_id: str) -> Run[Any]: ...
+    @overload
+    def run(self, run_id: str, workflow: Workflow[..., R]) -> Run[R]: ...
+    def run(self, run_id: str, workflow: Workflow[..., Any] | None = None) -> Run[Any]:
+        """A handle to a run that exists. With its workflow, results have the declared type, otherwise they are JSON values."""
         return Run(self, run_id, workflow)
 
-    async def runs(self, where: RunFilter | None = None) -> list[RunRow]:
-        return await self.store.runs(where or RunFilter())
+    async def runs(
+        self,
+        *,
+        state: str | Iterable[str] = (),
+        workflow: str | Workflow[..., Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+        limit: int = 50,
+        before: RunInfo | None = None,
+    ) -> list[RunInfo]:
+        """Runs, newest first: those in one of these states, of this workflow (its name, or the last part of it), with all of
+        these tags. The next page is what comes `before` the last run of this one."""
+        states = (state,) if isinstance(state, str) else tuple(state)
+        for one in states:
+            if one not in set(RunState):
+                raise HoldfastError(f"runs(state={one!r}): a run is {', '.join(RunState)}")
+        if options.whole(limit, "runs(limit=…)") < 1:
+            raise HoldfastError(f"runs(limit={limit!r}): how many runs at most, from 1")
+        where = RunFilter(
+            states=states,
+            workflow=workflow.name if isinstance(workflow, Workflow) else workflow,
+            tags={str(key): str(value) for key, value in (tags or {}).items()},
+            before=None if before is None else cursor(before),
+            limit=limit,
+        )
+        return [RunInfo(row) for row in await self.store.runs(where)]
 
     async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
+        """Send a signal whose value is already encoded. One that the run's workflow does not take, by what its code declares,
+        is refused: UnknownSignal, or InvalidInput for what it carries."""
+        if not _may_exist(run_id):
+            raise unknown_run(run_id)
+        try:
+            options.text(name, "the name of a signal")
+        except DefinitionError as wrong:
+            raise InvalidInput(str(wrong)) from None
+        await self.node.declare()
+        declared = await self.store.declared(run_id)
+        if declared is not None:
+            demand_signal(declared, run_id, name, payload)
         answer = await self.store.send_signal(
             NewSignal(run_id, name, key or self.environment.new_id(), payload)
         )
@@ -309,70 +503,70 @@ class Holdfast:
             if count < self.config.claim_max:
                 return done
 
-    # --- for programs without an event loop ---------------------------------------------------------------------------
-
-    def __enter__(self) -> Self:
-        self._thread = _LoopThread()
-        try:
-            self._thread.call(self.open)
-        except BaseException:
-            self._thread.stop()
-            self._thread = None
-            raise
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._thread is not None:
-            try:
-                self._thread.call(self.close)
-            finally:
-                self._thread.stop()
-                self._thread = None
-
-    def start_sync(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """As `start`, from plain code: `with Holdfast(…) as hf: hf.start_sync(…).wait()`."""
-        run: Run[R] = self._call_sync(lambda: self.start(workflow, *args, **kwargs))
-        return run
-
-    def _call_sync(self, call: Callable[[], Any]) -> Any:
-        if self._thread is None:
-            raise HoldfastError("this Holdfast is not open for plain code: use `with Holdfast(…) as hf:`")
-        return self._thread.call(call)
-
 
 class Within:
     """Starts runs inside a transaction of the caller: they exist when it commits, and never when it does not."""
 
-    def __init__(self, hf: Holdfast, transaction: Any) -> None:
+    def __init__(self, hf: Holdfast, transaction: Transaction) -> None:
         self._hf, self._transaction = hf, transaction
 
     async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """As `hf.start`. The run can be seen, and begins, when the transaction is committed."""
         raw, _ = workflow.shape.checked(args, kwargs)
         new = self._hf._new_run(workflow, raw)
+        await self._hf._demand_own(workflow)
         await self._hf.store.start_within(self._transaction, new)
-        return Run(self._hf, new.id, workflow)
+        return Run(self._hf, new.id, workflow, within=True)
 
 
 class Run(Generic[R]):
-    """A handle to one run."""
+    """A handle to one run. Whatever is asked of a run that does not exist raises UnknownRun."""
 
-    def __init__(self, hf: Holdfast, run_id: str, workflow: Workflow[Any, R] | None) -> None:
+    def __init__(
+        self,
+        hf: Holdfast,
+        run_id: str,
+        workflow: Workflow[..., R] | None,
+        *,
+        known: bool = False,
+        within: bool = False,
+    ) -> None:
         self._hf, self.id, self._workflow = hf, run_id, workflow
+        self._known, self._within = known, within
+        """Whether it was seen in the store; whether it was started in a transaction of the caller."""
 
     def __repr__(self) -> str:
         return f"<Run {self.id}>"
 
-    async def result(self, timeout: float | None = None) -> R:
-        """The workflow's result, when the run has ended; raises RunFailed or a subclass when it ended otherwise."""
-        async with asyncio.timeout(timeout):
-            close = await self._hf.node.watch_end(self.id)
+    async def result(self, timeout: Seconds | None = None) -> R:
+        """The workflow's result, when the run has ended; raises RunFailed or a subclass when it ended otherwise, and
+        TimeoutError when it has not within `timeout`."""
+        patience_s = options.patience(timeout, "run.result(timeout=…)")
+        if patience_s == 0:
+            row = await self._row()
+            if row.state not in RUN_ENDED and row.state is not RunState.STUCK:
+                raise TimeoutError(f"run {self.id} is {row.state}")
+        async with asyncio.timeout(patience_s or None):
+            await self._demand_known()
+            close = await self._ended()
+        if close is None:
+            raise unknown_run(self.id, self._within)
         return self._result(close)
+
+    async def _ended(self) -> Close | None:
+        watcher = self._hf.node.watch_end(self.id)
+        try:
+            return await watcher
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise HoldfastError(f"this Holdfast was closed while somebody waited for run {self.id}") from None
 
     def _result(self, close: Close) -> R:
         if close.state is RunState.SUCCEEDED:
             if self._workflow is not None:
-                value: R = self._workflow.shape.decode_result(close.output or b"null")
-                return value
+                return self._read(self._workflow, close.output or b"null")
             plain: R = json.loads(close.output or b"null")
             return plain
         told = codec.describe_error(close.error) if close.error else "no reason was recorded"
@@ -380,24 +574,45 @@ class Run(Generic[R]):
         kind = {RunState.CANCELLED: RunCancelled, RunState.UNDONE: RunUndone, RunState.STUCK: RunStuck}
         raise kind.get(RunState(close.state), RunFailed)(
             f"run {self.id} {close.state}: {told}", run_id=self.id, error_type=error_type
-        )
+        ) from codec.own_error(close.error)
 
-    async def info(self) -> RunRow:
-        """The run's row as it is now."""
-        row = await self._hf.store.run(self.id)
+    def _read(self, workflow: Workflow[Any, R], raw: bytes) -> R:
+        try:
+            value: R = workflow.shape.result.whole(raw)
+        except InvalidInput as wrong:
+            what = f"the result of run {self.id}, which succeeded,"
+            plain = f"{wrong}; `hf.run({self.id!r}).result()` gives it as plain JSON"
+            raise Unreadable("", "result", what, shown(raw), plain) from None
+        return value
+
+    async def _row(self) -> RunRow:
+        row = await self._hf.store.run(self.id) if _may_exist(self.id) else None
         if row is None:
-            raise UnknownRun(f"no run has the id {self.id!r}: `holdfast ps` lists the newest")
+            raise unknown_run(self.id, self._within)
+        self._known = True
         return row
 
+    async def _demand_known(self) -> None:
+        if not self._known:
+            await self._row()
+
+    async def info(self) -> RunInfo:
+        """The run as it is now."""
+        return RunInfo(await self._row())
+
     async def state(self) -> RunState:
-        return RunState((await self.info()).state)
+        return (await self._row()).state
 
     async def published(self) -> dict[str, Any]:
         """What the workflow made visible with `publish`."""
-        raw = (await self.info()).published
-        return json.loads(raw) if raw else {}
+        return (await self.info()).published
 
-    async def steps(self) -> list[Step]:
+    async def steps(self) -> list[StepInfo]:
+        """Its steps, in the order in which the workflow asked for them."""
+        return [StepInfo(step) for step in await self._steps()]
+
+    async def _steps(self) -> list[Step]:
+        await self._demand_known()
         found: list[Step] = []
         while True:
             page = await self._hf.store.steps(self.id, after=found[-1].n if found else 0, limit=1000)
@@ -406,23 +621,37 @@ class Run(Generic[R]):
                 return found
 
     async def view(self) -> RunView:
-        return RunView(await self.info(), await self.steps(), await self._hf.store.attempts(self.id))
+        """The run, its steps and their failed attempts."""
+        return _view(await self.rows())
+
+    async def rows(self) -> RunRows:
+        return RunRows(await self._row(), await self._steps(), await self._hf.store.attempts(self.id))
 
     async def why(self) -> str:
         """One sentence: what the run waits for, and what would move it."""
-        view, hf = await self.view(), self._hf
-        return explain(await gather(hf.store, view.run, view.steps, view.attempts, hf.config))
+        view, hf = await self.rows(), self._hf
+        declared = await self._signals_declared()
+        return explain(await gather(hf.store, view.run, view.steps, view.attempts, hf.config, declared))
+
+    async def _signals_declared(self) -> SignalsDeclared | None:
+        declared = await self._hf.store.declared(self.id)
+        if declared is None:
+            return None
+        told = Takes.read(declared)
+        data = {name: data_words(schema) for name, schema in told.signals.items()}
+        return SignalsDeclared(data, frozenset(told.named), told.open)
 
     async def eta(self) -> Eta | None:
         """When the run will end if it goes on like those before it: `left_s` seconds for half of them, `most_s` for nine
         of ten. None when it is not running, or too few runs came this far to tell."""
-        return (await etas(self._hf.store, [await self.info()])).get(self.id)
+        return (await etas(self._hf.store, [await self._row()])).get(self.id)
 
     async def watch(self, every_s: float = 0.1) -> AsyncIterator[RunView]:
         """The run's view, now and whenever it changed, until the run has ended."""
+        pause_s = options.seconds(every_s, "run.watch(every_s=…)") or 0.0
         last: object = None
         while True:
-            view = await self.view()
+            view = await self.rows()
             mark = (
                 view.run.state,
                 view.run.fence,
@@ -433,16 +662,16 @@ class Run(Generic[R]):
             )
             if mark != last:
                 last = mark
-                yield view
+                yield _view(view)
             if view.run.state in RUN_ENDED:
                 return
-            await self._hf.environment.sleep(every_s)
+            await self._hf.environment.sleep(pause_s)
 
     async def cancel(self, note: str = "", *, force: bool = False) -> RunState:
         """Ask the run to cancel itself; its running steps are cancelled, what it did is undone. Returns the state right
         after. A run that is already undoing goes on with that, unless `force` makes it stop where it is. One whose code
         heard this before and goes on is asked again by `force` alone."""
-        row = await self.info()
+        row = await self._row()
         state = row.state
         # One that is stuck at a step in quarantine, and not at an undo, can be cancelled like any other.
         if RunState.UNDOING in {state, row.resume} or (state is RunState.STUCK and row.resume is None):
@@ -457,19 +686,22 @@ class Run(Generic[R]):
 
     async def hold(self, note: str = "") -> RunState:
         """Stop deciding: no further step is issued until `release`. Steps already running end and are recorded."""
+        await self._demand_known()
         state = await self._hf.store.hold(self.id, actor(), note)
         self._hf.node.ring(Bell.OUTCOMES)
         return state
 
     async def release(self, note: str = "") -> RunState:
+        await self._demand_known()
         state = await self._hf.store.release(self.id, actor(), note)
         self._hf.node.ring(Bell.RUNS)
         return state
 
     async def retry(self) -> Run[R]:
         """Try again: a live run's backing-off steps at once, and those in quarantine; a stuck run's undos that gave up; an
-        ended run as a new one that keeps what succeeded before the step that failed it."""
-        row = await self.info()
+        ended run as a new one, which keeps all that was recorded and executes again what ended the run and what was undone.
+        Retrying the same run again gives the same new run; once that one was retried, only the newest can be."""
+        row = await self._row()
         if row.state not in RUN_ENDED:
             await self._hf.settle("release", run_id=self.id)
         if row.state is RunState.STUCK and row.resume is not RunState.RUNNING:
@@ -480,26 +712,16 @@ class Run(Generic[R]):
             await self._hf.store.retry_now(self.id, actor())
             self._hf.node.ring(Bell.STEPS)
             return self
-        if row.state is RunState.SUCCEEDED:
-            raise WrongState(f"run {self.id!r} succeeded: there is nothing to retry")
-        # What was undone must be done again.
-        before = None if row.ending is not None else await self._keep_before(row)
-        number = 2
-        stem = self.id.rsplit("~", 1)[0] if row.retry_of else self.id
-        while True:
-            new_id = f"{stem}~{number}"
-            with suppress(Conflict):
-                await self._hf.store.retry_run(self.id, new_id, before, actor())
-                break
-            number += 1
+        new_id = await self._hf.store.retry_run(self.id, actor())
         self._hf.node.ring(Bell.RUNS)
-        return Run(self._hf, new_id, self._workflow)
+        return Run(self._hf, new_id, self._workflow, known=True)
 
     async def skip(self, step: str | None = None, note: str = "") -> RunState:
         """Count an undo that gave up as done, by hand: this one (the key of the step or of its undo), or all of them."""
+        await self._demand_known()
         n = None
         if step is not None:
-            found = [row.n for row in await self.steps() if row.key in {step, f"undo:{step}"}]
+            found = [row.n for row in await self._steps() if row.key in {step, f"undo:{step}"}]
             if not found:
                 raise UnknownRun(
                     f"run {self.id!r} has no step {step!r}: `holdfast show {self.id}` lists them"
@@ -509,18 +731,27 @@ class Run(Generic[R]):
         self._hf.node.ring(Bell.OUTCOMES)
         return state
 
-    async def _keep_before(self, row: RunRow) -> int:
-        """Everything delivered before the last failed step is kept; all of it when no step failed."""
-        steps = await self.steps()
-        failed = [step.delivered_seq for step in steps if step.state == "failed" and step.delivered_seq]
-        if row.state is RunState.FAILED and failed:
-            return max(failed)
-        return max((step.delivered_seq or 0 for step in steps), default=0) + 1
 
-    def wait(self, timeout: float | None = None) -> R:
-        """As `result`, from plain code."""
-        value: R = self._hf._call_sync(lambda: self.result(timeout))
-        return value
+def _view(rows: RunRows) -> RunView:
+    return RunView(
+        RunInfo(rows.run), [StepInfo(one) for one in rows.steps], [AttemptInfo(one) for one in rows.attempts]
+    )
+
+
+def unknown_run(run_id: str, within: bool = False) -> UnknownRun:
+    if within:
+        return UnknownRun(
+            f"no run has the id {run_id!r}: the transaction it was started in is not committed, or was rolled back"
+        )
+    return UnknownRun(f"no run has the id {run_id!r}: `holdfast ps` lists the newest")
+
+
+def _may_exist(run_id: object) -> bool:
+    """Whether a store can be asked for it at all: a text that both of them can hold."""
+    try:
+        return isinstance(run_id, str) and b"\0" not in run_id.encode()
+    except UnicodeEncodeError:
+        return False
 
 
 def actor() -> str:
@@ -531,24 +762,21 @@ def actor() -> str:
         return "unknown"
 
 
-class _LoopThread:
-    """An event loop in a thread of its own, for callers that have none."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast", daemon=True)
-        self._thread.start()
-
-    def call(self, call: Callable[[], Any]) -> Any:
-        async def run() -> Any:
-            return await call()
-
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
-        self._loop.close()
+def _roles(roles: Iterable[str]) -> tuple[str, ...]:
+    known = ", ".join(repr(role) for role in ROLES)
+    if isinstance(roles, str):
+        raise HoldfastError(f"Holdfast(roles={roles!r}): a list of roles: write roles=[{roles!r}]")
+    if not isinstance(roles, Iterable):
+        raise HoldfastError(
+            f"Holdfast(roles={roles!r}): a list of roles: {known}; none of them only starts runs"
+        )
+    found = tuple(roles)
+    for role in found:
+        if role not in {*ROLES, POOL}:
+            raise HoldfastError(
+                f"Holdfast(roles=…): {role!r} is no role: {known}; none of them only starts runs"
+            )
+    return found
 
 
-__all__ = ["Holdfast", "Run", "RunView"]
+__all__ = ["Holdfast", "Run", "Within"]

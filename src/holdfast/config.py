@@ -21,12 +21,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     answer_s: float = 15.0
     """A statement that the database has not answered by then is given up with its connection: something on the way swallows
     it. Longer than a lease, so that somebody who holds a lock and stands still loses it first."""
+    start_s: float = 5.0
+    """Whoever starts a run is told after this long that the store does not take it. Longer than a short restart takes, far
+    shorter than somebody waits who can do something else."""
     leader_lease_s: float = 5.0
     """Recovery may pause this long when the leader's host vanishes silently."""
     sweep_s: float = 0.2
-    """How often the leader looks for what is lost. With the liveness lock this bounds how soon a killed agent is noticed."""
-    gone_grace_s: float = 0.1
-    """A liveness lock must be missing this long before its node is buried: a reconnecting node gets its chance."""
+    """How often the leader looks for what is lost. The heart of a killed process says so at once: this is how soon it is heard."""
     poll_s: float = 0.5
     """Safety net under the doorbells: a lost one costs at most this, with jitter."""
     runs_max: int = 1000
@@ -100,6 +101,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Processes that left are remembered for this long, so that `why` can say who was the last that could do a step."""
     keep_journal_days: float = 90.0
     """Journal rows that belong to no run are kept for this long. Those of a run go with it."""
+    keep_workflows_days: float = 90.0
+    """What code declared is kept for this long after a node last started with it, and while one that has it lives."""
     prune_rows_max: int = 500
     """Rows one transaction of pruning removes: a few milliseconds of the store's time."""
     prune_share_s: float = 0.05

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 T = TypeVar("T")
 
@@ -41,7 +42,16 @@ class Threads:
         try:
             self._idle.pop()
         except IndexError:
-            threading.Thread(target=self._work, name="holdfast-blocking", daemon=True).start()
+            try:
+                threading.Thread(target=self._work, name="holdfast-blocking", daemon=True).start()
+            except (
+                RuntimeError
+            ):  # no more threads, as while the interpreter ends: the loop waits for the call instead
+                try:
+                    done.set_result(call())
+                except Exception as raised:  # noqa: BLE001  it is raised where the call is awaited
+                    done.set_exception(raised)
+                return done
         self._calls.put((call, done))
         return done
 
@@ -82,6 +92,15 @@ class Environment:
         self.host = socket.gethostname()
         self.pid = os.getpid()
         self._threads = Threads()
+        _environments.add(self)
+
+    def settle(self) -> None:
+        """In a process that was forked: without the threads of the other one, and with dice of its own. Two processes that
+        went on with the same dice would give the same ids to different things."""
+        if self.pid != os.getpid() and self.is_real:
+            self.pid = os.getpid()
+            self._threads = Threads()
+            self.random = random.Random()  # noqa: S311  as above
 
     @property
     def is_real(self) -> bool:
@@ -117,6 +136,17 @@ class Environment:
         value |= self.random.getrandbits(12) << 64 | self.random.getrandbits(62)
         text = f"{value:032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+_environments: WeakSet[Environment] = WeakSet()
+
+
+def _on_fork() -> None:
+    for environment in list(_environments):
+        environment.settle()
+
+
+os.register_at_fork(after_in_child=_on_fork)
 
 
 class StoreClock:

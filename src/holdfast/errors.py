@@ -4,16 +4,18 @@
     ├── WorkflowError           the author: change the code
     │   ├── DefinitionError       a step, workflow or signal is declared wrongly
     │   ├── NotInStep             workflow code did what only a step may do
-    │   ├── Drift                 the code no longer asks for what the run recorded
+    │   ├── Drift                 the code no longer fits what the run recorded
+    │   │   └── Unreadable          and cannot read all of it: an InvalidInput, too
     │   └── UndoMissing           a run takes itself back, and an undo it needs is not loaded
     ├── RunError                the caller: change the call, or look at the run
     │   ├── InvalidInput          a value does not fit its declared type
-    │   ├── UnknownRun · UnknownWorkflow · Conflict · WrongState
+    │   ├── UnknownRun · UnknownWorkflow · UnknownSignal · Conflict · WrongState · NoTransaction
     │   ├── StepFailed            a step gave up, and its own exception cannot be rebuilt here
     │   │   └── StepTimeout · StepLost
     │   └── RunFailed             what `run.result()` raises
     │       └── RunCancelled · RunUndone · RunStuck
     ├── InvalidSettings         the operator: mend a settings file or an environment variable
+    ├── NameTaken               the operator or the author: two applications publish one name on one store
     └── StoreError              the operator: mend the store
         ├── StoreUnreachable · StoreFull · SchemaMismatch · StoreUnsupported
         └── LeaseLost             another node holds what this one wrote to
@@ -44,9 +46,13 @@ class NotInStep(WorkflowError):
 class Drift(WorkflowError):
     """The code asks for something else than what the run recorded under the same key."""
 
-    def __init__(self, key: str, recorded: str, asked: str) -> None:
-        super().__init__(f"step {key!r} was recorded with {recorded}, the code now asks for {asked}")
-        self.key, self.recorded, self.asked = key, recorded, asked
+    def __init__(
+        self, key: str, recorded: str, asked: str, *, message: str | None = None, kind: str = "drift"
+    ) -> None:
+        super().__init__(
+            message or f"step {key!r} was recorded with {recorded}, the code now asks for {asked}"
+        )
+        self.key, self.recorded, self.asked, self.kind = key, recorded, asked, kind
 
 
 class UndoMissing(WorkflowError):
@@ -68,6 +74,15 @@ class InvalidInput(RunError):
     """A value does not fit its declared type. The message names the field."""
 
 
+class Unreadable(Drift, InvalidInput):
+    """Something that was recorded cannot be read whole by the code that is loaded: a part of it would be lost or changed.
+    `kind` says what: an input, a result, a signal or a checkpoint."""
+
+    def __init__(self, key: str, kind: str, what: str, recorded: str, problem: str) -> None:
+        message = f"{what} was recorded as {recorded}, and this code cannot read all of it: {problem}"
+        super().__init__(key, recorded, problem, message=message, kind=kind)
+
+
 class UnknownRun(RunError):
     """No run has this id."""
 
@@ -76,12 +91,20 @@ class UnknownWorkflow(RunError):
     """No workflow has this name here."""
 
 
+class UnknownSignal(RunError):
+    """The run's workflow takes no signal of this name."""
+
+
 class Conflict(RunError):
-    """A run with this id exists, and it was started with something else."""
+    """A run with this id exists, and it was started with something else, or as no child of the one that asks for it."""
 
 
 class WrongState(RunError):
     """The run is in a state in which this cannot be done."""
+
+
+class NoTransaction(RunError):
+    """A run is to be started within a transaction, and there is none."""
 
 
 class StepFailed(RunError):
@@ -128,12 +151,19 @@ class InvalidSettings(HoldfastError):
     """A settings file cannot be used. The message names the place."""
 
 
+class NameTaken(HoldfastError):
+    """Another application has a step or workflow of this name on this store, and its code would be executed for ours."""
+
+
 class StoreError(HoldfastError):
     """The State Store cannot do what was asked."""
 
 
 class StoreUnreachable(StoreError):
     """No connection to the store."""
+
+    maybe_done = True
+    """What was asked may have been done all the same: its answer was lost. False: it was not done."""
 
 
 class StoreFull(StoreError):

@@ -9,6 +9,7 @@ A run is held by `run.hold()`; everything here acts on steps, at one place: whet
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.errors import HoldfastError, WrongState
@@ -28,8 +29,16 @@ class Placed(NamedTuple):
 
 
 class Gates:
-    def __init__(self, store: Store, node: Node, actor: str) -> None:
-        self._store, self._node, self._actor = store, node, actor
+    def __init__(self, store: Callable[[], Store], node: Callable[[], Node], actor: str) -> None:
+        self._opened_store, self._opened_node, self._actor = store, node, actor
+
+    @property
+    def _store(self) -> Store:
+        return self._opened_store()
+
+    @property
+    def _node(self) -> Node:
+        return self._opened_node()
 
     # --- breakers -----------------------------------------------------------------------------------------------------
 

@@ -20,14 +20,15 @@ import msgspec
 from holdfast.config import Config
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import StoreError
-from holdfast.store.heart import BURIED, LAPSED, STALLED, Order, Said
+from holdfast.store.heart import BURIED, LAPSED, LEAVE, STALLED, Order, Said
 from holdfast.store.protocol import NodeStore
 
 log = logging.getLogger("holdfast.node")
 
 IDLE_MS = 300
 """A heart waits this long before it loads anything, so that a process that soon ends pays for an empty interpreter only.
-Far less than a lease, and it waits by itself: a node that blocks right after its start keeps its lease, too."""
+Far less than a lease, and it waits by itself: a node that blocks right after its start keeps its lease, too. A node that is
+killed meanwhile hangs up, and its heart goes on at once to say so."""
 BOOT = f"""\
 import select, sys, _signal
 for number in (1, 2, 15): _signal.signal(number, _signal.SIG_IGN)
@@ -35,10 +36,10 @@ try:
     with open("/proc/self/comm", "w") as name: name.write("holdfast-heart")
 except OSError: pass
 node = select.poll(); node.register(0, 0)
-if not node.poll({IDLE_MS}):
-    sys.path[:] = sys.argv[1].split("\\n")
-    from holdfast.store.heart import main
-    main()
+node.poll({IDLE_MS})
+sys.path[:] = sys.argv[1].split("\\n")
+from holdfast.store.heart import main
+main()
 """
 RESTART_MIN_S, RESTART_MAX_S = 0.1, 5.0
 """A heart that dies again and again is started ever more rarely; meanwhile the node renews by itself."""
@@ -99,6 +100,10 @@ class Heartbeat:
                 await self.renew()
             except StoreError as error:
                 log.warning("renewing the lease: %s", error)
+            except Exception:
+                log.exception(
+                    "renewing the lease"
+                )  # whatever it is, it is tried again: the node lives by this loop
 
     def end(self) -> None:
         """The lease is lost: nothing brings it back."""
@@ -198,18 +203,29 @@ class HeartProcess(Heartbeat):
             self._lost("it could not renew in time")
 
     async def run(self) -> None:
+        """Tell the heart that the event loop turns, and renew in its place while it is not heard. The one never waits for the
+        other: a heart that hears nothing takes its node for stalled, and a store that is slow to answer is no stall."""
         pulse_s = self._config.renew_s / 2
-        while True:
-            if self._process is not None:
-                self._say(self._pulse().encode())
-            elif self._restart_at <= self._environment.monotonic() < self.until:
-                self.start()
-            if self._environment.monotonic() - self.sent > 2 * self._config.renew_s:
-                await self._try_to_renew()
-            await self._environment.sleep(pulse_s)
+        renewing: asyncio.Task[None] | None = None
+        try:
+            while True:
+                if self._process is not None:
+                    self._say(self._pulse().encode())
+                elif self._restart_at <= self._environment.monotonic() < self.until:
+                    self.start()
+                late = self._environment.monotonic() - self.sent > 2 * self._config.renew_s
+                if late and (renewing is None or renewing.done()):
+                    renewing = asyncio.create_task(self._try_to_renew(), name="holdfast-renew")
+                await self._environment.sleep(pulse_s)
+        finally:
+            if renewing is not None:
+                renewing.cancel()
+                await asyncio.wait([renewing])
 
     def _forget(self) -> subprocess.Popen[bytes] | None:
         """Close the pipes to the heart, which makes it leave if it has not yet."""
+        if self._process is not None:
+            self._say(LEAVE)
         process, self._process = self._process, None
         if process is not None and process.stdin is not None and process.stdout is not None:
             asyncio.get_running_loop().remove_reader(process.stdout.fileno())

@@ -45,10 +45,11 @@ RUN_TRANSITIONS = (
     _row("cancel", [By.SCHEDULER, By.OPERATOR], [_R.PENDING, _R.RUNNING, _R.UNDOING], _R.CANCELLED),
     _row("undo", [By.SCHEDULER], [_R.RUNNING], _R.UNDOING),
     _row("finish_undo", [By.SCHEDULER], [_R.UNDOING], _R.UNDONE),
+    _row("revoke", [By.SCHEDULER], [_R.SUCCEEDED], _R.UNDONE),
     _row("stick", [By.SCHEDULER, By.SUPERVISOR], [_R.RUNNING, _R.UNDOING], _R.STUCK),
     _row("unstick", [By.OPERATOR], [_R.HELD, _R.STUCK], _R.UNDOING),
     _row("settle", [By.OPERATOR], [_R.STUCK], _R.RUNNING),
-    _row("hold", [By.OPERATOR, By.SCHEDULER], [_R.PENDING, _R.RUNNING, _R.UNDOING], _R.HELD),
+    _row("hold", [By.OPERATOR, By.SCHEDULER, By.AGENT], [_R.PENDING, _R.RUNNING, _R.UNDOING], _R.HELD),
     _row("release", [By.OPERATOR], [_R.HELD], _R.PENDING),
     _row("release", [By.OPERATOR], [_R.HELD], _R.UNDOING),
 )
@@ -71,7 +72,8 @@ STEP_TRANSITIONS = (
 )
 
 RUN_ENDED = frozenset({_R.SUCCEEDED, _R.FAILED, _R.UNDONE, _R.CANCELLED})
-"""Terminal run states: absorbing. `stuck` is not one: a person moves it on."""
+"""Terminal run states: absorbing, but for a child that succeeded and that its parent takes back. `stuck` is not one: a person
+moves it on."""
 RUN_ACTIVE = frozenset({_R.RUNNING, _R.UNDOING})
 """States in which a scheduler may own the run."""
 STEP_ENDED = frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED})

@@ -111,6 +111,10 @@ class NewRun(msgspec.Struct, frozen=True):
     tags: dict[str, str] = {}
     parent_id: str | None = None
     parent_n: int | None = None
+    joins: bool = False
+    """Of a child: if a run with this id exists, wait for that one without owning it."""
+    retry_of: str | None = None
+    """Of a child whose parent is a retry: the run that it goes on from."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -148,6 +152,14 @@ class Run(msgspec.Struct, frozen=True):
     """Steps up to this one are kept, whatever comes: the point of no return."""
 
 
+class Revoked(msgspec.Struct, frozen=True):
+    """A child, or a child's child, that had succeeded and is taken back by the run above it."""
+
+    run_id: str
+    parent_id: str
+    error: str
+
+
 class Step(msgspec.Struct, frozen=True):
     """A step's row: one durable thing a run waits for."""
 
@@ -183,6 +195,13 @@ class Step(msgspec.Struct, frozen=True):
     """How much of the history had been delivered when the code asked for it: what it may depend on."""
     timeouts: int = 0
     throttled: int = 0
+    effect: str | None = None
+    """Its `here.key`, where that is not made of its run and key: an earlier run that this one is the retry of may have had
+    this effect."""
+
+    @property
+    def effect_key(self) -> str:
+        return self.effect or effect_key(self.run_id, self.key)
 
     @property
     def spent(self) -> int:
@@ -192,6 +211,16 @@ class Step(msgspec.Struct, frozen=True):
     def quarantined(self) -> bool:
         """It waits for a person, who releases, skips or fails it."""
         return self.state is StepState.READY and self.ready_at >= NEVER
+
+
+class Inherited(msgspec.Struct, frozen=True):
+    """What a run takes over, for the step with this key, from the run that it is the retry of."""
+
+    key: str
+    effect: str | None = None
+    """The `here.key` under which an attempt may have had its effect. Of the empty key: the first run of the chain."""
+    child: str | None = None
+    """The run that the step's child goes on from."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -282,6 +311,8 @@ class Signal(msgspec.Struct, frozen=True):
     payload: bytes
     delivered_seq: int | None
     sent_at: float
+    set_aside: str | None = None
+    """Why no wait takes it: it does not fit what the code waits for."""
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -296,6 +327,28 @@ class Node(msgspec.Struct, frozen=True):
     started_at: float
     lease_until: float
     retired_at: float | None
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """What code says of one version of a workflow. Schemas are JSON texts."""
+
+    namespace: str
+    name: str
+    version: str
+    code: str
+    """What a scheduler must have loaded, as nodes offer it: `billing.app.order@2`."""
+    origin: str
+    """The application it comes from."""
+    digest: str
+    """Tells this code from other code."""
+    input: str
+    """JSON Schema of the arguments, an object by name."""
+    result: str
+    signals: str
+    """What it takes, see `workflow/declaration.py`."""
+    first_at: float = 0.0
+    last_at: float = 0.0
+    """When a node last declared it, give or take an hour."""
 
 
 class Leader(NamedTuple):
@@ -408,6 +461,7 @@ class AlertKind(StrEnum):
     STORE_TROUBLE = "store trouble"
     STRAGGLER = "straggler"
     POOL_TROUBLE = "pool trouble"
+    SIGNAL_SET_ASIDE = "signal set aside"
     TEST = "test"
 
 
@@ -473,6 +527,11 @@ DEADLINE = "$deadline"
 """Key of the timer that ends a run at its deadline."""
 UNDO_PREFIX = "undo:"
 """Begins the key of every undo. No other key begins so."""
+
+
+def effect_key(run_id: str, key: str) -> str:
+    """`here.key`: the same for every attempt of a step, and for no other step. No run's id contains `::`."""
+    return f"{run_id}::{key}"
 
 
 def undo_key(key: str, number: int = 1) -> str:

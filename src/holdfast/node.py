@@ -14,25 +14,29 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from holdfast.agent import Agent
 from holdfast.agent.holding import Holding
 from holdfast.config import DEFAULT, Config
 from holdfast.decider import Issue
-from holdfast.decider.effect import effect_key, undone_effect
+from holdfast.decider.effect import undone_effect
 from holdfast.durations import Durations
 from holdfast.environment import Environment, StoreClock
-from holdfast.errors import HoldfastError, LeaseLost, StoreError, StoreUnreachable
+from holdfast.errors import HoldfastError, LeaseLost, NameTaken, StoreError, StoreUnreachable
 from holdfast.heartbeat import keeps_lease
-from holdfast.model import NewRun, RunState
+from holdfast.model import NewRun, RunState, effect_key
 from holdfast.scheduler import Lease, Scheduler
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Close, HandBack, Hop, Quarantine, Report, Save, Start, TryAgain
 from holdfast.store.protocol import Bell, Store
+from holdfast.store.verdicts import instead
 from holdfast.store.writer import Writer
 from holdfast.supervisor import Supervisor
 from holdfast.supervisor.channels import Channel
 from holdfast.supervisor.outbox import Outbox
 from holdfast.workflow import registry
+from holdfast.workflow.declaration import claims, declarations
 
 log = logging.getLogger("holdfast.node")
 
@@ -59,6 +63,7 @@ class Node:
         about: Mapping[str, Any] | None = None,
         pulse: Callable[[], Mapping[str, Any]] | None = None,
         only: set[str] | None = None,
+        app: str | None = None,
     ) -> None:
         self.only = only
         """The runs it works on: these, those it starts, and their children. None: whatever there is."""
@@ -66,6 +71,7 @@ class Node:
         self.environment = environment or Environment()
         self.roles = tuple(role for role in (*ROLES, POOL) if role in set(roles))
         self._about, self._more_pulse = about or {}, pulse
+        self._app, self._edition = app, -1
         self.labels = frozenset(labels)
         self.clock = StoreClock(self.environment)
         self.id = self.environment.new_id()
@@ -82,7 +88,11 @@ class Node:
         self._bells = {bell: asyncio.Event() for bell in Bell}
         self._outside: set[Bell] = set()
         self._ring_outside = asyncio.Event()
-        self._watchers: dict[str, list[asyncio.Future[Close]]] = {}
+        self._watchers: dict[str, list[asyncio.Future[Close | None]]] = {}
+        self._starting: dict[asyncio.Future[Any], tuple[str, float]] = {}
+        """Whoever waits for a start: of which run, and since when on the monotonic clock."""
+        self._is_impatient = False
+        """Somebody looks whether the store answers them."""
         self._look = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._writing: asyncio.Task[None] | None = None
@@ -117,6 +127,7 @@ class Node:
                 config=self.config,
             )
             self.agent.holds, self.agent.only = self.holds, self.only
+            self.agent.unwritten = self._known_steps
             self.agent.wake = lambda delay_s: self._ring_later(delay_s, Bell.STEPS)
             self.agent.tell = self._look_at_gates_soon
         if "scheduler" in self.roles:
@@ -140,6 +151,7 @@ class Node:
             self.agent.twins.ring = self.ring
         if self.scheduler is not None:
             self.scheduler.durations = self.durations
+            self.scheduler.report = self._write_apart
         if "supervisor" in self.roles:
             self.supervisor = Supervisor(
                 self.store, self.id, self.environment, self.config, logs=self.only is None
@@ -171,7 +183,7 @@ class Node:
         if self.supervisor is not None:
             await self.supervisor.tick()
         if self.scheduler is not None and first is not None:
-            await self.scheduler.claim_one(first)
+            await self.claim_one(first)
         self._spawn(self._ring_loop(), self._watch_loop())
         for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES):
             self._bells[bell].set()  # what waits already is taken up at once, not at the first poll
@@ -180,7 +192,7 @@ class Node:
         if self.agent is not None:
             self._spawn(self._claim_steps_loop(), self._beat_loop(), self._gates_loop())
         if self.agent is not None or self.scheduler is not None:
-            self._spawn(self._learn_loop())
+            self._spawn(self._learn_loop(), self._reconcile_loop())
         if self.supervisor is not None:
             self._spawn(self._supervise_loop())
         if self.outbox is not None:
@@ -196,8 +208,10 @@ class Node:
         self.writer.close()
         if self._writing is not None:
             if not self.fenced:  # otherwise there is nothing left that it may write
+                # Without roles, all that it can have left are starts, and nobody waits for them any more.
+                limit_s = 10 if self.roles or self.writer.trouble is None else 0
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(self._writing), 10)
+                    await asyncio.wait_for(asyncio.shield(self._writing), limit_s)
             await _ended([self._writing])
         self.writer.leave()
         if self.scheduler is not None:
@@ -233,14 +247,25 @@ class Node:
             self._tasks.append(asyncio.create_task(loop, name=f"holdfast-{loop.__name__}"))
 
     async def _register(self) -> None:
+        """Enter the node's row, with what its code publishes and declares."""
+        edition, session = registry.edition(), session_of(self.environment)
         offers = {
-            "workflows": [f"{name}@{version}" for name, version in registry.workflows],
-            "steps": sorted(registry.steps),
+            **msgspec.to_builtins(claims(self.roles, self._app, session)),
             "labels": sorted(self.labels),
             "hedged": sorted(name for name, step in registry.steps.items() if step.hedge),
             **self._about,
         }
         sent = self.environment.monotonic()
+        try:
+            await self._enter(offers, session)
+        except NameTaken:
+            self._edition = edition
+            raise
+        if self._edition < 0:
+            self.heartbeat.renewed(sent)
+        self._edition = edition
+
+    async def _enter(self, offers: Mapping[str, Any], session: str) -> None:
         await self.store.register(
             self.id,
             host=self.environment.host,
@@ -249,8 +274,18 @@ class Node:
             offers=json.dumps(offers),
             capacity=self.config.steps_max,
             lease_s=self.config.lease_s,
+            declared=declarations(self._app, session) if self.scheduler is not None else (),
         )
-        self.heartbeat.renewed(sent)
+
+    async def declare(self) -> None:
+        """Tell the store what was declared here since this node registered: in a notebook, or by a late import."""
+        if not self.started or not self.roles or self.fenced or self._edition == registry.edition():
+            return
+        try:
+            await self._register()
+            await self.heartbeat.renew()  # the row's new offers have no pulse yet
+        except NameTaken as taken:
+            log.error("%s", taken)
 
     # --- what callers use ---------------------------------------------------------------------------------------------
 
@@ -267,27 +302,59 @@ class Node:
                     answered.set_result(answer)
 
             if scheduler.begin(run, then):
-                answer = await answered
+                answer = await self._started(run.id, answered)
                 if answer is Answer.ACCEPTED:
                     return Answer.ACCEPTED
                 if isinstance(answer, BaseException) and not isinstance(answer, LeaseLost):
                     raise answer
         # Also tells a duplicate from a conflict.
-        answer = await self.writer.write(Start(run))
+        answer = await self._started(run.id, self.writer.write(Start(run)))
         if answer is Answer.ACCEPTED:
             self.ring(Bell.RUNS)
         return Answer(answer)
 
-    def watch_end(self, run_id: str) -> asyncio.Future[Close]:
-        """Resolves when the run ends, here or elsewhere."""
-        watcher: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
+    async def _started(self, run_id: str, answered: asyncio.Future[Any]) -> Any:
+        """The answer to a start; or that there is none, which somebody who waits should know."""
+        self._starting[answered] = run_id, self.environment.monotonic()
+        if not self._is_impatient:
+            self._is_impatient = True
+            asyncio.get_running_loop().call_later(self.config.start_s, self._give_up_starts)
+        try:
+            return await answered
+        finally:
+            del self._starting[answered]
+
+    def _give_up_starts(self) -> None:
+        """Answer those whose start the store does not take. Everything else waits until it does: nobody waits for that."""
+        self._is_impatient = bool(self._starting)
+        if not self._starting:
+            return
+        limit_s = self.config.start_s
+        asyncio.get_running_loop().call_later(limit_s / 10, self._give_up_starts)
+        before = self.environment.monotonic() - limit_s
+        late = {answered: run_id for answered, (run_id, at) in self._starting.items() if at <= before}
+        trouble = self.writer.withdraw_starts(limit_s, set(late.values()))
+        if trouble is None:
+            return
+        for answered, run_id in late.items():
+            if not answered.done():
+                answered.set_exception(
+                    StoreUnreachable(
+                        f"it is not known whether run {run_id!r} was started: {trouble}; start it again with this id, and it "
+                        "is there once"
+                    )
+                )
+
+    def watch_end(self, run_id: str) -> asyncio.Future[Close | None]:
+        """Resolves when the run ends, here or elsewhere; with None when there is no such run, or no longer."""
+        watcher: asyncio.Future[Close | None] = asyncio.get_running_loop().create_future()
         if self.scheduler is None or run_id not in self.scheduler.runs:
             self._look.set()
         self._watchers.setdefault(run_id, []).append(watcher)
         watcher.add_done_callback(partial(self._unwatch, run_id))
         return watcher
 
-    def _unwatch(self, run_id: str, watcher: asyncio.Future[Close]) -> None:
+    def _unwatch(self, run_id: str, watcher: asyncio.Future[Close | None]) -> None:
         """Nobody waits here any more. Those who were answered are gone from the list already."""
         watchers = self._watchers.get(run_id)
         if watchers is not None and watcher in watchers:
@@ -298,6 +365,10 @@ class Node:
     def succeed(self, other: Node) -> None:
         """Answer those who wait at a node that lost its lease, for a start or for the end of a run."""
         self._watchers, other._watchers = other._watchers, {}
+        self._starting = other._starting
+        if self._starting:
+            self._is_impatient = True
+            self._give_up_starts()
         other.writer.hand_over(self.writer)
         self._look.set()
 
@@ -317,6 +388,8 @@ class Node:
         self._bells[bell].set()
         if bell is Bell.ENDED:
             self._look.set()
+            if self.scheduler is not None and self.scheduler.joining:
+                self.scheduler.look_at_joins()
 
     def _ring_later(self, delay_s: float, bell: Bell) -> None:
         asyncio.get_running_loop().call_later(delay_s + 0.001, self._bells[bell].set)
@@ -331,12 +404,18 @@ class Node:
             await self.environment.sleep(RING_EVERY_S)
 
     def _run_ended(self, run_id: str, close: Close) -> None:
+        self._answer(run_id, close)
+        self.ring(Bell.ENDED)
+        if self.scheduler is not None:
+            if self.scheduler.room == 1:
+                self._bells[Bell.RUNS].set()
+            if self.scheduler.joining:
+                self.scheduler.look_at_joins()
+
+    def _answer(self, run_id: str, close: Close | None) -> None:
         for watcher in self._watchers.pop(run_id, ()):
             if not watcher.done():
                 watcher.set_result(close)
-        self.ring(Bell.ENDED)
-        if self.scheduler is not None and self.scheduler.room == 1:
-            self._bells[Bell.RUNS].set()
 
     # --- the join of the roles ----------------------------------------------------------------------------------------
 
@@ -349,12 +428,27 @@ class Node:
                 return
         elif scheduler is not None and type(op) is not Save:
             scheduler.forget_lease(op.run_id, op.n)
+        self._write_apart(op, then)
+
+    def _write_apart(
+        self,
+        op: Report | TryAgain | Quarantine | HandBack | Save,
+        then: Callable[[Any], None] | None = None,
+        *,
+        is_second: bool = False,
+    ) -> None:
+        """Write what goes with no hop. When it cannot be written, that is: and if even that cannot, the step is found by the next
+        look at what this node holds, and goes back to the queue."""
 
         def answered(answer: Any) -> None:
             if answer is Answer.FENCED or isinstance(answer, LeaseLost):
                 log.info("%s of step %s of run %s came too late", type(op).__name__, op.n, op.run_id)
             elif isinstance(answer, BaseException):
                 log.error("%s of step %s of run %s: %s", type(op).__name__, op.n, op.run_id, answer)
+                other = None if is_second else instead(op, answer)
+                if other is not None:
+                    self._write_apart(other, then, is_second=True)
+                    return
             elif type(op) is Report:
                 self.ring(Bell.OUTCOMES)
             elif type(op) is HandBack:
@@ -373,6 +467,21 @@ class Node:
                 self.writer.doubt()
                 raise
 
+    async def claim_one(self, run_id: str) -> bool:
+        """Go on with this run at once, if nobody owns it and this node has a scheduler."""
+        if self.scheduler is None:
+            return False
+        return bool(await self._claimed(self._claiming_runs, partial(self.scheduler.claim_one, run_id)))
+
+    async def _reconcile_loop(self) -> None:
+        """Compare what the store says this node holds with what it does hold, twice in a lease: what is `running` here and nobody
+        here knows of would otherwise stay so for ever. It is done between two commits, when both are known."""
+        while not self.fenced:
+            await self.environment.sleep(
+                self.config.lease_s / 2 * (0.75 + self.environment.random.random() / 2)
+            )
+            self.writer.doubt()
+
     async def _reconcile(self) -> None:
         """The store was away: give up what it says this node holds and this node knows nothing of."""
         async with self._claiming_runs, self._claiming_steps:
@@ -380,19 +489,28 @@ class Node:
 
     async def _give_up_unknown(self) -> None:
         # By their fences: the same run or step may have been taken from this node and claimed again, with the answer lost.
-        runs = self.scheduler.runs.values() if self.scheduler is not None else ()
+        if not self.roles or self.fenced:
+            return
+        runs = self.scheduler.known_runs() if self.scheduler is not None else []
+        gone = await self.store.reconcile(self.id, runs, sorted(self._known_steps()))
+        if any(gone):
+            log.warning("node %s gave back %d runs and %d steps that it knew nothing of", self.id, *gone)
+            self.ring(Bell.STEPS)
+        self._bells[Bell.RUNS].set()
+        self._bells[Bell.OUTCOMES].set()
+
+    def _known_steps(self) -> set[tuple[str, int, int]]:
+        """(run, n, fence) of what is executed here, or was and is about to be written: it must not be taken from under it."""
         held = self.agent.held.values() if self.agent is not None else ()
         steps = {(holding.run_id, holding.n, holding.fence) for holding in held if not holding.twin}
         for op in self.writer.unanswered():
-            # Their outcome is known and about to be written: they must not be taken from under it.
             if isinstance(op, Hop):
                 steps |= {(op.run_id, end.n, end.fence) for end in op.outcomes}
             elif not isinstance(op, Start):
                 steps.add((op.run_id, op.n, op.fence))
-        if self.roles and not self.fenced:
-            await self.store.reconcile(self.id, [(run.run_id, run.fence) for run in runs], sorted(steps))
-            self._bells[Bell.RUNS].set()
-            self._bells[Bell.OUTCOMES].set()
+        if self.scheduler is not None:
+            steps.update(self.scheduler.known_steps())
+        return steps
 
     # --- the lease ----------------------------------------------------------------------------------------------------
 
@@ -420,6 +538,7 @@ class Node:
         if self.agent is not None:
             told["succeeded"], told["failed"] = self.agent.tally.recent(self.environment.monotonic())
             told["held"], told["full"] = len(self.agent.held), round(self.agent.full, 3)
+            told["known"] = len(self._known_steps())
         if self._more_pulse is not None:
             told |= self._more_pulse()
         return json.dumps(told)
@@ -464,19 +583,25 @@ class Node:
         await _wait_for(self._bells[bell], limit_s * (0.75 + self.environment.random.random() / 2))
 
     async def _watch_loop(self) -> None:
-        """Answer those who wait for runs that end in other nodes."""
+        """Answer those who wait for runs that end in other nodes, or are removed before anybody has told them."""
+        unknown_at = 0.0
         while True:
             await _wait_for(self._look, self.config.poll_s)
             here = self.scheduler.runs if self.scheduler is not None else {}
             away = [run_id for run_id in self._watchers if run_id not in here]
+            ask_unknown = self.environment.monotonic() >= unknown_at
+            if ask_unknown:
+                unknown_at = self.environment.monotonic() + self.config.poll_s
             for start in range(0, len(away), self.config.claim_max):
                 part = away[start : start + self.config.claim_max]
                 for run in await self._guarded("watching", partial(self.store.ended_runs, part)) or ():
                     error = run.note if run.state is RunState.STUCK else run.error
-                    close = Close(run.state, run.output, error, run.finished_at or 0.0)
-                    for watcher in self._watchers.pop(run.id, ()):
-                        if not watcher.done():
-                            watcher.set_result(close)
+                    self._answer(run.id, Close(run.state, run.output, error, run.finished_at or 0.0))
+                left = [run_id for run_id in part if run_id in self._watchers]
+                if ask_unknown and left:
+                    unknown = await self._guarded("watching", partial(self.store.unknown_runs, left))
+                    for run_id in unknown or ():
+                        self._answer(run_id, None)
 
     async def _claim_runs_loop(self) -> None:
         scheduler = self.scheduler
@@ -502,6 +627,9 @@ class Node:
         look_at = 0.0
         while not self.fenced:
             scheduler.fire()
+            if scheduler.joins_due or self.clock.now() >= look_at:
+                scheduler.joins_due = False
+                await self._guarded("answering those who joined", scheduler.answer_joins)
             if self.clock.now() >= look_at:
                 if await self._guarded("firing timers", scheduler.fire_sleeping):
                     self._bells[Bell.RUNS].set()
@@ -520,6 +648,7 @@ class Node:
         while not self.fenced:
             await self.environment.sleep(1.0)
             scheduler.park_quiet()
+            await self._guarded("declaring", self.declare)
             await self._guarded("checking runs", scheduler.check_lost)
             await self._guarded("lanes", scheduler.learn_lanes)
 
@@ -532,6 +661,7 @@ class Node:
             await self._wait(Bell.STEPS, self.config.poll_s)
             if self.environment.monotonic() - lanes_at > self.config.poll_s:
                 lanes_at = self.environment.monotonic()
+                await self._guarded("declaring", self.declare)
                 await self._guarded("lanes", agent.learn_lanes)
             while await self._guarded("claiming steps", claim):
                 pass
@@ -593,6 +723,11 @@ class Node:
             await self.environment.sleep(self.config.watch_s * (0.75 + self.environment.random.random() / 2))
 
 
+def session_of(environment: Environment) -> str:
+    """Where code comes from that stands in no file."""
+    return f"a session on {environment.host} pid {environment.pid}"
+
+
 async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
     """Cancel them until they have ended: a driver that gives a connection up in that moment may swallow the first word."""
     left = list(tasks)
@@ -638,7 +773,7 @@ class _LocalSeat:
                     step,
                     lease.run_id,
                     lease.n,
-                    effect_key(lease.run_id, lease.issue.key),
+                    lease.issue.effect or effect_key(lease.run_id, lease.issue.key),
                     1,
                     lease.issue.arguments,
                     retry=step.retry,

@@ -10,6 +10,7 @@ whoever decides needs none of the author's code.
 from __future__ import annotations
 
 import hashlib
+import math
 import random as chance
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, cast
@@ -27,7 +28,13 @@ RETRY_IN_MAX_S = 86_400.0
 RETRY_IN_FLOOR_S = 0.1
 """`RetryIn(0)` must not become a busy loop."""
 
-Errors: TypeAlias = type[BaseException] | str | tuple[type[BaseException] | str, ...]
+Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
+
+
+class ClassName(str):
+    """A class in a policy that was recorded. Authors name classes themselves: a misspelt text would never match."""
+
+    __slots__ = ()
 
 
 def name_of(cls: type) -> str:
@@ -38,15 +45,24 @@ def name_of(cls: type) -> str:
 def _names(of: object, field: str) -> tuple[str, ...]:
     found = []
     for item in of if isinstance(of, tuple | list) else (of,):
-        if isinstance(item, str):
+        if isinstance(item, ClassName):
             found.append(item)
         elif isinstance(item, type) and issubclass(item, BaseException):
-            found.append(name_of(item))
+            found.append(ClassName(name_of(item)))
         else:
             raise errors.DefinitionError(
                 f"Retry({field}=…) takes exception classes, not {item!r}: write {field}=ConnectionError or a tuple of classes"
             )
     return tuple(found)
+
+
+def _check_seconds(name: str, given: object, least: float) -> None:
+    if (
+        isinstance(given, bool)
+        or not isinstance(given, int | float)
+        or not (math.isfinite(given) and given >= least)
+    ):
+        raise errors.DefinitionError(f"Retry({name}={given!r}): a number, at least {least:g}")
 
 
 def _check_budget(name: str, given: object, least: int, means: str) -> None:
@@ -95,14 +111,13 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
             raise errors.DefinitionError(f"Retry(quarantine={self.quarantine!r}): True, False or None")
         if self.jitter not in ("full", "equal", "none"):
             raise errors.DefinitionError(f"Retry(jitter={self.jitter!r}): 'full', 'equal' or 'none'")
-        if not (self.delay >= 0 and self.factor >= 1 and self.max_delay >= 0):
-            raise errors.DefinitionError(
-                "Retry: delay and max_delay are seconds from 0, factor is at least 1"
-            )
-        if self.total is not None and not self.total > 0:
-            raise errors.DefinitionError(
-                f"Retry(total={self.total!r}): seconds above 0, or None for no bound"
-            )
+        _check_seconds("delay", self.delay, 0)
+        _check_seconds("max_delay", self.max_delay, 0)
+        _check_seconds("factor", self.factor, 1)
+        if self.total is not None:
+            _check_seconds("total", self.total, 0)
+            if self.total == 0:
+                raise errors.DefinitionError("Retry(total=0): seconds above 0, or None for no bound")
 
     @property
     def timeouts_max(self) -> int:
@@ -116,7 +131,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.attempts * RETRY_IN_PER_ATTEMPT if self.throttles is None else self.throttles
 
     def encode(self) -> str:
-        return msgspec.json.encode(self).decode()
+        return msgspec.json.encode(self, enc_hook=str).decode()
 
     def told(self, *, timed: bool) -> str | None:
         """What must stand beside a step that has this policy by declaration: agents know it, a Supervisor has none of the
@@ -140,7 +155,7 @@ def _decode(raw: str) -> Retry:
     fields: dict[str, Any] = msgspec.json.decode(raw)
     for name in ("on", "never"):
         if name in fields:
-            fields[name] = tuple(fields[name])
+            fields[name] = tuple(map(ClassName, fields[name]))
     return Retry(**fields)
 
 
@@ -283,7 +298,7 @@ def retries(policy: Retry, error: BaseException) -> bool:
     if not policy.on and not policy.never:
         return True
     names = {name_of(cls) for cls in type(error).__mro__}
-    on, never = cast("tuple[str, ...]", policy.on), cast("tuple[str, ...]", policy.never)
+    on, never = cast("tuple[ClassName, ...]", policy.on), cast("tuple[ClassName, ...]", policy.never)
     return names.isdisjoint(never) and (not on or not names.isdisjoint(on))
 
 

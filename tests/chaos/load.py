@@ -51,7 +51,8 @@ def note(ledger: str, *words: object) -> None:
 
 
 def node_id() -> str:
-    return door.current.node.id if isinstance(door.current, Holdfast) else "-"
+    opened = door.current()
+    return opened.node.id if isinstance(opened, Holdfast) else "-"
 
 
 @step(retry=FOREVER)

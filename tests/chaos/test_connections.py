@@ -40,7 +40,7 @@ async def test_cut_connections_lose_nothing(pg_url: str) -> None:
     """With all backends of the database terminated at random moments, every run ends with its result; a step that the
     store recorded is not executed again after that."""
     dice = random.Random(SEED)
-    config = Config(lease_s=5.0, renew_s=0.5, poll_s=0.2, sweep_s=0.1, gone_grace_s=1.0)
+    config = Config(lease_s=5.0, renew_s=0.5, poll_s=0.2, sweep_s=0.1)
     done: list[int] = []
     async with Holdfast(pg_url, config=config) as hf, Holdfast(pg_url, config=config) as other:
         stop = asyncio.Event()

@@ -160,6 +160,13 @@ CHANGES = [
         {"a": "input", "b": "input", "pending": "input"},
     ),
     ("cents: int) -> str", "cents: str) -> str", {"a": "fails", "b": "fails"}),
+    (
+        "async def order(cents: int = 300) -> str:\n    await charge(cents)",
+        "async def order(amount: int = 300) -> str:\n    await charge(amount)",
+        {"a": "input", "b": "input", "pending": "input"},
+    ),
+    ('int) -> str:\n    return "c1"', "int) -> bool:\n    return True", {"a": "result", "b": "result"}),
+    ('Signal("go", int)', 'Signal("start", int)', {"a": "signal", "b": "signal"}),
     (UNDO, "", {"a": "unknown undo", "b": "unknown undo", "stuck": "unknown undo"}),
 ]
 
@@ -172,6 +179,49 @@ def test_what_is_gone_or_no_longer_fits_is_named(shop: Cli) -> None:
         assert {run: one["kind"] for run, one in shown.items()} == kinds, new
         if "stuck" in kinds:
             assert shown["stuck"]["message"] == "this code has no app.refund, which undoes step 'charge'"
+
+
+def test_what_cannot_be_read_is_shown_with_both_sides(shop: Cli) -> None:
+    """What was recorded, and what this code says to it; of an input without a step."""
+    deploy(
+        shop,
+        "cents: int = 300) -> str:\n    await",
+        "amount: int = 300) -> str:\n    cents = amount\n    await",
+    )
+    words = shop("check", "app.py", code=1).out
+    assert "✗ a (app.order version 1, running): input\n" in words
+    assert '    recorded   {"cents":300}\n' in words
+    assert "    this code  order(): cents: 300 is recorded, and nothing in this code takes it\n" in words
+    deploy(shop, 'Signal("go", int)', 'Signal("start", int)')
+    words = shop("check", "app.py", code=1).out
+    assert "✗ a (app.order version 1, running): signal at step go\n" in words
+    assert "    recorded   signal go\n" in words
+    assert "    this code  signal start at 'start'\n" in words
+
+
+def test_a_signal_that_was_set_aside_is_shown(shop: Cli) -> None:
+    """By `check` before a scheduler has seen it, by `show` and `why` from then on; the run ends with the right one."""
+    shop("signal", "a", "go", "--data", '"far"', "--key", "wrong")
+    words = shop("check", "app.py").out
+    assert (
+        "· a (app.order version 1, running): the signal 'go' would be set aside: signal go: expected `int`, got `str`"
+        in words
+    )
+    with up(shop) as process:
+        until(lambda: "set aside" in shop("why", "a").out, process)
+        assert (
+            "(key wrong) did not fit and is set aside (signal go: expected `int`, got `str`)"
+            in shop("why", "a").out
+        )
+        assert "set aside: signal go: expected `int`, got `str`" in " ".join(shop("show", "a").out.split())
+        (sent,) = shop("show", "a", "--json").json["signals"]
+        assert (sent["key"], sent["delivered"], sent["set_aside"]) == (
+            "wrong",
+            True,
+            "signal go: expected `int`, got `str`",
+        )
+        shop("signal", "a", "go", "--data", "7")
+        until(lambda: "succeeded" in shop("why", "a").out, process)
 
 
 def test_a_renamed_step_is_told(shop: Cli) -> None:

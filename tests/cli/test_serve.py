@@ -63,9 +63,9 @@ def test_an_agent_without_the_label_leaves_the_step(lite: Cli) -> None:
     assert lite("watch", "g", "--json").json["output"] == "a picture"
 
 
-def test_a_node_that_lost_its_lease_ends_with_3(cli: Cli) -> None:
-    """Buried by a Supervisor while it lives (its host was asleep): it stops, says so, and a process manager starts it
-    again."""
+def test_a_node_that_lost_its_lease_joins_again(cli: Cli) -> None:
+    """Buried by a Supervisor while it lives (its host was asleep): it stops its steps, says so, and goes on as another node,
+    in the same process."""
     process = cli.start("agent", "app.py")
     until(lambda: cli("doctor", "--json", code=None).json.get("nodes"), process)
     (node,) = cli("doctor", "--json").json["nodes"]
@@ -83,9 +83,16 @@ def test_a_node_that_lost_its_lease_ends_with_3(cli: Cli) -> None:
             await store.close()
 
     asyncio.run(bury())
+    until(
+        lambda: cli("doctor", "--json", code=None).json.get("nodes", [node])[0]["id"] != node["id"], process
+    )
+    (other,) = cli("doctor", "--json").json["nodes"]
+    assert other["pid"] == node["pid"] == process.pid
+    process.send_signal(signal.SIGTERM)
     ended = cli.end(process)
-    assert ended.code == 3
-    assert "this node lost its lease" in ended.errors
+    assert ended.code == 0
+    assert f"node {node['id']} lost its lease" in ended.errors
+    assert f"joined again as node {other['id']}" in ended.errors
 
 
 def test_up_tells_scripts_one_object_a_line(cli: Cli) -> None:

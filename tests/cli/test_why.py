@@ -130,7 +130,7 @@ class World:
             return self.follow(self.why(words[1]))
         else:
             self.do(*words)
-        return found[which]
+        return str(found[which])
 
 
 def new_database(server: Server) -> Iterator[str]:
@@ -241,6 +241,11 @@ def tripped(world: World, run_id: str) -> None:
 def stuck(world: World, run_id: str) -> None:
     world.start("booking", run_id)
     world.until_state(run_id, "stuck")
+
+
+def undone(world: World, run_id: str) -> None:
+    world.open(run_id)
+    ended("booking", "undone")(world, run_id)
 
 
 def skipped(world: World, run_id: str) -> None:
@@ -404,67 +409,68 @@ SERVED = [
     Case(
         "a step failed",
         ended("refused", "failed"),
-        r"^It failed after step refuse#2 gave up at attempt 1: ValueError: no such card; "
-        r"`holdfast retry ID` starts it again and keeps what succeeded\.$",
+        r"^It failed after step refuse#2 gave up at attempt 1: ValueError: no such card\. "
+        r"`holdfast retry ID` keeps what was recorded, executes refuse#2 again, and goes on\.$",
         first=open_gate,
         of="ID~2",
     ),
     Case(
         "its own code failed",
         ended("careless", "failed"),
-        r"^It failed: KeyError: .*; mend its code, then `holdfast retry ID` starts it again and keeps what succeeded\.$",
+        r"^It failed: KeyError: .*\. `holdfast retry ID` keeps what was recorded, runs its code on that again, and fails in the "
+        r"same way unless the code was changed\.$",
         first=open_gate,
         of="ID~2",
     ),
     Case(
         "its deadline came",
         ended("working", "failed", "--timeout", "0.5"),
-        r"^It failed: RunTimeout: .*; `holdfast retry ID` starts it again, keeps what succeeded and gives it as much time",
+        r"^It failed: RunTimeout: .*\. `holdfast retry ID` keeps what was recorded and goes on where it was\.$",
         first=open_gate,
         of="ID~2",
     ),
     Case(
         "its child failed",
         ended("parent_refused", "failed"),
-        r"^It failed after its child run ID/refused did not succeed: .*; `holdfast retry ID`",
+        r"^It failed after its child run ID/refused did not succeed: .*\. `holdfast retry ID` keeps",
         first=open_gate,
         of="ID~2",
     ),
     Case(
         "it took itself back",
-        lambda world, run_id: (world.open(run_id), ended("booking", "undone")(world, run_id)),
-        r"^It failed: ValueError: sold out; what it had done is undone; `holdfast retry ID` starts it anew, from the "
-        r"beginning\.$",
+        undone,
+        r"^It failed: ValueError: sold out; what it had done is undone\. `holdfast retry ID` keeps what was recorded, does the "
+        r"1 undone step anew, and goes on\.$",
         "undone",
         of="ID~2",
     ),
     Case(
         "an undo was skipped",
         skipped,
-        r"^It failed: ValueError: sold out; what it had done is undone, but .* skipped the undo of book \(by phone\); "
-        r"`holdfast retry ID` starts it anew",
+        r"^It failed: ValueError: sold out; what it had done is undone, but .* skipped the undo of book \(by phone\)\. "
+        r"`holdfast retry ID` keeps what was recorded",
         "stuck",
         of="ID~2",
     ),
     Case(
         "it was cancelled",
         operate("working", "cancel", "ID", "--note", "no more"),
-        r"^It was cancelled by .* ago \(no more\); `holdfast retry ID` starts it again and keeps what succeeded\.$",
+        r"^It was cancelled by .* ago \(no more\)\. `holdfast retry ID` keeps what was recorded and goes on where it was\.$",
         first=open_gate,
         of="ID~2",
     ),
     Case(
         "its undoing was stopped",
         abandoned,
-        r"^It was cancelled by .* \(no more\); .* stopped its undoing \(leave it\): 0 of 1 undone, the rest stays; "
-        r"`holdfast retry ID` starts it anew, from the beginning\.$",
+        r"^It was cancelled by .* \(no more\); .* stopped its undoing \(leave it\): 0 of 1 undone, the rest stays\. "
+        r"`holdfast retry ID` keeps what was recorded and goes on where it was\.$",
         first=open_gate,
         of="ID~2",
     ),
     Case(
         "it was tried again",
         retried,
-        r"^It failed .*; it was tried again as ID~2: `holdfast why ID~2` says how that is\.$",
+        r"^It failed .*\. It was tried again as ID~2: `holdfast why ID~2` says how that is\.$",
         first=open_gate,
         of="ID~3",
     ),
@@ -531,7 +537,7 @@ def test_the_child_of_a_parent_leads_to_it(served: World) -> None:
     """What follows from its failure is its parent's affair."""
     run_id = f"r{uuid4().hex[:8]}"
     ended("parent_refused", "failed")(served, run_id)
-    assert f"; what follows is up to its parent: `holdfast why {run_id}`." in served.why(f"{run_id}/refused")
+    assert f" What follows is up to its parent: `holdfast why {run_id}`." in served.why(f"{run_id}/refused")
 
 
 # --- where nobody serves the store ----------------------------------------------------------------------------------

@@ -20,11 +20,14 @@ from psycopg.rows import dict_row
 
 from holdfast.environment import Environment
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import UNDO, Breaker
+from holdfast.model import UNDO, Breaker, Declaration
+from holdfast.store.claims import Claims
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.workflows import declare
 from holdfast.store.protocol import Store
 from holdfast.store.sqlite.store import SqliteStore
 from tests.differential.spec import Alert, Delivery, Listed, Run, Spec, Step, Twin
+from tests.differential.spec.retention import CODED
 
 HOUR = 3600.0
 EPOCH = 1_000_000.0
@@ -34,7 +37,7 @@ TIMES = {
     "steps": ("ready_at", "complete_by", "issued_at", "started_at", "finished_at"),
     "attempts": ("started_at", "finished_at"),
     "signals": ("sent_at",),
-    "nodes": ("started_at", "lease_until", "retired_at"),
+    "nodes": ("started_at", "lease_until", "retired_at", "gone_at"),
     "leases": ("expires_at", "since", "renewed_at"),
     "journal": ("at",),
     "alerts": ("at", "last_at", "cleared_at", "sent_at"),
@@ -44,8 +47,9 @@ TIMES = {
     "quarantine": ("at",),
     "twins": ("made_at", "started_at", "ended_at"),
     "durations": ("last_at",),
+    "workflows": ("first_at", "last_at"),
 }
-TABLES = (*TIMES, "failures", "lanes")
+TABLES = (*TIMES, "failures", "lanes", "joins", "inherited")
 ALL_TIMES = frozenset(column for columns in TIMES.values() for column in columns)
 SPANS = ("vacant_s",)
 """Columns with seconds that somebody measured."""
@@ -53,7 +57,7 @@ SPANS = ("vacant_s",)
 NEVER_AWAY = 900_000
 """In half hours: further away than this is never, or ever since."""
 BREAKER = Breaker.__struct_fields__
-ONE_SIDED = {"lock_key", "spent"}
+ONE_SIDED = {"spent"}
 """Columns that only one dialect has, or needs."""
 
 LOWEST_INSTANT = 1e9
@@ -101,6 +105,9 @@ class Subject(ABC):
     def register(self, spec: Spec, node: str, lease_h: float) -> None: ...
 
     @abstractmethod
+    async def declare(self, one: Declaration) -> None: ...
+
+    @abstractmethod
     def tables(self) -> Tables: ...
 
     def rows(self, spec: Spec, tables: Tables) -> Rows:
@@ -138,6 +145,18 @@ class Subject(ABC):
                 (row["name"], row["bucket"]): (row["count"], _hours(row["last_at"], now))
                 for row in tables["durations"]
             },
+            "workflows": {
+                (row["name"], row["version"]): (
+                    row["digest"],
+                    _hours(row["first_at"], now),
+                    _hours(row["last_at"], now),
+                )
+                for row in tables["workflows"]
+            },
+            "inherited": {
+                (row["run_id"], row["key"]): (row["effect"], row["child"]) for row in tables["inherited"]
+            },
+            "joins": {(row["waiter_id"], row["waiter_n"]): row["run_id"] for row in tables["joins"]},
             "alerts": [_picked(row, Alert._fields, now) for row in _by_id(tables["alerts"])],
             "deliveries": {
                 row["id"]: _picked(row, Delivery._fields[1:], now) for row in tables["deliveries"]
@@ -206,6 +225,12 @@ def expected(spec: Spec) -> Rows:
         "durations": {
             key: (count, _hours(last_at, spec.now, 1.0)) for key, (count, last_at) in spec.durations.items()
         },
+        "workflows": {
+            key: (digest, _hours(first_at, spec.now, 1.0), _hours(last_at, spec.now, 1.0))
+            for key, (digest, first_at, last_at) in spec.workflows.items()
+        },
+        "inherited": spec.inherited,
+        "joins": spec.joins,
         "alerts": [_picked(one._asdict(), Alert._fields, spec.now, 1.0) for one in spec.alerts.values()],
         "deliveries": {
             name: _picked(one._asdict(), Delivery._fields[1:], spec.now, 1.0)
@@ -289,11 +314,21 @@ def _signal(row: Rows, ended: set[str]) -> tuple[Any, ...]:
     seq = row["delivered_seq"] or None if row["run_id"] in ended else row["delivered_seq"]
     internal = row["name"].startswith("$")
     payload = b"" if internal else bytes(row["payload"])
-    return row["run_id"], row["name"], "" if row["name"] == UNDO else row["key"], payload, seq
+    key = "" if row["name"] == UNDO else row["key"]
+    return row["run_id"], row["name"], key, payload, seq, row["set_aside"]
 
 
 def _counted(rows: Iterable[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row) for row in rows)
+
+
+def _offers(node: str) -> str:
+    """Some nodes have code: the first workflow of the model."""
+    return json.dumps({"workflows": ["shop.order@1"]} if node in CODED else {})
+
+
+def _code(node: str) -> str:
+    return node if node in CODED else ""
 
 
 class Sqlite(Subject):
@@ -322,10 +357,14 @@ class Sqlite(Subject):
     def register(self, spec: Spec, node: str, lease_h: float) -> None:
         now = self.at(spec, spec.now)
         self._execute(
-            "INSERT INTO nodes (id, host, pid, roles, offers, capacity, started_at, lease_until)"
-            " VALUES (?, 'here', 1, '', '{}', 1, ?, ?)",
-            (node, now, now + lease_h * HOUR),
+            "INSERT INTO nodes (id, host, pid, roles, offers, capacity, started_at, lease_until, code)"
+            " VALUES (?, 'here', 1, '', ?, 1, ?, ?, ?)",
+            (node, _offers(node), now, now + lease_h * HOUR, _code(node)),
         )
+
+    async def declare(self, one: Declaration) -> None:
+        async with self._store._database.transaction() as connection:
+            self._store._declare(connection, "", Claims(), [one])
 
     def tables(self) -> Tables:
         return {table: self._execute(f"SELECT * FROM {table}") for table in TABLES}
@@ -358,10 +397,13 @@ class Postgres(Subject):
 
     def register(self, spec: Spec, node: str, lease_h: float) -> None:
         self._sql.execute(
-            "INSERT INTO nodes (id, host, pid, roles, offers, capacity, lease_until)"
-            " VALUES (%s, 'here', 1, '', '{}', 1, clock_timestamp() + make_interval(secs => %s))",
-            (node, lease_h * HOUR),
+            "INSERT INTO nodes (id, host, pid, roles, offers, capacity, lease_until, code)"
+            " VALUES (%s, 'here', 1, '', %s, 1, clock_timestamp() + make_interval(secs => %s), %s)",
+            (node, _offers(node), lease_h * HOUR, _code(node)),
         )
+
+    async def declare(self, one: Declaration) -> None:
+        await self._store._on_pool(lambda connection: declare(connection, "", Claims(), [one]))
 
     def tables(self) -> Tables:
         found = {}

@@ -20,6 +20,7 @@ from tests.differential.rules.quarantine import Quarantines
 from tests.differential.rules.reads import Reads
 from tests.differential.rules.runs import Begun, Runs
 from tests.differential.rules.twins import Twins
+from tests.differential.rules.workflows import Workflows
 from tests.differential.subjects import Asked, Postgres
 from tests.differential.test_verbs import asked_verbs
 
@@ -30,7 +31,7 @@ MANY = 1000
 STEPS = 40
 
 
-class AllRules(Begun, Gates, Quarantines, Twins, Alerts, Reads):
+class AllRules(Begun, Gates, Quarantines, Twins, Alerts, Reads, Workflows):
     """Whatever may come together. The others have fewer rules, and come further in as many steps."""
 
 
@@ -50,8 +51,12 @@ class RunsTold(Begun, Alerts):
     pass
 
 
+class RunsDeclared(Begun, Workflows):
+    pass
+
+
 RAN: set[type[Asking]] = set()
-MACHINES: list[type[Asking]] = [AllRules, RunsAlone, RunsGated, RunsHedged, RunsTold]
+MACHINES: list[type[Asking]] = [AllRules, RunsAlone, RunsGated, RunsHedged, RunsTold, RunsDeclared]
 
 
 @pytest.fixture

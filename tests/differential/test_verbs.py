@@ -17,7 +17,7 @@ EXCEPTIONS = {
     "close": "disconnects",
     "migrate": "makes the tables; tests/store/test_schema.py",
     "now": "the clock, which is the model's in one dialect and moved by hand in the other",
-    "register": "takes a liveness lock, which is a file here and a session there; rows are made by hand; tests/store/test_nodes.py",
+    "register": "takes a lock on a file in one dialect; rows are made by hand; tests/store/test_nodes.py",
     "ring": "changes no row; tests/store/test_nodes.py",
     "listen": "changes no row; tests/store/test_nodes.py",
     "start_within": "takes the caller's own transaction, another driver's; tests/store/test_starts.py and test_sqlite_shared.py",

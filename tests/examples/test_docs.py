@@ -2,7 +2,7 @@
 
 In a page, ```` ```python run ```` is a complete program, ```` ```python file=NAME ```` is a file of the page's folder, and the lines
 after `$` in ```` ```console run ```` are one shell script (`exit=1`: it ends with that code). They are run in the page's order, in one
-empty folder with an empty store.
+empty folder with an empty store. `run postgres` has the address of an empty PostgreSQL in DATABASE_URL.
 """
 
 import ast
@@ -61,11 +61,12 @@ def runs(block: Block) -> bool:
     return "run" in block.info or block.option("file") is not None
 
 
-def execute(block: Block, folder: Path, ending: ExitStack) -> None:
+def execute(block: Block, folder: Path, ending: ExitStack, database: str) -> None:
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "NO_COLOR": "1",
+        "DATABASE_URL": database,
         "PYTHONWARNINGS": "error",
         "PYTEST_ADDOPTS": "-p no:asyncio -p no:timeout -p no:xdist",  # a reader has Holdfast's plugin alone
     }
@@ -104,13 +105,15 @@ def stop_group(leader: int) -> None:
 
 
 @pytest.mark.parametrize("page", named(page for page in PAGES if any(map(runs, blocks(page)))))
-def test_what_a_page_shows_works(page: Path, tmp_path: Path) -> None:
+def test_what_a_page_shows_works(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Every program and command of the page runs, in the order in which a reader meets them."""
+    asks = any("postgres" in block.info for block in blocks(page))
+    database = str(request.getfixturevalue("pg_url")) if asks else ""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     with ExitStack() as ending:
         for block in blocks(page):
             if runs(block):
-                execute(block, tmp_path, ending)
+                execute(block, tmp_path, ending, database)
 
 
 @pytest.mark.parametrize("page", named(PAGES))

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.model import StepState
 from holdfast.store.operations import HandBack
+from holdfast.store.protocol import LOSSES_NEVER
 from tests.chaos.world import publish
 from tests.differential.spec import Lease, Run, Spec, Step
 from tests.modelcheck import claims, leaders
@@ -104,10 +105,17 @@ class ClaimKeepsFence(Spec):
     """A claim does not raise the fence: an earlier holder still fits."""
 
     def claim_steps(
-        self, node: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
+        self,
+        node: str,
+        lanes: Sequence[int],
+        limit: int,
+        suspect_losses: int = LOSSES_NEVER,
+        suspects: int = 0,
+        runs: Sequence[str] | None = None,
     ) -> list[tuple[str, int, int, int]]:
         found = []
-        for run_id, n, fence, attempt in super().claim_steps(node, lanes, limit, runs):
+        claimed = super().claim_steps(node, lanes, limit, suspect_losses, suspects, runs)
+        for run_id, n, fence, attempt in claimed:
             self._put(self.steps[run_id, n]._replace(fence=fence - 1))
             found.append((run_id, n, fence - 1, attempt))
         return found
@@ -129,9 +137,15 @@ class UncountedClaim(Spec):
     """Attempts are counted when they end: one that kills its process is never counted."""
 
     def claim_steps(
-        self, node: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
+        self,
+        node: str,
+        lanes: Sequence[int],
+        limit: int,
+        suspect_losses: int = LOSSES_NEVER,
+        suspects: int = 0,
+        runs: Sequence[str] | None = None,
     ) -> list[tuple[str, int, int, int]]:
-        found = super().claim_steps(node, lanes, limit, runs)
+        found = super().claim_steps(node, lanes, limit, suspect_losses, suspects, runs)
         for run_id, n, _, attempt in found:
             self._put(self.steps[run_id, n]._replace(attempt=attempt - 1))
         return found

@@ -1,6 +1,6 @@
 """Crashes at chosen points: the n-th write to the store, before or after it happened, or a named point in a step.
 
-A crash is what a kill -9 leaves behind: nothing more is written, nobody is told, the liveness lock is gone.
+A crash is what a kill -9 leaves behind: nothing more is written, nobody is told but by the heart, which says that the process is gone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast import Holdfast
 from holdfast.config import Config
+from tests.store.made import say_gone
 
 WRITES = frozenset({"commit", "claim_runs", "claim_run", "claim_steps", "steer_undo"})
 
@@ -93,6 +94,7 @@ async def kill(hf: Holdfast) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
     agent.close()
     await store.close()
+    await say_gone(hf.url, node.id)
     hf._node = hf._store = None
 
 
@@ -123,4 +125,5 @@ async def _ended(hf: Holdfast, begin: Callable[[Holdfast], Any], run_id: str) ->
     """Start it, unless it was started before; wait for its end; its state."""
     await begin(hf)
     close = await asyncio.wait_for(hf.node.watch_end(run_id), 60)
+    assert close is not None
     return str(close.state)

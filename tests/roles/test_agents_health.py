@@ -60,7 +60,7 @@ async def test_a_node_is_idle_busy_draining_and_gone(store_url: str, tmp_path: P
     ):
         idle = await until_state(hf, agent.pid, NodeState.IDLE)
         assert (idle.steps, idle.runs) == (0, 0)
-        assert "outside.block" in idle.offers["steps"]
+        assert "tests.roles.outside.block" in idle.offers["steps"]
         run = await hf.start(outside.around_block, folder)
         await until(lambda: "block gate attempt 1" in effects(folder))
         busy = await until_state(hf, agent.pid, NodeState.BUSY)

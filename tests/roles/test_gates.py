@@ -270,10 +270,10 @@ class TestBreakers:
 
 
 SCOPES: list[dict[str, object]] = [
-    {"workflow": "test_gates.post"},
+    {"workflow": "tests.roles.test_gates.post"},
     {"workflow": "post"},
     {"step": "stamp"},
-    {"dependency": "test_gates.stamp"},
+    {"dependency": "tests.roles.test_gates.stamp"},
     {"tenant": "acme"},
     {"everything": True},
 ]
@@ -314,7 +314,7 @@ class TestHolds:
         assert await (await hf.start(post, 1)).result(30) == 1
 
     @pytest.mark.parametrize(
-        ("scope", "value"), [(HoldScope.WORKFLOW, "test_gates.post"), (HoldScope.TENANT, "acme")]
+        ("scope", "value"), [(HoldScope.WORKFLOW, "tests.roles.test_gates.post"), (HoldScope.TENANT, "acme")]
     )
     async def test_a_hold_that_is_heard_of_while_a_hand_over_is_committed_keeps_it(
         self, store_url: str, scope: HoldScope, value: str

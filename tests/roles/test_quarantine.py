@@ -15,11 +15,12 @@ from holdfast import Holdfast, Run
 from holdfast.config import Config
 from holdfast.errors import RunCancelled, RunFailed, RunStuck, RunUndone
 from holdfast.model import RunState, StepState
-from tests.roles import outside, poisonous
-from tests.roles.conftest import until
+from tests.roles import flows, outside, poisonous
+from tests.roles.conftest import FAST, until
 from tests.roles.crash import through
 from tests.roles.outside import effects
 from tests.roles.test_recovery import worker
+from tests.store.conftest import run_sql
 
 CONFIG = Config(
     poll_s=0.1,
@@ -86,7 +87,7 @@ async def test_a_step_that_kills_its_agents_is_found_out(store_url: str, tmp_pat
         await eventually(lambda: hf.store.quarantined("other"))
         assert len(deaths) == 4
         (poison,) = [one for one in await hf.quarantine() if one.place == "agent lost"]
-        assert (poison.step, poison.steps, poison.example) == ("poisonous.explode", 1, run.id)
+        assert (poison.step, poison.steps, poison.example) == ("tests.roles.poisonous.explode", 1, run.id)
         assert f"`holdfast quarantine release {poison.fingerprint}`" in await run.why()
         await eventually(lambda: is_told(hf, poison.fingerprint))
         (tmp_path / "mended").touch()
@@ -117,11 +118,48 @@ async def test_those_beside_a_poison_step_are_not_taken_for_one(store_url: str, 
         await becomes(run, RunState.STUCK)
         rows = await run.steps()
         assert Counter(row.state for row in rows) == {StepState.SUCCEEDED: many, StepState.READY: 1}
-        assert [row.name for row in rows if row.quarantined] == ["poisonous.explode"]
+        assert [row.name for row in rows if row.quarantined] == ["tests.roles.poisonous.explode"]
         (tmp_path / "mended").touch()
         await run.retry()
         assert await run.result(LONG_S) == [1] * many
         assert len(deaths) == 4
+
+
+async def test_suspects_wait_their_turn_without_being_claimed(store_url: str) -> None:
+    """Forty steps that lost their agents before, and one agent: while the first runs none of the others is claimed and handed back,
+    each is claimed once, what is no suspect goes by, and `why` says what they wait for."""
+    many = 40
+    flows.gates["suspects"] = asyncio.Event()
+    async with Holdfast(store_url, roles=["scheduler", "supervisor"], config=FAST) as hf:
+        runs = [await hf.start(flows.gate.using(id=f"s{i}"), "suspects") for i in range(many)]
+        run_sql(store_url, "UPDATE steps SET losses = 2, attempt = 2, fence = fence + 4")
+        async with Holdfast(store_url, roles=["agent"], config=FAST) as other:
+            agent = other.node.agent
+            assert agent is not None
+            claims: list[int] = []
+            claim = agent.claim
+
+            async def counted() -> int:
+                claims.append(await claim())
+                return claims[-1]
+
+            agent.claim = counted  # type: ignore[method-assign]
+            await until(lambda: len(agent.held) == 1, LONG_S)
+            flows.gates["no suspect"] = asyncio.Event()
+            flows.gates["no suspect"].set()
+            await (await hf.start(flows.gate, "no suspect")).result(LONG_S)
+            polls = len(claims)
+            await until(lambda: len(claims) >= polls + 10, LONG_S)
+            assert len(agent.held) == 1
+            waiting = [run for run in runs if (await run.steps())[0].state is StepState.READY]
+            assert len(waiting) == many - 1
+            assert "this one waits for its turn" in await waiting[-1].why()
+            flows.gates["suspects"].set()
+            for run in runs:
+                await run.result(LONG_S)
+        for run in runs:
+            (row,) = await run.steps()
+            assert (row.attempt, row.excused) == (3, 0), "claimed once, and never handed back"
 
 
 async def test_a_policy_may_let_it_fail_instead(store_url: str, tmp_path: Path) -> None:
@@ -141,7 +179,7 @@ async def test_an_undo_that_kills_its_agents_waits_and_the_others_go_on(
         run = await hf.start(poisonous.taken_back, folder)
         with pytest.raises(RunStuck):
             await run.result(LONG_S)
-        row = await run.info()
+        row = (await run.rows()).run
         assert (row.state, row.resume) == (RunState.STUCK, RunState.UNDOING)
         assert await run.cancel("a cancel changes nothing") is RunState.STUCK
         assert "unbook last attempt 1" in effects(folder)

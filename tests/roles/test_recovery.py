@@ -17,7 +17,7 @@ from tests.roles.conftest import until
 from tests.roles.outside import effects
 
 LEASE_S = 30.0
-"""Longer than any test waits: recovery within it is the liveness lock's doing."""
+"""Longer than any test waits: recovery within it is the heart's doing."""
 
 
 def quick(lease_s: float) -> Config:
@@ -137,7 +137,7 @@ async def test_roles_in_processes_of_their_own_finish_a_run(store_url: str, tmp_
 
 
 async def test_the_leader_is_succeeded_when_its_process_is_killed(store_url: str) -> None:
-    """Leadership passes at once, with a higher epoch, when the leader's liveness lock is gone."""
+    """Leadership passes at once, with a higher epoch, when the leader's process is gone."""
     async with worker(store_url, "supervisor") as first, Holdfast(store_url, roles=[]) as caller:
         leader = await caller.store.leader()
         assert leader is not None

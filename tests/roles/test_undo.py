@@ -52,7 +52,7 @@ async def test_parallel_steps_are_undone_in_parallel(hf: Holdfast) -> None:
     undos = [entry for entry in log if entry.startswith("undo")]
     assert set(undos[:3]) == {f"undo {i} made {i}" for i in (1, 2, 3)}
     assert undos[3] == "undo 0 made 0"
-    rows = {row.key: row for row in await run.steps()}
+    rows = {row.key: row for row in (await run.rows()).steps}
     begun = [rows[f"undo:make#{i}"].issued_at for i in (2, 3, 4)]
     assert max(begun) - min(begun) < 0.001 or len({rows[f"undo:make#{i}"].after_seq for i in (2, 3, 4)}) == 1
 

@@ -526,10 +526,27 @@ def I8_attempts_are_claims(checker: Checker, commit: Commit) -> Broken:
                 yield f"step {after.n} of {after.run_id} was excused without an attempt"
 
 
+def _revoked(checker: Checker, commit: Commit, before: Run, after: Run) -> bool:
+    """A run that had succeeded is undone by the commit in which the run above it ends, having taken itself back."""
+    if (before.state, after.state, after.fence) != ("succeeded", "undone", before.fence + 1):
+        return False
+    ended = {
+        run.id
+        for _, was, run in commit.runs
+        if was is not None and run is not None and was.state == "undoing" and run.state in RUN_ENDED
+    }
+    above: Run | None = after
+    while above is not None and above.id not in ended:
+        above = checker.runs.get(above.parent_id) if above.parent_id is not None else None
+    return above is not None
+
+
 def I9_terminal_is_absorbing(checker: Checker, commit: Commit) -> Broken:
     """Whatever has ended stays so, and only the transitions in the table happen."""
     for _, before, after in commit.runs:
         if before is None or after is None:
+            continue
+        if _revoked(checker, commit, before, after):
             continue
         if before.state in RUN_ENDED and before != after:
             yield f"run {after.id} changed after it was {before.state}: {before} -> {after}"
@@ -655,7 +672,10 @@ def I2_by_its_owner(checker: Checker, commit: Commit) -> Broken:
     ended = {
         after.id
         for _, before, after in commit.runs
-        if before is not None and after is not None and before.state != after.state
+        if before is not None
+        and after is not None
+        and before.state != after.state
+        and not _revoked(checker, commit, before, after)
     }
     for run_id in sorted(issued | ended):
         if run_id in checker.runs and checker.owner_before(run_id) != commit.node:

@@ -27,7 +27,7 @@ def run_sql(url: str, sql: str) -> None:
 
 @pytest.fixture
 async def store(store_url: str) -> AsyncIterator[Store]:
-    """An open store that knows three nodes: A through this door, B and C without a liveness lock."""
+    """An open store that knows three nodes: A through this door, B and C without a lock on a file."""
     first = open_store(store_url, ENVIRONMENT)
     await first.migrate()
     await first.close()

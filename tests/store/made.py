@@ -1,5 +1,6 @@
 """Values the claims about the store are made of: runs, steps and hops with everything but the point left out."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from holdfast.environment import Environment
 from holdfast.model import NewRun, RunState, Step, StepKind, StepState
 from holdfast.store.answers import Answer, ClaimedRun, ClaimedStep
+from holdfast.store.heart import Order, renewer
 from holdfast.store.operations import Close, Hop, NewStep, Outcome, Report, Start
 from holdfast.store.protocol import Store
 
@@ -23,6 +25,17 @@ LONG_S = 3600.0
 
 def new_id() -> str:
     return ENVIRONMENT.new_id()
+
+
+async def say_gone(url: str, node: str) -> None:
+    """What the heart of a process that was killed does."""
+
+    def say() -> None:
+        heart = renewer(Order(url, node, 0, 10.0, 2.0, 60.0, 0.0))
+        heart.say_gone()
+        heart.close()
+
+    await asyncio.to_thread(say)
 
 
 def new_run(run_id: str | None = None, **more: Any) -> NewRun:

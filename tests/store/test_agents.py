@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.model import Ending, StepState
+from holdfast.model import Ending, RunState, StepState
 from holdfast.store.answers import Answer
 from holdfast.store.operations import HandBack, Hop, Report, Save, TryAgain
 from holdfast.store.protocol import Store
@@ -193,6 +193,23 @@ async def test_two_claimers_never_get_the_same_step(store: Store, other: Store) 
 
     first, second = await asyncio.gather(take(store, A), take(other, B))
     assert sorted(first + second) == list(range(1, 201))
+
+
+async def test_a_step_handed_back_with_a_hold_holds_its_run(store: Store) -> None:
+    """In one commit, whoever owns the run; an agent that lost its lease holds nothing. It is noted and journalled."""
+    run_id = await begin(store, held(1), call(2))
+    assert await store.commit(B, [HandBack(run_id, 1, 7, hold="why")]) == [Answer.FENCED]
+    assert await store.commit(B, [HandBack(run_id, 1, 1, hold="why")]) == [Answer.ACCEPTED]
+    run = await store.run(run_id)
+    assert run is not None
+    assert (run.state, run.resume, run.owner, run.note) == (RunState.HELD, RunState.RUNNING, None, "why")
+    assert [(step.state, step.spent) for step in await store.steps(run_id)] == [("ready", 0), ("ready", 0)]
+    assert [(note.run_id, note.n) for note in await store.failures(10)] == [(run_id, 0)]
+    assert ("agent", "hold", "why") in [
+        (row.actor, row.verb, row.note) for row in await store.journal(run_id)
+    ]
+    assert await store.commit(A, [Hop(run_id, 1, park=True)]) == [Answer.FENCED]
+    assert await store.claim_steps(B, [1], 9) == []
 
 
 async def test_steps_of_a_held_run_are_not_claimed(store: Store) -> None:

@@ -27,9 +27,11 @@ DAMAGE = {
     "I8": "UPDATE steps SET attempt = 99, fence = 100 WHERE run_id = '{run}' AND n = 1",
     "I10": "UPDATE steps SET agent = 'nobody' WHERE run_id = '{run}' AND n = 1",
     "I10b": "UPDATE runs SET owner = 'nobody' WHERE id = '{run}'",
+    "I23": """UPDATE nodes SET offers = '{{"pulse": {{"at": 9e9, "lease_s": 10, "known": 0}}}}' WHERE id = 'node-a'""",
     "I11": "UPDATE steps SET delivered_seq = 7 WHERE run_id = '{delivered}'",
     "I12": "UPDATE steps SET state = 'ready', finished_at = NULL WHERE run_id = '{ended}'",
     "I17": "UPDATE signals SET run_id = 'nobody' WHERE run_id = '{run}'",
+    "I24": "UPDATE signals SET set_aside = 'why' WHERE run_id = '{run}'",
     "I18": "UPDATE runs SET parent_n = 99 WHERE parent_id = '{run}'",
 }
 """For each invariant a change that breaks it."""

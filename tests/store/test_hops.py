@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from holdfast import codec
+from holdfast.errors import Conflict
 from holdfast.model import RunState, StepState
 from holdfast.store.answers import Answer, PreconditionFailed
 from holdfast.store.operations import Hop, NewSignal, Op, Outcome, Report
@@ -20,6 +22,7 @@ from tests.store.made import (
     closing,
     held,
     ids,
+    new_id,
     new_run,
     parked,
     report,
@@ -141,6 +144,27 @@ async def test_a_signal_ends_the_wait_for_it(store: Store) -> None:
     assert (await store.undelivered(A, 10)).signals == []
 
 
+async def test_a_signal_that_is_set_aside_is_delivered_once_and_noted(store: Store) -> None:
+    """With the reason, now or in a later hop; what was set aside is not again, and what was not delivered is not at all."""
+    run_id = await begin(store, wait(1))
+    for key in ("k1", "k2"):
+        await store.send_signal(NewSignal(run_id, "paid", key, b"42"))
+    first, second = (await store.undelivered(A, 10)).signals
+    hop = Hop(run_id, 1, signals=[(first.id, 1), (second.id, 2)], set_aside=[(1, "expected `int`")])
+    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert [one.set_aside for one in await store.signals(run_id)] == ["expected `int`", None]
+    assert [(note.n, note.name, note.error) for note in await store.failures(10)] == [
+        (-1, "paid", "expected `int`")
+    ]
+    assert await store.commit(A, [Hop(run_id, 1, set_aside=[(1, "again")])]) == [Answer.FENCED]
+    assert await store.commit(A, [Hop(run_id, 1, set_aside=[(3, "not there")])]) == [Answer.FENCED]
+    assert await store.commit(A, [Hop(run_id, 1, set_aside=[(2, "later")])]) == [Answer.ACCEPTED]
+    assert await store.commit(A, [Hop(run_id, 1, park=True)]) == [Answer.ACCEPTED]
+    history = await store.claim_run(B, run_id)
+    assert history is not None
+    assert [one.set_aside for one in history.signals] == ["expected `int`", "later"]
+
+
 async def test_a_signal_that_came_before_its_wait_ends_it_in_the_hop_that_issues_it(store: Store) -> None:
     """A wait may be issued and satisfied by one hop."""
     run_id = await begin(store)
@@ -231,14 +255,63 @@ async def test_a_childs_end_reaches_its_parents_step(store: Store, end: RunState
 
 
 async def test_starting_a_child_again_keeps_the_first(store: Store) -> None:
-    """After a replay the same child may be asked for again: one run."""
+    """The same child may be asked for again by its step: one run. For another step its id is taken, and that one fails."""
     wanted = new_run()
     parent = await begin(store, child(1), child(2))
     first = new_run(wanted.id, parent_id=parent, parent_n=1)
     again = new_run(wanted.id, parent_id=parent, parent_n=2)
-    await store.commit(A, [Hop(parent, 1, children=[first])])
+    for _ in range(2):
+        assert await store.commit(A, [Hop(parent, 1, children=[first])]) == [Answer.ACCEPTED]
+    assert (await step(store, parent)).state is StepState.WAITING
     assert await store.commit(A, [Hop(parent, 1, children=[again])]) == [Answer.ACCEPTED]
     assert [one.parent_n for one in await store.children(parent)] == [1]
+    told = await step(store, parent, 2)
+    assert (told.state, told.delivered_seq) == (StepState.FAILED, None)
+    assert isinstance(codec.decode_error(told.error or ""), Conflict)
+
+
+async def test_one_id_for_children_of_two_runs_in_one_commit(store: Store) -> None:
+    """One of them has it, the other is told so, whichever came first."""
+    parents = [await begin(store, child(1)) for _ in range(2)]
+    wanted = new_id()
+    hops = [Hop(one, 1, children=[new_run(wanted, parent_id=one, parent_n=1)]) for one in parents]
+    assert await store.commit(A, hops) == [Answer.ACCEPTED] * 2
+    assert sorted([(await step(store, one)).state for one in parents]) == [
+        StepState.FAILED,
+        StepState.WAITING,
+    ]
+    assert len([kid for one in parents for kid in await store.children(one)]) == 1
+    assert await broken(store) == set()
+
+
+async def test_only_a_runs_own_children_are_asked_to_cancel(store: Store) -> None:
+    """By the step that asked for them: who joined a run, or only knows its id, does not reach it."""
+    other = await start(store)
+    parent = await begin(store, child(1), child(2))
+    kid = new_run(parent_id=parent, parent_n=1)
+    joined = new_run(other, parent_id=parent, parent_n=2, joins=True)
+    await store.commit(A, [Hop(parent, 1, children=[kid, joined])])
+    assert await store.joins(parent) == {2: other}
+    assert await store.commit(A, [Hop(parent, 1, cancelled=[1, 2])]) == [Answer.ACCEPTED]
+    assert [one.name for one in await store.signals(kid.id)] == ["$cancel"]
+    assert await store.signals(other) == []
+    assert await broken(store) == set()
+
+
+async def test_who_joined_a_run_is_told_once(store: Store) -> None:
+    """How it ended, undelivered, when somebody looks; a step that was given up meanwhile hears nothing."""
+    other = await begin(store)
+    parent = await begin(store, child(1), child(2))
+    steps = [new_run(other, parent_id=parent, parent_n=n, joins=True) for n in (1, 2)]
+    await store.commit(A, [Hop(parent, 1, children=steps, dropped=[2])])
+    assert await store.answer_joins(10) == 0
+    await store.commit(A, [Hop(other, 1, close=closing(output=b"7"))])
+    assert await store.answer_joins(10) == 2
+    assert await store.answer_joins(10) == 0
+    told = await step(store, parent)
+    assert (told.state, told.output, told.delivered_seq) == (StepState.SUCCEEDED, b"7", None)
+    assert (await step(store, parent, 2)).state is StepState.CANCELLED
+    assert await store.joins(parent) == {}
 
 
 async def test_sends_reach_runs_that_can_take_them(store: Store) -> None:

@@ -69,7 +69,7 @@ async def test_a_retired_node_holds_nothing(store: Store) -> None:
     row = await step(store, run_id)
     assert (row.state, row.agent, row.fence, row.excused) == (StepState.READY, None, 2, 1)
     assert await store.lead(B, LONG_S) is not None
-    assert A not in dict(await store.dead_nodes(0.0))
+    assert A not in dict(await store.dead_nodes())
     assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast.errors import Conflict, UnknownRun, WrongState
+from holdfast.errors import UnknownRun, WrongState
 from holdfast.model import CANCEL, RunState, StepState
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Hop, NewSignal, TakeBack, TryAgain
@@ -23,7 +23,6 @@ from tests.store.made import (
     ended,
     held,
     ids,
-    new_id,
     new_run,
     start,
     step,
@@ -68,7 +67,7 @@ async def test_unknown_runs_are_named(store: Store) -> None:
         lambda: store.hold(UNKNOWN, "ann", ""),
         lambda: store.release(UNKNOWN, "ann", ""),
         lambda: store.retry_now(UNKNOWN, "ann"),
-        lambda: store.retry_run(UNKNOWN, new_id(), None, "ann"),
+        lambda: store.retry_run(UNKNOWN, "ann"),
     ):
         with pytest.raises(UnknownRun, match=UNKNOWN):
             await ask()
@@ -198,67 +197,6 @@ async def test_backing_off_can_be_cut_short(store: Store) -> None:
     assert [one.n for one in await store.claim_steps(B, [1], 10)] == [1]
     assert await store.retry_now(run_id, "ann") == 0
     assert [verb for _, verb, _ in await verbs(store, run_id)] == ["retry"]
-
-
-async def history(store: Store) -> str:
-    """An ended run: two steps and a signal delivered, a third step dropped, its deadline's timer fired."""
-    run = new_run(priority=3, tags={"a": "b"}, timeout_s=None)
-    run_id = await begin(store, held(1), held(2), held(3), timer(4, 1.0, "$deadline"), run=run)
-    await store.send_signal(NewSignal(run_id, "paid", "k", b"1"))
-    (signal,) = (await store.undelivered(A, 10)).signals
-    hop = Hop(
-        run_id,
-        1,
-        outcomes=[succeeded(1, 1, 1, b"1"), succeeded(2, 1, 3, b"2"), succeeded(4, 0, 4)],
-        signals=[(signal.id, 2)],
-        dropped=[3],
-        close=closing(RunState.FAILED, error="{}"),
-    )
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    return run_id
-
-
-async def test_a_run_is_retried_from_its_start(store: Store) -> None:
-    """The copy is pending with the same input, priority and tags, and no history."""
-    run_id, again = await history(store), new_id()
-    await store.retry_run(run_id, again, None, "ann")
-    old, new = await store.run(run_id), await store.run(again)
-    assert old is not None
-    assert new is not None
-    assert (new.state, new.retry_of, new.fence, new.owner) == (RunState.PENDING, run_id, 0, None)
-    assert (new.input, new.digest, new.priority, new.tags) == (old.input, old.digest, 3, old.tags)
-    assert (new.workflow, new.version, new.output, new.error) == (old.workflow, old.version, None, None)
-    assert await store.steps(again) == []
-    assert await store.signals(again) == []
-    assert ("ann", "retry", f"as {again}") in await verbs(store, run_id)
-
-
-async def test_a_run_is_retried_from_a_place_in_its_history(store: Store) -> None:
-    """What was delivered before that place is kept, in its order; the rest is to be done again."""
-    run_id, again = await history(store), new_id()
-    await store.retry_run(run_id, again, 3, "ann")
-    (claimed,) = await store.claim_runs(A, SERVED, 10)
-    assert [(one.n, one.output, one.delivered_seq) for one in claimed.steps] == [(1, b"1", 1)]
-    assert [(one.key, one.delivered_seq) for one in claimed.signals] == [("k", 2)]
-    whole = new_id()
-    await store.retry_run(run_id, whole, 100, "ann")
-    assert [(one.n, one.delivered_seq) for one in await store.steps(whole)] == [(1, 1), (2, 3)]
-    assert await broken(store) == set()
-
-
-async def test_only_an_ended_run_is_retried(store: Store) -> None:
-    """A live one is still trying."""
-    run_id = await begin(store, held(1))
-    with pytest.raises(WrongState):
-        await store.retry_run(run_id, new_id(), None, "ann")
-
-
-async def test_a_retry_needs_an_id_of_its_own(store: Store) -> None:
-    """An id that is taken is a conflict, and nothing is copied."""
-    run_id, taken = await history(store), await start(store)
-    with pytest.raises(Conflict):
-        await store.retry_run(run_id, taken, 100, "ann")
-    assert await store.steps(taken) == []
 
 
 async def test_what_is_said_of_one_undo_names_its_step(store: Store) -> None:

@@ -74,7 +74,7 @@ async def test_they_are_not_called_on_the_connection_of_a_caller(pg_url: str) ->
             await hf.within(connection).start(flows.chain.using(id="a", timeout=60), 2)
         await connection.close()
         assert await run.result(20) == 2
-        with psycopg.connect(pg_url) as plain:
+        with psycopg.connect(pg_url) as plain, plain.transaction():
             run = await hf.within(plain).start(flows.chain.using(id="b", timeout=60), 3)
         assert await run.result(20) == 3
     assert await _trapped(pg_url) == []

@@ -177,6 +177,7 @@ ASKED_OFTEN = [
     "next_ready",
     "lost_steps",
     "ended_runs",
+    "unknown_runs",
 ]
 
 

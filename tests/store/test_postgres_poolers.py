@@ -35,7 +35,7 @@ async def pooler_url() -> AsyncIterator[str]:
 
 
 async def test_a_pooler_that_takes_no_settings_is_refused(pooler_url: str) -> None:
-    """It would hand sessions round, and with them liveness locks."""
+    """It would hand sessions round, and with them doorbells."""
     store = PostgresStore(pooler_url, Environment(), DEFAULT)
     with pytest.raises(StoreUnsupported, match="names a connection pooler: unsupported startup parameter"):
         await store.open()

@@ -162,9 +162,9 @@ async def test_a_stuck_run_is_live(store: Store) -> None:
 async def test_a_run_may_be_the_retry_of_one_that_is_gone(store: Store) -> None:
     """Nothing follows that link back."""
     run_id = await ended(store, RunState.FAILED)
-    await store.retry_run(run_id, "again", None, "tester")
+    new_id = await store.retry_run(run_id, "tester")
     assert (await prune(store, state="failed")).runs == 1
-    again = await store.run("again")
+    again = await store.run(new_id)
     assert again is not None
     assert again.retry_of == run_id
     assert await broken(store) == set()

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.model import NEVER, Ending, Failure, RunState, StepKind, StepState
 from holdfast.store.answers import Answer
-from holdfast.store.operations import HandBack, Hop, NewSignal, NewStep, Quarantine, TryAgain
+from holdfast.store.operations import Hop, NewSignal, NewStep, Quarantine, TryAgain
 from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
@@ -118,14 +118,20 @@ async def test_a_failed_attempt_spends_the_budget_of_its_class(
     assert (claimed[1].losses, claimed[1].timeouts, claimed[1].throttled) == counts[1:]
 
 
-async def test_a_step_may_be_handed_back_for_a_while(store: Store) -> None:
-    """Not claimable before, and no budget spent."""
-    run_id = await begin(store, held(1))
-    assert await store.commit(A, [HandBack(run_id, 1, 1, LONG_S)]) == [Answer.ACCEPTED]
-    assert await store.claim_steps(B, [1], 10) == []
-    row = await step(store, run_id)
-    assert (row.spent, row.excused) == (0, 1)
-    assert row.ready_at > await store.now() + LONG_S / 2
+async def test_suspects_are_claimed_as_many_as_there_is_room_for(store: Store, tamper: Tamper) -> None:
+    """A step that lost its agent too often is left where it is while the agent has no room for one, and hides none behind it; what is
+    not claimed is not touched."""
+    run_id = await begin(store, *(call(n) for n in range(1, 7)))
+    tamper(f"UPDATE steps SET losses = 2, attempt = 2, fence = 4 WHERE run_id = '{run_id}' AND n <= 4")
+    before = await store.steps(run_id)
+    assert [one.n for one in await store.claim_steps(B, [1], 1, suspect_losses=2, suspects=0)] == [5]
+    assert [one.n for one in await store.claim_steps(B, [1], 10, suspect_losses=2, suspects=0)] == [6]
+    assert await store.claim_steps(B, [1], 10, suspect_losses=2, suspects=0) == []
+    assert (await store.steps(run_id))[:4] == before[:4]
+    assert len(await store.claim_steps(B, [1], 10, suspect_losses=2, suspects=1)) == 1
+    assert len(await store.claim_steps(B, [1], 10, suspect_losses=2, suspects=2)) == 2
+    assert len(await store.claim_steps(B, [1], 10)) == 1
+    assert await broken(store) == set()
 
 
 # --- stuck ------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,18 @@ async def test_what_is_not_there_is_none_or_empty(store: Store) -> None:
     for read in (store.steps, store.attempts, store.signals, store.children, store.journal):
         assert await read("no-such-run") == []
     assert await store.ended_runs([]) == []
+    assert await store.unknown_runs([]) == []
     assert await store.leader() is None
+
+
+async def test_ids_that_no_run_has_are_told_from_those_that_one_has(store: Store) -> None:
+    """Whoever waits for a run is told that there is none."""
+    known = [await start(store), await ended(store)]
+    assert sorted(await store.unknown_runs([*known, "no-such-run", "nor-this"])) == [
+        "no-such-run",
+        "nor-this",
+    ]
+    assert await store.unknown_runs(known) == []
 
 
 async def test_runs_are_listed_newest_first_in_pages(store: Store) -> None:

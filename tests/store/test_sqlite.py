@@ -128,7 +128,7 @@ async def test_a_database_in_memory_does_everything() -> None:
         assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
     assert await store.runs_by_state() == {"succeeded": 20}
     assert await broken(store) == set()
-    assert await store.dead_nodes(0.0) == []
+    assert await store.dead_nodes() == []
     close = await store.listen(lambda bell: None)
     await close()
     await store.close()
@@ -211,7 +211,7 @@ async def test_a_full_disk_loses_nothing(store: Store) -> None:
     run_id = await begin(store, held(1))
     writer = small_disk(store)
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1, b"x" * 100_000)])
-    with pytest.raises(StoreUnreachable, match="is full: make room"):
+    with pytest.raises(StoreFull, match="is full: make room"):
         await store.commit(A, [hop])
     assert (await step(store, run_id)).output is None
     writer.pragma("max_page_count", 1_000_000)

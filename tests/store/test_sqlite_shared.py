@@ -22,6 +22,7 @@ from holdfast.store import open_store
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Start
 from holdfast.store.protocol import Store
+from holdfast.store.transaction import transaction_of
 from tests.store.made import (
     ENVIRONMENT,
     LONG_S,
@@ -183,7 +184,7 @@ async def test_processes_that_are_killed_lose_nothing_they_were_told(store: Stor
     for process in processes:
         assert process.stdout is not None
         told |= {process.stdout.readline().strip() for _ in range(20)}
-    assert await store.dead_nodes(0.0) == []
+    assert await store.dead_nodes() == []
     for process in processes:
         process.kill()
         with process:
@@ -191,7 +192,7 @@ async def test_processes_that_are_killed_lose_nothing_they_were_told(store: Stor
             told |= {line.strip() for line in process.stdout if line.endswith("\n")}
     for run_id in told:
         assert await store.run(run_id) is not None
-    assert sorted(node for node, _ in await store.dead_nodes(0.0)) == names
+    assert sorted(node for node, _ in await store.dead_nodes()) == names
     assert await broken(store) == set()
 
 
@@ -200,17 +201,18 @@ async def test_a_run_starts_with_the_callers_transaction(store: Store, path: Pat
     mine = apsw.Connection(str(path))
     kept, dropped = new_run(), new_run()
     mine.execute("BEGIN IMMEDIATE")
-    await store.start_within(mine, dropped)
+    await store.start_within(transaction_of(mine), dropped)
     mine.execute("ROLLBACK")
     mine.execute("BEGIN IMMEDIATE")
-    await store.start_within(mine, kept)
+    await store.start_within(transaction_of(mine), kept)
     assert await store.run(kept.id) is None
     mine.execute("COMMIT")
     assert await store.run(dropped.id) is None
     assert [one.run.id for one in await store.claim_runs(A, SERVED, 10)] == [kept.id]
-    await store.start_within(mine, kept)
-    with pytest.raises(Conflict):
-        await store.start_within(mine, new_run(kept.id, digest=b"x" * 16))
+    with mine:
+        await store.start_within(transaction_of(mine), kept)
+        with pytest.raises(Conflict):
+            await store.start_within(transaction_of(mine), new_run(kept.id, digest=b"x" * 16))
     mine.close()
 
 
@@ -221,7 +223,7 @@ async def test_a_stale_transaction_is_told_to_begin_otherwise(store: Store, path
     mine.execute("SELECT count(*) FROM runs").fetchall()
     await start(store)
     with pytest.raises(StoreUnreachable, match="BEGIN IMMEDIATE"):
-        await store.start_within(mine, new_run())
+        await store.start_within(transaction_of(mine), new_run())
     mine.execute("ROLLBACK")
     mine.close()
 
@@ -229,12 +231,12 @@ async def test_a_stale_transaction_is_told_to_begin_otherwise(store: Store, path
 async def test_another_library_or_file_is_refused(store: Store, tmp_path: Path) -> None:
     """Two SQLite libraries on one file in one process can corrupt it."""
     theirs = sqlite3.connect(":memory:")
-    with pytest.raises(StoreUnsupported, match="corrupt"):
-        await store.start_within(theirs, new_run())
+    with pytest.raises(StoreUnsupported, match="overwrite each other"):
+        await store.start_within(transaction_of(theirs), new_run())
     theirs.close()
     elsewhere = apsw.Connection(str(tmp_path / "other.db"))
     with pytest.raises(StoreUnsupported, match="another database"):
-        await store.start_within(elsewhere, new_run())
+        await store.start_within(transaction_of(elsewhere), new_run())
     elsewhere.close()
 
 
@@ -255,7 +257,7 @@ async def test_lock_files_go_with_their_nodes(store: Store, path: Path) -> None:
     await join(doomed, B)
     await doomed.close()
     assert {file.name for file in folder.iterdir()} == {A, B}
-    assert await store.dead_nodes(0.0) == [(B, "its process is gone")]
+    assert await store.dead_nodes() == [(B, "its process is gone")]
     epoch = await store.lead(A, LONG_S)
     assert epoch is not None
     await store.bury(B, epoch, "its process is gone", 3, 100)

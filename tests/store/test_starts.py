@@ -9,6 +9,7 @@ from holdfast.model import RunState
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Hop, Start
 from holdfast.store.protocol import Store
+from holdfast.store.transaction import transaction_of
 from tests.store.made import SERVED, A, begin, call, new_run, start
 
 
@@ -109,4 +110,4 @@ async def test_an_unknown_run_cannot_be_claimed(store: Store) -> None:
 async def test_a_foreign_connection_is_refused(store: Store) -> None:
     """`start_within` says what it needs instead of guessing."""
     with pytest.raises(StoreUnsupported):
-        await store.start_within(object(), new_run())
+        await store.start_within(transaction_of(object()), new_run())

@@ -2,17 +2,20 @@
 
 import asyncio
 import json
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from holdfast.environment import Environment
+from holdfast.errors import StoreUnreachable
 from holdfast.model import Ending, RunState, StepState
 from holdfast.policy import Retry, fingerprint
 from holdfast.store import open_store
 from holdfast.store.answers import Answer, ClaimedStep, Reclaimed
 from holdfast.store.operations import Hop, NewSignal
-from holdfast.store.protocol import LAPSED, Store
-from tests.store.conftest import Tamper
+from holdfast.store.protocol import GONE, LAPSED, Bell, Store
+from tests.store.conftest import Tamper, run_sql
 from tests.store.made import (
     LONG_S,
     SERVED,
@@ -30,6 +33,7 @@ from tests.store.made import (
     new_id,
     report,
     report_of,
+    say_gone,
     start,
     step,
     succeeded,
@@ -119,61 +123,100 @@ async def test_a_takeover_says_how_long_nobody_led(store: Store, tamper: Tamper)
     assert (last.predecessor, last.vacant_s < 30) == (None, True)  # one who left resigned, then
 
 
-async def test_a_leader_whose_process_is_gone_is_succeeded_at_once(store: Store, store_url: str) -> None:
+async def test_a_leader_whose_process_is_gone_is_succeeded_at_once(store: Store) -> None:
     """Nobody waits for a dead leader's lease."""
-    doomed = open_store(store_url, Environment())
-    await doomed.open()
-    await join(doomed, D)
-    epoch = await lead(doomed, D)
+    await join(store, D)
+    epoch = await lead(store, D)
     assert await store.lead(A, LONG_S) is None
-    await doomed.close()
-    assert await eventually_lead(store) > epoch
-
-
-async def eventually_lead(store: Store) -> int:
-    """The server may take a moment to notice a closed session."""
-    for _ in range(1000):
-        if (epoch := await store.lead(A, LONG_S)) is not None:
-            return epoch
-    raise AssertionError("nobody leads")
+    await say_gone(store.url, D)
+    assert await lead(store) > epoch
 
 
 async def test_a_node_whose_lease_ran_out_is_dead(store: Store) -> None:
-    """The lease counts where no lock tells."""
+    """Where nobody says that its process is gone, the lease counts."""
     await join(store, D, lease_s=-1.0)
-    assert D in dict(await store.dead_nodes(LONG_S))
+    assert dict(await store.dead_nodes())[D] == LAPSED
 
 
-async def test_a_node_whose_process_is_gone_is_dead_before_its_lease_ends(
-    store: Store, store_url: str
-) -> None:
-    """The liveness lock vanishes with its holder."""
-    doomed = open_store(store_url, Environment())
-    await doomed.open()
-    await join(doomed, D)
-    assert await store.dead_nodes(0.0) == []
-    await doomed.close()
-    dead: list[tuple[str, str]] = []
-    looks = 0
-    while not dead and looks < 1000:  # the server may take a moment to notice a closed session
-        dead, looks = await store.dead_nodes(0.0), looks + 1
-    assert [node for node, _ in dead] == [D]
+async def test_a_node_whose_process_is_gone_is_dead_before_its_lease_ends(store: Store) -> None:
+    """Its heart says so, in the store."""
+    await join(store, D)
+    assert await store.dead_nodes() == []
+    await say_gone(store.url, D)
+    assert await store.dead_nodes() == [(D, GONE)]
+    assert await store.renew(D, LONG_S) is None
+    (node,) = [node for node in await store.nodes() if node.id == D]
+    assert node.lease_until <= await store.now()
 
 
-async def test_a_lock_is_looked_for_twice(pg_url: str) -> None:
-    """A session that is back within the grace is no death; one that is not is known in the same look."""
-    looking, doomed, back = (open_store(pg_url, Environment()) for _ in range(3))
+async def test_nothing_is_said_of_a_node_that_left(store: Store) -> None:
+    """Its heart may have come late: a node that retired is no death."""
+    await join(store, D)
+    await store.retire(D)
+    await say_gone(store.url, D)
+    assert await store.dead_nodes() == []
+
+
+async def test_a_file_lock_vanishes_with_its_process(tmp_path: Path) -> None:
+    """On one host the kernel tells, even when the heart died with its node."""
+    url = f"sqlite:///{tmp_path}/holdfast.db"
+    looking, doomed = open_store(url, Environment()), open_store(url, Environment())
     for store in (looking, doomed):
         await store.open()
     await join(doomed, D)
+    assert await looking.dead_nodes() == []
+    epoch = await lead(doomed, D)
     await doomed.close()
-    look = asyncio.create_task(looking.dead_nodes(1.0))
-    await back.open()
-    await join(back, D)  # the same lock, taken up again
-    assert await look == []
-    await back.close()
-    assert await looking.dead_nodes(0.5) == [(D, "its process is gone")]
+    assert await looking.dead_nodes() == [(D, GONE)]
+    assert await lead(looking) > epoch
     await looking.close()
+
+
+async def test_a_lost_connection_says_nothing_of_a_process(pg_url: str) -> None:
+    """With every session of it terminated, a node is no deader than before: only its lease counts, and what it still does is
+    accepted."""
+    looking, cut = open_store(pg_url, Environment()), open_store(pg_url, Environment())
+    for store in (looking, cut):
+        await store.open()
+    await join(cut, D)
+    await cut.listen(lambda bell: None)
+    epoch = await lead(cut, D)
+    run_sql(
+        pg_url,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    )
+    while True:
+        with suppress(StoreUnreachable):
+            assert await looking.dead_nodes() == []
+            assert await looking.lead(A, LONG_S) is None
+            break
+    while True:
+        with suppress(StoreUnreachable):
+            assert await cut.lead(D, LONG_S) == epoch
+            break
+    for store in (looking, cut):
+        await store.close()
+
+
+async def test_whoever_listens_hears_again_after_a_cut(pg_url: str) -> None:
+    """The session that listens is made again by itself, though nobody uses it; what may have rung meanwhile is rung."""
+    idle, other = open_store(pg_url, Environment()), open_store(pg_url, Environment())
+    for store in (idle, other):
+        await store.open()
+    rung = asyncio.Event()
+    await idle.listen(lambda bell: rung.set())
+    for _ in range(3):
+        rung.clear()
+        run_sql(
+            pg_url,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'",
+        )
+        await asyncio.wait_for(rung.wait(), 20)
+        rung.clear()
+        await other.ring({Bell.RUNS})
+        await asyncio.wait_for(rung.wait(), 20)
+    for store in (idle, other):
+        await store.close()
 
 
 async def test_a_holder_that_is_no_live_node_is_found(store: Store, tamper: Tamper) -> None:
@@ -181,7 +224,7 @@ async def test_a_holder_that_is_no_live_node_is_found(store: Store, tamper: Tamp
     owned, holding = await begin(store, node=B), await begin(store, held(1))
     tamper("UPDATE runs SET owner = 'never-registered' WHERE owner = 'node-b'")
     tamper("UPDATE steps SET agent = 'long-gone'")
-    assert {node for node, _ in await store.dead_nodes(0.0)} == {"never-registered", "long-gone"}
+    assert {node for node, _ in await store.dead_nodes()} == {"never-registered", "long-gone"}
     epoch = await lead(store)
     for node in ("never-registered", "long-gone"):
         assert await store.bury(node, epoch, "it left", 3, 100) is not None
@@ -189,7 +232,7 @@ async def test_a_holder_that_is_no_live_node_is_found(store: Store, tamper: Tamp
     run = await store.run(owned)
     assert run is not None
     assert run.owner is None
-    assert await store.dead_nodes(0.0) == []
+    assert await store.dead_nodes() == []
 
 
 async def test_a_buried_node_claims_nothing(store: Store) -> None:
@@ -219,7 +262,7 @@ async def test_burying_frees_runs_and_takes_back_steps(store: Store) -> None:
     assert await store.commit(D, [Hop(run_id, 1, issued=[call(4)])]) == [Answer.FENCED]
     assert await store.commit(D, [report(run_id, 1, 1)]) == [Answer.FENCED]
     assert sorted(one.n for one in await store.claim_steps(A, [1], 10)) == [1, 2]
-    assert D not in dict(await store.dead_nodes(0.0))
+    assert D not in dict(await store.dead_nodes())
     (node,) = [one for one in await store.nodes() if one.id == D]
     assert node.retired_at is not None
     assert any(one.verb == "bury" and D in one.note for one in await store.journal(None))
@@ -256,7 +299,7 @@ async def test_burying_is_bounded_and_goes_on(store: Store) -> None:
         reclaimed = await store.bury(D, epoch, "", 3, 2)
         assert reclaimed is not None
         counts.append((reclaimed.runs, reclaimed.steps))
-        if D not in dict(await store.dead_nodes(0.0)):
+        if D not in dict(await store.dead_nodes()):
             break
     assert sum(runs for runs, _ in counts) == sum(steps for _, steps in counts) == 5
     assert all(part <= 2 for count in counts for part in count)
@@ -354,8 +397,7 @@ async def test_a_retried_run_whose_owner_died_before_its_first_hop_is_claimed_ag
     assert run is not None
     (signal,) = (await store.undelivered(A, 10)).signals
     await store.commit(A, [Hop(first, 1, signals=[(signal.id, 2)], close=closing(RunState.CANCELLED))])
-    again = new_id()
-    await store.retry_run(first, again, 2, "ann")
+    again = await store.retry_run(first, "ann")
     await join(store, D, lease_s=-1.0)
     assert ids(await store.claim_runs(D, SERVED, 10)) == [again]
     await store.bury(D, await lead(store), "", 3, 100)
@@ -452,7 +494,7 @@ async def test_a_node_that_renewed_since_it_was_looked_at_is_not_buried(store: S
     epoch = await lead(store)
     await join(store, D, lease_s=-1.0)
     run_id = await begin(store, held(), node=D)
-    assert (D, LAPSED) in await store.dead_nodes(0.0)
+    assert (D, LAPSED) in await store.dead_nodes()
     assert await store.renew(D, LONG_S) is not None
     assert await store.bury(D, epoch, LAPSED, 3, 100) == Reclaimed(0, 0, 0)
     assert (await step(store, run_id)).agent == D

@@ -150,3 +150,16 @@ async def books(item: str) -> str:
 @workflow(timeout=60)
 async def hurries() -> int:
     return await paid.wait()
+
+
+@workflow
+async def many(times: int) -> int:
+    for _ in range(times):
+        await charge("tok")
+    return times
+
+
+@workflow
+async def many_at_once(times: int) -> int:
+    await asyncio.gather(*(charge("tok") for _ in range(times)))
+    return times

@@ -1,9 +1,17 @@
 """`crash_everywhere`: every boundary of a workflow, and what happens when the process dies there."""
 
+import time
+from typing import Any
+
+import msgspec
 import pytest
 
 from holdfast import here
 from holdfast.testing import NotEnded, Sim
+from holdfast.testing.crashes import Explorer, Settings
+from holdfast.testing.judge import Ended
+from holdfast.testing.stand_ins import StandIn
+from holdfast.workflow.definition import Workflow
 from tests.testing import kit_flows as flows
 from tests.testing.kit_flows import Charge, book, charge, mail, paid, refund
 
@@ -25,7 +33,7 @@ def test_a_step_that_does_not_is_named_with_its_boundary(sim: Sim) -> None:
     """The step, the first boundary that did it, the next move, and how to see it again."""
     report = sim.using(failures=False).crash_everywhere(flows.order, "tok")
     assert report.effects(mail) == {1, 2}
-    assert {finding.step for finding in report.twice} == {"kit_flows.mail"}
+    assert {finding.step for finding in report.twice} == {"tests.testing.kit_flows.mail"}
     first = report.twice[0]
     assert first.boundary.crash == "after mail, before its result is recorded"
     told = str(report)
@@ -96,7 +104,7 @@ def test_what_is_not_undone_is_named(sim: Sim) -> None:
     """`book` hands on its key, so it changes something; when a later step fails, nothing takes it back."""
     report = sim.using(idempotent=[mail]).crash_everywhere(flows.books, "lamp")
     assert {(finding.kind, finding.step) for finding in report.not_undone} == {
-        ("not undone", "kit_flows.book")
+        ("not undone", "tests.testing.kit_flows.book")
     }
     assert report.not_undone[0].boundary.failing == "mail"
     assert "it has no undo: declare one with @book.undo" in str(report)
@@ -107,7 +115,7 @@ def test_an_undo_that_does_not_look_twice_is_named(sim: Sim) -> None:
     """Undos run at least once, like any step."""
     sim.stub(refund, lambda done, card, cents: None)
     report = sim.using(idempotent=[mail]).crash_everywhere(flows.sells, "tok")
-    assert {finding.step for finding in report.twice} == {"kit_flows.refund"}
+    assert {finding.step for finding in report.twice} == {"tests.testing.kit_flows.refund"}
     assert "it does not hand on here.undoes or here.key" in str(report)
     assert "if twice does no harm, say so: sim.using(idempotent=[refund])" in str(report)
     assert "undisturbed, it ends undone: Stop: out of stock" in str(report)
@@ -128,9 +136,10 @@ def test_signals_can_be_promised(sim: Sim) -> None:
     """Every run is sent them; without, the error says what the workflow waits for. A timeout is passed by waiting."""
     with pytest.raises(NotEnded, match=r"waits for the signal 'paid'.*`sim\.will_send\(signal, value\)`"):
         sim.crash_everywhere(flows.hurries)
-    assert sim.crash_everywhere(flows.awaits).ok
+    assert sim.using(unreached=[paid]).crash_everywhere(flows.awaits).ok
     sim.will_send(paid, 4)
     assert sim.crash_everywhere(flows.hurries).ok
+    assert sim.crash_everywhere(flows.awaits).ok
 
 
 def test_the_same_seed_explores_the_same(sim: Sim) -> None:
@@ -146,9 +155,51 @@ def test_the_same_seed_explores_the_same(sim: Sim) -> None:
     assert names[0] == names[1] != names[2]
 
 
-def test_an_exploration_can_be_bounded(sim: Sim) -> None:
-    """What was not tried is counted."""
-    report = sim.using(boundaries_max=5).crash_everywhere(flows.order, "tok")
-    assert len(report.boundaries) == 5
-    assert report.left > 5
-    assert "not tried: a limit was reached" in str(report)
+@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize(
+    "workflow",
+    [flows.order, flows.parent, flows.tries, flows.sells, flows.sells_for_good, flows.gallery, flows.monthly],
+    ids=lambda each: each.name,
+)
+def test_what_is_not_done_again_would_come_out_the_same(workflow: Workflow[Any, Any], seed: int) -> None:
+    """A run that begins where its crash left the store, and one that died where another left the same behind, end as those
+    that are run from the very beginning: row by row."""
+    stubs = {charge.name: StandIn(charge, (ConnectionError("busy"), Charge("c", 1)))}
+    arguments = {flows.gallery: (), flows.monthly: (3,)}.get(workflow, ("tok",))
+    raw, _ = workflow.shape.checked(arguments, {})
+    told = []
+    for whole in (True, False):
+        settings = Settings(seed=seed, pretend=True, interpreters=0, whole=whole)
+        explorer = Watching(workflow, raw, settings=settings, stand_ins=stubs, signals=())
+        told.append((str(explorer.explore()), explorer.ends))
+    assert told[0] == told[1]
+    assert len(told[0][1]) > 10
+
+
+class Watching(Explorer):
+    """Notes how every boundary ended. Which process did what is not compared: there may be one more."""
+
+    ends: list[Any]
+
+    def _try(self, *given: Any, **more: Any) -> Ended | None:
+        ended = super()._try(*given, **more)
+        if ended is not None:
+            rows = [msgspec.to_builtins(one) for one in ended.histories.values()]
+            for row in (row for one in rows for row in [one["run"], *one["steps"]]):
+                row.pop("agent", None)
+                row.pop("owner", None)
+                row |= {name: round(value, 3) for name, value in row.items() if isinstance(value, float)}
+            self.__dict__.setdefault("ends", []).append((rows, ended.why, len(ended.executions)))
+        return ended
+
+
+@pytest.mark.parametrize("workflow", [flows.many, flows.many_at_once], ids=lambda each: each.name)
+def test_twenty_steps_take_seconds(workflow: Workflow[[int], int]) -> None:
+    """Each with an undo, in processor time, with room for a slow machine."""
+    raw, _ = workflow.shape.checked((20,), {})
+    begun = time.process_time()
+    settings = Settings(pretend=True, interpreters=2, final=frozenset({book.name}))
+    report = Explorer(workflow, raw, settings=settings, stand_ins={}, signals=()).explore()
+    assert report.ok, report
+    assert len(report.boundaries) > 1000
+    assert time.process_time() - begun < 30

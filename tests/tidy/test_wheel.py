@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import email
 import json
+import re
+import shutil
 import subprocess
 import sys
+import tomllib
+from email.message import Message
 from pathlib import Path
+from zipfile import ZipFile
 
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")
@@ -41,3 +47,43 @@ def test_a_wheel_in_a_clean_environment_gives_the_command(tmp_path: Path) -> Non
     holdfast = tmp_path / "clean" / "bin" / "holdfast"
     told = json.loads(run(holdfast, "run", "app.py:twice", "--input", "[3]", "--json", cwd=tmp_path))
     assert (told["state"], told["output"]) == ("succeeded", 12)
+
+
+LINKS = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def metadata(wheel: Path) -> Message:
+    with ZipFile(wheel) as packed:
+        (name,) = (name for name in packed.namelist() if name.endswith("/METADATA"))
+        return email.message_from_bytes(packed.read(name))
+
+
+def links(told: Message) -> list[str]:
+    text = re.sub(r"^```.*?^```$", "", str(told.get_payload()), flags=re.MULTILINE | re.DOTALL)
+    return LINKS.findall(text)
+
+
+def test_the_package_index_shows_no_link_that_leads_nowhere(tmp_path: Path) -> None:
+    """Links into the repository are absolute when its address is known, and words while it is not."""
+    settings = (ROOT / "pyproject.toml").read_text()
+    known = tomllib.loads(settings)["tool"]["hatch"]["metadata"]["hooks"]["custom"]["repository"]
+    for name in ("README.md", "LICENSE", "hatch_build.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for address in ("", "https://host.example/holdfast"):
+        changed = settings.replace(f'repository = "{known}"', f'repository = "{address}"')
+        (tmp_path / "pyproject.toml").write_text(changed)
+        run(UV, "build", "--quiet", "--wheel", "--out-dir", tmp_path / "dist", cwd=tmp_path)
+        (wheel,) = (tmp_path / "dist").glob("holdfast-*.whl")
+        told = metadata(wheel)
+        assert told["Author"]
+        assert told["Description-Content-Type"] == "text/markdown"
+        assert "## Documentation" in str(told.get_payload())
+        found = links(told)
+        assert all("://" in link for link in found), found
+        inside = [link.partition(f"{address}/")[2] for link in found if address and link.startswith(address)]
+        for link in inside:
+            kind, version, path = link.split("/", 2)
+            assert (kind, version) in {("blob", f"v{told['Version']}"), ("raw", f"v{told['Version']}")}
+            assert (ROOT / path).exists(), link
+        assert bool(inside) == bool(address) == bool(told.get_all("Project-URL"))

@@ -10,9 +10,11 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 RIGHT = """
 import asyncio
-from datetime import timedelta
-from typing import assert_type
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any, assert_type
 
+from holdfast import Holdfast, Run, RunInfo, RunState, RunView, StepInfo
 from holdfast import Retry, Signal, here, keep, now, random, saga, step, undo_with, uuid4, workflow
 from holdfast.testing import Sim
 from holdfast.workflow.definition import Workflow
@@ -44,6 +46,11 @@ def simple(page: int) -> bytes:
     return b""
 
 
+@step
+def fold(page: int, times: int, across: bool = False) -> str:
+    return ""
+
+
 @simple.undo
 def wider(done: object, page: int | str) -> None: ...
 
@@ -68,6 +75,10 @@ async def order(card: str, pages: list[int]) -> tuple[float, list[str]]:
     assert_type(await simple.map(pages, limit=3), list[bytes])
     assert_type(await simple.map(pages, tolerate=0.1), list[bytes | Exception])
     assert_type(await charge.map([("a", 1)]), list[float])
+    assert_type(await charge.map(zip(["a"], [1]), tolerate=1), list[float | Exception])
+    assert_type(await fold.map([(1, 2), (3, 4)]), list[str])
+    assert_type(await fold.map([(1, 2, True)]), list[str])
+    assert_type(await render.map([1, 2]), list[str])
     assert_type(await paid.wait(timeout=5), int)
     assert_type(await inner(5), list[int])
     assert_type(await inner.using(id="x", tenant="acme")(5), list[int])
@@ -91,6 +102,28 @@ async def outside() -> None:
     await paid.send("run-1", 5, key="k")
 
 
+async def handles(hf: Holdfast) -> None:
+    assert_type(hf.run("x"), Run[Any])
+    assert_type(hf.run("x", inner), Run[list[int]])
+    run = await hf.start(inner.using(id="x"), 5)
+    assert_type(await run.result(timeout=timedelta(seconds=5)), list[int])
+    assert_type(await hf.runs(state="failed", workflow=inner, tags={"a": "b"}, limit=5), list[RunInfo])
+    assert_type((await run.info()).finished_at, datetime | None)
+    assert_type(await run.steps(), list[StepInfo])
+    assert_type(await hf.within(object()).start(inner, 5), Run[list[int]])
+
+
+def plain(hf: Holdfast) -> None:
+    run = hf.wait(hf.start(inner, 5))
+    assert_type(run, Run[list[int]])
+    assert_type(hf.wait(run.result(), timeout=timedelta(seconds=5)), list[int])
+    assert_type(hf.wait(run.state()), RunState)
+    assert_type(hf.wait(run.watch()), Iterator[RunView])
+    hf.wait(paid.send("run-1", 5))
+    with hf as opened:
+        assert_type(opened, Holdfast)
+
+
 async def later(card: str, cents: int) -> float:
     return 1.5
 
@@ -110,7 +143,7 @@ def test(sim: Sim) -> None:
 """
 
 WRONG = """
-from holdfast import Retry, Signal, step, undo_with, workflow
+from holdfast import Holdfast, Retry, Signal, step, undo_with, workflow
 from holdfast.testing import Sim
 
 
@@ -181,6 +214,9 @@ async def order(card: str) -> int:
     await charge.using(attempts=1)(card, 1)  # E
     await render("one")  # E
     await render.map(["one"])  # E
+    await charge.map([("a", "b")])  # E
+    await charge.map([("a",)])  # E
+    await charge.map(["a"])  # E
     name: str = await charge(card, 1)  # E
     await paid.send("run-1", "much")  # E
     text: str = await paid.wait()  # E
@@ -192,6 +228,15 @@ async def start() -> None:
     order.using(identifier="x")  # E
     order.using(tenant=1)  # E
     Retry(attempts="many")  # E
+    Retry(on="ConnectionError")  # E
+
+
+def plain(hf: Holdfast) -> None:
+    hf.wait(5)  # E
+    hf.wait(hf.start(order))  # E
+    hf.wait(hf.runs)  # E
+    hf.wait(paid.send("run-1", "much"))  # E
+    hf.wait(hf.run("x", order).result()) + "text"  # E
 
 
 def test(sim: Sim) -> None:

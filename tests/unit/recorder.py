@@ -71,6 +71,10 @@ class Recorder:
                 delivered_seq=seq,
                 finished_at=self.at,
             )
+        for seq, why in turn.set_aside:
+            (at,) = [i for i, row in enumerate(self.signals) if row.delivered_seq == seq]
+            assert self.signals[at].set_aside is None
+            self.signals[at] = msgspec.structs.replace(self.signals[at], set_aside=why)
         self.sends += turn.sends
         self.published |= turn.published or {}
         if turn.progress is not None:

@@ -64,6 +64,32 @@ def test_a_child_and_a_run_that_is_gone_are_no_alert() -> None:
     assert judge_failures([failed_run(parent_id="p"), failed_run(workflow=None)]) == []
 
 
+def test_signals_that_were_set_aside_are_one_alert_of_their_workflow_and_name() -> None:
+    """Told with the first run's reason and counted; one whose signal or run is gone meanwhile tells nothing."""
+
+    def note(
+        number: int, run_id: str, name: str, error: str | None, workflow: str | None = "shop.order"
+    ) -> FailureNote:
+        return FailureNote(number, run_id, -number, workflow, "running", None, error, name=name)
+
+    alerts = judge_failures(
+        [
+            note(1, "a", "paid", "expected `int`, got `str`"),
+            note(2, "b", "paid", "expected `int`, got `null`"),
+            note(3, "b", "sent", "missing `id`"),
+            note(4, "c", "sent", None),
+            note(5, "d", "sent", "missing `id`", None),
+        ]
+    )
+    assert [(one.kind, one.key, one.run_id, one.times) for one in alerts] == [
+        (AlertKind.SIGNAL_SET_ASIDE, "signal set aside:shop.order:paid", "a", 2),
+        (AlertKind.SIGNAL_SET_ASIDE, "signal set aside:shop.order:sent", "b", 1),
+    ]
+    assert alerts[0].message == (
+        "run a of shop.order set a signal 'paid' aside: expected `int`, got `str`; `holdfast why a` says how it goes on"
+    )
+
+
 def test_a_run_held_by_its_scheduler_is_an_alert_unless_it_was_released() -> None:
     """A child's too: nobody else would tell."""
     notes = [failed_run("a", state="held"), failed_run("b", state="held", parent_id="p")]

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextvars
+import functools
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, timedelta
 from typing import Any
 
@@ -45,10 +46,12 @@ def test_the_public_names_are_few() -> None:
     """A newcomer can read the list; adding to it is a decision."""
     assert holdfast.__all__ == sorted(holdfast.__all__)
     assert set(holdfast.__all__) == {
-        "Holdfast", "HoldfastError", "HoldfastWarning", "InvalidInput", "Retry", "RetryIn", "Run", "RunFailed", "Signal",
-        "StepFailed", "StepTimeout", "Stop", "WorkflowError", "continue_as_new", "here", "keep", "now", "publish", "random",
-        "saga", "set_progress", "step", "undo_with", "uuid4", "workflow",
+        "Conflict", "Holdfast", "HoldfastError", "HoldfastWarning", "InvalidInput", "Retry", "RetryIn", "Run", "RunFailed", "RunInfo",
+        "RunState", "RunView", "Signal", "StepFailed", "StepInfo", "StepTimeout", "Stop", "WorkflowError", "continue_as_new",
+        "here", "keep", "now", "publish", "random", "saga", "set_progress", "step", "undo_with", "uuid4", "workflow",
     }  # fmt: skip
+    assert len(holdfast.__all__) <= 40
+    assert set(holdfast.__all__) <= set(dir(holdfast))
     for name in holdfast.__all__:
         assert getattr(holdfast, name) is not None
     with pytest.raises(AttributeError):
@@ -66,7 +69,10 @@ class TestSteps:
             """Take money."""
             return 1
 
-        assert charge.name == "test_authoring.TestSteps.test_a_bare_decorator_takes_the_defaults.charge"
+        assert (
+            charge.name
+            == "tests.unit.test_authoring.TestSteps.test_a_bare_decorator_takes_the_defaults.charge"
+        )
         assert (charge.is_async, charge.retry, charge.timeout_s, charge.needs) == (
             True,
             DEFAULT_RETRY,
@@ -214,6 +220,62 @@ class TestSteps:
                 step(wrong)
         assert step(name="one")(lambda: 1).name == "one"
 
+    @pytest.mark.parametrize("decorator", [step, workflow])
+    def test_what_belongs_to_a_class_is_refused_where_it_is_written(self, decorator: Any) -> None:
+        """A run calls by name and without an object: a method would get its first argument as `self`."""
+
+        async def plain(self: object, card: str) -> str:
+            return card
+
+        wraps: tuple[Any, ...] = (lambda fn: fn, staticmethod, classmethod, property)
+        for wrap in wraps:
+
+            async def charge(self: object, card: str) -> str:
+                return card
+
+            charge.__qualname__ = "Till.charge"
+            with pytest.raises(DefinitionError, match=r"belongs to a class.*function of the module"):
+                decorator(wrap(charge))
+        with pytest.raises(DefinitionError, match="belongs to a class"):
+
+            class Till:
+                @decorator  # type: ignore[untyped-decorator]
+                async def charge(self, card: str) -> str:
+                    return card
+
+        assert decorator(plain).fn is plain  # a function of a function is none of a class
+
+    @pytest.mark.parametrize("decorator", [step, workflow])
+    def test_what_is_no_function_is_refused_with_what_to_write(self, decorator: Any) -> None:
+        """Also what another decorator made of one."""
+
+        async def charge(card: str) -> str:
+            return card
+
+        async def many() -> AsyncIterator[int]:
+            yield 1
+
+        @functools.wraps(charge)
+        def blocks(*args: Any) -> Any:
+            return charge(*args)
+
+        @functools.wraps(charge)
+        async def passes_on(*args: Any) -> Any:
+            return await charge(*args)
+
+        for wrong, said in (
+            ("charge", r"name='charge'"),
+            (many, "generator"),
+            (functools.partial(charge, "x"), "is no function"),
+            (print, "is no function"),
+            (blocks, "would never be awaited"),
+            (step(name="a step")(charge), "is a step already"),
+            (workflow(name="a flow")(charge), "is a workflow already"),
+        ):
+            with pytest.raises(DefinitionError, match=said):
+                decorator(wrong)
+        assert decorator(passes_on).shape.parameters[0].name == "card"
+
 
 class TestRegistry:
     """Names are how runs find their code."""
@@ -309,7 +371,7 @@ class TestWorkflows:
 class TestSignals:
     """Sending from outside."""
 
-    async def test_send_goes_through_the_open_door(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_send_goes_through_the_open_door(self) -> None:
         """Checked against the type, then handed to the open Holdfast."""
         sent: list[object] = []
 
@@ -320,8 +382,14 @@ class TestSignals:
         paid = Signal("paid", int)
         with pytest.raises(WorkflowError, match="needs an open Holdfast"):
             await paid.send("run-1", 5)
-        monkeypatch.setattr(door, "current", Office())
+        office = Office()
+        door.enter(office)
         await paid.send("run-1", 5, key="event-7")
+        door.enter(later := Office())
+        door.leave(later)
+        await paid.send("run-1", 6)  # of two that were open, the other one
+        door.leave(office)
+        assert sent.pop() == ("run-1", "paid", b"6", None)
         assert sent == [("run-1", "paid", b"5", "event-7")]
         with pytest.raises(InvalidInput, match="signal paid: expected `int`, got `str`"):
             await paid.send("run-1", "5")  # type: ignore[arg-type]  # wrong on purpose

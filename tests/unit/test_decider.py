@@ -1,19 +1,22 @@
 """The decider: workflow code as a pure function of what is delivered to it."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import sys
 import warnings
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
 
 from holdfast import Signal, continue_as_new, now, publish, random, set_progress, step, uuid4, workflow
-from holdfast.codec import describe_error
 from holdfast.decider import Decider
+from holdfast.errors import Unreadable
 from holdfast.model import StepKind, StepState
+from holdfast.workflow.definition import Workflow
 from tests.unit.recorder import Recorder
 
 
@@ -38,6 +41,11 @@ class BadCardError(Exception):
 paid = Signal("paid", int)
 
 
+@dataclass
+class Event:
+    id: str
+
+
 @workflow
 async def order(card: str) -> int:
     first = await charge(card, 1)
@@ -48,7 +56,12 @@ def test_steps_are_issued_when_awaited_and_results_come_back_typed() -> None:
     """A run asks for one step, goes on with its result, and ends with its return value."""
     run = Recorder(order, "tok").begin()
     (issue,) = run.turns[0].issued
-    assert (issue.n, issue.key, issue.kind, issue.name) == (1, "charge", StepKind.CALL, "test_decider.charge")
+    assert (issue.n, issue.key, issue.kind, issue.name) == (
+        1,
+        "charge",
+        StepKind.CALL,
+        "tests.unit.test_decider.charge",
+    )
     assert issue.input == b'{"card":"tok","cents":1}'
     assert issue.step is charge
     assert issue.arguments.cents == 1
@@ -529,11 +542,14 @@ class TestFailure:
 
         assert Recorder(flow).begin().result() == "charge(): cents: expected `int`, got `str`"
 
-    def test_a_result_that_no_longer_fits_raises_in_the_code(self) -> None:
-        """A recorded result is checked when it is read."""
+    def test_a_result_that_no_longer_fits_holds_the_run(self) -> None:
+        """A recorded result is checked when it is read: the code never sees a part of it, nor an error instead of it."""
         run = Recorder(order, "tok").begin()
-        run.succeed("charge", "ten")
-        assert "charge() result: expected `int`, got `str`" in run.failure()
+        with pytest.raises(Unreadable) as held:
+            run.succeed("charge", "ten")
+        error = held.value
+        assert (error.key, error.kind, error.recorded) == ("charge", "result", '"ten"')
+        assert error.asked == "charge() result: expected `int`, got `str`"
 
     def test_a_run_that_waits_for_nothing_fails_at_once(self) -> None:
         """A future that no step can resolve would be for ever; the error says where the code waits."""
@@ -772,6 +788,102 @@ class TestSignals:
         run.signal("paid", 3)
         assert run.result() == 3
 
+    def test_what_fits_no_wait_is_set_aside(self) -> None:
+        """The first wait that can read a signal takes it; what none can read is set aside, and no later wait takes it."""
+        text = Signal("paid", str)
+
+        @workflow
+        async def flow() -> list[int | str]:
+            found: list[int | str] = list(await asyncio.gather(paid.wait(), text.wait()))
+            return [*found, await text.wait()]
+
+        run = Recorder(flow).begin()
+        assert run.signal("paid", "seven").ended == [(2, 1, b'"seven"')]
+        assert run.signal("paid", "eight").set_aside == [(2, "signal paid: expected `int`, got `str`")]
+        assert run.adopt().turns[-1].set_aside == []
+        assert run.signal("paid", 9).ended == [(1, 3, b"9")]
+        run.signal("paid", "ten")
+        assert run.result() == [9, "seven", "ten"]
+
+    def test_early_signals_that_do_not_fit_are_set_aside_by_the_wait(self) -> None:
+        """In the turn that asks for it; what comes behind them and fits is taken."""
+
+        @workflow
+        async def flow() -> list[int]:
+            await charge("a", 1)
+            first = await paid.wait()
+            await charge("b", 1)
+            return [first, await paid.wait()]
+
+        run = Recorder(flow).begin()
+        for value in ("one", None, 3, "four"):
+            run.signal("paid", value)
+        turn = run.succeed("charge", 1)
+        assert [seq for seq, _ in turn.set_aside] == [1, 2]
+        assert turn.ended == [(2, 3, b"3")]
+        run.adopt()
+        assert run.succeed("charge#2", 1).set_aside == [(4, "signal paid: expected `int`, got `str`")]
+        run.adopt()
+        run.signal("paid", 5)
+        assert run.result() == [3, 5]
+
+    def test_a_wait_that_only_got_what_does_not_fit_times_out(self) -> None:
+        """The signal that was set aside is not for the next wait either, also after a replay by code that could read it."""
+        wide = Signal("paid", int | str)  # type: ignore[arg-type]  # a union is not a type to mypy
+
+        def made(signal: Signal[int], version: str) -> Workflow[[], list[int]]:
+            @workflow(name="timed", version=version)
+            async def flow() -> list[int]:
+                try:
+                    return [await signal.wait(timeout=5)]
+                except TimeoutError:
+                    await charge("a", 1)
+                    return [0, await signal.wait()]
+
+            return flow
+
+        run = Recorder(made(paid, "old")).begin()
+        run.signal("paid", "late")
+        run.adopt(made(wide, "new"))
+        run.fire("timeout")
+        run.adopt(made(wide, "newer"))
+        run.succeed("charge", 1)
+        assert sorted(run.open) == ["paid#2"]
+        run.signal("paid", 4)
+        assert run.result() == [0, 4]
+
+    def test_what_a_stranger_sends_more_is_not_recorded_as_read(self) -> None:
+        """The wait records what the code saw, so that replaying it is reading all of it."""
+
+        @workflow
+        async def flow() -> str:
+            got = await Signal("event", Event).wait()
+            return got.id + str(await charge("a", 1))
+
+        run = Recorder(flow).begin()
+        assert run.signal("event", {"id": "e", "more": 1}).ended == [(1, 1, b'{"id":"e"}')]
+        run.adopt()
+        run.succeed("charge", 1)
+        assert run.result() == "e1"
+
+    def test_what_is_set_aside_in_the_last_turn_is_for_the_next_generation(self) -> None:
+        """It was recorded nowhere yet: the next generation looks at it again, and sets it aside."""
+
+        @workflow
+        async def flow() -> None:
+            await charge("a", 1)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    await paid.wait()
+            continue_as_new()
+
+        run = Recorder(flow).begin()
+        run.signal("paid", "no")
+        run.signal("other", 1)
+        turn = run.succeed("charge", 1)
+        assert turn.finish is not None
+        assert (turn.finish.how, turn.finish.unread) == ("continued", (1, 2))
+
     def test_sends_are_commands_with_a_key_of_their_own(self) -> None:
         """A signal sent by a workflow goes in its commit, and has a key that a repetition would share."""
 
@@ -854,7 +966,7 @@ class TestSaying:
         assert (first.key, first.kind, first.name, first.input) == (
             "order",
             StepKind.CHILD,
-            "test_decider.order",
+            "tests.unit.test_decider.order",
             b'{"card":"x"}',
         )
         assert first.child is not None
@@ -1013,12 +1125,18 @@ def test_map_spreads_tuples_over_several_parameters() -> None:
     assert [row.input for row in run.steps.values()] == [b'{"card":"a","cents":1}', b'{"card":"b","cents":2}']
 
 
-def test_bad_input_fails_the_run_instead_of_the_scheduler() -> None:
-    """An input that the workflow's code no longer takes is told in the run's error."""
-    decider = Decider(order, "r", b'{"card": 5}', begun_at=0.0, deadline=50.0)
-    decider.begin()
-    turn = decider.take()
-    assert turn.issued == []
-    assert turn.finish is not None
-    assert turn.finish.error is not None
-    assert describe_error(turn.finish.error) == "InvalidInput: order(): card: expected `str`, got `int`"
+@pytest.mark.parametrize(
+    ("input", "problem"),
+    [
+        (b'{"card": 5}', "order(): card: expected `str`, got `int`"),
+        (b'{"card": "c", "hat": 5}', "order(): hat: 5 is recorded, and nothing in this code takes it"),
+        (b"{}", "order(): missing `card`"),
+    ],
+)
+def test_an_input_that_the_code_no_longer_takes_holds_the_run(input: bytes, problem: str) -> None:
+    """Whoever takes the run up, its first time or later, runs none of its code on a part of the input."""
+    decider = Decider(order, "r", input, begun_at=0.0, deadline=50.0)
+    with pytest.raises(Unreadable) as held:
+        decider.replay([], [])
+    assert (held.value.kind, held.value.recorded, held.value.asked) == ("input", input.decode(), problem)
+    decider.close()

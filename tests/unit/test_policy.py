@@ -1,7 +1,10 @@
 """Retry rules: pure decisions about failed attempts."""
 
+import copy
+import pickle
 import random
 from collections import Counter
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -79,12 +82,14 @@ def test_stop_and_invalid_values_end_at_once() -> None:
 
 def test_on_and_never_match_base_classes_by_name() -> None:
     """A policy is data: classes are kept by name, and an exception matches by any of its bases."""
-    assert Retry(on=ConnectionError).on == ("builtins.ConnectionError",)
+    assert Retry(on=ConnectionError).encode() == '{"on":["builtins.ConnectionError"]}'
     assert isinstance(verdict(Retry(on=ConnectionError), DeclinedError()), TryAgain)
     assert verdict(Retry(on=ConnectionError), ValueError()) == GiveUp("the policy does not retry ValueError")
     assert isinstance(verdict(Retry(on=OSError, never=(DeclinedError, KeyError)), DeclinedError()), GiveUp)
     assert isinstance(verdict(Retry(never=DeclinedError), ConnectionError()), TryAgain)
-    assert isinstance(verdict(Retry(on="tests.unit.test_policy.DeclinedError"), ValueError()), GiveUp)
+    recorded = Retry.decode('{"on":["tests.unit.test_policy.DeclinedError"]}')
+    assert isinstance(verdict(recorded, ValueError()), GiveUp)
+    assert isinstance(verdict(recorded, DeclinedError()), TryAgain)
 
 
 def test_retry_in_spends_nothing_and_is_bounded() -> None:
@@ -266,6 +271,8 @@ def test_a_policy_is_json() -> None:
     """It is written beside the step, and read without the author's code."""
     policy = Retry(attempts=5, on=(ConnectionError, DeclinedError), max_delay=9, jitter="none", total=3600)
     assert Retry.decode(policy.encode()) == policy
+    assert msgspec.structs.replace(Retry.decode(policy.encode()), attempts=6).on == policy.on
+    assert pickle.loads(pickle.dumps(policy)) == copy.deepcopy(policy) == policy
     assert Retry.decode("{}") == DEFAULT_RETRY
 
 
@@ -276,8 +283,23 @@ def test_a_policy_is_json() -> None:
         {"attempts": True},
         {"attempts": 1.5},
         {"on": int},
+        {"on": "ConnectionError"},
+        {"on": ("builtins.ConnectionError", ValueError)},
+        {"on": ValueError("one")},
+        {"on": None},
+        {"never": "ValueError"},
         {"never": (ValueError, 3)},
         {"delay": -1},
+        {"delay": "1"},
+        {"delay": True},
+        {"delay": timedelta(seconds=1)},
+        {"max_delay": float("inf")},
+        {"max_delay": -1},
+        {"total": -1},
+        {"total": "3"},
+        {"attempts": -1},
+        {"timeouts": -1},
+        {"throttles": -1},
         {"factor": 0.5},
         {"max_delay": float("nan")},
         {"jitter": "some"},

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,8 @@ async def other(n: int) -> int:
 
 
 go = Signal("go", int)
+say = Signal("go", str)
+"""The same name for another type: whoever sends knows nothing of either."""
 
 # A program is a tree of JSON values, interpreted by one workflow: every way of combining waits that authors have.
 
@@ -42,6 +45,8 @@ async def interpret(program: list[Any]) -> list[Any]:  # noqa: PLR0911  one case
             return ["slept", round(now().timestamp())]
         case "signal":
             return [await go.wait(timeout=rest[0] or None)]
+        case "say":
+            return [await say.wait(timeout=rest[0] or None)]
         case "child":
             return [await child(rest[0])]
         case "chance":
@@ -110,9 +115,9 @@ async def program(tree: list[Any]) -> list[Any]:
 
 def programs() -> st.SearchStrategy[list[Any]]:
     leaves = st.one_of(
-        st.tuples(st.sampled_from(["work", "keyed", "sleep", "signal", "child"]), st.integers(0, 9)).map(
-            list
-        ),
+        st.tuples(
+            st.sampled_from(["work", "keyed", "sleep", "signal", "say", "child"]), st.integers(0, 9)
+        ).map(list),
         st.just(["chance"]),
     )
 
@@ -135,7 +140,7 @@ def deliver_something(run: Recorder, data: st.DataObject) -> None:
     can = [key for key in waits if run.steps[run.open[key]].kind is not StepKind.SIGNAL]
     choice = data.draw(st.sampled_from([*can, "signal"] if can or waits else ["signal"]))
     if choice == "signal":
-        run.signal("go", data.draw(st.integers(0, 99)))
+        run.signal("go", data.draw(st.one_of(st.integers(0, 99), st.sampled_from(["text", None]))))
     elif run.steps[run.open[choice]].kind is StepKind.TIMER:
         run.fire(choice)
     elif data.draw(st.integers(0, 5)) == 0:
@@ -168,6 +173,7 @@ def test_a_replayed_run_is_where_it_was_and_goes_on_alike(tree: list[Any], data:
             same_place(run.decider, other)
             turn = other.take()
             assert (turn.issued, turn.dropped, turn.ended, turn.sends) == ([], [], [], [])
+            assert turn.set_aside == []
             assert (turn.progress, turn.published, turn.finish) == (None, None, None)
             run.decider.close()
             run.decider = other
@@ -187,7 +193,7 @@ def repeat(shadow: Recorder, run: Recorder) -> None:
     for signal in run.signals:
         if signal.delivered_seq == seq:
             shadow.decider.deliver_signal(signal.name, signal.payload, signal.sent_at)
-            shadow.signals.append(signal)
+            shadow.signals.append(msgspec.structs.replace(signal, set_aside=None))
             shadow.commit()
             return
     (row,) = (r for r in run.steps.values() if r.delivered_seq == seq and r.kind is not StepKind.SIGNAL)
@@ -199,7 +205,8 @@ def repeat(shadow: Recorder, run: Recorder) -> None:
 
 def describe(turn: Any) -> Any:
     issued = [(i.n, i.key, i.kind, i.name, i.input, i.digest, i.ready_at) for i in turn.issued]
-    return issued, sorted(turn.dropped), turn.ended, turn.sends, turn.progress, turn.published, turn.finish
+    told = turn.sends, turn.progress, turn.published, turn.finish
+    return issued, sorted(turn.dropped), turn.ended, turn.set_aside, *told
 
 
 @EXPLORE
@@ -379,9 +386,110 @@ class TestChangedCode:
         drift = caught_drift.value
         assert (drift.key, drift.recorded, drift.asked) == (
             "work",
-            'call test_replay.work {"n":1}',
-            'call test_replay.work {"n":2}',
+            'call tests.unit.test_replay.work {"n":1}',
+            'call tests.unit.test_replay.work {"n":2}',
         )
+
+    def test_a_signal_that_was_renamed_is_drift(self) -> None:
+        """Its open wait is left, and another is asked for: now, or after a step that was put before it."""
+
+        @workflow(name="renamed", version="old")
+        async def old() -> None:
+            await asyncio.gather(work(1), go.wait())
+
+        @workflow(name="renamed", version="new")
+        async def new() -> None:
+            await work(1)
+            await Signal("gone", int).wait()
+
+        run = Recorder(old).begin()
+        run.replayed().close()
+        other = run.replayed(new)  # it may still ask for `go`, as code that only waits later does
+        with pytest.raises(
+            Drift, match=r"step 'go' was recorded with signal go, the code now asks for signal gone"
+        ):
+            other.deliver(run.n("work"), StepState.SUCCEEDED, b"1", None, 1.0)
+        other.close()
+
+    def test_a_wait_may_come_later_or_beside_others(self) -> None:
+        """As long as the code asks for it, what it waits for before or besides does not matter."""
+
+        @workflow(name="besides", version="old")
+        async def old() -> list[int]:
+            return list(await asyncio.gather(work(1), go.wait()))
+
+        @workflow(name="besides", version="new")
+        async def new() -> list[int]:
+            first = await work(1)
+            return [first, *await asyncio.gather(go.wait(), Signal("else", int).wait())]
+
+        run = Recorder(old).begin()
+        run.adopt(new)
+        run.succeed("work", 1)
+        run.signal("else", 3)
+        run.signal("go", 2)
+        assert run.result() == [1, 2, 3]
+
+    def test_a_wait_that_took_its_signal_elsewhere_is_drift(self) -> None:
+        """Asked for under another key it would wait for a signal that was sent and taken long ago."""
+
+        @workflow(name="moved", version="old")
+        async def old() -> None:
+            await go.wait()
+            await work(1)
+
+        @workflow(name="moved", version="new")
+        async def new() -> None:
+            await asyncio.gather(asyncio.create_task(go.wait(), name="branch"))
+            await work(1)
+
+        run = Recorder(old).begin()
+        run.signal("go", 1)
+        run.replayed().close()
+        with pytest.raises(
+            Drift, match=r"recorded with signal go, the code now asks for signal go at 'branch"
+        ):
+            run.replayed(new)
+
+    def test_a_wait_is_the_one_with_its_key(self) -> None:
+        """Of two waits for one signal the first was left out: the one that is left took what was recorded under its key."""
+
+        @workflow(name="left out", version="old")
+        async def old() -> int:
+            await go.wait()
+            await work(1)
+            return await go.wait()
+
+        @workflow(name="left out", version="new")
+        async def new() -> int:
+            await work(1)
+            return await go.wait()
+
+        run = Recorder(old).begin()
+        run.signal("go", 1)
+        run.adopt(new)
+        run.succeed("work", 1)
+        assert run.result() == 1
+
+    def test_code_that_fails_where_the_run_waits_is_drift(self) -> None:
+        """The run went on from there: it is the code that is wrong now. A retried run may fail where it failed."""
+
+        @workflow(name="broken", version="old")
+        async def old() -> int:
+            return await work(1) + await work(2)
+
+        @workflow(name="broken", version="new")
+        async def new() -> int:
+            await work(1)
+            raise KeyError("x")
+
+        run = Recorder(old).begin()
+        run.succeed("work", 1)
+        with pytest.raises(Drift, match="this code fails the run where it is now: KeyError: 'x'"):
+            run.replayed(new)
+        del run.steps[run.n("work#2")]
+        run.adopt(new)
+        assert run.failure() == "KeyError: 'x'"
 
     def test_another_kind_under_the_same_key_is_drift(self) -> None:
         """A signal where there was a step."""

@@ -6,12 +6,13 @@ import msgspec
 import pytest
 
 from holdfast import Stop, continue_as_new, keep, saga, step, undo_with, workflow
-from holdfast.codec import describe_error
-from holdfast.errors import Drift, WorkflowError
-from holdfast.model import StepKind, StepState
+from holdfast.codec import describe_error, end_of
+from holdfast.decider.undoing import Family
+from holdfast.errors import Drift, Unreadable, WorkflowError
+from holdfast.model import RunState, StepKind, StepState
 from holdfast.workflow import registry
 from holdfast.workflow.definition import Workflow
-from tests.unit.undo_recorder import UndoRecorder
+from tests.unit.undo_recorder import UndoRecorder, run_of
 
 
 @step
@@ -243,8 +244,8 @@ class TestUndoing:
         run.succeed("later/book", "L")
         assert issued(run) == ["undo:later/book"]
 
-    def test_an_undo_that_cannot_read_the_result_is_issued_all_the_same(self) -> None:
-        """The agent fails it with the reason: the run must not."""
+    def test_an_undo_that_cannot_read_the_result_holds_the_run(self) -> None:
+        """It is not called with what it cannot read, and the run does not fail: a person mends the code."""
 
         @step
         async def odd(n: int) -> int:
@@ -260,8 +261,10 @@ class TestUndoing:
                 raise RefusedError
 
         run = UndoRecorder(flow).begin()
-        (undo,) = run.succeed("odd", 5).issued
-        assert (undo.key, undo.arguments) == ("undo:odd", None)
+        with pytest.raises(
+            Unreadable, match=r"even gets to undo step 'odd' .* expected `str \| null`, got `int`"
+        ):
+            run.succeed("odd", 5)
 
 
 class TestNesting:
@@ -509,7 +512,8 @@ class TestEnding:
         back = run.taken_back()
         assert back.all() == [["undo:book"]]
         assert back.finish is not None
-        assert (back.how, back.finish.error) == ("undone", run.finish.error)
+        assert (back.how, describe_error(back.error)) == ("undone", "Stop: no")
+        assert (end_of(back.error).seq, list(end_of(back.error).undone)) == (1, [1])
 
     def test_a_cancelled_run_is_taken_back_and_the_saga_leaves_it_to_the_run(self) -> None:
         """The saga issues nothing; the step that ran is given up, and its undo gets None."""
@@ -750,10 +754,10 @@ class TestChildren:
         run = UndoRecorder(flow).begin()
         turn = run.fire("timeout")
         n = run.n("inner")
-        assert (turn.dropped, turn.dropped_children) == ([], ["run-1/inner"])
+        assert (turn.dropped, turn.cancelled) == ([], [2])
         assert run.decider.expects(n)
         run.adopt()
-        assert run.turns[-1].dropped_children == []
+        assert run.turns[-1].cancelled == []
         assert run.decider.expects(n)
         run.end("inner", StepState.FAILED, None, '{"type":"x","message":"cancelled"}')
         assert not run.decider.expects(n)
@@ -787,8 +791,8 @@ class TestChildren:
         run = UndoRecorder(flow).begin()
         turn = run.fail("book", ValueError("no"))
         assert turn.finish is not None
-        assert (turn.finish.how, turn.dropped, turn.dropped_children) == ("undoing", [], ["run-1/inner"])
-        back = run.taken_back()
+        assert (turn.finish.how, turn.dropped, turn.cancelled) == ("undoing", [], [1])
+        back = run.taken_back({1: Family(run_of(state=RunState.RUNNING), [])})
         back.commit()
         assert back.open == ["inner"]
         back.end("inner", StepState.FAILED)

@@ -12,13 +12,13 @@ from holdfast import codec, step
 from holdfast.codec import describe_error
 from holdfast.decider.effect import undo_input
 from holdfast.decider.undoing import Family, Undoing
-from holdfast.errors import UndoMissing
+from holdfast.errors import UndoMissing, Unreadable
 from holdfast.model import CANCEL, Run, RunState, Step, StepKind, StepState, undo_key, undone_key
 from tests.unit.undo_recorder import Lanes, TakenBack, run_of, step_of
 
 
 @step(name="undo_it")
-async def undo_it(x: int) -> None: ...
+async def undo_it(x: int, card: str = "") -> None: ...
 
 
 KNOWN = {"undo_it": undo_it}
@@ -63,8 +63,8 @@ class TestWhatIsUndone:
     def test_the_undo_gets_the_recorded_result_and_arguments(self) -> None:
         """Made from the bytes that were recorded; null when nobody knows the result."""
         taken = back(
-            effect(1, "a", input=b'{"card":"c"}', output=b'{"id":7}', delivered_seq=1),
-            effect(2, "b", input=b"{}", output=None, state=StepState.CANCELLED, delivered_seq=0),
+            effect(1, "a", input=b'{"x":1,"card":"c"}', output=b'{"id":7}', delivered_seq=1),
+            effect(2, "b", input=b'{"x":2}', output=None, state=StepState.CANCELLED, delivered_seq=0),
         )
         taken.all()
         inputs = [msgspec.json.decode(taken.steps[taken.n(key)].input or b"") for key in ("undo:a", "undo:b")]
@@ -279,10 +279,20 @@ class TestMissing:
         taken.rebuild().say("skip", 2)
         assert taken.asked == [["undo:a"]]
 
-    def test_an_undo_that_cannot_read_its_input_is_issued_without_arguments(self) -> None:
-        """The agent that takes it up fails it, with the reason."""
-        (issue,) = back(effect(1, "a", input=b'{"x":"text"}', delivered_seq=1)).undoing.take().issued
-        assert issue.arguments is None
+    @pytest.mark.parametrize("input", [b'{"x":"text"}', b'{"x":1,"y":2}', b"{}"])
+    def test_an_undo_that_cannot_read_all_of_its_input_holds_the_run(self, input: bytes) -> None:
+        """What else can be undone in its turn is undone before; nothing is called with a part of what was recorded."""
+        taken = back(
+            effect(1, "a", after_seq=0, delivered_seq=3, input=input),
+            effect(2, "b", after_seq=0, delivered_seq=2),
+        )
+        taken.commit()
+        assert taken.asked == [["undo:b"]]
+        with pytest.raises(Unreadable, match="what undo_it gets to undo step 'a' was recorded as") as held:
+            taken.succeed("undo:b")
+        assert (held.value.key, held.value.kind) == ("a", "input")
+        taken.rebuild().say("skip", 1)
+        assert taken.how == "undone"
 
 
 class TestChildren:
@@ -335,13 +345,23 @@ class TestChildren:
             children={2: live},
         )
         taken.commit()
-        assert (taken.asked, taken.cancelled_children) == ([["undo:beside"]], ["child"])
+        assert (taken.asked, taken.cancelled_children) == ([["undo:beside"]], [2])
         taken.succeed("undo:beside")
         assert (taken.asked[1:], taken.open) == ([], ["inner"])
         turn = taken.end("inner", StepState.SUCCEEDED)
         assert (turn.issued, turn.finish, taken.undoing.needs_reload) == ([], None, True)
         taken.children = {2: self.family(effect(1, "a", delivered_seq=1))}
         assert taken.rebuild().all()[1:] == [["undo:inner/a"], ["undo:before"]]
+
+    def test_a_run_that_was_only_joined_is_not_awaited(self) -> None:
+        """It has another owner: its row ends with the run, nobody asks it to cancel itself, and nothing of it is undone."""
+        taken = back(
+            effect(1, "before", after_seq=0, delivered_seq=1),
+            self.child(2, "joined", after_seq=1, state=StepState.WAITING),
+            self.child(3, "over", after_seq=1, delivered_seq=2),
+        )
+        assert taken.all() == [["undo:before"]]
+        assert (taken.how, taken.cancelled_children) == ("undone", [])
 
     def test_skipping_a_child_skips_what_it_did(self) -> None:
         """By the n of the step that waited for it."""

@@ -40,7 +40,7 @@ class UndoRecorder(Recorder):
         super().__init__(*args, **kwargs)
         self.lanes = Lanes()
         self.kept_n = 0
-        self.to_cancel: list[str] = []
+        self.to_cancel: list[int] = []
 
     def begin(self) -> "UndoRecorder":
         super().begin()
@@ -57,7 +57,7 @@ class UndoRecorder(Recorder):
                 losses=0,
                 excused=0,
             )
-        self.to_cancel += turn.dropped_children
+        self.to_cancel += turn.cancelled
         if turn.kept_n is not None:
             assert turn.kept_n >= self.kept_n
             self.kept_n = turn.kept_n
@@ -109,7 +109,7 @@ class TakenBack:
         self.asked: list[list[str]] = []
         """Keys of the undos of each turn."""
         self.settled: list[str] = []
-        self.cancelled_children: list[str] = []
+        self.cancelled_children: list[int] = []
         self.finish: Finish | None = None
         self.undoing = self.made()
 
@@ -149,7 +149,7 @@ class TakenBack:
             self.steps[n] = msgspec.structs.replace(
                 row, state=row.state if ended else StepState.CANCELLED, delivered_seq=0
             )
-        self.cancelled_children += turn.dropped_children
+        self.cancelled_children += turn.cancelled
         if turn.finish is not None:
             self.finish = turn.finish
             if turn.finish.how != "stuck":

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import math
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -19,13 +19,15 @@ from holdfast.agent import isolated
 from holdfast.agent.gatekeeper import Gatekeeper
 from holdfast.agent.holding import Holding
 from holdfast.agent.tally import Tally
+from holdfast.agent.threads import StepThreads
 from holdfast.agent.twins import Twins
 from holdfast.config import Config
-from holdfast.decider.effect import effect_key, undone_effect
+from holdfast.decider.effect import undone_effect
+from holdfast.decider.replay import hold_note, unreadable
 from holdfast.durations import Durations, step_name
 from holdfast.environment import Environment, StoreClock
-from holdfast.errors import InvalidInput, LeaseLost, StepTimeout, StoreError
-from holdfast.model import Ending, Lane, StepState
+from holdfast.errors import InvalidInput, LeaseLost, StepTimeout, StoreError, Unreadable
+from holdfast.model import Ending, Lane, StepState, effect_key
 from holdfast.policy import Retry
 from holdfast.store.answers import Answer, ClaimedStep
 from holdfast.store.operations import HandBack, Quarantine, Report, Save, TryAgain
@@ -40,8 +42,8 @@ ERROR_MAX_CHARS = 200
 
 Write = Callable[[Report | TryAgain | Quarantine | HandBack | Save, Callable[[Any], None] | None], None]
 
-SUSPECT_WAITS_S = 1.0
-"""A suspect that came while the agent executes another one is handed back for about this long."""
+SETTLE_S = 0.02
+"""How often to look whether the outcome of a suspect is written: some commits."""
 
 
 class Agent:
@@ -66,7 +68,7 @@ class Agent:
         """The lanes this agent can serve, each with what its steps depend on."""
         self._hedged: dict[bool, set[int]] = {True: set(), False: set()}
         """Those among them whose steps may have twins."""
-        self._threads = ThreadPoolExecutor(config.threads_max, thread_name_prefix="holdfast-step")
+        self._threads = StepThreads(config.threads_max)
         self.wake: Callable[[float], None] = lambda delay_s: None
         """Set by the node: call `claim` again after so many seconds."""
         self.claimed: Callable[[str, int], None] = lambda run_id, n: None
@@ -75,6 +77,9 @@ class Agent:
         """Set by the node: told of every step that turned out to be another's."""
         self.holds: Callable[[], bool] = lambda: True
         """Set by the node: whether it has its lease. Asked before a step begins."""
+        self.unwritten: Callable[[], set[tuple[str, int, int]]] = set
+        """Set by the node: (run, n, fence) of steps that are held here, or have ended and are not written yet."""
+        self._suspects_ended: set[tuple[str, int, int]] = set()
         self.gates = Gatekeeper(config)
         self.tell: Callable[[float], None] = lambda delay_s: None
         """Set by the node: call `look` after so many seconds."""
@@ -156,11 +161,15 @@ class Agent:
             free = self._free(is_async)
             if free <= 0 or not lanes or self.closing:
                 continue
-            found = await self._store.claim_steps(self._node, lanes, free, self._runs())
+            found = await self._store.claim_steps(
+                self._node,
+                lanes,
+                free,
+                suspect_losses=self._config.suspect_losses,
+                suspects=0 if self._has_suspect() else 1,
+                runs=self._runs(),
+            )
             for item in found:
-                if item.losses >= self._config.suspect_losses and self._has_suspect():
-                    self._put_off(item)
-                    continue
                 self.claimed(item.run_id, item.n)
                 self._begin_claimed(item)
             claimed += len(found)
@@ -203,14 +212,17 @@ class Agent:
         return claimed
 
     def _has_suspect(self) -> bool:
-        """Is there a suspect that was begun so lately that nobody knows yet whether it kills this agent?"""
+        """Is there a suspect that was begun so lately that nobody knows yet whether it kills this agent? One at a time: the step that
+        kills agents must not take those with it that were beside it before. The others stay where they are until their turn."""
         since = self._environment.monotonic() - self._config.suspect_s
-        return any(holding.began_at > since for holding in self.held.values())
-
-    def _put_off(self, item: ClaimedStep) -> None:
-        """One suspect at a time: the step that kills agents must not take those with it that were beside it before."""
-        delay_s = SUSPECT_WAITS_S * (0.5 + self._environment.random.random())
-        self._write(HandBack(item.run_id, item.n, item.fence, delay_s), None)
+        if any(holding.began_at > since for holding in self.held.values()):
+            return True
+        if self._suspects_ended:
+            # Until its outcome is written, its agent's death would still be its loss.
+            self._suspects_ended &= self.unwritten()
+            if self._suspects_ended:
+                self.wake(SETTLE_S)
+        return bool(self._suspects_ended)
 
     async def _claim_twins(self, is_async: bool) -> int:
         free = self._free(is_async)
@@ -251,7 +263,7 @@ class Agent:
             step,
             item.run_id,
             -item.n if twin else item.n,
-            effect_key(item.run_id, item.key),
+            item.effect or effect_key(item.run_id, item.key),
             item.fence,
             None,
             retry=Retry.decode(item.retry) if item.retry else step.retry,
@@ -267,10 +279,11 @@ class Agent:
         if item.losses >= self._config.suspect_losses:
             holding.began_at = self._environment.monotonic()
         try:
-            holding.arguments = step.shape.decode(item.input)
-        except InvalidInput as error:
-            self.held[holding.run_id, holding.n] = holding
-            self._fail(holding, error, Ending.FAILED)
+            holding.arguments = step.shape.whole(item.input)
+        except InvalidInput as wrong:
+            self.unreserve(step)
+            what = f"the input of step {item.key!r}"
+            self._hold_run(holding, unreadable(item.key, "input", what, item.input, wrong))
             return
         barred = probe is None and step.depends in self.gates.paused
         self.begin(holding, item.checkpoint, barred=barred or crowded)
@@ -418,6 +431,16 @@ class Agent:
         else:
             self._write(HandBack(holding.run_id, holding.n, holding.fence), None)
 
+    def _hold_run(self, holding: Holding, error: Unreadable) -> None:
+        """The code here cannot read what was recorded for the step. Nobody knows whether another agent's can, so a person
+        decides: the step is handed back and its run is held. A twin is just given up."""
+        log.warning("run %s is held: %s", holding.run_id, error)
+        if holding.twin:
+            self.twins.fail(holding)
+        else:
+            note = hold_note("drift", error)
+            self._write(HandBack(holding.run_id, holding.n, holding.fence, hold=note), None)
+
     # --- reporting ----------------------------------------------------------------------------------------------------
 
     def _succeed(self, holding: Holding, output: bytes) -> None:
@@ -446,6 +469,9 @@ class Agent:
 
     def _fail(self, holding: Holding, error: BaseException, ending: Ending, place: str = "") -> None:
         if not self._let_go(holding):
+            return
+        if isinstance(error, Unreadable) and error.kind in ("input", "checkpoint"):
+            self._hold_run(holding, error)
             return
         self.tally.failed += 1
         now = self._clock.now()
@@ -508,6 +534,9 @@ class Agent:
         if self.held.pop((holding.run_id, holding.n), None) is not holding:
             return False
         self.unreserve(holding.step)
+        if holding.began_at > -math.inf:
+            self._suspects_ended.add((holding.run_id, holding.n, holding.fence))
+            self.wake(SETTLE_S)  # the next one may begin
         holding.task = holding.here = None  # both refer back to it: without them, it is freed at once
         return not holding.lost
 
@@ -523,7 +552,7 @@ class Agent:
         )
         answer = await saved
         if isinstance(answer, StoreError) and not isinstance(answer, LeaseLost):
-            raise answer  # a step must not believe that its next attempt will find this
+            raise answer  # a step that believes that it is saved would not do it again
 
     async def beat(self) -> None:
         """Write progress, and drop what this agent no longer holds: cancelled, timed out elsewhere, reclaimed."""

@@ -18,8 +18,11 @@ import msgspec
 
 from holdfast import codec
 from holdfast.agent.isolated import Message, Request
+from holdfast.decider.replay import unreadable
+from holdfast.errors import InvalidInput
 from holdfast.workflow import registry
 from holdfast.workflow.here import Attempting, here_var
+from holdfast.workflow.place import package_root
 from holdfast.workflow.step import Step
 
 
@@ -53,7 +56,7 @@ class Child:
     def execute(self, request: Request) -> None:
         try:
             step = _load(request)
-            bound = step.shape.decode(request.input.encode())
+            bound = _read(step, request)
             here_var.set(
                 Attempting(
                     run_id=request.run_id,
@@ -74,17 +77,32 @@ class Child:
             self.say(Message(output=output.decode()))
 
 
+def _read(step: Step[Any, Any], request: Request) -> msgspec.Struct:
+    """The arguments. The file may be a newer one than the agent's: what it cannot read whole holds the run."""
+    raw = request.input.encode()
+    try:
+        return step.shape.whole(raw)
+    except InvalidInput as wrong:
+        key = request.key.partition("::")[2]
+        raise unreadable(key, "input", f"the input of step {key!r}", raw, wrong) from None
+
+
 def _load(request: Request) -> Step[Any, Any]:
     """Find the step: import its module as the agent did, or load its file under the name it gave the step."""
-    sys.path[:] = [*request.path, *(entry for entry in sys.path if entry not in request.path)]
-    file = Path(request.file)
-    name = file.stem if request.module == "__main__" else request.module
+    file, name = Path(request.file), request.module
+    path = [
+        *request.path,
+        str(package_root(file)),
+    ]  # a program inside a package was run without the folder above it
+    sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
     try:
-        importlib.import_module(name)
+        found = getattr(importlib.import_module(name), "__file__", None)
     except ModuleNotFoundError:
+        found = None
+    if found is None or Path(found).resolve() != file:
         spec = importlib.util.spec_from_file_location(name, file)
         if spec is None or spec.loader is None:
-            raise
+            raise ModuleNotFoundError(f"{file} cannot be imported as {name}", name=name)
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         spec.loader.exec_module(module)

@@ -65,8 +65,8 @@ async def execute(step: Step[Any, Any], arguments: Any, here: Attempting) -> byt
     """Run one attempt in a child; its encoded result, or its exception. Cancelling kills the child."""
     request = Request(
         path=[entry for entry in sys.path if entry],
-        module=step.fn.__module__,
-        file=step.fn.__code__.co_filename,
+        module=step.place.module,
+        file=step.place.file or "",
         step=step.name,
         input=step.shape.encode(arguments).decode(),
         run_id=here.run_id,

@@ -78,8 +78,8 @@ async def _short(hf: Holdfast) -> float:
 
 async def _ms_per_step(run: Run[int], length: int) -> float:
     """From the run's beginning to the end of its last `noop`, as the store has it."""
-    row = await run.info()
-    ended = [step.finished_at for step in await run.steps() if step.name == noop.name]
+    row, steps, *_ = await run.rows()
+    ended = [step.finished_at for step in steps if step.name == noop.name]
     if len(ended) != length or None in ended or row.started_at is None:
         raise NotMeasured(f"run {row.id} has {len(ended)} of its {length} steps")
     return (max(at for at in ended if at is not None) - row.started_at) / length * 1000
@@ -108,4 +108,4 @@ async def _replay(bench: Bench, run: Run[int], folder: Path, turn: int) -> float
 
 
 async def _owned(run: Run[int]) -> bool:
-    return (await run.info()).owner is not None
+    return (await run.rows()).run.owner is not None

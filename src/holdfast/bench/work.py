@@ -1,4 +1,5 @@
-"""What is measured: ordinary steps and workflows. Agents in processes of their own load this module by its name."""
+"""What is measured: ordinary steps and workflows. Agents in processes of their own load this module by its name.
+Names are given, so that the rows of all versions are as wide and their figures can be compared."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ LOOK_S = 0.005
 _world = Environment()
 
 
-@step
+@step(name="work.noop")
 async def noop(x: int) -> int:
     return x + 1
 
 
-@step
+@step(name="work.wait_for_file")
 async def wait_for_file(folder: str, turn: int) -> float:
     """Note in `begun-TURN` when it began, in a line of its own; return when somebody makes the file `go-TURN`."""
     descriptor = os.open(Path(folder) / f"begun-{turn}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -31,7 +32,7 @@ async def wait_for_file(folder: str, turn: int) -> float:
     return _world.monotonic()
 
 
-@workflow
+@workflow(name="work.chain")
 async def chain(length: int) -> int:
     """Steps one after the other."""
     x = 0
@@ -40,19 +41,19 @@ async def chain(length: int) -> int:
     return x
 
 
-@workflow
+@workflow(name="work.fan")
 async def fan(width: int) -> int:
     """Steps side by side, joined."""
     return sum(await asyncio.gather(*(noop(0) for _ in range(width))))
 
 
-@workflow
+@workflow(name="work.nap")
 async def nap() -> None:
     """A run that sleeps for longer than anybody measures."""
     await asyncio.sleep(MONTH_S)  # noqa: TID251  durable, in a workflow
 
 
-@workflow
+@workflow(name="work.chain_then_wait")
 async def chain_then_wait(length: int, folder: str, turns: int = 1) -> int:
     """A long history, and then steps that stay until their process is killed or their file is there."""
     x = 0

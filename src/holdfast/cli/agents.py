@@ -75,6 +75,7 @@ def health_object(health: Health, leader: str | None) -> output.Object:
         "labels": health.offers.get("labels", []),
         "workflows": health.offers.get("workflows", []),
         "steps": health.offers.get("steps", []),
+        "origins": origins(health),
         "capacity": node.capacity,
         "steps_held": health.steps,
         "runs_owned": health.runs,
@@ -86,6 +87,11 @@ def health_object(health: Health, leader: str | None) -> output.Object:
         "lease_until": output.moment(node.lease_until),
         "left_at": output.moment(node.retired_at),
     }
+
+
+def origins(health: Health) -> list[str]:
+    """The applications that its code comes from."""
+    return sorted({source[0] for source in health.offers.get("sources", [])})
 
 
 def _print(found: Sequence[Health], leader: Leader | None, now: float) -> None:
@@ -137,6 +143,8 @@ def _abilities(health: Health, leader: Leader | None, now: float) -> str:
     able = [
         wording.counted(len(offers[kind]), kind[:-1]) for kind in ("workflows", "steps") if offers.get(kind)
     ]
+    if from_ := origins(health):
+        able[-1:] = [f"{able[-1]} of {', '.join(from_)}"]
     if health.strength is not None:
         told = health.strength
         able.append(

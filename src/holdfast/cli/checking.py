@@ -80,8 +80,8 @@ def check(files: tuple[str, ...], limit: int, store: str, as_json: bool) -> int:
 
     Each run that has not ended is replayed with this code, as the first scheduler that takes it up would. What no longer
     fits is listed with both sides: a step that is asked for with another input, a workflow, version or undo that is not
-    there any more, an input that cannot be read. Nothing is executed, and the store is not changed. Exit code 1 when a
-    run does not fit.
+    there any more, an input, result or signal that cannot be read whole. Nothing is executed, and the store is not changed.
+    Exit code 1 when a run does not fit.
     """
     with output.stdout_kept(as_json):
         for file in files:
@@ -114,7 +114,7 @@ async def _check(url: str, limit: int, as_json: bool) -> Checked:
 
 async def _in_flight(hf: Holdfast) -> AsyncIterator[Run]:
     where = RunFilter(states=tuple(str(state) for state in IN_FLIGHT), limit=PAGE)
-    while page := await hf.runs(where):
+    while page := await hf.store.runs(where):
         for run in page:
             yield run
         where.before = (page[-1].created_at, page[-1].id)
@@ -148,7 +148,8 @@ async def _history(hf: Holdfast, run_id: str) -> ClaimedRun | None:
     steps: list[Step] = []
     while page := await hf.store.steps(run_id, after=steps[-1].n if steps else 0, limit=STEPS_PAGE):
         steps += page
-    return ClaimedRun(run, steps, await hf.store.signals(run_id))
+    inherited = await hf.store.inherited(run_id) if run.retry_of is not None else []
+    return ClaimedRun(run, steps, await hf.store.signals(run_id), inherited)
 
 
 async def _families(hf: Holdfast, run_id: str) -> dict[int, Family]:
@@ -183,7 +184,7 @@ def _print(found: Found) -> None:
     if misfit.recorded is None or misfit.asked is None or misfit.is_note:
         click.echo(misfit.message)
         return
-    click.echo(f"{misfit.kind} at step {misfit.step}")
+    click.echo(f"{misfit.kind} at step {misfit.step}" if misfit.step else misfit.kind)
     click.echo(f"    recorded   {misfit.recorded}")
     click.echo(f"    this code  {misfit.asked}")
 

@@ -12,7 +12,18 @@ from holdfast.cli.errors import DONE, ENDED_OTHERWISE
 from holdfast.cli.looping import run_quickly
 from holdfast.cli.options import command, opened
 from holdfast.client import Holdfast
-from holdfast.model import Breaker, BreakerState, Hold, Leader, Node, Poison, RunState, Step, StepState
+from holdfast.model import (
+    Breaker,
+    BreakerState,
+    Declaration,
+    Hold,
+    Leader,
+    Node,
+    Poison,
+    RunState,
+    Step,
+    StepState,
+)
 from holdfast.store.migrations import read_migrations
 from holdfast.store.protocol import RunFilter
 
@@ -20,6 +31,8 @@ PENDING_MAX = 500
 """How many pending runs are read to find the oldest."""
 ACTIVE_MAX = 200
 """How many active runs are looked into for steps that wait for an agent: the newest."""
+WORKFLOWS_MAX = 1000
+"""How many declared workflows are listed."""
 WAITS_LONG_S = 60.0
 """What nobody took up for this long wants somebody."""
 REPORT = "keep a copy of the store and report it: this should not be possible"
@@ -80,6 +93,7 @@ async def _examine(url: str) -> Health:
         ready = await _oldest_ready(hf, now)
         gates = await hf.gates.breakers(), await hf.gates.holds()
         poison = await hf.quarantine()
+        declared = await hf.store.workflows(WORKFLOWS_MAX)
     dialect = "sqlite" if url.startswith("sqlite:") else "postgres"
     schema = len(read_migrations(f"holdfast.store.{dialect}"))
     leads = leader is not None and leader.expires_at > now
@@ -88,6 +102,7 @@ async def _examine(url: str) -> Health:
         _nodes(nodes, alive),
         _leader(leader, nodes, now) if leads and leader else _leaderless(alive, runs),
         Fact("runs", ", ".join(f"{count:,} {state}" for state, count in runs.items()) or "none"),
+        _code(declared),
         _pending(runs.get(RunState.PENDING, 0), pending_s, alive),
         _ready(ready, alive, now),
     ]
@@ -117,6 +132,15 @@ async def _examine(url: str) -> Health:
             }
             for node in nodes
         ],
+        "workflows": [
+            {
+                "name": one.name,
+                "version": one.version,
+                "origin": one.origin,
+                "declared_at": output.moment(one.last_at),
+            }
+            for one in declared
+        ],
         "leader": leader.node if leads and leader else None,
         "leadership": leader_object(leader) if leads and leader else None,
         "runs": runs,
@@ -137,14 +161,14 @@ async def _examine(url: str) -> Health:
 
 async def _oldest_pending(hf: Holdfast, now: float) -> float | None:
     """How long the oldest pending run waits; of more than PENDING_MAX, the oldest of the newest."""
-    pending = await hf.runs(RunFilter(states=(RunState.PENDING,), limit=PENDING_MAX))
+    pending = await hf.store.runs(RunFilter(states=(RunState.PENDING,), limit=PENDING_MAX))
     return now - pending[-1].created_at if pending else None
 
 
 async def _oldest_ready(hf: Holdfast, now: float) -> Step | None:
     """The step that waits longest for an agent, in the newest ACTIVE_MAX runs."""
     oldest: Step | None = None
-    for run in await hf.runs(RunFilter(states=(RunState.RUNNING, RunState.UNDOING), limit=ACTIVE_MAX)):
+    for run in await hf.store.runs(RunFilter(states=(RunState.RUNNING, RunState.UNDOING), limit=ACTIVE_MAX)):
         for step in await hf.store.steps(run.id, limit=PENDING_MAX):
             waits = step.state is StepState.READY and step.ready_at <= now
             if waits and (oldest is None or step.ready_at < oldest.ready_at):
@@ -193,6 +217,17 @@ def _leaderless(alive: list[Node], runs: dict[str, int]) -> Fact:
         "nobody takes back what is lost: start `holdfast supervisor`, or `holdfast up FILE`" if busy else ""
     )
     return Fact("leader", "none", not busy, move)
+
+
+def _code(declared: list[Declaration]) -> Fact:
+    """What the store knows of code, and whose that is."""
+    origins = sorted({one.origin for one in declared})
+    said = (
+        f"{wording.counted(len(declared), 'workflow')} of {', '.join(origins)}"
+        if declared
+        else "no workflow declared"
+    )
+    return Fact("code", said)
 
 
 def _pending(count: int, oldest_s: float | None, alive: list[Node]) -> Fact:

@@ -1,7 +1,7 @@
 """The one place where errors become words and exit codes.
 
-0 done · 1 the run ended otherwise, or an invariant is broken · 2 the call or the environment is wrong · 3 this node lost
-its lease · 130 and 143: interrupted and terminated · 141: whoever read the output went away.
+0 done · 1 the run ended otherwise, or an invariant is broken · 2 the call or the environment is wrong · 130 and 143:
+interrupted and terminated · 141: whoever read the output went away.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.cli import streams
 from holdfast.cli.colours import print_words
 from holdfast.errors import HoldfastError, WorkflowError
 
-DONE, ENDED_OTHERWISE, WRONG, FENCED = 0, 1, 2, 3
+DONE, ENDED_OTHERWISE, WRONG = 0, 1, 2
 INTERRUPTED, TERMINATED, PIPE_CLOSED = 130, 143, 141
 THREADS_GRACE_S = 0.5
 """Idle threads of an agent end by themselves in less than this."""

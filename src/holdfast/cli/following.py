@@ -10,9 +10,9 @@ from typing import Any, Protocol, Self
 
 from holdfast.cli import output, wording
 from holdfast.cli.looping import Leaving
-from holdfast.client import Holdfast, RunView
+from holdfast.client import Holdfast, RunRows, unknown_run
 from holdfast.environment import StoreClock
-from holdfast.errors import StoreUnreachable, UnknownRun
+from holdfast.errors import StoreUnreachable
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.model import DEADLINE, Run, RunState, Step, StepState
 from holdfast.supervisor.outlook import Outlook, outlook
@@ -33,7 +33,7 @@ class Follower:
         self._hf, self.run_id = hf, run_id
         self._steps: dict[int, Step] = {}
         self._attempts_mark = -1
-        self._view: RunView | None = None
+        self._view: RunRows | None = None
         self._outlook, self._outlook_at = Outlook(), -OUTLOOK_EVERY_S
         self.clock = StoreClock(hf.environment)
 
@@ -43,11 +43,11 @@ class Follower:
         now = await self._hf.store.now()
         self.clock.learn(asked, self._hf.environment.monotonic(), now)
 
-    async def look(self) -> RunView:
+    async def look(self) -> RunRows:
         store = self._hf.store
         run = await store.run(self.run_id)
         if run is None:
-            raise UnknownRun(f"no run has the id {self.run_id!r}: `holdfast ps` lists the newest")
+            raise unknown_run(self.run_id)
         for n in [n for n in self._steps if n <= run.base_n]:
             del self._steps[n]  # it continued as new: the earlier history is gone
         after = min((n for n, step in self._steps.items() if step.state not in STEP_ENDED), default=None)
@@ -62,7 +62,7 @@ class Follower:
         attempts = self._view.attempts if self._view else []
         if mark != self._attempts_mark or any(step.state is StepState.READY for step in steps):
             attempts, self._attempts_mark = await store.attempts(self.run_id), mark
-        self._view = RunView(run, steps, attempts, await self._look_ahead(run, steps))
+        self._view = RunRows(run, steps, attempts, await self._look_ahead(run, steps))
         return self._view
 
     async def _look_ahead(self, run: Run, steps: list[Step]) -> Outlook:
@@ -82,7 +82,7 @@ class Shown(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-    def show(self, view: RunView, now: float) -> None: ...
+    def show(self, view: RunRows, now: float) -> None: ...
     def trouble(self, error: StoreUnreachable) -> None: ...
 
 
@@ -94,7 +94,7 @@ class Silent:
 
     def __exit__(self, *exception: object) -> None: ...
 
-    def show(self, view: RunView, now: float) -> None: ...
+    def show(self, view: RunRows, now: float) -> None: ...
 
     def trouble(self, error: StoreUnreachable) -> None: ...
 
@@ -111,7 +111,7 @@ class Lines(Silent):
         self._said_eta = False
         self._trouble = ""
 
-    def show(self, view: RunView, now: float) -> None:
+    def show(self, view: RunRows, now: float) -> None:
         run = view.run
         self._trouble = ""
         if run.state != self._state and run.state not in RUN_ENDED:
@@ -169,8 +169,8 @@ async def follow(
     *,
     leave: Leaving,
     until: Container[RunState] = RUN_ENDED,
-    nudge: Callable[[RunView], Awaitable[None]] | None = None,
-) -> RunView:
+    nudge: Callable[[RunRows], Awaitable[None]] | None = None,
+) -> RunRows:
     """Show the run until its state is one of `until`, or this process is asked to leave. `nudge` sees every look.
 
     A store that goes away is waited for: this process may be the one that carries the run.

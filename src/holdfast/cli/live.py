@@ -15,7 +15,7 @@ from rich.text import Text
 
 from holdfast.cli import wording
 from holdfast.cli.screen import Screen, styled_state
-from holdfast.client import RunView
+from holdfast.client import RunRows
 from holdfast.errors import StoreUnreachable
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import DEADLINE, Attempt, Step, StepKind
@@ -48,7 +48,7 @@ class Live:
     ) -> None:
         self._live.stop()
 
-    def show(self, view: RunView, now: float) -> None:
+    def show(self, view: RunRows, now: float) -> None:
         rows = max(3, self._screen.height - MARGIN_ROWS)
         picture = Constrain(drawn(view, now, rows), self._screen.width - ECHO_CELLS)
         self._live.update(picture, refresh=True)
@@ -57,7 +57,7 @@ class Live:
         self._live.update(Text(f"waiting: {error}", style="yellow"), refresh=True)
 
 
-def drawn(view: RunView, now: float, rows: int) -> RenderableType:
+def drawn(view: RunRows, now: float, rows: int) -> RenderableType:
     """The whole picture, with at most `rows` steps."""
     run = view.run
     head = Table.grid(padding=(0, 2), expand=True)
@@ -86,7 +86,7 @@ def drawn(view: RunView, now: float, rows: int) -> RenderableType:
     return Group(*parts)
 
 
-def _steps(view: RunView, now: float, rows: int) -> Table:
+def _steps(view: RunRows, now: float, rows: int) -> Table:
     steps = [step for step in view.steps if step.key != DEADLINE]
     chosen, left_out = wording.chosen_steps(steps, rows)
     attempts = wording.attempts_of(view.attempts)

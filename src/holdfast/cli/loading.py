@@ -1,7 +1,7 @@
 """The author's code: FILE.py, FILE.py:WORKFLOW, package.module or package.module:WORKFLOW, imported once.
 
-A file is imported under its stem with its folder on the path, as `python FILE.py` would find its neighbours; so steps
-and workflows have the same names whichever way they are loaded.
+A file in a package is imported as the module it is there; any other under its stem with its folder on the path, as
+`python FILE.py` would find its neighbours. So steps and workflows have the same names whichever way they are loaded.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from holdfast.cli.errors import NotLoadable
 from holdfast.errors import UnknownWorkflow
 from holdfast.workflow import registry
 from holdfast.workflow.definition import Workflow
+from holdfast.workflow.place import dotted, package_root
 
 
 def find_workflow(target: str) -> Workflow[Any, Any]:
@@ -75,13 +76,32 @@ def _load_file(file: Path) -> ModuleType:
         raise NotLoadable(f"there is no file {file}: check the path")
     if file.suffix != ".py" or not file.is_file():
         raise NotLoadable(f"{file} is not a Python file: name one that ends in .py")
-    path, name = file.resolve(), file.stem
+    path = file.resolve()
+    name, root = dotted(str(path)), package_root(path)
     known = sys.modules.get(name)
-    if known is not None:
-        if getattr(known, "__file__", None) == str(path):
-            return known
-        where = getattr(known, "__file__", None) or "Python itself"
-        raise NotLoadable(f"{file} cannot be imported as {name!r}, which is {where} already: rename the file")
+    if known is not None and _file(known) == path:
+        return known
+    before = set(sys.modules)
+    if root == path.parent:
+        module = _load_alone(name, path, file)
+    else:
+        module = _load_in_package(name, root, path, file)
+    _refuse_mixture(path.parent, before, file)
+    return module
+
+
+def _load_alone(name: str, path: Path, file: Path) -> ModuleType:
+    if name in sys.modules:
+        known = _file(sys.modules[name])
+        if known is None or known.parent not in _folders:
+            raise NotLoadable(
+                f"{file} cannot be imported as {name!r}, which is {known or 'Python itself'} already: rename the file"
+            )
+        raise NotLoadable(
+            f"{file} cannot be imported as {name!r}, which is {_shown(known)} already: rename one of them, or put an empty "
+            f"__init__.py beside each, and they are {known.parent.name}.{name} and {path.parent.name}.{name}"
+        )
+    _folders.add(path.parent)
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(name, path)
@@ -95,6 +115,59 @@ def _load_file(file: Path) -> ModuleType:
         del sys.modules[name]
         raise NotLoadable(_explain(error, file)) from error
     return module
+
+
+def _load_in_package(name: str, root: Path, path: Path, file: Path) -> ModuleType:
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    if str(path.parent) not in sys.path:
+        sys.path.append(
+            str(path.parent)
+        )  # as `python FILE.py` would: for those who import neighbours without their package
+    module = None
+    try:
+        module = importlib.import_module(name)
+        found = _file(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise NotLoadable(_explain(error, file)) from error
+        found = _file(sys.modules.get(name.partition(".")[0]))
+    except (Exception, SystemExit) as error:
+        raise NotLoadable(_explain(error, file)) from error
+    if module is None or found != path:
+        raise NotLoadable(
+            f"{file} is {name!r}, because of the __init__.py beside it; but that is {found or 'Python itself'} already: "
+            f"rename the folder {root / name.partition('.')[0]}"
+        )
+    return module
+
+
+_folders: set[Path] = set()
+"""Of files that were imported under their stems: these share one space of names."""
+
+
+def _refuse_mixture(folder: Path, before: set[str], file: Path) -> None:
+    """Of two folders on the path, a file of the second must not have got a neighbour of the first."""
+    for name in set(sys.modules) - before:
+        module = sys.modules[name]
+        path, spec = _file(module), getattr(module, "__spec__", None)
+        if path is None or path.parent != folder or spec is None or folder not in _folders:
+            continue
+        code = spec.loader.get_code(name) if hasattr(spec.loader, "get_code") else None
+        for asked in () if code is None else code.co_names:
+            known = _file(sys.modules.get(asked))
+            if known is None or known.parent == folder or known.parent not in _folders:
+                continue
+            if (folder / f"{asked}.py").exists():
+                raise NotLoadable(
+                    f"{file} imports {asked}, which is {_shown(known)} already, and not the one beside it: rename one of them, "
+                    f"or make their folders packages (an empty __init__.py in each, and `from . import {asked}`)"
+                )
+
+
+def _file(module: ModuleType | None) -> Path | None:
+    file = getattr(module, "__file__", None)
+    return None if file is None else Path(file).resolve()
 
 
 def _load_module(name: str) -> ModuleType:

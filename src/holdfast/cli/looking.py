@@ -61,11 +61,11 @@ def ps(
 
 async def _ps(where: RunFilter, everything: bool, store: str, as_json: bool) -> None:
     async with opened(store) as hf:
-        runs = await hf.runs(where)
+        runs = await hf.store.runs(where)
         page = runs
         while everything and len(page) == where.limit:
             where.before = (page[-1].created_at, page[-1].id)
-            page = await hf.runs(where)
+            page = await hf.store.runs(where)
             runs += page
         now = await hf.store.now()
         expected = await etas(hf.store, runs)

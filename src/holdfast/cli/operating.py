@@ -39,12 +39,12 @@ def start(asked: Asked, store: str, as_json: bool) -> None:
     with output.stdout_kept(as_json):
         workflow = asked.workflow()
         raw = asked.input(workflow) or workflow.shape.from_json("{}")
-        started, state = run_quickly(_start(workflow, raw, store))
+        started, state = run_quickly(_start(workflow, raw, Holdfast(store, roles=(), app=asked.app)))
     _said(as_json, started, state, f"{started} is {state}")
 
 
-async def _start(workflow: Any, raw: bytes, store: str) -> tuple[str, RunState]:
-    async with Holdfast(store, roles=()) as hf:
+async def _start(workflow: Any, raw: bytes, hf: Holdfast) -> tuple[str, RunState]:
+    async with hf:
         run = await hf.start_raw(workflow, raw)
         return run.id, await run.state()
 
@@ -93,7 +93,7 @@ def cancel(run_id: str, note: str, force: bool, store: str, as_json: bool) -> No
 
     async def ask() -> tuple[RunState, bool, RunState]:
         async with opened(store) as hf:
-            row = await hf.run(run_id).info()
+            row = (await hf.run(run_id).rows()).run
             # Stuck at a step in quarantine it is as good as running: its code can still be told.
             before = RunState.RUNNING if row.resume is RunState.RUNNING else row.state
             heard = any(one.name == CANCEL and one.delivered_seq for one in await hf.store.signals(run_id))
@@ -129,13 +129,13 @@ def retry(run_id: str, store: str, as_json: bool) -> None:
     holdfast retry order-42
 
     A live run's steps that wait for their next attempt are tried at once, and those in quarantine are released; so are the
-    undos that made a run stuck. A run that failed or was cancelled is started again under a new id, with everything that
-    succeeded before the step that failed; one that was undone starts from the beginning.
+    undos that made a run stuck. A run that failed, was cancelled or undone goes on under a new id: it keeps all that was
+    recorded, and executes again what ended the run and what was undone. Asked twice, it is the same new run.
     """
 
     async def ask() -> tuple[RunState, bool, str, RunState]:
         async with opened(store) as hf:
-            before = await hf.run(run_id).info()
+            before = (await hf.run(run_id).rows()).run
             again: Run[Any] = await hf.run(run_id).retry()
             return before.state, before.resume is not None, again.id, await again.state()
 
@@ -147,8 +147,7 @@ def retry(run_id: str, store: str, as_json: bool) -> None:
     elif again == run_id:
         words = f"{run_id} is {state}: what backs off is tried at once"
     else:
-        origin = "from the beginning" if before is RunState.UNDONE else "from where it failed"
-        words = f"{again} is {state}: {run_id} again, {origin}"
+        words = f"{again} is {state}: it goes on from where {run_id} ended"
     _said(as_json, again, state, words, retry_of=None if again == run_id else run_id)
 
 

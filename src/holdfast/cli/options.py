@@ -72,6 +72,13 @@ alerts_option = click.option(
     metavar="FILE",
     help="The channels that alerts are told through: TOML or JSON.",
 )
+app_option = click.option(
+    "--app",
+    envvar="HOLDFAST_APP",
+    show_envvar=True,
+    metavar="NAME",
+    help="The application this code belongs to. [default: its distribution, project or file]",
+)
 note_option = click.option("--note", default="", metavar="TEXT", help="Why, for the journal.")
 run_argument = click.argument("run_id", metavar="RUN")
 
@@ -86,6 +93,7 @@ class Asked(NamedTuple):
     tags: dict[str, str]
     timeout: float | None
     tenant: str | None
+    app: str | None
 
     def workflow(self) -> Workflow[Any, Any]:
         """The workflow, with what was asked for."""
@@ -131,6 +139,7 @@ def start_options(fn: Command) -> Command:
             help="The run fails when it has not ended after so many seconds.",
         ),
         click.option("--tenant", metavar="NAME", help="For whom it runs, so that it can be held apart."),
+        app_option,
     )
     found: Command = packed
     for option in reversed(options):

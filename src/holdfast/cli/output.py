@@ -231,6 +231,7 @@ def signal_object(signal: Signal) -> Object:
         "payload": plain_value(signal.payload),
         "sent_at": moment(signal.sent_at),
         "delivered": signal.delivered_seq is not None,
+        "set_aside": signal.set_aside,
     }
 
 

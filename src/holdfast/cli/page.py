@@ -106,6 +106,8 @@ def _signals(page: Page) -> Rows:
             continue  # between the parts of Holdfast
         name, said = wording.signal_words(signal)
         taken = "" if signal.delivered_seq is not None else "not taken in yet"
+        if signal.set_aside is not None:
+            taken = f"set aside: {signal.set_aside}"
         rows.append((output.local_time(signal.sent_at), name, wording.trimmed(said, 120), taken))
     return rows
 

@@ -16,7 +16,7 @@ import click
 from holdfast.cli import output, streams, wording
 from holdfast.cli.errors import DONE, NotLoadable
 from holdfast.cli.looping import run_long
-from holdfast.cli.options import command, label_option
+from holdfast.cli.options import app_option, command, label_option
 from holdfast.cli.serving import (
     Shown,
     files_argument,
@@ -83,6 +83,7 @@ from holdfast.pool.watch import Watch
 @threads_option
 @max_steps_option
 @max_memory_option
+@app_option
 def pool(*, files: tuple[str, ...], store: str, as_json: bool, **given: Any) -> int:
     """Keep agents at strength on this host until stopped.
 
@@ -131,6 +132,7 @@ class Asked(NamedTuple):
         threads_max: int,
         max_steps: int | None,
         max_memory_mb: int | None,
+        app: str | None,
     ) -> Asked:
         most = most or max(least, os.cpu_count() or 1)
         if most < least:
@@ -139,6 +141,7 @@ class Asked(NamedTuple):
         options += [f"--steps-max={steps_max}", f"--threads-max={threads_max}"]
         options += [] if max_steps is None else [f"--max-steps={max_steps}"]
         options += [] if max_memory_mb is None else [f"--max-memory={max_memory_mb}"]
+        options += [] if app is None else [f"--app={app}"]
         config = Config(pool_wait_s=wait_s, pool_idle_s=idle_s)
         return cls(files, least, most, name or Path(files[0]).stem, watch, config, options)
 

@@ -26,7 +26,7 @@ from holdfast.cli.options import (
     run_argument,
     start_options,
 )
-from holdfast.client import DEFAULT_STORE, Holdfast, RunView
+from holdfast.client import DEFAULT_STORE, Holdfast, RunRows
 from holdfast.errors import Conflict, StoreError, StoreFull, UnknownWorkflow
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import DEADLINE, Run, RunState
@@ -40,7 +40,7 @@ NOBODY_MOVES = frozenset({RunState.HELD, RunState.STUCK})
 class Ended(NamedTuple):
     """How a command that followed a run came to its end."""
 
-    view: RunView
+    view: RunRows
     code: int
     why: str = ""
 
@@ -62,9 +62,9 @@ def run(asked: Asked, labels: tuple[str, ...], store: str, as_json: bool) -> int
     with output.stdout_kept(as_json):
         workflow = asked.workflow()
         raw = asked.input(workflow)
-        hf = Holdfast(store, labels=labels)
+        hf = Holdfast(store, labels=labels, app=asked.app)
         hf.about = {"files": [split(asked.target)[0]]}
-        ended = run_long(_run(workflow, raw, hf, as_json, asked.target))
+        ended = run_long(_run(workflow, raw, hf, as_json, asked))
     return _answer(ended, as_json)
 
 
@@ -89,10 +89,10 @@ async def _watch(run_id: str, store: str, as_json: bool) -> Ended:
 
 
 async def _run(
-    workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast, as_json: bool, target: str
+    workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast, as_json: bool, asked: Asked
 ) -> Ended:
     with leaving() as leave:
-        known = await _recorded(workflow, raw, hf.url)
+        known = await _recorded(workflow, raw, Holdfast(hf.url, roles=(), app=asked.app))
         if known is not None and known.run.state in RUN_ENDED:
             return Ended(known, _code(known.run))
         if known is None and raw is None:
@@ -102,17 +102,17 @@ async def _run(
         await hf.open(first=known.run.id if known else None)
         try:
             started = known.run.id if raw is None and known else (await hf.start_raw(workflow, raw or b"")).id
-            return await _carry(hf, started, leave, as_json, target)
+            return await _carry(hf, started, leave, as_json, asked.target)
         finally:
             await hf.close()
 
 
-async def _recorded(workflow: Workflow[Any, Any], raw: bytes | None, url: str) -> RunView | None:
+async def _recorded(workflow: Workflow[Any, Any], raw: bytes | None, looking: Holdfast) -> RunRows | None:
     """The run, if there is one with this id: looked at, and compared with what is asked for, before this process hosts
     anything that could go on with it."""
     if workflow.id is None:
         return None
-    async with Holdfast(url, roles=()) as looking:
+    async with looking:
         known = await looking.store.run(workflow.id)
         if known is None:
             return None
@@ -121,7 +121,7 @@ async def _recorded(workflow: Workflow[Any, Any], raw: bytes | None, url: str) -
             await looking.start_raw(
                 workflow, raw
             )  # the same again is no second start; another input is a Conflict
-        return await looking.run(workflow.id).view()
+        return await looking.run(workflow.id).rows()
 
 
 def _check_same(known: Run, workflow: Workflow[Any, Any]) -> None:
@@ -169,19 +169,17 @@ def _again(target: str, run_id: str, url: str) -> str:
     return shlex.join(words)
 
 
-def _take_up(hf: Holdfast) -> Callable[[RunView], Awaitable[None]]:
+def _take_up(hf: Holdfast) -> Callable[[RunRows], Awaitable[None]]:
     """Go on at once with a run that nobody owns, because its last process was killed or left: do not wait for a
     doorbell. Once for each node is enough: later on the run may rest in the store like any other."""
     taken_by = ""
 
-    async def nudge(view: RunView) -> None:
+    async def nudge(view: RunRows) -> None:
         nonlocal taken_by
         node = hf.node
         if taken_by == node.id or node.scheduler is None:
             return
-        if view.run.owner == node.id or (
-            view.run.owner is None and await node.scheduler.claim_one(view.run.id)
-        ):
+        if view.run.owner == node.id or (view.run.owner is None and await node.claim_one(view.run.id)):
             taken_by = node.id
 
     return nudge
@@ -214,5 +212,5 @@ def _answer(ended: Ended, as_json: bool) -> int:
     return ended.code
 
 
-def _done(view: RunView) -> int:
+def _done(view: RunRows) -> int:
     return sum(1 for step in view.steps if step.state == "succeeded" and step.key != DEADLINE)

@@ -14,10 +14,10 @@ import click
 import msgspec
 
 from holdfast.cli import loading, output, wording
-from holdfast.cli.errors import DONE, FENCED, PIPE_CLOSED, NotLoadable
+from holdfast.cli.errors import DONE, PIPE_CLOSED, NotLoadable
 from holdfast.cli.logs import JsonLines, Lines, log_to, log_to_errors
 from holdfast.cli.looping import leaving, run_long
-from holdfast.cli.options import alerts_option, command, label_option
+from holdfast.cli.options import alerts_option, app_option, command, label_option
 from holdfast.client import Holdfast
 from holdfast.config import DEFAULT, Config
 from holdfast.errors import StoreError
@@ -84,6 +84,7 @@ keep_option = click.option(
 @max_memory_option
 @alerts_option
 @keep_option
+@app_option
 def up(
     *,
     files: tuple[str, ...],
@@ -94,6 +95,7 @@ def up(
     max_memory_mb: int | None,
     alerts: str | None,
     keep_days: float | None,
+    app: str | None,
     store: str,
     as_json: bool,
 ) -> int:
@@ -103,16 +105,20 @@ def up(
     holdfast up app.py
 
     SIGTERM and Ctrl-C drain: steps that run get 30 s to finish and are then handed back, which costs no attempt; a second
-    one ends at once. Exit code 3 means that this node lost its lease: start it again.
+    one ends at once. A node that loses its lease (its host was asleep, or the store away for longer than that) stops its
+    steps, which others take up, and joins again by itself.
     """
     config = Config(steps_max=steps_max, threads_max=threads_max, keep_days=keep_days)
     worn = Worn(max_steps, max_memory_mb)
-    return _serve(files, ROLES, store, as_json, labels=labels, config=config, worn=worn, alerts=alerts)
+    return _serve(
+        files, ROLES, store, as_json, labels=labels, config=config, worn=worn, alerts=alerts, app=app
+    )
 
 
 @command()
 @files_argument
-def scheduler(files: tuple[str, ...], store: str, as_json: bool) -> int:
+@app_option
+def scheduler(files: tuple[str, ...], app: str | None, store: str, as_json: bool) -> int:
     """Host a Scheduler until stopped.
 
     \b
@@ -120,7 +126,7 @@ def scheduler(files: tuple[str, ...], store: str, as_json: bool) -> int:
 
     It runs workflow code and executes no step. Start two: one takes over when the other goes.
     """
-    return _serve(files, ("scheduler",), store, as_json)
+    return _serve(files, ("scheduler",), store, as_json, app=app)
 
 
 @command()
@@ -130,6 +136,7 @@ def scheduler(files: tuple[str, ...], store: str, as_json: bool) -> int:
 @threads_option
 @max_steps_option
 @max_memory_option
+@app_option
 def agent(
     *,
     files: tuple[str, ...],
@@ -138,6 +145,7 @@ def agent(
     threads_max: int,
     max_steps: int | None,
     max_memory_mb: int | None,
+    app: str | None,
     store: str,
     as_json: bool,
 ) -> int:
@@ -154,7 +162,16 @@ def agent(
     of_pool, pipe = badge.taken()
     about = {} if of_pool is None else {"pool": msgspec.to_builtins(of_pool)}
     return _serve(
-        files, ("agent",), store, as_json, labels=labels, config=config, worn=worn, about=about, pipe=pipe
+        files,
+        ("agent",),
+        store,
+        as_json,
+        labels=labels,
+        config=config,
+        worn=worn,
+        about=about,
+        pipe=pipe,
+        app=app,
     )
 
 
@@ -185,6 +202,7 @@ def _serve(
     alerts: str | None = None,
     about: dict[str, Any] | None = None,
     pipe: int | None = None,
+    app: str | None = None,
 ) -> int:
     with output.stdout_kept(as_json) as stdout:
         for file in files:
@@ -193,7 +211,7 @@ def _serve(
             raise NotLoadable(f"{', '.join(files)}: no workflow here: mark an async function with @workflow")
         if "agent" in roles and "scheduler" not in roles and not registry.steps:
             raise NotLoadable(f"{', '.join(files)}: no step here: mark a function with @step")
-        hf = Holdfast(store, roles=roles, labels=labels, config=config, alerts=alerts)
+        hf = Holdfast(store, roles=roles, labels=labels, config=config, alerts=alerts, app=app)
         hf.about = {"files": list(files), **(about or {})}
         shown = shown_to(stdout if as_json else None)
         shown.wants_status = (
@@ -205,34 +223,21 @@ def _serve(
 async def _until_stopped(
     hf: Holdfast, roles: Sequence[str], shown: Shown, worn: Worn, pipe: int | None
 ) -> int:
-    fenced = asyncio.Event()
     with leaving() as leave, shown as to:
         await hf.open()
-        hf.node.on_fenced = fenced.set
         to.say("up", f"node {hf.node.id} hosts {', '.join(roles)} on {output.without_password(hf.url)}")
-        stops: list[asyncio.Future[Any]] = [
-            asyncio.ensure_future(leave.asked.wait()),
-            asyncio.ensure_future(fenced.wait()),
-        ]
+        stops: list[asyncio.Future[Any]] = [asyncio.ensure_future(leave.asked.wait())]
         if any(worn):
             stops.append(asyncio.ensure_future(worn.out(hf, to)))
         if pipe is not None:
             stops.append(asyncio.ensure_future(_orphaned(pipe, to)))
         try:
             await _report(hf, to, stops)
-            if not fenced.is_set():
-                to.say(
-                    "draining", "draining: steps that run get time to finish; a second signal ends at once"
-                )
+            to.say("draining", "draining: steps that run get time to finish; a second signal ends at once")
         finally:
             for stop in stops:
                 stop.cancel()
             await hf.close(drain_s=None)
-        if fenced.is_set():
-            to.say(
-                "fenced", "this node lost its lease: others go on with its work; start it again", wrong=True
-            )
-            return FENCED
         to.say("down", "down")
     return PIPE_CLOSED if leave.is_unread else DONE
 

@@ -10,7 +10,7 @@ from holdfast.cli import output, wording
 from holdfast.cli.looping import run_quickly
 from holdfast.cli.options import command, opened, run_argument
 from holdfast.client import Run as Handle
-from holdfast.client import RunView
+from holdfast.client import RunRows
 from holdfast.model import JournalEntry, Run, Signal
 from holdfast.supervisor.outlook import Outlook, outlook
 
@@ -18,7 +18,7 @@ STEPS_SHOWN = 100
 
 
 class Page(NamedTuple):
-    view: RunView
+    view: RunRows
     signals: list[Signal]
     children: list[Run]
     journal: list[JournalEntry]
@@ -55,7 +55,7 @@ def show(run_id: str, limit: int, store: str, as_json: bool) -> None:
 async def _read(run_id: str, store: str) -> Page:
     async with opened(store) as hf:
         run: Handle[Any] = hf.run(run_id)
-        view = await run.view()
+        view = await run.rows()
         return Page(
             view,
             await hf.store.signals(run_id),

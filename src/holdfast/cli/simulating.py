@@ -15,12 +15,21 @@ from holdfast.cli.errors import DONE, ENDED_OTHERWISE
 from holdfast.cli.loading import find_workflow
 from holdfast.cli.options import given_text, json_value
 from holdfast.environment import Environment
-from holdfast.testing.crashes import Explorer, Settings, known_step
+from holdfast.testing.crashes import INTERPRETERS, Explorer, Settings, Words, known_part, known_step
 from holdfast.testing.report import Report
 from holdfast.testing.stand_ins import StandIn, made_up_input
 from holdfast.workflow.definition import Workflow
 
 TIME_LIMIT_S = 60.0
+BOUNDARIES_MAX = 1_000_000
+"""Here time is the limit."""
+WORDS = Words(
+    lambda option, names: " ".join(f"--{option} {name}" for name in names),
+    "`--signal NAME=JSON` sends every run a signal",
+    "`--time-limit S` tries longer",
+    "`--interpreters 0` does without",
+    "`--stub STEP=JSON` and `--input JSON` give other values",
+)
 
 
 class Given(NamedTuple):
@@ -63,9 +72,9 @@ def _named(names: tuple[str, ...]) -> frozenset[str]:
 @click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="The first seed.")
 @click.option(
     "--boundary",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=0),
     metavar="K",
-    help="Only this boundary, and tell what happens in order.",
+    help="Only this boundary, and tell what happens in order; 0: only replays.",
 )
 @click.option(
     "--stub",
@@ -98,6 +107,20 @@ def _named(names: tuple[str, ...]) -> frozenset[str]:
     metavar="STEP",
     help="Nothing undoes this step, and nothing has to; may be repeated.",
 )
+@click.option(
+    "--unreached",
+    multiple=True,
+    metavar="NAME",
+    help="This step, workflow or signal need not come up; may be repeated.",
+)
+@click.option(
+    "--interpreters",
+    type=click.IntRange(min=0),
+    default=INTERPRETERS,
+    show_default=True,
+    metavar="N",
+    help="In how many other interpreters the workflow is replayed, each with another hash seed.",
+)
 @click.option("--no-failures", is_flag=True, help="Only crashes: do not make steps fail to see them undone.")
 @click.option("--count-all", is_flag=True, help="Count every execution, also of steps that hand on here.key.")
 @click.option(
@@ -117,12 +140,13 @@ def simulate(**given: Any) -> int:
 
     A boundary is before and after every step and every commit. The workflow runs once for each, in memory and in virtual
     time, dies there, and another process goes on; then the same with each step made to fail, so that undos run. What had
-    an effect twice, what was not undone and what ended otherwise is told, with the line that shows it again.
+    an effect twice, what was not undone and what ended otherwise is told, with the line that shows it again. What was recorded
+    is replayed in other interpreters, and a workflow that decides otherwise there is told, too.
 
     Steps are not executed: a value made up from its declared type stands in for each result (--stub gives another, --real
     executes them). A step that hands on `here.key` counts as one effect, however often it runs.
 
-    Exit code 1 when something was found.
+    Exit code 0 when all was tried and nothing was found. Exit code 1 when something was found, or could not be tried.
     """
     as_json = given["as_json"]
     with output.stdout_kept(as_json):
@@ -155,9 +179,12 @@ def _explored(given: dict[str, Any]) -> Report:
                 trust_keys=not given["count_all"],
                 idempotent=_named(given["idempotent"]),
                 final=_named(given["final"]),
+                unreached=frozenset(known_part(name) for name in given["unreached"]),
                 pretend=not given["real"],
+                boundaries_max=BOUNDARIES_MAX,
+                interpreters=given["interpreters"],
                 stop=lambda: environment.monotonic() > end,
-                tried=lambda tried, before=before: say(before + tried),  # type: ignore[misc]
+                tried=lambda tried, phase, before=before: say(before + tried, phase),  # type: ignore[misc]
             )
             explorer = Explorer(
                 workflow,
@@ -166,11 +193,10 @@ def _explored(given: dict[str, Any]) -> Report:
                 stand_ins=stand_ins,
                 signals=given["signals"],
                 replay=replay,
-                move="`--signal NAME=JSON` sends every run a signal",
-                saying="--{option} {step}",
+                words=WORDS,
             )
             report.add(explorer.explore())
-    if given["boundary"] is not None and not report.boundaries:
+    if given["boundary"] and not report.boundaries:
         raise click.BadParameter(f"there is no boundary {given['boundary']}", param_hint="--boundary")
     return report
 
@@ -192,7 +218,7 @@ def _again(given: dict[str, Any]) -> str:
     for option in ("stubs", "signals"):
         for name, raw in given[option]:
             words += [f"--{option[:-1]}", f"{name}={raw.decode()}"]
-    for option in ("idempotent", "final"):
+    for option in ("idempotent", "final", "unreached"):
         for name in given[option]:
             words += [f"--{option}", name]
     words += [
@@ -202,14 +228,14 @@ def _again(given: dict[str, Any]) -> str:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int], None]]:
+def _progress() -> Iterator[Callable[[int, str], None]]:
     """On a terminal, how far it is, on standard error."""
     screen = output.screen(to_errors=True)
     if not screen.is_terminal:
-        yield lambda tried: None
+        yield lambda tried, phase: None
         return
     with screen.status("") as status:
-        yield lambda tried: status.update(f"{tried:,} boundaries tried")
+        yield lambda tried, phase: status.update(f"{tried:,} boundaries tried{f'; {phase}' if phase else ''}")
 
 
 def _print(report: Report) -> None:

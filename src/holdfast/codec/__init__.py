@@ -7,17 +7,26 @@ exceptions into JSON and back. Values are checked where they are written, so tha
 from hashlib import blake2b
 
 from holdfast.codec.failure import (
+    STEP,
+    End,
     decode_error,
     describe_error,
     encode_error,
+    end_of,
+    ended_by,
     gave_up_error,
     is_unsure,
+    own_error,
     place_of,
+    revoked_error,
+    taken_back,
 )
 from holdfast.codec.payload import Payload, decode_any, encode_any
 from holdfast.codec.shape import Shape
 
 __all__ = [
+    "STEP",
+    "End",
     "Payload",
     "Shape",
     "decode_any",
@@ -26,9 +35,14 @@ __all__ = [
     "digest",
     "encode_any",
     "encode_error",
+    "end_of",
+    "ended_by",
     "gave_up_error",
     "is_unsure",
+    "own_error",
     "place_of",
+    "revoked_error",
+    "taken_back",
 ]
 
 

@@ -12,7 +12,7 @@ import traceback
 import types
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -32,6 +32,8 @@ _ASYNCIO = str(Path(types.__file__).parent / "asyncio")
 _CONCURRENT = str(Path(types.__file__).parent / "concurrent")
 
 
+STEP = "_holdfast_step"
+"""Keeps the number of the step whose outcome an exception was, in the code of a workflow."""
 _PLACE = "_holdfast_place"
 """Keeps the place of an exception that was rebuilt: it has no traceback any more."""
 _UNKNOWN = frozenset({"timed out", "lost"})
@@ -54,6 +56,14 @@ class Failure(msgspec.Struct, omit_defaults=True):
     """An attempt before this one ended without anybody knowing how: it may have had its effect."""
     place: str = ""
     """The innermost line of the author's code."""
+    seq: int | None = None
+    """Of a run: how much of its history had been delivered when its code ended."""
+    steps: list[int] = []
+    """Of a run: n of the steps whose failure ended it. None, if it was the code itself, a deadline or a cancel."""
+    undone: list[int] = []
+    """Of a run: n of its steps that were taken back."""
+    by: str = ""
+    """Of a run that had succeeded: the parent that took it back."""
 
 
 _read = msgspec.json.Decoder(Failure)
@@ -72,7 +82,7 @@ def encode_error(
         attributes={
             name: value
             for name, value in getattr(error, "__dict__", {}).items()
-            if name not in ("__notes__", _PLACE) and _json(value) is not None
+            if name not in ("__notes__", _PLACE, STEP) and _json(value) is not None
         },
         notes=[str(note)[:MESSAGE_MAX_CHARS] for note in getattr(error, "__notes__", ())][:20],
         traceback=_trace(error),
@@ -116,6 +126,14 @@ def decode_error(raw: str) -> Exception:
     return rebuilt
 
 
+def own_error(raw: str | None) -> Exception | None:
+    """The exception itself, if it can be rebuilt here: nothing in place of it."""
+    if raw is None:
+        return None
+    error = decode_error(raw)
+    return error if name_of(type(error)) == _parsed(raw).type else None
+
+
 def describe_error(raw: str) -> str:
     """One line for people: `ValueError: bad card`."""
     return " ".join(_line(_parsed(raw)).split())
@@ -149,6 +167,51 @@ def gave_up_error(undos: Sequence[tuple[str, str, str | None]], cause: str | Non
         notes=lines[:20],
         traceback=first.traceback,
         cause=None if origin is None else {"type": origin.type, "message": origin.message},
+    )
+    return msgspec.json.encode(failure).decode()
+
+
+class End(NamedTuple):
+    """What is recorded of a run's end beside its error."""
+
+    seq: int | None
+    """None: the run ended under an older version, which did not record it."""
+    steps: Sequence[int]
+    undone: Sequence[int]
+    by: str
+
+
+def end_of(raw: str | None) -> End:
+    if raw is None:
+        return End(None, (), (), "")
+    failure = _parsed(raw)
+    return End(failure.seq, failure.steps, failure.undone, failure.by)
+
+
+def ended_by(raw: str, seq: int, steps: Sequence[int]) -> str:
+    """The error of a run, with the place in its history where its code ended, and the steps that ended it."""
+    failure = _parsed(raw)
+    failure.seq, failure.steps = seq, list(steps)
+    return msgspec.json.encode(failure).decode()
+
+
+def taken_back(raw: str | None, undone: Sequence[int]) -> str | None:
+    """The error of a run that has taken itself back, with the steps that were undone."""
+    if raw is None or not undone:
+        return raw
+    failure = _parsed(raw)
+    failure.undone = sorted(undone)
+    return msgspec.json.encode(failure).decode()
+
+
+def revoked_error(parent_id: str, cause: str | None, undone: Sequence[int]) -> str:
+    """Why a run that had succeeded is undone: its parent took itself back, and with it these steps."""
+    why = f": {describe_error(cause)}" if cause is not None else ""
+    failure = Failure(
+        type=name_of(errors.RunUndone),
+        message=f"run {parent_id}, which had started it, took it back{why}"[:MESSAGE_MAX_CHARS],
+        undone=list(undone),
+        by=parent_id,
     )
     return msgspec.json.encode(failure).decode()
 

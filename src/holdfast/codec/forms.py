@@ -35,6 +35,8 @@ class Form(msgspec.Struct, frozen=True):
     """Sets have no order of their own: theirs is fixed, or the digest of equal inputs would differ."""
     holds_floats: bool
     """NaN and infinity may be in it: msgspec would write them as null."""
+    has_defaults: bool
+    """Dataclasses with defaults may be in it: of what it reads, msgspec would not write those that were not given."""
 
 
 class _Standing(type):
@@ -119,11 +121,35 @@ def is_pydantic(kind: Any) -> bool:
 def form_of(annotation: Any, where: str) -> Form:
     """The form of an annotation, or a DefinitionError that says what to do."""
     kind, wrap = _prepare(annotation, where)
-    ordered = floats = False
+    ordered = floats = defaults = False
     for node in _nodes(kind, where):
+        defaults |= isinstance(node, described.CustomType) or (
+            isinstance(node, described.DataclassType) and not all(each.required for each in node.fields)
+        )
         ordered |= isinstance(node, described.SetType | described.FrozenSetType)
         floats |= isinstance(node, described.FloatType | described.AnyType | described.CustomType)
-    return Form(kind, wrap, "deterministic" if ordered else None, floats)
+    return Form(kind, wrap, "deterministic" if ordered else None, floats, defaults)
+
+
+def complete(value: Any) -> None:
+    """Give dataclasses in a value that was read those defaults that msgspec left to their class: it writes only what the
+    instance has, so a default would be recorded of a value that an author made, and not of one that was read."""
+    todo = [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, list | tuple | set | frozenset):
+            todo += one
+        elif isinstance(one, dict):
+            todo += one.values()
+        elif isinstance(one, msgspec.Struct):
+            todo += [getattr(one, name) for name in one.__struct_fields__]
+        elif dataclasses.is_dataclass(one) and not isinstance(one, type):
+            own, fields = getattr(one, "__dict__", None), dataclasses.fields(one)
+            if own is not None and any(field.name not in own for field in fields):
+                given = dict(own)
+                own.clear()  # in the order of the fields, in which it is written
+                own.update({field.name: given.get(field.name, field.default) for field in fields} | given)
+            todo += [getattr(one, field.name) for field in fields]
 
 
 def _prepare(annotation: Any, where: str) -> tuple[Any, Wrap | None]:

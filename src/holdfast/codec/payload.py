@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast import config
-from holdfast.codec.forms import Form, dec_hook, enc_hook, form_of
+from holdfast.codec.forms import Form, complete, dec_hook, enc_hook, form_of
+from holdfast.codec.whole import unread
 from holdfast.errors import InvalidInput
 
 PROBLEMS = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError, AttributeError)
@@ -49,6 +50,24 @@ class Payload:
     def decode(self, raw: bytes) -> Any:
         try:
             return self._decode(raw)
+        except PROBLEMS as wrong:
+            refuse(self.what, wrong)
+
+    def whole(self, raw: bytes, *, typed: bool = True) -> Any:
+        """As `decode`, of what other code may have recorded: refuses what this type does not read whole. Not `typed`: it was
+        written without a declared type, so that sets have come in any order."""
+        value = self.decode(raw)
+        problem = unread(raw, self.again(value), ordered=typed or self.form.order is None)
+        if problem is not None:
+            raise InvalidInput(f"{self.what}: {problem}")
+        return value
+
+    def again(self, value: Any) -> bytes:
+        """JSON of a value that was read, without the checks of one that comes from an author."""
+        if self.form.has_defaults:
+            complete(value)
+        try:
+            return self._encode(value if self.form.wrap is None else self.form.wrap(value))
         except PROBLEMS as wrong:
             refuse(self.what, wrong)
 

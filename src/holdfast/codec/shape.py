@@ -13,8 +13,9 @@ import msgspec
 from msgspec.structs import astuple
 
 from holdfast import config
-from holdfast.codec.forms import Wrap, dec_hook, form_of
+from holdfast.codec.forms import Wrap, complete, dec_hook, form_of
 from holdfast.codec.payload import PROBLEMS, Payload, decoder_of, encoder_of, refuse, refuse_nan, refuse_size
+from holdfast.codec.whole import unread_arguments
 from holdfast.errors import DefinitionError, InvalidInput
 
 
@@ -22,7 +23,7 @@ class Shape:
     """How calls of one function are checked, written and read. `what` names it in errors: `charge()`."""
 
     __slots__ = (
-        "_decode", "_encode", "_fast", "_floats", "_plain", "_signature", "_wraps", "decode_result", "encode_result", "parameters",
+        "_decode", "_defaults", "_encode", "_fast", "_floats", "_plain", "_signature", "_wraps", "decode_result", "encode_result", "parameters",
         "result", "spreads", "struct", "what",
     )  # fmt: skip
 
@@ -67,7 +68,7 @@ class Shape:
         rename = None if first is None else {self.parameters[0].name: first}
         self.struct = msgspec.defstruct(fn.__name__, fields, kw_only=not self._plain, rename=rename)
         form = form_of(self.struct, self.what)
-        self._floats = form.holds_floats
+        self._floats, self._defaults = form.holds_floats, form.has_defaults
         self._encode = encoder_of(form).encode
         self._decode = decoder_of(form).decode
         self.result = Payload(hints.get("return", Any), f"{self.what} result")
@@ -92,11 +93,7 @@ class Shape:
 
     def encode(self, bound: msgspec.Struct) -> bytes:
         """JSON of bound arguments. Their types are checked when they are read: see `checked`."""
-        wrapped = bound
-        if self._wraps:
-            wrapped = msgspec.structs.replace(
-                bound, **{name: wrap(getattr(bound, name)) for name, wrap in self._wraps.items()}
-            )
+        wrapped = self._wrapped(bound)
         try:
             raw = self._encode(wrapped)
         except PROBLEMS as wrong:
@@ -107,9 +104,37 @@ class Shape:
             refuse_size(self.what, len(raw))
         return raw
 
+    def _wrapped(self, bound: msgspec.Struct) -> msgspec.Struct:
+        """With the values of unions marked, where they need a tag."""
+        if not self._wraps:
+            return bound
+        return msgspec.structs.replace(
+            bound, **{name: wrap(getattr(bound, name)) for name, wrap in self._wraps.items()}
+        )
+
     def decode(self, raw: bytes) -> msgspec.Struct:
         try:
             return self._decode(raw)  # type: ignore[no-any-return]  # a decoder of a type made at run time
+        except PROBLEMS as wrong:
+            refuse(self.what, wrong)
+
+    def whole(self, raw: bytes) -> msgspec.Struct:
+        """As `decode`, of what other code may have recorded: refuses what these parameters do not read whole."""
+        bound = self.decode(raw)
+        problem = unread_arguments(raw, self._again(bound))
+        if problem is not None:
+            raise InvalidInput(f"{self.what}: {problem}")
+        return bound
+
+    def rewritten(self, raw: bytes) -> bytes:
+        """What was recorded, as this code would write it: parameters in its order, with the defaults of those it added."""
+        return self._again(self.whole(raw))
+
+    def _again(self, bound: msgspec.Struct) -> bytes:
+        if self._defaults:
+            complete(bound)
+        try:
+            return self._encode(self._wrapped(bound))
         except PROBLEMS as wrong:
             refuse(self.what, wrong)
 
@@ -178,7 +203,10 @@ class Shape:
             plain = msgspec.json.encode(bound)
         except PROBLEMS as wrong:
             refuse(self.what, wrong)
-        return self.encode(self.decode(plain))
+        read = self.decode(plain)
+        if self._defaults:
+            complete(read)
+        return self.encode(read)
 
     def _positionals(self, values: list[Any]) -> dict[str, Any]:
         bound: dict[str, Any] = {}

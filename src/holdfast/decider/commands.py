@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from holdfast.model import StepKind
+from holdfast.codec import Payload, Shape
+from holdfast.model import Revoked, StepKind
 
 if TYPE_CHECKING:
     from holdfast.decider.loop import Timer
@@ -24,6 +24,9 @@ class Child(msgspec.Struct, frozen=True):
     priority: int
     timeout_s: float | None
     tags: dict[str, str]
+    joins: bool = False
+    retry_of: str | None = None
+    """The run it goes on from, when its parent is a retry."""
 
 
 class Issue(msgspec.Struct, gc=False):
@@ -43,6 +46,15 @@ class Issue(msgspec.Struct, gc=False):
     child: Child | None = None
     settle: bool = False
     """The undo of a step that was given up while it may still run: to begin a moment later than at once."""
+    effect: str | None = None
+    """Its `here.key`, if that is an earlier run's."""
+
+    @property
+    def shape(self) -> Shape | None:
+        """How its input is written and read; None for what has no input."""
+        if self.child is not None:
+            return self.child.workflow.shape
+        return None if self.step is None else self.step.shape
 
 
 class Op(msgspec.Struct, eq=False):
@@ -52,12 +64,14 @@ class Op(msgspec.Struct, eq=False):
     kind: StepKind
     name: str
     future: asyncio.Future[Any] = None  # type: ignore[assignment]  # a timer has none
-    decode: Callable[[bytes], Any] | None = None
+    result: Payload | None = None
+    """How what it waits for is read. None: nobody reads it."""
     issue: Issue | None = None
     n: int = 0
     ready_at: float | None = None
     timer: Timer | None = None
-    child_id: str | None = None
+    joins: bool = False
+    """The child of this step may turn out to be another's run, which ends without telling anybody."""
     known: bool = False
     """Its end is already recorded: whatever the code does with it now needs no writing."""
 
@@ -86,6 +100,10 @@ class Finish(msgspec.Struct, frozen=True):
     """Numbers of delivered signals that no wait consumed: a next generation must find them undelivered again."""
     ending: Literal["failed", "cancelled"] | None = None
     """With `undoing`: how the code ended."""
+    steps: tuple[int, ...] = ()
+    """n of the steps that ended the code."""
+    revoked: tuple[Revoked, ...] = ()
+    """Children that had succeeded, and of which something was taken back."""
 
 
 class Turn(msgspec.Struct, gc=False):
@@ -94,13 +112,15 @@ class Turn(msgspec.Struct, gc=False):
     issued: list[Issue]
     dropped: list[int]
     """Recorded steps the code no longer waits for: to be cancelled, `delivered_seq = 0`."""
-    dropped_children: list[str]
-    """Ids of the child runs among them: to be asked to cancel themselves."""
+    cancelled: list[int]
+    """n of steps whose child runs are to be asked to cancel themselves."""
     ended: list[tuple[int, int, bytes]]
-    """Satisfied signal waits: their n, the number of the signal that satisfied them, its payload."""
+    """Satisfied signal waits: their n, the number of the signal that satisfied them, what of it they read."""
     sends: list[Send]
     progress: str | None
     published: dict[str, bytes] | None
     finish: Finish | None
     kept_n: int | None = None
     """Steps up to this one are kept from now on: the code passed a point of no return."""
+    set_aside: list[tuple[int, str]] = []
+    """Signals that fit none of the waits for them: their number, and why. No wait takes them any more."""

@@ -22,10 +22,22 @@ from holdfast.codec import digest
 from holdfast.decider.commands import Child, Finish, Issue, Op, Send, Turn
 from holdfast.decider.effect import Effect, open_scope
 from holdfast.decider.ending import Why, failed, finish_of, interrupted, stalled
+from holdfast.decider.heritage import Heritage
 from holdfast.decider.loop import Runaway, RunLoop, Timer
-from holdfast.decider.replay import Outcome, Recorded, described, drift, timeline
+from holdfast.decider.replay import Outcome, Recorded, described, drift, timeline, unreadable
 from holdfast.errors import Drift, HoldfastError, StepFailed
-from holdfast.model import CANCEL, DEADLINE, UNDO_PREFIX, Signal, Step, StepKind, StepState, undo_key
+from holdfast.lifecycle import STEP_ENDED
+from holdfast.model import (
+    CANCEL,
+    DEADLINE,
+    UNDO_PREFIX,
+    Inherited,
+    Signal,
+    Step,
+    StepKind,
+    StepState,
+    undo_key,
+)
 
 if TYPE_CHECKING:
     from holdfast.workflow.definition import Workflow
@@ -50,16 +62,17 @@ class Decider:
         "_abandoned",
         "_asked_undoable",
         "_by_hand",
+        "_cancelled",
         "_changed",
         "_deadline",
         "_dice",
         "_drift",
         "_dropped",
-        "_dropped_children",
         "_ended",
         "_finish",
         "_forced",
         "_ghosts",
+        "_heritage",
         "_inbox",
         "_input",
         "_kept_undoable",
@@ -74,8 +87,11 @@ class Decider:
         "_replaying",
         "_sagas",
         "_sends",
+        "_set_aside",
+        "_taken",
         "_undoable",
         "_unwinding",
+        "_waits",
         "_watched",
         "_why",
         "deadline",
@@ -98,12 +114,14 @@ class Decider:
         generation: int = 1,
         base_n: int = 0,
         deadline: float | None = None,
+        inherited: Sequence[Inherited] = (),
+        resumed_at: float = 0.0,
     ) -> None:
+        """`inherited` is what the retry of a run takes over from it, and `resumed_at` is when it goes on."""
         self.workflow = workflow
         self.run_id = run_id
         self.generation = generation
-        self.seq = 0
-        self.done = False
+        self.seq, self.done = 0, False
         self.waiting: dict[int, Op] = {}
         self._input = input
         self.deadline = deadline
@@ -116,7 +134,7 @@ class Decider:
         self._finish: Finish | None = None
         self._new: list[Op] = []
         self._dropped: list[int] = []
-        self._dropped_children: list[str] = []
+        self._cancelled: list[int] = []
         self._ended: list[tuple[Op, int, bytes]] = []
         self._sends: list[Send] = []
         self._progress: str | None = None
@@ -124,6 +142,11 @@ class Decider:
         self._changed: dict[str, bytes] = {}
         self._inbox: dict[str, deque[tuple[int, bytes]]] = {}
         self._readers: dict[str, deque[Op]] = {}
+        self._set_aside: list[tuple[int, str]] = []
+        self._taken: dict[int, tuple[Op, bytes] | None] = {}
+        """By their number, signals that recorded waits took: once it is asked for, the wait and what it read."""
+        self._waits: list[Step] = []
+        """Recorded waits for signals that the code may have forgotten."""
         self._recorded: Recorded | None = None
         self._ghosts: list[Op] = []
         self._replaying = False
@@ -142,33 +165,38 @@ class Decider:
         self._unwinding = False
         self._passed_over = False
         self._forced: Finish | None = None
+        self._heritage = Heritage(run_id, inherited, resumed_at)
 
     # What the owner of the run calls.
 
-    def begin(self) -> None:
-        """Run the code of a fresh run until nothing is ready."""
+    def begin(self, *, whole: bool = False) -> None:
+        """Run the code of a fresh run until nothing is ready. `whole`: other code may have recorded its input."""
         if self.deadline is not None:
             timer = Timer(self.deadline, self._expire, (), self._loop)
             timer.op = None
             self._deadline = self._open_timer(self._loop.root.prefix + DEADLINE, "deadline", timer)
+        shape = self.workflow.shape
         try:
-            bound = self.workflow.shape.decode(self._input)
-            main = self.workflow.shape.call(self.workflow.fn, bound)
-        except HoldfastError as error:
-            self._end(failed(error))
-            return
+            bound = shape.whole(self._input) if whole else shape.decode(self._input)
+        except HoldfastError as wrong:
+            raise unreadable("", "input", "the run's input", self._input, wrong) from None
+        main = shape.call(self.workflow.fn, bound)
         self._main = self._loop.create_main(main)
         self._run()
 
     def replay(self, steps: Sequence[Step], signals: Sequence[Signal]) -> None:
         """Begin, and deliver again what was delivered, in its order. A run without steps never committed its first turn."""
-        if not steps and not signals:
-            self.begin()
+        if not steps and not signals and not self._heritage:
+            self.begin(whole=True)
             return
         self._recorded = Recorded(steps)
+        self._heritage.learn(steps)
+        waits = [step for step in steps if step.kind is _SIGNAL and step.delivered_seq != 0]
+        self._taken = {step.delivered_seq: None for step in waits if step.delivered_seq is not None}
+        self._waits = [] if self._heritage else waits  # a retry may ask for what it kept later than before
         self.last_n = max((step.n for step in steps), default=self.last_n)
         self._replaying = self._loop.quiet = True
-        self.begin()
+        self.begin(whole=True)
         for seq, event in timeline(steps, signals):
             if self.done or self._drift is not None:
                 break
@@ -176,12 +204,24 @@ class Decider:
             if isinstance(event, Step):
                 self.deliver(event.n, event.state, event.output, event.error, event.finished_at or 0.0)
             else:
-                self.deliver_signal(event.name, event.payload, event.sent_at)
+                self.deliver_signal(event.name, event.payload, event.sent_at, event.set_aside)
         self._replaying = self._loop.quiet = False
+        if self._drift is None and any(self._is_open(step) for step in steps):
+            self._drift = self._broken()
         self._settle()
 
-    def deliver(self, n: int, state: StepState, output: bytes | None, error: str | None, at: float) -> int:
-        """Hand one outcome to the code and run it on. `at` is the step's recorded `finished_at`."""
+    def deliver(
+        self,
+        n: int,
+        state: StepState,
+        output: bytes | None,
+        error: str | None,
+        at: float,
+        *,
+        whole: bool = False,
+    ) -> int:
+        """Hand one outcome to the code and run it on. `at` is the step's recorded `finished_at`; `whole`: other code than
+        this process's may have written it."""
         self.seq += 1
         loop = self._loop
         if at > loop.now:  # noqa: PLR1730  twice as fast as max(), and run for every step
@@ -196,22 +236,23 @@ class Decider:
             elif self._recorded is not None:
                 self._recorded.keep(n, Outcome(state, output, error))
             return self.seq
-        self._resolve(op, state, output, error)
+        self._resolve(op, state, output, error, whole=whole or self._replaying)
         self._run()
         return self.seq
 
-    def deliver_signal(self, name: str, payload: bytes, at: float) -> int:
-        """Hand one signal to the code and run it on. `at` is its recorded `sent_at`. `$cancel` cancels the run's main task."""
+    def deliver_signal(self, name: str, payload: bytes, at: float, set_aside: str | None = None) -> int:
+        """Hand one signal to the code and run it on. `at` is its recorded `sent_at`; with `set_aside`, the reason why no wait
+        took it, none takes it now. `$cancel` cancels the run's main task."""
         self.seq += 1
         self._loop.now = max(self._loop.now, at)
         if name == CANCEL:
             self._cancel("cancel")
-        else:
-            readers = self._readers.get(name)
-            if readers:
-                self._satisfy(readers.popleft(), self.seq, payload)
-            else:
-                self._inbox.setdefault(name, deque()).append((self.seq, payload))
+        elif self.seq in self._taken:
+            taken = self._taken.pop(self.seq)
+            if taken is not None:
+                self._retake(*taken)
+        elif set_aside is None:
+            self._offer(name, payload)
         self._run()
         return self.seq
 
@@ -220,6 +261,15 @@ class Decider:
         if n in self.waiting or n in self._abandoned:
             return True
         return self._recorded is not None and self._recorded.unasked(n)
+
+    @property
+    def inherited(self) -> list[Inherited]:
+        """What a next generation takes over as well."""
+        return list(self._heritage.by_key.values())
+
+    def effect_key(self, key: str) -> str:
+        """The `here.key` of the step with this key."""
+        return self._heritage.effect_key(key)
 
     def unasked(self) -> list[Step]:
         """What is recorded and the code has not asked for: it came to a rest elsewhere, or passed it over."""
@@ -246,17 +296,18 @@ class Decider:
         turn = Turn(
             issued,
             self._dropped,
-            self._dropped_children,
+            self._cancelled,
             [(op.n, seq, payload) for op, seq, payload in self._ended] if self._ended else [],
             self._sends,
             self._progress,
             self._changed or None,
             self._finish,
             kept_n,
+            self._set_aside,
         )
         self._new.clear()
         self._ended.clear()
-        self._dropped, self._dropped_children, self._sends = [], [], []
+        self._dropped, self._cancelled, self._sends, self._set_aside = [], [], [], []
         self._progress, self._finish = None, None
         if self._changed:
             self._changed = {}
@@ -281,7 +332,7 @@ class Decider:
         key = loop.branch().name(step.label)
         name = step.name
         issue = Issue(0, key, _CALL, name, raw, digest(raw), step, arguments, self.seq)
-        op = Op(key, _CALL, name, Future(loop=loop), shape.decode_result, issue)
+        op = Op(key, _CALL, name, Future(loop=loop), shape.result, issue)
         undo = step.origin.undone_by
         if undo is not None:
             self._may_undo(op, undo, raw, undo_failed=step.undo_failed)
@@ -302,24 +353,30 @@ class Decider:
             workflow.priority,
             workflow.timeout_s,
             dict(workflow.tags),
+            workflow.joins,
         )
         issue = Issue(0, key, _CHILD, workflow.name, raw, digest(raw), None, arguments, self.seq, None, child)
         self._undoable = True
-        op = Op(key, _CHILD, workflow.name, Future(loop=loop), shape.decode_result, issue)
-        op.child_id = child.id
+        op = Op(key, _CHILD, workflow.name, Future(loop=loop), shape.result, issue)
+        op.joins = workflow.joins
         return self._ask(op)
 
     def wait_signal(self, signal: AuthoredSignal[Any]) -> Op:
         """Ask for the next signal of this name."""
         name, loop = signal.name, self._loop
         key = loop.branch().name(signal.label)
-        op = Op(key, _SIGNAL, name, Future(loop=loop), signal.decode, Issue(0, key, _SIGNAL, name))
+        op = Op(key, _SIGNAL, name, Future(loop=loop), signal.payload, Issue(0, key, _SIGNAL, name))
         self._ask(op)
+        if op.known:
+            return op  # it took its signal, or was given up
         inbox = self._inbox.get(name)
-        if inbox:
-            self._satisfy(op, *inbox.popleft())
-        else:
-            self._readers.setdefault(name, deque()).append(op)
+        while inbox:
+            seq, payload = inbox.popleft()
+            problem = self._satisfy(op, seq, payload)
+            if problem is None:
+                return op
+            self._set_aside.append((seq, problem))
+        self._readers.setdefault(name, deque()).append(op)
         return op
 
     def start_timer(self, label: str, timer: Timer) -> None:
@@ -346,14 +403,14 @@ class Decider:
 
     def _give_up(self, op: Op) -> None:
         self._dropped.append(op.n)
-        if op.child_id is not None:
-            self._dropped_children.append(op.child_id)
+        if op.kind is _CHILD:
+            self._cancelled.append(op.n)
 
     def _abandon(self, op: Op) -> None:
         """A child is asked to cancel itself. Its row waits until it has ended: what it did may need undoing."""
         self._abandoned.add(op.n)
-        if not self._replaying and op.child_id is not None:
-            self._dropped_children.append(op.child_id)
+        if not self._replaying:
+            self._cancelled.append(op.n)
 
     # Taking back.
 
@@ -398,7 +455,7 @@ class Decider:
         if not self.done:
             self._undoable = False
             self._kept_undoable = self._asked_undoable
-            if not self._replaying:
+            if self._new or not self._replaying:  # a replay that asks for something anew is that of a retry
                 self._new.append(_KEEP)
 
     def is_kept(self, effect: Effect) -> bool:
@@ -415,13 +472,14 @@ class Decider:
         step, raw = effect.undo, effect.undo_input()
         arguments = None
         try:
-            arguments = step.shape.decode(raw)
-        except HoldfastError:
-            pass  # the agent that takes it up fails it, with the reason
+            arguments = step.shape.whole(raw)
+        except HoldfastError as wrong:
+            what = f"what {step.name} gets to undo step {effect.key!r}"
+            self._diverge(unreadable(effect.key, "input", what, raw, wrong))
         key = undo_key(effect.key)
         issue = Issue(0, key, _CALL, step.name, raw, digest(raw), step, arguments, self.seq)
         issue.settle = effect.settle
-        return self._ask(Op(key, _CALL, step.name, Future(loop=self._loop), _ignore, issue))
+        return self._ask(Op(key, _CALL, step.name, Future(loop=self._loop), None, issue))
 
     @property
     def ending(self) -> bool:
@@ -447,7 +505,9 @@ class Decider:
         """Send a signal to another run, in the commit of this turn."""
         place = self._loop.branch().name(f"{name}.send")
         if not self._replaying:
-            self._sends.append(Send(run_id, name, f"{self.run_id}/{place}" if key is None else key, payload))
+            self._sends.append(
+                Send(run_id, name, f"{self._heritage.identity}/{place}" if key is None else key, payload)
+            )
 
     def set_progress(self, fraction: float, note: str) -> None:
         if not self._replaying:
@@ -467,7 +527,7 @@ class Decider:
         path = self._loop.branch().path
         dice = self._dice.get(path)
         if dice is None:
-            seed = f"{self.run_id}:{self.generation}:{path}"
+            seed = f"{self._heritage.identity}:{self.generation}:{path}"
             dice = self._dice[path] = chance.Random(seed)  # noqa: S311  reproducible on purpose
         return dice
 
@@ -479,6 +539,9 @@ class Decider:
 
     def _open_timer(self, key: str, name: str, timer: Timer) -> Op:
         at = timer.when()
+        if self._replaying and self._heritage and not key.endswith(DEADLINE):
+            # Its time begins now, not when the run before ended.
+            at += max(0.0, self._heritage.resumed_at - self._loop.now)
         issue = Issue(0, key, _TIMER, name, None, None, None, None, self.seq, at)
         op = timer.op = Op(key, _TIMER, name, issue=issue, ready_at=at, timer=timer)
         return self._ask(op)
@@ -486,12 +549,14 @@ class Decider:
     def _ask(self, op: Op) -> Op:
         found = self._recorded.ask(op.key) if self._recorded is not None else None
         if found is None:
+            if self._heritage:
+                self._heritage.claim(op)
             self._new.append(op)
             return op
         recorded, outcome = found
         issue, op.issue = op.issue, None
         assert issue is not None
-        changed = drift(recorded, op.kind, op.name, issue.input, issue.digest)
+        changed = drift(recorded, issue)
         if changed is not None:
             self._diverge(changed)
             return op
@@ -501,50 +566,105 @@ class Decider:
             op.ready_at = recorded.ready_at
         if recorded.delivered_seq == 0:
             self._ghosts.append(op)
-        if outcome is None:
-            self.waiting[op.n] = op
+        if outcome is not None:
+            self._resolve(op, outcome.state, outcome.output, outcome.error, whole=True)
+        elif op.kind is _SIGNAL and recorded.delivered_seq and recorded.delivered_seq <= self.seq:
+            self._retake(op, recorded.output or b"null")
         else:
-            self._resolve(op, outcome.state, outcome.output, outcome.error)
+            self.waiting[op.n] = op
+            if op.kind is _SIGNAL and recorded.delivered_seq:
+                self._taken[recorded.delivered_seq] = op, recorded.output or b"null"
         return op
 
     def _diverge(self, changed: Drift) -> None:
         """The code has changed: stop it where it is. Nothing it did since is kept."""
         if self._drift is None:
             self._drift = changed
+        self._watch()
         self._loop.ready.clear()
 
     # Answering.
 
-    def _resolve(self, op: Op, state: StepState, output: bytes | None, error: str | None) -> None:
+    def _resolve(
+        self, op: Op, state: StepState, output: bytes | None, error: str | None, *, whole: bool
+    ) -> None:
         if op.timer is not None:
             if op.ready_at is not None and op.ready_at > self._loop.now:
                 self._loop.now = op.ready_at
-            op.timer.op = None
-            self._loop.ready.append(op.timer)
+            timer, op.timer.op = op.timer, None
+            self._loop.ready.append(timer)
+            timer._holdfast_step = op.n
+            around = getattr(timer._callback, "__self__", None)
+            if type(around) is asyncio.Timeout:
+                setattr(around, codec.STEP, op.n)
             return
         future = op.future
         if future.done():
             return
         if state is _SUCCEEDED:
-            assert op.decode is not None
+            raw = output if output is not None else b"null"
+            if self._watched and op.key in self._watched:
+                self._watched[op.key].succeeded(raw)
+            result = op.result
+            if result is None:  # what an undo returns is recorded; nobody waits for it
+                future.set_result(None)
+                return
             try:
-                future.set_result(op.decode(output if output is not None else b"null"))
+                future.set_result(result.whole(raw) if whole else result.decode(raw))
             except HoldfastError as wrong:
-                future.set_exception(wrong)
+                self._diverge(unreadable(op.key, "result", f"the result of step {op.key!r}", raw, wrong))
             return
         if op.key in self._watched:
             self._watched[op.key].failed(state, error)
         if state is _FAILED and error is not None:
-            future.set_exception(codec.decode_error(error))
+            raised = codec.decode_error(error)
         else:
             why = f": {codec.describe_error(error)}" if error else ""
-            future.set_exception(StepFailed(f"step {op.key!r} was {state}{why}", step=op.name))
+            raised = StepFailed(f"step {op.key!r} was {state}{why}", step=op.name)
+        raised.__dict__[codec.STEP] = op.n
+        future.set_exception(raised)
 
-    def _satisfy(self, op: Op, seq: int, payload: bytes) -> None:
+    def _offer(self, name: str, payload: bytes) -> None:
+        """A signal goes to the first wait that can read it. One that no wait can read is set aside; without a wait it stays
+        unread."""
+        readers = self._readers.get(name)
+        if not readers:
+            self._inbox.setdefault(name, deque()).append((self.seq, payload))
+            return
+        problems: list[str] = []
+        for op in readers:
+            problem = self._satisfy(op, self.seq, payload)
+            if problem is None:
+                readers.remove(op)
+                return
+            problems.append(problem)
+        self._set_aside.append((self.seq, problems[0]))
+
+    def _satisfy(self, op: Op, seq: int, payload: bytes) -> str | None:
+        """End a wait by this signal; why not, if it cannot read it. What it read is recorded, not what was sent: a stranger may
+        send more than the code asks for."""
+        assert op.result is not None
+        try:
+            value = op.result.decode(payload)
+            read = op.result.again(value)
+        except HoldfastError as wrong:
+            return str(wrong)
         self.waiting.pop(op.n, None)
-        if not op.known:
-            self._ended.append((op, seq, payload))
-        self._resolve(op, _SUCCEEDED, payload, None)
+        self._ended.append((op, seq, read))
+        op.future.set_result(value)
+        return None
+
+    def _retake(self, op: Op, read: bytes) -> None:
+        """A wait that took this very signal takes it again, and no other."""
+        self.waiting.pop(op.n, None)
+        assert op.result is not None
+        if op.future.done():
+            return
+        try:
+            op.future.set_result(op.result.whole(read))
+        except HoldfastError as wrong:
+            what = f"the signal {op.name!r} that step {op.key!r} waited for"
+            self._diverge(unreadable(op.key, "signal", what, read, wrong))
 
     def _expire(self) -> None:
         self._cancel("deadline")
@@ -580,6 +700,8 @@ class Decider:
         """The code is at rest: has it drifted, ended, or is it waiting for something that can never come?"""
         if self._ghosts and self._drift is None:
             self._drift = self._haunted()
+        if self._waits and self._drift is None:
+            self._drift = self._strayed()
         if self._drift is not None:
             raise self._drift
         if self.done:
@@ -608,8 +730,41 @@ class Decider:
                 return Drift(op.key, "a wait that was given up", described(op.kind, op.name, None))
         return None
 
+    def _strayed(self) -> Drift | None:
+        """The code waits for a signal that no recorded wait was for, and has not asked for one that was: a signal that was
+        renamed waits for what nobody sends. Of waits that have ended only the first look tells: later, they were left out."""
+        assert self._recorded is not None
+        left = [row for row in self._waits if row.key in self._recorded.by_key]
+        self._waits = [row for row in left if row.delivered_seq is None]
+        for op in self._new if left else ():
+            if op.kind is _SIGNAL and op.issue is not None:
+                recorded, asked = left[0], described(_SIGNAL, op.name, None)
+                if op.key != recorded.key:
+                    asked = f"{asked} at {op.key!r}"
+                return Drift(recorded.key, described(_SIGNAL, recorded.name, None), asked, kind="signal")
+        return None
+
+    def _is_open(self, step: Step) -> bool:
+        """Does the run wait for it, or for hearing of it? What a retry takes over may still be to be delivered."""
+        return step.delivered_seq is None and not (self._heritage and step.state in STEP_ENDED)
+
+    def _broken(self) -> Drift | None:
+        """With the code that recorded it, a run that waits for something goes on waiting: if it fails instead, the code has
+        changed. (A retried run waits for nothing yet: it may fail again where it failed.)"""
+        finish = self._finish
+        if finish is None or finish.error is None or self._why is not None:
+            return None
+        if "failed" not in (finish.how, finish.ending):
+            return None
+        asked = codec.describe_error(finish.error)
+        message = f"this code fails the run where it is now: {asked}"
+        return Drift("", "a run that goes on", asked, message=message, kind="fails")
+
     def _conclude(self, main: asyncio.Task[Any]) -> None:
-        unread = tuple(sorted(seq for box in self._inbox.values() for seq, _ in box))
+        # A signal that was set aside in this very turn is not recorded as such yet: the next generation looks at it again.
+        unread = tuple(
+            sorted([seq for box in self._inbox.values() for seq, _ in box] + [s for s, _ in self._set_aside])
+        )
         finish = finish_of(self.workflow, main, self._why, unread)
         if finish.how in ("succeeded", "continued"):
             if self._sagas and self._unwinds(main):
@@ -635,9 +790,14 @@ class Decider:
         """Cancel what the code left behind, and give up everything it still waits for."""
         self.done = True
         undoing = finish.how in ("failed", "cancelled") and (self._undoable or finish is self._forced)
+        error = finish.error
+        if error is not None:
+            error = codec.ended_by(error, self.seq, finish.steps)
         if undoing:
             ending: Any = finish.how
-            finish = Finish("undoing", error=finish.error, ending=ending)
+            finish = Finish("undoing", error=error, ending=ending)
+        elif error is not None:
+            finish = msgspec.structs.replace(finish, error=error)
         self._finish = finish
         self._loop.report_unheard()
         left = [task for task in self._loop.tasks if not task.done()]
@@ -658,8 +818,8 @@ class Decider:
                 continue
             if not (undoing and _outlives(op.kind, op.key)):
                 self._give_up(op)
-            elif op.child_id is not None:
-                self._dropped_children.append(op.child_id)
+            elif op.kind is _CHILD:
+                self._cancelled.append(op.n)
         self.waiting.clear()
         if not undoing:
             self._dropped += sorted(self._abandoned)
@@ -674,7 +834,3 @@ class Decider:
 def _outlives(kind: StepKind, key: str) -> bool:
     """Does a row stay as it is when the code ends and the run takes itself back?"""
     return kind in (_CHILD, _UNDO) or key.startswith(UNDO_PREFIX)
-
-
-def _ignore(raw: bytes) -> None:
-    """What an undo returns is recorded; nobody waits for it."""

@@ -22,11 +22,6 @@ KEY = "$key"
 """And the one that holds the `here.key` of what it undoes: by that a remote service knows it, when the result does not."""
 
 
-def effect_key(run_id: str, key: str) -> str:
-    """`here.key`: the same for every attempt of a step, and for no other step. No run's id contains `::`."""
-    return f"{run_id}::{key}"
-
-
 def undo_input(input: bytes | None, output: bytes | None, effect: str) -> bytes:
     """The input of an undo: that of the step it undoes, and as two more members its result, or null, and its `here.key`."""
     own = b'{"' + DONE.encode() + b'":' + (output or b"null") + b',"' + KEY.encode() + b'":'
@@ -72,7 +67,7 @@ class Effect:
     """What one call, asked for in a saga, may have done. Its place in the history decides when it is taken back."""
 
     __slots__ = (
-        "_decode", "_host", "after_seq", "by_hand", "delivered_seq", "index", "input", "key", "op", "output", "state", "undo",
+        "_host", "after_seq", "by_hand", "delivered_seq", "index", "input", "key", "op", "output", "state", "undo",
         "undo_failed", "unsure",
     )  # fmt: skip
 
@@ -94,15 +89,10 @@ class Effect:
         self.state: StepState | None = None
         """How the call ended; None while it has not, or was never issued; `cancelled` when the code gave it up."""
         self.unsure = False
-        self._decode = op.decode
-        if op.decode is not None:
-            op.decode = self.succeeded
 
-    def succeeded(self, raw: bytes) -> Any:
-        """Stands in for the call's `decode`: only there the result is still as it was recorded."""
+    def succeeded(self, raw: bytes) -> None:
+        """`raw` is the result as it was recorded."""
         self.state, self.output, self.delivered_seq = StepState.SUCCEEDED, raw, self._host.seq
-        assert self._decode is not None
-        return self._decode(raw)
 
     def failed(self, state: StepState, error: str | None) -> None:
         self.state, self.delivered_seq = state, self._host.seq
@@ -121,11 +111,13 @@ class Effect:
 
     @property
     def span(self) -> Span:
-        if self.by_hand:
-            return instant(self.after_seq, self.index)
+        if self.by_hand or self.delivered_seq == self.after_seq:
+            return instant(
+                self.after_seq, self.index
+            )  # in a retry, what is asked for may have ended long ago
         return span_of(self.after_seq, self.index, self.delivered_seq)
 
     def undo_input(self) -> bytes:
         if self.by_hand:
             return self.input
-        return undo_input(self.input, self.output, effect_key(self._host.run_id, self.key))
+        return undo_input(self.input, self.output, self._host.effect_key(self.key))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast import codec
+from holdfast.codec import STEP
 from holdfast.decider.commands import Finish
 from holdfast.errors import ContinueAsNew, HoldfastError, RunTimeout, WorkflowError
 
@@ -45,7 +48,46 @@ def interrupted(why: Why) -> Finish:
 
 
 def failed(error: BaseException) -> Finish:
-    return Finish("failed", error=codec.encode_error(error))
+    return Finish("failed", error=codec.encode_error(error), steps=tuple(steps_behind(error)))
+
+
+def steps_behind(error: BaseException | None) -> list[int]:
+    """n of the steps whose outcomes this exception comes from; none, if the code raised it by itself.
+
+    An exception that the code caught, and answered with another one, is that one's cause or context. What a step raised is
+    not looked behind: its context is what was being handled when it came.
+    """
+    found: set[int] = set()
+    seen: set[int] = set()
+    left = [error]
+    while left:
+        one = left.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        n = one.__dict__.get(STEP)
+        if n is not None:
+            found.add(n)
+        elif isinstance(one, BaseExceptionGroup):
+            left += one.exceptions
+        else:
+            found.update(_timers_behind(one))
+            left.append(one.__cause__ or one.__context__)
+    return sorted(found)
+
+
+def _timers_behind(error: BaseException) -> Iterator[int]:
+    """asyncio does not say which timer a TimeoutError came from; the frame that raised it knows."""
+    if isinstance(error, TimeoutError):
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            name = _TIMERS.get(frame.f_code)
+            n = None if name is None else getattr(frame.f_locals.get(name), STEP, None)
+            if n is not None:
+                yield n
+
+
+_TIMERS = {asyncio.Timeout.__aexit__.__code__: "self", asyncio.wait_for.__code__: "timeout_handle"}
+"""Functions of asyncio that raise TimeoutError, and what they call the timer."""
 
 
 def stalled(main: asyncio.Task[Any]) -> WorkflowError:

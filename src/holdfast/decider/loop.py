@@ -90,9 +90,10 @@ class Host(Protocol):
 class Timer(asyncio.TimerHandle):
     """A timer of the standard library that knows its durable step, if it has one."""
 
-    __slots__ = ("op",)
+    __slots__ = ("_holdfast_step", "op")
 
     op: Op | None
+    _holdfast_step: int
     _callback: Callable[..., object]
     _args: tuple[Any, ...]
     _context: contextvars.Context

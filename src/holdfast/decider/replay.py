@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.errors import Drift
+from holdfast.errors import Drift, InvalidInput, Unreadable
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import Signal, Step, StepKind, StepState
+
+if TYPE_CHECKING:
+    from holdfast.decider.commands import Issue
 
 SHOWN_CHARS = 200
 """Of an input, in a drift: enough to see what differs, short enough for one line of a table."""
@@ -72,21 +77,51 @@ def _number(event: tuple[int, Step | Signal]) -> int:
     return event[0]
 
 
-def drift(recorded: Step, kind: StepKind, name: str, raw: bytes | None, digest: bytes | None) -> Drift | None:
+def drift(recorded: Step, issue: Issue) -> Drift | None:
     """Does the code still ask for what was recorded under this key? A timer's time is the recorded one, whatever the code says."""
-    if recorded.kind is kind:
-        if kind is StepKind.TIMER:
+    if recorded.kind is issue.kind:
+        if issue.kind is StepKind.TIMER:
             return None
-        if recorded.name == name and (recorded.digest == digest or recorded.digest is None):
+        if recorded.name == issue.name and _is_same_input(recorded, issue):
             return None
     return Drift(
-        recorded.key, described(recorded.kind, recorded.name, recorded.input), described(kind, name, raw)
+        recorded.key,
+        described(recorded.kind, recorded.name, recorded.input),
+        described(issue.kind, issue.name, issue.input),
     )
+
+
+def _is_same_input(recorded: Step, issue: Issue) -> bool:
+    """The same, or the same once this code's defaults have filled in what was not recorded."""
+    if recorded.digest is None or recorded.digest == issue.digest:
+        return True
+    shape = issue.shape
+    if shape is None or recorded.input is None or issue.input is None:
+        return False
+    try:
+        return shape.rewritten(recorded.input) == shape.rewritten(issue.input)
+    except InvalidInput:
+        return False
+
+
+def unreadable(key: str, kind: str, what: str, raw: bytes, problem: Exception) -> Unreadable:
+    """Something recorded that the code cannot read whole, with both sides."""
+    return Unreadable(key, kind, what, shown(raw), str(problem))
+
+
+def hold_note(why: str, error: Exception, **more: str | int) -> str:
+    """What a held run's row says: why it is held, with both sides if there are two."""
+    if isinstance(error, Drift):
+        more |= {"key": error.key, "recorded": error.recorded, "asked": error.asked}
+    return json.dumps({"why": why, "message": str(error), **more})
 
 
 def described(kind: StepKind, name: str, raw: bytes | None) -> str:
     """One side of a drift, for people."""
+    return f"{kind} {name} {shown(raw)}".rstrip()
+
+
+def shown(raw: bytes | None) -> str:
+    """A payload, short enough for a line."""
     text = raw.decode("utf-8", "replace") if raw else ""
-    if len(text) > SHOWN_CHARS:
-        text = text[: SHOWN_CHARS - 1] + "…"
-    return f"{kind} {name} {text}".rstrip()
+    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"

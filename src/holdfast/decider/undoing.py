@@ -15,14 +15,16 @@ import msgspec
 
 from holdfast import codec
 from holdfast.decider.commands import Finish, Issue, Op, Turn
-from holdfast.decider.effect import effect_key, undo_input
+from holdfast.decider.effect import undo_input
+from holdfast.decider.replay import unreadable
 from holdfast.decider.reverse import Reverse, Span, instant, span_of
-from holdfast.errors import HoldfastError, UndoMissing
+from holdfast.errors import InvalidInput, UndoMissing, WorkflowError
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import (
     UNDO,
     UNDO_PREFIX,
     Lane,
+    Revoked,
     Run,
     RunState,
     Signal,
@@ -87,10 +89,10 @@ class _Leaf:
 class _Part:
     """The effects of one run, those of its children as parts in their place."""
 
-    __slots__ = ("_begun", "_left", "_order", "live", "members", "parent", "span", "top_n")
+    __slots__ = ("_begun", "_left", "_order", "live", "members", "parent", "run", "span", "top_n")
 
-    def __init__(self, span: Span, parent: _Part | None = None, n: int = 0) -> None:
-        self.span, self.parent = span, parent
+    def __init__(self, run: Run, span: Span, parent: _Part | None = None, n: int = 0) -> None:
+        self.run, self.span, self.parent = run, span, parent
         self.top_n: int = n if parent is None or parent.parent is None else parent.top_n
         """n of the row, in the run that takes itself back, of the child this belongs to."""
         self.live = False
@@ -169,17 +171,18 @@ class Undoing:
         self._lanes, self._find = lanes, find
         self._children = children or {}
         self._ending: Literal["failed", "cancelled"] = "cancelled" if run.ending == "cancelled" else "failed"
-        self._root = _Part(span_of(0, 0, None))
+        self._root = _Part(run, span_of(0, 0, None))
         self._leaves: list[_Leaf] = []
         self._issued: dict[int, _Leaf] = {}
         self._live: dict[int, _Part] = {}
-        self._missing: list[_Leaf] = []
+        self._missing: list[tuple[_Leaf, WorkflowError]] = []
+        """What the code that is loaded cannot undo, and why."""
         self._idle: set[int] = set()
-        """n of rows that wait for nothing and end with the run: undos added by hand, children that are kept."""
+        """n of rows that wait for nothing and end with the run: undos added by hand, children that are kept, joined runs."""
         self._stale: list[int] = []
         """n of rows that were never given up, because no code was there to do it."""
         self._dropped: list[int] = []
-        self._to_cancel: list[str] = []
+        self._to_cancel: list[int] = []
         self._abandoned = False
         self._taken_back = 0
         self._progress = run.progress
@@ -220,8 +223,17 @@ class Undoing:
         self._taken_back = sum(leaf.fate in (_Fate.DONE, _Fate.SKIPPED) for leaf in self._leaves)
         self._root.restart()
 
-    def deliver(self, n: int, state: StepState, output: bytes | None, error: str | None, at: float) -> int:
-        """Take in how an undo or a child ended."""
+    def deliver(
+        self,
+        n: int,
+        state: StepState,
+        output: bytes | None,
+        error: str | None,
+        at: float,
+        *,
+        whole: bool = False,
+    ) -> int:
+        """Take in how an undo or a child ended. What it returned, nobody reads here."""
         self.seq += 1
         self._idle.discard(n)
         if self.waiting.pop(n, None) is None:
@@ -272,12 +284,13 @@ class Undoing:
         return [(leaf.key, leaf.undo, leaf.input) for leaf in self._leaves if not _is_settled(leaf)]
 
     def take(self) -> Turn:
-        """The undos whose turn has come, or the end. Raises UndoMissing when only code that is not loaded could go on."""
+        """The undos whose turn has come, or the end. Raises UndoMissing or Unreadable when only other code than that which is
+        loaded could go on."""
         issued: list[Issue] = []
         finish: Finish | None = None
         if not self.done:
             if self._abandoned:
-                finish = Finish(self._ending, error=self.run.error)
+                finish = Finish(self._ending, error=self._error(), revoked=self._revoked())
                 self._dropped += [*self.waiting, *self._stale]
                 self.waiting.clear()
             elif self._stale:
@@ -287,7 +300,7 @@ class Undoing:
             elif not self.needs_reload:
                 issued = self._issue()
                 if self._missing and not self.waiting:
-                    raise UndoMissing(self._missing[0].undo, self._missing[0].step)
+                    raise self._missing[0][1]
                 if not self.waiting:
                     finish = self._finish()
         if finish is not None:
@@ -328,15 +341,18 @@ class Undoing:
                 part.members.append(leaf)
 
     def _plan_child(self, part: _Part, prefix: str, row: Step, family: Family | None) -> None:
-        """A child that succeeded stands for its own effects. One that did not took care of itself."""
-        child = _Part(span_of(row.after_seq, row.n, row.delivered_seq), part, row.n)
+        """A child that succeeded stands for its own effects. One that did not took care of itself. A run that was only joined
+        has another owner: nothing of it is undone here, nor waited for."""
+        if family is None:
+            return
+        child = _Part(family.run, span_of(row.after_seq, row.n, row.delivered_seq), part, row.n)
         if part.parent is None and row.delivered_seq is None:
             child.live = True
             self._live[row.n] = child
             part.members.append(child)
-            if family is not None and row.state not in STEP_ENDED:
-                self._to_cancel.append(family.run.id)
-        elif family is not None and family.run.state is RunState.SUCCEEDED:
+            if row.state not in STEP_ENDED:
+                self._to_cancel.append(row.n)
+        elif family.run.state is RunState.SUCCEEDED:
             part.members.append(child)
             self._plan(child, f"{prefix}{row.key}/", family.run, family.steps, family.children)
 
@@ -352,7 +368,7 @@ class Undoing:
         span = span_of(row.after_seq, row.n, row.delivered_seq)
         leaf = _Leaf(row, key, part, undo=lane.undo.removesuffix("!"), span=span)
         output = row.output if row.state is StepState.SUCCEEDED else None
-        leaf.input = undo_input(row.input, output, effect_key(row.run_id, row.key))
+        leaf.input = undo_input(row.input, output, row.effect_key)
         leaf.settle = row.state is StepState.CANCELLED
         return leaf
 
@@ -401,7 +417,13 @@ class Undoing:
                 continue
             step = self._find(leaf.undo)
             if step is None:
-                self._missing.append(leaf)
+                self._missing.append((leaf, UndoMissing(leaf.undo, leaf.step)))
+                continue
+            try:
+                arguments = step.shape.whole(leaf.input)
+            except InvalidInput as wrong:
+                what = f"what {leaf.undo} gets to undo step {leaf.key!r}"
+                self._missing.append((leaf, unreadable(leaf.key, "input", what, leaf.input, wrong)))
                 continue
             if leaf.needs is not None and leaf.needs != step.needs:
                 step = step.using(needs=leaf.needs)
@@ -412,10 +434,7 @@ class Undoing:
             issue = Issue(n, undo_key(leaf.key, leaf.tries), StepKind.CALL, leaf.undo, leaf.input)
             issue.digest = codec.digest(leaf.input)
             issue.step, issue.after_seq, issue.settle = step, self.seq, leaf.settle
-            try:
-                issue.arguments = step.shape.decode(leaf.input)
-            except HoldfastError:
-                pass  # the agent that takes it up fails it, with the reason
+            issue.arguments = arguments
             issued.append(issue)
             self._issued[n] = leaf
             self.waiting[n] = Op(issue.key, issue.kind, issue.name, n=n)
@@ -435,7 +454,7 @@ class Undoing:
         for n in leaf.rows & self._issued.keys():
             del self._issued[n], self.waiting[n]
             self._dropped.append(n)
-        self._missing = [missing for missing in self._missing if missing is not leaf]
+        self._missing = [missing for missing in self._missing if missing[0] is not leaf]
         self._resolve(leaf, _Fate.SKIPPED)
 
     def _finish(self) -> Finish | None:
@@ -446,8 +465,32 @@ class Undoing:
         if stuck:
             undos = [(leaf.undo, leaf.key, leaf.error) for leaf in stuck]
             return Finish("stuck", error=codec.gave_up_error(undos, self.run.error))
-        undone = self._ending == "failed" and self._leaves
-        return Finish("undone" if undone else self._ending, error=self.run.error)
+        how: Literal["undone", "failed", "cancelled"] = self._ending
+        if how == "failed" and self._leaves:
+            how = "undone"
+        return Finish(how, error=self._error(), revoked=self._revoked())
+
+    def _error(self) -> str | None:
+        """What ended the code, with what was taken back of its own steps: for whoever retries the run."""
+        settled = [leaf.own_n for leaf in self._leaves if leaf.part is self._root and _is_settled(leaf)]
+        return codec.taken_back(self.run.error, settled)
+
+    def _revoked(self) -> tuple[Revoked, ...]:
+        """The runs below of which something was taken back: of each, itself or through a child of its own."""
+        found: dict[str, tuple[Run, list[int]]] = {}
+        for leaf in self._leaves:
+            if not _is_settled(leaf):
+                continue
+            part = leaf.part
+            while part.parent is not None:
+                _, undone = found.setdefault(part.run.id, (part.run, []))
+                if part is leaf.part:
+                    undone.append(leaf.own_n)
+                part = part.parent
+        return tuple(
+            Revoked(run.id, run.parent_id or "", codec.revoked_error(self.run_id, self.run.error, undone))
+            for run, undone in found.values()
+        )
 
     def _progress_made(self) -> str | None:
         """How far it is, when that has changed."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from holdfast import codec
 from holdfast.decider import Decider, Turn
-from holdfast.decider.replay import described
+from holdfast.decider.replay import described, unreadable
 from holdfast.decider.undoing import Family, Undoing
 from holdfast.errors import Drift, HoldfastError
 from holdfast.lifecycle import STEP_ENDED
@@ -24,16 +23,20 @@ from holdfast.workflow.step import Step
 Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
 Find = Callable[[str], Step[Any, Any] | None]
 
-DRIFT, UNKNOWN_WORKFLOW, UNKNOWN_VERSION = "drift", "unknown workflow", "unknown version"
-UNKNOWN_STEP, UNKNOWN_UNDO, INPUT, FAILS = "unknown step", "unknown undo", "input", "fails"
+UNKNOWN_WORKFLOW, UNKNOWN_VERSION = "unknown workflow", "unknown version"
+UNKNOWN_STEP, UNKNOWN_UNDO = "unknown step", "unknown undo"
+REPLAY = "replay"
 PASSED_OVER = "passed over"
 """Not a misfit: steps may come and go. But one that was renamed is a new one, and will be executed."""
+SET_ASIDE = "set aside"
+"""Not a misfit: the run goes on waiting. But a signal that was sent will not reach it."""
 
 
 class Misfit(NamedTuple):
     """One way in which code and history differ."""
 
     kind: str
+    """One of those above, or that of a `Drift`: drift, input, result, signal, fails."""
     message: str
     step: str | None = None
     """The key of the step it is about."""
@@ -43,7 +46,7 @@ class Misfit(NamedTuple):
     @property
     def is_note(self) -> bool:
         """Worth knowing, and no reason not to deploy."""
-        return self.kind == PASSED_OVER
+        return self.kind in (PASSED_OVER, SET_ASIDE)
 
 
 def misfits(
@@ -64,6 +67,7 @@ def misfits(
         return [_unknown(run, workflows)]
     return [
         *_replay(history, workflow, find),
+        *_steps(history, find),
         *_undos(history, find, lanes, None),
     ]
 
@@ -94,10 +98,6 @@ def _unknown(run: Run, workflows: Workflows) -> Misfit:
 
 def _replay(history: ClaimedRun, workflow: Workflow[Any, Any], find: Find) -> list[Misfit]:
     run = history.run
-    try:
-        workflow.shape.decode(run.input)
-    except HoldfastError as error:
-        return [Misfit(INPUT, f"its recorded input does not fit: {error}")]
     decider = Decider(
         workflow,
         run.id,
@@ -106,31 +106,41 @@ def _replay(history: ClaimedRun, workflow: Workflow[Any, Any], find: Find) -> li
         generation=run.generation,
         base_n=run.base_n,
         deadline=run.deadline,
+        inherited=history.inherited,
     )
     try:
         decider.replay(history.steps, [row for row in history.signals if row.delivered_seq])
         turn = decider.take()
-        fresh = not history.steps and not history.signals
-        if not fresh and (ends := _fails(turn)) is not None:
-            return [ends]
         found = _passed_over(decider.unasked(), turn, find)
-        _deliver_rest(decider, history)
-        decider.take()
+        names = _deliver_rest(decider, history)
+        for seq, why in [*turn.set_aside, *decider.take().set_aside]:
+            words = f"the signal {names.get(seq)!r} would be set aside: {why}"
+            found.append(Misfit(SET_ASIDE, words))
     except Drift as drift:
-        return [Misfit(DRIFT, str(drift), drift.key, drift.recorded, drift.asked)]
+        return [_misfit(drift)]
     except HoldfastError as error:
-        return [Misfit(FAILS, f"it cannot be replayed: {error}")]
+        return [Misfit(REPLAY, f"it cannot be replayed: {error}")]
     finally:
         decider.close()
     return found
 
 
-def _fails(turn: Turn) -> Misfit | None:
-    """With the code that recorded it, a replay never ends: what ends now, ends because the code has changed."""
-    finish = turn.finish
-    if finish is None or finish.how not in ("failed", "undoing") or finish.error is None:
-        return None
-    return Misfit(FAILS, f"this code fails it where it is now: {codec.describe_error(finish.error)}")
+def _misfit(drift: Drift) -> Misfit:
+    return Misfit(drift.kind, str(drift), drift.key or None, drift.recorded, drift.asked)
+
+
+def _steps(history: ClaimedRun, find: Find) -> list[Misfit]:
+    """Steps that are still to be executed, and whose input an agent with this code cannot read."""
+    found: list[Misfit] = []
+    for row in history.steps:
+        step = find(row.name) if row.kind is StepKind.CALL and row.state not in STEP_ENDED else None
+        if step is not None and row.input is not None:
+            try:
+                step.shape.whole(row.input)
+            except HoldfastError as wrong:
+                what = f"the input of step {row.key!r}"
+                found.append(_misfit(unreadable(row.key, "input", what, row.input, wrong)))
+    return found
 
 
 def _passed_over(left: list[StepRow], turn: Turn, find: Find) -> list[Misfit]:
@@ -151,14 +161,17 @@ def _passed_over(left: list[StepRow], turn: Turn, find: Find) -> list[Misfit]:
     return found
 
 
-def _deliver_rest(decider: Decider, history: ClaimedRun) -> None:
-    """What is recorded and waits to be delivered."""
+def _deliver_rest(decider: Decider, history: ClaimedRun) -> dict[int, str]:
+    """What is recorded and waits to be delivered. The names of all signals by the number they have, or would get."""
     for step in history.steps:
         if step.delivered_seq is None and step.state in STEP_ENDED and decider.expects(step.n):
-            decider.deliver(step.n, step.state, step.output, step.error, step.finished_at or 0.0)
+            at = step.finished_at or 0.0
+            decider.deliver(step.n, step.state, step.output, step.error, at, whole=True)
+    names = {row.delivered_seq: row.name for row in history.signals if row.delivered_seq}
     for row in history.signals:
         if row.delivered_seq is None and not decider.done:
-            decider.deliver_signal(row.name, row.payload, row.sent_at)
+            names[decider.deliver_signal(row.name, row.payload, row.sent_at)] = row.name
+    return names
 
 
 def _undos(
@@ -176,9 +189,8 @@ def _undos(
             )
             continue
         try:
-            step.shape.decode(raw)
-        except HoldfastError as error:
-            found.append(
-                Misfit(INPUT, f"what {undo} would get to undo step {key!r} does not fit: {error}", key)
-            )
+            step.shape.whole(raw)
+        except HoldfastError as wrong:
+            what = f"what {undo} would get to undo step {key!r}"
+            found.append(_misfit(unreadable(key, "input", what, raw, wrong)))
     return found

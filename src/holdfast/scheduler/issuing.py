@@ -115,10 +115,17 @@ class Issuing:
                     self._set_timer(issue.ready_at, owned.run_id, issue.n)
                 elif issue.child is not None:
                     hop.children = [*hop.children, _child_run(owned, issue)]
+            if issue.effect is not None:
+                hop.effects = [*hop.effects, (issue.n, issue.effect)]
             rows.append(row)
             if step is not None and lane == 0:
                 self.unnumbered.append((row, step))
         return rows
+
+
+def is_derived(child: NewRun) -> bool:
+    """Its id was made of its parent's, not chosen: nobody else is likely to have it."""
+    return child.id.startswith(f"{child.parent_id}/")
 
 
 def _child_run(owned: Owned, issue: Issue) -> NewRun:
@@ -136,4 +143,6 @@ def _child_run(owned: Owned, issue: Issue) -> NewRun:
         tags=child.tags,
         parent_id=owned.run_id,
         parent_n=issue.n,
+        joins=child.joins,
+        retry_of=child.retry_of,
     )

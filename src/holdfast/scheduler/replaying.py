@@ -17,7 +17,9 @@ from holdfast.workflow.definition import Workflow
 Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
 
 
-async def replayed(claimed: ClaimedRun, workflows: Workflows, store: SchedulerStore) -> Decider | Undoing:
+async def replayed(
+    claimed: ClaimedRun, workflows: Workflows, store: SchedulerStore, now: float
+) -> Decider | Undoing:
     """The decider of a run as its history left it. Raises when its code no longer fits that, or is not loaded here."""
     run = claimed.run
     delivered = [row for row in claimed.signals if row.delivered_seq]
@@ -38,6 +40,8 @@ async def replayed(claimed: ClaimedRun, workflows: Workflows, store: SchedulerSt
             generation=run.generation,
             base_n=run.base_n,
             deadline=run.deadline,
+            inherited=claimed.inherited,
+            resumed_at=now if claimed.inherited else 0.0,
         )
     try:
         decider.replay(claimed.steps, delivered)

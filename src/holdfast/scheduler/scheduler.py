@@ -11,19 +11,22 @@ import asyncio
 import heapq
 import json
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
+from holdfast import codec
 from holdfast.config import Config
 from holdfast.decider import Decider, Turn
+from holdfast.decider.ending import interrupted
+from holdfast.decider.replay import hold_note
 from holdfast.decider.undoing import Undoing
 from holdfast.durations import Durations
 from holdfast.environment import StoreClock
 from holdfast.errors import Drift, HoldfastError, LeaseLost, StoreError, UndoMissing
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.model import CANCEL, UNDO, NewRun, Run, RunState, StepKind, StepState
-from holdfast.scheduler.issuing import Issuing, Lanes
+from holdfast.scheduler.issuing import Issuing, Lanes, is_derived
 from holdfast.scheduler.landmarks import Followed
 from holdfast.scheduler.owned import Arrival, Ended, Lease, Owned, Seat, Sent
 from holdfast.scheduler.replaying import Workflows, replayed
@@ -60,7 +63,10 @@ class Scheduler:
         self.runs: dict[str, Owned] = {}
         self._timers: list[tuple[float, str, int]] = []
         self.timer_set = asyncio.Event()
-        """Set when a timer became the next one due."""
+        """Set when a timer became the next one due, or something that was joined may have ended."""
+        self.joining: set[str] = set()
+        """Runs in memory that wait for a run they may not own."""
+        self.joins_due = False
         self._issuing = Issuing(Lanes(store), seat, clock, config, self._set_timer)
         self.closing = False
         self._behind = False
@@ -68,10 +74,19 @@ class Scheduler:
         self._refused: dict[str, int] = {}
         self.only: set[str] | None = None
         """Set by the node: the runs it works on, if not on whatever there is. Their children are added as they come."""
+        self.report: Callable[[Report], None] = lambda report: submit(
+            report, lambda answer: ring(Bell.OUTCOMES)
+        )
+        """Record an outcome of this node's agent that goes with no hop. The node brings a way that sees to it when that cannot be
+        written."""
         self.durations = Durations()
         """Shared with others in this node: how long things took."""
         self._followed = Followed(clock, config.rests_per_s)
         self._doing: set[asyncio.Future[None]] = set()
+        self._holding: list[Owned] = []
+        """Runs that left memory to be held, which the store has not answered yet."""
+        self._unsubmitted: list[Hop] = []
+        """Hops that wait for the number of a lane."""
 
     # --- taking runs up ---------------------------------------------------------------------------------------------
 
@@ -98,7 +113,11 @@ class Scheduler:
             tenant=run.namespace,
         )
         owned.trace = self._followed.follow(run.workflow, started_at=at)
-        decider.begin()
+        try:
+            decider.begin()
+        except Drift:  # its input cannot be read: whoever claims it holds it
+            decider.close()
+            return False
         turn = decider.take()
         if not self._issuing.lanes.know(turn.issued):
             decider.close()
@@ -135,21 +154,26 @@ class Scheduler:
         """Replay a claimed run, and deliver what waits for it."""
         run = claimed.run
         try:
-            decider = await replayed(claimed, self._workflows, self._store)
+            decider = await replayed(claimed, self._workflows, self._store, self._clock.now())
         except (Drift, UndoMissing) as changed:
-            await self._hold(run, "drift", changed)
+            if not self._take_back(claimed, changed):
+                await self._hold(run, "drift", changed)
             return
         except StoreError:
             raise  # nothing is wrong with the run: its node gives it back
         except HoldfastError as error:
             await self._hold(run, "replay", error)
             return
+        if run.id in self.runs:
+            # It was taken from this node, which has not noticed yet, and claimed again by it: what was known of it is over.
+            before = self.runs[run.id]
+            self._leave(before)
+            self._report_apart(before)
         owned = _owned(run, decider)
-        if self.only is not None and any(step.kind is StepKind.CHILD for step in claimed.steps):
-            children = await self._store.children(run.id)
-            self.only.update(child.id for child in children if child.state not in RUN_ENDED)
+        if any(step.kind is StepKind.CHILD for step in claimed.steps):
+            await self._add_children(run.id)
         if run.state is RunState.RUNNING:
-            whole = run.started_at if run.generation == 1 else None
+            whole = run.started_at if run.generation == 1 and run.retry_of is None else None
             owned.trace = self._followed.follow(
                 run.workflow, base_n=run.base_n, started_at=whole, steps=claimed.steps
             )
@@ -157,6 +181,8 @@ class Scheduler:
         for n, op in decider.waiting.items():
             if op.kind is StepKind.TIMER and op.ready_at is not None:
                 self._set_timer(op.ready_at, run.id, n)
+            elif op.joins:
+                self.joining.add(run.id)
         for step in claimed.steps:
             if step.delivered_seq is None and step.state in STEP_ENDED:
                 at = step.finished_at or self._clock.now()
@@ -168,15 +194,42 @@ class Scheduler:
 
     async def _hold(self, run: Run, why: str, error: HoldfastError) -> None:
         log.warning("run %s is held: %s", run.id, error)
-        await self._store.hold_run(run.id, run.fence, _hold_note(why, error))
+        await self._store.hold_run(run.id, run.fence, hold_note(why, error))
         self._ring(Bell.ENDED)
 
+    def _take_back(self, claimed: ClaimedRun, changed: HoldfastError) -> bool:
+        """A run that somebody cancels although its code no longer fits: what it did is undone by its rows alone."""
+        run = claimed.run
+        asked = [row for row in claimed.signals if row.name == CANCEL and row.delivered_seq is None]
+        if run.state is not RunState.RUNNING or not asked:
+            return False
+        log.warning("run %s is cancelled without its code: %s", run.id, changed)
+        last = max(
+            (row.delivered_seq or 0 for rows in (claimed.steps, claimed.signals) for row in rows), default=0
+        )
+        finish = interrupted("cancel")
+        hop = Hop(run.id, run.fence, signals=[(asked[0].id, last + 1)])
+        hop.take_back = TakeBack("cancelled", codec.ended_by(finish.error or "", last, ()))
+        hop.sends = [_wake(run.id, f"begin-{run.generation}")]
+
+        def answered(answer: Any) -> None:
+            if answer is not Answer.ACCEPTED:
+                self._give_back(run.id, run.fence)
+            self._ring(Bell.OUTCOMES)
+
+        self._submit(hop, answered)
+        return True
+
     def _hold_soon(self, owned: Owned, note: str) -> None:
+        self._holding.append(owned)
+
         async def hold() -> None:
             try:
                 await self._store.hold_run(owned.run_id, owned.fence, note)
-            except StoreError:
+            except Exception:  # noqa: BLE001  the same
                 self._give_back(owned.run_id, owned.fence)  # whoever claims it next finds the same
+            finally:
+                self._holding.remove(owned)
 
         self._soon(hold())
 
@@ -263,6 +316,18 @@ class Scheduler:
         """Record due timers of runs that are in nobody's memory, so that they can be claimed."""
         return await self._store.fire_timers(self._config.claim_max)
 
+    def look_at_joins(self) -> None:
+        """A run has ended that one in memory here may have joined: its loop should look."""
+        self.joins_due = True
+        self.timer_set.set()
+
+    async def answer_joins(self) -> int:
+        """Tell those who joined a run how it ended."""
+        answered = await self._store.answer_joins(self._config.claim_max)
+        if answered:
+            self._ring(Bell.OUTCOMES)
+        return answered
+
     # --- one hop ------------------------------------------------------------------------------------------------------
 
     def _advance(self, owned: Owned) -> None:
@@ -284,7 +349,7 @@ class Scheduler:
             self._leave(owned)
             owned.inbox = arrived
             self._report_apart(owned, hop)
-            self._hold_soon(owned, _hold_note("drift", error))
+            self._hold_soon(owned, hold_note("drift", error))
             return None
 
     def _delivered(self, owned: Owned, hop: Hop, arrived: list[Arrival]) -> Turn:
@@ -303,7 +368,7 @@ class Scheduler:
                     Outcome(item.n, item.fence, item.state, item.output, item.error, item.at, seq)
                 )
             elif type(item) is Recorded:
-                seq = decider.deliver(item.n, item.state, item.output, item.error, item.at)
+                seq = decider.deliver(item.n, item.state, item.output, item.error, item.at, whole=True)
                 delivered.append((item.n, seq))
             elif type(item) is Sent:
                 signals.append((item.id, decider.deliver_signal(item.name, item.payload, item.at)))
@@ -329,14 +394,18 @@ class Scheduler:
         finish = turn.finish
         if finish is not None and finish.how == "continued":
             # The history goes with this hop: waits that it began or ended are not written any more.
-            turn.issued, turn.ended = [], []
+            turn.issued, turn.ended, turn.set_aside = [], [], []
         if turn.issued:
             hop.issued = self._issuing.issue(owned, hop, turn.issued, leases)
-        if turn.dropped or turn.dropped_children:
-            self._drop(owned, hop, turn)
+        if turn.dropped:
+            hop.dropped = turn.dropped
+        if turn.cancelled:
+            hop.cancelled = turn.cancelled
         if turn.ended:
             at = self._clock.now()
             hop.ended = [(n, seq, payload, at) for n, seq, payload in turn.ended]
+        if turn.set_aside:
+            hop.set_aside = turn.set_aside
         if turn.sends:
             hop.sends = [*hop.sends, *(NewSignal(s.run_id, s.name, s.key, s.payload) for s in turn.sends)]
         if turn.progress is not None:
@@ -362,6 +431,7 @@ class Scheduler:
                     owned.parent_id,
                     owned.parent_n,
                 )
+                hop.revoked = finish.revoked
         elif owned.decider.needs_reload:
             hop.park = True
             self._wake_later(owned, hop, f"reload-{owned.decider.seq}")
@@ -374,9 +444,24 @@ class Scheduler:
         owned.in_flight = True
         if self._issuing.unnumbered:
             rows, self._issuing.unnumbered = self._issuing.unnumbered, []
+            self._unsubmitted.append(hop)
             self._soon(self._number(rows, owned, hop, leases, then))
             return
         self._submit(hop, partial(self._committed, owned, hop, leases, then))
+
+    def known_runs(self) -> list[tuple[str, int]]:
+        """(run, fence) of what this node owns, as far as it knows."""
+        return [(owned.run_id, owned.fence) for owned in (*self.runs.values(), *self._holding)]
+
+    def known_steps(self) -> Iterator[tuple[str, int, int]]:
+        """(run, n, fence) of steps that this node's agent has ended, and whose outcome is not with the writer yet: it waits for
+        the hop in flight, or for the lanes of the next one."""
+        for owned in self.runs.values():
+            for item in owned.inbox:
+                if type(item) is Ended and item.fence:
+                    yield owned.run_id, item.n, item.fence
+        for hop in self._unsubmitted:
+            yield from ((hop.run_id, end.n, end.fence) for end in hop.outcomes)
 
     async def _number(
         self,
@@ -390,7 +475,7 @@ class Scheduler:
         try:
             for row, step in rows:
                 row.lane = await self._issuing.lanes.number(step)
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001  a run whose hop is never answered would stand still
             # Its code has gone on, and nothing of that is written: whoever claims it next replays it.
             self._evict(owned, error, leases)
             self._report_apart(owned, hop)
@@ -398,19 +483,13 @@ class Scheduler:
             if then is not None:
                 then(error)
             return
+        finally:
+            self._unsubmitted.remove(hop)
         self._submit(hop, partial(self._committed, owned, hop, leases, then))
 
     def _wake_later(self, owned: Owned, hop: Hop, key: str) -> None:
         """The run leaves memory with this commit and must be taken up again: an undelivered signal sees to that."""
-        hop.sends = [*hop.sends, NewSignal(owned.run_id, UNDO, key, b'{"act": "resume"}')]
-
-    def _drop(self, owned: Owned, hop: Hop, turn: Turn) -> None:
-        hop.dropped = turn.dropped
-        for child_id in turn.dropped_children:
-            payload = json.dumps(
-                {"actor": f"run {owned.run_id}", "note": "its parent no longer waits"}
-            ).encode()
-            hop.sends = [*hop.sends, NewSignal(child_id, CANCEL, "cancel", payload)]
+        hop.sends = [*hop.sends, _wake(owned.run_id, key)]
 
     def _committed(
         self, owned: Owned, hop: Hop, leases: list[Lease], then: Callable[[Any], None] | None, answer: Any
@@ -441,10 +520,8 @@ class Scheduler:
         if len(leases) < len(hop.issued) and any(step.state is StepState.READY for step in hop.issued):
             self._ring(Bell.STEPS)
         if hop.children:
-            if self.only is not None:
-                self.only.update(child.id for child in hop.children)
-            self._ring(Bell.RUNS)
-        if hop.sends:
+            self._children_asked(owned, hop)
+        if hop.sends or hop.cancelled:
             self._ring(Bell.OUTCOMES)
         if hop.dropped:
             self._ring(Bell.CANCELS)
@@ -465,6 +542,24 @@ class Scheduler:
         else:
             self._rest(owned)
 
+    def _children_asked(self, owned: Owned, hop: Hop) -> None:
+        if self.only is not None:
+            self._soon(self._add_children(owned.run_id))
+        self._ring(Bell.RUNS)
+        if any(child.joins for child in hop.children):
+            self.joining.add(owned.run_id)
+            self.look_at_joins()  # it may have joined a run that had ended
+        if any(not is_derived(child) for child in hop.children):
+            self._ring(Bell.OUTCOMES)  # its id may have been taken: then its step was told so in this commit
+
+    async def _add_children(self, run_id: str) -> None:
+        """Work on the run's own children, too. Asked of the store: an id that the code chose may be another's run."""
+        if self.only is None:
+            return
+        children = await self._store.children(run_id)
+        self.only.update(child.id for child in children if child.state not in RUN_ENDED)
+        self._ring(Bell.RUNS)
+
     def _closed(self, owned: Owned, close: Close) -> None:
         if owned.trace is not None and close.state is RunState.SUCCEEDED:
             owned.trace.count(self.durations, close.at)
@@ -480,7 +575,7 @@ class Scheduler:
         old = owned.decider
         assert isinstance(old, Decider)
         workflow, base_n = old.workflow, old.last_n
-        deadline = old.deadline
+        deadline, inherited = old.deadline, old.inherited
         old.close()
         assert hop.next_input is not None
         owned.generation += 1
@@ -493,6 +588,7 @@ class Scheduler:
             generation=owned.generation,
             base_n=base_n,
             deadline=deadline,
+            inherited=inherited,
         )
         owned.inbox.clear()
         owned.pending.clear()
@@ -511,6 +607,8 @@ class Scheduler:
         # A run that was given back may have been claimed again before its node heard that the first was done.
         if self.runs.get(owned.run_id) is owned:
             del self.runs[owned.run_id]
+            if self.joining:
+                self.joining.discard(owned.run_id)
         owned.decider.close()
 
     def _evict(self, owned: Owned, answer: Any, reserved: list[Lease]) -> None:
@@ -534,7 +632,7 @@ class Scheduler:
             said = str(answer) if isinstance(answer, StoreError) else ""
             message = f"the store refused {refused} of its hops{f': {said}' if said else ''}"
             log.warning("run %s is held: %s", owned.run_id, message)
-            self._hold_soon(owned, _note("refused", message, said=said, times=refused))
+            self._hold_soon(owned, hold_note("refused", HoldfastError(message), said=said, times=refused))
             return
         if len(self._refused) > self._config.runs_max:
             self._refused.clear()
@@ -553,8 +651,7 @@ class Scheduler:
         ]
         ended += [item for item in owned.inbox if isinstance(item, Ended) and item.fence > 0]
         for out in ended:
-            report = Report(owned.run_id, out.n, out.fence, out.state, out.output, out.error, out.at)
-            self._submit(report, lambda answer: self._ring(Bell.OUTCOMES))
+            self.report(Report(owned.run_id, out.n, out.fence, out.state, out.output, out.error, out.at))
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 
@@ -620,8 +717,10 @@ def _nothing(hop: Hop) -> bool:
         or hop.outcomes
         or hop.delivered
         or hop.signals
+        or hop.set_aside
         or hop.issued
         or hop.dropped
+        or hop.cancelled
         or hop.ended
         or hop.sends
         or hop.progress is not None
@@ -630,12 +729,6 @@ def _nothing(hop: Hop) -> bool:
     )
 
 
-def _hold_note(why: str, error: HoldfastError) -> str:
-    more: dict[str, str | int] = {}
-    if isinstance(error, Drift):
-        more = {"key": error.key, "recorded": error.recorded, "asked": error.asked}
-    return _note(why, str(error), **more)
-
-
-def _note(why: str, message: str, **more: str | int) -> str:
-    return json.dumps({"why": why, "message": message, **more})
+def _wake(run_id: str, key: str) -> NewSignal:
+    """An undelivered signal, for a run that takes itself back: so it is taken up again."""
+    return NewSignal(run_id, UNDO, key, b'{"act": "resume"}')

@@ -11,6 +11,7 @@ from holdfast.model import (
     Alert,
     Breaker,
     Hold,
+    Inherited,
     Run,
     Signal,
     Step,
@@ -38,6 +39,8 @@ class ClaimedRun(msgspec.Struct):
     run: Run
     steps: list[Step]
     signals: list[Signal]
+    inherited: list[Inherited] = []
+    """From the run that this one is the retry of."""
 
 
 class ClaimedStep(msgspec.Struct, gc=False):
@@ -61,6 +64,8 @@ class ClaimedStep(msgspec.Struct, gc=False):
     """Of the last attempt, if there was one."""
     timeouts: int = 0
     throttled: int = 0
+    effect: str | None = None
+    """Its `here.key`, if that is an earlier run's."""
 
 
 class Probes(msgspec.Struct):
@@ -75,6 +80,14 @@ class Gates(msgspec.Struct):
 
     breakers: list[Breaker]
     holds: list[Hold]
+
+
+class Rival(msgspec.Struct, frozen=True):
+    """A live node with other code."""
+
+    host: str
+    pid: int
+    offers: str
 
 
 class Told(msgspec.Struct):
@@ -115,12 +128,13 @@ class Reclaimed(msgspec.Struct):
 
 
 class FailureNote(msgspec.Struct):
-    """A run or step that failed, as its writer noted it and as its rows say now. None: it is not there any more."""
+    """A run or step that failed, or a signal that was set aside, as its writer noted it and as its rows say now. None: it
+    is not there any more."""
 
     id: int
     run_id: str
     n: int
-    """0: the run itself."""
+    """0: the run itself; -seq: the signal with this number, whose `name` and reason (`error`) these are."""
     workflow: str | None
     state: str | None
     parent_id: str | None

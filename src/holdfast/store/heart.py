@@ -2,10 +2,12 @@
 not lose it. The node's side is `holdfast.heartbeat`; a dialect's `heart` module knows how to renew.
 
 The order comes by standard input as one JSON line, then what the node says of itself, one line a ping; what became of
-each renewal goes out by standard output.
+each renewal goes out by standard output. When the node's process is gone, its heart says so in the store, at once: others
+need not wait for the lease to run out.
 
 May change: the lease of the node that started it. Must never: renew for a node that is gone, stopped by a signal, or
-silent for longer than its stall limit; nor renew a lease that has already run out, because others may have acted on that.
+silent for longer than its stall limit; nor renew a lease that has already run out, because others may have acted on that;
+nor say of a process that is there that it is gone.
 """
 
 from __future__ import annotations
@@ -25,6 +27,13 @@ from holdfast.environment import Environment
 
 BURIED, LAPSED, STALLED = "buried", "lapsed", "stalled"
 """Why a heart ends while its node lives."""
+LEAVE = b"leave"
+"""What a node says to a heart it needs no longer, before it hangs up."""
+ORPHANED_S = 1.0
+"""The pipe of a process that ends is closed before its children get another parent: microseconds, or longer on a host with much
+to do. A node that hangs up and is still there after this is not gone."""
+LOOK_S = 0.002
+"""How often to look for that."""
 READ_BYTES = 65_536
 
 
@@ -57,6 +66,9 @@ class Renewer(Protocol):
     def renew(self, pulse: str | None, silent_s: float) -> float | None:
         """Renew, noting what the node said of itself so long ago; the store's time, or None when it was buried."""
 
+    def say_gone(self) -> None:
+        """The node's process is gone: its lease ends now."""
+
     def close(self) -> None: ...
 
 
@@ -68,6 +80,8 @@ class Heart:
         self._told_at = environment.monotonic()
         self._pulse: str | None = None
         self._unread = b""
+        self._let_go = False
+        self._heard = [0, *watched(order.pid)]
 
     def beat(self) -> str | None:
         """Renew again and again; why it came to an end, None when the node is gone."""
@@ -111,14 +125,42 @@ class Heart:
         self.say(Said(sent, self._environment.monotonic(), store_now))
         return True
 
+    def is_orphaned(self) -> bool:
+        """Whether the node's process is gone. One that has let its heart go, or hung up and is still there, is not."""
+        monotonic = self._environment.monotonic
+        until = monotonic() + ORPHANED_S
+        while not self._let_go and monotonic() < until:
+            if os.getppid() != self._order.pid:
+                return True
+            select.select([], [], [], LOOK_S)
+        return False
+
+    def say_gone(self) -> None:
+        """End the lease of a process that is gone. While the store is away it is tried again, until the lease has ended by
+        itself."""
+        monotonic, order = self._environment.monotonic, self._order
+        while monotonic() < self._sent + order.lease_s:
+            try:
+                if self._renewer is None:
+                    self._renewer = renewer(order)
+                self._renewer.say_gone()
+            except Exception:  # noqa: BLE001  nobody is left who could be told
+                self.close()
+                select.select([], [], [], min(1.0, order.renew_s / 4))
+            else:
+                return
+
     def _listen(self, limit_s: float) -> bool:
-        """Hear the node for at most so long; False when it is gone."""
-        ready, _, _ = select.select([0], [], [], max(0.0, limit_s))
+        """Hear the node for at most so long; False when it is gone, or needs no heart any more."""
+        ready, _, _ = select.select(self._heard, [], [], max(0.0, limit_s))
         if ready:
-            read = os.read(0, READ_BYTES)
+            read = os.read(0, READ_BYTES) if 0 in ready else b""
             if not read:
                 return False
             *lines, self._unread = (self._unread + read).split(b"\n")
+            if LEAVE in lines:
+                self._let_go = True
+                return False
             if lines:
                 self._pulse, self._told_at = lines[-1].decode(), self._environment.monotonic()
         return True
@@ -130,6 +172,15 @@ class Heart:
         if self._renewer is not None:
             self._renewer.close()
             self._renewer = None
+
+
+def watched(pid: int) -> list[int]:
+    """A descriptor that can be read when the process has ended, where there are such: a child that the process forked keeps
+    its end of the pipe open."""
+    try:
+        return [os.pidfd_open(pid)]
+    except (AttributeError, OSError):
+        return []  # `is_orphaned` and every renewal ask for the parent
 
 
 def renewer(order: Order) -> Renewer:
@@ -168,7 +219,9 @@ def main() -> None:
         if end is not None:
             heart.say(Said(end=end))
     except BrokenPipeError:
-        pass  # the node is gone
+        end = None  # the node is gone
+    if end is None and heart.is_orphaned():
+        heart.say_gone()
     heart.close()
     os._exit(0)
 

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.model import (
     Failure,
     NewRun,
+    Revoked,
     RunState,
     StepKind,
     StepState,
@@ -91,13 +92,20 @@ class Hop(msgspec.Struct, gc=False):
     """(n, seq) of outcomes that others recorded."""
     signals: Sequence[tuple[int, int]] = ()
     """(signal id, seq)."""
+    set_aside: Sequence[tuple[int, str]] = ()
+    """(seq, why) of delivered signals that fit none of the waits for them."""
     ended: Sequence[tuple[int, int, bytes, float]] = ()
     """(n, seq, payload, at) of signal waits that a delivered signal satisfied."""
     issued: Sequence[NewStep] = ()
+    effects: Sequence[tuple[int, str]] = ()
+    """(n, `here.key`) of those among them that may have had their effect in an earlier run."""
     dropped: Sequence[int] = ()
     """n of steps the code no longer waits for: cancelled if live, and never to be delivered."""
     sends: Sequence[NewSignal] = ()
     children: Sequence[NewRun] = ()
+    """Runs to be started for steps of this hop. Where the id is another run's, the step is told, or joins that run."""
+    cancelled: Sequence[int] = ()
+    """n of steps whose child runs are asked to cancel themselves. What a step joined is not its child."""
     progress: str | None = None
     published: str | None = None
     """All published values as one JSON object."""
@@ -109,6 +117,8 @@ class Hop(msgspec.Struct, gc=False):
     take_back: TakeBack | None = None
     kept_n: int | None = None
     """Steps up to this one are kept from now on."""
+    revoked: Sequence[Revoked] = ()
+    """With `close`: runs below this one that had succeeded, and were taken back with it."""
     park: bool = False
     """Leave memory: the owner is cleared and the fence raised."""
 
@@ -157,12 +167,13 @@ class Quarantine(msgspec.Struct):
 
 
 class HandBack(msgspec.Struct):
-    """An agent returns a step it has not finished, or not begun: ready at once or after `delay_s`, no attempt spent."""
+    """An agent returns a step it has not finished, or not begun: ready at once, no attempt spent."""
 
     run_id: str
     n: int
     fence: int
-    delay_s: float = 0.0
+    hold: str | None = None
+    """Its run is held with this note: the agent's code cannot read what was recorded for the step."""
 
 
 class Save(msgspec.Struct):

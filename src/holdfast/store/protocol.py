@@ -18,9 +18,11 @@ from holdfast.model import (
     Attempt,
     Breaker,
     BreakerState,
+    Declaration,
     Delivery,
     Hold,
     HoldScope,
+    Inherited,
     JournalEntry,
     Landmark,
     Lane,
@@ -49,15 +51,23 @@ from holdfast.store.answers import (
     Probes,
     Pruned,
     Reclaimed,
+    Rival,
     Route,
     Sending,
     Told,
     Undelivered,
 )
 from holdfast.store.operations import NewSignal, Op
+from holdfast.store.transaction import Transaction
 
+NOTED_EVERY_S = 3600.0
+"""That something was declared once more is written down this often at most: processes that come and go write nothing."""
 LAPSED = "its lease ran out"
 """Why a node is dead, when that may have changed since somebody looked: `bury` looks again."""
+LOSSES_NEVER = 2**31 - 1
+"""No step loses its agent this often."""
+GONE = "its process is gone"
+LEFT = "it left and still holds something"
 
 
 class Bell(StrEnum):
@@ -112,6 +122,9 @@ class SchedulerStore(Protocol):
     async def fire_timers(self, limit: int) -> int:
         """Record due timers of runs that nobody owns as succeeded, so that the runs can be claimed."""
 
+    async def answer_joins(self, limit: int) -> int:
+        """Tell up to `limit` steps that wait for a run which is not their child, and which has ended, how it ended."""
+
     async def next_timer(self) -> float | None:
         """When the earliest timer of an ownerless run comes due (store's clock)."""
 
@@ -138,10 +151,19 @@ class AgentStore(Protocol):
     async def lanes(self) -> list[Lane]: ...
 
     async def claim_steps(
-        self, node: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
+        self,
+        node: str,
+        lanes: Sequence[int],
+        limit: int,
+        *,
+        suspect_losses: int = LOSSES_NEVER,
+        suspects: int = 0,
+        runs: Sequence[str] | None = None,
     ) -> list[ClaimedStep]:
         """Take ready steps of these lanes by priority, then age. Counts the attempt, raises the fence. None of a lane whose
-        breaker is not closed, and none that is held. Only steps of `runs`, where a node works on these alone."""
+        breaker is not closed, and none that is held. Of suspects, which lost their agent `suspect_losses` times or more, at
+        most so many; with none, those behind them come all the same. Only steps of `runs`, where a node works on these
+        alone."""
 
     async def claim_probes(
         self, node: str, name: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
@@ -185,7 +207,7 @@ class AgentStore(Protocol):
 class SupervisorStore(Protocol):
     async def lead(self, node: str, lease_s: float, lease: str = "leader") -> int | None:
         """Take or keep the leader's lease, or the one with this name; the epoch, or None when another node holds it. A
-        leader whose liveness lock is gone is succeeded at once."""
+        leader whose process is gone is succeeded at once."""
 
     async def leader(self) -> Leader | None: ...
 
@@ -194,9 +216,9 @@ class SupervisorStore(Protocol):
     async def resign(self, node: str) -> None:
         """Give up every lease this node holds."""
 
-    async def dead_nodes(self, grace_s: float) -> list[tuple[str, str]]:
-        """(node, reason) whose lease ran out or whose liveness lock is gone, and that still hold something or are
-        not retired. Where a lock can be taken up again, one that is gone is looked for once more after `grace_s`."""
+    async def dead_nodes(self) -> list[tuple[str, str]]:
+        """(node, reason) whose lease ran out or whose process is known to be gone, and that still hold something or are
+        not retired. A connection that is lost says nothing of a process."""
 
     async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
         """Clear the dead node's runs and take back its steps, raising their fences; None when `epoch` is not current.
@@ -300,6 +322,9 @@ class SupervisorStore(Protocol):
     async def forget_journal(self, epoch: int, before: float, limit: int) -> int:
         """Remove journal rows from before `before` that belong to no run; how many."""
 
+    async def forget_workflows(self, epoch: int, before: float, limit: int) -> int:
+        """Remove what nobody has declared since `before` and no live node has loaded; how many."""
+
     async def prune_alerts(self, epoch: int, before: float, limit: int) -> int:
         """Remove alerts that were cleared before `before`, with their deliveries; how many."""
 
@@ -344,9 +369,20 @@ class PoolStore(Protocol):
 
 class NodeStore(Protocol):
     async def register(
-        self, node: str, *, host: str, pid: int, roles: str, offers: str, capacity: int, lease_s: float
+        self,
+        node: str,
+        *,
+        host: str,
+        pid: int,
+        roles: str,
+        offers: str,
+        capacity: int,
+        lease_s: float,
+        declared: Sequence[Declaration] = (),
     ) -> None:
-        """Take the liveness lock and enter the node's row."""
+        """Enter the node's row, with a lease from now, and with it what its code declares. NameTaken, and nothing is entered, if
+        a live node publishes one of its names from elsewhere (see `claims`). A node may register again, when its code has
+        changed; its lease stays as it is."""
 
     @property
     def shared_url(self) -> str | None:
@@ -357,7 +393,7 @@ class NodeStore(Protocol):
         the store's time, or None when the node was buried. Never waits for the writer."""
 
     async def retire(self, node: str) -> None:
-        """Leave: nothing held is kept, the liveness lock is given back."""
+        """Leave: nothing held is kept."""
 
     async def reconcile(
         self, node: str, runs: Sequence[tuple[str, int]], steps: Sequence[tuple[str, int, int]]
@@ -382,6 +418,9 @@ class ClientStore(Protocol):
     async def ended_runs(self, run_ids: Sequence[str]) -> list[Run]:
         """Those of these runs that have ended, or are stuck."""
 
+    async def unknown_runs(self, run_ids: Sequence[str]) -> list[str]:
+        """Those of these ids that no run has."""
+
     async def runs_by_state(self) -> dict[str, int]: ...
 
     async def steps(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[Step]: ...
@@ -392,6 +431,9 @@ class ClientStore(Protocol):
 
     async def children(self, run_id: str) -> list[Run]: ...
 
+    async def joins(self, run_id: str) -> dict[int, str]:
+        """Runs that steps of this one wait for without owning them, by the step's n."""
+
     async def twins(self, run_id: str) -> list[Twin]: ...
 
     async def landmarks(self, run_ids: Sequence[str]) -> list[Landmark]:
@@ -400,6 +442,15 @@ class ClientStore(Protocol):
     async def durations(self, names: Sequence[str] | None = None) -> list[tuple[str, int, float]]: ...
 
     async def nodes(self) -> list[Node]: ...
+
+    async def declared(self, run_id: str) -> Declaration | None:
+        """What code declares of an open run's workflow. None when nobody did, or the run is not open."""
+
+    async def workflows(self, limit: int) -> list[Declaration]:
+        """All that is declared, by name."""
+
+    async def rivals(self, code: str, node: str = "") -> list[Rival]:
+        """Live nodes that publish something else than `code` (see `claims`), but for `node`."""
 
     async def loads(self) -> dict[str, tuple[int, int]]:
         """(steps held, runs owned) of every node that has any."""
@@ -422,9 +473,13 @@ class ClientStore(Protocol):
     async def retry_now(self, run_id: str, actor: str) -> int:
         """Make the run's backing-off steps ready at once; how many."""
 
-    async def retry_run(self, run_id: str, new_id: str, before_seq: int | None, actor: str) -> None:
-        """Start `new_id` as a copy of an ended run: same input, and its succeeded history with `delivered_seq` below
-        `before_seq` (None: none of it)."""
+    async def retry_run(self, run_id: str, actor: str) -> str:
+        """Start a run that goes on from where this one ended, and keeps what `retries.plan` says; its id. Asked again, it is the
+        same run. WrongState when the run has not ended, succeeded, was retried and that one since, is the child of a run
+        that is to be retried instead, or has a child that has not ended."""
+
+    async def inherited(self, run_id: str) -> list[Inherited]:
+        """What a run takes over from the one it is the retry of, by key."""
 
     async def steer_undo(self, run_id: str, act: str, n: int | None, actor: str, note: str) -> RunState:
         """Tell a run that takes itself back, or is stuck at it, to retry, skip or abandon; a stuck one goes on."""
@@ -511,5 +566,5 @@ class Store(
 
     async def now(self) -> float: ...
 
-    async def start_within(self, transaction: Any, run: NewRun) -> None:
+    async def start_within(self, transaction: Transaction, run: NewRun) -> None:
         """Start a run inside the caller's own transaction on the same database."""

@@ -9,9 +9,11 @@ import json
 import random as chance
 from typing import NamedTuple
 
+import msgspec
+
 from holdfast import policy
 from holdfast.config import Config
-from holdfast.errors import StepFailed, StepLost, StepTimeout, StoreError
+from holdfast.errors import StepFailed, StepLost, StepTimeout
 from holdfast.model import Ending, Failure, StepState
 from holdfast.store.operations import Op, Quarantine, Report, TryAgain
 
@@ -101,19 +103,16 @@ def remedy(step: Held, loss: Loss, *, now: float, random: chance.Random, config:
     return Remedy(step, StepState.READY, 0.0, *counts, print_)
 
 
-def unrecorded(op: Op, error: StoreError, at: float) -> Report | None:
-    """What is recorded of an attempt whose outcome the database refuses, for as long as nothing else is changed: the step
-    failed, and may have had its effect. None for what is no outcome."""
+def instead(op: Op, error: BaseException) -> Report | TryAgain | Quarantine | None:
+    """What is written of a step when what its agent had to say of it cannot be. Not its outcome again: the step would be executed
+    until that can be written. None: nothing, the step goes back to the queue."""
     if not isinstance(op, Report | TryAgain | Quarantine):
         return None
-    told = {
-        "type": policy.name_of(StepFailed),
-        "message": f"what came of it could not be recorded: {error}",
-        "ending": Ending.FAILED,
-        "unsure": True,
-    }
-    at = op.at if isinstance(op, Report) else at
-    return Report(op.run_id, op.n, op.fence, StepState.FAILED, None, json.dumps(told), at)
+    kind, words = policy.name_of(type(error)), f"what the step said cannot be recorded: {error}"
+    told = json.dumps({"type": kind, "message": words, "ending": Ending.FAILED, "unsure": True})
+    if isinstance(op, Report):
+        return msgspec.structs.replace(op, state=StepState.FAILED, output=None, error=told)
+    return msgspec.structs.replace(op, error=told)
 
 
 def counts_of(op: Op) -> tuple[int, int, int, int]:

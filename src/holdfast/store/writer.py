@@ -5,8 +5,10 @@ nothing of it is written and its operations are asked again one at a time, so th
 queued, it goes to the store before the answers to the last batch are told: so the store works on the one while this
 process goes on with the other.
 
-While the store is away the writer keeps its batch and tries again; whether the lost commit happened shows when the
-batch is repeated, because every operation names a fence that its first success raised.
+While the store is away, or cannot write, the writer keeps its batch and tries again; whether a lost commit happened shows when
+the batch is repeated, because every operation names a fence that its first success raised. So an operation leaves the writer
+only by an answer. What fails in a way that nobody foresaw is tried again, too, a few times, and then in halves: what cannot be
+written is found, and told so alone.
 """
 
 from __future__ import annotations
@@ -19,11 +21,19 @@ from typing import Any
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import LeaseLost, StoreError, StoreFull, StoreUnreachable
-from holdfast.store.operations import Op, Start
+from holdfast.store.answers import PreconditionFailed
+from holdfast.store.operations import Hop, Op, Start
 from holdfast.store.protocol import Writes
-from holdfast.store.verdicts import unrecorded
 
 log = logging.getLogger("holdfast.writer")
+
+TRIES_MAX = 4
+"""How often a commit is tried that fails in a way nobody foresaw. What comes of the moment (a driver in the middle of losing its
+connection) is over by then: in about half a second."""
+PART_TRIES_MAX = 2
+"""The same of a part of one: the whole was tried often enough."""
+AGAIN_MIN_S, AGAIN_MAX_S = 0.05, 1.0
+"""Between two tries of a commit; doubles with each."""
 
 Then = Callable[[Any], None]
 """Called with the operation's answer, or with the exception that ended it."""
@@ -44,6 +54,13 @@ class Writer:
         self.operations = 0
         self._in_doubt = False
         """The store may say that this node holds more than it knows."""
+        self._trying: list[tuple[Op, Then]] = []
+        self._tried_since: float | None = None
+        """Since when the present batch is being tried."""
+        self._is_sent = False
+        """It may be written: a try of it was not answered."""
+        self._resting = False
+        """No try of it is under way at this moment."""
         self.trouble: StoreError | None = None
         """Why the store does not answer at the moment."""
         self.after_trouble: Callable[[], Awaitable[None]] | None = None
@@ -140,80 +157,128 @@ class Writer:
             else:
                 then(LeaseLost("this node lost its lease"))
 
-    async def _commit(self, batch: list[tuple[Op, Then]]) -> None:
+    async def _commit(self, batch: list[tuple[Op, Then]], tries_max: int = TRIES_MAX) -> None:
+        """Write these, and tell each what became of it."""
         try:
-            answers = await self._patiently([op for op, _ in batch])
+            answers = await self._patiently(batch, tries_max)
         except LeaseLost:
             self._refuse(batch)
             return
-        except Exception as error:  # noqa: BLE001  whatever it is, the writer goes on: its node holds what nobody else can write
-            if len(batch) == 1:
-                batch[0][1](await self._instead(batch[0][0], _as_store_error(error)))
-                return
-            for op, then in batch:  # each gets its own answer, so that one bad row does not fail the others
-                then(await self._alone(op))
+        except PreconditionFailed:
+            for entry in batch:
+                await self._commit([entry])
             return
+        except Exception as error:
+            if len(batch) > 1:
+                middle = len(batch) // 2
+                await self._commit(batch[:middle], PART_TRIES_MAX)
+                await self._commit(batch[middle:], PART_TRIES_MAX)
+                return
+            log.exception("this cannot be written: %s", _named(batch[0][0]))
+            refused = isinstance(error, StoreError)
+            answers = [error if refused else StoreError(f"the write failed: {type(error).__name__}: {error}")]
         self._untold += zip([then for _, then in batch], answers, strict=True)
         if self._queue:
             asyncio.get_running_loop().call_soon(self._tell)  # after the next batch went to the store
         else:
             self._tell()
 
-    async def _alone(self, op: Op) -> Any:
-        try:
-            return (await self._patiently([op]))[0]
-        except Exception as error:  # noqa: BLE001  as above
-            return await self._instead(op, _as_store_error(error))
-
-    async def _instead(self, op: Op, error: StoreError) -> Any:
-        """The database refuses this by itself: an outcome is recorded as a failure that says so, or its step would be held by
-        this node for ever; of anything else, the refusal is the answer."""
-        failure = None if isinstance(error, LeaseLost) else unrecorded(op, error, self._environment.now())
-        if failure is None:
-            return error
-        log.warning("the outcome of step %s of run %s is refused: %s", failure.n, failure.run_id, error)
-        try:
-            return (await self._patiently([failure]))[0]
-        except Exception as again:  # noqa: BLE001  as above
-            return _as_store_error(again)
-
     def _tell(self) -> None:
         untold, self._untold = self._untold, []
         for then, answer in untold:
-            then(answer)
+            try:
+                then(answer)
+            except Exception:
+                log.exception("telling an answer")  # the others still get theirs, and the writer goes on
 
-    async def _patiently(self, ops: list[Op]) -> list[Any]:
-        """Commit, waiting out a store that is away."""
-        delay_s = 0.05
+    async def _patiently(self, batch: list[tuple[Op, Then]], tries_max: int) -> list[Any]:
+        """Commit, waiting out a store that is away or cannot write."""
+        delay_s, tries = AGAIN_MIN_S, 0
+        self._trying, self._tried_since, self._is_sent = batch, self._environment.monotonic(), False
         while True:
+            asking = False
             try:
                 if self._in_doubt:
-                    self._in_doubt = False  # before it looks: what is doubted meanwhile is looked at again
-                    self._tell()  # or what the last commit gave this node would seem unknown to it
                     await self._look_around()
+                ops = [op for op, _ in batch]
                 if not self.holds() and any(type(op) is not Start for op in ops):
                     raise LeaseLost("this node lost its lease")
+                asking = True
                 answers = await self._store.commit(self._node, ops) if ops else []
+            except StoreFull as error:
+                self.trouble = error  # nothing of it was written
             except StoreUnreachable as error:
-                self.trouble, self._in_doubt = error, True
-                await self._environment.sleep(delay_s * (0.5 + self._environment.random.random()))
-                delay_s = min(delay_s * 2, 1.0)
+                self.trouble, self._in_doubt, self._is_sent = (
+                    error,
+                    True,
+                    self._is_sent or (asking and error.maybe_done),
+                )
+            except (StoreError, PreconditionFailed):
+                self._tried_since = None
+                raise
+            except Exception as error:
+                tries += 1
+                self._in_doubt = self._is_sent = True
+                if tries >= tries_max:
+                    self._tried_since = None
+                    raise
+                log.warning("a commit failed in an unknown way: %s: %s", type(error).__name__, error)
             else:
-                self.trouble = None
+                self.trouble = self._tried_since = None
                 self.commits += 1
                 self.operations += len(ops)
                 return answers
+            self._resting = True
+            await self._environment.sleep(delay_s * (0.5 + self._environment.random.random()))
+            self._resting = False
+            delay_s = min(delay_s * 2, AGAIN_MAX_S)
 
     async def _look_around(self) -> None:
+        """See what the store believes that this node holds. Until that is done, nothing is written: whatever keeps it from being
+        done is not the fault of what waits."""
+        self._in_doubt = False  # before it looks: what is doubted meanwhile is looked at again
+        self._tell()  # or what the last commit gave this node would seem unknown to it
         try:
             if self.after_trouble is not None:
                 await self.after_trouble()
-        except StoreFull as error:
-            raise StoreUnreachable(str(error)) from error  # it is waited for, as every commit does
+        except StoreUnreachable:
+            raise
+        except Exception as error:
+            if not isinstance(error, StoreFull):
+                log.exception("looking what this node holds")
+            raise StoreUnreachable(str(error)) from error
+
+    def withdraw_starts(self, after_s: float, run_ids: set[str]) -> StoreError | None:
+        """If the store has not answered for so long, whoever waits for the start of one of these is told. What was never sent, or is
+        known not to be written, is withdrawn: it will not happen. Returns the trouble, for those of whom nobody knows; None when
+        all is well."""
+        if self._tried_since is None or self._environment.monotonic() - self._tried_since < after_s:
+            return None
+        trouble = self.trouble or StoreUnreachable(
+            f"the database has not answered for {after_s:g} s: check it, and the way to it"
+        )
+        withdrawn = _take_starts(self._queue, run_ids)
+        if self._resting and not self._is_sent:
+            withdrawn += _take_starts(self._trying, run_ids)
+        for op, then in withdrawn:
+            then(type(trouble)(f"run {_started_by(op)!r} was not started: {trouble}"))
+        return trouble
 
 
-def _as_store_error(error: Exception) -> StoreError:
-    if isinstance(error, StoreError):
-        return error
-    log.error("a commit failed in an unknown way", exc_info=error)
-    return StoreError(f"the write failed: {error}")
+def _take_starts(entries: list[tuple[Op, Then]], run_ids: set[str]) -> list[tuple[Op, Then]]:
+    """Take out what starts one of these runs."""
+    taken = [entry for entry in entries if _started_by(entry[0]) in run_ids]
+    if taken:
+        entries[:] = [entry for entry in entries if _started_by(entry[0]) not in run_ids]
+    return taken
+
+
+def _started_by(op: Op) -> str | None:
+    """The run that the operation starts."""
+    run = op.run if type(op) is Start else op.begin if type(op) is Hop else None
+    return None if run is None else run.id
+
+
+def _named(op: Op) -> str:
+    """Not what it says: that may be a secret."""
+    return f"{type(op).__name__} of run {op.run.id if isinstance(op, Start) else op.run_id}"

@@ -1,8 +1,7 @@
 """What is worth an alert: the leader's rules, and the pass that applies them.
 
-Runs and steps that fail, and runs that their scheduler has to hold, are noted by whoever writes them, so nothing is
-searched for; nodes are told when they are
-buried, stuck runs when they stick. What waits too long is looked for by index. Equal things are one alert while it is
+Runs and steps that fail, runs that have to be held and signals that are set aside are noted by whoever writes them, so
+nothing is searched for; nodes are told when they are buried, stuck runs when they stick. What waits too long is looked for by index. Equal things are one alert while it is
 open: it is told once, and counted.
 
 May change: alerts, and the notes it made them from. Must never: look into a payload, send anything (see outbox.py).
@@ -30,6 +29,7 @@ COUNTED = frozenset(
         AlertKind.RUN_FAILED,
         AlertKind.RUN_HELD,
         AlertKind.STEP_EXHAUSTED,
+        AlertKind.SIGNAL_SET_ASIDE,
         AlertKind.AGENT_OFFLINE,
         AlertKind.LEADER_LOST,
     }
@@ -116,10 +116,14 @@ async def log_alerts(store: SupervisorStore, epoch: int, config: Config) -> int:
 
 
 def judge_failures(notes: Iterable[FailureNote]) -> list[NewAlert]:
-    """Failed runs by workflow, exhausted steps by name, poison by fingerprint: each once, with how many there were."""
+    """Failed runs by workflow, exhausted steps by name, poison by fingerprint, signals that were set aside by workflow and
+    name: each once, with how many there were."""
     found: dict[str, NewAlert] = {}
     for note in notes:
-        alert = _failed_run(note) if note.n == 0 else _failed_step(note)
+        if note.n < 0:
+            alert = _signal_set_aside(note)
+        else:
+            alert = _failed_run(note) if note.n == 0 else _failed_step(note)
         if alert is None:
             continue
         first = found.get(alert.key)
@@ -143,6 +147,17 @@ def _failed_run(note: FailureNote) -> NewAlert | None:
     message = f"run {note.run_id} of {note.workflow} {ended}{_reason(note.error)}"
     key = f"{AlertKind.RUN_FAILED}:{note.workflow}"
     return NewAlert(AlertKind.RUN_FAILED, Level.ERROR, key, trimmed(message), note.run_id)
+
+
+def _signal_set_aside(note: FailureNote) -> NewAlert | None:
+    if note.workflow is None or note.error is None:
+        return None
+    message = (
+        f"run {note.run_id} of {note.workflow} set a signal {note.name!r} aside: {note.error}; "
+        f"`holdfast why {note.run_id}` says how it goes on"
+    )
+    key = f"{AlertKind.SIGNAL_SET_ASIDE}:{note.workflow}:{note.name}"
+    return NewAlert(AlertKind.SIGNAL_SET_ASIDE, Level.WARNING, key, trimmed(message), note.run_id)
 
 
 def _failed_step(note: FailureNote) -> NewAlert | None:

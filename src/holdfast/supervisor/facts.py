@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.config import Config
@@ -25,6 +25,17 @@ from holdfast.supervisor.outlook import Outlook, outlook
 from holdfast.supervisor.staff import Staff
 
 
+class SignalsDeclared(NamedTuple):
+    """What the code of a run's workflow says of its signals."""
+
+    data: Mapping[str, str]
+    """By name, what `holdfast signal RUN NAME` needs besides: ` --data '{"cents": 0}'`, or nothing."""
+    named: frozenset[str]
+    """Those that the workflow's own code names, as far as can be seen. The others are of the same application."""
+    open: bool
+    """There may be more: code makes them up."""
+
+
 class Facts(NamedTuple):
     run: Run
     steps: Sequence[Step]
@@ -43,7 +54,11 @@ class Facts(NamedTuple):
     journal: Sequence[JournalEntry] = ()
     """What operators did to the run, newest first."""
     retried: Run | None = None
-    """The run that began as this one's retry."""
+    """The newest run that began as a retry of this one."""
+    signals_declared: SignalsDeclared | None = None
+    """None: nobody has declared the workflow."""
+    joins: Mapping[int, str] = {}
+    """Runs of others that steps wait for, by the step's n."""
 
     @property
     def staff(self) -> Staff:
@@ -55,7 +70,12 @@ class Facts(NamedTuple):
 
 
 async def gather(
-    store: Store, run: Run, steps: Sequence[Step], attempts: Sequence[Attempt], config: Config
+    store: Store,
+    run: Run,
+    steps: Sequence[Step],
+    attempts: Sequence[Attempt],
+    config: Config,
+    declared: SignalsDeclared | None = None,
 ) -> Facts:
     """The facts about a run whose row and steps are known."""
     waits = any(step.kind is StepKind.CHILD for step in steps)
@@ -74,12 +94,17 @@ async def gather(
         await outlook(store, run, steps, config),
         await store.journal(run.id),
         await _retried(store, run) if run.state in RUN_ENDED else None,
+        declared,
+        await store.joins(run.id) if waits else {},
     )
 
 
 async def _retried(store: Store, run: Run) -> Run | None:
-    found = await store.run(next_try(run))
-    return found if found is not None and found.retry_of == run.id else None
+    """The newest of those that were retried one after the other, from this one on."""
+    newest = None
+    while (found := await store.run(next_try(newest or run))) is not None and found.retry_of is not None:
+        newest = found
+    return newest
 
 
 def next_try(run: Run) -> str:

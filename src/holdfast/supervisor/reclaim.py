@@ -10,7 +10,7 @@ from holdfast.store.protocol import SupervisorStore
 async def reclaim_lost(store: SupervisorStore, epoch: int, config: Config) -> int:
     """Bury the nodes that are dead. Bounded: a node with more than `claim_max` rows is finished by the next passes."""
     reclaimed = 0
-    for node, reason in await store.dead_nodes(config.gone_grace_s):
+    for node, reason in await store.dead_nodes():
         done = await store.bury(node, epoch, reason, config.losses_max, config.claim_max)
         if done is None:
             break  # deposed: the new leader does it

@@ -18,7 +18,7 @@ from holdfast.supervisor.quarantine import clear_released, stick_quarantined
 from holdfast.supervisor.reclaim import reclaim_lost
 from holdfast.supervisor.retention import Pruning
 from holdfast.supervisor.stragglers import Stragglers
-from holdfast.supervisor.tidy import forget_journal, forget_nodes, hush_signals
+from holdfast.supervisor.tidy import forget_journal, forget_nodes, forget_workflows, hush_signals
 
 
 def reign_s(config: Config) -> float:
@@ -94,6 +94,7 @@ class Supervisor:
         now, most = await self._store.now(), self._config.prune_rows_max
         gone = await forget_nodes(self._store, epoch, self._config, now)
         gone = max(gone, await forget_journal(self._store, epoch, self._config, now))
+        gone = max(gone, await forget_workflows(self._store, epoch, self._config, now))
         if gone < most:  # else there may be more: the next time round
             self._forget_at = at + self._config.prune_every_s
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from holdfast.config import DEFAULT
 from holdfast.lifecycle import RUN_ENDED, STEP_LIVE
 from holdfast.model import (
     CANCEL,
@@ -24,7 +26,7 @@ from holdfast.model import (
 )
 from holdfast.supervisor.facts import Facts
 from holdfast.supervisor.outlook import Outlook
-from holdfast.supervisor.phrases import ago, command, counted, lower, parsed, reason, remark
+from holdfast.supervisor.phrases import ago, command, counted, lower, parsed, quoted, reason, remark
 from holdfast.supervisor.staff import place
 
 
@@ -87,10 +89,16 @@ def _heard(request: Signal, facts: Facts) -> str:
 def _ended(facts: Facts) -> str:
     run = facts.run
     took = ago((run.finished_at or facts.now) - run.created_at)
+    error = parsed(run.error)
+    if run.state is RunState.UNDONE and error.get("by"):
+        return (
+            f"It succeeded, and what it did was undone when run {error['by']}, which had started it, took itself back: "
+            f"{command('why', error['by'])} says why."
+        )
     if run.state is RunState.SUCCEEDED:
         return f"It succeeded, {took} after it was started; nothing is left to do."
     said = _cancelled(facts) if _was_cancelled(run) else f"It failed{_culprit(facts)}"
-    return f"{said}{_taken_back(facts)}{_again(facts)}."
+    return f"{said}{_taken_back(facts)}. {_again(facts)}."
 
 
 def _was_cancelled(run: Run) -> bool:
@@ -107,10 +115,8 @@ def _cancelled(facts: Facts) -> str:
 
 def _culprit(facts: Facts) -> str:
     """The step that ended the run, if one did, and the error."""
-    error, ended_by = reason(facts.run.error), ended_by_steps(facts)
-    where = ""
-    if ended_by:
-        step = ended_by[0]
+    error, where = reason(facts.run.error), ""
+    for step in ended_by(facts)[-1:]:
         where = f" after step {step.key} gave up at attempt {step.attempt}"
         if step.kind is StepKind.CHILD:
             child = _child_of(step, facts)
@@ -118,22 +124,20 @@ def _culprit(facts: Facts) -> str:
     return where + (f": {error}" if error else "")
 
 
-def ended_by_steps(facts: Facts) -> list[Step]:
-    """The steps whose failure ended the run: as its error names them, else those that failed with just that error. One whose
-    failure the code handled is not among them, nor is an undo."""
-    told = parsed(facts.run.error)
-    if "steps" in told:
-        return [step for step in facts.steps if step.n in told["steps"]]
+def ended_by(facts: Facts) -> list[Step]:
+    """The steps that ended the run. One whose failure the code handled is none of them, nor is an undo."""
+    error = parsed(facts.run.error)
+    if "seq" in error:
+        return [step for step in facts.steps if step.n in error.get("steps", ())]
+    # It ended under a version that did not record it: what failed with just that error.
+    mark = error.get("type"), error.get("message")
     failed = [
         step
         for step in facts.steps
-        if step.state is StepState.FAILED and not step.key.startswith(UNDO_PREFIX)
+        if step.state is StepState.FAILED and step.delivered_seq and not step.key.startswith(UNDO_PREFIX)
     ]
-    mark = told.get("type"), told.get("message")
-    alike = [
-        step for step in failed if (parsed(step.error).get("type"), parsed(step.error).get("message")) == mark
-    ]
-    return alike[-1:]
+    told = [(step, parsed(step.error)) for step in failed]
+    return [step for step, said in told if (said.get("type"), said.get("message")) == mark][-1:]
 
 
 def _taken_back(facts: Facts) -> str:
@@ -159,19 +163,26 @@ def _again(facts: Facts) -> str:
     """What would move it now."""
     run = facts.run
     if facts.retried is not None:
-        return (
-            f"; it was tried again as {facts.retried.id}: {command('why', facts.retried.id)} says how that is"
-        )
+        newest = facts.retried.id
+        return f"It was tried again as {newest}: {command('why', newest)} says how that is"
     if run.parent_id is not None:
-        return f"; what follows is up to its parent: {command('why', run.parent_id)}"
-    retry = command("retry", run.id)
-    if run.ending is not None:
-        return f"; {retry} starts it anew, from the beginning"
-    if run.state is RunState.CANCELLED or ended_by_steps(facts):
-        return f"; {retry} starts it again and keeps what succeeded"
-    if parsed(run.error).get("type") == "holdfast.errors.RunTimeout":
-        return f"; {retry} starts it again, keeps what succeeded and gives it as much time once more"
-    return f"; mend its code, then {retry} starts it again and keeps what succeeded"
+        return f"What follows is up to its parent: {command('why', run.parent_id)}"
+    return _retry_words(run, ended_by(facts), parsed(run.error))
+
+
+def _retry_words(run: Run, ended: Sequence[Step], error: Mapping[str, Any]) -> str:
+    """What `retry` does to a run that has ended."""
+    again = " and ".join(step.key for step in ended[:3]) + (" …" if len(ended) > 3 else "")
+    undone = len(error.get("undone", ()))
+    redone = [f"executes {again} again"] if ended else []
+    if undone:
+        redone.append(f"does the {undone} undone step{'s' if undone > 1 else ''} anew")
+    keeps = f"{command('retry', run.id)} keeps what was recorded"
+    if redone:
+        return f"{keeps}, {' and '.join(redone)}, and goes on"
+    if run.state is RunState.CANCELLED or str(error.get("type", "")).endswith(".RunTimeout"):
+        return f"{keeps} and goes on where it was"
+    return f"{keeps}, runs its code on that again, and fails in the same way unless the code was changed"
 
 
 # --- runs that take themselves back -----------------------------------------------------------------------------------
@@ -252,7 +263,7 @@ def _held(facts: Facts) -> str:
     if told.get("why") == "drift":
         return (
             f"It is held because its code changed under it: {message}; "
-            f"deploy code that asks for what it recorded, then {release} lets it go on."
+            f"deploy code that fits what is recorded, then {release} lets it go on."
         )
     if told.get("why") == "refused":
         said = told.get("said") or "it gave no reason, which should not happen"
@@ -335,15 +346,24 @@ def _timer(step: Step, facts: Facts) -> str:
 
 
 def _signal(step: Step, facts: Facts) -> str:
-    here = next(
-        (row for row in facts.signals if row.name == step.name and row.delivered_seq is None),
-        None,
-    )
-    if here is not None:
-        sent = ago(facts.now - here.sent_at)
+    unheard = [row for row in facts.signals if row.name == step.name and row.delivered_seq is None]
+    if unheard:
+        sent = ago(facts.now - unheard[0].sent_at)
         return f"It waits for the signal {step.name!r}, which was sent {sent} ago. {facts.staff.next_hand()}"
-    send = command("signal", facts.run.id, step.name, "--data", "JSON")
-    return f"It has been waiting for {ago(facts.now - step.issued_at)} for the signal {step.name!r}: {send} sends it."
+    declared = facts.signals_declared
+    data = " --data JSON" if declared is None else declared.data.get(step.name, "")
+    send = f"`holdfast signal {quoted(facts.run.id)} {quoted(step.name)}{data}`"
+    waited = ago(facts.now - step.issued_at)
+    return f"It has been waiting for {waited} for the signal {step.name!r}{_set_aside(step, facts)}: {send} sends it."
+
+
+def _set_aside(step: Step, facts: Facts) -> str:
+    """The newest signal of this name that no wait could take."""
+    aside = [row for row in facts.signals if row.name == step.name and row.set_aside is not None]
+    if not aside:
+        return ""
+    last = aside[-1]
+    return f"; the one sent {ago(facts.now - last.sent_at)} ago (key {last.key}) did not fit and is set aside ({last.set_aside})"
 
 
 def _child_of(step: Step, facts: Facts) -> Run | None:
@@ -352,6 +372,12 @@ def _child_of(step: Step, facts: Facts) -> Run | None:
 
 def _child(step: Step, facts: Facts) -> str:
     child, waited = _child_of(step, facts), ago(facts.now - step.issued_at)
+    if step.n in facts.joins:
+        joined = facts.joins[step.n]
+        return (
+            f"It has been waiting for {waited} for run {joined} ({step.name}), which it joined: "
+            f"{command('why', joined)} says what that one waits for."
+        )
     if child is None:
         return f"It has been waiting for {waited} for its child run {step.key} ({step.name})."
     if child.state in RUN_ENDED:
@@ -475,6 +501,11 @@ def _unclaimed(step: Step, facts: Facts) -> str:
     if missing:
         return f"{text}, but {missing}."
     able = facts.staff.able(step.name, _needs(step, facts))
+    if step.losses >= DEFAULT.suspect_losses:
+        return (
+            f"{text}; its agents were lost {step.losses} times while it ran, so that it may be what kills them: each of "
+            f"{counted(len(able), 'agent')} begins one such step at a time, and this one waits for its turn."
+        )
     who = f"the agent on {place(able[0])}" if len(able) == 1 else f"any of {len(able)} agents"
     return f"{text}; {who} can take it, and is busy or about to."
 

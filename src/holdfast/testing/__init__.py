@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.testing.crashes import NotEnded
-    from holdfast.testing.report import Boundary, Finding, Report
+    from holdfast.testing.report import Boundary, Finding, Report, Untried
     from holdfast.testing.sim import Call, Sim, SimRun
 
-__all__ = ["Boundary", "Call", "Finding", "NotEnded", "Report", "Sim", "SimRun"]
+__all__ = ["Boundary", "Call", "Finding", "NotEnded", "Report", "Sim", "SimRun", "Untried"]
 
-_PLACES = {"NotEnded": "crashes", "Boundary": "report", "Finding": "report", "Report": "report"}
+_PLACES = {"NotEnded": "crashes"} | dict.fromkeys(("Boundary", "Finding", "Report", "Untried"), "report")
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,8 @@
 
 A boundary is before and after every execution of a step, and before and after every commit. First the workflow runs
 undisturbed, which says what boundaries there are; then it runs once for each of them, from the beginning, and dies there.
-The same again with each step made to fail in turn, which is when undos run. Everything is a function of the seed.
+The same again with each step made to fail in turn, which is when undos run. What was recorded when nobody died is replayed,
+here and in other interpreters. Whatever could not be tried is told, with the reason. Everything is a function of the seed.
 """
 
 from __future__ import annotations
@@ -19,24 +20,40 @@ import msgspec
 from holdfast import codec
 from holdfast.errors import HoldfastError, RunError, Stop, WrongState
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Run, RunState, StepKind
-from holdfast.store.operations import HandBack, Hop, NewSignal, Start, TryAgain
-from holdfast.store.operations import Report as Reported
-from holdfast.testing.report import NOT_UNDONE, OTHERWISE, TWICE, Boundary, Finding, Report
+from holdfast.model import RunState
+from holdfast.store.operations import NewSignal
+from holdfast.testing import interpreters
+from holdfast.testing.interpreters import Elsewhere, NotReplayed
+from holdfast.testing.judge import (
+    OPEN,
+    RUN_ID,
+    Counting,
+    Ended,
+    Execution,
+    by_effect,
+    judge,
+    open_signals,
+    short,
+    shown,
+)
+from holdfast.testing.parts import Part, named
+from holdfast.testing.points import Mark, Points, State, is_same
+from holdfast.testing.replays import History, differs
+from holdfast.testing.report import REPLAYED, Boundary, Finding, Report, Untried
 from holdfast.testing.stage import Doing, Stage
 from holdfast.testing.stand_ins import Play, StandIn, execute, mentions_key
-from holdfast.testing.world import Fate, Faults, Process
+from holdfast.testing.world import Past, Process
 from holdfast.workflow import registry
 from holdfast.workflow.definition import Workflow
+from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import Step
-from holdfast.workflow.undo import Undo
 
-RUN_ID = "simulated"
-CRASHABLE = frozenset({"commit", "claim_runs", "claim_run", "claim_steps", "fire_timers"})
-POINTS_MAX = 20_000
-"""A workflow that passes more has no end, or is too long to be explored."""
 LASTS_S = 2.0
 """With a seed other than 0, a step that is pretended lasts up to this long, so that parallel ones end in another order."""
+HEARD_S = 1.0
+"""A step during which its run is cancelled lasts this much longer: enough for the cancel to be heard."""
+INTERPRETERS = 8
+"""Two texts in a set have the same order under every second hash seed: so many leave one chance in 256 to see nothing."""
 
 
 class NotEnded(RunError):
@@ -48,7 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     seed: int = 0
     boundary: int | None = None
-    """Only this one."""
+    """Only this one; 0: none, only replays."""
     failures: bool = True
     """Also make each step fail in turn, and die at every boundary of the undoing."""
     trust_keys: bool = True
@@ -57,156 +74,73 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Names of steps that may run twice."""
     final: frozenset[str] = frozenset()
     """Names of steps that nothing undoes, and nothing has to."""
+    unreached: frozenset[str] = frozenset()
+    """Names of steps, workflows and signals that need not come up."""
     pretend: bool = False
     """Execute no step that has no stand-in: make up its result from its type."""
-    boundaries_max: int = 2000
+    boundaries_max: int = 10_000
+    interpreters: int = INTERPRETERS
+    """In how many other interpreters histories are replayed."""
     stop: Callable[[], bool] | None = None
     """Asked before each boundary: is it enough?"""
-    tried: Callable[[int], None] | None = None
-    """Told after each boundary, how many were tried."""
+    tried: Callable[[int, str], None] | None = None
+    """Told after each boundary, how many were tried, and what is being tried now."""
+    whole: bool = False
+    """Run each boundary from the very beginning, also where what led to it is known. Slower, and the same."""
+
+
+class Words(NamedTuple):
+    """How a person moves what stands still, in a test or at the command line."""
+
+    said: Callable[[str, Sequence[str]], str]
+    """Say something, by an option, of steps."""
+    signal: str
+    """Send a signal."""
+    more: str
+    """Let more boundaries be tried."""
+    fewer: str
+    """Do without other interpreters."""
+    values: str
+    """Let steps return something else."""
+    in_a_test: bool = False
+    """Values are chosen, maybe so that the run fails; and what the test changed in its process, other interpreters do not
+    know of."""
+
+
+IN_A_TEST = Words(
+    lambda option, names: f"sim.using({option}=[{', '.join(names)}])",
+    "`sim.will_send(signal, value)` sends every run a signal",
+    "`sim.using(boundaries_max=…)` tries more",
+    "`sim.using(interpreters=0)` does without",
+    "other arguments or stubs may lead there",
+    in_a_test=True,
+)
 
 
 class Variant(NamedTuple):
-    """Which step fails, and from which attempt on."""
+    """Which step fails, and from which attempt on; or during which the run is cancelled."""
 
     key: str | None = None
     attempt: int = 1
     name: str | None = None
+    cancels: bool = False
+
+    def boundary(self, number: int, seed: int, crash: str | None) -> Boundary:
+        failing, cancelled = (None, self.name) if self.cancels else (self.name, None)
+        return Boundary(number, seed, crash, failing, cancelled)
 
 
-class Execution:
-    """One execution of a step that came to its end."""
-
-    __slots__ = ("effect", "hands_on", "ledger", "step", "told", "undone")
-
-    def __init__(self, step: Step[Any, Any], effect: str, undone: str | None, ledger: set[str]) -> None:
-        self.step, self.effect, self.undone, self.ledger = step, effect, undone, ledger
-        self.hands_on = False
-        self.told: list[str | None] = []
-        """What the test itself counted as effects."""
-
+UNDISTURBED = Variant()
 
 executing: ContextVar[Execution | None] = ContextVar("holdfast.execution", default=None)
 """What the code that runs now belongs to, in an exploration."""
 
 
-class Ended(NamedTuple):
-    """How one exploration run came out."""
+class Explored(NamedTuple):
+    """One run of the workflow, with what it came by."""
 
-    row: Run
-    executions: list[Execution]
-    points: list[str]
-    kept: frozenset[str]
-    """`here.key`s of what a point of no return keeps, or of runs that succeeded."""
-    by_hand: bool
-    """The workflow adds undos itself: nobody can tell which step each is for."""
-    lives: frozenset[str]
-    """Ids of runs that succeeded."""
-    why: str
-    trace: list[str]
-
-
-class Points(Faults):
-    """Counts the boundaries that are passed; the process dies at the chosen one."""
-
-    def __init__(self, die_at: int | None) -> None:
-        self.die_at = die_at
-        self.passed: list[str] = []
-        self.trace: list[str] = []
-        self.trouble: HoldfastError | None = None
-        """Why the exploration cannot go on."""
-        self.ledger: set[str] = set()
-        """Keys of effects that the test itself counted in this run."""
-        self.keys: dict[tuple[str, int], str] = {}
-        self._last_commit = 0
-        self.clock: Callable[[], float] = lambda: 0.0
-
-    def dies(self, name: str) -> bool:
-        self.passed.append(name)
-        here = len(self.passed) == self.die_at
-        if here:
-            self.say(f"the process dies {name}")
-        return here
-
-    def check(self) -> None:
-        if self.trouble is not None:
-            raise self.trouble
-        if len(self.passed) > POINTS_MAX:
-            raise HoldfastError(f"the run passes more than {POINTS_MAX:,} boundaries: give it less to do")
-
-    def say(self, words: str) -> None:
-        self.trace.append(f"{self.clock():10.3f} s  {words}")
-
-    def fate(self, process: Process, verb: str) -> Fate:
-        if verb not in CRASHABLE:
-            return Fate.COMMITTED
-        self._last_commit = len(self.passed)
-        if self.dies(f"before {_VERBS.get(verb, 'a commit')}"):
-            return Fate.DIES_BEFORE
-        if self.dies(f"after {_VERBS.get(verb, 'a commit')}"):
-            return Fate.DIES_AFTER
-        return Fate.COMMITTED
-
-    def committed(self, verb: str, asked: Mapping[str, Any]) -> None:
-        """Name the two boundaries around this commit."""
-        if verb not in CRASHABLE:
-            return
-        words = _VERBS.get(verb) or self._describe(asked.get("ops", ()))
-        at = self._last_commit
-        self.passed[at : at + 2] = [f"before {words}", f"after {words}"]
-        self.say(f"commit: {words.removeprefix('the commit that ').removeprefix('the commit of ')}")
-
-    def _describe(self, ops: Sequence[Any]) -> str:
-        said: list[str] = []
-        for op in ops:
-            if isinstance(op, Hop):
-                self.keys.update({(op.run_id, step.n): step.key for step in op.issued})
-                said.append(self._hop(op))
-            elif isinstance(op, Reported):
-                said.append(f"of {self._key(op.run_id, op.n)}'s result")
-            elif isinstance(op, TryAgain):
-                said.append(f"that lets {self._key(op.run_id, op.n)} be tried again")
-            elif isinstance(op, HandBack):
-                said.append(f"that hands {self._key(op.run_id, op.n)} back")
-            elif isinstance(op, Start):
-                said.append("that starts the run")
-        return f"the commit {' and '.join(dict.fromkeys(said)) or 'of a checkpoint'}"
-
-    def _hop(self, hop: Hop) -> str:
-        ends = [
-            self._key(hop.run_id, n)
-            for n in (*(out.n for out in hop.outcomes), *(n for n, _ in hop.delivered))
-        ]
-        issues = [step.key for step in hop.issued]
-        then = [
-            f"issues {_listed(issues)}" if issues else "",
-            "ends the run" if hop.close is not None else "",
-            "begins to undo" if hop.take_back is not None else "",
-            "continues as new" if hop.next_input is not None else "",
-        ]
-        does = " and ".join(word for word in then if word)
-        if hop.begin is not None:
-            return f"that starts the run{f' and {does}' if does else ''}"
-        if ends:
-            return f"of {_listed(ends)}'s result{f', which {does}' if does else ''}"
-        if hop.park and not does:
-            return "that puts the run to rest"
-        return f"that {does}" if does else "of a signal" if hop.signals else "of the run"
-
-    def _key(self, run_id: str, n: int) -> str:
-        return self.keys.get((run_id, n), f"step {n}")
-
-
-_VERBS = {
-    "claim_runs": "the run is claimed",
-    "claim_run": "the run is claimed",
-    "claim_steps": "a step is claimed",
-    "fire_timers": "a timer fires",
-}
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) < 4 else f"{', '.join(names[:2])} and {len(names) - 2} more"
+    ended: Ended
+    points: Points
 
 
 class Explorer:
@@ -221,42 +155,109 @@ class Explorer:
         stand_ins: Mapping[str, StandIn],
         signals: Sequence[tuple[str, bytes]],
         replay: str = "",
-        move: str = "`sim.will_send(signal, value)` sends every run a signal",
-        saying: str = "sim.using({option}=[{step}])",
+        words: Words = IN_A_TEST,
     ) -> None:
-        self._saying = saying
-        """How a person says of a step that it may run twice, or that it is final."""
-        self.move = move
-        """What helps when the workflow waits for a signal."""
+        self.words = words
         self.workflow, self.raw, self.settings = workflow.using(id=RUN_ID), raw, settings
         self.stand_ins, self.signals = dict(stand_ins), signals
         self.report = Report(workflow.name, replay)
+        self._counting = Counting(settings.trust_keys, settings.idempotent, settings.final, words.said)
         self._number = 0
+        self._left = 0
+        self._phase = ""
+        self._reached: set[str] = set()
+        """Names of all that came up in any run: steps that began, workflows that ran, signals that arrived."""
+        self._undone: set[str] = set()
+        """Names of the undos that ran when nobody died."""
+        self._missed: list[Boundary] = []
+        """Those that a run did not come by again."""
+        self._kept: list[tuple[Variant, History]] = []
+        """What was recorded when nobody died, to be replayed."""
 
     # --- all of it ----------------------------------------------------------------------------------------------------
 
     def explore(self) -> Report:
         with _silence():
-            return self._explore()
+            if self.settings.interpreters and self._wants(0):
+                with suppress(NotReplayed):
+                    interpreters.warm_up(self._hash_seeds)
+            self._explore()
+        return self.report
 
-    def _explore(self) -> Report:
+    def _explore(self) -> None:
         settings = self.settings
-        undisturbed = self._clean(Variant())
-        if undisturbed.row.state is not RunState.SUCCEEDED:
-            error = undisturbed.row.error
+        undisturbed = self._run(UNDISTURBED, None)
+        clean = undisturbed.ended
+        if clean.awaits:
+            raise NotEnded(f"{self.workflow.name} does not end: {self._waits(clean)}.")
+        if clean.why:
+            self._try(
+                UNDISTURBED, None, None, clean
+            )  # it may be held, because its code decides otherwise after a wait
+            return
+        if clean.row.state is not RunState.SUCCEEDED:
+            error = clean.row.error
             told = f": {codec.describe_error(error)}" if error else ""
-            self.report.undisturbed = f"{undisturbed.row.state}{told}"
-            self._try(Variant(), None, None, undisturbed)
-        calls = {run.effect: run.step for run in undisturbed.executions if run.undone is None}
-        for n, name in enumerate(undisturbed.points, 1):
-            self._try(Variant(), n, name, undisturbed)
+            self.report.undisturbed = f"{clean.row.state}{told}"
+            self._try(UNDISTURBED, None, None, clean)
+        self._replay(UNDISTURBED, clean)
+        self._at_each(UNDISTURBED, undisturbed, 1)
+        calls = {run.effect: run.step for run in clean.executions if run.undone is None}
         if settings.failures:
-            for effect, step in calls.items():
+            for number, (effect, step) in enumerate(calls.items(), 1):
+                self._phase = f"{short(step.name)} fails, {number} of {len(calls)}"
                 if self._enough():
-                    self.report.left += 1  # and more: nobody has counted them
+                    self._left += 1  # and more: nobody has counted them
                 else:
                     self._with_failure(effect, step, undisturbed)
-        return self.report
+            for effect, step in calls.items():
+                if step.undone_by is not None and step.undone_by.name not in self._undone:
+                    self._phase = f"cancelled during {short(step.name)}"
+                    self._explore_variant(Variant(effect, name=short(step.name), cancels=True))
+        if self._wants(0):
+            self._replay_elsewhere()
+        self._tell_untried()
+
+    def _with_failure(self, effect: str, step: Step[Any, Any], undisturbed: Explored) -> None:
+        """This call fails: at once, with a crash at every boundary from there on; and after a crash that left its outcome
+        unknown."""
+        self._explore_variant(Variant(effect, 1, short(step.name)))
+        after = f"after {shown(effect)}"
+        for n, name in enumerate(undisturbed.points.passed, 1):
+            if name.startswith(after) and step.origin.undone_by is not None:
+                self._try(Variant(effect, 2, "its next attempt"), n, name, None)
+                break
+
+    def _explore_variant(self, variant: Variant) -> None:
+        """What is made to happen, first with nobody dying, then with a crash at every boundary from there on."""
+        if not self._wants(self._number + 1) and not self._wants(0):
+            return
+        explored = self._run(variant, None)
+        if explored.ended.awaits:
+            what = f"what follows when {variant.boundary(0, 0, None).what}"
+            self._untried(what, self._waits(explored.ended))
+            return
+        assert variant.key is not None
+        self._replay(variant, explored.ended)
+        self._try(variant, None, None, explored.ended)
+        passed, before = explored.points.passed, f"before {shown(variant.key)}"
+        first = next((n for n, name in enumerate(passed, 1) if name == before), 1)
+        self._at_each(variant, explored, first)
+
+    def _at_each(self, variant: Variant, explored: Explored, first: int) -> None:
+        """Die at each boundary of this run. Where a crash leaves the same behind as before, it is not done again."""
+        known: dict[State, Ended] = {}
+        points = explored.points
+        for n in range(first, len(points.passed) + 1):
+            state = points.states[n - 1]
+            ended = self._try(variant, n, points.passed[n - 1], explored.ended, known.get(state), explored)
+            if ended is not None and self._shortens:
+                known[state] = ended
+
+    def _wants(self, number: int) -> bool:
+        """May this boundary, or one after it, be wanted? 0 is the replays."""
+        wanted = self.settings.boundary
+        return wanted is None or (wanted == 0 if number == 0 else wanted >= number)
 
     def _enough(self) -> bool:
         settings = self.settings
@@ -264,128 +265,196 @@ class Explorer:
             settings.stop and settings.stop()
         )
 
-    def _with_failure(self, effect: str, step: Step[Any, Any], undisturbed: Ended) -> None:
-        """This call fails: at once, with a crash at every boundary from there on; and after a crash that left its outcome
-        unknown."""
-        short = _short(step.name)
-        variant = Variant(effect, 1, short)
-        before = f"before {_shown(effect)}"
-        if self._wanted_in(self._number + 1):
-            clean = self._clean(variant)
-            self._try(variant, None, None, clean)
-            first = next((n for n, name in enumerate(clean.points, 1) if name == before), 1)
-            for n, name in enumerate(clean.points[first - 1 :], first):
-                self._try(variant, n, name, clean)
-        after = f"after {_shown(effect)}"
-        for n, name in enumerate(undisturbed.points, 1):
-            if name.startswith(after) and step.origin.undone_by is not None:
-                self._try(Variant(effect, 2, "its next attempt"), n, name, None)
-                break
-
-    def _wanted_in(self, first: int) -> bool:
-        """May one of the boundaries from this one on be wanted?"""
-        return self.settings.boundary is None or self.settings.boundary >= first
-
-    def _clean(self, variant: Variant) -> Ended:
-        ended = self._run(variant, None)
-        if ended.why:
-            raise NotEnded(f"{self.workflow.name} does not end: {ended.why} In a simulation: {self.move}.")
-        return ended
-
-    def _try(self, variant: Variant, n: int | None, name: str | None, clean: Ended | None) -> None:
+    def _try(
+        self,
+        variant: Variant,
+        n: int | None,
+        name: str | None,
+        clean: Ended | None,
+        known: Ended | None = None,
+        explored: Explored | None = None,
+    ) -> Ended | None:
+        """What happens at one boundary; `known` is what happened where a crash left the same behind, `explored` the run that
+        came by this boundary alive."""
         settings = self.settings
         self._number += 1
         if settings.boundary is not None and settings.boundary != self._number:
-            return
+            return None
         if self._enough():
-            self.report.left += 1
-            return
-        boundary = Boundary(self._number, settings.seed, name, variant.name)
-        ended = self._run(variant, n)
+            self._left += 1
+            return None
+        boundary = variant.boundary(self._number, settings.seed, name)
+        ended = known
+        if ended is None and explored is not None and n is not None and self._shortens:
+            ended = self._go_on(variant, explored, n)
+        if ended is None:
+            run = self._run(variant, n)
+            ended = run.ended
+            if settings.boundary is not None:
+                self.report.trace = run.points.trace
+            if name is not None and not is_same(run.points.died_at, name):
+                self._missed.append(boundary)
+                return None
+        if ended.awaits:
+            self._untried(f"what follows when {boundary}", self._waits(ended))
         self.report.boundaries.append(boundary)
-        if settings.boundary is not None:
-            self.report.trace = ended.trace
-        self.report.findings += self._judge(ended, boundary, clean)
+        self.report.findings += judge(ended, clean, boundary, self._counting)
         if variant.key is None:
             self._count(ended, clean)
         if settings.tried is not None:
-            settings.tried(len(self.report.boundaries))
+            settings.tried(len(self.report.boundaries), self._phase)
+        return ended
+
+    def _count(self, ended: Ended, clean: Ended | None) -> None:
+        found = by_effect(ended.executions)
+        for effect, executions in by_effect(clean.executions).items() if clean is not None else ():
+            times = self._counting.times(found[effect]) if effect in found else 0
+            self.report.count(executions[0].step.name, times)
 
     # --- one run ------------------------------------------------------------------------------------------------------
 
-    def _run(self, variant: Variant, die_at: int | None) -> Ended:
+    @property
+    def _shortens(self) -> bool:
+        return not self.settings.whole and self.settings.boundary is None
+
+    def _run(self, variant: Variant, die_at: int | None) -> Explored:
+        """From the beginning, with a crash at this boundary."""
         points = Points(die_at)
         plays = {name: stand_in.play() for name, stand_in in self.stand_ins.items()}
-        executions: list[Execution] = []
+        ended = self._play(variant, points, plays, [])
+        if die_at is None:
+            self._undone |= {one.step.name for one in ended.executions if one.undone is not None}
+        return Explored(ended, points)
 
+    def _go_on(self, variant: Variant, explored: Explored, n: int) -> Ended | None:
+        """After a crash at this boundary, from what it left behind; None when that is not known."""
+        found = explored.points.past(n)
+        if found is None:
+            return None
+        past, mark = found
+        plays = {name: self.stand_ins[name].play(taken) for name, taken in mark.taken.items()}
+        executions = explored.ended.executions[: mark.executions]
+        return self._play(variant, Points(None), plays, executions, past, mark)
+
+    def _play(
+        self,
+        variant: Variant,
+        points: Points,
+        plays: dict[str, Play],
+        executions: list[Execution],
+        past: Past | None = None,
+        begun: Mark | None = None,
+    ) -> Ended:
         async def perform(doing: Doing) -> Any:
             return await self._perform(doing, variant, points, plays, executions, stage)
 
-        stage = Stage(self.settings.seed, perform, faults=points)
+        opened, told = (0, 0) if begun is None else (begun.opened, begun.told)
+        stage = Stage(self.settings.seed, perform, faults=points, past=past, opened=opened)
         points.clock = lambda: stage.loop.now
+        points.mark = lambda: Mark(
+            tuple(stage.world.alive),
+            stage.opened,
+            told,
+            len(executions),
+            {name: play.taken for name, play in plays.items()},
+        )
+        if points.die_at is None and past is None and self._shortens:
+            points.look = stage.world.rows
+            points.rows.append(points.look())
         stage.check = points.check
-        committed = stage.world.committed
-
-        def told(process: Process, verb: str, asked: dict[str, Any]) -> None:
-            committed(process, verb, asked)
-            points.committed(verb, asked)
-
-        stage.world.committed = told  # type: ignore[method-assign]
+        stage.world.committed = _both(stage.world.committed, points.committed)  # type: ignore[method-assign]
         try:
-            stage.start(self.workflow, self.raw)
-            for number, (name, payload) in enumerate(self.signals, 1):
+            if told == 0:
+                stage.start(self.workflow, self.raw)
+                told = 1
+            for number, (name, payload) in list(enumerate(self.signals, 1))[told - 1 :]:
                 with suppress(WrongState):  # it ended before it could hear of it
                     stage.send(NewSignal(RUN_ID, name, f"simulated-{number}", payload))
-            return self._ended(stage, self._to_the_end(stage), executions, points)
+                told += 1
+            why = self._to_the_end(stage)
+            histories = {run.id: History(run, *stage.history(run.id)) for run in stage.runs()}
         finally:
             stage.close()
+        for one in histories.values():
+            self._reached.add(one.run.workflow)
+            self._reached |= {signal.name for signal in one.signals if signal.delivered_seq}
+        return Ended(histories, executions, why, open_signals(histories) if why else [])
 
-    @staticmethod
-    def _to_the_end(stage: Stage) -> str:
-        """Let the run end, and time pass as it needs; what it waits for when it does not."""
+    def _to_the_end(self, stage: Stage) -> str:
+        """Let the run end, and all that belong to it, and time pass as they need; what it waits for when it does not."""
         while True:
-            look = stage.settle()
-            if stage.run(RUN_ID).state in RUN_ENDED | {RunState.STUCK}:
+            look = stage.settle(stage.now)
+            if self.signals and self._send_to_children(stage):
+                continue
+            ended = stage.run(RUN_ID).state in RUN_ENDED | {RunState.STUCK}
+            if ended and not stage.goes_on():
                 return ""
-            if look.busy or look.timer is None:
-                return stage.why(RUN_ID)
-            stage.advance(look.timer - stage.now)
+            due = min((at for at in (look.back_off, look.timer) if at is not None), default=None)
+            if look.busy or due is None:
+                return "" if ended else stage.why(RUN_ID)
+            stage.advance(due - stage.now)
+
+    def _send_to_children(self, stage: Stage) -> bool:
+        """A run that others started is sent the signals, too, as soon as it waits for one."""
+        sent = False
+        for run in stage.runs():
+            if run.id == RUN_ID or run.state not in OPEN:
+                continue
+            steps, signals = stage.history(run.id)
+            waited_for = open_signals({run.id: History(run, steps, signals)})
+            known = {signal.key for signal in signals}
+            for number, (name, payload) in enumerate(self.signals, 1):
+                key = f"simulated-{number}"
+                if name in waited_for and key not in known:
+                    stage.send(NewSignal(run.id, name, key, payload))
+                    sent = True
+        return sent
 
     async def _perform(
         self,
         doing: Doing,
         variant: Variant,
         points: Points,
-        plays: Mapping[str, Play],
+        plays: dict[str, Play],
         executions: list[Execution],
         stage: Stage,
     ) -> Any:
         step, here = doing.step.origin, doing.here
-        shown = _shown(here.effect)
+        name = shown(here.effect)
+        self._reached.add(step.name)
         play = plays.get(step.name)
         if play is None and self.settings.pretend:
-            play = self._made_up(step, points)
+            play = plays[step.name] = self._made_up(step, points)
         if play is not None and self.settings.seed:
             await doing.process.environment.sleep(self._lasts(doing))
-        if points.dies(f"before {shown}"):
+        if points.dies(f"before {name}"):
             stage.world.kill(doing.process)
             await stage.world.for_ever()
-        if variant.key == here.effect and here.attempt >= variant.attempt:
-            points.say(f"{shown} fails, attempt {here.attempt}")
+        chosen = variant.key == here.effect
+        if chosen and not variant.cancels and here.attempt >= variant.attempt:
+            points.say(f"{name} fails, attempt {here.attempt}")
             raise Stop("made to fail, to see what becomes of the run")
         execution = Execution(step, here.effect, here.undone, points.ledger)
         executing.set(execution)
         here.hands_on = False
-        if play is None:
-            value = await execute(doing.step.fn, doing.args, doing.kwargs)
-            execution.hands_on = here.hands_on
-        else:
-            runs_code = play.runs_code
-            value = await play.perform(doing.args, doing.kwargs)
-            execution.hands_on = here.hands_on or (not runs_code and mentions_key(step.fn))
+        runs_code = play is None or play.runs_code
+        if runs_code:
+            points.begins()
+        try:
+            if play is None:
+                value = await execute(doing.step.fn, doing.args, doing.kwargs)
+            else:
+                value = await play.perform(doing.args, doing.kwargs)
+        finally:
+            points.ends(ran=runs_code)
+        execution.hands_on = here.hands_on or (not runs_code and mentions_key(step.fn))
         executions.append(execution)
-        points.say(f"{shown} executed, attempt {here.attempt}")
-        if points.dies(f"after {shown}, before its result is recorded"):
+        points.say(f"{name} executed, attempt {here.attempt}")
+        if chosen and variant.cancels and here.attempt == 1:
+            points.say("the run is cancelled")
+            await doing.process.run(RUN_ID).cancel()
+            await doing.process.environment.sleep(HEARD_S)
+        if points.dies(f"after {name}, before its result is recorded"):
             stage.world.kill(doing.process)
             await stage.world.for_ever()
         return value
@@ -404,92 +473,139 @@ class Explorer:
         most = min(LASTS_S, (doing.step.timeout_s or 2 * LASTS_S) / 2)
         return dice.random() * most
 
-    @staticmethod
-    def _ended(stage: Stage, why: str, executions: list[Execution], points: Points) -> Ended:
-        kept: set[str] = set()
-        by_hand, lives = False, set()
-        for run in stage.runs():
-            steps, _ = stage.history(run.id)
-            by_hand |= any(step.kind is StepKind.UNDO for step in steps)
-            kept |= {f"{run.id}::{step.key}" for step in steps if step.n <= run.kept_n}
-            if run.state is RunState.SUCCEEDED:
-                lives.add(run.id)
-        return Ended(
-            stage.run(RUN_ID),
-            executions,
-            points.passed,
-            frozenset(kept),
-            by_hand,
-            frozenset(lives),
-            why,
-            points.trace,
-        )
+    # --- replays ------------------------------------------------------------------------------------------------------
 
-    # --- judging ------------------------------------------------------------------------------------------------------
+    @property
+    def _hash_seeds(self) -> range:
+        return range(1, self.settings.interpreters + 1)
 
-    def _judge(self, ended: Ended, boundary: Boundary, clean: Ended | None) -> Iterator[Finding]:
-        for effect, executions in _by_effect(ended.executions).items():
-            step = executions[0].step
-            times = self._times(executions)
-            if times > 1:
-                yield Finding(TWICE, step.name, effect, boundary, times, self._why_twice(executions))
-        yield from self._left_behind(ended, boundary)
-        if ended.why:
-            words = f"did not end: {ended.why}"
-            yield Finding(OTHERWISE, self.workflow.name, words, boundary, 1, "undisturbed, it does")
-        elif clean is not None and _outcome(clean.row) != _outcome(ended.row):
-            words = f"ended {ended.row.state} with {_value(ended.row)}"
-            why = f"undisturbed, it ends {clean.row.state} with {_value(clean.row)}"
-            yield Finding(OTHERWISE, self.workflow.name, words, boundary, 1, why)
-
-    def _times(self, executions: list[Execution]) -> int:
-        told = [key for execution in executions for key in execution.told]
-        if told:
-            return len({key for key in told if key is not None}) + told.count(None)
-        if executions[0].step.name in self.settings.idempotent:
-            return 1
-        if self.settings.trust_keys and all(execution.hands_on for execution in executions):
-            return 1
-        return len(executions)
-
-    def _why_twice(self, executions: list[Execution]) -> str:
-        step = executions[0].step
-        short = _short(step.name)
-        if executions[0].told:
-            return "so it says itself, by sim.effect()"
-        key = "here.undoes or here.key" if isinstance(step, Undo) else "here.key"
-        return (
-            f"it does not hand on {key}: pass that to the service that does the work, which then knows that it was asked before; "
-            f"if twice does no harm, say so: {self._said('idempotent', short)}"
-        )
-
-    def _said(self, option: str, step: str) -> str:
-        return self._saying.format(option=option, step=step)
-
-    def _left_behind(self, ended: Ended, boundary: Boundary) -> Iterator[Finding]:
-        """Effects of a run that did not succeed, which nothing took back."""
-        if ended.row.state in {RunState.SUCCEEDED, RunState.STUCK} or ended.why:
+    def _replay(self, variant: Variant, ended: Ended) -> None:
+        """The same history must lead to the same decisions, here and now."""
+        if not self._wants(0):
             return
-        undone = {execution.undone for execution in ended.executions if execution.undone is not None}
-        for effect, executions in _by_effect(ended.executions).items():
-            step = executions[0].step
-            if executions[0].undone is not None or effect in undone or effect in ended.kept:
-                continue
-            if step.name in self.settings.final or isinstance(step, Undo):
-                continue
-            if step.undone_by is not None:
-                why = f"it has an undo, {_short(step.undone_by.name)}, which did not run"
-            elif ended.by_hand or not any(execution.hands_on or execution.told for execution in executions):
-                continue  # nobody can tell whether it changed anything
-            else:
-                short = _short(step.name)
-                why = f"it has no undo: declare one with @{short}.undo; if nothing has to undo it, say so: {self._said('final', short)}"
-            yield Finding(NOT_UNDONE, step.name, effect, boundary, 1, why)
+        for history in ended.histories.values():
+            self._kept.append((variant, history))
+            how = differs(history, self._workflows)
+            if how:
+                self._found(variant, history, "replayed a second time in the same process", how)
 
-    def _count(self, ended: Ended, clean: Ended | None) -> None:
-        found = _by_effect(ended.executions)
-        for effect, executions in _by_effect(clean.executions).items() if clean is not None else ():
-            self.report.count(executions[0].step.name, self._times(found[effect]) if effect in found else 0)
+    @property
+    def _workflows(self) -> dict[tuple[str, str], Workflow[Any, Any]]:
+        own = self.workflow
+        return {**registry.workflows, (own.name, own.version): own}
+
+    def _found(self, variant: Variant, history: History, when: str, how: str) -> None:
+        boundary = variant.boundary(0, self.settings.seed, when)
+        why = (
+            f"{how}. Its code must decide by its input and by what was recorded alone: sort what has no order, like a set; "
+            "clocks, dice, environment and whatever outlives the run belong in a step"
+        )
+        self.report.findings.append(Finding(REPLAYED, history.run.workflow, history.run.id, boundary, 1, why))
+
+    def _replay_elsewhere(self) -> None:
+        """And in other interpreters, where texts have other hashes."""
+        if not self.settings.interpreters or self.report.replayed_otherwise:
+            return
+        self._phase = "replayed in other interpreters"
+        workflows = self._workflows
+        names = dict.fromkeys((one.run.workflow, one.run.version) for _, one in self._kept)
+        what = "replays in other interpreters, under other hash seeds"
+        heard: list[Elsewhere] = []
+        try:
+            for each in interpreters.replay(
+                [workflows[name] for name in names],
+                [history for _, history in self._kept],
+                self._hash_seeds,
+            ):
+                heard.append(each)
+                if self.settings.tried is not None:
+                    self.settings.tried(len(self.report.boundaries), self._phase)
+        except NotReplayed as error:
+            self._untried(what, f"{error}; {self.words.fewer}")
+            return
+        self.report.interpreters = len(heard)
+        differ = [each for each in heard if each.difference is not None]
+        if not differ:
+            return
+        told = {(each.difference.history, each.difference.how) for each in differ if each.difference}
+        first = differ[0]
+        assert first.difference is not None
+        when = first.difference.when or f"replayed in another process (PYTHONHASHSEED={first.hash_seed})"
+        variant, history = self._kept[first.difference.history]
+        if len(differ) == len(heard) > 1 and len(told) == 1 and self.words.in_a_test:
+            # Not the hash seed: all others agree. What a test changed in this process is unknown in them.
+            why = f"in all of them {first.difference.how}: is it changed by the test? {self.words.fewer}"
+            self._untried(what, why)
+            return
+        self._found(variant, history, when, first.difference.how)
+
+    # --- what was not tried -------------------------------------------------------------------------------------------
+
+    def _untried(self, what: str, why: str) -> None:
+        told = Untried(what, why)
+        if told not in self.report.untried:
+            self.report.untried.append(told)
+
+    def _waits(self, ended: Ended) -> str:
+        return f"{ended.why} In a simulation: {self.words.signal}"
+
+    def _tell_untried(self) -> None:
+        settings = self.settings
+        if self._left:
+            self.report.left = self._left
+            self._untried(f"{self._left:,} boundaries or more", f"a limit was reached: {self.words.more}")
+        if self._missed:
+            first = self._missed[0]
+            what = f"{len(self._missed)} boundaries, from boundary {first.number} on"
+            self._untried(
+                what if len(self._missed) > 1 else f"boundary {first.number}",
+                f"a run that should have died {first.crash} did not come by: it is not the same every time. "
+                "Stub the steps that give other results when they are executed again",
+            )
+        if settings.boundary is not None or not settings.failures:
+            return  # not all was asked for
+        missing = [part for part in self._parts(self.workflow, set()) if part.name not in settings.unreached]
+        for kind, word in ((Step, "step"), (Workflow, "workflow"), (Signal, "signal")):
+            self._untried_parts(word, [short(part.name) for part in missing if isinstance(part, kind)])
+        if not self.words.in_a_test and self.report.undisturbed:
+            self._untried(
+                "the way to success", f"undisturbed, it ends {self.report.undisturbed}: {self.words.values}"
+            )
+
+    def _untried_parts(self, kind: str, names: list[str]) -> None:
+        if not names:
+            return
+        never = "came" if kind == "signal" else "ran"
+        move = self.words.signal if kind == "signal" else self.words.values
+        meant = self.words.said("unreached", names)
+        self._untried(
+            f"the {kind}{'s' if len(names) > 1 else ''} {', '.join(names)}, which never {never}",
+            f"{move}; if that is meant, say so: {meant}",
+        )
+
+    def _parts(self, workflow: Workflow[Any, Any], seen: set[str]) -> Iterator[Part]:
+        """What the workflow names, with the undos of what ran, and did not come up in any run."""
+        for part in named(workflow.fn):
+            if part.name in seen:
+                continue
+            seen.add(part.name)
+            if part.name not in self._reached:
+                yield part
+            elif isinstance(part, Workflow):
+                yield from self._parts(part, seen)
+            elif isinstance(part, Step):
+                undo = part.undone_by
+                if undo is not None and undo.name not in self._reached | seen:
+                    seen.add(undo.name)
+                    yield undo
+
+
+def _both(first: Callable[..., None], second: Callable[..., None]) -> Callable[..., None]:
+    def told(process: Process, verb: str, asked: dict[str, Any]) -> None:
+        first(process, verb, asked)
+        second(verb, asked)
+
+    return told
 
 
 @contextmanager
@@ -504,36 +620,15 @@ def _silence() -> Iterator[None]:
         log.setLevel(before)
 
 
-def _by_effect(executions: list[Execution]) -> dict[str, list[Execution]]:
-    found: dict[str, list[Execution]] = {}
-    for execution in executions:
-        found.setdefault(execution.effect, []).append(execution)
-    return found
-
-
-def _outcome(run: Run) -> tuple[str, bytes | None]:
-    """A run that fails is undone if anything may have happened, which is for the crash to say."""
-    return RunState.FAILED if run.state is RunState.UNDONE else run.state, run.output
-
-
-def _value(run: Run) -> str:
-    text = (run.output or b"no result").decode() if run.error is None else run.error
-    return text if len(text) < 120 else text[:119] + "…"
-
-
-def _short(name: str) -> str:
-    return name.rsplit(".", 1)[-1]
-
-
-def _shown(effect: str) -> str:
-    """A step as the run's own code knows it."""
-    run_id, _, key = effect.partition("::")
-    return key if run_id == RUN_ID else f"{run_id.removeprefix(f'{RUN_ID}/')}::{key}"
+def known_part(name: str) -> str:
+    """The full name of a step or workflow of this name, or of this last part of a name; else it is a signal's."""
+    names = [*registry.steps, *(full for full, _ in registry.workflows)]
+    return next((full for full in names if name in {full, short(full)}), name)
 
 
 def known_step(name: str) -> Step[Any, Any]:
     """The step of this name, or of this last part of a name."""
-    found = [step for full, step in registry.steps.items() if name in {full, full.rsplit(".", 1)[-1]}]
+    found = [step for full, step in registry.steps.items() if name in {full, short(full)}]
     if len(found) != 1:
         known = ", ".join(sorted(registry.steps)) or "none"
         raise HoldfastError(

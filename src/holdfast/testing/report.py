@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from holdfast.workflow.step import Step
 
-TWICE, NOT_UNDONE, OTHERWISE = "ran twice", "not undone", "ended otherwise"
+TWICE, NOT_UNDONE, OTHERWISE, REPLAYED = "ran twice", "not undone", "ended otherwise", "replayed otherwise"
 _TIMES = {2: "twice", 3: "three times", 4: "four times"}
 
 
@@ -15,16 +15,28 @@ class Boundary(NamedTuple):
     """One place where something went wrong on purpose."""
 
     number: int
-    """Counted from 1; the same at every exploration with the same seed."""
+    """Counted from 1; the same at every exploration with the same seed. 0: nothing dies, a history is replayed."""
     seed: int
     crash: str | None
-    """Where the process died; None when it lived."""
+    """Where the process died, None when it lived; of a replay, under which circumstances."""
     failing: str | None
     """The step that was made to fail."""
+    cancelled: str | None = None
+    """The step during which the run was cancelled."""
+
+    @property
+    def what(self) -> str:
+        """What was made to happen, besides the crash."""
+        if self.cancelled:
+            return f"the run is cancelled during {self.cancelled}"
+        return f"{self.failing} fails" if self.failing else ""
 
     def __str__(self) -> str:
-        dies = f"the process dies {self.crash}" if self.crash else "no process dies"
-        return f"{dies}{f', and {self.failing} fails' if self.failing else ''}"
+        if self.number == 0:
+            dies = f"its history is {self.crash}"
+        else:
+            dies = f"the process dies {self.crash}" if self.crash else "no process dies"
+        return f"{dies}{f', and {self.what}' if self.what else ''}"
 
 
 class Finding(NamedTuple):
@@ -40,6 +52,14 @@ class Finding(NamedTuple):
     """What is the case, and the next move."""
 
 
+class Untried(NamedTuple):
+    """What belongs to the workflow, and did not come up."""
+
+    what: str
+    why: str
+    """The reason, and the next move."""
+
+
 class Report:
     """What happened at every boundary of one workflow."""
 
@@ -52,8 +72,12 @@ class Report:
         self.boundaries: list[Boundary] = []
         """Those that were tried."""
         self.findings: list[Finding] = []
+        self.untried: list[Untried] = []
+        """What was not tried, and why."""
         self.left = 0
-        """Boundaries that were not tried, because a limit was reached."""
+        """Boundaries that were not tried because a limit was reached, as far as they are known."""
+        self.interpreters = 0
+        """In how many other interpreters the histories were replayed."""
         self.trace: list[str] = []
         """When only one boundary was tried: what happened, in order."""
         self._effects: dict[str, set[int]] = {}
@@ -81,15 +105,23 @@ class Report:
         return [finding for finding in self.findings if finding.kind == OTHERWISE]
 
     @property
+    def replayed_otherwise(self) -> list[Finding]:
+        """Workflows whose code decided otherwise on the same history."""
+        return [finding for finding in self.findings if finding.kind == REPLAYED]
+
+    @property
     def ok(self) -> bool:
-        return not self.findings
+        """Nothing was found, and all was tried."""
+        return not self.findings and not self.untried
 
     def add(self, other: Report) -> None:
         """Take in what another seed found."""
         self.undisturbed = self.undisturbed or other.undisturbed
         self.boundaries += other.boundaries
         self.findings += other.findings
+        self.untried += [each for each in other.untried if each not in self.untried]
         self.left += other.left
+        self.interpreters = max(self.interpreters, other.interpreters)
         self.trace += other.trace
         for step, counts in other._effects.items():
             self._effects.setdefault(step, set()).update(counts)
@@ -107,21 +139,27 @@ class Report:
 
     def _sum(self) -> str:
         tried = f"{len(self.boundaries)} {'boundary' if len(self.boundaries) == 1 else 'boundaries'}"
-        left = f", {self.left} not tried: a limit was reached" if self.left else ""
         ends = f"; undisturbed, it ends {self.undisturbed}" if self.undisturbed else ""
+        found = "" if self.findings or not self.untried else ": nothing was found"
+        left = f"{found}, but not all was tried" if self.untried else ""
         return f"{tried} of {self.workflow} tried{left}{ends}"
 
     def _told(self) -> Iterator[str]:
         for (kind, step), found in self._grouped().items():
             first = min(found, key=lambda finding: (finding.boundary.seed, finding.boundary.number))
             yield f"{_short(step)} {_happened(kind, max(finding.times for finding in found), first)}"
-            yield f"  when {first.boundary}  (boundary {first.boundary.number})"
+            yield f"  when {first.boundary}{f'  (boundary {first.boundary.number})' if first.boundary.number else ''}"
             others = sorted({finding.boundary.number for finding in found} - {first.boundary.number})
             if others:
                 more = f" and {len(others) - 5} more" if len(others) > 5 else ""
                 yield f"  also at {', '.join(map(str, others[:5]))}{more}"
             yield f"  {first.why}"
             yield f"  again: {self.replay(first.boundary)}"
+            yield ""
+        for untried in self.untried:
+            yield f"not tried: {untried.what}"
+            yield f"  {untried.why}"
+        if self.untried:
             yield ""
 
     def _grouped(self) -> dict[tuple[str, str], list[Finding]]:
@@ -137,6 +175,8 @@ class Report:
             "left": self.left,
             "undisturbed": self.undisturbed or "succeeded",
             "ok": self.ok,
+            "untried": [each._asdict() for each in self.untried],
+            "interpreters": self.interpreters,
             "effects": {step: sorted(counts) for step, counts in sorted(self._effects.items())},
             "findings": [
                 {
@@ -161,6 +201,8 @@ def _happened(kind: str, times: int, first: Finding) -> str:
         return f"ran {_TIMES.get(times, f'{times} times')}"
     if kind == NOT_UNDONE:
         return "was not undone"
+    if kind == REPLAYED:
+        return "decides otherwise on the same history"
     return first.key
 
 

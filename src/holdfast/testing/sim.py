@@ -9,7 +9,7 @@ def test_order(sim: Sim) -> None:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Generic, NamedTuple, NoReturn, ParamSpec, Self, TypeVar
 
@@ -21,6 +21,7 @@ from holdfast.lifecycle import RUN_ENDED, STEP_LIVE
 from holdfast.model import DEADLINE, RunState, StepKind
 from holdfast.store.operations import Close, NewSignal
 from holdfast.testing.crashes import Explorer, NotEnded, Settings, executing
+from holdfast.testing.parts import Part
 from holdfast.testing.report import Report
 from holdfast.testing.stage import Doing, Stage
 from holdfast.testing.stand_ins import Play, StandIn, execute
@@ -234,14 +235,18 @@ class Sim:
         boundary: int | Unset | None = UNSET,
         failures: bool | Unset = UNSET,
         trust_keys: bool | Unset = UNSET,
-        idempotent: tuple[Step[Any, Any], ...] | list[Step[Any, Any]] | Unset = UNSET,
-        final: tuple[Step[Any, Any], ...] | list[Step[Any, Any]] | Unset = UNSET,
+        idempotent: Sequence[Step[Any, Any]] | Unset = UNSET,
+        final: Sequence[Step[Any, Any]] | Unset = UNSET,
+        unreached: Sequence[Part] | Unset = UNSET,
         boundaries_max: int | Unset = UNSET,
+        interpreters: int | Unset = UNSET,
     ) -> Sim:
         """The same with other settings for `crash_everywhere`: `sim.using(failures=False).crash_everywhere(order, …)`.
 
         `failures`: also make each step fail in turn. `trust_keys`: a step that reads `here.key` had one effect, however often
-        it ran. `idempotent`: steps that may run twice. `final`: steps that nothing has to undo. `boundary`: only this one.
+        it ran. `idempotent`: steps that may run twice. `final`: steps that nothing has to undo. `unreached`: steps,
+        workflows and signals that need not come up. `interpreters`: in how many others histories are replayed, each with
+        another hash seed. `boundary`: only this one; 0 is the replays alone.
         """
         given: dict[str, Any] = {
             "seed": seed,
@@ -249,12 +254,15 @@ class Sim:
             "failures": failures,
             "trust_keys": trust_keys,
             "boundaries_max": boundaries_max,
+            "interpreters": interpreters,
         }
         changed = {name: value for name, value in given.items() if not isinstance(value, Unset)}
         if not isinstance(idempotent, Unset):
             changed["idempotent"] = frozenset(step.name for step in idempotent)
         if not isinstance(final, Unset):
             changed["final"] = frozenset(step.name for step in final)
+        if not isinstance(unreached, Unset):
+            changed["unreached"] = frozenset(part.name for part in unreached)
         other = Sim.__new__(Sim)
         other.__dict__.update(self.__dict__)
         other._settings = msgspec.structs.replace(self._settings, **changed)

@@ -25,7 +25,7 @@ from holdfast.store.operations import NewSignal
 from holdfast.store.protocol import RunFilter, Store
 from holdfast.supervisor.facts import gather
 from holdfast.supervisor.why import explain
-from holdfast.testing.world import EPOCH, Faults, Process, SharedStore, World
+from holdfast.testing.world import EPOCH, Faults, Past, Process, SharedStore, World
 from holdfast.workflow import door
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.here import Attempting
@@ -176,18 +176,26 @@ class Look(NamedTuple):
 
 
 class Stage:
-    def __init__(self, seed: int | str, perform: Perform, *, faults: Faults | None = None) -> None:
-        self.world = _StageWorld(seed, config=CALM, faults=faults)
+    def __init__(
+        self,
+        seed: int | str,
+        perform: Perform,
+        *,
+        faults: Faults | None = None,
+        past: Past | None = None,
+        opened: int = 0,
+    ) -> None:
+        self.world = _StageWorld(seed, config=CALM, faults=faults, past=past)
         self.loop = self.world.loop
         self.perform = perform
         self.process: Process | None = None
-        self.opened = 0
-        self._door = door.current
+        self.opened = opened
+        """How many processes there have been, those of the past included: dice go by their numbers."""
         observer = self.world.process("observer", roles=())
         self.store = SharedStore(self.world, observer)
         self._see(self.store.open())
         self._looked: tuple[int, float, Look] | None = None
-        self._changes, self._changed_at = 0, 0.0
+        self._changes, self._changed_at = 0, self.loop.now
         self.check: Callable[[], None] = lambda: None
         """Called now and then while time passes: whoever drives the stage may raise here what went wrong inside."""
 
@@ -196,8 +204,8 @@ class Stage:
         return self.world.store_now()
 
     def close(self) -> None:
-        door.current = self._door
         if self.process is not None:
+            door.leave(self.process)
             self.world.kill(self.process)
             _bury(self.process)
         for task in asyncio.all_tasks(self.loop):
@@ -210,6 +218,7 @@ class Stage:
         """The process; another one when it died."""
         while self.process is None or self.process.dead:
             if self.process is not None:
+                door.leave(self.process)
                 _bury(self.process)
             self.opened += 1
             made = _StageProcess(self.world, f"node-{self.opened}")
@@ -217,7 +226,7 @@ class Stage:
             self.world.processes.append(made)
             self.process = made
             self._until_done(made, made.open())
-            door.current = made
+            door.enter(made)
         return self.process
 
     def _until_done(self, process: Process, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -278,7 +287,7 @@ class Stage:
             elif look.back_off is None or look.back_off > end:
                 return look
             else:
-                self._pass(look.back_off)
+                self._pass(_earliest(look) or look.back_off)  # a wait that ends before is not late for it
 
     def advance(self, seconds: float) -> None:
         """Let so much time pass, and do what comes due in it."""
@@ -337,7 +346,14 @@ class Stage:
         return self._see(_steps(self.store, run_id)), self._see(self.store.signals(run_id))
 
     def runs(self) -> list[Run]:
-        return self._see(self.store.runs(RunFilter(limit=PAGE)))
+        found = self._see(self.store.runs(RunFilter(limit=PAGE)))
+        if len(found) == PAGE:
+            raise HoldfastError(f"there are {PAGE:,} runs or more: give it less to do")
+        return found
+
+    def goes_on(self) -> bool:
+        """Is there a run that has not ended?"""
+        return bool(self._see(self.store.runs(RunFilter(states=ACTIVE, limit=1))))
 
     def why(self, run_id: str) -> str:
         steps, _ = self.history(run_id)

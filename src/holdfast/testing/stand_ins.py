@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import PurePath
 from types import CodeType, FunctionType
 from typing import Any
@@ -14,14 +15,13 @@ from msgspec import inspect as described
 
 from holdfast.codec.forms import TAG, Variant, is_pydantic
 from holdfast.errors import HoldfastError
+from holdfast.testing.parts import FOLLOWED_MAX, codes, enclosed
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.here import Here
 from holdfast.workflow.step import Step
 
 DEPTH_MAX = 6
 """A type that holds itself is not followed further than this."""
-FOLLOWED_MAX = 3
-"""How deep a step's own functions are looked into for `here.key`."""
 
 
 class StandIn:
@@ -30,36 +30,44 @@ class StandIn:
     def __init__(self, step: Step[Any, Any], outcomes: Sequence[Any]) -> None:
         self.step = step
         self.outcomes = list(outcomes) if outcomes else [made_up(step)]
-        for outcome in self.outcomes:
-            if not _is_call(outcome) and not _is_error(outcome):
+        self.calls = [_is_call(outcome) for outcome in self.outcomes]
+        """Which of them are functions."""
+        for outcome, is_call in zip(self.outcomes, self.calls, strict=True):
+            if not is_call and not _is_error(outcome):
                 step.shape.encode_result(
                     outcome
-                )  # a value that does not fit is an error of the test, here and now
+                )  # one that does not fit is an error of the test, here and now
 
-    def play(self) -> Play:
-        return Play(self)
+    def play(self, taken: int = 0) -> Play:
+        """From the first outcome on, or after so many have been taken."""
+        return Play(self, taken)
 
 
 class Play:
-    """One use of a stand-in, from its first outcome on."""
+    """One use of a stand-in."""
 
-    def __init__(self, stand_in: StandIn) -> None:
-        self._next = 0
-        self._outcomes = stand_in.outcomes
+    def __init__(self, stand_in: StandIn, taken: int) -> None:
+        self._stand_in = stand_in
+        self.taken = taken
 
     @property
     def runs_code(self) -> bool:
         """Whether the next outcome is a function, which may look at `here`."""
-        return _is_call(self._outcomes[min(self._next, len(self._outcomes) - 1)])
+        return self._stand_in.calls[self._at]
+
+    @property
+    def _at(self) -> int:
+        return min(self.taken, len(self._stand_in.outcomes) - 1)
 
     async def perform(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        outcome = self._outcomes[min(self._next, len(self._outcomes) - 1)]
-        self._next += 1
+        at = self._at
+        outcome = self._stand_in.outcomes[at]
+        self.taken += 1
+        if self._stand_in.calls[at]:
+            return await execute(outcome, args, kwargs)
         if _is_error(outcome):
             raise outcome
-        if not _is_call(outcome):
-            return outcome
-        return await execute(outcome, args, kwargs)
+        return outcome
 
 
 async def execute(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -138,7 +146,7 @@ def _plain(kind: described.Type, name: str, depth: int) -> Any:  # noqa: PLR0911
         case described.TupleType():
             return [_plain(item, name, depth + 1) for item in kind.item_types]
         case described.DictType():
-            return {}
+            return {} if deep else _entry(kind, name, depth)
         case described.CollectionType():
             return [] if deep else [_plain(kind.item_type, name, depth + 1)] * max(1, kind.min_length or 0)
         case described.NamedTupleType():
@@ -156,6 +164,12 @@ def _plain(kind: described.Type, name: str, depth: int) -> Any:  # noqa: PLR0911
         case described.Metadata():
             return _plain(kind.type, name, depth)
     raise LookupError(f"{kind!r} is not known")
+
+
+def _entry(kind: described.DictType, name: str, depth: int) -> dict[Any, Any]:
+    """One entry, so that whoever goes through them comes by."""
+    key = _plain(kind.key_type, name, depth + 1)
+    return {name if key is None else str(key): _plain(kind.value_type, name, depth + 1)}
 
 
 def _first(kinds: Sequence[described.Type], name: str, depth: int) -> Any:
@@ -199,13 +213,17 @@ def _custom(kind: type, name: str, depth: int) -> Any:
 # --- does a step hand on its key? -------------------------------------------------------------------------------------
 
 
-def mentions_key(fn: Callable[..., Any], *, followed: int = 0, seen: set[CodeType] | None = None) -> bool:
+@cache
+def mentions_key(fn: Callable[..., Any]) -> bool:
     """Does the function's code, or that of the functions it names, read `here.key` or `here.undoes`?"""
+    return _mentions_key(fn, 0, set())
+
+
+def _mentions_key(fn: Callable[..., Any], followed: int, seen: set[CodeType]) -> bool:
     if not isinstance(fn, FunctionType):
         return False
-    seen = set() if seen is None else seen
-    names = {**fn.__globals__, **_enclosed(fn)}
-    for code in _codes(fn.__code__):
+    names = {**fn.__globals__, **enclosed(fn)}
+    for code in codes(fn.__code__):
         if code in seen:
             continue
         seen.add(code)
@@ -214,26 +232,9 @@ def mentions_key(fn: Callable[..., Any], *, followed: int = 0, seen: set[CodeTyp
         if followed < FOLLOWED_MAX:
             for name in code.co_names:
                 other = names.get(name)
-                if isinstance(other, FunctionType) and mentions_key(other, followed=followed + 1, seen=seen):
+                if isinstance(other, FunctionType) and _mentions_key(other, followed + 1, seen):
                     return True
     return False
-
-
-def _enclosed(fn: FunctionType) -> dict[str, Any]:
-    found = {}
-    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
-        try:
-            found[name] = cell.cell_contents
-        except ValueError:
-            pass  # defined further down
-    return found
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
 
 
 def _reads_key(code: CodeType, names: dict[str, Any]) -> bool:

@@ -29,7 +29,7 @@ from contextvars import Context, copy_context
 from enum import Enum
 from random import Random
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, NamedTuple, NoReturn, Self, TypeAlias, TypeVar
 
 from holdfast.client import Holdfast
 from holdfast.config import DEFAULT, Config
@@ -49,6 +49,9 @@ T = TypeVar("T")
 EPOCH = 1_800_000_000.0
 """The time of day when a simulation begins."""
 MEMORY = "sqlite://:memory:"
+
+Rows: TypeAlias = dict[str, list[tuple[Any, ...]]]
+"""By table."""
 
 
 class Fate(Enum):
@@ -325,9 +328,30 @@ class Process(Holdfast):
         return self.world.loop.create_task(coro, context=self.context.copy())
 
 
+class Gone(NamedTuple):
+    """A process of a world's past: all that is known of it is that it died."""
+
+    dead: bool = True
+    vanished: bool = False
+
+
+class Past(NamedTuple):
+    """What is left of a world when all its processes have died: another one may begin with it."""
+
+    rows: Rows
+    now: float
+    nodes: tuple[str, ...]
+    """Ids of the processes that are no more."""
+
+
 class World:
     def __init__(
-        self, seed: int | str = 0, *, config: Config = DEFAULT, faults: Faults | None = None
+        self,
+        seed: int | str = 0,
+        *,
+        config: Config = DEFAULT,
+        faults: Faults | None = None,
+        past: Past | None = None,
     ) -> None:
         self.seed, self.config = seed, config
         self.faults = faults or Faults()
@@ -335,9 +359,13 @@ class World:
         self.random = Random(f"{seed}/world")  # noqa: S311  the seed's own dice
         self.processes: list[Process] = []
         self.listeners: list[tuple[Process, Callable[[Bell], None]]] = []
-        self.alive: dict[str, Process] = {}
+        self.alive: dict[str, Process | Gone] = {}
         self.connection = _take_connection()
         self._clock_s = 0.0
+        if past is not None:
+            self.loop.now = past.now
+            self.alive |= dict.fromkeys(past.nodes, Gone())
+            _fill(self.connection, past.rows)
 
     # --- clocks -----------------------------------------------------------------------------------------------------
 
@@ -394,6 +422,10 @@ class World:
     def rolled_back(self) -> None:
         """After every transaction that changed nothing."""
 
+    def rows(self) -> Rows:
+        """The whole content of the store: with it, another world may begin."""
+        return _read(self.connection)
+
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -420,8 +452,7 @@ _spare: list[Any] = []
 def _take_connection() -> Any:
     if _spare:
         connection = _spare.pop()
-        tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN ('migrations')"
-        for (table,) in connection.execute(tables).fetchall():
+        for table in _tables(connection):
             connection.execute(f"DELETE FROM {table}")  # noqa: S608  a name from the schema itself
         return connection
     database = Database(IN_MEMORY, Environment())
@@ -430,6 +461,42 @@ def _take_connection() -> Any:
     assert connection is not None
     schema.migrate(connection, database.what, 0.0)
     return connection
+
+
+_columns: dict[str, str] = {}
+"""By table: those that are not computed. The schema is the same in all worlds."""
+
+
+def _tables(connection: Any) -> dict[str, str]:
+    """All that change in a world's life."""
+    if _columns:
+        return _columns
+    found: dict[str, list[str]] = {}
+    columns = (
+        "SELECT t.name, c.name FROM sqlite_schema t JOIN pragma_table_info(t.name) c "
+        "WHERE t.type = 'table' AND t.name <> 'migrations' ORDER BY t.name, c.cid"
+    )
+    for table, column in connection.execute(columns).fetchall():
+        found.setdefault(table, []).append(column)
+    _columns.update({table: ", ".join(names) for table, names in found.items()})
+    return _columns
+
+
+def _read(connection: Any) -> Rows:
+    return {
+        table: connection.execute(f"SELECT {columns} FROM {table}").fetchall()  # noqa: S608  names from the schema itself
+        for table, columns in _tables(connection).items()
+    }
+
+
+def _fill(connection: Any, rows: Rows) -> None:
+    connection.execute("BEGIN")
+    tables = _tables(connection)
+    for table, content in rows.items():
+        if content:
+            places = ", ".join("?" * len(content[0]))
+            connection.executemany(f"INSERT INTO {table} ({tables[table]}) VALUES ({places})", content)  # noqa: S608  names from the schema itself
+    connection.execute("COMMIT")
 
 
 def _give_connection(connection: Any) -> None:

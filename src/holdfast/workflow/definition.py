@@ -8,7 +8,8 @@ import sys
 from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from types import FrameType
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.codec import Shape
 from holdfast.decider.loop import RunLoop, leaf
@@ -16,6 +17,7 @@ from holdfast.errors import DefinitionError
 from holdfast.workflow import options, registry
 from holdfast.workflow.lint import lint
 from holdfast.workflow.options import UNSET, Call, Seconds, Unset
+from holdfast.workflow.place import Place
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,19 +35,24 @@ class Workflow(Generic[P, R]):
         timeout: Seconds | None = None,
         priority: int = 0,
         scope: dict[str, Any] | None = None,
+        place: Place | None = None,
     ) -> None:
+        options.function(fn, "workflow")
         if not inspect.iscoroutinefunction(fn):
             raise DefinitionError(
-                f"@workflow takes an async def, not {fn!r}: work that is not awaited goes in a step"
+                f"@workflow takes an async def, not {fn!r}: write `async def`; work that is not awaited goes in a step"
             )
         self.fn = fn
-        self.name = options.name_of(fn, name)
+        self.place = place or Place(fn, None)
+        self.name = options.name_of(self.place, name)
         self.version = options.text(version, f"{self.name}: version")
         self.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
         self.priority = options.whole(priority, f"{self.name}: priority")
         self.id: str | None = None
         self.tags: dict[str, str] = {}
         self.tenant: str | None = None
+        self.joins = False
+        """If a run with this id exists, wait for that one."""
         self.label = options.label_of(self.name)
         self.doc = inspect.getdoc(fn)
         self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
@@ -70,12 +77,16 @@ class Workflow(Generic[P, R]):
         tags: Mapping[str, str] | Unset = UNSET,
         timeout: Seconds | Unset | None = UNSET,
         tenant: str | Unset = UNSET,
+        existing: Literal["join"] | Unset = UNSET,
     ) -> Workflow[P, R]:
-        """The same workflow with other settings, for one run: `hf.start(order.using(id="order-42"), …)`."""
+        """The same workflow with other settings, for one run: `hf.start(order.using(id="order-42"), …)`.
+
+        `existing="join"` is for a child run whose `id` may be another run's: it waits for that run, without owning it.
+        """
         other: Workflow[P, R] = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         if not isinstance(id, Unset):
-            other.id = options.text(id, f"{self.name}: id")
+            other.id = options.run_id(id, f"{self.name}: id")
         if not isinstance(priority, Unset):
             other.priority = options.whole(priority, f"{self.name}: priority")
         if not isinstance(tags, Unset):
@@ -84,6 +95,8 @@ class Workflow(Generic[P, R]):
             other.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
         if not isinstance(tenant, Unset):
             other.tenant = options.text(tenant, f"{self.name}: tenant")
+        if not isinstance(existing, Unset):
+            other.joins = options.joins(existing, other.id, f"{self.name}: existing")
         return other
 
     @cached_property
@@ -130,12 +143,13 @@ def workflow(fn: Callable[..., Coroutine[Any, Any, Any]] | None = None, /, **set
     Its code must do the same when it is run again on the same results: clocks, dice and I/O belong in steps. What looks
     otherwise is warned about here.
     """
-    scope = options.scope_of(sys._getframe(1))
 
-    def declare(fn: Callable[..., Coroutine[Any, Any, Any]]) -> Workflow[Any, Any]:
-        made: Workflow[Any, Any] = Workflow(fn, scope=scope, **settings)
+    def declare(
+        fn: Callable[..., Coroutine[Any, Any, Any]], frame: FrameType | None = None
+    ) -> Workflow[Any, Any]:
+        made: Workflow[Any, Any] = Workflow(fn, **options.seen(fn, frame or sys._getframe(1)), **settings)
         lint(fn)
         registry.register_workflow(made)
         return made
 
-    return declare if fn is None else declare(fn)
+    return declare if fn is None else declare(fn, sys._getframe(1))

@@ -1,13 +1,36 @@
-"""The way from plain code to the store, for the few words that work in and out of a workflow. Set by `Holdfast`."""
+"""The way from plain code to the store, for the few words that work in and out of a workflow. Opened by `Holdfast`."""
 
 from __future__ import annotations
 
+from contextvars import ContextVar
+from itertools import count
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 
 class Door(Protocol):
     async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None: ...
 
 
-current: Door | None = None
-"""The open `Holdfast` of this process, if there is one."""
+chosen: ContextVar[Door | None] = ContextVar("holdfast.door", default=None)
+"""The one that plain code names: `hf.wait(paid.send(…))`."""
+_opened: WeakValueDictionary[int, Door] = WeakValueDictionary()
+_numbers = count()
+
+
+def enter(door: Door) -> None:
+    """This `Holdfast` is open."""
+    _opened[next(_numbers)] = door
+
+
+def leave(door: Door) -> None:
+    for number in [number for number, one in _opened.items() if one is door]:
+        del _opened[number]
+
+
+def current() -> Door | None:
+    """Through which a signal is sent: the one that was named, else the one of this process that was opened last."""
+    named = chosen.get()
+    if named is not None or not _opened:
+        return named
+    return _opened[max(_opened)]

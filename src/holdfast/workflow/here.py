@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from holdfast import codec
 from holdfast.decider.loop import running
+from holdfast.decider.replay import unreadable
 from holdfast.environment import Environment
-from holdfast.errors import NotInStep, WorkflowError
+from holdfast.errors import InvalidInput, NotInStep, WorkflowError
 
 T = TypeVar("T")
 _world = Environment()
@@ -129,13 +130,19 @@ class Here:
         return None if raw is None else codec.decode_any(raw)
 
     def load(self, type: type[T]) -> T | None:
-        """What an earlier attempt saved last, as a value of this type, or None."""
+        """What an earlier attempt saved last, as a value of this type, or None. One that the type cannot read whole, because
+        other code saved it, is an `Unreadable`: leaving the step, it holds the run."""
         at = _attempting()
-        return (
-            None
-            if at.saved_raw is None
-            else codec.Payload(type, f"{at.step}: here.load()").decode(at.saved_raw)
-        )
+        if at.saved_raw is None:
+            return None
+        try:
+            value: T = codec.Payload(type, "here.load()").whole(at.saved_raw, typed=False)
+        except InvalidInput as wrong:
+            key = at.key.partition("::")[2]
+            raise unreadable(
+                key, "checkpoint", f"the checkpoint of step {key!r}", at.saved_raw, wrong
+            ) from None
+        return value
 
     def __repr__(self) -> str:
         at = here_var.get()

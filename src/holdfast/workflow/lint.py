@@ -135,9 +135,9 @@ def _contents(cell: types.CellType | None) -> Any:
 
 def _attribute(owner: Any, name: str) -> tuple[Any, str | None]:
     """The attribute, if it can be told without running anything, and advice that depends on its owner."""
-    if isinstance(owner, type) and issubclass(owner, dt.date) and name in {"now", "utcnow", "today"}:
+    if issubclass(type(owner), type) and issubclass(owner, dt.date) and name in {"now", "utcnow", "today"}:
         return _MISSING, _NOW
-    if isinstance(owner, types.ModuleType):
+    if issubclass(type(owner), types.ModuleType):
         return vars(owner).get(name, _MISSING), None
     return _MISSING, None
 
@@ -146,6 +146,9 @@ def _advice(found: Any) -> str | None:
     advice = _FUNCTIONS.get(id(found))
     if advice is not None:
         return advice
+    # By its type alone: an object that stands for another, as web frameworks have them, must not be asked anything.
+    if not issubclass(type(found), (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)):
+        return None
     owner = getattr(found, "__self__", None)
     if isinstance(owner, random.Random) and owner is getattr(random, "_inst", None):
         return _RANDOM

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from datetime import timedelta
-from inspect import CO_NEWLOCALS
-from pathlib import Path
+from inspect import CO_NEWLOCALS, isfunction
 from types import FrameType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from holdfast.decider.keys import word
 from holdfast.errors import DefinitionError
 from holdfast.policy import DEFAULT_RETRY, Retry
+from holdfast.workflow.place import Place
 
 R = TypeVar("R")
 
@@ -22,6 +23,10 @@ Seconds: TypeAlias = float | timedelta
 
 Call: TypeAlias = Coroutine[object, None, R]
 """What calling a step gives. Not `Coroutine[Any, Any, R]`: of a `gather` of two of those, mypy only knows Any."""
+
+
+INT_MAX = 2**31 - 1
+"""What both stores can hold."""
 
 
 class Unset:
@@ -43,6 +48,13 @@ def seconds(value: Seconds | None, what: str) -> float | None:
     if not (math.isfinite(found) and found > 0):
         raise DefinitionError(f"{what}: a time above 0, not {value!r}")
     return found
+
+
+def patience(value: Seconds | None, what: str) -> float | None:
+    """How long somebody is ready to wait: as `seconds`, and 0 looks once."""
+    if isinstance(value, timedelta) and value == timedelta(0):
+        return 0.0
+    return 0.0 if value == 0 and not isinstance(value, bool) else seconds(value, what)
 
 
 def policy(value: Retry | int | None, what: str) -> Retry:
@@ -69,10 +81,15 @@ def undo_failed(value: bool | Errors, what: str) -> tuple[bool, tuple[type[BaseE
 
 
 def needs(value: Iterable[str], what: str) -> tuple[str, ...]:
+    return tuple(sorted(set(labels(value, what, "needs"))))
+
+
+def labels(value: Iterable[str], what: str, word: str = "labels") -> tuple[str, ...]:
     if isinstance(value, str):
-        raise DefinitionError(f"{what}: a list of labels: write needs=[{value!r}]")
-    found = tuple(sorted(set(value)))
-    return tuple(text(label, what) for label in found)
+        raise DefinitionError(f"{what}: a list of labels: write {word}=[{value!r}]")
+    if not isinstance(value, Iterable):
+        raise DefinitionError(f"{what}: a list of labels, not {value!r}")
+    return tuple(text(label, what) for label in value)
 
 
 def text(value: object, what: str) -> str:
@@ -87,22 +104,87 @@ def text(value: object, what: str) -> str:
     return value
 
 
+ID_MAX_CHARS = 200
+
+
+def run_id(value: object, what: str) -> str:
+    """A run's id is the caller's text. `here.key` is made of it and a step's key, with `::` between them."""
+    if (
+        not isinstance(value, str)
+        or not value.isprintable()
+        or not 0 < len(value) <= ID_MAX_CHARS
+        or value != value.strip()
+        or "::" in value
+        or value[0] == "$"
+    ):
+        shown = f"{value[:50]!r}" if isinstance(value, str) else repr(value)
+        raise DefinitionError(
+            f"{what}: {shown} cannot be a run's id: 1 to {ID_MAX_CHARS} printable characters, no spaces around it, no `::`, no $ before it"
+        )
+    return value
+
+
+def joins(value: object, id: str | None, what: str) -> bool:
+    if value != "join":
+        raise DefinitionError(
+            f'{what}: "join", or leave it out: then an id that exists is a Conflict; not {value!r}'
+        )
+    if id is None:
+        raise DefinitionError(f'{what}: say which run to join: using(id=…, existing="join")')
+    return True
+
+
 def whole(value: object, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int) or not -INT_MAX <= value <= INT_MAX:
         raise DefinitionError(f"{what}: a whole number, not {value!r}")
     return value
 
 
-def name_of(fn: Callable[..., Any], name: str | None) -> str:
-    """`file.qualname`, unless the author says otherwise: it must survive moving the package and running the file itself."""
+def function(fn: object, decorator: str) -> None:
+    """Refuse what cannot be declared by `@step`, `@….undo` or `@workflow`, saying what to write instead."""
+    name = getattr(fn, "__qualname__", None) or type(fn).__name__
+    if isinstance(fn, str):
+        raise DefinitionError(f"@{decorator}({fn!r}): a name is given as @{decorator}(name={fn!r})")
+    if isinstance(fn, staticmethod | classmethod | property) or _is_in_class(fn):
+        raise DefinitionError(
+            f"@{decorator} on {name}, which belongs to a class: runs find it by its name and call it without an object; make it "
+            "a function of the module, and pass what it needs as arguments"
+        )
+    if isinstance(fn, type) or not inspect.isfunction(fn):
+        told = {
+            "Step": "is a step already",
+            "Undo": "is an undo already",
+            "Workflow": "is a workflow already",
+        }
+        said = told.get(type(fn).__name__, "is no function")
+        raise DefinitionError(
+            f"@{decorator} takes a def or an async def, and {fn!r} {said}: put @{decorator} alone on the function itself"
+        )
+    if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+        raise DefinitionError(
+            f"@{decorator} on {name}, a generator: return one value instead, such as a list"
+        )
+    inner = inspect.unwrap(fn)
+    if inspect.iscoroutinefunction(inner) and not inspect.iscoroutinefunction(fn):
+        raise DefinitionError(
+            f"@{decorator} on {name}: the decorator below it makes a plain function of an async def, and its coroutine would "
+            "never be awaited: put that decorator away, or let it return an async def"
+        )
+
+
+def _is_in_class(fn: object) -> bool:
+    """A function made in the body of a class, and not in one of the class's own functions."""
+    *around, _ = getattr(fn, "__qualname__", "").split(".") or [""]
+    return inspect.isfunction(fn) and bool(around) and around[-1] != "<locals>"
+
+
+def name_of(place: Place, name: str | None) -> str:
+    """`module.qualname`, unless the author says otherwise."""
     if name is not None:
         return text(name, "name")
-    if "<lambda>" in fn.__qualname__:
+    if "<lambda>" in place.qualname:
         raise DefinitionError("a lambda has no name to be found by: write a def, or pass name=…")
-    module = fn.__module__.rsplit(".", 1)[-1]
-    if module == "__main__":
-        module = Path(fn.__code__.co_filename).stem
-    return f"{module}.{fn.__qualname__.replace('.<locals>', '')}"
+    return f"{place.module}.{place.qualname.replace('.<locals>', '')}"
 
 
 def label_of(name: str) -> str:
@@ -110,6 +192,8 @@ def label_of(name: str) -> str:
     return word(name.rsplit(".", 1)[-1])
 
 
-def scope_of(frame: FrameType) -> dict[str, Any] | None:
-    """The names around a function that is declared inside another one, for resolving its annotations."""
-    return dict(frame.f_locals) if frame.f_code.co_flags & CO_NEWLOCALS else None
+def seen(fn: object, frame: FrameType) -> dict[str, Any]:
+    """What is to be seen from where a function is declared: where that is, and the names around one that is declared inside
+    another, for resolving its annotations."""
+    scope = dict(frame.f_locals) if frame.f_code.co_flags & CO_NEWLOCALS else None
+    return {"scope": scope, "place": Place(fn, frame) if isfunction(fn) else None}

@@ -1,29 +1,50 @@
-"""Every step and workflow this process knows, by name. Filled by the decorators; read by schedulers and agents."""
+"""Every step, workflow and signal this process knows, by name. Filled by the decorators; read by schedulers and agents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from holdfast.errors import DefinitionError, UnknownWorkflow
 
 if TYPE_CHECKING:
     from holdfast.workflow.definition import Workflow
+    from holdfast.workflow.signal import Signal
     from holdfast.workflow.step import Step
 
 steps: dict[str, Step[Any, Any]] = {}
 workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}
 """By name and version."""
+signals: WeakSet[Signal[Any]] = WeakSet()
+"""All that anybody could still wait for."""
+_edition = 0
+
+
+def edition() -> int:
+    """Changes with everything that is declared: who told others what is declared here has to tell it again."""
+    return _edition
+
+
+def _changed() -> None:
+    global _edition  # noqa: PLW0603  there is one registry in a process
+    _edition += 1
+
+
+def register_signal(signal: Signal[Any], *, lasting: bool) -> None:
+    """`lasting`: it stands in a module, and not in a function that makes one at each call."""
+    signals.add(signal)
+    if lasting:
+        _changed()
 
 
 def register_step(step: Step[Any, Any]) -> None:
-    _refuse_twin(step.name, steps.get(step.name), step.fn)
+    _admit(steps.get(step.name), step)
     steps[step.name] = step
 
 
 def register_workflow(workflow: Workflow[Any, Any]) -> None:
     key = (workflow.name, workflow.version)
-    _refuse_twin(workflow.name, workflows.get(key), workflow.fn)
+    _admit(workflows.get(key), workflow)
     workflows[key] = workflow
 
 
@@ -46,15 +67,13 @@ def _age(version: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)
 
 
-def _refuse_twin(
-    name: str, known: Step[Any, Any] | Workflow[Any, Any] | None, fn: Callable[..., Any]
+def _admit(
+    known: Step[Any, Any] | Workflow[Any, Any] | None, new: Step[Any, Any] | Workflow[Any, Any]
 ) -> None:
-    """The same function again is a reload. Another one of the same name would take over its runs."""
-    if known is not None and _place(known.fn) != _place(fn):
+    """The same function again is a reload. Another one of the same name would take over its runs: it is refused."""
+    if known is not None and not new.place.is_again(known.place):
         raise DefinitionError(
-            f"{name!r} is defined twice, in {_place(known.fn)[0]} and in {_place(fn)[0]}: give one of them name=…"
+            f"{new.name!r} is defined twice, in {known.place.shown} and in {new.place.shown}: give one of them name=…"
         )
-
-
-def _place(fn: Callable[..., Any]) -> tuple[str, str]:
-    return fn.__code__.co_filename, fn.__qualname__
+    if known is None or new.place.code is not known.place.code:
+        _changed()

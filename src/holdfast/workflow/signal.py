@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from functools import cached_property
+from inspect import CO_NEWLOCALS
 from typing import Any, Generic, TypeVar
 
 from holdfast.codec import Payload
+from holdfast.codec.schema import Schema, schema_of
 from holdfast.decider.loop import leaf, running
 from holdfast.errors import WorkflowError
-from holdfast.workflow import door, options
+from holdfast.workflow import door, options, registry
 from holdfast.workflow.options import Call, Seconds
 
 T = TypeVar("T")
@@ -21,8 +25,16 @@ class Signal(Generic[T]):
         self.name = options.text(name, "the name of a signal")
         self.type = type
         self.label = options.label_of(name)
-        self._payload = Payload(type, f"signal {name}")
-        self.encode, self.decode = self._payload.encode, self._payload.decode
+        self.payload = Payload(type, f"signal {name}")
+        self.encode, self.decode = self.payload.encode, self.payload.decode
+        if running() is None:  # one that a workflow makes is made again at each replay
+            lasting = not sys._getframe(1).f_code.co_flags & CO_NEWLOCALS
+            registry.register_signal(self, lasting=lasting)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """What it carries, for those who have not this code."""
+        return schema_of(self.payload.form.type)
 
     def wait(self, timeout: Seconds | None = None) -> Call[T]:
         """The next value, in a workflow. Each wait takes one, in the order of sending. TimeoutError when none came in time."""
@@ -37,12 +49,14 @@ class Signal(Generic[T]):
         loop = running()
         if loop is not None:
             loop.host.send(run_id, self.name, payload, key)
-        elif door.current is not None:
-            await door.current.send_signal(run_id, self.name, payload, key)
-        else:
+            return
+        through = door.current()
+        if through is None:
             raise WorkflowError(
-                f"{self.name}.send() needs an open Holdfast: call it inside `async with Holdfast(…)`, or in a workflow"
+                f"{self.name}.send() needs an open Holdfast: call it inside `async with Holdfast(…)`, or in a workflow; plain "
+                f"code writes `hf.wait({self.name}.send(…))` inside `with Holdfast(…) as hf:`"
             )
+        await through.send_signal(run_id, self.name, payload, key)
 
     def __repr__(self) -> str:
         return f"<signal {self.name}>"

@@ -11,6 +11,7 @@ import sys
 from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine, Iterable
 from functools import cached_property
+from types import FrameType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -20,6 +21,7 @@ from typing import (
     ParamSpec,
     Protocol,
     TypeVar,
+    TypeVarTuple,
     cast,
     overload,
 )
@@ -31,6 +33,7 @@ from holdfast.policy import Retry
 from holdfast.workflow import options, registry
 from holdfast.workflow.fan import fan
 from holdfast.workflow.options import UNSET, Call, Seconds, Unset
+from holdfast.workflow.place import Place
 
 if TYPE_CHECKING:
     from holdfast.workflow.undo import Undo, UndoDecorator
@@ -38,6 +41,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+Ts = TypeVarTuple("Ts")
 
 
 class Step(Generic[P, R]):
@@ -61,14 +68,13 @@ class Step(Generic[P, R]):
         depends: str | None = None,
         hedge: bool = False,
         scope: dict[str, Any] | None = None,
+        place: Place | None = None,
     ) -> None:
-        if not inspect.isfunction(fn):
-            raise DefinitionError(f"@step takes a def or an async def, not {fn!r}")
-        if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
-            raise DefinitionError(f"{fn.__qualname__} is a generator: a step returns one value")
+        options.function(fn, "step")
         self.fn = fn
         self.is_async = inspect.iscoroutinefunction(fn)
-        self.name = options.name_of(fn, name)
+        self.place = place or Place(fn, None)
+        self.name = options.name_of(self.place, name)
         self.retry = options.policy(retry, f"{self.name}: retry")
         self.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
         self.retry_override = self.retry.told(timed=self.timeout_s is not None)
@@ -90,6 +96,11 @@ class Step(Generic[P, R]):
         if self.isolate and self.is_async:
             raise DefinitionError(
                 f"{self.name}: isolate=True runs a def in a process of its own: make it a plain def"
+            )
+        if self.isolate and self.place.file is None:
+            raise DefinitionError(
+                f"{self.name}: isolate=True runs a def in a process of its own, which imports it from its file: "
+                "move it from this session into a file"
             )
         self.label = _label(self.name, key)
         self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
@@ -169,10 +180,9 @@ class Step(Generic[P, R]):
         """
         from holdfast.workflow.undo import declare_undo  # noqa: PLC0415  an undo is a step
 
-        scope = options.scope_of(sys._getframe(1))
         if fn:
-            return declare_undo(self, fn[0], scope)
-        return lambda declared: declare_undo(self, declared, scope, **settings)
+            return declare_undo(self, fn[0], sys._getframe(1))
+        return lambda declared: declare_undo(self, declared, sys._getframe(1), **settings)
 
     @overload
     def map(self: Callable[[T], Call[R]], items: Iterable[T], *, limit: int = 50) -> Call[list[R]]: ...
@@ -180,11 +190,42 @@ class Step(Generic[P, R]):
     def map(
         self: Callable[[T], Call[R]], items: Iterable[T], *, limit: int = 50, tolerate: float
     ) -> Call[list[R | Exception]]: ...
-    @overload
-    def map(self, items: Iterable[tuple[Any, ...]], *, limit: int = 50) -> Call[list[R]]: ...
+    # A step of three parameters, one with a default, takes pairs too: hence these before the one for any number.
     @overload
     def map(
-        self, items: Iterable[tuple[Any, ...]], *, limit: int = 50, tolerate: float
+        self: Callable[[A, B], Call[R]], items: Iterable[tuple[A, B]], *, limit: int = 50
+    ) -> Call[list[R]]: ...
+    @overload
+    def map(
+        self: Callable[[A, B], Call[R]],
+        items: Iterable[tuple[A, B]],
+        *,
+        limit: int = 50,
+        tolerate: float,
+    ) -> Call[list[R | Exception]]: ...
+    @overload
+    def map(
+        self: Callable[[A, B, C], Call[R]], items: Iterable[tuple[A, B, C]], *, limit: int = 50
+    ) -> Call[list[R]]: ...
+    @overload
+    def map(
+        self: Callable[[A, B, C], Call[R]],
+        items: Iterable[tuple[A, B, C]],
+        *,
+        limit: int = 50,
+        tolerate: float,
+    ) -> Call[list[R | Exception]]: ...
+    @overload
+    def map(
+        self: Callable[[*Ts], Call[R]], items: Iterable[tuple[*Ts]], *, limit: int = 50
+    ) -> Call[list[R]]: ...
+    @overload
+    def map(
+        self: Callable[[*Ts], Call[R]],
+        items: Iterable[tuple[*Ts]],
+        *,
+        limit: int = 50,
+        tolerate: float,
     ) -> Call[list[R | Exception]]: ...
     def map(self, items: Iterable[Any], *, limit: int = 50, tolerate: float = 0.0) -> Call[Any]:
         """One call per item, at most `limit` at a time; the results in the order of the items.
@@ -269,11 +310,10 @@ def step(fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     otherwise says that it did nothing; `undo_failed=ConnectionError`, or a tuple of classes, after these. `hedge=True` lets a call that takes much longer than usual run a second time at once
     on another agent, with the same `here.key`; the first to succeed counts. Only for what may run twice side by side.
     """
-    scope = options.scope_of(sys._getframe(1))
 
-    def declare(fn: Callable[..., Any]) -> Step[Any, Any]:
-        made: Step[Any, Any] = Step(fn, scope=scope, **settings)
+    def declare(fn: Callable[..., Any], frame: FrameType | None = None) -> Step[Any, Any]:
+        made: Step[Any, Any] = Step(fn, **options.seen(fn, frame or sys._getframe(1)), **settings)
         registry.register_step(made)
         return made
 
-    return declare if fn is None else declare(fn)
+    return declare if fn is None else declare(fn, sys._getframe(1))

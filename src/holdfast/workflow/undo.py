@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Token
 from inspect import Parameter
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.decider.effect import DONE, Effect, Scope, open_scope, scope_var
@@ -20,7 +20,7 @@ from holdfast.decider.loop import Host, running
 from holdfast.decider.reverse import Reverse
 from holdfast.errors import DefinitionError, WorkflowError
 from holdfast.policy import Retry
-from holdfast.workflow import registry
+from holdfast.workflow import options, registry
 from holdfast.workflow.options import UNSET, Unset
 from holdfast.workflow.step import Step
 
@@ -62,7 +62,7 @@ class UndoDecorator(Protocol[P, R_co]):
 def declare_undo(
     step: Step[Any, Any],
     fn: Callable[..., Any],
-    scope: dict[str, Any] | None,
+    frame: FrameType,
     *,
     name: str | None = None,
     retry: Retry | int | None = None,
@@ -85,12 +85,12 @@ def declare_undo(
         priority=origin.priority if isinstance(priority, Unset) else priority,
         isolate=isolate,
         depends=depends,
-        scope=scope,
+        **options.seen(fn, frame),
     )
     if made.name.endswith("!"):
         raise DefinitionError(f"{made.name!r} cannot be the name of an undo: it ends in !")
     known = origin.undone_by
-    if known is not None and not _is_reloaded(known.fn, fn):
+    if known is not None and not made.place.is_again(known.place):
         raise DefinitionError(
             f"{origin.name} has two undos, {known.name} and {made.name}: a step has one; let it do both"
         )
@@ -247,11 +247,6 @@ def _check_signature(step: Callable[..., Any], undo: Callable[..., Any]) -> None
         )
     if len(mine) > len(theirs) + 1:
         raise DefinitionError(f"{what}: {mine[len(theirs) + 1].name!r} is no parameter of {of}")
-
-
-def _is_reloaded(known: Callable[..., Any], fn: Callable[..., Any]) -> bool:
-    """The same function again, as a notebook declares it twice."""
-    return (known.__code__.co_filename, known.__qualname__) == (fn.__code__.co_filename, fn.__qualname__)
 
 
 def _host(what: str) -> Host:

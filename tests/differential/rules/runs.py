@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from holdfast import errors
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
-from holdfast.model import UNDO, Failure, NewRun, RunState, StepKind, StepState
+from holdfast.model import UNDO, Failure, NewRun, Revoked, RunState, StepKind, StepState
 from holdfast.store.answers import PreconditionFailed
 from holdfast.store.operations import (
     Close,
@@ -27,6 +28,7 @@ from holdfast.store.operations import (
     TakeBack,
     TryAgain,
 )
+from holdfast.store.protocol import LOSSES_NEVER
 from tests.differential import spec as model
 from tests.differential.asking import (
     ALL,
@@ -57,7 +59,7 @@ class Runs(Asking):
         self.made += 1
         known = self._runs()
         run_id = f"r{self.made}"
-        if parent is None and known and draw(small) == 0:
+        if known and draw(small) == 0:
             run_id = draw(st.sampled_from(known))
         digest = b"d" if draw(small) else b"other"
         timeout_s = HOUR * 5 if draw(small) == 0 else None
@@ -73,7 +75,26 @@ class Runs(Asking):
             timeout_s=timeout_s,
             parent_id=parent[0] if parent else None,
             parent_n=parent[1] if parent else None,
+            joins=parent is not None and draw(st.booleans()),
+            retry_of=self._begun_before(draw, parent[0]) if parent else None,
         )
+
+    def _begun_before(self, draw: Draw, parent_id: str) -> str | None:
+        """A run that a child may go on from: not one that waits for its parent, or below which there are others."""
+        above = self.spec._waiting_for(parent_id)
+        parents = {run.parent_id for run in self.spec.runs.values()}
+        known = [one for one in self._runs() if one not in above and one not in parents]
+        return draw(st.sampled_from(known)) if known and draw(small) == 0 else None
+
+    @staticmethod
+    def _error(draw: Draw, steps: list[int], seq: int) -> str:
+        """How a run ended: as it is recorded now, as it was once, or as a parent says it of what it took back."""
+        if draw(small) == 0:
+            return "boom"
+        some = [n for n in steps if draw(small) == 0]
+        told = {"type": "boom", "message": "", "steps": some[:1], "undone": some[1:]}
+        more: dict[str, Any] = {"by": "a parent"} if draw(small) == 0 else {"seq": draw(st.integers(0, seq))}
+        return json.dumps(told | more)
 
     def _new_step(self, draw: Draw, n: int) -> Callable[[Subject | None], NewStep]:
         kind = draw(st.sampled_from(("ready", "ready", "leased", "timer", "signal", "child")))
@@ -135,7 +156,7 @@ class Runs(Asking):
             if fresh and draw(st.booleans()):
                 seq += 1
                 delivered.append((step.n, seq))
-        heard, waits = [], []
+        heard, waits, aside = [], [], []
         waiting = [s.n for s in steps if s.kind is StepKind.SIGNAL and s.state is StepState.WAITING]
         for place, signal in enumerate(spec.signals_of(run_id)):
             if signal.delivered_seq is None and draw(st.booleans()):
@@ -143,6 +164,8 @@ class Runs(Asking):
                 heard.append((place, seq))
                 if waiting:
                     waits.append((waiting.pop(0), seq))
+                elif draw(st.booleans()):
+                    aside.append((seq, "does not fit"))
         done = ended_here | {n for n, _ in delivered} | {n for n, _ in waits}
         left = [step.n for step in steps if step.delivered_seq is None and step.n not in done]
         ways = ["go on", "go on", "go on", "park", "continue"]
@@ -154,7 +177,8 @@ class Runs(Asking):
         closing = way in set(RunState)
         unread: tuple[int, ...] = ()
         if way == "continue":
-            before = [s.delivered_seq for s in spec.signals_of(run_id) if s.delivered_seq]
+            before = [s.delivered_seq for s in spec.signals_of(run_id) if s.delivered_seq and not s.set_aside]
+            aside = []
             unread = tuple(number for number in before if draw(st.booleans()))
             self._grant(Grant(grant.node, run_id, 0, grant.fence + 1))
         dropped = [n for n in left if (closing and way != "stuck") or (way == "go on" and draw(small) == 0)]
@@ -168,11 +192,19 @@ class Runs(Asking):
                     children.append(self._new_run(draw, (run_id, n)))
                 elif makers[-1](None).state is StepState.RUNNING:
                     self._grant(Grant(grant.node, run_id, n, 1))
+        children_of = [step.n for step in steps if step.kind is StepKind.CHILD]
+        cancelled = [n for n in children_of if draw(st.booleans())]
         progress, kept_n = draw(st.sampled_from(((None, None), ("half", 1)))) if not closing else (None, None)
         closed = None
         if closing:
-            error = None if way == "succeeded" else "boom"
+            error = None if way == "succeeded" else self._error(draw, [step.n for step in steps], seq)
             closed = (RunState(way), b"1" if way == "succeeded" else None, error)
+        effects = [
+            (one.n, f"before::{one.key}") for one in (make(None) for make in makers) if draw(small) == 0
+        ]
+        revoked = []
+        if closing and way != "succeeded" and draw(st.booleans()):
+            revoked = [Revoked(one, run_id, "boom") for one in self._runs() if draw(st.booleans())]
         sends = []
         if way == "take back":
             self.made += 1
@@ -191,17 +223,21 @@ class Runs(Asking):
                 outcomes=[Outcome(n, f, state, b"1", None, at, number) for n, f, state, number in ends],
                 delivered=delivered,
                 signals=[(numbers[place], number) for place, number in heard],
+                set_aside=aside,
                 ended=[(n, number, b"2", at) for n, number in waits],
                 issued=[one(subject) for one in makers],
+                effects=effects,
                 dropped=dropped,
                 sends=sends,
                 children=children,
+                cancelled=cancelled,
                 progress=progress,
                 kept_n=kept_n,
                 close=Close(*closed, at, run.parent_id, run.parent_n) if closed else None,
                 next_input=b"next" if way == "continue" else None,
                 unread=unread,
                 take_back=TakeBack("failed", "boom") if way == "take back" else None,
+                revoked=revoked,
                 park=way == "park",
             )
 
@@ -222,7 +258,8 @@ class Runs(Asking):
         if way == "again":
             return lambda _: TryAgain(run_id, n, fence, delay_s, "failed", "boom", excused, failure)
         if way == "back":
-            return lambda _: HandBack(run_id, n, fence, delay_s)
+            hold = "it cannot be read" if excused else None
+            return lambda _: HandBack(run_id, n, fence, hold)
         if way == "quarantine":
             return lambda _: Quarantine(
                 run_id, n, fence, "failed", f"boom {alike}", failure, alike, "charge", "Boom", "shop.py:1"
@@ -344,16 +381,28 @@ class Runs(Asking):
         node=nodes,
         limit=st.sampled_from((1, 2, ALL)),
         lanes=st.sampled_from(((1,), (2,), LANES)),
+        suspect_losses=st.sampled_from((1, 2, LOSSES_NEVER)),
+        suspects=st.sampled_from((0, 1)),
     )
-    def claim_steps(self, data: st.DataObject, node: str, limit: int, lanes: tuple[int, ...]) -> None:
+    def claim_steps(
+        self,
+        data: st.DataObject,
+        node: str,
+        limit: int,
+        lanes: tuple[int, ...],
+        suspect_losses: int,
+        suspects: int,
+    ) -> None:
         runs = self._some_runs(data)
         self._tick()
         self._alike("next_ready", lambda s: s.store.next_ready(lanes, runs))
-        said = sorted(self.spec.claim_steps(node, lanes, limit, runs))
+        said = sorted(self.spec.claim_steps(node, lanes, limit, suspect_losses, suspects, runs))
         self._grant(*(Grant(node, run_id, n, fence) for run_id, n, fence, _ in said))
 
         async def ask(subject: Subject) -> list[tuple[str, int, int, int]]:
-            claimed = await subject.store.claim_steps(node, lanes, limit, runs)
+            claimed = await subject.store.claim_steps(
+                node, lanes, limit, suspect_losses=suspect_losses, suspects=suspects, runs=runs
+            )
             return sorted((one.run_id, one.n, one.fence, one.attempt) for one in claimed)
 
         self._same(said, ask)
@@ -387,6 +436,11 @@ class Runs(Asking):
     def fire_timers(self) -> None:
         self._tick()
         self._same(self.spec.fire_timers(), lambda subject: subject.store.fire_timers(ALL))
+
+    @rule()
+    def answer_joins(self) -> None:
+        self._tick()
+        self._same(self.spec.answer_joins(), lambda subject: subject.store.answer_joins(ALL))
 
     @precondition(lambda self: self.grants)
     @rule(data=st.data())
@@ -458,7 +512,7 @@ class Runs(Asking):
         dead = self.spec.dead_nodes()
 
         async def look(subject: Subject) -> set[str]:
-            return {node for node, _ in await subject.store.dead_nodes(0.0)}
+            return {node for node, _ in await subject.store.dead_nodes()}
 
         self._same(dead, look)
         if dead:
@@ -522,19 +576,19 @@ class Runs(Asking):
     @rule(
         data=st.data(),
         verb=st.sampled_from(
-            ("cancel_run", "hold", "release", "release", "steer_undo", "retry_now", "retry_run")
+            ("cancel_run", "hold", "release", "release", "steer_undo", "retry_now", "retry_run", "retry_run")
         ),
     )
     def operate(self, data: st.DataObject, verb: str) -> None:
         run_id = data.draw(st.sampled_from(self._runs()))
         self._tick()
         self.made += 1
-        new_id, before_seq = f"r{self.made}", data.draw(st.sampled_from((None, 2, 9)))
+        again = verb == "cancel_run" and data.draw(st.booleans())
         spec = self.spec
         verbs: dict[str, tuple[Callable[[], Any], Callable[[Subject], Coroutine[Any, Any, Any]]]] = {
             "cancel_run": (
-                lambda: spec.cancel_run(run_id, again=before_seq == 2),
-                lambda s: s.store.cancel_run(run_id, "me", "why", again=before_seq == 2),
+                lambda: spec.cancel_run(run_id, again=again),
+                lambda s: s.store.cancel_run(run_id, "me", "why", again=again),
             ),
             "hold": (
                 lambda: spec.hold(run_id),
@@ -547,8 +601,8 @@ class Runs(Asking):
             ),
             "retry_now": (lambda: spec.retry_now(run_id), lambda s: s.store.retry_now(run_id, "me")),
             "retry_run": (
-                lambda: spec.retry_run(run_id, new_id, before_seq),
-                lambda s: s.store.retry_run(run_id, new_id, before_seq, "me"),
+                lambda: spec.retry_run(run_id),
+                lambda s: s.store.retry_run(run_id, "me"),
             ),
         }
         act, ask = verbs[verb]

@@ -42,8 +42,14 @@ class Base:
         self.twins: dict[tuple[str, int], Twin] = {}
         self.durations: dict[tuple[str, int], tuple[float, float]] = {}
         """(count, when it was last added to)."""
+        self.workflows: dict[tuple[str, str], tuple[str, float, float]] = {}
+        """(digest, when it was first and last declared) by name and version."""
         self.alerts: dict[int, Alert] = {}
         self.deliveries: dict[str, Delivery] = {}
+        self.joins: dict[tuple[str, int], str] = {}
+        """Runs that steps (run, n) wait for without owning them."""
+        self.inherited: dict[tuple[str, str], tuple[str | None, str | None]] = {}
+        """(`here.key`, child) that a run takes over for a key of its own, from the one it is the retry of."""
         self.raised = 0
         self.steered = 0
 

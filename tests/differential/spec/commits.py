@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from holdfast.lifecycle import RUN_ENDED, STEP_ENDED, STEP_LIVE, By
-from holdfast.model import NewRun, RunState, StepKind, StepState
+from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED, STEP_ENDED, STEP_LIVE, By
+from holdfast.model import CANCEL, NewRun, Revoked, RunState, StepKind, StepState
 from holdfast.store.answers import Answer
 from holdfast.store.operations import (
     Close,
@@ -21,9 +22,10 @@ from holdfast.store.operations import (
     TryAgain,
 )
 from holdfast.store.verdicts import counts_of
-from tests.differential.spec.base import Base
+from tests.differential.spec.retries import Retries
 from tests.differential.spec.rows import (
     CLOSES,
+    CONFLICT,
     NEVER,
     SECOND,
     Alert,
@@ -37,7 +39,7 @@ from tests.differential.spec.rows import (
 )
 
 
-class Commits(Base):
+class Commits(Retries):
     def commit(self, node: str, op: Op) -> Answer:
         """One operation: all of it, or nothing and the reason."""
         before = self.copy()
@@ -57,7 +59,12 @@ class Commits(Base):
         elif isinstance(op, TryAgain):
             self._try_again(node, op)
         elif isinstance(op, HandBack):
-            self._hand_back(self._held(op.run_id, op.n, op.fence), By.AGENT, op.delay_s)
+            self._hand_back(self._held(op.run_id, op.n, op.fence), By.AGENT)
+            run = self.runs[op.run_id]
+            if op.hold is not None and (run.state is RunState.PENDING or run.state in RUN_ACTIVE):
+                self._hold(run, By.AGENT, op.hold)
+                self.failures.append((op.run_id, 0))
+                self.note("agent", "hold", op.run_id)
         elif isinstance(op, Quarantine):
             self._put_in_quarantine(node, op)
         elif isinstance(op, Save):
@@ -79,6 +86,51 @@ class Commits(Base):
             return Answer.DUPLICATE if same else Answer.FENCED
         self._put(self._new(run))
         return Answer.ACCEPTED
+
+    def _ask_children(self, op: Hop) -> None:
+        for n, effect in op.effects:
+            self._put(self.steps[op.run_id, n]._replace(effect=effect))
+        for child in op.children:
+            self._start_child(child)
+        asked = {(op.run_id, n) for n in op.cancelled}
+        for run in list(self.runs.values()):
+            if (run.parent_id, run.parent_n) in asked:
+                self._send(NewSignal(run.id, CANCEL, "cancel", b""))
+
+    def _start_child(self, child: NewRun) -> None:
+        """Under an id that is another's run the step fails, or waits for that run: if it is for the same, and does not wait
+        for this one in turn."""
+        seen = self.runs.get(child.id)
+        assert child.parent_id is not None
+        assert child.parent_n is not None
+        place = child.parent_id, child.parent_n
+        told = child.retry_of is not None and self.child_goes_on(child)
+        if not isinstance(told, bool):
+            self._tell(place, *told)
+        if told:
+            return
+        if seen is None:
+            self._put(self._new(child))
+        elif (seen.parent_id, seen.parent_n) != place:
+            same = (seen.workflow, seen.digest) == (child.workflow, child.digest)
+            circular = seen.state not in RUN_ENDED and seen.id in self._waiting_for(child.parent_id)
+            if child.joins and same and not circular:
+                self.joins[place] = child.id
+            else:
+                self._tell(place, StepState.FAILED, None, CONFLICT)
+
+    def _waiting_for(self, run_id: str) -> set[str]:
+        """The run, and all that wait for it, as parents or because they joined it."""
+        found: set[str] = set()
+        left = [run_id]
+        while left:
+            one = left.pop()
+            if one not in found:
+                found.add(one)
+                left += [waiter for (waiter, _), joined in self.joins.items() if joined == one]
+                if one in self.runs and (parent := self.runs[one].parent_id) is not None:
+                    left.append(parent)
+        return found
 
     def _new(self, run: NewRun) -> Run:
         return Run(
@@ -135,7 +187,7 @@ class Commits(Base):
             )
         )
 
-    def _hand_back(self, step: Step, by: By, delay_s: float = 0.0) -> None:
+    def _hand_back(self, step: Step, by: By) -> None:
         self._put(
             moved_step(
                 step,
@@ -144,7 +196,6 @@ class Commits(Base):
                 agent=None,
                 complete_by=None,
                 excused=step.excused + 1,
-                ready_at=self.now + delay_s * SECOND if delay_s > 0 else step.ready_at,
             )
         )
 
@@ -219,8 +270,7 @@ class Commits(Base):
             )
         for n in op.dropped:
             self._drop(self.steps[op.run_id, n])
-        for child in op.children:
-            self._start(child)
+        self._ask_children(op)
         for send in op.sends:
             self._send(send)
         run = self.runs[op.run_id]
@@ -233,6 +283,7 @@ class Commits(Base):
             )
         if op.close is not None:
             self._close(self.runs[op.run_id], op.close)
+            self._revoke(op.revoked, op.close.at)
         run = self.runs[op.run_id]
         if op.take_back is not None:
             self._put(
@@ -256,6 +307,14 @@ class Commits(Base):
             if signal.delivered_seq is not None:
                 raise Refused
             self.signals[signal[:3]] = signal._replace(delivered_seq=seq)
+        for seq, why in op.set_aside:
+            fresh = [
+                row for row in self.signals_of(op.run_id) if row.delivered_seq == seq and not row.set_aside
+            ]
+            if not fresh:
+                raise Refused
+            self.signals[fresh[0][:3]] = fresh[0]._replace(set_aside=why)
+            self.failures.append((op.run_id, -seq))
 
     def _continue(self, op: Hop, next_input: bytes) -> None:
         run = self.runs[op.run_id]
@@ -305,6 +364,7 @@ class Commits(Base):
                 started_at=self.now if leased else None,
                 name=new.name,
                 retry=new.retry,
+                after_seq=new.after_seq,
             )
         )
 
@@ -342,6 +402,14 @@ class Commits(Base):
         good = close.state is RunState.SUCCEEDED
         self._tell_parent(run, StepState.SUCCEEDED if good else StepState.FAILED, close.output, close.error)
 
+    def _revoke(self, revoked: Sequence[Revoked], at: float) -> None:
+        """What a child did that had succeeded was taken back by the run above it."""
+        for one in revoked:
+            run = self.runs.get(one.run_id)
+            if run is not None and run.state is RunState.SUCCEEDED and run.parent_id == one.parent_id:
+                moved = moved_run(run, "revoke", By.SCHEDULER, output=None, error=one.error, finished_at=at)
+                self._put(moved)
+
     def _raise(self, kind: str, level: str, key: str, run_id: str | None = None, times: int = 1) -> None:
         """One open alert a key: what is raised again is counted."""
         for number, seen in self.alerts.items():
@@ -352,9 +420,13 @@ class Commits(Base):
         self.alerts[self.raised] = Alert(kind, level, key, run_id, times, self.now, self.now)
 
     def _tell_parent(self, run: Run, state: StepState, output: bytes | None, error: str | None) -> None:
-        if run.parent_id is None or run.parent_n is None:
-            return
-        step = self.steps.get((run.parent_id, run.parent_n))
+        if run.parent_id is not None and run.parent_n is not None:
+            self._tell((run.parent_id, run.parent_n), state, output, error)
+
+    def _tell(
+        self, place: tuple[str, int], state: StepState, output: bytes | None, error: str | None
+    ) -> None:
+        step = self.steps.get(place)
         if step is not None and step.state is StepState.WAITING and step.kind is StepKind.CHILD:
             self._end(step, By.SCHEDULER, state, output=output, error=error)
 

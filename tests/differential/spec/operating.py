@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED, By
-from holdfast.model import CANCEL, DEADLINE, UNDO, RunState, StepState
+from holdfast.model import CANCEL, UNDO, RunState, StepState
 from holdfast.store.answers import Answer
 from holdfast.store.operations import NewSignal
 from tests.differential.spec.quarantining import Quarantining
-from tests.differential.spec.rows import CANCELLED, NEVER, Run, WrongState, moved_run
+from tests.differential.spec.rows import CANCELLED, NEVER, WrongState, moved_run
 
 
 class Operating(Quarantining):
@@ -84,32 +84,18 @@ class Operating(Quarantining):
             self.note("me", "retry", run_id)
         return len(backing_off)
 
-    def retry_run(self, run_id: str, new_id: str, before_seq: int | None) -> None:
-        run = self.runs[run_id]
-        if run.state not in RUN_ENDED or new_id in self.runs:
+    def retry_run(self, run_id: str) -> str:
+        """The same run however often it is asked; only the newest of a chain, and a child by its parent."""
+        run, later = self.runs[run_id], self.retried_as(run_id)
+        if run.state not in RUN_ENDED or run.state is RunState.SUCCEEDED:
             raise WrongState
-        self._put(
-            Run(
-                new_id,
-                run.workflow,
-                run.version,
-                RunState.PENDING,
-                run.input,
-                run.digest,
-                run.priority,
-                run.namespace,
-                retry_of=run_id,
-                deadline=None if run.deadline is None else self.now + run.deadline - run.created_at,
-                created_at=self.now,
-            )
-        )
-        kept = range(1, before_seq or 1)
-        for step in self.steps_of(run_id):
-            if step.delivered_seq in kept and step.key != DEADLINE:
-                self._put(
-                    step._replace(run_id=new_id, retry=None, complete_by=None, checkpoint=None, progress=None)
-                )
-        for signal in self.signals_of(run_id):
-            if signal.delivered_seq in kept and not signal.name.startswith("$"):
-                self.signals[new_id, signal.name, signal.key] = signal._replace(run_id=new_id)
+        if later is not None:
+            if self.retried_as(later.id) is not None:
+                raise WrongState
+            return later.id
+        parent = self.newest(run.parent_id)
+        if (parent is not None and parent.state is not RunState.SUCCEEDED) or self.lives_below(run_id):
+            raise WrongState
+        new_id = self.go_on_from(run, None, None)
         self.note("me", "retry", run_id)
+        return new_id

@@ -6,10 +6,35 @@ from holdfast.model import RunState, StepState
 from tests.differential.spec.rows import Run
 from tests.differential.spec.supervising import Supervising
 
+CODED = ("a", "c")
+"""Nodes that have shop.order loaded."""
+
 
 class Retention(Supervising):
+    def declare(self, name: str, version: str, digest: str) -> None:
+        """The same again is noted once an hour."""
+        known = self.workflows.get((name, version))
+        if known is None:
+            self.workflows[name, version] = digest, self.now, self.now
+        elif known[0] != digest or known[2] < self.now - 1:
+            self.workflows[name, version] = digest, known[1], self.now
+
+    def forget_workflows(self, epoch: int, before: float) -> int:
+        """What nobody declared for long and no live node has."""
+        if not self.leads(epoch):
+            return 0
+        has = any(self.is_live(node) for node in CODED)
+        gone = [
+            key
+            for key, (_, _, last_at) in self.workflows.items()
+            if last_at < before and not (has and key == ("shop.order", "1"))
+        ]
+        for key in gone:
+            del self.workflows[key]
+        return len(gone)
+
     def prune(self, epoch: int | None, state: RunState, before: float) -> int:
-        """Ended runs go after their children, and only when no run above them is live."""
+        """Ended runs go after their children, when who joined them was told, and only when no run above them is live."""
         if epoch is not None and not self.leads(epoch):
             return 0
         gone = [
@@ -20,6 +45,8 @@ class Retention(Supervising):
             and run.finished_at < before
             and not any(child.parent_id == run.id for child in self.runs.values())
             and not self._live_above(run)
+            and run.id not in self.joins.values()
+            and not self._may_go_on_from(run)
         ]
         for run_id in gone:
             del self.runs[run_id]
@@ -29,9 +56,17 @@ class Retention(Supervising):
             self.quarantine = {key: row for key, row in self.quarantine.items() if key[0] != run_id}
             self.twins = {key: row for key, row in self.twins.items() if key[0] != run_id}
             self.journal = [row for row in self.journal if row[2] != run_id]
+            self.inherited = {key: row for key, row in self.inherited.items() if key[0] != run_id}
+            self.joins = {key: joined for key, joined in self.joins.items() if key[0] != run_id}
         if gone:
             self.note("me", "prune")
         return len(gone)
+
+    def _may_go_on_from(self, run: Run) -> bool:
+        return any(
+            child == run.id and owner in self.runs and self.runs[owner].finished_at is None
+            for (owner, _), (_, child) in self.inherited.items()
+        )
 
     def _live_above(self, run: Run) -> bool:
         above = None if run.parent_id is None else self.runs.get(run.parent_id)

@@ -10,6 +10,8 @@ from holdfast.model import DEFAULT_TENANT, RunState, StepKind, StepState, TwinSt
 
 CANCELLED = "holdfast.errors.RunCancelled"
 """What the store itself tells a parent of a child that was cancelled."""
+CONFLICT = "failed"
+"""And a step whose child's id is another's: such errors are compared by how the attempt ended."""
 SECOND = 1 / 3600
 NEVER = 1e9
 """As the model counts hours: beyond all that passes in a test."""
@@ -84,6 +86,8 @@ class Step(NamedTuple):
     finished_at: float | None = None
     name: str = ""
     retry: str | None = None
+    after_seq: int = 0
+    effect: str | None = None
 
 
 class Signal(NamedTuple):
@@ -92,6 +96,7 @@ class Signal(NamedTuple):
     key: str
     payload: bytes
     delivered_seq: int | None = None
+    set_aside: str | None = None
 
 
 class Lease(NamedTuple):

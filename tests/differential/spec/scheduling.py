@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.lifecycle import RUN_ACTIVE, By
+from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED, By
 from holdfast.model import RunState, StepKind, StepState
 from holdfast.store.answers import Answer
 from tests.differential.spec.commits import Commits
-from tests.differential.spec.rows import moved_run, moved_step
+from tests.differential.spec.rows import CANCELLED, CONFLICT, moved_run, moved_step
 
 
 class Scheduling(Commits):
@@ -39,6 +39,22 @@ class Scheduling(Commits):
         ]
         for step in due:
             self._put(moved_step(step, "fire", By.SCHEDULER, finished_at=self.now))
+        return len(due)
+
+    def answer_joins(self) -> int:
+        due = {
+            place: run
+            for place, joined in self.joins.items()
+            if (run := self.runs.get(joined)) is None or run.state in RUN_ENDED
+        }
+        for place, run in due.items():
+            if run is None:
+                self._tell(place, StepState.FAILED, None, CONFLICT)
+            elif run.state is RunState.SUCCEEDED:
+                self._tell(place, StepState.SUCCEEDED, run.output, None)
+            else:
+                self._tell(place, StepState.FAILED, None, run.error or CANCELLED)
+            del self.joins[place]
         return len(due)
 
     def hold_run(self, run_id: str, fence: int, note: str) -> Answer:

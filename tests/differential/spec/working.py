@@ -6,16 +6,27 @@ from collections.abc import Sequence
 
 from holdfast.lifecycle import By
 from holdfast.model import StepState
+from holdfast.store.protocol import LOSSES_NEVER
 from tests.differential.spec.commits import Commits
 from tests.differential.spec.rows import SECOND, Node, Step, moved_step
 
 
 class Working(Commits):
     def claim_steps(
-        self, node: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
+        self,
+        node: str,
+        lanes: Sequence[int],
+        limit: int,
+        suspect_losses: int = LOSSES_NEVER,
+        suspects: int = 0,
+        runs: Sequence[str] | None = None,
     ) -> list[tuple[str, int, int, int]]:
         """(run, n, fence, attempt): the attempt is counted by the claim, not by its end."""
-        due = self.due([lane for lane in lanes if self.is_passable(lane)], runs)[:limit]
+        due = self.due([lane for lane in lanes if self.is_passable(lane)], runs)
+        if not suspects:
+            due = [step for step in due if step.losses < suspect_losses]
+        due, suspected = due[:limit], [step for step in due[:limit] if step.losses >= suspect_losses]
+        due = [step for step in due if step not in suspected[suspects:]]
         return self._take(node, due) if self.is_live(node) else []
 
     def _take(self, node: str, due: Sequence[Step]) -> list[tuple[str, int, int, int]]:

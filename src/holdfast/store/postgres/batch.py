@@ -16,7 +16,10 @@ import asyncpg
 
 from holdfast.model import NewRun, RunState, StepState
 from holdfast.store.answers import Answer, PreconditionFailed
+from holdfast.store.children import CANCEL_KEY, Met, cancel_payload, is_own, refused
 from holdfast.store.operations import HandBack, Hop, Op, Quarantine, Report, Save, Start, TryAgain
+from holdfast.store.postgres.retries import go_on
+from holdfast.store.postgres.rows import columns
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.verdicts import counts_of
 
@@ -51,6 +54,11 @@ def hop_of(*has_rows: bool) -> str:
     return f"WITH {', '.join(parts)}\nSELECT holdfast.demand({' AND '.join(demands)})"
 
 
+def _asked_to_cancel(hop: Hop) -> list[tuple[Any, ...]]:
+    payload = cancel_payload(hop.run_id)
+    return [(hop.run_id, n, CANCEL_KEY, payload) for n in hop.cancelled]
+
+
 class Batch:
     """One commit's worth of operations of one node."""
 
@@ -58,6 +66,7 @@ class Batch:
         self.node = node
         self.ops = ops
         self.statements: list[tuple[str, tuple[Any, ...]]] = []
+        self._children: list[NewRun] = []
         hops: list[Hop] = []
         rows: dict[type, list[Any]] = {}
         for op in ops:
@@ -93,7 +102,9 @@ class Batch:
         back: list[HandBack] = rows.get(HandBack, [])
         if back:
             back.sort(key=lambda op: (op.run_id, op.n))
-            self._add(VERBS.hand_back, [(op.run_id, op.n, op.fence, op.delay_s) for op in back])
+            if held := {op.run_id: op.hold for op in back if op.hold is not None}:
+                self._add(VERBS.hold_runs, list(held.items()))
+            self._add(VERBS.hand_back, [(op.run_id, op.n, op.fence) for op in back])
         saves: list[Save] = rows.get(Save, [])
         if saves:
             newest = {(op.run_id, op.n): op for op in saves}
@@ -127,9 +138,8 @@ class Batch:
 
     def _add_hops(self, hops: list[Hop]) -> None:
         begun, owned, outcomes, delivered, issued, closed = [], [], [], [], [], []
-        signals: list[tuple[int, int]] = []
-        ended, dropped, sends, children, notes, parents, parked = [], [], [], [], [], [], []
-        continued, taken_back, alerts, failures = [], [], [], []
+        signals, ended, dropped, sends, cancelled, notes, parents, parked = [], [], [], [], [], [], [], []
+        continued, taken_back, alerts, failures, revoked, effects, aside = [], [], [], [], [], [], []
         for hop in hops:
             run_id = hop.run_id
             if hop.begin is None:
@@ -196,31 +206,40 @@ class Batch:
                     )
                 elif close.state in _FAILED_RUN:
                     failures.append((run_id, 0))
-            if hop.delivered or hop.signals or hop.ended or hop.dropped or hop.sends or hop.children:
+                revoked += [(one.run_id, one.parent_id, one.error, close.at) for one in hop.revoked]
+            if hop.children or hop.cancelled or hop.effects:
+                self._children += hop.children
+                effects += [(run_id, n, effect) for n, effect in hop.effects]
+                cancelled += _asked_to_cancel(hop)
+            if hop.delivered or hop.signals or hop.set_aside or hop.ended or hop.dropped or hop.sends:
                 delivered += [(run_id, n, seq) for n, seq in hop.delivered]
-                signals.extend(hop.signals)
+                signals += [(number, seq) for number, seq in hop.signals]
+                aside += [(run_id, seq, why) for seq, why in hop.set_aside]
+                failures += [(run_id, -seq) for seq, _ in hop.set_aside]
                 ended += [(run_id, n, seq, payload, at) for n, seq, payload, at in hop.ended]
                 dropped += [(run_id, n) for n in hop.dropped]
                 sends += [(send.run_id, send.name, send.key, send.payload) for send in hop.sends]
-                children += [self.start_row(child) for child in hop.children]
             if hop.progress is not None or hop.published is not None or hop.kept_n is not None:
                 notes.append((run_id, hop.progress, hop.published, hop.kept_n or 0))
             if hop.take_back is not None:
                 taken_back.append((run_id, hop.fence, hop.take_back.ending, hop.take_back.error))
             if hop.next_input is not None:
-                continued.append((run_id, hop.next_input, hop.begun_at, list(hop.unread)))
+                continued.append(hop)
             if hop.park:
                 parked.append((run_id, hop.fence, self.node))
         rows = (begun, owned, outcomes, delivered, issued, closed)
         self.statements.append((hop_of(*map(bool, rows)), (self.node, *rows)))
         for statement, more in (
             (VERBS.deliver_signals, signals),
+            (VERBS.set_aside_signals, aside),
             (VERBS.end_waits, ended),
             (VERBS.drop_steps, dropped),
-            (VERBS.start, children),
+            (VERBS.cancel_children, cancelled),
+            (VERBS.name_effects, effects),
             (VERBS.send_signals, sends),
             (VERBS.note_runs, notes),
             (VERBS.tell_parents, parents),
+            (VERBS.revoke_runs, revoked),
             (VERBS.take_back_runs, taken_back),
             (VERBS.alert, alerts),
             (VERBS.note_failures, failures),
@@ -228,9 +247,13 @@ class Batch:
         ):
             if more:
                 self._add(statement, more)
-        for run_id, raw, at, unread in continued:
-            self.statements.append((VERBS.continue_run, (run_id, raw, at, unread)))
-            told = ("scheduler", "continue", run_id, None, "the next generation began")
+        self._add_continued(continued)
+
+    def _add_continued(self, hops: list[Hop]) -> None:
+        for hop in hops:
+            arguments = (hop.run_id, hop.next_input, hop.begun_at, list(hop.unread))
+            self.statements.append((VERBS.continue_run, arguments))
+            told = ("scheduler", "continue", hop.run_id, None, "the next generation began")
             self.statements.append((VERBS.journal_add, told))
 
     @staticmethod
@@ -252,13 +275,15 @@ class Batch:
     async def run(self, connection: asyncpg.Connection[Any]) -> list[Any]:
         """Commit all, or raise PreconditionFailed with nothing written."""
         try:
-            if len(self.statements) == 1 and not self._starts:
+            if len(self.statements) == 1 and not self._starts and not self._children:
                 statement, arguments = self.statements[0]
                 await connection.fetch(statement, *arguments)
                 return [Answer.ACCEPTED] * len(self.ops)
             async with connection.transaction():
                 for statement, arguments in self.statements:
                     await connection.fetch(statement, *arguments)
+                if self._children:
+                    await self._start_children(connection)
                 if not self._starts:
                     return [Answer.ACCEPTED] * len(self.ops)
                 started = await self._start_all(connection)
@@ -267,6 +292,34 @@ class Batch:
                 raise PreconditionFailed from error
             raise
         return [started[id(op)] if type(op) is Start else Answer.ACCEPTED for op in self.ops]
+
+    async def _start_children(self, connection: asyncpg.Connection[Any]) -> None:
+        """Where an id is taken, the step joins that run or fails. By their ids, in one order for every batch of every node."""
+        left = [
+            child
+            for child in sorted(self._children, key=lambda child: (child.id, child.parent_id, child.parent_n))
+            if child.retry_of is None or not await go_on(connection, child)
+        ]
+        while left:
+            rows = zip(*(self.start_row(child) for child in left), strict=True)
+            if len(await connection.fetch(VERBS.start, *rows)) == len(left):
+                return
+            met = {
+                row[0]: Met(*row)
+                for row in await connection.fetch(VERBS.met_runs, [child.id for child in left])
+            }
+            for child in left:
+                if child.id in met and not is_own(child, met[child.id]):
+                    await self._meet(connection, child, met[child.id])
+            left = [child for child in left if child.id not in met]  # pruned in this very moment
+
+    async def _meet(self, connection: asyncpg.Connection[Any], child: NewRun, met: Met) -> None:
+        awaits = child.joins and await connection.fetchval(VERBS.awaits, child.parent_id, child.id)
+        told = refused(child, met, awaits=bool(awaits))
+        if told is None:
+            await connection.execute(VERBS.join_runs, [child.id], [child.parent_id], [child.parent_n])
+        else:
+            await connection.execute(VERBS.tell_parents, *columns([(*told, None)], 6))
 
     async def _start_all(self, connection: asyncpg.Connection[Any]) -> dict[int, Answer]:
         """A start never fails its batch: the same id again is an answer."""

@@ -50,6 +50,15 @@ AWAY = (
 """What says that the database cannot be reached now, or with this URL."""
 
 
+PASSING = (
+    asyncpg.OperatorInterventionError,  # somebody cancelled the statement, or a limit of the server's did
+    asyncpg.InsufficientResourcesError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.TransactionTimeoutError,
+    asyncpg.InsufficientPrivilegeError,
+)
+"""What says that the database would not do it now, whatever was asked. Nothing was done."""
+
 POOLED = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
 """What was prepared is not there, or twice: between two statements somebody else's session was handed to us."""
 
@@ -113,9 +122,13 @@ async def connect(
 
 
 def _settings(config: Config) -> dict[str, str]:
-    """Where names are looked up, and what the server should do about a client that is gone or stands still."""
+    """Where names are looked up, and what the server should do about a client that is gone or stands still. Limits on statements that
+    somebody set for all users would end what is meant to wait, and every statement has a limit here."""
     return {
         "search_path": SAFE_PATH,
+        "statement_timeout": "0",
+        "lock_timeout": "0",
+        "idle_session_timeout": "0",
         "idle_in_transaction_session_timeout": str(round(config.lease_s * 1000)),
         "tcp_keepalives_idle": str(PROBE_AFTER_S),
         "tcp_keepalives_interval": str(PROBE_EVERY_S),

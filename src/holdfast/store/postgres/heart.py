@@ -19,9 +19,15 @@ class PostgresRenewer:
         self._connection: asyncpg.Connection[Any] | None = None
 
     def renew(self, pulse: str | None, silent_s: float) -> float | None:
-        return self._loop.run_until_complete(self._renew(pulse, silent_s))
+        renewed = self._loop.run_until_complete(
+            self._ask(VERBS.renew, self._node, self._lease_s, pulse, silent_s)
+        )
+        return None if renewed is None else float(renewed.timestamp())
 
-    async def _renew(self, pulse: str | None, silent_s: float) -> float | None:
+    def say_gone(self) -> None:
+        self._loop.run_until_complete(self._ask(VERBS.say_gone, self._node))
+
+    async def _ask(self, statement: str, *arguments: Any) -> Any:
         async with asyncio.timeout(self._lease_s / 2):
             if self._connection is None:
                 settings = {"application_name": "holdfast heart"}
@@ -29,12 +35,11 @@ class PostgresRenewer:
                 config = Config(lease_s=self._lease_s, connect_s=self._lease_s / 4)
                 self._connection = await connect(self._url, config, settings, statement_cache_size=0)
             with bounded(self._connection, self._lease_s / 2):
-                renewed = await self._connection.fetchval(
-                    VERBS.renew, self._node, self._lease_s, pulse, silent_s
-                )
-        return None if renewed is None else float(renewed.timestamp())
+                return await self._connection.fetchval(statement, *arguments)
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.terminate()
+            self._loop.call_soon(self._loop.stop)  # one turn of it, which closes the socket
+            self._loop.run_forever()
         self._loop.close()

@@ -7,12 +7,16 @@ from typing import Any
 
 import asyncpg
 
-from holdfast.errors import Conflict, UnknownRun, WrongState
+from holdfast.errors import UnknownRun, WrongState
 from holdfast.model import CANCEL, UNDO, Run, RunState
 from holdfast.store.answers import Answer
+from holdfast.store.children import cancelled_error
 from holdfast.store.operations import NewSignal
 from holdfast.store.postgres.reading import Reading
+from holdfast.store.postgres.retries import again, newest, retry
+from holdfast.store.postgres.rows import run_of
 from holdfast.store.postgres.verbs import VERBS
+from holdfast.store.retries import demand_alone, demand_retryable
 from holdfast.store.steering import cancel_key, demand_undoing
 
 
@@ -38,12 +42,9 @@ class Operating(Reading):
                     return None
                 await connection.execute(VERBS.journal_add, actor, "cancel", run_id, None, note)
                 if row["parent_id"] is not None:
-                    error = json.dumps(
-                        {"type": "holdfast.errors.RunCancelled", "message": f"run {run_id} was cancelled"}
-                    )
-                    at = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+                    error = cancelled_error(run_id)
                     await connection.execute(
-                        VERBS.tell_parents, [row[0]], [row[1]], ["failed"], [None], [error], [at]
+                        VERBS.tell_parents, [row[0]], [row[1]], ["failed"], [None], [error], [None]
                     )
                 return RunState.CANCELLED
 
@@ -95,22 +96,24 @@ class Operating(Reading):
             await self._fetch(VERBS.journal_add, actor, "retry", run_id, None, f"{count} steps ready at once")
         return count
 
-    async def retry_run(self, run_id: str, new_id: str, before_seq: int | None, actor: str) -> None:
-        async def run(connection: asyncpg.Connection[Any]) -> None:
+    async def retry_run(self, run_id: str, actor: str) -> str:
+        async def run(connection: asyncpg.Connection[Any]) -> str:
             async with connection.transaction():
-                if not await connection.fetchval(VERBS.copy_run, run_id, new_id):
-                    if seen.finished_at is None:
-                        raise WrongState(
-                            f"run {run_id!r} is {seen.state}: only an ended run is started again"
-                        )
-                    raise Conflict(f"a run with the id {new_id!r} exists already")
-                if before_seq is not None:
-                    await connection.execute(VERBS.copy_steps, run_id, new_id, before_seq)
-                    await connection.execute(VERBS.copy_signals, run_id, new_id, before_seq)
+                row = await connection.fetchrow(VERBS.lock_run, run_id)
+                if row is None:
+                    raise UnknownRun(f"no run has the id {run_id!r}: `holdfast ps` lists the newest")
+                seen = run_of(row)
+                later = await again(connection, seen)
+                demand_retryable(seen, later, await newest(connection, run_id))
+                if later is not None:
+                    return later.id
+                parent = await newest(connection, seen.parent_id)
+                demand_alone(seen, parent, await connection.fetchval(VERBS.live_below, run_id))
+                new_id = await retry(connection, seen)
                 await connection.execute(VERBS.journal_add, actor, "retry", run_id, None, f"as {new_id}")
+                return new_id
 
-        seen = await self._known(run_id)
-        await self._on_pool(run)
+        return await self._on_pool(run)
 
     async def steer_undo(self, run_id: str, act: str, n: int | None, actor: str, note: str) -> RunState:
         seen = await self._known(run_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from holdfast.model import Attempt, JournalEntry, Leader, Node, Run, Signal, Step
+from holdfast.model import Attempt, Inherited, JournalEntry, Leader, Node, Run, Signal, Step
 from holdfast.store.postgres.pooled import Pooled
 from holdfast.store.postgres.rows import run_of, signal_of, step_of
 from holdfast.store.postgres.verbs import VERBS
@@ -31,6 +31,9 @@ class Reading(Pooled):
     async def ended_runs(self, run_ids: Sequence[str]) -> list[Run]:
         return [run_of(row) for row in await self._fetch(VERBS.ended_runs, run_ids)]
 
+    async def unknown_runs(self, run_ids: Sequence[str]) -> list[str]:
+        return [row[0] for row in await self._fetch(VERBS.unknown_runs, run_ids)]
+
     async def runs_by_state(self) -> dict[str, int]:
         rows = await self._fetch(VERBS.runs_by_state, patiently=True)
         return {row[0]: row[1] for row in rows}
@@ -46,6 +49,12 @@ class Reading(Pooled):
 
     async def children(self, run_id: str) -> list[Run]:
         return [run_of(row) for row in await self._fetch(VERBS.children, run_id)]
+
+    async def joins(self, run_id: str) -> dict[int, str]:
+        return {row[0]: row[1] for row in await self._fetch(VERBS.joins, run_id)}
+
+    async def inherited(self, run_id: str) -> list[Inherited]:
+        return [Inherited(*row[1:]) for row in map(tuple, await self._fetch(VERBS.inherited, [run_id]))]
 
     async def nodes(self) -> list[Node]:
         return [Node(*row) for row in await self._fetch(VERBS.nodes)]

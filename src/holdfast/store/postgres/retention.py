@@ -16,6 +16,8 @@ PARTS = (
     VERBS.prune_signals,
     VERBS.prune_quarantine,
     VERBS.prune_twins,
+    VERBS.prune_joins,
+    VERBS.prune_inherited,
     VERBS.prune_journal,
 )
 """What goes before the run itself, so that whatever is left after an interruption still has its run."""
@@ -40,6 +42,8 @@ class Retention(Pooled):
                 last = (old[-1][1], old[-1][0]) if len(old) == runs_max else None
                 wanted = await connection.fetch(VERBS.prunable, [row[0] for row in old])
                 ids, rows = [row[0] for row in wanted], 0
+                joined = {row[0] for row in await connection.fetch(VERBS.joined, ids)}
+                ids = [run_id for run_id in ids if run_id not in joined]
                 if not ids:
                     return Pruned(0, 0, last)
                 for part in PARTS:

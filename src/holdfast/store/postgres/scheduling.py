@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import asyncpg
 
+from holdfast.model import Inherited
 from holdfast.store.answers import Answer, ClaimedRun, Recorded, Undelivered
+from holdfast.store.children import ended
 from holdfast.store.postgres.pooled import Pooled
-from holdfast.store.postgres.rows import STEP_STATES, run_of, signal_of, step_of
+from holdfast.store.postgres.rows import STEP_STATES, columns, run_of, signal_of, step_of
 from holdfast.store.postgres.verbs import VERBS
 
 
@@ -39,13 +42,17 @@ class Scheduling(Pooled):
         return claimed[0] if claimed else None
 
     async def _with_history(self, rows: list[asyncpg.Record], *, new: bool = True) -> list[ClaimedRun]:
-        claimed = {row["id"]: ClaimedRun(run_of(row), [], []) for row in rows}
+        claimed = {row["id"]: ClaimedRun(run_of(row), [], [], []) for row in rows}
         # A run that never had an owner before has no history to read, though signals may already wait for it.
         older = [row["id"] for row in rows if not new or row["fence"] > 1 or row["retry_of"] is not None]
         for start in range(0, len(older), 100):
             part = older[start : start + 100]
             for row in await self._fetch(VERBS.history_steps, part):
                 claimed[row["run_id"]].steps.append(step_of(row))
+        retried = [row["id"] for row in rows if row["retry_of"] is not None and new]
+        if retried:
+            for row in await self._fetch(VERBS.inherited, retried):
+                claimed[row["run_id"]].inherited.append(Inherited(row["key"], row["effect"], row["child"]))
         if claimed and new:
             for row in await self._fetch(VERBS.history_signals, list(claimed)):
                 claimed[row["run_id"]].signals.append(signal_of(row))
@@ -64,6 +71,23 @@ class Scheduling(Pooled):
 
     async def fire_timers(self, limit: int) -> int:
         return len(await self._fetch(VERBS.fire_timers, limit))
+
+    async def answer_joins(self, limit: int) -> int:
+        if not await self._fetch(VERBS.due_joins, 1):
+            return 0
+
+        async def run(connection: asyncpg.Connection[Any]) -> int:
+            async with connection.transaction():
+                due = await connection.fetch(VERBS.due_joins, limit)
+                told = [ended(row[0], (row[1], row[2]), (row[3], row[4], row[5])) for row in due]
+                if told:
+                    await connection.execute(VERBS.tell_parents, *columns([(*one, None) for one in told], 6))
+                    await connection.execute(
+                        VERBS.forget_joins, *columns([(one.run_id, one.n) for one in told], 2)
+                    )
+                return len(told)
+
+        return await self._on_pool(run)
 
     async def next_timer(self) -> float | None:
         rows = await self._fetch(VERBS.next_timer)

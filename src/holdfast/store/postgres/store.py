@@ -1,15 +1,17 @@
 """The State Store on PostgreSQL, through asyncpg.
 
-Connections of one node: the *hot* one runs the writer's batches with pinned plans; the *direct* one holds the liveness
-lock, listens for doorbells and renews the lease, so that renewing never waits for anything else; a small pool does
-everything else. Every method is one statement or one transaction. Here are the connections, the batches and the node's own
-lease; the rest stands in files of its own, one per role that asks.
+Connections of one node: the *hot* one runs the writer's batches with pinned plans; the *direct* one listens for doorbells
+and renews the lease when the heart does not, so that renewing never waits for anything else; a small pool does everything
+else. None of them says anything of the node's life: each may be lost at any time and is made again, the first two and the
+pool's when they are next used, the direct one as soon as it is lost, because nobody else would notice. Every method is one
+statement or one transaction. Here are the connections, the batches and the node's own lease; the rest stands in files of
+its own, one per role that asks.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -17,16 +19,19 @@ import asyncpg
 
 from holdfast.config import Config
 from holdfast.environment import Environment
-from holdfast.errors import Conflict, StoreError, StoreFull, StoreUnreachable, StoreUnsupported
-from holdfast.model import NewRun
+from holdfast.errors import HoldfastError, StoreError, StoreFull, StoreUnreachable, StoreUnsupported
+from holdfast.model import Declaration, NewRun
 from holdfast.store.answers import Answer, PreconditionFailed
+from holdfast.store.claims import Claims
 from holdfast.store.migrations import demand_current, demand_nobody, judge, read_migrations
 from holdfast.store.operations import Op
+from holdfast.store.postgres import within
 from holdfast.store.postgres.alerting import Alerting
 from holdfast.store.postgres.batch import Batch
 from holdfast.store.postgres.connecting import (
     AWAY,
     HANG_UP_S,
+    PASSING,
     POOLED,
     bounded,
     connect,
@@ -43,11 +48,13 @@ from holdfast.store.postgres.rows import columns
 from holdfast.store.postgres.scheduling import Scheduling
 from holdfast.store.postgres.supervising import Supervising
 from holdfast.store.postgres.verbs import VERBS
+from holdfast.store.postgres.within import CHANNEL
+from holdfast.store.postgres.workflows import Workflows, declare
 from holdfast.store.postgres.working import Working
 from holdfast.store.protocol import Bell
+from holdfast.store.transaction import Transaction
 
 OLDEST_SERVER = 14
-CHANNEL = "holdfast"
 PINNED = {
     # Estimates for unnest joins flip between index lookups and whole-table hash joins as statistics change; on this
     # connection every plan is by primary key or named index.
@@ -59,6 +66,8 @@ PINNED = {
     "jit": "off",
 }
 EPOCH_2000_US = 946_684_800 * 1_000_000
+AGAIN_MIN_S, AGAIN_MAX_S = 0.05, 1.0
+"""Between two tries to listen again, while the server is away."""
 
 SCHEMA_LOCK = 4870117
 """The number of the advisory lock under which the schema is changed."""
@@ -67,6 +76,8 @@ SCHEMA_LOCK_S = 20.0
 SCHEMA_LOCK_LOOK_S = 0.1
 
 T = TypeVar("T")
+
+log = logging.getLogger("holdfast.store")
 
 
 async def _prepare_connection(connection: asyncpg.Connection[Any]) -> None:
@@ -94,6 +105,7 @@ class PostgresStore(
     Learning,
     Retention,
     Pools,
+    Workflows,
     Operating,
 ):
     def __init__(self, url: str, environment: Environment, config: Config) -> None:
@@ -102,8 +114,10 @@ class PostgresStore(
         self._pool: asyncpg.Pool[Any] | None = None
         self._hot: asyncpg.Connection[Any] | None = None
         self._direct: asyncpg.Connection[Any] | None = None
-        self._lock_key: int | None = None
+        self._connecting = asyncio.Lock()
+        """Held while the direct connection is made: whoever needs it finds it lost at the same moment as the others."""
         self._heard: Callable[[Bell], None] | None = None
+        self._listening_again: asyncio.Task[None] | None = None
         self._lanes: dict[tuple[str, tuple[str, ...], str | None, str | None], int] = {}
 
     # --- connecting ---------------------------------------------------------------------------------------------
@@ -123,6 +137,10 @@ class PostgresStore(
             raise
 
     async def close(self) -> None:
+        self._heard = None
+        if self._listening_again is not None:
+            self._listening_again.cancel()
+            await asyncio.wait([self._listening_again])
         for connection in (self._hot, self._direct):
             await hang_up(connection)
         if self._pool is not None:
@@ -217,24 +235,51 @@ class PostgresStore(
         if self._hot is None or self._hot.is_closed():
             try:
                 self._hot = await connect(self.url, self._config, PINNED)
-            except AWAY as error:
-                raise _unreachable(error) from error
+            except Exception as error:
+                raise _not_done(_unreachable(error)) from error
         return self._hot
 
     async def _connect_direct(self) -> asyncpg.Connection[Any]:
-        """The node's own session. Reconnecting takes the liveness lock and the doorbell up again."""
-        if self._direct is None or self._direct.is_closed():
+        """The node's own session. Reconnecting takes the doorbell up again."""
+        async with self._connecting:
+            if self._direct is None or self._direct.is_closed():
+                try:
+                    self._direct = await self._new_direct()
+                except AWAY as error:
+                    raise _unreachable(error) from error
+            return self._direct
+
+    async def _new_direct(self) -> asyncpg.Connection[Any]:
+        direct = await connect(self.url, self._config)
+        try:
+            with bounded(direct, self._config.answer_s):
+                await _prepare_connection(direct)
+                if self._heard is not None:
+                    await direct.add_listener(CHANNEL, self._on_notify)
+        except BaseException:
+            direct.terminate()
+            raise
+        direct.add_termination_listener(self._on_lost)
+        return direct
+
+    def _on_lost(self, connection: Any) -> None:
+        """The direct connection is gone. Idle as it is, nobody would make another."""
+        if self._heard is not None and (self._listening_again is None or self._listening_again.done()):
+            self._listening_again = asyncio.create_task(self._listen_again(), name="holdfast-listen-again")
+
+    async def _listen_again(self) -> None:
+        pause_s = AGAIN_MIN_S
+        while self._heard is not None:
             try:
-                self._direct = direct = await connect(self.url, self._config)
-                with bounded(direct, self._config.answer_s):
-                    await _prepare_connection(direct)
-                    if self._lock_key is not None:
-                        await direct.execute("SELECT pg_advisory_lock($1)", self._lock_key)
-                    if self._heard is not None:
-                        await direct.add_listener(CHANNEL, self._on_notify)
-            except AWAY as error:
-                raise _unreachable(error) from error
-        return self._direct
+                await self._connect_direct()
+            except Exception as error:  # noqa: BLE001  whatever it is: those who listen must not go deaf
+                log.debug("listening again: %s", error)
+                await self._environment.sleep(pause_s * (0.5 + self._environment.random.random()))
+                pause_s = min(pause_s * 2, AGAIN_MAX_S)
+            else:
+                for bell in Bell:  # whatever rang meanwhile was not heard
+                    self._heard(bell)
+                return
 
     async def _on_pool(
         self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]], *, patiently: bool = False
@@ -251,8 +296,15 @@ class PostgresStore(
                         try:
                             return await use(connection)
                         except asyncpg.ReadOnlySQLTransactionError as error:
-                            connection.terminate()  # a server that was demoted: the next connection finds the other
-                            raise _read_only(error) from error
+                            raise await _read_only(connection, error) from error
+                        except (HoldfastError, asyncpg.PostgresError, *AWAY):
+                            raise
+                        except Exception as error:
+                            if (
+                                connection.is_closed()
+                            ):  # a driver in the middle of losing it may raise anything
+                                raise _unreachable(error) from error
+                            raise
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 if attempt == 4:
                     raise
@@ -263,9 +315,11 @@ class PostgresStore(
             except POOLED as error:
                 raise _pooler(error) from error
             except asyncpg.DiskFullError as error:
-                raise StoreFull(f"the database cannot write: {error}") from error
+                raise _full(error) from error
             except asyncpg.InsufficientPrivilegeError as error:
                 raise StoreError(f"the database user may not do this: {error}") from error
+            except PASSING as error:
+                raise _passing(error) from error
         raise AssertionError("unreachable")
 
     # --- Writes: the hot path ---------------------------------------------------------------------------------------
@@ -290,12 +344,12 @@ class PostgresStore(
                 self._hot = None
                 raise _unreachable(error) from error
             except asyncpg.ReadOnlySQLTransactionError as error:
-                connection.terminate()
                 self._hot = None
-                raise _read_only(error) from error
+                raise await _read_only(connection, error) from error
             except asyncpg.DiskFullError as error:
-                # Nothing is lost: the writer keeps the batch and tries again until there is room.
-                raise StoreUnreachable(f"the database cannot write: {error}") from error
+                raise _full(error) from error
+            except PASSING as error:
+                raise _passing(error) from error
             except asyncpg.PostgresError as error:
                 if len(ops) > 1:
                     raise PreconditionFailed from error
@@ -304,6 +358,15 @@ class PostgresStore(
                         Answer.FENCED
                     ]  # a hop that was written before, and whose answer was lost, issues again
                 raise StoreError(f"the database refused a write: {error}") from error
+            except PreconditionFailed:
+                raise
+            except Exception as error:
+                was_lost = connection.is_closed()
+                connection.terminate()
+                self._hot = None
+                if was_lost:  # a driver in the middle of losing its connection may raise anything
+                    raise _unreachable(error) from error
+                raise
 
     @staticmethod
     async def _commit_or_answer(connection: asyncpg.Connection[Any], batch: Batch) -> list[Any]:
@@ -314,64 +377,53 @@ class PostgresStore(
                 raise
             return [await batch.answer_alone(connection)]
 
-    async def start_within(self, transaction: Any, run: NewRun) -> None:
-        arguments = [[value] for value in Batch.start_row(run)]
-        if type(transaction).__module__.startswith("asyncpg"):
-            rows = await transaction.fetch(VERBS.start, *arguments)
-            seen = [] if rows else await transaction.fetch(VERBS.started_as, [run.id])
-            await transaction.execute("SELECT pg_catalog.pg_notify($1, $2)", CHANNEL, Bell.RUNS.value)
-        elif type(transaction).__module__.startswith("psycopg"):
-            import psycopg  # noqa: PLC0415  only when the caller uses it
-
-            if isinstance(transaction, psycopg.AsyncConnection):
-                cursor: Any = psycopg.AsyncRawCursor(transaction)
-                rows = await (await cursor.execute(VERBS.start, arguments)).fetchall()
-                seen = [] if rows else await (await cursor.execute(VERBS.started_as, [[run.id]])).fetchall()
-                await cursor.execute("SELECT pg_catalog.pg_notify($1, $2)", [CHANNEL, Bell.RUNS.value])
-            else:
-                cursor = psycopg.RawCursor(transaction)
-                rows = cursor.execute(VERBS.start, arguments).fetchall()
-                seen = [] if rows else cursor.execute(VERBS.started_as, [[run.id]]).fetchall()
-                cursor.execute("SELECT pg_catalog.pg_notify($1, $2)", [CHANNEL, Bell.RUNS.value])
-        else:
-            raise StoreUnsupported(
-                f"tx= got a {type(transaction).__module__}.{type(transaction).__name__}: "
-                "pass an asyncpg or psycopg 3 connection inside its transaction"
-            )
-        for _, workflow, digest in seen:
-            if (workflow, bytes(digest)) != (run.workflow, run.digest):
-                raise Conflict(f"run {run.id!r} exists and was started with another workflow or input")
+    async def start_within(self, transaction: Transaction, run: NewRun) -> None:
+        place: str = (await self._fetch(VERBS.place))[0][0]
+        await within.say(within.start(run, place), transaction, self._environment)
 
     # --- NodeStore --------------------------------------------------------------------------------------------------
 
     async def register(
-        self, node: str, *, host: str, pid: int, roles: str, offers: str, capacity: int, lease_s: float
+        self,
+        node: str,
+        *,
+        host: str,
+        pid: int,
+        roles: str,
+        offers: str,
+        capacity: int,
+        lease_s: float,
+        declared: Sequence[Declaration] = (),
     ) -> None:
-        digest = hashlib.blake2b(node.encode(), digest_size=8).digest()
-        key = int.from_bytes(digest, "big", signed=True)
-        if self._lock_key != key:
-            self._lock_key = key
-            await hang_up(self._direct)
-        await self._connect_direct()
-        await self._fetch(VERBS.register, node, host, pid, roles, offers, capacity, key, lease_s)
+        claims = Claims.read(offers)
+        row = (node, host, pid, roles, offers, capacity, lease_s, claims.code)
+
+        async def run(connection: asyncpg.Connection[Any]) -> None:
+            async with connection.transaction():
+                await declare(connection, node, claims, declared)
+                await connection.execute(VERBS.register, *row)
+
+        await self._on_pool(run)
 
     @property
     def shared_url(self) -> str | None:
         return self.url
 
     async def renew(self, node: str, lease_s: float, pulse: str | None = None) -> float | None:
+        connection = await self._connect_direct()
         try:
-            connection = await self._connect_direct()
             with bounded(connection, min(lease_s, self._config.answer_s)):
                 renewed: float | None = await connection.fetchval(VERBS.renew, node, lease_s, pulse, 0.0)
         except AWAY as error:
             raise _unreachable(error) from error
+        except asyncpg.ReadOnlySQLTransactionError as error:
+            raise await _read_only(connection, error) from error
+        except PASSING as error:
+            raise _passing(error) from error
         return renewed
 
     async def retire(self, node: str) -> None:
         await self._fetch(VERBS.retire, node)
-        self._lock_key = None
-        await hang_up(self._direct)
 
     async def reconcile(
         self, node: str, runs: Sequence[tuple[str, int]], steps: Sequence[tuple[str, int, int]]
@@ -424,12 +476,40 @@ def _pooler(error: BaseException) -> StoreUnsupported:
     reason = str(error).strip().splitlines()[0]
     return StoreUnsupported(
         f"the store's URL names a connection pooler: {reason}: name the PostgreSQL server itself; a node needs sessions "
-        "that are its own, for its liveness lock and its settings"
+        "that are its own, for its doorbell and its settings"
     )
 
 
-def _read_only(error: BaseException) -> StoreUnreachable:
-    return StoreUnreachable(
-        f"the database only reads: {error}: it is a standby, or was demoted; name all hosts in the URL, and the one that "
-        "takes writes is found"
+def _not_done(error: StoreUnreachable) -> StoreUnreachable:
+    error.maybe_done = False
+    return error
+
+
+def _full(error: BaseException) -> StoreFull:
+    return StoreFull(
+        f"the database cannot write: {error}: make room on its disk; nothing that was accepted is lost"
     )
+
+
+def _passing(error: BaseException) -> StoreUnreachable:
+    return _not_done(
+        StoreUnreachable(
+            f"the database does not do it now: {error}: look at what limits or cancels statements there "
+            "(statement_timeout, lock_timeout, grants, memory)"
+        )
+    )
+
+
+async def _read_only(connection: asyncpg.Connection[Any], error: BaseException) -> StoreUnreachable:
+    """Why, and what to do. The connection is given up: the next one may find the server that takes writes."""
+    try:
+        is_standby = await connection.fetchval("SELECT pg_catalog.pg_is_in_recovery()", timeout=HANG_UP_S)
+    except (*AWAY, asyncpg.PostgresError):
+        is_standby = True
+    connection.terminate()
+    why = (
+        "it is a standby, or was demoted: name all hosts in the URL, and the one that takes writes is found"
+        if is_standby
+        else "default_transaction_read_only is on for this server, database or user: switch it off, or name another"
+    )
+    return _not_done(StoreUnreachable(f"the database only reads ({error}): {why}"))

@@ -15,34 +15,21 @@ from holdfast.store.offline import offline
 from holdfast.store.postgres.alerting import alert_columns
 from holdfast.store.postgres.pooled import Pooled
 from holdfast.store.postgres.verbs import VERBS
-from holdfast.store.protocol import LAPSED
+from holdfast.store.protocol import GONE, LAPSED, LEFT
 from holdfast.store.verdicts import Held, Loss, Remedy, lost, overdue, remedy
 
 
 class Supervising(Pooled):
-    async def _live_locks(self) -> list[int]:
-        rows = await self._fetch(VERBS.live_locks)
-        return list(rows[0][0])
-
     async def lead(self, node: str, lease_s: float, lease: str = "leader") -> int | None:
-        rows = await self._fetch(VERBS.lead, node, lease_s, await self._live_locks(), lease)
+        rows = await self._fetch(VERBS.lead, node, lease_s, lease)
         return rows[0][0] if rows else None
 
     async def resign(self, node: str) -> None:
         await self._fetch(VERBS.resign, node)
 
-    async def dead_nodes(self, grace_s: float) -> list[tuple[str, str]]:
-        rows = await self._fetch(VERBS.dead_nodes, await self._live_locks())
-        dead = [(row["id"], LAPSED) for row in rows if row["expired"]]
-        dead += [(row[0], "it left and still holds something") for row in await self._fetch(VERBS.strangers)]
-        missing = {row["id"] for row in rows if not row["expired"]}
-        if (
-            missing and not dead
-        ):  # whoever is dead for sure does not wait for those who may be back in a moment
-            await self._environment.sleep(grace_s)
-            rows = await self._fetch(VERBS.dead_nodes, await self._live_locks())
-            dead = [(row["id"], "its process is gone") for row in rows if row["id"] in missing]
-        return dead
+    async def dead_nodes(self) -> list[tuple[str, str]]:
+        dead = [(row["id"], GONE if row["gone"] else LAPSED) for row in await self._fetch(VERBS.dead_nodes)]
+        return dead + [(row["id"], LEFT) for row in await self._fetch(VERBS.strangers)]
 
     async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
         config = msgspec.structs.replace(self._config, losses_max=losses_max)

@@ -13,11 +13,22 @@ class Verbs(Statements):
     hop_issued: str
     hop_closed: str
     deliver_signals: str
+    set_aside_signals: str
     end_waits: str
     drop_steps: str
     send_signals: str
+    met_runs: str
+    awaits: str
+    join_runs: str
+    cancel_children: str
+    due_joins: str
+    forget_joins: str
+    joins: str
+    joined: str
+    prune_joins: str
     note_runs: str
     tell_parents: str
+    revoke_runs: str
     park_runs: str
     take_back_runs: str
     unstick: str
@@ -55,11 +66,13 @@ class Verbs(Statements):
     forget_journal: str
     continue_run: str
     start: str
+    place: str
     started_as: str
     report: str
     reported_before: str
     refuse_report: str
     try_again: str
+    hold_runs: str
     hand_back: str
     save: str
     lanes: str
@@ -97,6 +110,12 @@ class Verbs(Statements):
     hold_run: str
     lost_runs: str
     register: str
+    rivals: str
+    declare: str
+    declared: str
+    workflows: str
+    forget_workflows: str
+    register_in_turn: str
     renew: str
     retire: str
     reconcile_runs: str
@@ -106,7 +125,7 @@ class Verbs(Statements):
     leader: str
     living: str
     backlog: str
-    live_locks: str
+    say_gone: str
     dead_nodes: str
     strangers: str
     bury: str
@@ -135,6 +154,7 @@ class Verbs(Statements):
     run: str
     runs: str
     ended_runs: str
+    unknown_runs: str
     runs_by_state: str
     steps: str
     attempts: str
@@ -150,9 +170,17 @@ class Verbs(Statements):
     hold: str
     release: str
     retry_now: str
+    lock_run: str
+    retried_as: str
+    live_below: str
     copy_run: str
     copy_steps: str
     copy_signals: str
+    take_over: str
+    inherit: str
+    inherited: str
+    name_effects: str
+    prune_inherited: str
     doctor: str
     make_schema: str
     make_migrations: str

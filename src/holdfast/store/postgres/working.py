@@ -10,6 +10,7 @@ from holdfast.store.answers import ClaimedStep
 from holdfast.store.postgres.pooled import Pooled
 from holdfast.store.postgres.rows import columns
 from holdfast.store.postgres.verbs import VERBS
+from holdfast.store.protocol import LOSSES_NEVER
 
 
 class Working(Pooled):
@@ -20,12 +21,19 @@ class Working(Pooled):
         ]
 
     async def claim_steps(
-        self, node: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
+        self,
+        node: str,
+        lanes: Sequence[int],
+        limit: int,
+        *,
+        suspect_losses: int = LOSSES_NEVER,
+        suspects: int = 0,
+        runs: Sequence[str] | None = None,
     ) -> list[ClaimedStep]:
         if runs is None:
-            rows = await self._fetch(VERBS.claim_steps, node, lanes, limit)
+            rows = await self._fetch(VERBS.claim_steps, node, lanes, limit, suspect_losses, suspects)
         else:
-            rows = await self._fetch(VERBS.claim_steps_of, node, lanes, limit, runs)
+            rows = await self._fetch(VERBS.claim_steps_of, node, lanes, limit, suspect_losses, suspects, runs)
         return [ClaimedStep(*row) for row in rows]
 
     async def lost_steps(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:

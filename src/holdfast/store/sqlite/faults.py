@@ -20,7 +20,9 @@ def explained(what: str) -> Iterator[None]:
 
 
 def explain(what: str, error: apsw.Error) -> StoreError:
-    if isinstance(error, apsw.FullError):
+    # The file that its processes share is made anew by the first one, and there was no room for that.
+    no_room_to_share = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
+    if isinstance(error, apsw.FullError) or no_room_to_share:
         return StoreFull(f"the disk under {what} is full: make room, nothing that was accepted is lost")
     if isinstance(error, apsw.ReadOnlyError):
         return StoreFull(f"{what} is read-only: make the file and its folder writable for this user")

@@ -44,7 +44,7 @@ class Gating(Dialect):
     ) -> Probes:
         async with self._database.reading() as connection:
             if not fetch(connection, VERBS.probing, (name,)) or not due_steps(
-                connection, lanes, self._environment.now(), 1, runs
+                connection, lanes, self._environment.now(), 1, runs=runs
             ):
                 return Probes(0, [])
         async with self._database.transaction() as connection:
@@ -54,7 +54,7 @@ class Gating(Dialect):
             ((round_, allowance),) = found
             now = self._environment.now()
             mine = [row[0] for row in fetch(connection, VERBS.probe_lanes, (name, json.dumps(list(lanes))))]
-            due = due_steps(connection, mine, now, min(allowance, limit), runs)
+            due = due_steps(connection, mine, now, min(allowance, limit), runs=runs)
             taken: list[ClaimedStep] = claim_due(connection, node, due, now)
             if taken:
                 connection.execute(VERBS.take_allowance, (name, len(taken), now))

@@ -3,6 +3,9 @@ disk; and it never moves the write-ahead log into the file, which can take long.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import apsw
 
 from holdfast.environment import Environment
@@ -19,17 +22,27 @@ class SqliteRenewer:
         self._connection.wal_autocheckpoint(0)
 
     def renew(self, pulse: str | None, silent_s: float) -> float | None:
+        with self._writing() as now:
+            before = self._connection.total_changes()
+            self._connection.execute(VERBS.renew, (now + self._lease_s, pulse, now - silent_s, self._node))
+            renewed = self._connection.total_changes() > before
+        return now if renewed else None
+
+    def say_gone(self) -> None:
+        with self._writing() as now:
+            self._connection.execute(VERBS.say_gone, (now, self._node))
+
+    @contextmanager
+    def _writing(self) -> Iterator[float]:
+        """A transaction, and its time."""
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
-            now, before = self._environment.now(), connection.total_changes()
-            connection.execute(VERBS.renew, (now + self._lease_s, pulse, now - silent_s, self._node))
-            renewed = connection.total_changes() > before
+            yield self._environment.now()
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-        return now if renewed else None
 
     def close(self) -> None:
         self._connection.close()

@@ -15,7 +15,7 @@ from holdfast.store.sqlite.verbs import VERBS
 
 CLAIMED = (
     "run_id", "n", "key", "name", "fence", "attempt", "losses", "excused", "attempts_max", "timeout_s", "input", "retry",
-    "checkpoint", "issued_at", "error",
+    "checkpoint", "issued_at", "error", "effect",
 )  # fmt: skip
 """The columns of `twin_step`."""
 

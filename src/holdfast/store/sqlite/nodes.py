@@ -9,9 +9,11 @@ from urllib.parse import quote
 import apsw
 
 from holdfast.errors import StoreError
+from holdfast.model import Declaration
+from holdfast.store.claims import Claims
 from holdfast.store.protocol import Bell
-from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.verbs import VERBS
+from holdfast.store.sqlite.workflows import Workflows
 
 LISTEN_MIN_S = 0.002
 """How soon to look again after another process wrote."""
@@ -21,14 +23,26 @@ ALL = -1
 """LIMIT -1 is no limit."""
 
 
-class Nodes(Dialect):
+class Nodes(Workflows):
     async def register(
-        self, node: str, *, host: str, pid: int, roles: str, offers: str, capacity: int, lease_s: float
+        self,
+        node: str,
+        *,
+        host: str,
+        pid: int,
+        roles: str,
+        offers: str,
+        capacity: int,
+        lease_s: float,
+        declared: Sequence[Declaration] = (),
     ) -> None:
         self._liveness.take(node)
+        claims = Claims.read(offers)
         async with self._database.transaction() as connection:
+            self._declare(connection, node, claims, declared)
             now = self._environment.now()
-            connection.execute(VERBS.register, (node, host, pid, roles, offers, capacity, now, now + lease_s))
+            row = (node, host, pid, roles, offers, capacity, now, now + lease_s, claims.code)
+            connection.execute(VERBS.register, row)
 
     @property
     def shared_url(self) -> str | None:

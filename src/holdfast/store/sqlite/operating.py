@@ -6,12 +6,14 @@ import json
 
 import apsw
 
-from holdfast.errors import Conflict, UnknownRun, WrongState
-from holdfast.lifecycle import RUN_ENDED
+from holdfast.errors import UnknownRun, WrongState
 from holdfast.model import CANCEL, UNDO, Run, RunState, StepState
 from holdfast.store.answers import Answer
+from holdfast.store.children import cancelled_error
 from holdfast.store.operations import NewSignal
+from holdfast.store.retries import demand_alone, demand_retryable
 from holdfast.store.sqlite.dialect import Dialect
+from holdfast.store.sqlite.retries import again, newest, retry, run_with
 from holdfast.store.sqlite.rows import fetch, run_of
 from holdfast.store.sqlite.verbs import VERBS
 from holdfast.store.steering import cancel_key, demand_undoing
@@ -38,8 +40,7 @@ class Operating(Dialect):
             if cancelled:
                 self._journal(connection, actor, "cancel", note, run_id)
                 connection.execute(VERBS.sweep_closed_signals, (run_id,))
-                error = {"type": "holdfast.errors.RunCancelled", "message": f"run {run_id} was cancelled"}
-                parent = (StepState.FAILED, None, json.dumps(error), now, *cancelled[0])
+                parent = (StepState.FAILED, None, cancelled_error(run_id), now, *cancelled[0])
                 connection.execute(VERBS.tell_parents, parent)
                 return RunState.CANCELLED
             run = _known(connection, run_id)
@@ -102,19 +103,18 @@ class Operating(Dialect):
                 self._journal(connection, actor, "retry", f"{count} steps ready at once", run_id)
             return count
 
-    async def retry_run(self, run_id: str, new_id: str, before_seq: int | None, actor: str) -> None:
+    async def retry_run(self, run_id: str, actor: str) -> str:
         async with self._database.transaction() as connection:
             run = _known(connection, run_id)
-            if run.state not in RUN_ENDED:
-                raise WrongState(f"run {run_id!r} is {run.state}: only a run that has ended can be retried")
-            before = connection.total_changes()
-            connection.execute(VERBS.copy_run, (run_id, new_id, self._environment.now()))
-            if connection.total_changes() == before:
-                raise Conflict(f"a run with the id {new_id!r} exists already")
-            if before_seq is not None:
-                connection.execute(VERBS.copy_steps, (run_id, new_id, before_seq))
-                connection.execute(VERBS.copy_signals, (run_id, new_id, before_seq))
+            later = again(connection, run)
+            demand_retryable(run, later, newest(connection, later))
+            if later is not None:
+                return later.id
+            parent = newest(connection, run_with(connection, run.parent_id))
+            demand_alone(run, parent, connection.execute(VERBS.live_below, (run_id,)).get)
+            new_id = retry(connection, run, self._environment.now())
             self._journal(connection, actor, "retry", f"as {new_id}", run_id)
+            return new_id
 
 
 def _known(connection: apsw.Connection, run_id: str) -> Run:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from holdfast.model import Attempt, JournalEntry, Leader, Node, Run, Signal, Step
+from holdfast.model import Attempt, Inherited, JournalEntry, Leader, Node, Run, Signal, Step
 from holdfast.store.protocol import RunFilter
 from holdfast.store.sqlite.dialect import Dialect
+from holdfast.store.sqlite.retries import inherited
 from holdfast.store.sqlite.rows import attempt_of, fetch, run_of, signal_of, step_of
 from holdfast.store.sqlite.verbs import VERBS
 
@@ -41,6 +42,11 @@ class Reading(Dialect):
             asked = ((run_id,) for run_id in run_ids)
             return [run_of(row) for row in connection.executemany(VERBS.ended_run, asked)]
 
+    async def unknown_runs(self, run_ids: Sequence[str]) -> list[str]:
+        async with self._database.reading() as connection:
+            asked = ((run_id,) for run_id in run_ids)
+            return [row[0] for row in connection.executemany(VERBS.unknown_run, asked)]
+
     async def runs_by_state(self) -> dict[str, int]:
         return dict(await self._database.read_long(lambda connection: fetch(connection, VERBS.runs_by_state)))
 
@@ -59,6 +65,14 @@ class Reading(Dialect):
     async def children(self, run_id: str) -> list[Run]:
         async with self._database.reading() as connection:
             return [run_of(row) for row in connection.execute(VERBS.children, (run_id,))]
+
+    async def joins(self, run_id: str) -> dict[int, str]:
+        async with self._database.reading() as connection:
+            return dict(fetch(connection, VERBS.joins, (run_id,)))
+
+    async def inherited(self, run_id: str) -> list[Inherited]:
+        async with self._database.reading() as connection:
+            return inherited(connection, run_id)
 
     async def nodes(self) -> list[Node]:
         async with self._database.reading() as connection:

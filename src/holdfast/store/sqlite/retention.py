@@ -15,6 +15,8 @@ PARTS = (
     VERBS.prune_signals,
     VERBS.prune_quarantine,
     VERBS.prune_twins,
+    VERBS.prune_joins,
+    VERBS.prune_inherited,
     VERBS.prune_journal,
 )
 """What goes before the run itself, so that whatever is left after an interruption still has its run."""

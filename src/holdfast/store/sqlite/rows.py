@@ -9,6 +9,7 @@ from typing import Any
 import apsw
 
 from holdfast.model import Attempt, Ending, NewRun, Run, RunState, Signal, Step, StepKind, StepState
+from holdfast.store.children import Told
 
 Row = Sequence[Any]
 
@@ -66,6 +67,11 @@ def start_row(run: NewRun, now: float) -> tuple[Any, ...]:
         None if run.timeout_s is None else now + run.timeout_s,
         now,
     )
+
+
+def told_row(told: Told, now: float) -> tuple[Any, ...]:
+    """The parameters of `tell_parents`."""
+    return (told.state, told.output, told.error, now, told.run_id, told.n)
 
 
 def tags_text(run: NewRun) -> str | None:

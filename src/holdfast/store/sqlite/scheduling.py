@@ -10,8 +10,10 @@ import apsw
 
 from holdfast.model import Run
 from holdfast.store.answers import Answer, ClaimedRun, Recorded, Undelivered
+from holdfast.store.children import ended
 from holdfast.store.sqlite.dialect import Dialect
-from holdfast.store.sqlite.rows import STEP_STATES, fetch, run_of, signal_of, step_of
+from holdfast.store.sqlite.retries import inherited
+from holdfast.store.sqlite.rows import STEP_STATES, fetch, run_of, signal_of, step_of, told_row
 from holdfast.store.sqlite.verbs import VERBS
 
 Candidate = tuple[int, float, str]
@@ -57,7 +59,8 @@ class Scheduling(Dialect):
         run: Run = run_of(connection.execute(VERBS.run, (run_id,)).get)
         steps = [step_of(row) for row in connection.execute(VERBS.steps, (run_id, 0, -1))]
         signals = [signal_of(row) for row in connection.execute(VERBS.signals, (run_id,))]
-        return ClaimedRun(run, steps, signals)
+        heritage = inherited(connection, run_id) if run.retry_of is not None else []
+        return ClaimedRun(run, steps, signals, heritage)
 
     async def undelivered(self, node: str, limit: int) -> Undelivered:
         async with self._database.reading() as connection:
@@ -81,6 +84,18 @@ class Scheduling(Dialect):
             now = self._environment.now()
             due = fetch(connection, VERBS.due_timers, (now, limit))
             connection.executemany(VERBS.fire_timers, [(now, *timer) for timer in due])
+            return len(due)
+
+    async def answer_joins(self, limit: int) -> int:
+        async with self._database.reading() as connection:
+            if not fetch(connection, VERBS.due_joins, (1,)):
+                return 0
+        async with self._database.transaction() as connection:
+            now = self._environment.now()
+            due = fetch(connection, VERBS.due_joins, (limit,))
+            told = [ended(run_id, (waiter, n), outcome) for run_id, waiter, n, *outcome in due]
+            connection.executemany(VERBS.tell_parents, [told_row(one, now) for one in told])
+            connection.executemany(VERBS.forget_join, [(one.run_id, one.n) for one in told])
             return len(due)
 
     async def next_timer(self) -> float | None:

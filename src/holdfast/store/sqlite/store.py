@@ -1,7 +1,8 @@
 """The State Store on SQLite, through apsw.
 
 One file, one host, any number of processes. The parts stand in files of their own, one per role that asks: writes,
-scheduling, working, gating, supervising, quarantining, alerting, learning, retention, pools, nodes, reading, operating; each method
+scheduling, working, gating, supervising, quarantining, alerting, learning, retention, pools, workflows, nodes, reading, operating; each
+method
 is one transaction, or one read.
 """
 

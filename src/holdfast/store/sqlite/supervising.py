@@ -11,7 +11,7 @@ from holdfast.config import Config
 from holdfast.model import NEVER, StepState
 from holdfast.store.answers import Reclaimed
 from holdfast.store.offline import offline
-from holdfast.store.protocol import LAPSED
+from holdfast.store.protocol import GONE, LAPSED, LEFT
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch
 from holdfast.store.sqlite.verbs import VERBS
@@ -27,8 +27,8 @@ class Supervising(Dialect):
             if holder is not None and expires_at > now:
                 if holder != node:
                     seen = connection.execute(VERBS.node, (holder,)).get
-                    retired = seen is not None and seen[1] is not None
-                    if not retired and not self._liveness.is_gone(holder):
+                    ended = seen is not None and (seen[1] is not None or seen[2] is not None)
+                    if not ended and not self._liveness.is_gone(holder):
                         return None
                     epoch += 1
             else:
@@ -40,21 +40,20 @@ class Supervising(Dialect):
         async with self._database.transaction() as connection:
             connection.execute(VERBS.resign, (self._environment.now(), node))
 
-    async def dead_nodes(self, grace_s: float) -> list[tuple[str, str]]:
-        """`grace_s` is not needed here: a file lock is lost only with its process, never to reconnect."""
+    async def dead_nodes(self) -> list[tuple[str, str]]:
         now = self._environment.now()
         dead = []
         async with self._database.reading() as connection:
             live = fetch(connection, VERBS.live_nodes)
             holders = [row[0] for row in connection.execute(VERBS.holders)]
-        for node, lease_until in live:
-            if lease_until < now:
+        for node, lease_until, gone_at in live:
+            if gone_at is not None or self._liveness.is_gone(node):
+                dead.append((node, GONE))
+            elif lease_until < now:
                 dead.append((node, LAPSED))
-            elif self._liveness.is_gone(node):
-                dead.append((node, "its process is gone"))
-        known = {node for node, _ in live}
+        known = {node for node, _, _ in live}
         # Found by what is held, whatever the node's row says: a paused process may claim after it was buried.
-        dead += [(node, "it left and still holds something") for node in holders if node not in known]
+        dead += [(node, LEFT) for node in holders if node not in known]
         return dead
 
     async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:

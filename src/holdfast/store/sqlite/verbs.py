@@ -12,12 +12,22 @@ class Verbs(Statements):
     record_outcomes: str
     deliver_steps: str
     deliver_signals: str
+    set_aside_signals: str
     end_waits: str
     issue_steps: str
     drop_steps: str
     send_signals: str
+    met_run: str
+    awaits: str
+    join_runs: str
+    cancel_children: str
+    due_joins: str
+    forget_join: str
+    joins: str
+    prune_joins: str
     note_runs: str
     close_runs: str
+    revoke_runs: str
     sweep_closed_steps: str
     sweep_closed_signals: str
     tell_parents: str
@@ -78,7 +88,6 @@ class Verbs(Statements):
     keep_attempt: str
     try_again: str
     hand_back: str
-    put_off: str
     save: str
     lanes: str
     lane: str
@@ -119,7 +128,14 @@ class Verbs(Statements):
     hold_run: str
     owns_run: str
     register: str
+    rivals: str
+    declare: str
+    declared: str
+    workflows: str
+    forget_workflows: str
+    old_workflows: str
     renew: str
+    say_gone: str
     owned_by: str
     held_by: str
     free_runs: str
@@ -156,6 +172,7 @@ class Verbs(Statements):
     run: str
     runs: str
     ended_run: str
+    unknown_run: str
     runs_by_state: str
     steps: str
     attempts: str
@@ -172,9 +189,16 @@ class Verbs(Statements):
     hold: str
     release: str
     retry_now: str
+    retried_as: str
+    live_below: str
     copy_run: str
-    copy_steps: str
-    copy_signals: str
+    copy_step: str
+    copy_signal: str
+    take_over: str
+    inherit: str
+    inherited: str
+    name_effects: str
+    prune_inherited: str
     make_migrations: str
     applied_migrations: str
     nodes_in_the_way: str

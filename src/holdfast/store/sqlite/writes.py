@@ -12,10 +12,11 @@ from typing import Any
 
 import apsw
 
-from holdfast.errors import Conflict, StoreFull, StoreUnreachable, StoreUnsupported
+from holdfast.errors import Conflict, StoreUnreachable, StoreUnsupported
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import NewRun, RunState, StepState
 from holdfast.store.answers import Answer, PreconditionFailed
+from holdfast.store.children import CANCEL_KEY, Met, cancel_payload, is_own, refused
 from holdfast.store.operations import (
     Close,
     HandBack,
@@ -31,8 +32,10 @@ from holdfast.store.operations import (
 from holdfast.store.sqlite.database import BUSY_S, RETRY_S
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.faults import explain
-from holdfast.store.sqlite.rows import fetch, start_row, tags_text
+from holdfast.store.sqlite.retries import go_on
+from holdfast.store.sqlite.rows import fetch, start_row, tags_text, told_row
 from holdfast.store.sqlite.verbs import VERBS
+from holdfast.store.transaction import Transaction, no_transaction
 from holdfast.store.verdicts import counts_of
 
 Rows = list[tuple[Any, ...]]
@@ -53,14 +56,18 @@ class Batch:
         self.outcomes: Rows = []
         self.delivered: Rows = []
         self.heard: Rows = []
+        self.aside: Rows = []
         self.ended: Rows = []
         self.continued: list[Hop] = []
         self.issued: Rows = []
         self.dropped: Rows = []
-        self.children: Rows = []
+        self.children: list[NewRun] = []
+        self.cancelled: Rows = []
+        self.effects: Rows = []
         self.sends: Rows = []
         self.notes: Rows = []
         self.closed: Rows = []
+        self.revoked: Rows = []
         self.swept: Rows = []
         self.parents: Rows = []
         self.taken_back: Rows = []
@@ -72,8 +79,8 @@ class Batch:
         self.again: Rows = []
         self.quarantined: Rows = []
         self.listed: Rows = []
+        self.held: Rows = []
         self.back: Rows = []
-        self.put_off: Rows = []
         self.saves: Rows = []
         for op in ops:
             if type(op) is Hop:
@@ -91,10 +98,9 @@ class Batch:
 
     def _add_other(self, op: Op) -> None:
         if type(op) is HandBack:
-            if op.delay_s > 0:
-                self.put_off.append((self.now + op.delay_s, op.run_id, op.n, op.fence))
-            else:
-                self.back.append((op.run_id, op.n, op.fence))
+            if op.hold is not None:
+                self.held.append((op.hold, op.run_id))
+            self.back.append((op.run_id, op.n, op.fence))
         elif type(op) is Save:
             self.saves.append((op.checkpoint, op.progress, op.run_id, op.n, op.fence))
         elif type(op) is Start:
@@ -125,12 +131,17 @@ class Batch:
             self.delivered.append((seq, run_id, n))
         for signal_id, seq in hop.signals:
             self.heard.append((seq, signal_id, run_id))
+        self.aside += [(why, run_id, seq) for seq, why in hop.set_aside]
+        self.failures += [(run_id, -seq) for seq, _ in hop.set_aside]
         for n, seq, payload, at in hop.ended:
             self.ended.append((payload, seq, at, run_id, n))
         for n in hop.dropped:
             self.dropped.append((self.now, run_id, n))
-        for child in hop.children:
-            self.children.append(start_row(child, self.now))
+        if hop.children or hop.cancelled or hop.effects:
+            self.children += hop.children
+            self.effects += [(effect, run_id, n) for n, effect in hop.effects]
+            payload = cancel_payload(run_id)
+            self.cancelled += [(run_id, n, CANCEL_KEY, payload, self.now) for n in hop.cancelled]
         for send in hop.sends:
             self.sends.append((send.run_id, send.name, send.key, send.payload, self.now))
         if hop.next_input is not None:
@@ -144,6 +155,7 @@ class Batch:
             self.continued.append(hop)
         if hop.close is not None:
             self._add_close(run_id, hop.fence, hop.close)
+            self.revoked += [(one.error, hop.close.at, one.run_id, one.parent_id) for one in hop.revoked]
         if hop.park:
             self.parked.append((run_id, hop.fence, self.node))
 
@@ -224,6 +236,7 @@ class Batch:
             (VERBS.record_outcomes, self.outcomes),
             (VERBS.deliver_steps, self.delivered),
             (VERBS.deliver_signals, self.heard),
+            (VERBS.set_aside_signals, self.aside),
         ):
             if rows and not all_changed(connection, verb, rows):
                 return False
@@ -236,8 +249,8 @@ class Batch:
             return False
         if self.dropped:
             many(VERBS.drop_steps, self.dropped)
-        if self.children:
-            many(VERBS.start, self.children).fetchall()
+        if self.children or self.cancelled or self.effects:
+            self._write_family(connection)
         if self.sends:
             many(VERBS.send_signals, self.sends)
         if self.notes:
@@ -248,6 +261,7 @@ class Batch:
             many(VERBS.sweep_closed_steps, self.swept)
             many(VERBS.sweep_closed_signals, [(run_id,) for _, run_id in self.swept])
             many(VERBS.tell_parents, self.parents)
+            many(VERBS.revoke_runs, self.revoked)
         if self.taken_back and not all_changed(connection, VERBS.take_back_runs, self.taken_back):
             return False
         if self.alerts:
@@ -256,7 +270,41 @@ class Batch:
             return False
         return self._write_agents(connection)
 
+    def _hold(self, connection: apsw.Connection, note: str, run_id: str) -> None:
+        """An agent's code cannot read what was recorded for a step: its run waits for a person."""
+        if all_changed(connection, VERBS.hold, [(note, run_id)]):
+            row = (self.now, "agent", "hold", run_id, None, note)
+            connection.execute(VERBS.journal_add, row)
+            connection.execute(VERBS.note_failures, (run_id, 0))
+
+    def _write_family(self, connection: apsw.Connection) -> None:
+        children = [
+            child
+            for child in self.children
+            if child.retry_of is None or not go_on(connection, child, self.now)
+        ]
+        rows = [start_row(child, self.now) for child in children]
+        if len(connection.executemany(VERBS.start, rows).fetchall()) < len(rows):
+            self._meet(connection, children)
+        connection.executemany(VERBS.cancel_children, self.cancelled)
+        connection.executemany(VERBS.name_effects, self.effects)
+
+    def _meet(self, connection: apsw.Connection, children: list[NewRun]) -> None:
+        """Some ids were taken: join those runs, or fail the steps that asked for them."""
+        for child in children:
+            met = Met(*connection.execute(VERBS.met_run, (child.id,)).get)
+            if is_own(child, met):
+                continue
+            awaits = child.joins and connection.execute(VERBS.awaits, (child.parent_id, child.id)).get
+            told = refused(child, met, awaits=bool(awaits))
+            if told is None:
+                connection.execute(VERBS.join_runs, (child.id, child.parent_id, child.parent_n))
+            else:
+                connection.execute(VERBS.tell_parents, told_row(told, self.now))
+
     def _write_agents(self, connection: apsw.Connection) -> bool:
+        for note, run_id in self.held:
+            self._hold(connection, note, run_id)
         for verb, rows in (
             (VERBS.report, self.reports),
             (VERBS.keep_attempt, self.kept),
@@ -264,7 +312,6 @@ class Batch:
             (VERBS.quarantine_step, self.quarantined),
             (VERBS.list_quarantined, self.listed),
             (VERBS.hand_back, self.back),
-            (VERBS.put_off, self.put_off),
             (VERBS.save, self.saves),
             (VERBS.note_failures, self.failures),
         ):
@@ -325,9 +372,6 @@ class Writes(Dialect):
                     if len(ops) > 1:  # each gets its own answer, so that one bad row does not fail the others
                         raise PreconditionFailed from error
                     raise
-        except StoreFull as error:
-            # Nothing is lost: the writer keeps the batch and tries again until there is room.
-            raise StoreUnreachable(str(error)) from error
         except PreconditionFailed:
             if len(ops) > 1:
                 raise
@@ -344,25 +388,31 @@ class Writes(Dialect):
 
     async def _refuse(self, node: str, op: Op) -> Answer:
         """Why a single operation was not accepted; nothing of it is written."""
-        try:
-            async with self._database.transaction() as connection:
-                return refuse(connection, node, op, self._environment.now())
-        except StoreFull as error:
-            raise StoreUnreachable(str(error)) from error
+        async with self._database.transaction() as connection:
+            return refuse(connection, node, op, self._environment.now())
 
-    async def start_within(self, transaction: Any, run: NewRun) -> None:
-        """`transaction` is the caller's own apsw connection to the same file."""
-        if not isinstance(transaction, apsw.Connection):
-            kind = f"{type(transaction).__module__}.{type(transaction).__name__}"
+    async def start_within(self, transaction: Transaction, run: NewRun) -> None:
+        """In a transaction on the caller's own apsw connection to the same file."""
+        connection = await transaction.connection()
+        if not isinstance(connection, apsw.Connection):
             raise StoreUnsupported(
-                f"tx= got a {kind}: pass an apsw.Connection to the same file; two SQLite libraries on one file in one "
-                "process can corrupt it"
+                f"hf.within() got a {transaction.what}: on SQLite only an apsw.Connection to {self._database.what} can carry the start. "
+                "Two SQLite libraries in one process do not see each other's locks, and overwrite each other's commits (the "
+                "sqlite3 module, SQLAlchemy and Django use another one than Holdfast): keep your tables in another file and start "
+                "the run after your commit, under an id made from your row, or use PostgreSQL"
             )
-        if not self._database.is_at(transaction.filename):
-            raise StoreUnsupported(f"tx= is a connection to another database than {self._database.what}")
-        made = await self._write_within(transaction, start_row(run, self._environment.now()))
-        if not made and transaction.execute(VERBS.started_as, (run.id,)).get != (run.workflow, run.digest):
-            raise Conflict(f"run {run.id!r} exists and was started with another workflow or input")
+        if not self._database.is_at(connection.filename):
+            raise StoreUnsupported(
+                f"hf.within() got a connection to another database than {self._database.what}"
+            )
+        if not connection.in_transaction:
+            raise no_transaction(transaction.what, "`with connection:`, or BEGIN IMMEDIATE")
+        made = await self._write_within(connection, start_row(run, self._environment.now()))
+        if not made and connection.execute(VERBS.started_as, (run.id,)).get != (run.workflow, run.digest):
+            raise Conflict(
+                f"run {run.id!r} exists and was started with another workflow or input: "
+                f"`holdfast show {run.id}` shows it; choose another id"
+            )
 
     async def _write_within(self, transaction: apsw.Connection, row: tuple[Any, ...]) -> bool:
         """Insert, waiting for other writers. Not under our own lock: our writer may be waiting for this caller."""

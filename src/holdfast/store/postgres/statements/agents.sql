@@ -33,11 +33,20 @@ kept AS (
     SELECT run_id, n, attempt, ending, $11, error, started_at FROM again)
 SELECT holdfast.demand((SELECT count(*) FROM again) = cardinality($1))
 
+-- The runs of steps that are handed back because the agent's code cannot read what was recorded for them.
+-- name: hold_runs
+WITH held AS (
+    UPDATE holdfast.runs r SET resume = r.state, state = 'held', note = u.note, owner = NULL, fence = r.fence + 1
+    FROM unnest($1::text[], $2::text[]) u(id, note)
+    WHERE r.id = u.id AND r.state IN ('pending', 'running', 'undoing') RETURNING r.id, r.note),
+noted AS (
+    INSERT INTO holdfast.failures (run_id, n) SELECT id, 0 FROM held)
+INSERT INTO holdfast.journal (actor, verb, run_id, note) SELECT 'agent', 'hold', id, note FROM held
+
 -- name: hand_back
 WITH back AS (
-    UPDATE holdfast.steps s SET state = 'ready', fence = s.fence + 1, agent = NULL, complete_by = NULL, excused = s.excused + 1,
-        ready_at = CASE WHEN u.delay_s > 0 THEN clock_timestamp() + make_interval(secs => u.delay_s) ELSE s.ready_at END
-    FROM unnest($1::text[], $2::int[], $3::int[], $4::float8[]) u(run_id, n, fence, delay_s)
+    UPDATE holdfast.steps s SET state = 'ready', fence = s.fence + 1, agent = NULL, complete_by = NULL, excused = s.excused + 1
+    FROM unnest($1::text[], $2::int[], $3::int[]) u(run_id, n, fence)
     WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
     RETURNING 1)
 SELECT holdfast.demand((SELECT count(*) FROM back) = cardinality($1))
@@ -62,19 +71,21 @@ UNION ALL SELECT id FROM holdfast.lanes WHERE name = $1 AND needs = $2 AND undo 
 
 -- A node that was buried claims nothing more. One index range per lane, so that no lane's backlog is sorted; locked rows are
 -- another claimer's. Lanes behind a gate are left out first. Whether the step's run may go on is asked row by row, by a subquery
--- that cannot become a join: so a lane is read in the order of its index, and rows that must wait hide none behind them.
+-- that cannot become a join: so a lane is read in the order of its index, and rows that must wait hide none behind them. Nor do
+-- suspects: they are passed over while the agent has no room for one.
 -- name: claim_steps
 WITH passable AS (
     SELECT u.lane FROM unnest($2::int[]) u(lane) LEFT JOIN holdfast.lanes l ON l.id = u.lane
     WHERE NOT EXISTS (SELECT FROM holdfast.breakers b WHERE b.name = l.depends AND b.state <> 'closed')
       AND NOT EXISTS (SELECT FROM holdfast.holds h WHERE h.scope = 'all'
                       OR (h.scope = 'dependency' AND h.value = l.depends) OR (h.scope = 'step' AND h.value = l.name))),
-next AS (
-    SELECT s.run_id, s.n
+due AS (
+    SELECT s.run_id, s.n, s.priority, s.ready_at, s.losses >= $4 AS suspect
     FROM passable l
     CROSS JOIN LATERAL (
-        SELECT w.run_id, w.n, w.priority, w.ready_at FROM holdfast.steps w
+        SELECT w.run_id, w.n, w.priority, w.ready_at, w.losses FROM holdfast.steps w
         WHERE w.lane = l.lane AND w.state = 'ready' AND w.ready_at <= (SELECT clock_timestamp())
+          AND ($5 > 0 OR w.losses < $4)
           AND (SELECT r.state IN ('running', 'undoing') AND NOT EXISTS (
                    SELECT FROM holdfast.holds h
                    WHERE (h.scope = 'workflow' AND h.value = r.workflow) OR (h.scope = 'tenant' AND h.value = r.namespace))
@@ -82,14 +93,17 @@ next AS (
         ORDER BY w.priority DESC, w.ready_at LIMIT $3
         FOR UPDATE OF w SKIP LOCKED) s
     WHERE EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
-    ORDER BY s.priority DESC, s.ready_at LIMIT $3)
+    ORDER BY s.priority DESC, s.ready_at LIMIT $3),
+next AS (
+    SELECT run_id, n FROM due WHERE NOT suspect
+    UNION ALL (SELECT run_id, n FROM due WHERE suspect ORDER BY priority DESC, ready_at LIMIT $5))
 UPDATE holdfast.steps s SET state = 'running', agent = $1, attempt = s.attempt + 1, fence = s.fence + 1,
                    started_at = clock_timestamp(),
                    complete_by = clock_timestamp() + make_interval(secs => s.timeout_s)
 FROM next
 WHERE s.run_id = next.run_id AND s.n = next.n
 RETURNING s.run_id, s.n, s.key, s.name, s.fence, s.attempt, s.losses, s.excused, s.attempts_max,
-          s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at, s.error, s.timeouts, s.throttled
+          s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at, s.error, s.timeouts, s.throttled, s.effect
 
 -- The same for a node that works on some runs only: from each run to its steps.
 -- name: claim_steps_of
@@ -98,13 +112,13 @@ WITH passable AS (
     WHERE NOT EXISTS (SELECT FROM holdfast.breakers b WHERE b.name = l.depends AND b.state <> 'closed')
       AND NOT EXISTS (SELECT FROM holdfast.holds h WHERE h.scope = 'all'
                       OR (h.scope = 'dependency' AND h.value = l.depends) OR (h.scope = 'step' AND h.value = l.name))),
-next AS (
-    SELECT s.run_id, s.n
-    FROM unnest($4::text[]) u(id)
+due AS (
+    SELECT s.run_id, s.n, s.priority, s.ready_at, s.losses >= $4 AS suspect
+    FROM unnest($6::text[]) u(id)
     CROSS JOIN LATERAL (
-        SELECT w.run_id, w.n, w.priority, w.ready_at FROM holdfast.steps w
-        WHERE w.run_id = u.id AND w.state = 'ready' AND w.ready_at <= (SELECT clock_timestamp())
-          AND w.lane IN (SELECT lane FROM passable)
+        SELECT w.run_id, w.n, w.priority, w.ready_at, w.losses FROM holdfast.steps w
+        WHERE w.run_id = u.id AND w.lane IN (SELECT lane FROM passable) AND w.state = 'ready' AND w.ready_at <= (SELECT clock_timestamp())
+          AND ($5 > 0 OR w.losses < $4)
           AND (SELECT r.state IN ('running', 'undoing') AND NOT EXISTS (
                    SELECT FROM holdfast.holds h
                    WHERE (h.scope = 'workflow' AND h.value = r.workflow) OR (h.scope = 'tenant' AND h.value = r.namespace))
@@ -112,14 +126,17 @@ next AS (
         ORDER BY w.priority DESC, w.ready_at LIMIT $3
         FOR UPDATE OF w SKIP LOCKED) s
     WHERE EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
-    ORDER BY s.priority DESC, s.ready_at LIMIT $3)
+    ORDER BY s.priority DESC, s.ready_at LIMIT $3),
+next AS (
+    SELECT run_id, n FROM due WHERE NOT suspect
+    UNION ALL (SELECT run_id, n FROM due WHERE suspect ORDER BY priority DESC, ready_at LIMIT $5))
 UPDATE holdfast.steps s SET state = 'running', agent = $1, attempt = s.attempt + 1, fence = s.fence + 1,
                    started_at = clock_timestamp(),
                    complete_by = clock_timestamp() + make_interval(secs => s.timeout_s)
 FROM next
 WHERE s.run_id = next.run_id AND s.n = next.n
 RETURNING s.run_id, s.n, s.key, s.name, s.fence, s.attempt, s.losses, s.excused, s.attempts_max,
-          s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at, s.error, s.timeouts, s.throttled
+          s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at, s.error, s.timeouts, s.throttled, s.effect
 
 -- name: lost_steps
 SELECT u.run_id, u.n FROM unnest($1::text[], $2::int[], $3::int[]) u(run_id, n, fence)

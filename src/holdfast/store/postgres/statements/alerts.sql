@@ -7,19 +7,21 @@ SELECT u.kind, u.run_id, u.message, u.kind || ':' || u.run_id, clock_timestamp()
 FROM unnest($1::text[], $2::text[], $3::text[]) u(kind, run_id, message)
 ON CONFLICT (key) WHERE cleared_at IS NULL DO UPDATE SET times = alerts.times + 1, last_at = excluded.last_at
 
--- Step 0 is the run itself.
+-- Step 0 is the run itself; below it, -seq is the signal with this number, which was set aside.
 -- name: note_failures
 INSERT INTO holdfast.failures (run_id, n) SELECT * FROM unnest($1::text[], $2::int[])
 
 -- name: failures
-SELECT f.id, f.run_id, f.n, r.workflow, r.state, r.parent_id, CASE f.n WHEN 0 THEN r.error ELSE s.error END,
-       s.key, s.name, s.kind, coalesce(s.attempt, 0), coalesce(s.losses, 0), coalesce(s.excused, 0),
+SELECT f.id, f.run_id, f.n, r.workflow, r.state, r.parent_id,
+       CASE WHEN f.n = 0 THEN r.error WHEN f.n < 0 THEN g.set_aside ELSE s.error END,
+       s.key, coalesce(s.name, g.name), s.kind, coalesce(s.attempt, 0), coalesce(s.losses, 0), coalesce(s.excused, 0),
        coalesce(s.attempts_max, 1), coalesce(s.timeouts, 0), coalesce(s.throttled, 0),
        CASE WHEN s.state = 'ready' AND s.ready_at >= to_timestamp(253402300799) THEN q.fingerprint END
 FROM (SELECT id, run_id, n FROM holdfast.failures ORDER BY id LIMIT $1) f
 LEFT JOIN holdfast.runs r ON r.id = f.run_id
 LEFT JOIN holdfast.steps s ON s.run_id = f.run_id AND s.n = f.n
 LEFT JOIN holdfast.quarantine q ON q.run_id = f.run_id AND q.n = f.n
+LEFT JOIN holdfast.signals g ON f.n < 0 AND g.run_id = f.run_id AND g.delivered_seq = -f.n
 ORDER BY f.id
 
 -- name: raise_alerts

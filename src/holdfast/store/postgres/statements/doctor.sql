@@ -16,6 +16,12 @@ SELECT * FROM (VALUES
     ('I10b', 'an owned run has an owner that is not retired',
      (SELECT count(*) FROM holdfast.runs r LEFT JOIN holdfast.nodes n ON n.id = r.owner
       WHERE r.owner IS NOT NULL AND (n.id IS NULL OR n.retired_at IS NOT NULL))),
+    ('I23', 'an agent knows of every step that runs there for longer than its lease',
+     (SELECT count(*) FROM (
+        SELECT 1 FROM (SELECT id, offers::jsonb -> 'pulse' AS told FROM holdfast.nodes WHERE retired_at IS NULL) n
+        JOIN holdfast.steps s ON s.agent = n.id AND s.state = 'running'
+        WHERE s.started_at < to_timestamp((told ->> 'at')::float8 - (told ->> 'lease_s')::float8)
+        GROUP BY n.id, told HAVING count(*) > (told ->> 'known')::int) unknown)),
     ('I11', 'no two outcomes of one run share a place in its history',
      (SELECT count(*) FROM (SELECT 1 FROM holdfast.steps WHERE delivered_seq > 0 AND kind <> 'signal'
       GROUP BY run_id, delivered_seq HAVING count(*) > 1) twice)),
@@ -35,7 +41,13 @@ SELECT * FROM (VALUES
      + (SELECT count(*) FROM holdfast.signals s WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = s.run_id))),
     ('I1', 'each key stands once in a run',
      (SELECT count(*) FROM (SELECT 1 FROM holdfast.steps GROUP BY run_id, key HAVING count(*) > 1) twice)),
-    ('I18', 'a waiting child step has its child',
+    ('I24', 'a signal that was set aside is delivered, and no wait took it',
+     (SELECT count(*) FROM holdfast.signals g WHERE g.set_aside IS NOT NULL
+      AND (coalesce(g.delivered_seq, 0) = 0 OR EXISTS (
+          SELECT FROM holdfast.steps s
+          WHERE s.run_id = g.run_id AND s.kind = 'signal' AND s.delivered_seq = g.delivered_seq)))),
+    ('I18', 'a waiting child step has its child, or a run that it joined',
      (SELECT count(*) FROM holdfast.steps s WHERE s.kind = 'child' AND s.state = 'waiting'
-      AND NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)))
+      AND NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)
+      AND NOT EXISTS (SELECT FROM holdfast.joins j WHERE j.waiter_id = s.run_id AND j.waiter_n = s.n)))
 ) facts(name, meaning, broken)

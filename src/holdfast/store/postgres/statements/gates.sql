@@ -60,7 +60,7 @@ UPDATE holdfast.steps s SET state = 'running', agent = $1, attempt = s.attempt +
 FROM next
 WHERE s.run_id = next.run_id AND s.n = next.n
 RETURNING s.run_id, s.n, s.key, s.name, s.fence, s.attempt, s.losses, s.excused, s.attempts_max,
-          s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at, s.error, s.timeouts, s.throttled
+          s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at, s.error, s.timeouts, s.throttled, s.effect
 
 -- name: take_allowance
 UPDATE holdfast.breakers SET allowance = allowance - $2, told_at = clock_timestamp() WHERE name = $1

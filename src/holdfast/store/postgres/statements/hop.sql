@@ -64,6 +64,14 @@ WITH heard AS (
     RETURNING 1)
 SELECT holdfast.demand((SELECT count(*) FROM heard) = cardinality($1))
 
+-- name: set_aside_signals
+WITH aside AS (
+    UPDATE holdfast.signals s SET set_aside = u.why
+    FROM unnest($1::text[], $2::int[], $3::text[]) u(run_id, seq, why)
+    WHERE s.run_id = u.run_id AND s.delivered_seq = u.seq AND s.set_aside IS NULL
+    RETURNING 1)
+SELECT holdfast.demand((SELECT count(*) FROM aside) = cardinality($1))
+
 -- name: end_waits
 WITH ended AS (
     UPDATE holdfast.steps s SET state = 'succeeded', fence = s.fence + 1, output = u.output, delivered_seq = u.seq,
@@ -95,10 +103,17 @@ WHERE r.id = u.id
 
 -- name: tell_parents
 UPDATE holdfast.steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
-                   finished_at = to_timestamp(u.at)
+                   finished_at = coalesce(to_timestamp(u.at), clock_timestamp())
 FROM unnest($1::text[], $2::int[], $3::text[], $4::bytea[], $5::text[], $6::float8[])
      u(run_id, n, state, output, error, at)
 WHERE s.run_id = u.run_id AND s.n = u.n AND s.state = 'waiting' AND s.kind = 'child'
+
+-- What it returned is its parent's to know: the parent's step has it.
+-- name: revoke_runs
+UPDATE holdfast.runs r SET state = 'undone', output = NULL, error = u.error, finished_at = to_timestamp(u.at),
+                  fence = r.fence + 1
+FROM unnest($1::text[], $2::text[], $3::text[], $4::float8[]) u(id, parent_id, error, at)
+WHERE r.id = u.id AND r.parent_id = u.parent_id AND r.state = 'succeeded'
 
 -- As when it is freed: a run that has not said yet what it waits for is pending again, so that it is claimed. Two nodes that
 -- begin one run have the same fence, so the owner is asked for, too.

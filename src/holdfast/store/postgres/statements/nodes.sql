@@ -1,17 +1,22 @@
 -- Nodes, their leases, the leader, and what the leader may do. Its every write checks its epoch in the same statement.
 
 -- name: register
-INSERT INTO holdfast.nodes (id, host, pid, roles, offers, capacity, lock_key, lease_until)
-VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + make_interval(secs => $8))
-ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity, lock_key = excluded.lock_key
+INSERT INTO holdfast.nodes (id, host, pid, roles, offers, capacity, lease_until, code)
+VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + make_interval(secs => $7), $8)
+ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity, code = excluded.code
 
 -- name: renew
 UPDATE holdfast.nodes
 SET lease_until = clock_timestamp() + make_interval(secs => $2),
     offers = CASE WHEN $3::text IS NULL THEN offers ELSE jsonb_set(offers::jsonb, '{pulse}', $3::jsonb
                  || jsonb_build_object('at', extract(epoch FROM clock_timestamp())::float8 - $4::float8))::text END
-WHERE id = $1 AND retired_at IS NULL
+WHERE id = $1 AND retired_at IS NULL AND gone_at IS NULL
 RETURNING clock_timestamp()
+
+-- Said by the heart of a process that is gone: its lease ends now.
+-- name: say_gone
+UPDATE holdfast.nodes SET gone_at = clock_timestamp(), lease_until = least(lease_until, clock_timestamp())
+WHERE id = $1 AND retired_at IS NULL
 
 -- name: retire
 WITH runs_left AS (
@@ -40,7 +45,7 @@ RETURNING 1
 -- Whoever takes it over notes since when it was not renewed, and by whom.
 -- name: lead
 INSERT INTO holdfast.leases (name, holder, epoch, expires_at, since, renewed_at)
-VALUES ($4, $1, 1, clock_timestamp() + make_interval(secs => $2), clock_timestamp(), clock_timestamp())
+VALUES ($3, $1, 1, clock_timestamp() + make_interval(secs => $2), clock_timestamp(), clock_timestamp())
 ON CONFLICT (name) DO UPDATE
 SET holder = $1, expires_at = clock_timestamp() + make_interval(secs => $2), renewed_at = clock_timestamp(),
     (epoch, since, vacant_s, predecessor) = (
@@ -52,8 +57,7 @@ SET holder = $1, expires_at = clock_timestamp() + make_interval(secs => $2), ren
         FROM (SELECT leases.holder IS NOT DISTINCT FROM $1 AND leases.expires_at > clock_timestamp() AS keeps) now)
 WHERE leases.holder = $1 OR leases.holder IS NULL OR leases.expires_at <= clock_timestamp()
    OR EXISTS (SELECT FROM holdfast.nodes WHERE nodes.id = leases.holder
-              AND (nodes.retired_at IS NOT NULL
-                   OR (nodes.lock_key IS NOT NULL AND nodes.lock_key <> ALL($3::bigint[]))))
+              AND (nodes.retired_at IS NOT NULL OR nodes.gone_at IS NOT NULL))
 RETURNING epoch
 
 -- name: resign
@@ -67,17 +71,9 @@ WHERE name = 'leader' AND holder IS NOT NULL
 SELECT id, host, pid, roles, offers, capacity, started_at, lease_until, retired_at FROM holdfast.nodes
 WHERE retired_at IS NULL ORDER BY lease_until DESC LIMIT $1
 
--- Liveness locks are session advisory locks with class 0x486f6c64; objid and classid make up lock_key's halves.
--- name: live_locks
-SELECT coalesce(array_agg((classid::bigint << 32) | objid::bigint), '{}') FROM pg_locks
-WHERE locktype = 'advisory' AND objsubid = 1 AND granted
-  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-
 -- name: dead_nodes
-SELECT id, lock_key, lease_until < clock_timestamp() AS expired FROM holdfast.nodes
-WHERE retired_at IS NULL
-  AND (lease_until < clock_timestamp() OR (lock_key IS NOT NULL AND lock_key <> ALL($1::bigint[])))
-ORDER BY lease_until LIMIT 1000
+SELECT id, gone_at IS NOT NULL AS gone FROM holdfast.nodes
+WHERE retired_at IS NULL AND lease_until < clock_timestamp() ORDER BY lease_until LIMIT 1000
 
 -- Everybody who holds a step or run and is not a live node: found by what is held, whatever the node's row says, one
 -- index look per holder, however much each holds.

@@ -19,6 +19,11 @@ SELECT r.* FROM unnest($1::text[]) u(id)
 CROSS JOIN LATERAL (
     SELECT * FROM holdfast.runs WHERE id = u.id AND (finished_at IS NOT NULL OR state = 'stuck') OFFSET 0) r
 
+-- name: unknown_runs
+SELECT u.id FROM unnest($1::text[]) u(id)
+LEFT JOIN LATERAL (SELECT id FROM holdfast.runs WHERE id = u.id OFFSET 0) r ON true
+WHERE r.id IS NULL
+
 -- name: runs_by_state
 SELECT state, count(*) FROM holdfast.runs GROUP BY state
 
@@ -89,24 +94,3 @@ WHERE id = $1 AND ((state = 'stuck' AND resume IS DISTINCT FROM 'running') OR (s
 UPDATE holdfast.steps SET ready_at = clock_timestamp(), fence = fence + 1
 WHERE run_id = $1 AND state = 'ready' AND ready_at > clock_timestamp() AND ready_at < to_timestamp(253402300799)
 RETURNING 1
-
--- name: copy_run
-INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, input, digest, tags, retry_of, deadline)
-SELECT $2, namespace, workflow, version, 'pending', priority, input, digest, tags, id,
-       clock_timestamp() + (deadline - created_at)
-FROM holdfast.runs WHERE id = $1 AND finished_at IS NOT NULL
-ON CONFLICT (id) DO NOTHING RETURNING 1
-
--- name: copy_steps
-INSERT INTO holdfast.steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max,
-                   timeout_s, fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at,
-                   finished_at, after_seq, timeouts, throttled)
-SELECT $2, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max, timeout_s,
-       fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at, finished_at, after_seq,
-       timeouts, throttled
-FROM holdfast.steps WHERE run_id = $1 AND delivered_seq > 0 AND delivered_seq < $3 AND key <> '$deadline'
-
--- name: copy_signals
-INSERT INTO holdfast.signals (run_id, name, key, payload, delivered_seq, sent_at)
-SELECT $2, name, key, payload, delivered_seq, sent_at FROM holdfast.signals
-WHERE run_id = $1 AND delivered_seq > 0 AND delivered_seq < $3 AND name NOT LIKE '$%'

@@ -1,5 +1,6 @@
--- Retention: ended runs go, oldest first, some hundred rows a transaction. A run goes after its children, and only when no
--- run above it is live, because a live one may have to undo what those below it did.
+-- Retention: ended runs go, oldest first, some hundred rows a transaction. A run goes after its children, when all that wait
+-- for it have been told, and only when no run above it is live, because a live one may have to undo what those below it did,
+-- and none that may still go on from it.
 
 -- For the transaction that prunes: a LIMIT makes whole-table scans look cheap to a planner without fresh statistics.
 -- name: by_index
@@ -20,6 +21,8 @@ SELECT count(*) FROM holdfast.runs WHERE state = $1 AND finished_at IS NOT NULL 
 SELECT r.id FROM holdfast.runs r
 WHERE r.id = ANY($1::text[]) AND r.finished_at IS NOT NULL
   AND NOT EXISTS (SELECT FROM holdfast.runs c WHERE c.parent_id = r.id)
+  AND NOT EXISTS (SELECT FROM holdfast.inherited i JOIN holdfast.runs n ON n.id = i.run_id
+                  WHERE i.child = r.id AND n.finished_at IS NULL)
   AND NOT EXISTS (
       WITH RECURSIVE above(parent_id, finished_at) AS (
           SELECT p.parent_id, p.finished_at FROM holdfast.runs p WHERE p.id = r.parent_id
@@ -28,6 +31,10 @@ WHERE r.id = ANY($1::text[]) AND r.finished_at IS NOT NULL
       SELECT FROM above WHERE finished_at IS NULL)
 ORDER BY r.finished_at, r.id
 FOR UPDATE OF r SKIP LOCKED
+
+-- Asked when their rows are locked: from then on nobody joins them.
+-- name: joined
+SELECT DISTINCT run_id FROM holdfast.joins WHERE run_id = ANY($1::text[])
 
 -- name: prune_steps
 DELETE FROM holdfast.steps WHERE ctid = ANY(ARRAY(
@@ -44,6 +51,14 @@ DELETE FROM holdfast.signals WHERE ctid = ANY(ARRAY(
 -- name: prune_quarantine
 DELETE FROM holdfast.quarantine WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.quarantine WHERE run_id = ANY($1::text[]) LIMIT $2))
+
+-- name: prune_joins
+DELETE FROM holdfast.joins WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.joins WHERE waiter_id = ANY($1::text[]) LIMIT $2))
+
+-- name: prune_inherited
+DELETE FROM holdfast.inherited WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.inherited WHERE run_id = ANY($1::text[]) LIMIT $2))
 
 -- name: prune_journal
 DELETE FROM holdfast.journal WHERE ctid = ANY(ARRAY(

@@ -1,4 +1,4 @@
--- These two also run on connections of callers, whose search path is theirs. A function that is called with fewer arguments
+-- These also run on connections of callers, whose search path is theirs. A function that is called with fewer arguments
 -- than it has is named with its schema: a nearer match in another schema would be called instead. `unnest` of several
 -- arrays is part of the language, and always the server's own.
 
@@ -11,6 +11,10 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bytea
      u(id, namespace, workflow, version, priority, input, digest, tags, parent_id, parent_n, timeout_s)
 ON CONFLICT (id) DO NOTHING
 RETURNING id
+
+-- name: place
+SELECT pg_catalog.concat(oid, ' since ', extract(epoch FROM pg_catalog.pg_postmaster_start_time()))
+FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()
 
 -- name: started_as
 SELECT id, workflow, digest FROM holdfast.runs WHERE id = ANY($1::text[])

@@ -42,7 +42,7 @@ taken AS (
     FROM next WHERE t.run_id = next.run_id AND t.n = next.n
     RETURNING t.run_id, t.n, t.fence)
 SELECT s.run_id, s.n, s.key, s.name, taken.fence, s.attempt + 1 AS attempt, s.losses, s.excused, s.attempts_max,
-       s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at, s.error
+       s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at, s.error, s.effect
 FROM taken JOIN holdfast.steps s ON s.run_id = taken.run_id AND s.n = taken.n
 
 -- name: lost_twins

@@ -25,10 +25,6 @@ WHERE run_id = ? AND n = ? AND fence = ?
 UPDATE steps SET state = 'ready', fence = fence + 1, agent = NULL, complete_by = NULL, excused = excused + 1
 WHERE run_id = ? AND n = ? AND fence = ?
 
--- name: put_off
-UPDATE steps SET state = 'ready', fence = fence + 1, agent = NULL, complete_by = NULL, excused = excused + 1, ready_at = ?
-WHERE run_id = ? AND n = ? AND fence = ?
-
 -- name: save
 UPDATE steps SET checkpoint = coalesce(?, checkpoint), progress = coalesce(?, progress)
 WHERE run_id = ? AND n = ? AND fence = ?
@@ -53,18 +49,18 @@ SELECT priority FROM steps INDEXED BY steps_ready
 WHERE state = 'ready' AND lane = ? AND priority < ? ORDER BY priority DESC LIMIT 1
 
 -- name: due_steps
-SELECT s.priority, s.ready_at, s.run_id, s.n, s.fence
+SELECT s.priority, s.ready_at, s.run_id, s.n, s.fence, s.losses
 FROM steps s INDEXED BY steps_ready CROSS JOIN runs r ON r.id = s.run_id
-WHERE s.state = 'ready' AND s.lane = ? AND s.priority = ? AND s.ready_at <= ? AND +r.state IN ('running', 'undoing')
+WHERE s.state = 'ready' AND s.lane = ? AND s.priority = ? AND s.ready_at <= ? AND s.losses < ? AND +r.state IN ('running', 'undoing')
   AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'workflow' AND value = r.workflow)
   AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'tenant' AND value = r.namespace)
 ORDER BY s.ready_at LIMIT ?
 
 -- The same for a node that works on some runs only.
 -- name: due_steps_of
-SELECT s.priority, s.ready_at, s.run_id, s.n, s.fence, s.lane
+SELECT s.priority, s.ready_at, s.run_id, s.n, s.fence, s.losses, s.lane
 FROM runs r CROSS JOIN steps s INDEXED BY sqlite_autoindex_steps_1 ON s.run_id = r.id
-WHERE r.id = ? AND s.run_id = ?1 AND s.state = 'ready' AND s.ready_at <= ? AND +r.state IN ('running', 'undoing')
+WHERE r.id = ?1 AND s.run_id = ?1 AND s.state = 'ready' AND s.ready_at <= ?2 AND s.losses < ?3 AND +r.state IN ('running', 'undoing')
   AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'workflow' AND value = r.workflow)
   AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'tenant' AND value = r.namespace)
 
@@ -73,7 +69,7 @@ UPDATE steps SET state = 'running', agent = ?1, attempt = attempt + 1, fence = f
                  complete_by = ?2 + timeout_s
 WHERE run_id = ?3 AND n = ?4 AND fence = ?5
 RETURNING run_id, n, key, name, fence, attempt, losses, excused, attempts_max, timeout_s, input, retry, checkpoint,
-          issued_at, error, timeouts, throttled
+          issued_at, error, timeouts, throttled, effect
 
 -- name: holds_step
 SELECT 1 FROM steps WHERE run_id = ? AND n = ? AND fence = ? AND +state = 'running' AND +agent = ?

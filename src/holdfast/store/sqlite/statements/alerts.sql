@@ -8,19 +8,21 @@ SELECT 1 FROM leases WHERE name = ? AND epoch = ? AND expires_at > ?
 INSERT INTO alerts (at, kind, run_id, message, key, last_at) VALUES (?1, ?2, ?3, ?4, ?2 || ':' || ?3, ?1)
 ON CONFLICT (key) WHERE cleared_at IS NULL DO UPDATE SET times = times + 1, last_at = excluded.last_at
 
--- Step 0 is the run itself.
+-- Step 0 is the run itself; below it, -seq is the signal with this number, which was set aside.
 -- name: note_failures
 INSERT INTO failures (run_id, n) VALUES (?, ?)
 
 -- name: failures
-SELECT f.id, f.run_id, f.n, r.workflow, r.state, r.parent_id, CASE f.n WHEN 0 THEN r.error ELSE s.error END,
-       s.key, s.name, s.kind, coalesce(s.attempt, 0), coalesce(s.losses, 0), coalesce(s.excused, 0),
+SELECT f.id, f.run_id, f.n, r.workflow, r.state, r.parent_id,
+       CASE WHEN f.n = 0 THEN r.error WHEN f.n < 0 THEN g.set_aside ELSE s.error END,
+       s.key, coalesce(s.name, g.name), s.kind, coalesce(s.attempt, 0), coalesce(s.losses, 0), coalesce(s.excused, 0),
        coalesce(s.attempts_max, 1), coalesce(s.timeouts, 0), coalesce(s.throttled, 0),
        CASE WHEN s.state = 'ready' AND s.ready_at >= 253402300799 THEN q.fingerprint END
 FROM failures f
 LEFT JOIN runs r ON r.id = f.run_id
 LEFT JOIN steps s ON s.run_id = f.run_id AND s.n = f.n
 LEFT JOIN quarantine q ON q.run_id = f.run_id AND q.n = f.n
+LEFT JOIN signals g ON f.n < 0 AND g.run_id = f.run_id AND g.delivered_seq = -f.n
 ORDER BY f.id LIMIT ?
 
 -- name: forget_failures

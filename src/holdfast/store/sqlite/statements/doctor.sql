@@ -21,6 +21,12 @@ UNION ALL SELECT 'I10', 'a running step has an agent that is not retired',
 UNION ALL SELECT 'I10b', 'an owned run has an owner that is not retired',
     (SELECT count(*) FROM runs r LEFT JOIN nodes n ON n.id = r.owner
      WHERE r.owner IS NOT NULL AND (n.id IS NULL OR n.retired_at IS NOT NULL))
+UNION ALL SELECT 'I23', 'an agent knows of every step that runs there for longer than its lease',
+    (SELECT count(*) FROM (
+        SELECT 1 FROM (SELECT id, json_extract(offers, '$.pulse') AS told FROM nodes WHERE retired_at IS NULL) n
+        JOIN steps s ON s.agent = n.id AND s.state = 'running'
+        WHERE s.started_at < json_extract(told, '$.at') - json_extract(told, '$.lease_s')
+        GROUP BY n.id HAVING count(*) > json_extract(told, '$.known')))
 UNION ALL SELECT 'I11', 'no two outcomes of one run share a place in its history',
     (SELECT count(*) FROM (SELECT 1 FROM steps WHERE delivered_seq > 0 AND kind <> 'signal'
      GROUP BY run_id, delivered_seq HAVING count(*) > 1))
@@ -37,9 +43,14 @@ UNION ALL SELECT 'I17', 'no step, twin, attempt or signal without its run',
     (SELECT count(*) FROM steps s WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run_id))
     + (SELECT count(*) FROM attempts a WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = a.run_id))
     + (SELECT count(*) FROM signals s WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run_id))
-UNION ALL SELECT 'I18', 'a waiting child step has its child',
+UNION ALL SELECT 'I18', 'a waiting child step has its child, or a run that it joined',
     (SELECT count(*) FROM steps s WHERE s.kind = 'child' AND s.state = 'waiting'
-     AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n))
+     AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)
+     AND NOT EXISTS (SELECT 1 FROM joins j WHERE j.waiter_id = s.run_id AND j.waiter_n = s.n))
+UNION ALL SELECT 'I24', 'a signal that was set aside is delivered, and no wait took it',
+    (SELECT count(*) FROM signals g WHERE g.set_aside IS NOT NULL
+     AND (coalesce(g.delivered_seq, 0) = 0 OR EXISTS (
+         SELECT 1 FROM steps s WHERE s.run_id = g.run_id AND s.kind = 'signal' AND s.delivered_seq = g.delivered_seq)))
 UNION ALL SELECT 'I18b', 'a child that ended has told its parent',
     (SELECT count(*) FROM steps s JOIN runs r ON r.parent_id = s.run_id AND r.parent_n = s.n
      WHERE s.kind = 'child' AND s.state = 'waiting' AND r.finished_at IS NOT NULL)

@@ -22,6 +22,9 @@ WHERE run_id = ? AND n = ? AND +delivered_seq IS NULL AND finished_at IS NOT NUL
 -- name: deliver_signals
 UPDATE signals SET delivered_seq = ? WHERE id = ? AND run_id = ? AND +delivered_seq IS NULL
 
+-- name: set_aside_signals
+UPDATE signals SET set_aside = ? WHERE run_id = ? AND delivered_seq = ? AND set_aside IS NULL
+
 -- name: end_waits
 UPDATE steps SET state = 'succeeded', output = ?, delivered_seq = ?, finished_at = ?, fence = fence + 1
 WHERE run_id = ? AND n = ? AND +state = 'waiting'
@@ -52,6 +55,11 @@ UPDATE runs SET state = ?1, output = ?2, finished_at = ?4, owner = NULL, fence =
                 error = CASE WHEN ?1 = 'stuck' THEN error ELSE ?3 END,
                 note = CASE WHEN ?1 = 'stuck' THEN ?3 ELSE note END
 WHERE id = ?5 AND fence = ?6
+
+-- What it returned is its parent's to know: the parent's step has it.
+-- name: revoke_runs
+UPDATE runs SET state = 'undone', output = NULL, error = ?, finished_at = ?, fence = fence + 1
+WHERE id = ? AND +parent_id = ? AND +state = 'succeeded'
 
 -- name: sweep_closed_steps
 UPDATE steps SET delivered_seq = 0, finished_at = coalesce(finished_at, ?),

@@ -1,15 +1,19 @@
 -- Nodes, their leases, the leader, and what the leader may do. Its every write checks its epoch in the same transaction.
 
 -- name: register
-INSERT INTO nodes (id, host, pid, roles, offers, capacity, started_at, lease_until)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity
+INSERT INTO nodes (id, host, pid, roles, offers, capacity, started_at, lease_until, code)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity, code = excluded.code
 
 -- name: renew
 UPDATE nodes SET lease_until = ?1,
                  offers = CASE WHEN ?2 IS NULL THEN offers
                                ELSE json_set(offers, '$.pulse', json_set(?2, '$.at', ?3)) END
-WHERE id = ?4 AND retired_at IS NULL
+WHERE id = ?4 AND retired_at IS NULL AND gone_at IS NULL
+
+-- Said by the heart of a process that is gone: its lease ends now.
+-- name: say_gone
+UPDATE nodes SET gone_at = ?1, lease_until = min(lease_until, ?1) WHERE id = ?2 AND retired_at IS NULL
 
 -- name: owned_by
 SELECT id, fence FROM runs INDEXED BY runs_owned WHERE owner = ? LIMIT ?
@@ -33,7 +37,7 @@ UPDATE nodes SET retired_at = ? WHERE id = ? AND retired_at IS NULL
 SELECT 1 FROM nodes WHERE id = ? AND retired_at IS NULL
 
 -- name: node
-SELECT lease_until, retired_at FROM nodes WHERE id = ?
+SELECT lease_until, retired_at, gone_at FROM nodes WHERE id = ?
 
 -- name: place
 SELECT host, pid, roles FROM nodes WHERE id = ?
@@ -60,7 +64,7 @@ SELECT id, host, pid, roles, offers, capacity, started_at, lease_until, retired_
 WHERE retired_at IS NULL ORDER BY lease_until DESC LIMIT ?
 
 -- name: live_nodes
-SELECT id, lease_until FROM nodes INDEXED BY nodes_live WHERE retired_at IS NULL ORDER BY lease_until
+SELECT id, lease_until, gone_at FROM nodes INDEXED BY nodes_live WHERE retired_at IS NULL ORDER BY lease_until
 
 -- Everybody who holds a step or run, one index look per holder, however much each holds.
 -- name: holders

@@ -31,23 +31,3 @@ WHERE id = ? AND ((+state = 'stuck' AND resume IS NOT 'running') OR (+state = 'h
 -- name: retry_now
 UPDATE steps SET ready_at = ?1, fence = fence + 1
 WHERE run_id = ?2 AND +state = 'ready' AND +ready_at > ?1 AND +ready_at < 253402300799
-
--- name: copy_run
-INSERT INTO runs (id, namespace, workflow, version, state, priority, input, digest, tags, retry_of, deadline, created_at)
-SELECT ?2, namespace, workflow, version, 'pending', priority, input, digest, tags, id, ?3 + (deadline - created_at), ?3
-FROM runs WHERE id = ?1
-ON CONFLICT (id) DO NOTHING
-
--- name: copy_steps
-INSERT INTO steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max,
-                   timeout_s, fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at,
-                   finished_at, after_seq, timeouts, throttled)
-SELECT ?2, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max, timeout_s,
-       fence, agent, input, digest, output, error, delivered_seq, issued_at, started_at, finished_at, after_seq,
-       timeouts, throttled
-FROM steps WHERE run_id = ?1 AND delivered_seq > 0 AND delivered_seq < ?3 AND key <> '$deadline'
-
--- name: copy_signals
-INSERT INTO signals (run_id, name, key, payload, delivered_seq, sent_at)
-SELECT ?2, name, key, payload, delivered_seq, sent_at FROM signals
-WHERE run_id = ?1 AND delivered_seq > 0 AND delivered_seq < ?3 AND name NOT LIKE '$%'

@@ -24,13 +24,16 @@ SELECT id, namespace, workflow, version, state, priority, owner, fence, input, d
        finished_at, ending, kept_n
 FROM runs WHERE id = ? AND (finished_at IS NOT NULL OR state = 'stuck')
 
+-- name: unknown_run
+SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM runs WHERE id = ?1)
+
 -- name: runs_by_state
 SELECT state, count(*) FROM runs GROUP BY state
 
 -- name: steps
 SELECT run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, losses, excused, attempts_max, timeout_s,
        fence, agent, complete_by, input, digest, output, error, retry, checkpoint, progress, delivered_seq, issued_at,
-       started_at, finished_at, after_seq, timeouts, throttled
+       started_at, finished_at, after_seq, timeouts, throttled, effect
 FROM steps WHERE run_id = ? AND n > ? ORDER BY n LIMIT ?
 
 -- name: attempts
@@ -38,7 +41,7 @@ SELECT run_id, n, attempt, ending, agent, error, started_at, finished_at
 FROM attempts WHERE run_id = ? ORDER BY n, attempt, finished_at, rowid
 
 -- name: signals
-SELECT id, run_id, name, key, payload, delivered_seq, sent_at FROM signals WHERE run_id = ? ORDER BY id
+SELECT id, run_id, name, key, payload, delivered_seq, sent_at, set_aside FROM signals WHERE run_id = ? ORDER BY id
 
 -- name: children
 SELECT id, namespace, workflow, version, state, priority, owner, fence, input, digest, output, error, tags, parent_id,

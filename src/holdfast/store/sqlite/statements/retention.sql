@@ -1,5 +1,6 @@
--- Retention: ended runs go, oldest first, some hundred rows a transaction. A run goes after its children, and only when no
--- run above it is live, because a live one may have to undo what those below it did.
+-- Retention: ended runs go, oldest first, some hundred rows a transaction. A run goes after its children, when all that wait
+-- for it have been told, and only when no run above it is live, because a live one may have to undo what those below it did,
+-- and none that may still go on from it.
 
 -- name: old_runs
 SELECT id, finished_at FROM runs INDEXED BY runs_ended
@@ -13,6 +14,9 @@ SELECT count(*) FROM runs INDEXED BY runs_ended WHERE state = ? AND finished_at 
 SELECT 1 FROM runs r
 WHERE r.id = ? AND r.finished_at IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM runs c INDEXED BY runs_parent WHERE c.parent_id = r.id)
+  AND NOT EXISTS (SELECT 1 FROM joins j INDEXED BY joins_of WHERE j.run_id = r.id)
+  AND NOT EXISTS (SELECT 1 FROM inherited i INDEXED BY inherited_child CROSS JOIN runs n ON n.id = i.run_id
+                  WHERE i.child = r.id AND n.finished_at IS NULL)
   AND NOT EXISTS (
       WITH RECURSIVE above (parent_id, finished_at) AS (
           SELECT p.parent_id, p.finished_at FROM runs p WHERE p.id = r.parent_id
@@ -31,6 +35,12 @@ DELETE FROM signals WHERE rowid IN (SELECT rowid FROM signals WHERE run_id = ? L
 
 -- name: prune_quarantine
 DELETE FROM quarantine WHERE rowid IN (SELECT rowid FROM quarantine WHERE run_id = ? LIMIT ?)
+
+-- name: prune_joins
+DELETE FROM joins WHERE rowid IN (SELECT rowid FROM joins WHERE waiter_id = ? LIMIT ?)
+
+-- name: prune_inherited
+DELETE FROM inherited WHERE (run_id, key) IN (SELECT run_id, key FROM inherited WHERE run_id = ? LIMIT ?)
 
 -- name: prune_journal
 DELETE FROM journal WHERE rowid IN (SELECT rowid FROM journal INDEXED BY journal_of WHERE run_id = ? LIMIT ?)

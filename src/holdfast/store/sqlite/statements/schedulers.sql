@@ -32,7 +32,7 @@ WHERE s.delivered_seq IS NULL AND s.finished_at IS NOT NULL AND +r.owner = ?
 ORDER BY s.run_id LIMIT ?
 
 -- name: undelivered_signals
-SELECT s.id, s.run_id, s.name, s.key, s.payload, s.delivered_seq, s.sent_at
+SELECT s.id, s.run_id, s.name, s.key, s.payload, s.delivered_seq, s.sent_at, s.set_aside
 FROM signals s INDEXED BY signals_undelivered CROSS JOIN runs r ON r.id = s.run_id
 WHERE s.delivered_seq IS NULL AND +r.owner = ?
 ORDER BY s.run_id, s.id LIMIT ?

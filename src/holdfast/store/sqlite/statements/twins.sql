@@ -32,7 +32,7 @@ WHERE run_id = ?3 AND n = ?4 AND fence = ?5
 
 -- name: twin_step
 SELECT s.run_id, s.n, s.key, s.name, t.fence, s.attempt + 1 AS attempt, s.losses, s.excused, s.attempts_max, s.timeout_s,
-       s.input, s.retry, s.checkpoint, s.issued_at, s.error
+       s.input, s.retry, s.checkpoint, s.issued_at, s.error, s.effect
 FROM twins t CROSS JOIN steps s ON s.run_id = t.run_id AND s.n = t.n
 WHERE t.run_id = ? AND t.n = ?
 

@@ -1,0 +1,388 @@
+"""Types as JSON Schemas, and values checked by them: for whoever has a value and not the code that declares its type.
+
+The checker knows the vocabulary that msgspec writes. It refuses only what reading the value by its type would refuse, too: a
+keyword it does not know, or a type that no schema describes, accepts anything.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+import operator
+import re
+import shlex
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import PurePath
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import inspect as described
+
+from holdfast.codec.forms import TAG, Variant, is_pydantic
+from holdfast.errors import InvalidInput
+
+Schema: TypeAlias = dict[str, Any]
+
+ANYTHING: Schema = {}
+WORDS = {
+    "integer": "int",
+    "number": "float",
+    "string": "str",
+    "boolean": "bool",
+    "null": "null",
+    "array": "array",
+    "object": "object",
+}
+"""The words that errors of msgspec have for the types of JSON."""
+KINDS: dict[type, str] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
+FORMATS: dict[str, tuple[Any, str]] = {
+    "date-time": (dt.datetime, "2026-01-01T00:00:00Z"),
+    "date": (dt.date, "2026-01-01"),
+    "time": (dt.time, "00:00:00Z"),
+    "partial-time": (dt.time, "00:00:00"),
+    "duration": (dt.timedelta, "PT0S"),
+    "uuid": (uuid.UUID, "00000000-0000-0000-0000-000000000000"),
+    "decimal": (decimal.Decimal, "0"),
+    "base64": (bytes, ""),
+}
+"""Texts with a meaning: the type that reads them, and an example."""
+BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
+    "minimum": (">=", operator.ge),
+    "exclusiveMinimum": (">", operator.gt),
+    "maximum": ("<=", operator.le),
+    "exclusiveMaximum": ("<", operator.lt),
+}
+SHOWN_MAX = 5
+"""Values of an enumeration that an error lists."""
+VALUE_MAX_CHARS = 60
+"""Of a value, so much stands in an error."""
+
+
+def schema_of(kind: Any) -> Schema:
+    """The schema of a type as `form_of` prepared it. What cannot be described accepts anything."""
+    made = _Made()
+    try:
+        schema = msgspec.json.schema(kind, schema_hook=made.hook)
+        defs = schema.setdefault("$defs", {})
+        for name, part in made.defs.items():
+            if defs.setdefault(name, part) != part:
+                return ANYTHING  # two classes of one name: a reference would mean both
+        _tell_times(described.type_info(kind), schema, defs, set())
+        json.dumps(schema, allow_nan=False)
+    except Exception:  # noqa: BLE001  a default that is no JSON, an author's own class: it is not what the type is refused for
+        return ANYTHING
+    for part in _parts(schema):
+        part.pop("uniqueItems", None)  # a set is read from any array
+        if part.get("format") == "decimal":
+            part["type"] = ["string", "number"]
+        if part.get("contentEncoding") == "base64":
+            part["format"] = "base64"
+    if not defs:
+        del schema["$defs"]
+    return schema
+
+
+class _Made:
+    """What the types that msgspec does not know bring along."""
+
+    def __init__(self) -> None:
+        self.defs: Schema = {}
+
+    def hook(self, kind: type) -> Schema:
+        if issubclass(kind, Variant):
+            tagged = self._tagged(kind)
+            others = [word for word in WORDS if word != "object"]
+            return tagged if kind.others is None else {"anyOf": [tagged, {"type": others}]}
+        if issubclass(kind, PurePath):
+            return {"type": "string"}
+        if is_pydantic(kind):
+            return _of_model(kind)
+        raise NotImplementedError
+
+    def _tagged(self, kind: type[Variant]) -> Schema:
+        """As msgspec describes a union of structs with tags."""
+        mapping = {}
+        for tag, member in kind.members.items():
+            (schema,), defs = msgspec.json.schema_components([member], schema_hook=self.hook)
+            for name, part in defs.items():
+                if self.defs.setdefault(name, part) != part:
+                    raise TypeError(f"two classes are called {name}")
+            body = _meant(schema, defs)
+            properties = {TAG: {"enum": [tag]}, **body.get("properties", {})}
+            required = [TAG, *body.get("required", ())]
+            name = f"{kind.__name__}.{tag}"
+            self.defs[name] = {**body, "type": "object", "properties": properties, "required": required}
+            mapping[tag] = f"#/$defs/{name}"
+        options = [{"$ref": place} for place in mapping.values()]
+        return {"anyOf": options, "discriminator": {"propertyName": TAG, "mapping": mapping}}
+
+
+def _of_model(kind: Any) -> Schema:
+    """A pydantic model reads more than its own schema says, "12" as a number: that only helps to make up an example."""
+    schema: Schema = {"title": kind.__name__}
+    try:
+        made = example(kind.model_json_schema())
+        kind.model_validate(made)
+    except Exception:  # noqa: BLE001  an author's validator, or a schema that has more to it
+        return schema
+    return schema | {"examples": [made]}
+
+
+def _tell_times(info: Any, schema: Schema, defs: Schema, seen: set[str]) -> None:
+    """msgspec calls a time that may be with or without a zone just a text."""
+    while isinstance(info, described.Metadata):
+        info = info.type
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        if name in seen:
+            return
+        seen.add(name)
+        schema = defs[name]
+    inner: list[tuple[Any, Any]] = []
+    if isinstance(info, described.DateTimeType | described.TimeType):
+        word = "date-time" if isinstance(info, described.DateTimeType) else "time"
+        schema.setdefault("format", word)
+    elif isinstance(info, described.CollectionType):
+        inner = [(info.item_type, schema.get("items"))]
+    elif isinstance(info, described.TupleType):
+        inner = list(zip(info.item_types, schema.get("prefixItems", ()), strict=False))
+    elif isinstance(info, described.DictType):
+        inner = [(info.value_type, schema.get("additionalProperties"))]
+    elif isinstance(info, described.UnionType):
+        apart = (described.StructType, described.NoneType)
+        inner = list(
+            zip([one for one in info.types if not isinstance(one, apart)], schema["anyOf"], strict=False)
+        )
+    elif hasattr(info, "fields"):
+        properties = schema.get("properties", {})
+        inner = [(one.type, properties.get(one.encode_name)) for one in info.fields]
+        if "prefixItems" in schema:
+            inner = list(zip([one.type for one in info.fields], schema["prefixItems"], strict=False))
+    for one, part in inner:
+        if isinstance(part, dict):
+            _tell_times(one, part, defs, seen)
+
+
+def _parts(schema: Any) -> Iterator[Schema]:
+    """Every schema in a schema."""
+    todo = [schema]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, list):
+            todo += part
+        elif isinstance(part, dict):
+            yield part
+            for word, inner in part.items():
+                if word in ("properties", "$defs"):
+                    todo += inner.values()
+                elif word in ("items", "prefixItems", "anyOf", "additionalProperties", "propertyNames"):
+                    todo.append(inner)
+
+
+def check(value: Any, schema: Schema, what: str) -> None:
+    """Raise InvalidInput unless the value, as JSON is parsed, fits; `what: place: problem`, as a Payload says it."""
+    try:
+        wrong = next(_problems(value, schema, schema.get("$defs", {}), ""), None)
+    except RecursionError:
+        raise InvalidInput(f"{what}: the value is nested too deeply") from None
+    if wrong is not None:
+        place, problem = wrong
+        raise InvalidInput(f"{what}: {place.lstrip('.')}: {problem}" if place else f"{what}: {problem}")
+
+
+Problems: TypeAlias = Iterator[tuple[str, str]]
+"""Places and what is wrong there."""
+
+
+def _problems(value: Any, schema: Any, defs: Schema, place: str) -> Problems:
+    if isinstance(schema, bool):
+        if not schema:
+            yield place, "nothing is expected here"
+        return
+    if "$ref" in schema:
+        yield from _problems(value, defs.get(schema["$ref"].rpartition("/")[2], ANYTHING), defs, place)
+    if "anyOf" in schema:
+        yield from _of_any(value, schema, defs, place)
+    if "enum" in schema and not any(type(one) is type(value) and one == value for one in schema["enum"]):
+        some = [json.dumps(one, ensure_ascii=False) for one in schema["enum"][:SHOWN_MAX]]
+        more = ", …" if len(schema["enum"]) > SHOWN_MAX else ""
+        yield (
+            place,
+            f"expected {' or '.join(some)}{more}, got {json.dumps(value, ensure_ascii=False)[:VALUE_MAX_CHARS]}",
+        )
+    kinds = _kinds(schema)
+    if kinds is not None and not _is_one(value, kinds):
+        yield place, f"expected `{' | '.join(WORDS.get(kind, kind) for kind in kinds)}`, got `{_kind(value)}`"
+    elif isinstance(value, str):
+        yield from _of_text(value, schema, place)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _of_number(value, schema, place)
+    elif isinstance(value, list):
+        yield from _of_array(value, schema, defs, place)
+    elif isinstance(value, dict):
+        yield from _of_object(value, schema, defs, place)
+
+
+def _kinds(schema: Schema) -> list[str] | None:
+    kinds = schema.get("type")
+    return [kinds] if isinstance(kinds, str) else kinds
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else WORDS[KINDS[type(value)]]
+
+
+def _is_one(value: Any, kinds: list[str]) -> bool:
+    """By the types of Python's parser: 1.0 is no integer, True no number, but an integer is a number."""
+    if value is None:
+        return "null" in kinds
+    kind = KINDS[type(value)]
+    return kind in kinds or (kind == "integer" and "number" in kinds)
+
+
+def _of_any(value: Any, schema: Schema, defs: Schema, place: str) -> Problems:
+    options, tag = schema["anyOf"], schema.get("discriminator")
+    if tag is not None and isinstance(value, dict):
+        name = value.get(tag["propertyName"])
+        if not isinstance(name, str) or name not in tag["mapping"]:
+            names = " or ".join(f"`{name}`" for name in tag["mapping"])
+            yield place, f"expected an object whose `{tag['propertyName']}` is {names}"
+            return
+        options = [{"$ref": tag["mapping"][name]}]
+    tried = [next(_problems(value, option, defs, place), None) for option in options]
+    if None not in tried:
+        # What went wrong furthest inside is in the option that was meant.
+        found = max((one for one in tried if one is not None), key=lambda one: len(one[0]))
+        kinds = dict.fromkeys(kind for option in options for kind in _kinds(_meant(option, defs)) or ())
+        if found[0] != place or len(options) == 1 or _is_one(value, list(kinds)) or not kinds:
+            yield found
+        else:
+            yield (
+                place,
+                f"expected `{' | '.join(WORDS.get(kind, kind) for kind in kinds)}`, got `{_kind(value)}`",
+            )
+
+
+def _meant(schema: Schema, defs: Schema) -> Schema:
+    """What a reference leads to."""
+    for _ in range(len(defs)):
+        if "$ref" not in schema:
+            break
+        schema = defs.get(schema["$ref"].rpartition("/")[2], ANYTHING)
+    return schema
+
+
+def _of_text(value: str, schema: Schema, place: str) -> Problems:
+    if len(value) < schema.get("minLength", 0):
+        yield place, f"expected `str` of length >= {schema['minLength']}"
+    if len(value) > schema.get("maxLength", len(value)):
+        yield place, f"expected `str` of length <= {schema['maxLength']}"
+    if "pattern" in schema and re.search(schema["pattern"], value) is None:
+        yield place, f"expected `str` matching regex {schema['pattern']!r}"
+    if schema.get("format") in FORMATS:
+        try:
+            msgspec.convert(value, FORMATS[schema["format"]][0])
+        except msgspec.ValidationError as wrong:
+            yield place, f"{str(wrong)[:1].lower()}{str(wrong)[1:]}"
+
+
+def _of_number(value: float, schema: Schema, place: str) -> Problems:
+    word = _kind(value)
+    for keyword, (sign, holds) in BOUNDS.items():
+        if keyword in schema and not holds(value, schema[keyword]):
+            yield place, f"expected `{word}` {sign} {schema[keyword]}"
+    if "multipleOf" in schema and value % schema["multipleOf"]:
+        yield place, f"expected `{word}` that's a multiple of {schema['multipleOf']}"
+
+
+def _of_array(value: list[Any], schema: Schema, defs: Schema, place: str) -> Problems:
+    if len(value) < schema.get("minItems", 0):
+        yield place, f"expected `array` of length >= {schema['minItems']}, got {len(value)}"
+    if len(value) > schema.get("maxItems", len(value)):
+        yield place, f"expected `array` of length <= {schema['maxItems']}, got {len(value)}"
+    first = schema.get("prefixItems", [])
+    for i, item in enumerate(value):
+        inner = first[i] if i < len(first) else schema.get("items", True)
+        yield from _problems(item, inner, defs, f"{place}[{i}]")
+
+
+def _of_object(value: dict[str, Any], schema: Schema, defs: Schema, place: str) -> Problems:
+    for name in schema.get("required", ()):
+        # A tag, which only a union needs. There it was looked at.
+        is_tag = len(schema["properties"].get(name, {}).get("enum", ())) == 1
+        if name not in value and not is_tag:
+            yield place, f"missing `{name}`"
+    if len(value) < schema.get("minProperties", 0):
+        yield place, f"expected `object` of length >= {schema['minProperties']}"
+    if len(value) > schema.get("maxProperties", len(value)):
+        yield place, f"expected `object` of length <= {schema['maxProperties']}"
+    known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
+    for name, item in value.items():
+        if "propertyNames" in schema:
+            yield from _problems(name, schema["propertyNames"], defs, f"{place}.{name}")
+        if name not in known and others is False:
+            yield place, f"object contains unknown field `{name}`"
+        else:
+            yield from _problems(item, known.get(name, others), defs, f"{place}.{name}")
+
+
+def example(schema: Schema) -> Any:
+    """A value that fits, as small as it can be made up; None where nothing better is known."""
+    return _example(schema, schema.get("$defs", {}), 0)
+
+
+def _example(schema: Any, defs: Schema, depth: int) -> Any:
+    if not isinstance(schema, dict) or depth > 20:
+        return None
+    for word in ("examples", "enum"):
+        if schema.get(word):
+            return schema[word][0]
+    if "default" in schema:
+        return schema["default"]
+    if "$ref" in schema:
+        return _example(_meant(schema, defs), defs, depth + 1)
+    if "anyOf" in schema:
+        options = sorted(schema["anyOf"], key=lambda option: _kinds(option) == ["null"])
+        return _example(options[0], defs, depth + 1)
+    kind = (_kinds(schema) or ["null"])[0]
+    if kind == "object":
+        properties = schema.get("properties", {})
+        return {name: _example(properties.get(name), defs, depth + 1) for name in schema.get("required", ())}
+    if kind == "array":
+        first = schema.get("prefixItems", [])[: schema.get("minItems", 0)]
+        more = [schema.get("items", ANYTHING)] * (schema.get("minItems", 0) - len(first))
+        return [_example(item, defs, depth + 1) for item in [*first, *more]]
+    if kind == "string":
+        known = FORMATS.get(schema.get("format", ""))
+        return (known[1] if known is not None else "").ljust(schema.get("minLength", 0), "A")
+    if kind in ("integer", "number"):
+        return _example_number(schema)
+    return False if kind == "boolean" else None
+
+
+def _example_number(schema: Schema) -> Any:
+    least = schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)
+    most = schema.get("maximum", schema.get("exclusiveMaximum", 1) - 1)
+    step = schema.get("multipleOf", 1)
+    if least > 0:
+        return -(-least // step) * step
+    return most // step * step if most < 0 else 0
+
+
+def data_words(schema: Schema) -> str:
+    """What a command line needs to carry a value that fits: ` --data '{"cents": 0}'`; nothing where null will do."""
+    made = example(schema)
+    try:
+        check(made, schema, "")
+    except InvalidInput:
+        return " --data JSON"  # a text by a pattern: nobody can make one up
+    return "" if made is None else f" --data {shlex.quote(json.dumps(made, ensure_ascii=False))}"

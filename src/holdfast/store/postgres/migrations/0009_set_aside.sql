@@ -1,0 +1,3 @@
+-- A signal that fits no wait is set aside: it is delivered, no wait takes it, and here stands why.
+
+ALTER TABLE holdfast.signals ADD COLUMN set_aside text;

@@ -1,0 +1,40 @@
+-- Children by the step that asked for them, and steps that wait for a run which is not their own child.
+
+-- Locked, so that a run which is about to be joined is not pruned meanwhile.
+-- name: met_runs
+SELECT r.id, r.parent_id, r.parent_n, r.workflow, r.digest FROM holdfast.runs r
+WHERE r.id = ANY($1::text[]) ORDER BY r.id FOR KEY SHARE OF r
+
+-- Does $2 wait for $1, through children and joins?
+-- name: awaits
+WITH RECURSIVE above(id) AS (
+    SELECT $1::text COLLATE "C"
+    UNION SELECT up.id FROM above a CROSS JOIN LATERAL (
+        SELECT r.parent_id AS id FROM holdfast.runs r WHERE r.id = a.id AND r.parent_id IS NOT NULL
+        UNION ALL SELECT j.waiter_id FROM holdfast.joins j WHERE j.run_id = a.id) up)
+SELECT 1 FROM above WHERE id = $2 AND (SELECT finished_at IS NULL FROM holdfast.runs WHERE id = $2) LIMIT 1
+
+-- name: join_runs
+INSERT INTO holdfast.joins (run_id, waiter_id, waiter_n)
+SELECT * FROM unnest($1::text[], $2::text[], $3::int[]) ON CONFLICT (waiter_id, waiter_n) DO NOTHING
+
+-- name: cancel_children
+INSERT INTO holdfast.signals (run_id, name, key, payload)
+SELECT r.id, '$cancel', u.key, u.payload
+FROM unnest($1::text[], $2::int[], $3::text[], $4::bytea[]) u(parent_id, parent_n, key, payload)
+CROSS JOIN LATERAL (
+    SELECT id FROM holdfast.runs WHERE parent_id = u.parent_id AND parent_n = u.parent_n AND finished_at IS NULL OFFSET 0) r
+ON CONFLICT (run_id, name, key) DO NOTHING
+
+-- name: due_joins
+SELECT j.run_id, j.waiter_id, j.waiter_n, r.state, r.output, r.error
+FROM holdfast.joins j LEFT JOIN holdfast.runs r ON r.id = j.run_id
+WHERE r.id IS NULL OR r.finished_at IS NOT NULL
+ORDER BY j.waiter_id, j.waiter_n LIMIT $1 FOR UPDATE OF j SKIP LOCKED
+
+-- name: forget_joins
+DELETE FROM holdfast.joins j USING unnest($1::text[], $2::int[]) u(waiter_id, waiter_n)
+WHERE j.waiter_id = u.waiter_id AND j.waiter_n = u.waiter_n
+
+-- name: joins
+SELECT waiter_n, run_id FROM holdfast.joins WHERE waiter_id = $1 ORDER BY waiter_n

@@ -1,0 +1,121 @@
+"""Starting a run inside a transaction of the caller, through the caller's own driver.
+
+What is to be said is one sequence of statements; who says it depends on the driver. One that blocks speaks in a thread: our
+event loop must go on, because the caller's transaction may have to wait for one of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from holdfast.environment import Environment
+from holdfast.errors import Conflict, StoreUnsupported
+from holdfast.model import NewRun
+from holdfast.store.postgres.batch import Batch
+from holdfast.store.postgres.verbs import VERBS
+from holdfast.store.protocol import Bell
+from holdfast.store.transaction import Transaction, no_transaction
+
+CHANNEL = "holdfast"
+
+Said: TypeAlias = Generator[tuple[str, Sequence[Any]], Sequence[Any], None]
+"""Statements with their arguments, each answered by its rows."""
+
+
+def start(run: NewRun, place: str) -> Said:
+    """`place` is the database that Holdfast itself is connected to."""
+    ((where,),) = yield VERBS.place, ()
+    if where != place:
+        raise StoreUnsupported(
+            "hf.within() got a connection to another database than the store's: a transaction holds in one database only; name "
+            "the same in both addresses"
+        )
+    made = yield VERBS.start, [[value] for value in Batch.start_row(run)]
+    if not made:
+        for _, workflow, digest in (yield VERBS.started_as, [[run.id]]):
+            if (workflow, bytes(digest)) != (run.workflow, run.digest):
+                raise Conflict(
+                    f"run {run.id!r} exists and was started with another workflow or input: "
+                    f"`holdfast show {run.id}` shows it; choose another id"
+                )
+    yield "SELECT pg_catalog.pg_notify($1, $2)", [CHANNEL, Bell.RUNS.value]
+
+
+async def say(said: Said, transaction: Transaction, environment: Environment) -> None:
+    connection = await transaction.connection()
+    if isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
+        await _by_asyncpg(said, connection, transaction)
+        return
+    if any(cls.__module__.partition(".")[0] == "psycopg" for cls in type(connection).__mro__):
+        import psycopg  # noqa: PLC0415  only when the caller uses it
+
+        if isinstance(connection, psycopg.AsyncConnection):
+            _demand_begun(connection, transaction)
+            await _by_async_psycopg(said, connection)
+            return
+        if isinstance(connection, psycopg.Connection):
+            _demand_begun(connection, transaction)
+            await environment.blocking(lambda: _by_psycopg(said, connection))
+            return
+    driver = f"{type(connection).__module__}.{type(connection).__qualname__}"
+    through = "" if driver == transaction.what else f" of {driver}"
+    raise StoreUnsupported(
+        f"hf.within() got a {transaction.what}{through}: pass what the transaction was begun on, a connection of asyncpg or psycopg "
+        "3 to the store's PostgreSQL, or SQLAlchemy's or Django's on one of these drivers (postgresql+psycopg://…)"
+    )
+
+
+async def _by_asyncpg(said: Said, connection: Any, transaction: Transaction) -> None:
+    if not connection.is_in_transaction():
+        raise no_transaction(transaction.what, "`async with connection.transaction():`")
+    await _each(said, connection.fetch)
+
+
+async def _by_async_psycopg(said: Said, connection: Any) -> None:
+    from psycopg import AsyncRawCursor, rows  # noqa: PLC0415  as above
+
+    async with AsyncRawCursor(connection, row_factory=rows.tuple_row) as cursor:
+
+        async def fetch(statement: str, *arguments: Any) -> Any:
+            return await (await cursor.execute(statement.encode(), arguments)).fetchall()
+
+        await _each(said, fetch)
+
+
+async def _each(said: Said, fetch: Callable[..., Any]) -> None:
+    try:
+        statement, arguments = next(said)
+        while True:
+            statement, arguments = said.send(await fetch(statement, *arguments))
+    except StopIteration:
+        return
+
+
+def _by_psycopg(said: Said, connection: Any) -> None:
+    from psycopg import RawCursor, rows  # noqa: PLC0415  as above
+
+    with RawCursor(connection, row_factory=rows.tuple_row) as cursor:
+        try:
+            statement, arguments = next(said)
+            while True:
+                statement, arguments = said.send(cursor.execute(statement.encode(), arguments).fetchall())
+        except StopIteration:
+            return
+
+
+def _demand_begun(connection: Any, transaction: Transaction) -> None:
+    from psycopg.pq import TransactionStatus  # noqa: PLC0415  as above
+
+    status = connection.info.transaction_status
+    if status == TransactionStatus.INTRANS:
+        return
+    begins = status == TransactionStatus.IDLE and transaction.vouched
+    if (begins or status == TransactionStatus.ACTIVE) and not connection.autocommit:  # active: in a pipeline
+        return
+    raise no_transaction(
+        transaction.what,
+        "`with connection.transaction():`, or your own statements first, not in autocommit mode",
+    )

@@ -1,0 +1,228 @@
+"""What is wrong with one run of an exploration? Pure: how it ended in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from holdfast import codec
+from holdfast.lifecycle import STEP_ENDED
+from holdfast.model import UNDO_PREFIX, Run, RunState, StepKind, StepState
+from holdfast.model import Step as StepRow
+from holdfast.testing.replays import History
+from holdfast.testing.report import NOT_UNDONE, OTHERWISE, TWICE, Boundary, Finding
+from holdfast.workflow.step import Step
+from holdfast.workflow.undo import Undo
+
+RUN_ID = "simulated"
+OPEN = frozenset({RunState.PENDING, RunState.RUNNING})
+FAILED = frozenset({RunState.FAILED, RunState.UNDONE, RunState.CANCELLED})
+Rows: TypeAlias = dict[str, StepRow]
+"""The steps of all runs, by `here.key`."""
+
+
+class Execution:
+    """One execution of a step that came to its end."""
+
+    __slots__ = ("effect", "hands_on", "ledger", "step", "told", "undone")
+
+    def __init__(self, step: Step[Any, Any], effect: str, undone: str | None, ledger: set[str]) -> None:
+        self.step, self.effect, self.undone, self.ledger = step, effect, undone, ledger
+        self.hands_on = False
+        self.told: list[str | None] = []
+        """What the test itself counted as effects."""
+
+
+class Ended(NamedTuple):
+    """How one run of an exploration came out, with all that belong to it."""
+
+    histories: dict[str, History]
+    """By run id."""
+    executions: list[Execution]
+    why: str
+    """What it waits for, when it did not end."""
+    awaits: list[str]
+    """Names of the signals it waits for then."""
+
+    @property
+    def row(self) -> Run:
+        return self.histories[RUN_ID].run
+
+    @property
+    def rows(self) -> Rows:
+        return {f"{row.run_id}::{row.key}": row for one in self.histories.values() for row in one.steps}
+
+
+class Counting(NamedTuple):
+    """What counts as an effect."""
+
+    trust_keys: bool
+    idempotent: frozenset[str]
+    final: frozenset[str]
+    said: Callable[[str, Sequence[str]], str]
+    """How a person says of steps that they may run twice, or that they are final."""
+
+    def times(self, executions: list[Execution]) -> int:
+        """How often the effect of one call happened."""
+        told = [key for execution in executions for key in execution.told]
+        if told:
+            return len({key for key in told if key is not None}) + told.count(None)
+        if executions[0].step.name in self.idempotent:
+            return 1
+        if self.trust_keys and all(execution.hands_on for execution in executions):
+            return 1
+        return len(executions)
+
+
+def judge(ended: Ended, clean: Ended | None, boundary: Boundary, counting: Counting) -> Iterator[Finding]:
+    """What went wrong at this boundary; `clean` is the same run when nobody dies."""
+    for effect, executions in by_effect(ended.executions).items():
+        times = counting.times(executions)
+        if times > 1:
+            why = _why_twice(executions, counting)
+            yield Finding(TWICE, executions[0].step.name, effect, boundary, times, why)
+    yield from _left_behind(ended, clean, boundary, counting)
+    words, why = _otherwise(ended, clean)
+    if words:
+        yield Finding(OTHERWISE, ended.row.workflow, words, boundary, 1, why)
+
+
+def by_effect(executions: list[Execution]) -> dict[str, list[Execution]]:
+    found: dict[str, list[Execution]] = {}
+    for execution in executions:
+        found.setdefault(execution.effect, []).append(execution)
+    return found
+
+
+def short(name: str) -> str:
+    return name.rsplit(".", 1)[-1]
+
+
+def shown(effect: str) -> str:
+    """A step as the run's own code knows it."""
+    run_id, _, key = effect.partition("::")
+    return key if run_id == RUN_ID else f"{run_id.removeprefix(f'{RUN_ID}/')}::{key}"
+
+
+def _why_twice(executions: list[Execution], counting: Counting) -> str:
+    step = executions[0].step
+    if executions[0].told:
+        return "so it says itself, by sim.effect()"
+    key = "here.undoes or here.key" if isinstance(step, Undo) else "here.key"
+    return (
+        f"it does not hand on {key}: pass that to the service that does the work, which then knows that it was asked before; "
+        f"if twice does no harm, say so: {counting.said('idempotent', [short(step.name)])}"
+    )
+
+
+# --- what is left behind ------------------------------------------------------------------------------------------------
+
+
+def _left_behind(
+    ended: Ended, clean: Ended | None, boundary: Boundary, counting: Counting
+) -> Iterator[Finding]:
+    """Effects that should have been taken back, and were not."""
+    if ended.why or ended.row.state is RunState.STUCK:
+        return
+    undone = _undone(ended)
+    taken_back = _undone(clean) if clean is not None and _went_the_same_way(ended, clean) else frozenset()
+    by_hand = any(row.kind is StepKind.UNDO for row in ended.rows.values())
+    for effect, executions in by_effect(ended.executions).items():
+        step = executions[0].step
+        if executions[0].undone is not None or effect in undone:
+            continue
+        if step.name in counting.final or isinstance(step, Undo):
+            continue
+        if not _is_void(effect, ended.histories) and effect not in taken_back:
+            continue
+        if step.undone_by is not None:
+            why = f"it has an undo, {short(step.undone_by.name)}, which did not run"
+        elif by_hand or not any(execution.hands_on or execution.told for execution in executions):
+            continue  # nobody can tell whether it changed anything
+        else:
+            name = short(step.name)
+            why = f"it has no undo: declare one with @{name}.undo; if nothing has to undo it, say so: {counting.said('final', [name])}"
+        yield Finding(NOT_UNDONE, step.name, effect, boundary, 1, why)
+
+
+def _undone(ended: Ended) -> frozenset[str]:
+    return frozenset(each.undone for each in ended.executions if each.undone is not None)
+
+
+def _went_the_same_way(ended: Ended, clean: Ended) -> bool:
+    """The same steps with the same outcomes: then a saga that was taken back there is taken back here."""
+    return _way(ended) == _way(clean)
+
+
+def _way(ended: Ended) -> dict[str, StepState]:
+    return {effect: row.state for effect, row in ended.rows.items() if not row.key.startswith(UNDO_PREFIX)}
+
+
+def _is_void(effect: str, histories: Mapping[str, History]) -> bool:
+    """Did the run that asked for it, or one above that, not succeed, and does no point of no return keep it?"""
+    run_id, _, key = effect.partition("::")
+    n = next((row.n for row in histories[run_id].steps if row.key == key), 0)
+    at: str | None = run_id
+    while at is not None and at in histories:
+        run = histories[at].run
+        if n <= run.kept_n:
+            return False
+        if run.state in FAILED:
+            return True
+        at, n = run.parent_id, run.parent_n or 0
+    return False
+
+
+# --- how it ended -------------------------------------------------------------------------------------------------------
+
+
+def _otherwise(ended: Ended, clean: Ended | None) -> tuple[str, str]:
+    """Did the crash keep the run from ending, or make it fail? What came of it, and why that is wrong.
+
+    After a crash results may come in another order, and a wait may be over before them: that may lead to another end, and it
+    is the workflow's own decision. A step that fails when it is executed again is not.
+    """
+    if ended.awaits:
+        return "", ""  # nobody promised that signal: this is what was not tried
+    if ended.why:
+        alone = clean is not None and bool(clean.why)
+        return f"did not end: {ended.why}", "nothing was done to it" if alone else "undisturbed, it does"
+    if clean is None or _kind(ended.row) == _kind(clean.row) or ended.row.state is RunState.SUCCEEDED:
+        return "", ""
+    words = f"ended {ended.row.state} with {_value(ended.row)}"
+    undisturbed = f"undisturbed, it ends {clean.row.state} with {_value(clean.row)}"
+    if ended.row.state is RunState.STUCK:
+        return words, undisturbed
+    before = clean.rows
+    for effect, row in ended.rows.items():
+        was = before.get(effect)
+        if was is None or row.state is not StepState.FAILED or row.digest != was.digest:
+            continue
+        if was.state is StepState.SUCCEEDED:
+            error = codec.describe_error(row.error) if row.error else "without a word"
+            again = f"{shown(effect)} succeeds there, and failed here when it was executed again: {error}"
+            return words, f"{undisturbed}; {again}"
+    return "", ""
+
+
+def open_signals(histories: Mapping[str, History]) -> list[str]:
+    """Names of the signals that runs wait for and nothing else can end the wait."""
+    return sorted(
+        {
+            row.name
+            for one in histories.values()
+            if one.run.state in OPEN
+            for row in one.steps
+            if row.kind is StepKind.SIGNAL and row.state not in STEP_ENDED
+        }
+    )
+
+
+def _kind(run: Run) -> str:
+    """A run that fails is undone if anything may have happened, which is for the crash to say."""
+    return RunState.FAILED if run.state is RunState.UNDONE else run.state
+
+
+def _value(run: Run) -> str:
+    text = (run.output or b"no result").decode() if run.error is None else codec.describe_error(run.error)
+    return text if len(text) < 120 else text[:119] + "…"

@@ -1,0 +1,99 @@
+"""What a workflow's code names: its steps, the workflows it calls, the signals it waits for. Read from the byte code, not run."""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from holdfast.workflow.definition import Workflow
+from holdfast.workflow.signal import Signal
+from holdfast.workflow.step import Step
+
+FOLLOWED_MAX = 3
+"""How deep a function's own functions are looked into."""
+
+Part = Step[Any, Any] | Workflow[Any, Any] | Signal[Any]
+
+
+def named(fn: Callable[..., Any]) -> list[Part]:
+    """The parts that this function and the functions it names lead to, in the order of the code."""
+    found: dict[int, Part] = {}
+    for part in _parts(fn, 0, set()):
+        found.setdefault(id(part), part)
+    return list(found.values())
+
+
+def _parts(fn: Callable[..., Any], followed: int, seen: set[CodeType]) -> Iterator[Part]:
+    if not isinstance(fn, FunctionType):
+        return
+    names = {**fn.__globals__, **enclosed(fn)}
+    for code in codes(fn.__code__):
+        if code in seen:
+            continue
+        seen.add(code)
+        for thing, attribute in _loads(code, names):
+            if isinstance(thing, Step):
+                yield thing.origin
+            elif isinstance(thing, Workflow) or (isinstance(thing, Signal) and attribute == "wait"):
+                yield thing
+            elif isinstance(thing, FunctionType) and followed < FOLLOWED_MAX and _is_authored(thing):
+                yield from _parts(thing, followed + 1, seen)
+
+
+def _loads(code: CodeType, names: dict[str, Any]) -> Iterator[tuple[Any, str]]:
+    """Every object that is named, with the attribute that is taken of it, if any."""
+    local: dict[str, Any] = {}
+    here: Any = None
+    module: ModuleType | None = None
+    for op in dis.get_instructions(code):
+        name = op.argval if isinstance(op.argval, str) else ""
+        was, here = here, None
+        match op.opname:
+            case "CACHE" | "PUSH_NULL" | "PRECALL":
+                here = was
+                continue
+            case "LOAD_GLOBAL" | "LOAD_NAME" | "LOAD_FAST" | "LOAD_FAST_CHECK" | "LOAD_DEREF":
+                here = local.get(name, names.get(name))
+            case "IMPORT_NAME":
+                here = module = sys.modules.get(name)
+            case "IMPORT_FROM":
+                here = None if module is None else vars(module).get(name)
+            case "STORE_FAST" | "STORE_DEREF":
+                local[name] = was
+                continue
+            case "LOAD_ATTR" | "LOAD_METHOD" if isinstance(was, ModuleType):
+                here = vars(was).get(name)
+                continue
+            case "LOAD_ATTR" | "LOAD_METHOD":
+                yield was, name
+                continue
+        yield was, ""
+    yield here, ""
+
+
+def _is_authored(fn: FunctionType) -> bool:
+    """Neither Python's nor ours: those know no step of the author's."""
+    top = (fn.__module__ or "").partition(".")[0]
+    return top != "holdfast" and top not in sys.stdlib_module_names
+
+
+def enclosed(fn: FunctionType) -> dict[str, Any]:
+    """What the function sees of the functions around it."""
+    found = {}
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:
+            pass  # defined further down
+    return found
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """The code, and that of all functions written inside of it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes(constant)

@@ -1,0 +1,97 @@
+"""Does a workflow's code decide the same again on the same history? Pure: the rows of a run that has ended in, the difference out.
+
+Results may come in another order after a crash, and another order may lead elsewhere; that is the author's business. But the
+same results in the same order must lead to the same steps and the same end, in whatever process the code runs: this is all
+that a replay has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast import codec
+from holdfast.decider import Decider, Turn
+from holdfast.decider.replay import SHOWN_CHARS, described
+from holdfast.errors import Drift, HoldfastError
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import UNDO_PREFIX, Run, RunState, Signal, Step
+from holdfast.workflow.definition import Workflow
+
+Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
+
+
+class History(msgspec.Struct):
+    """All that is recorded of one run."""
+
+    run: Run
+    steps: list[Step]
+    signals: list[Signal]
+
+
+class Unloaded(Exception):
+    """The run's workflow is not known here."""
+
+
+def differs(history: History, workflows: Workflows) -> str:
+    """How the code that is loaded here decides otherwise than the run did, in words; nothing when it does not."""
+    run = history.run
+    delivered = [row for row in history.signals if row.delivered_seq]
+    decided = history.steps or delivered or run.state is RunState.SUCCEEDED
+    if run.state not in RUN_ENDED or not decided:
+        return ""  # nothing to compare with: its code has not ended, or never ran
+    workflow = workflows.get((run.workflow, run.version))
+    if workflow is None:
+        raise Unloaded(run.workflow)
+    decider = Decider(
+        workflow,
+        run.id,
+        run.input,
+        begun_at=run.started_at or run.created_at,
+        generation=run.generation,
+        base_n=run.base_n,
+        deadline=run.deadline,
+    )
+    try:
+        decider.replay(history.steps, delivered)
+        return _difference(run, decider.take(), decider.unasked())
+    except Drift as drift:
+        return f"it asks for {drift.asked} as step {drift.key!r}, which was {drift.recorded}"
+    except HoldfastError as error:
+        return f"it cannot be replayed: {error}"
+    finally:
+        decider.close()
+
+
+def _difference(run: Run, turn: Turn, left: list[Step]) -> str:
+    if turn.issued:
+        new = turn.issued[0]
+        return f"it asks for {described(new.kind, new.name, new.input)} as step {new.key!r}, which was never asked for"
+    for row in left:
+        if not row.key.startswith(
+            UNDO_PREFIX
+        ):  # a run that takes itself back has no code to ask for its undos
+            return (
+                f"it does not ask for step {row.key!r}, which was {described(row.kind, row.name, row.input)}"
+            )
+    finish = turn.finish
+    if finish is None:
+        return f"it does not end, and ended {run.state}"
+    if run.state is not RunState.SUCCEEDED:
+        # A child that succeeded is undone with its parent: its code knows nothing of that.
+        if finish.how == "succeeded" and run.parent_id is None:
+            return f"it succeeds with {_shown(finish.output)}, and ended {run.state}"
+        return ""
+    if finish.how != "succeeded":
+        told = f": {codec.describe_error(finish.error)}" if finish.error else ""
+        return f"it fails{told}, and had succeeded with {_shown(run.output)}"
+    if finish.output != run.output:
+        return f"its result is {_shown(finish.output)}, and was {_shown(run.output)}"
+    return ""
+
+
+def _shown(raw: bytes | None) -> str:
+    text = (raw or b"nothing").decode("utf-8", "replace")
+    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"

@@ -1,0 +1,68 @@
+"""The reference names what there is."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Holdfast, Retry, Run, RunInfo, StepInfo
+from holdfast.info import AttemptInfo
+from holdfast.workflow.definition import Workflow
+from holdfast.workflow.step import Step
+from holdfast.workflow.undo import declare_undo
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/reference/python.md").read_text()
+SETTINGS = (ROOT / "docs/reference/configuration.md").read_text()
+
+
+def told(call: str) -> list[str]:
+    """The parameters of a call as the page writes it: `@step(name=, retry=)`."""
+    (found,) = set(re.findall(rf"`{re.escape(call)}\(([^)`]*=[^`]*)\)`", PAGE))
+    return re.findall(r"(\w+)=", found)
+
+
+@pytest.mark.parametrize(
+    ("call", "declared", "inner"),
+    [
+        ("@step", Step.__init__, {"self", "fn", "scope"}),
+        ("@step.undo", declare_undo, {"step", "fn", "scope"}),
+        ("@workflow", Workflow.__init__, {"self", "fn", "scope"}),
+        ("Retry", Retry, set()),
+        ("Holdfast", Holdfast.__init__, {"self", "environment"}),
+        ("await hf.runs", Holdfast.runs, {"self"}),
+        ("workflow.using", Workflow.using, {"self"}),
+        ("step.using", Step.using, {"self"}),
+    ],
+)
+def test_every_parameter_is_listed(call: str, declared: object, inner: set[str]) -> None:
+    """And none that does not exist."""
+    assert callable(declared)
+    assert sorted(told(call)) == sorted(set(inspect.signature(declared).parameters) - inner)
+
+
+def test_every_public_name_is_listed() -> None:
+    """Of the package, and what a handle and a Holdfast can do."""
+    for name in holdfast.__all__:
+        assert re.search(rf"\b{name}\b", PAGE), name
+    rarely = {"rows", "node", "store", "start_raw", "send_signal"}  # for the command line
+    for kind, word in ((Run, "run"), (Holdfast, "hf")):
+        for name in {name for name in vars(kind) if not name.startswith("_")} - rarely:
+            assert f"{word}.{name}" in PAGE, f"{word}.{name}"
+
+
+@pytest.mark.parametrize("kind", [RunInfo, StepInfo, AttemptInfo])
+def test_every_attribute_of_what_is_read_is_listed(kind: type) -> None:
+    """And none that does not exist."""
+    row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{kind.__name__}` |"))
+    listed = set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", row))) - {kind.__name__}
+    assert listed == {name for name in vars(kind) if not name.startswith("_")}
+
+
+def test_every_environment_variable_is_listed() -> None:
+    """That a user may set. HOLDFAST_POOL is how a pool tells its agents whose they are."""
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    for name in sorted(set(re.findall(r"\"(HOLDFAST_[A-Z]+)\"", source)) - {"HOLDFAST_POOL"}):
+        assert f"`{name}`" in SETTINGS, name
