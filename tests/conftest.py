@@ -12,7 +12,7 @@ import pytest
 from tests import postgres
 
 LONG = re.compile(
-    r"""tests/cli/test_(look|operate|quarantine|check|alerts|undo|errors|pool|apps)\.py::.*\[.*postgres
+    r"""tests/cli/test_(look|operate|quarantine|check|alerts|undo|errors|pool|apps|why)\.py::.*\[.*postgres
     | tests/chaos/test_outage\.py::.*\[(sqlite|postgres-prober)
     | tests/chaos/test_(leaders|twins)\.py::.*\[sqlite
     | tests/chaos/test_processes\.py::test_(rolling.*\[sqlite|stopped.*\[postgres)

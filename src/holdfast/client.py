@@ -48,7 +48,7 @@ from holdfast.gates import Gates
 from holdfast.home import Home, LoopThread, drop
 from holdfast.info import AttemptInfo, RunInfo, RunView, StepInfo, cursor
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import DEFAULT_TENANT, Attempt, NewRun, Poison, RunState, Step, StepKind, StepState
+from holdfast.model import DEFAULT_TENANT, Attempt, NewRun, Poison, RunState, Step
 from holdfast.model import Run as RunRow
 from holdfast.node import POOL, ROLES, Node, session_of
 from holdfast.store import open_store
@@ -58,8 +58,9 @@ from holdfast.store.operations import Close, NewSignal
 from holdfast.store.protocol import Bell, RunFilter, Store
 from holdfast.store.transaction import Transaction, transaction_of
 from holdfast.supervisor.channels import Channel
-from holdfast.supervisor.outlook import Outlook, etas, outlook
-from holdfast.supervisor.why import Facts, SignalsDeclared, explain
+from holdfast.supervisor.facts import SignalsDeclared, gather
+from holdfast.supervisor.outlook import Outlook, etas
+from holdfast.supervisor.why import explain
 from holdfast.workflow import door, options
 from holdfast.workflow.declaration import Takes, claims, demand_signal
 from holdfast.workflow.definition import Workflow
@@ -137,6 +138,9 @@ class Holdfast:
         """What belongs to the process from which this one was forked."""
         self.about: dict[str, Any] = {}
         """What nodes of this process say of themselves beside what they can serve; set before it is opened."""
+        self.only: set[str] | None = None
+        """The runs that nodes of this process work on: these, those it starts, and their children; set before it is opened.
+        None: whatever there is."""
         self.pulse: Callable[[], Mapping[str, Any]] | None = None
         """The same of what changes, said with each renewal of the lease."""
 
@@ -173,6 +177,7 @@ class Holdfast:
             channels=self._channels,
             about=self.about,
             pulse=self.pulse,
+            only=self.only,
             app=self._app,
         )
         node.on_fenced = self._on_fenced
@@ -624,25 +629,9 @@ class Run(Generic[R]):
 
     async def why(self) -> str:
         """One sentence: what the run waits for, and what would move it."""
-        view, store = await self.rows(), self._hf.store
-        signals = await store.signals(self.id)
-        facts = Facts(
-            view.run,
-            view.steps,
-            view.attempts,
-            signals,
-            await store.nodes(),
-            await store.lanes(),
-            await store.now(),
-            await store.breakers(),
-            await store.holds(),
-            await store.quarantined(self.id) if any(step.quarantined for step in view.steps) else (),
-            await self._stuck_children(view.steps),
-            await outlook(store, view.run, view.steps, self._hf.config),
-            await self._signals_declared(),
-            await store.joins(self.id) if _waits_for_runs(view.steps) else {},
-        )
-        return explain(facts)
+        view, hf = await self.rows(), self._hf
+        declared = await self._signals_declared()
+        return explain(await gather(hf.store, view.run, view.steps, view.attempts, hf.config, declared))
 
     async def _signals_declared(self) -> SignalsDeclared | None:
         declared = await self._hf.store.declared(self.id)
@@ -651,11 +640,6 @@ class Run(Generic[R]):
         told = Takes.read(declared)
         data = {name: data_words(schema) for name, schema in told.signals.items()}
         return SignalsDeclared(data, frozenset(told.named), told.open)
-
-    async def _stuck_children(self, steps: Iterable[Step]) -> list[RunRow]:
-        if not _waits_for_runs(steps):
-            return []
-        return [row for row in await self._hf.store.children(self.id) if row.state is RunState.STUCK]
 
     async def eta(self) -> Eta | None:
         """When the run will end if it goes on like those before it: `left_s` seconds for half of them, `most_s` for nine
@@ -685,7 +669,8 @@ class Run(Generic[R]):
 
     async def cancel(self, note: str = "", *, force: bool = False) -> RunState:
         """Ask the run to cancel itself; its running steps are cancelled, what it did is undone. Returns the state right
-        after. A run that is already undoing goes on with that, unless `force` makes it stop where it is."""
+        after. A run that is already undoing goes on with that, unless `force` makes it stop where it is. One whose code
+        heard this before and goes on is asked again by `force` alone."""
         row = await self._row()
         state = row.state
         # One that is stuck at a step in quarantine, and not at an undo, can be cancelled like any other.
@@ -693,7 +678,7 @@ class Run(Generic[R]):
             if force:
                 state = await self._hf.store.steer_undo(self.id, "abandon", None, actor(), note)
         else:
-            state = await self._hf.store.cancel_run(self.id, actor(), note)
+            state = await self._hf.store.cancel_run(self.id, actor(), note, again=force)
         for bell in (Bell.OUTCOMES, Bell.RUNS, Bell.ENDED):
             self._hf.node.ring(bell)
         self._hf.node._look.set()
@@ -767,10 +752,6 @@ def _may_exist(run_id: object) -> bool:
         return isinstance(run_id, str) and b"\0" not in run_id.encode()
     except UnicodeEncodeError:
         return False
-
-
-def _waits_for_runs(steps: Iterable[Step]) -> bool:
-    return any(step.kind is StepKind.CHILD and step.state is StepState.WAITING for step in steps)
 
 
 def actor() -> str:

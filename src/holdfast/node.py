@@ -62,8 +62,11 @@ class Node:
         channels: Sequence[Channel] = (),
         about: Mapping[str, Any] | None = None,
         pulse: Callable[[], Mapping[str, Any]] | None = None,
+        only: set[str] | None = None,
         app: str | None = None,
     ) -> None:
+        self.only = only
+        """The runs it works on: these, those it starts, and their children. None: whatever there is."""
         self.store, self.config = store, config
         self.environment = environment or Environment()
         self.roles = tuple(role for role in (*ROLES, POOL) if role in set(roles))
@@ -123,7 +126,7 @@ class Node:
                 clock=self.clock,
                 config=self.config,
             )
-            self.agent.holds = self.holds
+            self.agent.holds, self.agent.only = self.holds, self.only
             self.agent.unwritten = self._known_steps
             self.agent.wake = lambda delay_s: self._ring_later(delay_s, Bell.STEPS)
             self.agent.tell = self._look_at_gates_soon
@@ -139,6 +142,7 @@ class Node:
                 clock=self.clock,
                 config=self.config,
             )
+            self.scheduler.only = self.only
         if self.agent is not None and self.scheduler is not None:
             self.agent.claimed = self.scheduler.note_lease
             self.agent.lost = self.scheduler.forget_lease
@@ -149,7 +153,9 @@ class Node:
             self.scheduler.durations = self.durations
             self.scheduler.report = self._write_apart
         if "supervisor" in self.roles:
-            self.supervisor = Supervisor(self.store, self.id, self.environment, self.config)
+            self.supervisor = Supervisor(
+                self.store, self.id, self.environment, self.config, logs=self.only is None
+            )
             if self._channels:
                 self.outbox = Outbox(self.store, self.id, self._channels, self.environment, self.config)
 
@@ -286,6 +292,8 @@ class Node:
     async def start_run(self, run: NewRun) -> Answer:
         """Start a run: here, with its first steps in the same commit, when this node can; else by whoever claims it."""
         scheduler = self.scheduler
+        if self.only is not None:
+            self.only.add(run.id)
         if scheduler is not None and self.started and not self.fenced:
             answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 

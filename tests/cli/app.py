@@ -188,3 +188,30 @@ def fragile(value: int) -> int:
 @workflow
 async def breaks(value: int = 7) -> int:
     return await first() + await fragile(value)
+
+
+@workflow
+async def nested(n: int) -> int:
+    await first()
+    return await held_child(n) + await child(n)
+
+
+@workflow
+async def held_child(n: int) -> int:
+    await asyncio.sleep(0.2)
+    return n + await gate() + await flaky()
+
+
+@step
+async def restless() -> None:
+    effect("restless")
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            effect("told")
+
+
+@workflow
+async def never() -> None:
+    await restless()

@@ -24,7 +24,7 @@ def test_agents_says_who_works_and_how_each_is_doing(cli: Cli) -> None:
     )
     assert found["roles"] == ["scheduler", "agent", "supervisor"]
     assert (found["leads"], found["pool"]) == (True, None)
-    assert "leads since" in cli("agents").out
+    assert "has led for" in cli("agents").out
     assert (found["steps_held"], found["runs_owned"]) == (1, 1)
     assert "app.gate" in found["steps"]
     assert {"● busy", "1/7", "gpu"} <= {

@@ -202,6 +202,97 @@ def test_a_closed_pipe_is_silent(lite: Cli) -> None:
     assert process.stderr.read() == ""
 
 
+LOOKS = [
+    ["ps"],
+    ["ps", "--json"],
+    ["show", "w"],
+    ["why", "w"],
+    ["agents"],
+    ["watch", "w", "--json"],
+    ["run", "app.py:pays", "--id", "w", "--json"],
+    ["alerts"],
+    ["doctor"],
+    ["quarantine"],
+    ["hold", "--step", "x"],
+    ["signal", "open", "paid", "--data", "1"],
+    ["start", "app.py:pays", "--input", '{"card": {"number": "n", "cents": 1}}'],
+    ["migrate"],
+    ["--help"],
+    [],
+]
+
+
+@pytest.mark.parametrize("kind", ["broken", "closed"])
+def test_a_reader_that_went_away_is_one_exit_code(lite: Cli, kind: str) -> None:
+    """A pipe whose reader is gone, or no standard output at all: every command says so by 141, and nothing else."""
+    lite("run", "app.py:pays", "--id", "w", "--input", '{"card": {"number": "n", "cents": 7}}')
+    lite("start", "app.py:everything", "--id", "open")
+    found = {}
+    for arguments in LOOKS:
+        read, write = os.pipe()
+        os.close(read)
+        script = f'exec "$@" {">&-" if kind == "closed" else f">&{write}"}'
+        done = subprocess.run(
+            ["bash", "-c", script, "bash", HOLDFAST, *arguments],
+            cwd=lite.folder,
+            env={**os.environ, "HOLDFAST_STORE": lite.store, "NO_COLOR": "1"},
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=[write],
+            timeout=60,
+            check=False,
+        )
+        os.close(write)
+        if (done.returncode, done.stderr) != (141, ""):
+            found[" ".join(arguments)] = done.returncode, done.stderr
+    assert found == {}
+    assert lite("show", "w", "--json").json["state"] == "succeeded", (
+        "and nothing was written where it does not belong"
+    )
+
+
+def test_no_standard_stream_at_all(lite: Cli) -> None:
+    """Neither input, output nor errors: the store is not taken for one of them."""
+    lite.open_gate()
+    script = f"exec {HOLDFAST} run app.py:noise --id n <&- >&- 2>&-"
+    env = {**os.environ, "HOLDFAST_STORE": lite.store}
+    done = subprocess.run(["bash", "-c", script], cwd=lite.folder, env=env, timeout=60, check=False)
+    assert done.returncode == 141
+    assert lite("show", "n", "--json").json["output"] == "quiet"
+
+
+def test_a_service_whose_log_is_not_read_any_more_leaves_in_good_order(lite: Cli) -> None:
+    """It hands back what it holds, as when it is told to stop; and says 141."""
+    process = lite.start("up", "app.py", "--json")
+    assert process.stdout is not None
+    assert "hosts" in process.stdout.readline()
+    process.stdout.close()
+    lite("start", "app.py:failing", "--id", "f")  # the leader logs an alert
+    assert process.wait(30) == 141
+    assert process.stderr is not None
+    assert "Traceback" not in process.stderr.read()
+    assert lite("agents", "--json").json == []
+
+
+def test_a_full_disk_under_the_output_is_an_error(lite: Cli) -> None:
+    """One line, exit code 2, and no complaint of the interpreter after it."""
+    lite("run", "app.py:pays", "--id", "w", "--input", '{"card": {"number": "n", "cents": 7}}')
+    env = {**os.environ, "HOLDFAST_STORE": lite.store, "NO_COLOR": "1"}
+    for arguments in (["ps"], ["ps", "--json"], ["show", "w"]):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [HOLDFAST, *arguments],
+                cwd=lite.folder,
+                env=env,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        assert (done.returncode, done.stderr) == (2, "error: No space left on device\n")
+
+
 def may_mount() -> bool:
     """Whether a file system of a test's own can be mounted, as root or in a user namespace."""
     return subprocess.run([*APART, "true"], capture_output=True, check=False).returncode == 0

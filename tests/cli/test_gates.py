@@ -30,7 +30,7 @@ def test_what_is_held_waits_until_it_is_released(cli: Cli) -> None:
         assert (row["scope"], row["value"], row["note"]) == (option[2:], value, "stocktaking")
         run_id = f"held{option}"
         cli("start", "app.py:gated", "--input", "[1]", "--id", run_id, "--tenant", "acme")
-        until(lambda run_id=run_id: "is held by" in cli("why", run_id).out)  # type: ignore[misc]
+        until(lambda run_id=run_id: "has been held by" in cli("why", run_id).out)  # type: ignore[misc]
         assert (cli("show", run_id, "--json").json["steps"][0]["attempts"]) == 0
         assert cli("release", *scope, "--json").json["value"] == value
         assert cli("watch", run_id, "--json").json["state"] == "succeeded"

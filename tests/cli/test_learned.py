@@ -9,8 +9,9 @@ from holdfast.cli import wording
 from holdfast.durations import Eta, rest_name, step_name
 from holdfast.model import Node, Run, RunState, Step, StepKind, StepState, Twin, TwinState
 from holdfast.sketch import bucket_of
+from holdfast.supervisor.facts import Facts
 from holdfast.supervisor.outlook import Outlook
-from holdfast.supervisor.why import Facts, explain
+from holdfast.supervisor.why import explain
 from tests.cli.conftest import Cli, until
 
 
@@ -76,18 +77,18 @@ def test_why_tells_of_a_straggler_and_its_twin() -> None:
         run_row(), [running()], [], [], NODES, [], 160.0, outlook=Outlook(None, {"shop.pay": 20.0}, {1: TWIN})
     )
     assert explain(facts) == (
-        "Step pay runs on host-a pid 7 since 60 s, attempt 1; that is longer than such steps take, "
-        "which is at most 20 s; its twin runs on host-b pid 7 since 8.0 s."
+        "Step pay has been running on host-a pid 7 for 60 s, attempt 1; that is longer than such steps take, "
+        "which is at most 20 s; its twin has been running on host-b pid 7 for 8.0 s."
     )
     usual = facts._replace(outlook=Outlook(None, {"shop.pay": 90.0}, {}))
-    assert explain(usual) == "Step pay runs on host-a pid 7 since 60 s, attempt 1."
+    assert explain(usual) == "Step pay has been running on host-a pid 7 for 60 s, attempt 1."
 
 
 def test_a_live_view_tells_of_a_straggler_and_its_twin() -> None:
     """In a few words; nothing of a step that ended or takes its usual time."""
     outlook = Outlook(Eta(12.0, 30.0, 9), {"shop.pay": 20.0}, {1: TWIN})
     said = wording.taking_long(running(), outlook, 160.0)
-    assert said == "longer than usual (at most 20 s) · its twin runs for 8.0 s"
+    assert said == "longer than usual (at most 20 s) · its twin has been running for 8.0 s"
     assert wording.taking_long(running(started_at=150.0), outlook._replace(twins={}), 160.0) == ""
     done = running(state=StepState.SUCCEEDED, finished_at=159.0)
     assert wording.taking_long(done, outlook, 160.0) == ""

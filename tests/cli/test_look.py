@@ -163,7 +163,7 @@ def test_why_is_one_sentence(seen: Cli) -> None:
     assert seen("why", "open").out.count("\n") == 1
     answer = seen("why", "open", "--json").json
     assert answer == {"id": "open", "why": answer["why"]}
-    assert "`holdfast signal open paid`" in answer["why"]
+    assert "`holdfast signal open paid --data JSON`" in answer["why"]
     assert "no live node has app.gated" in seen("why", "later").out
 
 
@@ -203,7 +203,7 @@ def test_doctor_says_that_all_is_well(seen: Cli) -> None:
     assert shown["oldest_pending_s"] > 0
     assert all(invariant["ok"] for invariant in shown["invariants"])
     out = seen("doctor").out
-    assert "no scheduler is alive: start `holdfast up`" in out
+    assert "no scheduler is alive: start `holdfast up FILE`" in out
     assert "no step waits for an agent" in out
     assert "✓ I1 each key stands once in a run" in out
 
@@ -216,8 +216,8 @@ def test_doctor_names_the_step_that_waits_longest(cli: Cli) -> None:
     cli.end(process)
     assert cli("doctor", "--json").json["oldest_ready_s"] > 0
     out = cli("doctor").out
-    assert "! ready: step gate of g waits for an agent since " in out
-    assert "no agent is alive: start `holdfast up` or `holdfast agent`" in out
+    assert "! ready: step gate of g has been waiting for an agent for " in out
+    assert "no agent is alive: start `holdfast up FILE` or `holdfast agent FILE`" in out
 
 
 def test_doctor_finds_what_is_broken(seen: Cli) -> None:

@@ -33,7 +33,7 @@ def test_other_commands_say_so(cli: Cli) -> None:
     """`why` with the moves, `show` and `ps` with the state, `doctor` with how many."""
     alike = broken(cli)
     told = cli("why", "q").out
-    assert "It is stuck: step fragile is in quarantine since" in told
+    assert "It is stuck: step fragile has been in quarantine for" in told
     assert f"`holdfast quarantine release {alike}`" in told
     assert "in quarantine" in cli("show", "q").out
     (row,) = [step for step in cli("show", "q", "--json").json["steps"] if step["quarantined"]]

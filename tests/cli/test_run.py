@@ -256,3 +256,57 @@ def test_a_second_signal_ends_at_once(lite: Cli) -> None:
         pass
     process.send_signal(signal.SIGTERM)
     assert lite.end(process).code == 143
+
+
+def test_a_run_is_all_that_its_process_works_on(cli: Cli) -> None:
+    """What else waits in the store is left to those who serve it, and its errors are not told as this run's."""
+    cli("start", "app.py:failing", "--id", "other")
+    cli("start", "app.py:waits_an_hour", "--id", "late")
+    cli.open_gate()
+    ended = cli("run", "app.py:gated", "--id", "mine")
+    assert "no such thing" not in ended.errors
+    states = {run["id"]: run["state"] for run in cli("ps", "--json").json}
+    assert states == {"mine": "succeeded", "other": "pending", "late": "pending"}
+    assert cli.effects() == ["first", "gate", "last"]
+
+
+def test_a_killed_run_goes_on_with_its_children_and_nothing_else(cli: Cli) -> None:
+    """Its children, their timers, their steps that were taken back or back off: whoever runs it again takes them up, and
+    leaves alone what others left behind."""
+    others = cli.start("run", "app.py:gated", "--id", "other")
+    until(lambda: cli.effects().count("gate") == 1, others)
+    mine = cli.start("run", "app.py:nested", "--id", "mine", "--input", "[5]")
+    until(lambda: cli.effects().count("gate") == 2, mine)
+    for process in (others, mine):
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+    cli.open_gate()
+    ended = cli("run", "app.py:nested", "--id", "mine", "--json").json
+    assert ended["output"] == 5 + 2 + 3 + 5 * 2
+    assert cli("show", "other", "--json").json["state"] == "running"
+    assert cli.effects().count("gate") == 3, "that of its child, once more; that of the other run, not"
+    assert cli("run", "app.py:gated", "--id", "other", "--json").json["output"] == 3
+
+
+def test_another_process_may_serve_the_run(cli: Cli) -> None:
+    """A run that somebody else has taken up ends for whoever waits for it."""
+    up = cli.start("up", "app.py")
+    cli("start", "app.py:nested", "--id", "mine", "--input", "[5]")
+    until(lambda: "gate" in cli.effects(), up)
+    process = cli.start("run", "app.py:nested", "--id", "mine", "--json")
+    cli.open_gate()
+    assert cli.end(process).json["output"] == 20
+    assert cli.effects().count("gate") == 1
+
+
+def test_a_second_ctrl_c_leaves_at_once(lite: Cli) -> None:
+    """The first says what it does; the second does not wait for a step that will not end. No traceback."""
+    process = lite.start("run", "app.py:never", "--id", "n")
+    until(lambda: "restless" in lite.effects(), process)
+    process.send_signal(signal.SIGINT)
+    until(lambda: "told" in lite.effects(), process)
+    process.send_signal(signal.SIGINT)
+    ended = lite.end(process)
+    assert ended.code == 130
+    assert "leaving: what runs here is handed back" in ended.errors
+    assert "a second Ctrl-C leaves at once" in ended.errors

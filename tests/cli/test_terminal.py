@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.cli.conftest import DEADLINE_S, HOLDFAST, Cli
+from tests.cli.conftest import DEADLINE_S, HOLDFAST, Cli, until
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -138,3 +138,35 @@ def test_a_picture_is_never_taller_than_the_terminal(lite: Cli) -> None:
     plain = COLOUR.sub("", terminal.seen)
     assert "… 477 more steps" in plain
     assert "✓ w succeeded in" in plain
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120, 200])
+def test_ps_shows_ids_and_what_is_waited_for_at_any_width(lite: Cli, columns: int) -> None:
+    """With ids of any length: each stands there whole, and so does what its run waits for; no line is too long."""
+    ids = ["order-42", "0199c2f0-7d3e-7f3c-9a55-1f1d8a1b2c3d", "a" * 50, "billing/" + "é" * 28]
+    for run_id in ids:
+        lite("start", "app.py:gated", "--id", run_id)
+    terminal = Terminal(lite, "ps", COLUMNS=str(columns), NO_COLOR="1")
+    assert terminal.end() == 0
+    shown = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", terminal.seen).replace("\r", "")
+    for run_id in ids:
+        assert run_id in shown, shown
+    assert shown.count("waits for a scheduler") == len(ids), shown
+    assert max(len(line) for line in shown.splitlines() if line not in ids) <= columns, shown
+
+
+def test_ps_says_what_keeps_a_step_from_beginning(lite: Cli) -> None:
+    """A hold or a breaker, not that an agent were missing."""
+    lite("start", "app.py:pays", "--input", '{"card": {"number": "n", "cents": 7}}')
+    up = lite.start("up", "app.py")
+    lite("hold", "--step", "app.first", "--note", "stocktaking")
+    lite("breakers", "open", "app.nothing", "--note", "maintenance")
+    lite("start", "app.py:gated", "--id", "held")
+    lite("start", "app.py:wide", "--id", "behind", "--input", "[1]")
+
+    def words(run_id: str) -> str:
+        return next(line for line in lite("ps").out.splitlines() if line.startswith(run_id))
+
+    until(lambda: "first is held by" in words("held"), up)
+    assert "(stocktaking)" in words("held")
+    until(lambda: "nothing waits for app.nothing, whose breaker is open" in words("behind"), up)

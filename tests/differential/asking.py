@@ -134,5 +134,10 @@ class Asking(RuleBasedStateMachine):
     def _grant(self, *grants: Grant) -> None:
         self.grants = [*self.grants, *grants][-KEPT_GRANTS:]
 
+    def _some_runs(self, data: st.DataObject) -> list[str] | None:
+        """Those that a node works on, if not on whatever there is."""
+        known = st.lists(st.sampled_from([*self._runs(), "unknown"]), unique=True, max_size=3)
+        return data.draw(st.one_of(st.none(), st.none(), known))
+
     def _runs(self) -> list[str]:
         return list(self.spec.runs)

@@ -111,9 +111,11 @@ class ClaimKeepsFence(Spec):
         limit: int,
         suspect_losses: int = LOSSES_NEVER,
         suspects: int = 0,
+        runs: Sequence[str] | None = None,
     ) -> list[tuple[str, int, int, int]]:
         found = []
-        for run_id, n, fence, attempt in super().claim_steps(node, lanes, limit, suspect_losses, suspects):
+        claimed = super().claim_steps(node, lanes, limit, suspect_losses, suspects, runs)
+        for run_id, n, fence, attempt in claimed:
             self._put(self.steps[run_id, n]._replace(fence=fence - 1))
             found.append((run_id, n, fence - 1, attempt))
         return found
@@ -141,8 +143,9 @@ class UncountedClaim(Spec):
         limit: int,
         suspect_losses: int = LOSSES_NEVER,
         suspects: int = 0,
+        runs: Sequence[str] | None = None,
     ) -> list[tuple[str, int, int, int]]:
-        found = super().claim_steps(node, lanes, limit, suspect_losses, suspects)
+        found = super().claim_steps(node, lanes, limit, suspect_losses, suspects, runs)
         for run_id, n, _, attempt in found:
             self._put(self.steps[run_id, n]._replace(attempt=attempt - 1))
         return found

@@ -306,3 +306,34 @@ async def cleans_up(name: str) -> str:
 @workflow
 async def takes_parcel(parcel: Parcel) -> str:
     return f"{parcel.city} {await add(parcel.grams)} {os.sep}"
+
+
+@step
+async def echo(word: str) -> str:
+    effects[word] += 1
+    return word
+
+
+@workflow
+async def echoes(word: str) -> str:
+    return await echo(word)
+
+
+@step
+async def gated_echo(word: str) -> str:
+    effects["waiting"] += 1
+    await gates["all"].wait()
+    return word
+
+
+@workflow
+async def gated_echoes(word: str) -> str:
+    return await gated_echo(word)
+
+
+@workflow
+async def stubborn() -> str:
+    try:
+        return await gated("one")
+    except asyncio.CancelledError:
+        return await gated("two")

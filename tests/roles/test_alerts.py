@@ -14,17 +14,27 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast
+from holdfast.breaker import Change
+from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import RunFailed
-from holdfast.model import AlertKind, Level, NewAlert
-from holdfast.store import open_store
+from holdfast.model import AlertKind, BreakerState, Level, NewAlert, RunState
+from holdfast.store import answers, open_store
+from holdfast.store.answers import Answer
+from holdfast.store.operations import Hop
 from holdfast.store.protocol import Store
+from holdfast.supervisor.alerting import watch_backlog
+from holdfast.supervisor.breakers import tell_of_breakers
 from holdfast.supervisor.channels import Channel, Notice
 from holdfast.supervisor.channels.settings import load_channels
 from holdfast.supervisor.outbox import Outbox, attempt
+from holdfast.supervisor.pools import watch_pools
+from holdfast.supervisor.quarantine import clear_released
+from holdfast.supervisor.stragglers import Stragglers
 from tests.roles import flows
 from tests.roles.conftest import FAST, until
 from tests.roles.receivers import Program, certificate, post, web
+from tests.store.made import LONG_S, A, closing, join, new_run
 
 SECRET = "s3cret-canary"
 QUICK = msgspec.structs.replace(FAST, watch_s=0.05, alert_back_off_s=0.01, leader_lease_s=1.0)
@@ -145,6 +155,50 @@ async def test_a_backlog_is_told_and_cleared(store_url: str) -> None:
         ("backlog", "cleared"),
     ]
     assert "`holdfast why g`" in server.bodies[0]["message"]
+
+
+async def test_an_alert_is_compared_with_those_of_its_own_kind(store_url: str) -> None:
+    """However many runs are stuck, what else lasts is raised once, and cleared when it is over: a breaker, a backlog, a
+    window, poison, a pool in trouble, a straggler."""
+    store, config = open_store(store_url, Environment()), Config(claim_max=500)
+    await store.open()
+    await join(store)
+    epoch = await store.lead(A, LONG_S)
+    assert epoch is not None
+    await store.observe([answers.Told("stripe", 0, 30, "ConnectionError: refused")], config.breaker_window_s)
+    assert await store.change_breaker(
+        epoch, "stripe", 0, Change(BreakerState.OPEN, 0, LONG_S, "30 of 30 failed")
+    )
+    assert await tell_of_breakers(store, epoch, config) == 1
+    over = [AlertKind.BACKLOG, AlertKind.STEP_QUARANTINED, AlertKind.POOL_TROUBLE, AlertKind.STRAGGLER]
+    old = [NewAlert(kind, Level.WARNING, f"{kind}:x", "it was so") for kind in [*over, AlertKind.RUN_FAILED]]
+    await store.raise_alerts(epoch, old)
+    stuck = [new_run(f"stuck-{i}") for i in range(600)]
+    now = Environment().now()
+    assert set(await store.commit(A, [Hop(run.id, 1, begin=run, begun_at=now) for run in stuck])) == {
+        Answer.ACCEPTED
+    }
+    failure = '{"type": "builtins.ValueError", "message": "no"}'
+    for run in stuck:
+        closed = closing(RunState.STUCK, error=failure)
+        assert await store.commit(A, [Hop(run.id, 1, close=closed)]) == [Answer.ACCEPTED]
+    assert len(await store.open_alerts(1000)) == 606
+
+    async def known(kind: AlertKind) -> list[int]:
+        return [one.times for one in await store.open_alerts_of(kind, 0, 10)]
+
+    for _ in range(3):
+        assert await tell_of_breakers(store, epoch, config) == 0
+    assert await known(AlertKind.BREAKER_OPEN) == [1], "it was raised once, and is not again"
+    assert await store.change_breaker(epoch, "stripe", 1, Change(BreakerState.CLOSED, note="well"))
+    await tell_of_breakers(store, epoch, config)
+    await watch_backlog(store, epoch, config, now + config.alert_window_s + 60)
+    await clear_released(store, epoch, config)
+    await watch_pools(store, epoch, config)
+    await Stragglers(store, Environment(), config).watch(epoch, now)
+    assert {one.kind for one in await store.open_alerts(1000)} == {AlertKind.RUN_STUCK}
+    assert len(await store.open_alerts(1000)) == 600, "a stuck run's stays until a person moves it"
+    await store.close()
 
 
 async def test_a_lost_leader_is_told(store_url: str) -> None:

@@ -302,7 +302,7 @@ class TestHolds:
         await eventually(issued)
         await asyncio.sleep(QUICK.poll_s * 4)  # several polls in which it could begin
         assert ((await run.steps())[0].state, called["stamp"]) == (StepState.READY, 0)
-        assert "is held by" in await run.why()
+        assert "has been held by" in await run.why()
         assert "(stocktaking); `holdfast release --" in await run.why()
         await hf.gates.release(**scope)  # type: ignore[arg-type]
         assert await run.result(30) == 3

@@ -301,7 +301,9 @@ async def test_a_held_run_waits_until_released(hf: Holdfast) -> None:
     run = await hf.start(flows.gate, "g")
     await until(lambda: effects["g"] == 1)
     assert await run.hold("wait for the audit") is RunState.HELD
-    assert "held by an operator (wait for the audit)" in await run.why()
+    why = await run.why()
+    assert "It has been held by" in why
+    assert "(wait for the audit); `holdfast release" in why
     gates["g"].set()
     agent = hf.node.agent
     assert agent is not None

@@ -64,6 +64,20 @@ async def test_an_open_alert_is_raised_once_and_counted(store: Store) -> None:
     assert [(one.key, one.times) for one in await store.alerts()] == [("k", 1), ("other", 1), ("k", 4)]
 
 
+async def test_open_alerts_of_a_kind_are_read_in_parts(store: Store) -> None:
+    """In the order of their ids, from any of them on; those of other kinds and cleared ones are not among them."""
+    epoch = await lead(store)
+    others = [NewAlert(AlertKind.BACKLOG, Level.WARNING, f"b{i}", "it waits") for i in range(3)]
+    await store.raise_alerts(epoch, [alert("k1"), others[0], alert("k2"), others[1], alert("k3"), others[2]])
+    first, second, third = await store.open_alerts_of(AlertKind.RUN_FAILED, 0, 10)
+    assert [one.key for one in (first, second, third)] == ["k1", "k2", "k3"]
+    assert await store.open_alerts_of(AlertKind.RUN_FAILED, 0, 2) == [first, second]
+    assert await store.open_alerts_of(AlertKind.RUN_FAILED, second.id, 2) == [third]
+    await store.clear_alerts(epoch, [second.id])
+    assert await store.open_alerts_of(AlertKind.RUN_FAILED, 0, 10) == [first, third]
+    assert await store.open_alerts_of(AlertKind.STRAGGLER, 0, 10) == []
+
+
 async def test_a_deposed_leader_raises_clears_and_logs_nothing(store: Store) -> None:
     """Each write names its epoch; an old one changes nothing, and takes no failure away."""
     run_id = await begin(store)

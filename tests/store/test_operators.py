@@ -107,6 +107,22 @@ async def test_a_running_run_gets_the_cancel_signal(store: Store) -> None:
     assert await verbs(store, run_id) == [("ann", "cancel", "stop")]
 
 
+async def test_a_run_that_heard_a_cancel_is_asked_again_by_who_insists(store: Store) -> None:
+    """Not by asking once more: its code may be cleaning up. And while a request is on its way, insisting is no other one."""
+    run_id = await begin(store, held(1))
+    await store.cancel_run(run_id, "ann", "stop", again=True)
+    await store.cancel_run(run_id, "ann", "stop", again=True)
+    (first,) = (await store.undelivered(A, 10)).signals
+    assert await store.commit(A, [Hop(run_id, 1, signals=[(first.id, 1)])]) == [Answer.ACCEPTED]
+    await store.cancel_run(run_id, "ann", "stop")
+    assert (await store.undelivered(A, 10)).signals == []
+    for _ in range(2):
+        await store.cancel_run(run_id, "ann", "now", again=True)
+    (second,) = (await store.undelivered(A, 10)).signals
+    assert (second.name, second.key) == (CANCEL, "cancel#2")
+    assert await verbs(store, run_id) == [("ann", "cancel", "stop"), ("ann", "cancel", "now")]
+
+
 async def test_cancelling_a_held_run_releases_it(store: Store) -> None:
     """A held run cannot cancel itself: it is released to do so."""
     run_id = await begin(store, held(1))

@@ -124,6 +124,7 @@ def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str
         ("held_by", "steps_held (agent=?)"),
         ("owned_by", "runs_owned (owner=?)"),
         ("due_deliveries", "deliveries_due (channel=? AND next_try_at<?)"),
+        ("open_alerts_of", "alerts_open_by_kind (kind=? AND id>?)"),
         ("count_old_runs", "runs_ended (state=? AND finished_at>? AND finished_at<?)"),
         ("runs", "runs_newest ((created_at,id)<(?,?))"),
         ("ready_twins", "twins_live (lane=?)"),

@@ -50,6 +50,41 @@ def test_names_keep_to_the_vocabulary() -> None:
     assert vague == []
 
 
+# English counts a lasting state from a moment ("since Monday") and by a duration ("for 20 s"), never "since 20 s".
+SINCE_DURATION = re.compile(
+    r"\bsince (?:\{(?:ago|since|waited|wording\.span|span|passed)\b|\{[^{}]*:\.\d?f\} ?s|\d+(?:\.\d+)? (?:ms|s|min|h|d)\b)"
+    r"|\b(?:runs|waits|sleeps|stands|lies|leads) for \{(?:ago|wording\.span|span)\b"
+)
+
+
+def test_how_long_something_lasts_is_said_in_english() -> None:
+    """ "has been waiting for 20 s", not "waits since 20 s": in what the product says, and in the pages that show it."""
+    root = SOURCE.parents[1]
+    pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    wrong = [
+        f"{path.relative_to(root)}: {found.group()}"
+        for path in [*sorted(SOURCE.rglob("*.py")), *pages]
+        for found in SINCE_DURATION.finditer(path.read_text())
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ('f"It waits since {ago(now - at)}"', True),
+        ('f"the store is in trouble since {at - away:.0f} s"', True),
+        ("Step charge is ready since 0.9 s", True),
+        ('f"its twin runs for {ago(passed)}"', True),
+        ('f"has been waiting for {ago(passed)}"', False),
+        ('"since": moment(at)', False),
+    ],
+)
+def test_the_check_of_durations_knows_the_shape(text: str, wrong: bool) -> None:
+    """The check above finds the bad shape and leaves the good ones alone."""
+    assert bool(SINCE_DURATION.search(text)) is wrong
+
+
 def without_comments(sql: str) -> str:
     return re.sub(r"--[^\n]*|/\*.*?\*/", "", sql, flags=re.DOTALL)
 

@@ -14,9 +14,9 @@ import pytest
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import InvalidSettings
-from holdfast.model import Alert, AlertKind, Node, Poison
+from holdfast.model import Alert, AlertKind, Level, NewAlert, Node, Poison
 from holdfast.store.answers import FailureNote, Late
-from holdfast.supervisor.alerting import in_words, judge_backlog, judge_failures, settled
+from holdfast.supervisor.alerting import compare, in_words, judge_backlog, judge_failures
 from holdfast.supervisor.channels import Notice, NotSent
 from holdfast.supervisor.channels.addresses import checked_addresses, is_allowed, networks
 from holdfast.supervisor.channels.settings import load_channels
@@ -158,11 +158,10 @@ def test_steps_in_quarantine_are_one_alert_per_fingerprint() -> None:
 
 
 def test_the_alert_of_a_fingerprint_closes_with_its_last_step() -> None:
-    """Other alerts are not touched."""
+    """Those of others stay open."""
     opened = [
         alert(AlertKind.STEP_QUARANTINED, id=1, key="step quarantined:aa"),
         alert(AlertKind.STEP_QUARANTINED, id=2, key="step quarantined:bb"),
-        alert(id=3, key="run failed:shop.order"),
     ]
     left = Poison("bb", "shop.charge", "StepLost", "agent lost", 1, 1, 0.0, 0.0, "r")
     assert released(opened, [left]) == [1]
@@ -172,8 +171,13 @@ def test_a_backlog_is_one_alert_per_step_and_workflow() -> None:
     """Named by what waits, with the move."""
     steps = [Late("shop.charge", "a", 0.0), Late("shop.charge", "b", 10.0)]
     one, other = judge_backlog(steps, [Late("shop.order@1", "c", 30.0)], 100.0)
-    assert one.message == "step shop.charge waits for an agent since 100 s: `holdfast why a` says why"
-    assert other.message == "run shop.order@1 waits for a scheduler since 70 s: `holdfast why c` says why"
+    assert (
+        one.message == "step shop.charge has been waiting for an agent for 100 s: `holdfast why a` says why"
+    )
+    assert (
+        other.message
+        == "run shop.order@1 has been waiting for a scheduler for 70 s: `holdfast why c` says why"
+    )
 
 
 def alert(kind: AlertKind = AlertKind.RUN_FAILED, **more: Any) -> Alert:
@@ -193,16 +197,18 @@ def alert(kind: AlertKind = AlertKind.RUN_FAILED, **more: Any) -> Alert:
     return Alert(**(values | more))
 
 
-def test_alerts_settle_by_themselves() -> None:
-    """What happens, when its window is over; a backlog, when it is gone; a stuck run never: a person moves it."""
-    opened = [
-        alert(id=1),
-        alert(id=2, at=4000.0),
-        alert(AlertKind.BACKLOG, id=3, key="gone"),
-        alert(AlertKind.BACKLOG, id=4, key="there"),
-        alert(AlertKind.RUN_STUCK, id=5),
-    ]
-    assert settled(opened, {"there"}, 5000.0, 3600.0) == [1, 3]
+def test_what_lasts_is_compared_with_what_is_open() -> None:
+    """New is raised, gone is cleared; nothing is cleared when there was more than was looked at; not too many are open."""
+
+    def lasts(key: str) -> NewAlert:
+        return NewAlert(AlertKind.BACKLOG, Level.WARNING, key, "it waits")
+
+    known = [alert(AlertKind.BACKLOG, id=3, key="gone"), alert(AlertKind.BACKLOG, id=4, key="there")]
+    lasting = [lasts("there"), lasts("new"), lasts("newer")]
+    assert compare(known, lasting) == (lasting[1:], [3])
+    assert compare(known, lasting, whole=False) == (lasting[1:], [])
+    assert compare(known, lasting, most=2) == ([lasting[1]], [3])
+    assert compare(known, lasting, whole=False, most=2) == ([], [])
 
 
 def test_a_stuck_runs_error_is_put_into_words() -> None:

@@ -87,6 +87,8 @@ class Agent:
         self.durations = Durations()
         """Shared with others in this node: how long things took."""
         self._monotonic, self._uncounted = environment.monotonic, 0
+        self.only: set[str] | None = None
+        """Set by the node: the runs it works on, if not on whatever there is."""
         self.twins = Twins(self, store, node, environment, config)
         self.closing = False
         self._hungry = False
@@ -153,7 +155,7 @@ class Agent:
         for is_async in (True, False):
             if self.gates.probing:
                 claimed += await self._claim_probes(is_async)
-            if self._hedged[is_async]:
+            if self._hedged[is_async] and self.only is None:
                 claimed += await self._claim_twins(is_async)
             lanes = self._open_lanes(is_async)
             free = self._free(is_async)
@@ -165,6 +167,7 @@ class Agent:
                 free,
                 suspect_losses=self._config.suspect_losses,
                 suspects=0 if self._has_suspect() else 1,
+                runs=self._runs(),
             )
             for item in found:
                 self.claimed(item.run_id, item.n)
@@ -173,6 +176,9 @@ class Agent:
             if len(found) == free:
                 self._hungry = True
         return claimed
+
+    def _runs(self) -> list[str] | None:
+        return None if self.only is None else sorted(self.only)
 
     def _free(self, is_async: bool) -> int:
         return min(self._free_async if is_async else self._free_threads, self._config.claim_max)
@@ -196,7 +202,7 @@ class Agent:
             free = self._free(is_async)
             if free <= 0 or not lanes or self.closing:
                 continue
-            found = await self._store.claim_probes(self._node, name, lanes, free)
+            found = await self._store.claim_probes(self._node, name, lanes, free, self._runs())
             for item in found.steps:
                 self.claimed(item.run_id, item.n)
                 self._begin_claimed(item, (name, found.round))
@@ -230,7 +236,7 @@ class Agent:
 
     async def next_ready(self) -> float | None:
         lanes = [*self._lanes[True], *self._lanes[False]]
-        return await self._store.next_ready(lanes) if lanes else None
+        return await self._store.next_ready(lanes, self._runs()) if lanes else None
 
     async def look(self) -> bool:
         """Tell what became of attempts whose dependency is in trouble, and learn which gates are shut. True when other

@@ -9,9 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 import click
 
+from holdfast.cli import streams
 from holdfast.cli.errors import answered
 
 SECTIONS = {
@@ -53,11 +55,21 @@ SECTIONS = {
     },
 }
 """Section → command → (module, what it is for). So the list needs none of the modules."""
+SERVICES = frozenset({"up", "scheduler", "agent", "pool", "supervisor"})
+"""Commands that go on until they are stopped. Nobody need read what they print."""
 COMMANDS = {name: place for commands in SECTIONS.values() for name, place in commands.items()}
 
 
 class Commands(click.Group):
     """The commands, by sections, each loaded when it is asked for."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        with streams.reading():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with streams.reading():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -99,5 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The `holdfast` command. Returns its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     return answered(
-        lambda: holdfast.main(given, prog_name="holdfast", standalone_mode=False), as_json="--json" in given
+        lambda: holdfast.main(given, prog_name="holdfast", standalone_mode=False),
+        as_json="--json" in given,
+        has_result=not SERVICES.intersection(given[:1]),
+        is_last=arguments is None,
     )

@@ -44,7 +44,7 @@ def agents(everything: bool, store: str, as_json: bool) -> None:
         leads = None if leader is None else leader.node
         output.print_json([health_object(health, leads) for health in found])
     elif not found:
-        output.say("nobody works on this store: start `holdfast up` or `holdfast agent`")
+        output.say("nobody works on this store: start `holdfast up FILE` or `holdfast agent FILE`")
     else:
         _print(found, leader, now)
 
@@ -71,6 +71,7 @@ def health_object(health: Health, leader: str | None) -> output.Object:
         "pool": health.pool,
         "pool_strength": health.strength,
         "leads": node.id == leader,
+        "files": health.offers.get("files", []),
         "labels": health.offers.get("labels", []),
         "workflows": health.offers.get("workflows", []),
         "steps": health.offers.get("steps", []),
@@ -138,7 +139,7 @@ def _abilities(health: Health, leader: Leader | None, now: float) -> str:
     if health.state is NodeState.OFFLINE:
         return f"its lease ran out {wording.span(now - node.lease_until)} ago"
     if health.state is NodeState.STALLED:
-        return f"its event loop is blocked since {wording.span(health.silent_s)}"
+        return f"its event loop has been blocked for {wording.span(health.silent_s)}"
     able = [
         wording.counted(len(offers[kind]), kind[:-1]) for kind in ("workflows", "steps") if offers.get(kind)
     ]
@@ -151,5 +152,5 @@ def _abilities(health: Health, leader: Leader | None, now: float) -> str:
             f"{told.get('least')} to {told.get('most')}"
         )
     if leader is not None and leader.node == node.id and leader.since is not None:
-        able.append(f"leads since {wording.span(now - leader.since)}")
+        able.append(f"has led for {wording.span(now - leader.since)}")
     return ", ".join([*able, *offers.get("labels", ())])

@@ -80,6 +80,8 @@ async def _list(everything: bool, store: str, as_json: bool) -> None:
         click.echo(f" {alert.kind}: {in_words(alert)}")
         ways = "".join(f"; {_way(one)}" for one in told.get(alert.id, []))
         print_words(f"  {wording.span(now - alert.at)} ago{times}{over}{ways}", dim=True)
+    if len(found) == LISTED_MAX:
+        print_words(f"the newest {LISTED_MAX}: clear what is seen to, and see older ones", dim=True, err=True)
 
 
 def _way(one: Delivery) -> str:

@@ -191,8 +191,8 @@ def _leader(leader: Leader, nodes: list[Node], now: float) -> Fact:
     node = next((node for node in nodes if node.id == leader.node), None)
     said = f"{node.host} pid {node.pid}" if node else leader.node
     if leader.since is not None:
-        said += f" since {wording.span(now - leader.since)}"
-    said += f", epoch {leader.epoch}, for another {wording.span(leader.expires_at - now)}"
+        said += f", for {wording.span(now - leader.since)}"
+    said += f", in epoch {leader.epoch}; its lease lasts another {wording.span(leader.expires_at - now)}"
     if leader.vacant_s is not None:
         what = "lost" if leader.predecessor else "left"
         said += f"; the one before was {what}, and for {wording.span(leader.vacant_s)} nobody led"
@@ -213,7 +213,9 @@ def leader_object(leader: Leader) -> output.Object:
 
 def _leaderless(alive: list[Node], runs: dict[str, int]) -> Fact:
     busy = alive or any(runs.get(state) for state in (RunState.PENDING, RunState.RUNNING, RunState.UNDOING))
-    move = "nobody takes back what is lost: start `holdfast supervisor` or `holdfast up`" if busy else ""
+    move = (
+        "nobody takes back what is lost: start `holdfast supervisor`, or `holdfast up FILE`" if busy else ""
+    )
     return Fact("leader", "none", not busy, move)
 
 
@@ -234,7 +236,10 @@ def _pending(count: int, oldest_s: float | None, alive: list[Node]) -> Fact:
     said = f"{wording.counted(count, 'run')}, the oldest for {wording.span(oldest_s)}"
     if not any("scheduler" in node.roles for node in alive):
         return Fact(
-            "pending", said, False, "no scheduler is alive: start `holdfast up` or `holdfast scheduler`"
+            "pending",
+            said,
+            False,
+            "no scheduler is alive: start `holdfast up FILE` or `holdfast scheduler FILE`",
         )
     move = "`holdfast why RUN` says why" if oldest_s > WAITS_LONG_S else ""
     return Fact("pending", said, not move, move)
@@ -244,9 +249,11 @@ def _ready(oldest: Step | None, alive: list[Node], now: float) -> Fact:
     if oldest is None:
         return Fact("ready", "no step waits for an agent")
     waited_s = now - oldest.ready_at
-    said = f"step {oldest.key} of {oldest.run_id} waits for an agent since {wording.span(waited_s)}"
+    said = f"step {oldest.key} of {oldest.run_id} has been waiting for an agent for {wording.span(waited_s)}"
     if not any("agent" in node.roles for node in alive):
-        return Fact("ready", said, False, "no agent is alive: start `holdfast up` or `holdfast agent`")
+        return Fact(
+            "ready", said, False, "no agent is alive: start `holdfast up FILE` or `holdfast agent FILE`"
+        )
     move = f"`holdfast why {oldest.run_id}` says why" if waited_s > WAITS_LONG_S else ""
     return Fact("ready", said, not move, move)
 

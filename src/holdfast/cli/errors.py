@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -15,6 +16,7 @@ from collections.abc import Callable
 
 import click
 
+from holdfast.cli import streams
 from holdfast.cli.colours import print_words
 from holdfast.errors import HoldfastError, WorkflowError
 
@@ -28,17 +30,22 @@ class NotLoadable(WorkflowError):
     """A file or module with workflows cannot be found, read or imported."""
 
 
-def answered(command: Callable[[], object], *, as_json: bool) -> int:
-    """Run a command; its exit code, when everything it had to say was said."""
+def answered(
+    command: Callable[[], object], *, as_json: bool, has_result: bool = True, is_last: bool = True
+) -> int:
+    """Run a command; its exit code, when everything it had to say was said. `has_result`: that is what it is there for.
+    `is_last`: this process ends with it."""
+    is_read = streams.mend()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a glyph gets a question mark
     try:
         code = command()
-        sys.stdout.flush()
         code = code if isinstance(code, int) else DONE
-    except BrokenPipeError:
-        _forget_stdout()
+        streams.flush()
+        if has_result and not is_read:
+            code = PIPE_CLOSED
+    except (BrokenPipeError, streams.UnreadError):
         code = PIPE_CLOSED
     except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED
@@ -46,6 +53,10 @@ def answered(command: Callable[[], object], *, as_json: bool) -> int:
         if os.environ.get("HOLDFAST_DEBUG"):
             traceback.print_exc()
         code = _told(_kind(error), _words(error), as_json=as_json)
+    if is_last:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # there is nothing left to stop in good order
+    if code == PIPE_CLOSED:
+        streams.forget()
     _leave_threads(code)
     return code
 
@@ -70,24 +81,14 @@ def _words(error: Exception) -> str:
 def _told(kind: str, message: str, *, as_json: bool) -> int:
     line = " ".join(message.split())
     try:
-        if as_json:
-            print(json.dumps({"error": {"type": kind, "message": line}}, ensure_ascii=False), flush=True)
         print_words("error: ", "red", bold=True, end=False, err=True)
         click.echo(line, err=True)
+        if as_json:
+            print(json.dumps({"error": {"type": kind, "message": line}}, ensure_ascii=False), flush=True)
+        streams.flush()
     except OSError:
-        _forget_stdout()
+        streams.forget()
     return WRONG
-
-
-def _forget_stdout() -> None:
-    """Nobody reads any more: let the interpreter's own last flush go nowhere, silently."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            os.dup2(nowhere, stream.fileno())
-        except (OSError, ValueError, AttributeError):
-            pass  # not a real stream: nothing to flush
-    os.close(nowhere)
 
 
 def _leave_threads(code: int) -> None:
@@ -96,6 +97,8 @@ def _leave_threads(code: int) -> None:
         if thread.name.startswith("holdfast-step"):
             thread.join(THREADS_GRACE_S)
             if thread.is_alive():
-                for stream in (sys.stdout, sys.stderr):
-                    stream.flush()
+                try:
+                    streams.flush()
+                except OSError:
+                    pass  # nobody reads any more
                 os._exit(code)

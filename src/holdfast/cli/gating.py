@@ -196,7 +196,7 @@ def _told(row: Breaker, now: float) -> str:
         return breaker_words(row, now)
     if row.forced:
         note = f" ({row.note})" if row.note else ""
-        return f"kept closed by {row.actor} since {wording.span(now - row.window_at)}{note}; `holdfast breakers reset {row.name}`"
+        return f"kept closed by {row.actor} for {wording.span(now - row.window_at)}{note}; `holdfast breakers reset {row.name}` lets it decide by itself"
     return f"its last trouble: {row.error}" if row.error else "nothing is wrong"
 
 

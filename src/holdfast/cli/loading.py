@@ -26,7 +26,7 @@ from holdfast.workflow.place import dotted, package_root
 
 def find_workflow(target: str) -> Workflow[Any, Any]:
     """The workflow that `FILE[:WORKFLOW]` names."""
-    place, name = _split(target)
+    place, name = split(target)
     module = load(place)
     here = _workflows(module)
     if not here:
@@ -54,7 +54,8 @@ def load(place: str) -> ModuleType:
     return _load_module(place)
 
 
-def _split(target: str) -> tuple[str, str | None]:
+def split(target: str) -> tuple[str, str | None]:
+    """File or module, and workflow."""
     place, colon, name = target.rpartition(":")
     if not colon:
         return target, None

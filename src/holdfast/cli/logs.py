@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
+from holdfast.cli import streams
 from holdfast.cli.output import moment
 from holdfast.errors import StoreFull
 
@@ -83,7 +84,17 @@ class JsonLines(logging.Formatter):
         return json.dumps(told, ensure_ascii=False)
 
 
-class _Current(logging.StreamHandler[TextIO]):
+class _Piped(logging.StreamHandler[TextIO]):
+    """Whoever read the log went away: then this process leaves in good order, as one does whose output nobody reads."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  the name is the library's
+        if not isinstance(sys.exc_info()[1], BrokenPipeError):
+            super().handleError(record)
+        elif streams.when_unread is not None:
+            streams.when_unread()
+
+
+class _Current(_Piped):
     """Writes to what is standard error now: a live picture puts itself in its place."""
 
     def __init__(self) -> None:
@@ -105,7 +116,7 @@ def log_to_errors(level: int, formatter: logging.Formatter) -> None:
 
 def log_to(stream: TextIO, level: int, formatter: logging.Formatter) -> None:
     """Log lines on a stream of their own."""
-    _log_to(logging.StreamHandler(stream), level, formatter)
+    _log_to(_Piped(stream), level, formatter)
 
 
 def _log_to(stream: logging.Handler, level: int, formatter: logging.Formatter) -> None:

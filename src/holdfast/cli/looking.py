@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
 import click
 
 from holdfast.cli import output, wording
@@ -11,9 +15,10 @@ from holdfast.cli.options import command, opened, run_argument, tag_option
 from holdfast.client import Holdfast
 from holdfast.durations import Eta
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Run, RunState
+from holdfast.model import Breaker, Hold, Lane, Run, RunState, Step
 from holdfast.store.protocol import RunFilter
 from holdfast.supervisor.outlook import etas
+from holdfast.supervisor.why import gate_in_short, gate_of
 
 PAGE = 500
 LOOK_INTO_STEPS = 500
@@ -80,7 +85,8 @@ async def _ps(where: RunFilter, everything: bool, store: str, as_json: bool) -> 
             narrowed = where.states or where.workflow or where.tags
             output.say("no such run" if narrowed else "no run yet: `holdfast run FILE.py` makes one")
             return
-        rows = [(run, await _in_short(hf, run, now, expected.get(run.id))) for run in runs]
+        gates = Gates(await hf.store.lanes(), await hf.store.holds(), await hf.store.breakers())
+        rows = [(run, await _in_short(hf, run, now, expected.get(run.id), gates)) for run in runs]
     from holdfast.cli.screen import print_runs  # noqa: PLC0415  for people only
 
     print_runs(rows, now)
@@ -88,14 +94,28 @@ async def _ps(where: RunFilter, everything: bool, store: str, as_json: bool) -> 
         print_words(f"the newest {where.limit}; --all shows all", dim=True, err=True)
 
 
-async def _in_short(hf: Holdfast, run: Run, now: float, eta: Eta | None) -> str:
+class Gates(NamedTuple):
+    """What may keep steps from beginning."""
+
+    lanes: Sequence[Lane]
+    holds: Sequence[Hold]
+    breakers: Sequence[Breaker]
+
+    def words(self, run: Run, step: Step) -> str:
+        gate = gate_of(step, run, *self)
+        return "" if gate is None else gate_in_short(gate)
+
+
+async def _in_short(hf: Holdfast, run: Run, now: float, eta: Eta | None, gates: Gates) -> str:
     """What became of it, or what it waits for."""
     if run.state in RUN_ENDED or run.state in {RunState.STUCK, RunState.HELD}:
         return "" if run.state is RunState.SUCCEEDED else wording.failure(run)
     if run.state is RunState.PENDING:
-        return "for a scheduler"
+        return "waits for a scheduler"
     steps = await hf.store.steps(run.id, limit=LOOK_INTO_STEPS)
-    waits = wording.waits_for(steps, now) if len(steps) < LOOK_INTO_STEPS else f"{LOOK_INTO_STEPS}+ steps"
+    waits = f"{LOOK_INTO_STEPS}+ steps"
+    if len(steps) < LOOK_INTO_STEPS:
+        waits = wording.waits_for(steps, now, partial(gates.words, run))
     parts = (wording.progress_words(run.progress), waits, wording.left(eta))
     return " · ".join(part for part in parts if part)
 

@@ -10,6 +10,8 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from holdfast.cli import streams
+from holdfast.cli.errors import DONE, PIPE_CLOSED
 from holdfast.errors import StoreError
 
 T = TypeVar("T")
@@ -45,11 +47,17 @@ class Leaving:
         self.asked = asyncio.Event()
         self.signal: signal.Signals | None = None
         self.fault: StoreError | None = None
+        self.is_unread = False
 
     def ask(self, number: signal.Signals) -> None:
         if self.signal is not None:
             os._exit(128 + number)  # asked twice: now
         self.signal = number
+        self.asked.set()
+
+    def leave_unread(self) -> None:
+        """Whoever read the log went away."""
+        self.is_unread = True
         self.asked.set()
 
     def give_up(self, fault: StoreError) -> None:
@@ -59,16 +67,19 @@ class Leaving:
     @property
     def code(self) -> int:
         """The exit code by which shells know the signal."""
-        return 0 if self.signal is None else 128 + self.signal
+        if self.signal is not None:
+            return 128 + self.signal
+        return PIPE_CLOSED if self.is_unread else DONE
 
 
 @contextmanager
 def leaving() -> Iterator[Leaving]:
-    """SIGINT and SIGTERM ask to leave; a second one ends the process at once."""
+    """SIGINT and SIGTERM ask to leave, and so does a log that nobody reads any more; a second one ends the process at once."""
     loop, leave = asyncio.get_running_loop(), Leaving()
     asking = (signal.SIGINT, signal.SIGTERM)
     for number in asking:
         loop.add_signal_handler(number, leave.ask, number)
+    streams.when_unread = leave.leave_unread
     try:
         yield leave
     finally:

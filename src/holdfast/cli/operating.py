@@ -20,7 +20,7 @@ from holdfast.cli.options import (
 from holdfast.client import Holdfast, Run
 from holdfast.environment import Environment
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import RunState
+from holdfast.model import CANCEL, RunState
 from holdfast.store import open_store
 
 UNDOING = frozenset({RunState.UNDOING, RunState.STUCK})
@@ -76,7 +76,9 @@ def signal(run_id: str, name: str, data: str, key: str | None, store: str, as_js
 @run_argument
 @note_option
 @click.option(
-    "--force", is_flag=True, help="Also stop a run that is undoing; what it has not undone yet stays."
+    "--force",
+    is_flag=True,
+    help="Also stop a run that is undoing, and leave what is not undone yet; ask one again that heard it and goes on.",
 )
 def cancel(run_id: str, note: str, force: bool, store: str, as_json: bool) -> None:
     """Ask a run to cancel itself.
@@ -85,18 +87,24 @@ def cancel(run_id: str, note: str, force: bool, store: str, as_json: bool) -> No
     holdfast cancel order-42 --note 'the customer changed their mind'
 
     The workflow gets CancelledError where it waits, its running steps are cancelled, what it did is undone, and it ends
-    cancelled. A run that is already undoing goes on with that.
+    cancelled. A run that is already undoing goes on with that. One whose code catches the CancelledError goes on, too, and
+    is asked again by --force.
     """
 
-    async def ask() -> tuple[RunState, RunState]:
+    async def ask() -> tuple[RunState, bool, RunState]:
         async with opened(store) as hf:
             row = (await hf.run(run_id).rows()).run
             # Stuck at a step in quarantine it is as good as running: its code can still be told.
             before = RunState.RUNNING if row.resume is RunState.RUNNING else row.state
-            return before, await hf.run(run_id).cancel(note, force=force)
+            heard = any(one.name == CANCEL and one.delivered_seq for one in await hf.store.signals(run_id))
+            return before, heard, await hf.run(run_id).cancel(note, force=force)
 
-    before, state = run_quickly(ask())
-    if before in UNDOING and not force:
+    before, heard, state = run_quickly(ask())
+    if heard and before is RunState.RUNNING:
+        words = f"{run_id} is asked once more to cancel itself"
+        if not force:
+            words = f"{run_id} was asked before: its code heard it, and is cleaning up or goes on; --force asks again"
+    elif before in UNDOING and not force:
         goes_on = "and goes on with that" if before is RunState.UNDOING else "and waits for `retry` or `skip`"
         words = f"{run_id} is {before} already, {goes_on}; --force stops it where it is"
     elif before in UNDOING:

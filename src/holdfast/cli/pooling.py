@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from holdfast.cli import output, wording
+from holdfast.cli import output, streams, wording
 from holdfast.cli.errors import DONE, NotLoadable
 from holdfast.cli.looping import run_long
 from holdfast.cli.options import app_option, command, label_option
@@ -206,6 +206,7 @@ async def _until_over(hf: Holdfast, kept: Pool, asked: Asked, shown: Shown, wake
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.leave)
     loop.add_signal_handler(signal.SIGHUP, signals.renew)
+    streams.when_unread = kept.leave
     watch = Watch(asked.files) if asked.watch else None
     monotonic = hf.environment.monotonic
     begun = watched_at = monotonic()

@@ -15,6 +15,7 @@ from holdfast.cli import output, wording
 from holdfast.cli.colours import print_words
 from holdfast.cli.errors import DONE, ENDED_OTHERWISE
 from holdfast.cli.following import Follower, follow, shown
+from holdfast.cli.loading import split
 from holdfast.cli.logs import Brief, log_to_errors, notice_full_disk
 from holdfast.cli.looping import Leaving, leaving, run_long, run_quickly
 from holdfast.cli.options import (
@@ -62,6 +63,7 @@ def run(asked: Asked, labels: tuple[str, ...], store: str, as_json: bool) -> int
         workflow = asked.workflow()
         raw = asked.input(workflow)
         hf = Holdfast(store, labels=labels, app=asked.app)
+        hf.about = {"files": [split(asked.target)[0]]}
         ended = run_long(_run(workflow, raw, hf, as_json, asked))
     return _answer(ended, as_json)
 
@@ -96,6 +98,7 @@ async def _run(
         if known is None and raw is None:
             raw = workflow.shape.from_json("{}")
         notice_full_disk(leave.give_up)
+        hf.only = {known.run.id} if known else set()
         await hf.open(first=known.run.id if known else None)
         try:
             started = known.run.id if raw is None and known else (await hf.start_raw(workflow, raw or b"")).id
@@ -142,6 +145,12 @@ async def _carry(hf: Holdfast, run_id: str, leave: Leaving, as_json: bool, targe
         return Ended(view, _code(view.run))
     if view.run.state in NOBODY_MOVES:
         return Ended(view, ENDED_OTHERWISE, await hf.run(run_id).why())
+    if leave.signal is not None:
+        print_words(
+            "leaving: what runs here is handed back, and costs no attempt; a second Ctrl-C leaves at once",
+            dim=True,
+            err=True,
+        )
     await hf.close()
     again = f"`{_again(target, run_id, hf.url)}` goes on with it"
     if leave.fault is not None:

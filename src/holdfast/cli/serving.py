@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from holdfast.cli import loading, output, wording
-from holdfast.cli.errors import DONE, NotLoadable
+from holdfast.cli.errors import DONE, PIPE_CLOSED, NotLoadable
 from holdfast.cli.logs import JsonLines, Lines, log_to, log_to_errors
 from holdfast.cli.looping import leaving, run_long
 from holdfast.cli.options import alerts_option, app_option, command, label_option
@@ -212,7 +212,7 @@ def _serve(
         if "agent" in roles and "scheduler" not in roles and not registry.steps:
             raise NotLoadable(f"{', '.join(files)}: no step here: mark a function with @step")
         hf = Holdfast(store, roles=roles, labels=labels, config=config, alerts=alerts, app=app)
-        hf.about = about or {}
+        hf.about = {"files": list(files), **(about or {})}
         shown = shown_to(stdout if as_json else None)
         shown.wants_status = (
             shown.wants_status and pipe is None
@@ -239,7 +239,7 @@ async def _until_stopped(
                 stop.cancel()
             await hf.close(drain_s=None)
         to.say("down", "down")
-    return DONE
+    return PIPE_CLOSED if leave.is_unread else DONE
 
 
 async def _orphaned(pipe: int, to: Shown) -> None:

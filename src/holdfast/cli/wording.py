@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from holdfast.codec import describe_error
@@ -112,7 +112,7 @@ def taking_long(step: Step, outlook: Outlook, now: float) -> str:
         said.append(f"longer than usual (at most {span(outlook.bounds[step.name])})")
     twin = outlook.twin(step)
     if twin is not None and twin.state is TwinState.RUNNING and step.state is StepState.RUNNING:
-        said.append(f"its twin runs for {took(twin.started_at, None, now)}")
+        said.append(f"its twin has been running for {took(twin.started_at, None, now)}")
     return " · ".join(said)
 
 
@@ -228,18 +228,22 @@ def _waiting(step: Step, now: float) -> str:
 
 def _ready(step: Step, now: float) -> str:
     if step.ready_at <= now:
-        return "to begin"  # for an agent, or for a gate to open: `why` knows
+        return "to begin"  # for an agent, or for a gate to open: who asks for more knows
     return f"attempt {step.spent + 1} of {step.attempts_max} in {span(step.ready_at - now)}"
 
 
-def waits_for(steps: Sequence[Step], now: float) -> str:
-    """What a live run waits for, in a few words: the first thing that can move, and how much else there is."""
+def waits_for(steps: Sequence[Step], now: float, gate: Callable[[Step], str] | None = None) -> str:
+    """What a live run waits for, in a few words: the first thing that can move, and how much else there is. `gate` says what
+    keeps a step from beginning, if something does."""
     live = [s for s in steps if s.state in {"waiting", "ready", "running"} and s.key != DEADLINE]
     if not live:
         return ""
     order = {StepState.RUNNING: 0, StepState.READY: 1, StepState.WAITING: 2}
     first = min(live, key=lambda step: (not step.quarantined, order[step.state], step.n))
     said = detail(first, (), now)
+    if first.state is StepState.READY and first.kind is StepKind.CALL and not first.quarantined:
+        shut = gate(first) if gate is not None else ""
+        said = shut or (said if first.ready_at > now else "waits for an agent")
     more = f" and {len(live) - 1:,} more" if len(live) > 1 else ""
     return f"{first.key}{f' {said}' if said else ''}{more}"
 

@@ -109,11 +109,10 @@ def unreadable(key: str, kind: str, what: str, raw: bytes, problem: Exception) -
     return Unreadable(key, kind, what, shown(raw), str(problem))
 
 
-def hold_note(why: str, error: Exception) -> str:
+def hold_note(why: str, error: Exception, **more: str | int) -> str:
     """What a held run's row says: why it is held, with both sides if there are two."""
-    more = {}
     if isinstance(error, Drift):
-        more = {"key": error.key, "recorded": error.recorded, "asked": error.asked}
+        more |= {"key": error.key, "recorded": error.recorded, "asked": error.asked}
     return json.dumps({"why": why, "message": str(error), **more})
 
 

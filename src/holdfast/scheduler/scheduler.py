@@ -24,7 +24,7 @@ from holdfast.decider.undoing import Undoing
 from holdfast.durations import Durations
 from holdfast.environment import StoreClock
 from holdfast.errors import Drift, HoldfastError, LeaseLost, StoreError, UndoMissing
-from holdfast.lifecycle import STEP_ENDED
+from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.model import CANCEL, UNDO, NewRun, Run, RunState, StepKind, StepState
 from holdfast.scheduler.issuing import Issuing, Lanes, is_derived
 from holdfast.scheduler.landmarks import Followed
@@ -72,6 +72,8 @@ class Scheduler:
         self._behind = False
         """The last look at what waits to be delivered was cut off: look again once this much is committed."""
         self._refused: dict[str, int] = {}
+        self.only: set[str] | None = None
+        """Set by the node: the runs it works on, if not on whatever there is. Their children are added as they come."""
         self.report: Callable[[Report], None] = lambda report: submit(
             report, lambda answer: ring(Bell.OUTCOMES)
         )
@@ -130,7 +132,10 @@ class Scheduler:
         limit = min(self.room, self._config.claim_max)
         if limit <= 0 or not self._workflows:
             return 0
-        claimed = await self._store.claim_runs(self._node, list(self._workflows), limit)
+        only = None if self.only is None else sorted(self.only - self.runs.keys())
+        if only == []:
+            return 0
+        claimed = await self._store.claim_runs(self._node, list(self._workflows), limit, only)
         for item in claimed:
             await self._adopt(item)
         return len(claimed)
@@ -165,6 +170,8 @@ class Scheduler:
             self._leave(before)
             self._report_apart(before)
         owned = _owned(run, decider)
+        if any(step.kind is StepKind.CHILD for step in claimed.steps):
+            await self._add_children(run.id)
         if run.state is RunState.RUNNING:
             whole = run.started_at if run.generation == 1 and run.retry_of is None else None
             owned.trace = self._followed.follow(
@@ -536,6 +543,8 @@ class Scheduler:
             self._rest(owned)
 
     def _children_asked(self, owned: Owned, hop: Hop) -> None:
+        if self.only is not None:
+            self._soon(self._add_children(owned.run_id))
         self._ring(Bell.RUNS)
         if any(child.joins for child in hop.children):
             self.joining.add(owned.run_id)
@@ -543,10 +552,20 @@ class Scheduler:
         if any(not is_derived(child) for child in hop.children):
             self._ring(Bell.OUTCOMES)  # its id may have been taken: then its step was told so in this commit
 
+    async def _add_children(self, run_id: str) -> None:
+        """Work on the run's own children, too. Asked of the store: an id that the code chose may be another's run."""
+        if self.only is None:
+            return
+        children = await self._store.children(run_id)
+        self.only.update(child.id for child in children if child.state not in RUN_ENDED)
+        self._ring(Bell.RUNS)
+
     def _closed(self, owned: Owned, close: Close) -> None:
         if owned.trace is not None and close.state is RunState.SUCCEEDED:
             owned.trace.count(self.durations, close.at)
         self._leave(owned)
+        if self.only is not None:
+            self.only.discard(owned.run_id)
         if close.parent_id is not None:
             self._ring(Bell.OUTCOMES)
         self._ended(owned.run_id, close)
@@ -594,25 +613,29 @@ class Scheduler:
 
     def _evict(self, owned: Owned, answer: Any, reserved: list[Lease]) -> None:
         """A hop was refused: what this node believes of the run is no longer true. The store knows better."""
-        log.info("run %s left memory: %s", owned.run_id, answer)
+        level = logging.WARNING if isinstance(answer, StoreError) else logging.INFO
+        log.log(level, "run %s left memory: %s", owned.run_id, answer)
         if reserved and self._seat is not None:
             self._seat.release(reserved)
         self._leave(owned)
 
     def _let_others(self, owned: Owned, hop: Hop, answer: Any) -> None:
         """A refused hop does not say that the run is lost. If it is still this node's, give it back: whoever claims it
-        next replays it. A run whose hops are refused again and again is held, so that a person looks."""
+        next replays it. A run whose hops are refused again and again is held, so that a person looks at what the store
+        says."""
         if hop.next_input is not None:
             # It may have happened, with its answer lost: then this is the fence it left.
             self._give_back(owned.run_id, owned.fence + 1)
         refused = self._refused[owned.run_id] = self._refused.get(owned.run_id, 0) + 1
+        if refused > REFUSED_MAX:
+            del self._refused[owned.run_id]
+            said = str(answer) if isinstance(answer, StoreError) else ""
+            message = f"the store refused {refused} of its hops{f': {said}' if said else ''}"
+            log.warning("run %s is held: %s", owned.run_id, message)
+            self._hold_soon(owned, hold_note("refused", HoldfastError(message), said=said, times=refused))
+            return
         if len(self._refused) > self._config.runs_max:
             self._refused.clear()
-        if refused > REFUSED_MAX:
-            why = f": {answer}" if isinstance(answer, BaseException) else ""
-            refusal = HoldfastError(f"the store refused {refused} of its hops{why}")
-            self._hold_soon(owned, hold_note("refused", refusal))
-            return
         self._give_back(owned.run_id, owned.fence)
 
     def _give_back(self, run_id: str, fence: int) -> None:

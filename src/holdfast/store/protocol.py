@@ -104,9 +104,14 @@ class Writes(Protocol):
 
 class SchedulerStore(Protocol):
     async def claim_runs(
-        self, node: str, workflows: Sequence[tuple[str, str]], limit: int
+        self,
+        node: str,
+        workflows: Sequence[tuple[str, str]],
+        limit: int,
+        runs: Sequence[str] | None = None,
     ) -> list[ClaimedRun]:
-        """Own up to `limit` runs: pending ones, and ownerless ones with something to deliver. By priority, then age."""
+        """Own up to `limit` runs: pending ones, and ownerless ones with something to deliver. By priority, then age. Only
+        some of `runs`, where a node works on these alone."""
 
     async def claim_run(self, node: str, run_id: str) -> ClaimedRun | None:
         """Own this run if nobody does (used to go on at once with a run one was asked to run)."""
@@ -127,6 +132,8 @@ class SchedulerStore(Protocol):
         """The owner holds its run: drift, or code that cannot be loaded."""
 
     async def lanes(self) -> list[Lane]: ...
+
+    async def children(self, run_id: str) -> list[Run]: ...
 
     async def child_histories(self, run_id: str) -> list[ClaimedRun]:
         """The run's children with their steps, to plan how they are undone."""
@@ -151,12 +158,16 @@ class AgentStore(Protocol):
         *,
         suspect_losses: int = LOSSES_NEVER,
         suspects: int = 0,
+        runs: Sequence[str] | None = None,
     ) -> list[ClaimedStep]:
         """Take ready steps of these lanes by priority, then age. Counts the attempt, raises the fence. None of a lane whose
         breaker is not closed, and none that is held. Of suspects, which lost their agent `suspect_losses` times or more, at
-        most so many; with none, those behind them come all the same."""
+        most so many; with none, those behind them come all the same. Only steps of `runs`, where a node works on these
+        alone."""
 
-    async def claim_probes(self, node: str, name: str, lanes: Sequence[int], limit: int) -> Probes:
+    async def claim_probes(
+        self, node: str, name: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
+    ) -> Probes:
         """The same, of lanes that depend on `name`, while its breaker is probing: at most what its allowance has left, which
         is taken from it in the same transaction."""
 
@@ -170,7 +181,7 @@ class AgentStore(Protocol):
     async def lost_steps(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
         """(run, n) among (run, n, fence) that this node no longer holds: cancelled, timed out or reclaimed."""
 
-    async def next_ready(self, lanes: Sequence[int]) -> float | None:
+    async def next_ready(self, lanes: Sequence[int], runs: Sequence[str] | None = None) -> float | None:
         """When the earliest backing-off step of these lanes becomes claimable."""
 
     async def claim_twins(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
@@ -269,8 +280,8 @@ class SupervisorStore(Protocol):
     ) -> bool:
         """Raise these, each key once, and forget the failures they came from; False when `epoch` is not current."""
 
-    async def open_alerts(self, limit: int) -> list[Alert]:
-        """Newest first."""
+    async def open_alerts_of(self, kind: str, after: int, limit: int) -> list[Alert]:
+        """Those of this kind with ids above `after`, in the order of their ids."""
 
     async def clear_alerts(self, epoch: int, ids: Sequence[int]) -> int: ...
 
@@ -451,8 +462,9 @@ class ClientStore(Protocol):
     async def send_signal(self, signal: NewSignal) -> Answer:
         """ACCEPTED, DUPLICATE (same key before), or FENCED when the run has ended. UnknownRun if there is none."""
 
-    async def cancel_run(self, run_id: str, actor: str, note: str) -> RunState:
-        """A pending run nobody owns is cancelled at once, any other gets the `$cancel` signal. Returns the state now."""
+    async def cancel_run(self, run_id: str, actor: str, note: str, again: bool = False) -> RunState:
+        """A pending run nobody owns is cancelled at once, any other gets the `$cancel` signal: one, unless `again`, which
+        asks anew whose code has heard the last one. Returns the state now."""
 
     async def hold(self, run_id: str, actor: str, note: str) -> RunState: ...
 
@@ -513,7 +525,8 @@ class ClientStore(Protocol):
     async def alerts(self, limit: int = 100) -> list[Alert]:
         """Newest first, cleared ones too."""
 
-    async def open_alerts(self, limit: int) -> list[Alert]: ...
+    async def open_alerts(self, limit: int) -> list[Alert]:
+        """Newest first."""
 
     async def deliveries(self, alert_ids: Sequence[int]) -> list[Delivery]:
         """By their ids, which rise with time."""

@@ -1,4 +1,4 @@
-"""Which runs an operator can steer in their undoing. Pure."""
+"""Which runs an operator can steer in their undoing, and what a request to cancel is called. Pure."""
 
 from __future__ import annotations
 
@@ -15,3 +15,9 @@ def demand_undoing(run: Run, act: str) -> None:
         )
     if RunState.UNDOING not in {run.state, run.resume} and run.state is not RunState.STUCK:
         raise WrongState(f"run {run.id!r} is {run.state}: there is no undo to {act}")
+
+
+def cancel_key(heard: int, *, again: bool) -> str:
+    """The key of a request to cancel a run whose code has heard so many. The same again is the same request, and does not
+    disturb code that is cleaning up; only who insists asks anew, once the last one was heard."""
+    return f"cancel#{heard + 1}" if again and heard else "cancel"

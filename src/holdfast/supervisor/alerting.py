@@ -18,12 +18,11 @@ from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Alert, AlertKind, Ending, Leader, Level, NewAlert, RunState, StepKind, spent
 from holdfast.store.answers import FailureNote, Late
 from holdfast.store.protocol import SupervisorStore
-from holdfast.supervisor.quarantine import alert_key
 
 log = logging.getLogger("holdfast.alerts")
 
-WAYS_MAX = 20
-"""How many lanes or workflows with a backlog are told of at once."""
+WAYS_MAX = 40
+"""How many steps and workflows with a backlog are told of at once."""
 MESSAGE_MAX_CHARS = 500
 COUNTED = frozenset(
     {
@@ -51,16 +50,48 @@ async def raise_failures(store: SupervisorStore, epoch: int, config: Config) -> 
 
 async def watch_backlog(store: SupervisorStore, epoch: int, config: Config, now: float) -> int:
     """Raise what waits longer than its bound, clear what does not any more, and close the windows that are over."""
-    steps = await store.late_steps(config.backlog_s, WAYS_MAX)
-    runs = await store.late_runs(config.backlog_s, WAYS_MAX)
-    runs += await store.late_wakes(config.backlog_s, config.claim_max, WAYS_MAX)
-    late = judge_backlog(steps, runs, now)
-    opened = await store.open_alerts(config.claim_max)
-    known = {alert.key for alert in opened}
-    if new := [alert for alert in late if alert.key not in known]:
-        await store.raise_alerts(epoch, new)
-    if over := settled(opened, {alert.key for alert in late}, now, config.alert_window_s):
+    most = config.claim_max
+    late = [
+        await store.late_steps(config.backlog_s, most),
+        await store.late_runs(config.backlog_s, most),
+        await store.late_wakes(config.backlog_s, most, most),
+    ]
+    whole = all(len(part) < most for part in late)
+    lasting = judge_backlog(late[0], late[1] + late[2], now)
+    new = await reconcile(store, epoch, config, AlertKind.BACKLOG, lasting, whole=whole, most=WAYS_MAX)
+    for kind in sorted(COUNTED):
+        over = [one.id for one in await opened(store, config, kind) if one.at < now - config.alert_window_s]
+        if over:
+            await store.clear_alerts(epoch, over)
+    return new
+
+
+async def opened(store: SupervisorStore, config: Config, kind: AlertKind) -> list[Alert]:
+    """All open alerts of this kind, oldest first, read in parts."""
+    found: list[Alert] = []
+    while True:
+        part = await store.open_alerts_of(kind, found[-1].id if found else 0, config.claim_max)
+        found += part
+        if len(part) < config.claim_max:
+            return found
+
+
+async def reconcile(
+    store: SupervisorStore,
+    epoch: int,
+    config: Config,
+    kind: AlertKind,
+    lasting: Sequence[NewAlert],
+    *,
+    whole: bool = True,
+    most: int | None = None,
+) -> int:
+    """Of a kind that lasts: raise what is not open yet, clear what does not last any more; how many are new."""
+    new, over = compare(await opened(store, config, kind), lasting, whole=whole, most=most)
+    if over:
         await store.clear_alerts(epoch, over)
+    if new:
+        await store.raise_alerts(epoch, new)
     return len(new)
 
 
@@ -140,8 +171,12 @@ def _quarantined_step(note: FailureNote, fingerprint: str) -> NewAlert:
         f"step {note.key} of run {note.run_id} is in quarantine ({fingerprint}) after {_tries(note)}"
         f"{_reason(note.error)}: `holdfast quarantine` lists what to release, skip or fail"
     )
-    key = alert_key(fingerprint)
+    key = quarantine_key(fingerprint)
     return NewAlert(AlertKind.STEP_QUARANTINED, Level.ERROR, key, trimmed(message), note.run_id)
+
+
+def quarantine_key(fingerprint: str) -> str:
+    return f"{AlertKind.STEP_QUARANTINED}:{fingerprint}"
 
 
 def _exhausted_step(note: FailureNote) -> NewAlert | None:
@@ -173,12 +208,11 @@ def _ran_out(error: str | None) -> bool:
 def judge_backlog(steps: Iterable[Late], runs: Iterable[Late], now: float) -> list[NewAlert]:
     """Oldest first; several lanes of one step are one alert."""
     found: dict[str, NewAlert] = {}
-    for what, who, late in [("step", "agent", one) for one in steps] + [
-        ("run", "scheduler", one) for one in runs
-    ]:
+    waiting = [(one, "step", "an agent") for one in steps] + [(one, "run", "a scheduler") for one in runs]
+    for late, what, who in sorted(waiting, key=lambda item: item[0].since):
         key = f"{AlertKind.BACKLOG}:{what}:{late.what}"
         message = (
-            f"{what} {late.what} waits for {'an' if who == 'agent' else 'a'} {who} since {now - late.since:.0f} s: "
+            f"{what} {late.what} has been waiting for {who} for {now - late.since:.0f} s: "
             f"`holdfast why {late.run_id}` says why"
         )
         alert = NewAlert(AlertKind.BACKLOG, Level.WARNING, key, trimmed(message), late.run_id)
@@ -186,14 +220,16 @@ def judge_backlog(steps: Iterable[Late], runs: Iterable[Late], now: float) -> li
     return list(found.values())
 
 
-def settled(opened: Sequence[Alert], late: set[str], now: float, window_s: float) -> list[int]:
-    """Ids of open alerts whose reason is gone: a backlog that was worked off, a window that is over."""
-    return [
-        alert.id
-        for alert in opened
-        if (alert.kind == AlertKind.BACKLOG and alert.key not in late)
-        or (alert.kind in COUNTED and alert.at < now - window_s)
-    ]
+def compare(
+    known: Sequence[Alert], lasting: Sequence[NewAlert], *, whole: bool = True, most: int | None = None
+) -> tuple[list[NewAlert], list[int]]:
+    """What to raise of what lasts, and the ids of what to clear of the open alerts of its kind. Unless `whole`, there is more
+    than was looked at, and what is not among it may last all the same: nothing is cleared. No more than `most` are open."""
+    keys, lasts = {one.key for one in known}, {alert.key for alert in lasting}
+    new = [alert for alert in lasting if alert.key not in keys]
+    over = [one.id for one in known if one.key not in lasts] if whole else []
+    room = len(new) if most is None else max(0, most - len(known) + len(over))
+    return new[:room], over
 
 
 def in_words(alert: Alert) -> str:

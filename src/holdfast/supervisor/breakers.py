@@ -6,13 +6,13 @@ did meanwhile stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from holdfast.breaker import GiveBack, decide
 from holdfast.config import Config
-from holdfast.model import Alert, AlertKind, Breaker, BreakerState, Level, NewAlert
+from holdfast.model import AlertKind, Breaker, BreakerState, Level, NewAlert
 from holdfast.store.protocol import SupervisorStore
-from holdfast.supervisor.alerting import trimmed
+from holdfast.supervisor.alerting import reconcile, trimmed
 
 
 async def turn_breakers(store: SupervisorStore, epoch: int, config: Config) -> int:
@@ -34,14 +34,7 @@ async def turn_breakers(store: SupervisorStore, epoch: int, config: Config) -> i
 async def tell_of_breakers(store: SupervisorStore, epoch: int, config: Config) -> int:
     """Raise an alert for every breaker that opened by itself, and clear those of breakers that closed."""
     gates = await store.gates(config.breaker_window_s)
-    opened = await store.open_alerts(config.claim_max)
-    known = {alert.key for alert in opened}
-    trouble = judge_breakers(gates.breakers)
-    if new := [alert for alert in trouble if alert.key not in known]:
-        await store.raise_alerts(epoch, new)
-    if over := mended(opened, {alert.key for alert in trouble}):
-        await store.clear_alerts(epoch, over)
-    return len(new)
+    return await reconcile(store, epoch, config, AlertKind.BREAKER_OPEN, judge_breakers(gates.breakers))
 
 
 def judge_breakers(rows: Iterable[Breaker]) -> list[NewAlert]:
@@ -60,8 +53,3 @@ def judge_breakers(rows: Iterable[Breaker]) -> list[NewAlert]:
         for row in rows
         if row.state is not BreakerState.CLOSED and not row.forced
     ]
-
-
-def mended(opened: Sequence[Alert], trouble: set[str]) -> list[int]:
-    """Ids of open alerts about breakers that are closed by now."""
-    return [alert.id for alert in opened if alert.kind == AlertKind.BREAKER_OPEN and alert.key not in trouble]

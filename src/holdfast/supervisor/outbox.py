@@ -145,7 +145,7 @@ class Outbox:
         if self._held and not self._told_trouble and at - self._away_since > self._config.store_trouble_s:
             self._told_trouble = True
             await self._tell_straight(
-                RAISED, f"the store is in trouble since {at - self._away_since:.0f} s: {error}"
+                RAISED, f"the store has been in trouble for {at - self._away_since:.0f} s: {error}"
             )
 
     async def _store_back(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from holdfast.config import Config
 from holdfast.model import AlertKind, Level, NewAlert, Node
 from holdfast.store.protocol import SupervisorStore
-from holdfast.supervisor.alerting import trimmed
+from holdfast.supervisor.alerting import reconcile, trimmed
 
 NODES_MAX = 10_000
 """Live nodes that are looked through."""
@@ -18,15 +18,7 @@ ROLE = "pool"
 async def watch_pools(store: SupervisorStore, epoch: int, config: Config) -> int:
     """Raise what pools complain of, and clear what they no longer do."""
     troubled = judge_pools(await store.living(NODES_MAX))
-    opened = [
-        alert for alert in await store.open_alerts(config.claim_max) if alert.kind == AlertKind.POOL_TROUBLE
-    ]
-    known, lasting = {alert.key for alert in opened}, {alert.key for alert in troubled}
-    if new := [alert for alert in troubled if alert.key not in known]:
-        await store.raise_alerts(epoch, new)
-    if over := [alert.id for alert in opened if alert.key not in lasting]:
-        await store.clear_alerts(epoch, over)
-    return len(new)
+    return await reconcile(store, epoch, config, AlertKind.POOL_TROUBLE, troubled)
 
 
 def judge_pools(nodes: Iterable[Node]) -> list[NewAlert]:

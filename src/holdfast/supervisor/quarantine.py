@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from holdfast.config import Config
 from holdfast.model import Alert, AlertKind, Poison
 from holdfast.store.protocol import SupervisorStore
+from holdfast.supervisor.alerting import opened, quarantine_key
 
 
 async def stick_quarantined(store: SupervisorStore, epoch: int, config: Config) -> int:
@@ -20,20 +21,15 @@ async def stick_quarantined(store: SupervisorStore, epoch: int, config: Config) 
 
 async def clear_released(store: SupervisorStore, epoch: int, config: Config) -> int:
     """Close the alerts about what is in quarantine no more."""
-    opened = await store.open_alerts(config.claim_max)
-    if not any(alert.kind == AlertKind.STEP_QUARANTINED for alert in opened):
+    known = await opened(store, config, AlertKind.STEP_QUARANTINED)
+    if not known:
         return 0
-    over = released(opened, await store.quarantine(config.claim_max))
+    poison = await store.quarantine(config.claim_max)
+    over = released(known, poison) if len(poison) < config.claim_max else []
     return await store.clear_alerts(epoch, over) if over else 0
 
 
-def alert_key(fingerprint: str) -> str:
-    return f"{AlertKind.STEP_QUARANTINED}:{fingerprint}"
-
-
-def released(opened: Sequence[Alert], poison: Iterable[Poison]) -> list[int]:
+def released(known: Sequence[Alert], poison: Iterable[Poison]) -> list[int]:
     """Ids of open alerts about fingerprints of which there are none any more."""
-    there = {alert_key(one.fingerprint) for one in poison}
-    return [
-        alert.id for alert in opened if alert.kind == AlertKind.STEP_QUARANTINED and alert.key not in there
-    ]
+    there = {quarantine_key(one.fingerprint) for one in poison}
+    return [alert.id for alert in known if alert.key not in there]

@@ -14,6 +14,7 @@ from holdfast.model import AlertKind, Level, NewAlert
 from holdfast.sketch import Sketch
 from holdfast.store.answers import Overlong
 from holdfast.store.protocol import SupervisorStore
+from holdfast.supervisor.alerting import reconcile
 
 FADE_S = 60.0
 """How often what was learned is looked over."""
@@ -39,15 +40,8 @@ class Stragglers:
         bounds = bounds_of(sketches(await self._store.durations()), config)
         late = await self._store.overlong_steps(list(bounds.items()), config.claim_max) if bounds else []
         found = judge(late, bounds, now)
-        opened = [
-            one for one in await self._store.open_alerts(config.claim_max) if one.kind == AlertKind.STRAGGLER
-        ]
-        known, lasting = {one.key for one in opened}, {alert.key for alert in found}
-        if new := [alert for alert in found if alert.key not in known]:
-            await self._store.raise_alerts(epoch, new)
-        if over := [one.id for one in opened if one.key not in lasting]:
-            await self._store.clear_alerts(epoch, over)
-        return len(new)
+        whole = len(late) < config.claim_max
+        return await reconcile(self._store, epoch, config, AlertKind.STRAGGLER, found, whole=whole)
 
 
 def bound_of(sketch: Sketch, config: Config) -> float | None:
@@ -72,7 +66,7 @@ def judge(late: Iterable[Overlong], bounds: Mapping[str, float], now: float) -> 
         first = found.get(key)
         if first is None:
             message = (
-                f"step {step.key} of run {step.run_id} runs for {now - step.started_at:.0f} s, "
+                f"step {step.key} of run {step.run_id} has been running for {now - step.started_at:.0f} s, "
                 f"more than {bounds[step.name]:.3g} s: `holdfast why {step.run_id}` says more"
             )
             found[key] = NewAlert(AlertKind.STRAGGLER, Level.INFO, key, message, step.run_id)

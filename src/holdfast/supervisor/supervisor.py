@@ -28,7 +28,17 @@ def reign_s(config: Config) -> float:
 
 
 class Supervisor:
-    def __init__(self, store: SupervisorStore, node: str, environment: Environment, config: Config) -> None:
+    def __init__(
+        self,
+        store: SupervisorStore,
+        node: str,
+        environment: Environment,
+        config: Config,
+        *,
+        logs: bool = True,
+    ) -> None:
+        self._logs = logs
+        """Whether alerts stand in its log. In a process that is there for one run they would be taken for that run's."""
         self._store, self._node = store, node
         self._environment, self._config = environment, config
         self.epoch: int | None = None
@@ -76,7 +86,8 @@ class Supervisor:
                 self._untold_gates = False
                 await tell_of_breakers(self._store, self.epoch, self._config)
             remedied += await stick_quarantined(self._store, self.epoch, self._config)
-            await log_alerts(self._store, self.epoch, self._config)
+            if self._logs:
+                await log_alerts(self._store, self.epoch, self._config)
         return remedied
 
     async def _forget(self, epoch: int, at: float) -> None:

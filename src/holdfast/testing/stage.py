@@ -16,14 +16,15 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from holdfast.agent import Agent
 from holdfast.agent.holding import Holding
-from holdfast.config import Config
+from holdfast.config import DEFAULT, Config
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import DEADLINE, Run, RunState, Signal, Step, StepKind, StepState
 from holdfast.node import Node
 from holdfast.store.operations import NewSignal
 from holdfast.store.protocol import RunFilter, Store
-from holdfast.supervisor.why import Facts, explain
+from holdfast.supervisor.facts import gather
+from holdfast.supervisor.why import explain
 from holdfast.testing.world import EPOCH, Faults, Past, Process, SharedStore, World
 from holdfast.workflow import door
 from holdfast.workflow.definition import Workflow
@@ -355,18 +356,9 @@ class Stage:
         return bool(self._see(self.store.runs(RunFilter(states=ACTIVE, limit=1))))
 
     def why(self, run_id: str) -> str:
-        store = self.store
-        steps, signals = self.history(run_id)
-        facts = Facts(
-            self.run(run_id),
-            steps,
-            self._see(store.attempts(run_id)),
-            signals,
-            self._see(store.nodes()),
-            self._see(store.lanes()),
-            self.now,
-        )
-        return explain(facts)
+        steps, _ = self.history(run_id)
+        attempts = self._see(self.store.attempts(run_id))
+        return explain(self._see(gather(self.store, self.run(run_id), steps, attempts, DEFAULT)))
 
 
 def _bury(process: Process) -> None:

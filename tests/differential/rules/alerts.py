@@ -21,14 +21,17 @@ class Alerts(Asking):
         return sorted(alert.id for alert in await subject.store.alerts(ALL))[place]
 
     @rule(
-        data=st.data(), keys=st.lists(st.sampled_from(("x", "y", "z")), unique=True), times=st.integers(1, 3)
+        data=st.data(),
+        keys=st.lists(st.sampled_from(("x", "y", "z")), unique=True),
+        times=st.integers(1, 3),
+        kind=st.sampled_from((AlertKind.RUN_FAILED, AlertKind.BACKLOG)),
     )
-    def raise_alerts(self, data: st.DataObject, keys: list[str], times: int) -> None:
+    def raise_alerts(self, data: st.DataObject, keys: list[str], times: int, kind: AlertKind) -> None:
         epoch = data.draw(st.sampled_from(self.epochs))
         notes = sorted(set(self.spec.failures))
         looked_at = data.draw(st.lists(st.sampled_from(notes), unique=True)) if notes else []
         run_id = data.draw(st.sampled_from([None, *self._runs()]))
-        new = [NewAlert(AlertKind.RUN_FAILED, Level.ERROR, key, "why", run_id, times) for key in keys]
+        new = [NewAlert(kind, Level.ERROR, key, "why", run_id, times) for key in keys]
         self._tick()
         said = self.spec.raise_alerts(epoch, new, looked_at)
 
@@ -70,7 +73,7 @@ class Alerts(Asking):
     @rule(data=st.data(), node=nodes, channel=channels)
     def raise_and_tell(self, data: st.DataObject, node: str, channel: str) -> None:
         """From the alert to the channel, as it mostly goes."""
-        self.raise_alerts(data, ["x"], 1)
+        self.raise_alerts(data, ["x"], 1, AlertKind.RUN_FAILED)
         self.lead_the_outbox(node, 4.5)
         if self.spec.alerts:
             self.route_alerts(data, "raised")

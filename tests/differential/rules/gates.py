@@ -59,19 +59,23 @@ class Gates(Asking):
 
     @precondition(lambda self: self.spec.breakers)
     @rule(
+        data=st.data(),
         node=nodes,
         name=breakers,
         limit=st.sampled_from((1, ALL)),
         lanes=st.sampled_from(((1,), (2,), LANES)),
     )
-    def claim_probes(self, node: str, name: str, limit: int, lanes: tuple[int, ...]) -> None:
+    def claim_probes(
+        self, data: st.DataObject, node: str, name: str, limit: int, lanes: tuple[int, ...]
+    ) -> None:
+        runs = self._some_runs(data)
         self._tick()
-        said = self.spec.claim_probes(node, name, lanes, limit)
+        said = self.spec.claim_probes(node, name, lanes, limit, runs)
         said = said[0], sorted(said[1])
         self._grant(*(Grant(node, run_id, n, fence) for run_id, n, fence, _ in said[1]))
 
         async def ask(subject: Subject) -> tuple[int, list[tuple[str, int, int, int]]]:
-            found = await subject.store.claim_probes(node, name, lanes, limit)
+            found = await subject.store.claim_probes(node, name, lanes, limit, runs)
             taken = sorted((one.run_id, one.n, one.fence, one.attempt) for one in found.steps)
             return (found.round if taken else 0), taken
 

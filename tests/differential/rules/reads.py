@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import RunState
+from holdfast.model import AlertKind, RunState
 from holdfast.store.protocol import RunFilter
 from tests.differential.asking import ALL, LANES, STEPS, Asking, nodes
 from tests.differential.subjects import HOUR, Subject
@@ -73,8 +73,8 @@ class Reads(Asking):
         bounds = [(name, 0.5 * HOUR) for name, _ in STEPS.values()]
         self._alike("overlong_steps", lambda s: s.store.overlong_steps(bounds, limit))
 
-    @rule(limit=st.sampled_from((1, ALL)))
-    def read_what_is_wrong(self, limit: int) -> None:
+    @rule(limit=st.sampled_from((1, ALL)), kind=st.sampled_from(sorted(AlertKind)))
+    def read_what_is_wrong(self, limit: int, kind: AlertKind) -> None:
         self._alike("gates", self._gates)
         self._alike("breakers", lambda s: s.store.breakers())
         self._alike("holds", lambda s: s.store.holds())
@@ -84,9 +84,17 @@ class Reads(Asking):
         self._alike("durations", lambda s: s.store.durations(["step:ship", "none"]), ordered=False)
         self._alike("alerts", lambda s: s.store.alerts(limit))
         self._alike("open_alerts", lambda s: s.store.open_alerts(limit))
+        self._same(self.spec.open_alerts_of(kind, limit), lambda s: self._of_a_kind(s, kind, limit))
         self._alike("unrouted_alerts", lambda s: s.store.unrouted_alerts(limit))
         self._alike("deliveries", self._deliveries)
         self._alike("failures", lambda s: s.store.failures(ALL), ordered=False)
+
+    @staticmethod
+    async def _of_a_kind(subject: Subject, kind: AlertKind, limit: int) -> list[str]:
+        """Keys, the first `limit` of them, and then those after the first."""
+        found = await subject.store.open_alerts_of(kind, 0, limit)
+        after = found[0].id if found else 0
+        return [one.key for one in [*found, *await subject.store.open_alerts_of(kind, after, ALL)]]
 
     @staticmethod
     async def _gates(subject: Subject) -> object:

@@ -344,14 +344,15 @@ class Runs(Asking):
             self._commit(*self.last)
 
     @precondition(lambda self: self.spec.claimable())
-    @rule(node=nodes)
-    def claim_runs(self, node: str) -> None:
+    @rule(data=st.data(), node=nodes)
+    def claim_runs(self, data: st.DataObject, node: str) -> None:
+        runs = self._some_runs(data)
         self._tick()
-        said = sorted(self.spec.claim_runs(node))
+        said = sorted(self.spec.claim_runs(node, runs))
         self._grant(*(Grant(node, run_id, 0, fence) for run_id, fence in said))
 
         async def ask(subject: Subject) -> list[tuple[str, int]]:
-            claimed = await subject.store.claim_runs(node, WORKFLOWS, ALL)
+            claimed = await subject.store.claim_runs(node, WORKFLOWS, ALL, runs)
             for one in claimed:
                 assert one.steps == await subject.store.steps(one.run.id)
                 assert one.signals == await subject.store.signals(one.run.id)
@@ -376,6 +377,7 @@ class Runs(Asking):
 
     @precondition(lambda self: any(step.state is StepState.READY for step in self.spec.steps.values()))
     @rule(
+        data=st.data(),
         node=nodes,
         limit=st.sampled_from((1, 2, ALL)),
         lanes=st.sampled_from(((1,), (2,), LANES)),
@@ -383,15 +385,23 @@ class Runs(Asking):
         suspects=st.sampled_from((0, 1)),
     )
     def claim_steps(
-        self, node: str, limit: int, lanes: tuple[int, ...], suspect_losses: int, suspects: int
+        self,
+        data: st.DataObject,
+        node: str,
+        limit: int,
+        lanes: tuple[int, ...],
+        suspect_losses: int,
+        suspects: int,
     ) -> None:
+        runs = self._some_runs(data)
         self._tick()
-        said = sorted(self.spec.claim_steps(node, lanes, limit, suspect_losses, suspects))
+        self._alike("next_ready", lambda s: s.store.next_ready(lanes, runs))
+        said = sorted(self.spec.claim_steps(node, lanes, limit, suspect_losses, suspects, runs))
         self._grant(*(Grant(node, run_id, n, fence) for run_id, n, fence, _ in said))
 
         async def ask(subject: Subject) -> list[tuple[str, int, int, int]]:
             claimed = await subject.store.claim_steps(
-                node, lanes, limit, suspect_losses=suspect_losses, suspects=suspects
+                node, lanes, limit, suspect_losses=suspect_losses, suspects=suspects, runs=runs
             )
             return sorted((one.run_id, one.n, one.fence, one.attempt) for one in claimed)
 
@@ -573,11 +583,12 @@ class Runs(Asking):
         run_id = data.draw(st.sampled_from(self._runs()))
         self._tick()
         self.made += 1
+        again = verb == "cancel_run" and data.draw(st.booleans())
         spec = self.spec
         verbs: dict[str, tuple[Callable[[], Any], Callable[[Subject], Coroutine[Any, Any, Any]]]] = {
             "cancel_run": (
-                lambda: spec.cancel_run(run_id),
-                lambda s: s.store.cancel_run(run_id, "me", "why"),
+                lambda: spec.cancel_run(run_id, again=again),
+                lambda s: s.store.cancel_run(run_id, "me", "why", again=again),
             ),
             "hold": (
                 lambda: spec.hold(run_id),

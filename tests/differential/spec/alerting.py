@@ -35,6 +35,11 @@ class Alerting(Commits):
         )
         return alert.cleared_at is None
 
+    def open_alerts_of(self, kind: str, limit: int) -> list[str]:
+        """Keys of the first `limit` of this kind, and then of those after the first."""
+        found = [one.key for one in self.alerts.values() if one.kind == kind and one.cleared_at is None]
+        return found[:limit] + found[1:]
+
     def log_alerts(self, epoch: int, limit: int) -> list[str]:
         """Keys of what no leader has logged yet."""
         if not self.leads(epoch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 from holdfast.lifecycle import RUN_ACTIVE, STEP_ENDED
@@ -112,12 +112,13 @@ class Base:
     def note(self, actor: str, verb: str, run_id: str | None = None) -> None:
         self.journal.append((actor, verb, run_id, self.now))
 
-    def due(self, lanes: Iterable[int]) -> list[Step]:
-        """Ready steps whose time has come, by priority, then age."""
+    def due(self, lanes: Iterable[int], runs: Sequence[str] | None = None) -> list[Step]:
+        """Ready steps whose time has come, by priority, then age; of these runs, if some are named."""
         found = [
             step
             for step in self.steps.values()
             if step.lane in lanes
+            and (runs is None or step.run_id in runs)
             and step.state is StepState.READY
             and step.ready_at <= self.now
             and self.runs[step.run_id].state in RUN_ACTIVE

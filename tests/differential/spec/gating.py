@@ -70,7 +70,7 @@ class Gating(Working):
         return changed
 
     def claim_probes(
-        self, node: str, name: str, lanes: Sequence[int], limit: int
+        self, node: str, name: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
     ) -> tuple[int, list[tuple[str, int, int, int]]]:
         """(round, steps): no more than the wave has left."""
         seen = self.breakers.get(name)
@@ -87,7 +87,7 @@ class Gating(Working):
             for lane in lanes
             if self.lanes[lane][1] == name and not self.is_held(HoldScope.STEP, self.lanes[lane][0])
         ]
-        taken = self._take(node, self.due(mine)[: min(seen.allowance, limit)])
+        taken = self._take(node, self.due(mine, runs)[: min(seen.allowance, limit)])
         if taken:
             self._change(seen, allowance=seen.allowance - len(taken))
         return (seen.round if taken else 0), taken

@@ -16,7 +16,7 @@ class Operating(Quarantining):
             return Answer.DUPLICATE
         return Answer.ACCEPTED if self._send(signal) else Answer.FENCED
 
-    def cancel_run(self, run_id: str) -> RunState:
+    def cancel_run(self, run_id: str, *, again: bool) -> RunState:
         run = self.runs[run_id]
         if run.state is RunState.PENDING and not self.steps_of(run_id):
             self._put(moved_run(run, "cancel", By.OPERATOR, finished_at=self.now, note="why"))
@@ -25,7 +25,9 @@ class Operating(Quarantining):
             return RunState.CANCELLED
         if run.state is RunState.HELD:
             self.release(run_id)
-        if self._send(NewSignal(run_id, CANCEL, "cancel", b"")):
+        heard = sum(one.name == CANCEL and one.delivered_seq is not None for one in self.signals_of(run_id))
+        key = f"cancel#{heard + 1}" if again and heard else "cancel"
+        if self._send(NewSignal(run_id, CANCEL, key, b"")):
             self.note("me", "cancel", run_id)
         self._unstick(run_id)
         return self.runs[run_id].state

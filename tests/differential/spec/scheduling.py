@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED, By
 from holdfast.model import RunState, StepKind, StepState
 from holdfast.store.answers import Answer
@@ -10,8 +12,9 @@ from tests.differential.spec.rows import CANCELLED, CONFLICT, moved_run, moved_s
 
 
 class Scheduling(Commits):
-    def claim_runs(self, node: str) -> list[tuple[str, int]]:
-        return [claimed for run in self.claimable() if (claimed := self.claim_run(node, run.id)) is not None]
+    def claim_runs(self, node: str, runs: Sequence[str] | None = None) -> list[tuple[str, int]]:
+        wanted = [run.id for run in self.claimable() if runs is None or run.id in runs]
+        return [claimed for run_id in wanted if (claimed := self.claim_run(node, run_id)) is not None]
 
     def claim_run(self, node: str, run_id: str) -> tuple[str, int] | None:
         """(run, fence): a claim raises the fence, so that an earlier owner's hops find no row."""

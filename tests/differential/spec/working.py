@@ -19,9 +19,10 @@ class Working(Commits):
         limit: int,
         suspect_losses: int = LOSSES_NEVER,
         suspects: int = 0,
+        runs: Sequence[str] | None = None,
     ) -> list[tuple[str, int, int, int]]:
         """(run, n, fence, attempt): the attempt is counted by the claim, not by its end."""
-        due = self.due([lane for lane in lanes if self.is_passable(lane)])
+        due = self.due([lane for lane in lanes if self.is_passable(lane)], runs)
         if not suspects:
             due = [step for step in due if step.losses < suspect_losses]
         due, suspected = due[:limit], [step for step in due[:limit] if step.losses >= suspect_losses]

@@ -40,6 +40,9 @@ class Alerting(Pooled):
     async def open_alerts(self, limit: int) -> list[Alert]:
         return [Alert(*row) for row in await self._fetch(VERBS.open_alerts, limit)]
 
+    async def open_alerts_of(self, kind: str, after: int, limit: int) -> list[Alert]:
+        return [Alert(*row) for row in await self._fetch(VERBS.open_alerts_of, kind, after, limit)]
+
     async def clear_alerts(self, epoch: int, ids: Sequence[int]) -> int:
         return len(await self._fetch(VERBS.clear_alerts, epoch, list(ids)))
 

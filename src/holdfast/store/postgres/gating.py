@@ -39,7 +39,9 @@ class Gating(Pooled):
 
         await self._on_pool(run)
 
-    async def claim_probes(self, node: str, name: str, lanes: Sequence[int], limit: int) -> Probes:
+    async def claim_probes(
+        self, node: str, name: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
+    ) -> Probes:
         async def run(connection: asyncpg.Connection[Any]) -> Probes:
             async with connection.transaction():
                 # The row's lock is held until the commit: nobody else takes from the allowance meanwhile.
@@ -47,7 +49,7 @@ class Gating(Pooled):
                 if row is None:
                     return Probes(0, [])
                 taken = await connection.fetch(
-                    VERBS.claim_probes, node, lanes, min(row["allowance"], limit), name
+                    VERBS.claim_probes, node, lanes, min(row["allowance"], limit), name, runs
                 )
                 if taken:
                     await connection.execute(VERBS.take_allowance, name, len(taken))

@@ -17,7 +17,7 @@ from holdfast.store.postgres.retries import again, newest, retry
 from holdfast.store.postgres.rows import run_of
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.retries import demand_alone, demand_retryable
-from holdfast.store.steering import demand_undoing
+from holdfast.store.steering import cancel_key, demand_undoing
 
 
 class Operating(Reading):
@@ -34,7 +34,7 @@ class Operating(Reading):
             raise UnknownRun(f"no run has the id {run_id!r}: `holdfast ps` lists the newest")
         return run
 
-    async def cancel_run(self, run_id: str, actor: str, note: str) -> RunState:
+    async def cancel_run(self, run_id: str, actor: str, note: str, again: bool = False) -> RunState:
         async def run(connection: asyncpg.Connection[Any]) -> RunState | None:
             async with connection.transaction():
                 row = await connection.fetchrow(VERBS.cancel_pending, run_id, note)
@@ -56,7 +56,8 @@ class Operating(Reading):
             await self.release(run_id, actor, "cancelled while held")
         if seen.finished_at is None:
             payload = json.dumps({"actor": actor, "note": note}).encode()
-            if await self.send_signal(NewSignal(run_id, CANCEL, "cancel", payload)) is Answer.ACCEPTED:
+            key = cancel_key((await self._fetch(VERBS.heard_cancels, run_id))[0][0], again=again)
+            if await self.send_signal(NewSignal(run_id, CANCEL, key, payload)) is Answer.ACCEPTED:
                 await self._fetch(VERBS.journal_add, actor, "cancel", run_id, None, note)
             # After the signal, which keeps a run from getting stuck: so the signal is delivered, whoever came first.
             await self._fetch(VERBS.unstick_quarantined, [run_id])

@@ -21,10 +21,17 @@ class Scheduling(Pooled):
     """Numbers of lanes, which never change."""
 
     async def claim_runs(
-        self, node: str, workflows: Sequence[tuple[str, str]], limit: int
+        self,
+        node: str,
+        workflows: Sequence[tuple[str, str]],
+        limit: int,
+        runs: Sequence[str] | None = None,
     ) -> list[ClaimedRun]:
         names = [name for name, _ in workflows]
         versions = [version for _, version in workflows]
+        if runs is not None:
+            rows = await self._fetch(VERBS.claim_runs_of, node, names, versions, limit, runs)
+            return await self._with_history(rows)
         rows = await self._fetch(VERBS.claim_awake, node, names, versions, limit)
         if len(rows) < limit:
             rows += await self._fetch(VERBS.claim_pending, node, names, versions, limit - len(rows))

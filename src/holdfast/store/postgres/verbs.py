@@ -42,6 +42,7 @@ class Verbs(Statements):
     log_alerts: str
     alerts: str
     open_alerts: str
+    open_alerts_of: str
     deliveries: str
     unrouted_alerts: str
     route_alerts: str
@@ -77,6 +78,7 @@ class Verbs(Statements):
     lanes: str
     lane: str
     claim_steps: str
+    claim_steps_of: str
     gate_breakers: str
     breakers: str
     holds: str
@@ -94,8 +96,10 @@ class Verbs(Statements):
     remove_hold: str
     lost_steps: str
     next_ready: str
+    next_ready_of: str
     claim_pending: str
     claim_awake: str
+    claim_runs_of: str
     claim_run: str
     history_steps: str
     history_signals: str
@@ -162,6 +166,7 @@ class Verbs(Statements):
     send_signal: str
     sent_before: str
     cancel_pending: str
+    heard_cancels: str
     hold: str
     release: str
     retry_now: str

@@ -28,14 +28,21 @@ class Working(Pooled):
         *,
         suspect_losses: int = LOSSES_NEVER,
         suspects: int = 0,
+        runs: Sequence[str] | None = None,
     ) -> list[ClaimedStep]:
-        rows = await self._fetch(VERBS.claim_steps, node, lanes, limit, suspect_losses, suspects)
+        if runs is None:
+            rows = await self._fetch(VERBS.claim_steps, node, lanes, limit, suspect_losses, suspects)
+        else:
+            rows = await self._fetch(VERBS.claim_steps_of, node, lanes, limit, suspect_losses, suspects, runs)
         return [ClaimedStep(*row) for row in rows]
 
     async def lost_steps(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
         rows = await self._fetch(VERBS.lost_steps, *columns(held, 3))
         return [(row[0], row[1]) for row in rows]
 
-    async def next_ready(self, lanes: Sequence[int]) -> float | None:
-        rows = await self._fetch(VERBS.next_ready, lanes)
+    async def next_ready(self, lanes: Sequence[int], runs: Sequence[str] | None = None) -> float | None:
+        if runs is None:
+            rows = await self._fetch(VERBS.next_ready, lanes)
+        else:
+            rows = await self._fetch(VERBS.next_ready_of, lanes, runs)
         return rows[0][0] if rows else None

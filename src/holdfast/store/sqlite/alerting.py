@@ -41,6 +41,10 @@ class Alerting(Dialect):
         async with self._database.reading() as connection:
             return [Alert(*row) for row in fetch(connection, VERBS.open_alerts, (limit,))]
 
+    async def open_alerts_of(self, kind: str, after: int, limit: int) -> list[Alert]:
+        async with self._database.reading() as connection:
+            return [Alert(*row) for row in fetch(connection, VERBS.open_alerts_of, (kind, after, limit))]
+
     async def clear_alerts(self, epoch: int, ids: Sequence[int]) -> int:
         async with self._database.transaction() as connection:
             if not self._holds(connection, "leader", epoch):

@@ -39,10 +39,12 @@ class Gating(Dialect):
                     row = (told.name, told.round, told.ok, told.failed, told.error, now)
                     connection.execute(VERBS.observe_probes, row)
 
-    async def claim_probes(self, node: str, name: str, lanes: Sequence[int], limit: int) -> Probes:
+    async def claim_probes(
+        self, node: str, name: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
+    ) -> Probes:
         async with self._database.reading() as connection:
             if not fetch(connection, VERBS.probing, (name,)) or not due_steps(
-                connection, lanes, self._environment.now(), 1
+                connection, lanes, self._environment.now(), 1, runs=runs
             ):
                 return Probes(0, [])
         async with self._database.transaction() as connection:
@@ -52,7 +54,7 @@ class Gating(Dialect):
             ((round_, allowance),) = found
             now = self._environment.now()
             mine = [row[0] for row in fetch(connection, VERBS.probe_lanes, (name, json.dumps(list(lanes))))]
-            due = due_steps(connection, mine, now, min(allowance, limit))
+            due = due_steps(connection, mine, now, min(allowance, limit), runs=runs)
             taken: list[ClaimedStep] = claim_due(connection, node, due, now)
             if taken:
                 connection.execute(VERBS.take_allowance, (name, len(taken), now))

@@ -16,7 +16,7 @@ from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.retries import again, newest, retry, run_with
 from holdfast.store.sqlite.rows import fetch, run_of
 from holdfast.store.sqlite.verbs import VERBS
-from holdfast.store.steering import demand_undoing
+from holdfast.store.steering import cancel_key, demand_undoing
 
 
 class Operating(Dialect):
@@ -33,7 +33,7 @@ class Operating(Dialect):
         _known(connection, signal.run_id)
         return Answer.DUPLICATE if connection.execute(VERBS.sent_before, sent).get else Answer.FENCED
 
-    async def cancel_run(self, run_id: str, actor: str, note: str) -> RunState:
+    async def cancel_run(self, run_id: str, actor: str, note: str, again: bool = False) -> RunState:
         async with self._database.transaction() as connection:
             now = self._environment.now()
             cancelled = fetch(connection, VERBS.cancel_pending, (now, note, run_id))
@@ -47,7 +47,8 @@ class Operating(Dialect):
             if run.state is RunState.HELD:
                 self._release(connection, run_id, actor, "cancelled while held")
             payload = json.dumps({"actor": actor, "note": note}).encode()
-            if self._send(connection, NewSignal(run_id, CANCEL, "cancel", payload)) is Answer.ACCEPTED:
+            key = cancel_key(connection.execute(VERBS.heard_cancels, (run_id,)).get, again=again)
+            if self._send(connection, NewSignal(run_id, CANCEL, key, payload)) is Answer.ACCEPTED:
                 self._journal(connection, actor, "cancel", note, run_id)
             connection.execute(VERBS.unstick_quarantined, (run_id,))
             return _known(connection, run_id).state

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import apsw
 
@@ -21,17 +22,21 @@ Candidate = tuple[int, float, str]
 
 class Scheduling(Dialect):
     async def claim_runs(
-        self, node: str, workflows: Sequence[tuple[str, str]], limit: int
+        self,
+        node: str,
+        workflows: Sequence[tuple[str, str]],
+        limit: int,
+        runs: Sequence[str] | None = None,
     ) -> list[ClaimedRun]:
         async with self._database.reading() as connection:
-            if not _claimable(connection, workflows, 1):
+            if not _claimable(connection, workflows, 1, runs):
                 return []  # an idle node does not take the write lock
         async with self._database.transaction() as connection:
             claimed: list[ClaimedRun] = []
             steps = 0
             if not connection.execute(VERBS.is_live, (node,)).get:
                 return []  # a node that was buried claims nothing more
-            for _, _, run_id in _claimable(connection, workflows, limit):
+            for _, _, run_id in _claimable(connection, workflows, limit, runs):
                 one = self._claim(connection, node, run_id)
                 if one is not None:
                     claimed.append(one)
@@ -141,17 +146,26 @@ class Scheduling(Dialect):
 
 
 def _claimable(
-    connection: apsw.Connection, workflows: Sequence[tuple[str, str]], limit: int
+    connection: apsw.Connection,
+    workflows: Sequence[tuple[str, str]],
+    limit: int,
+    runs: Sequence[str] | None,
 ) -> list[Candidate]:
-    """Runs to claim: one index range per workflow, and those that something waits to be delivered to."""
+    """Runs to claim: one index range per workflow, and those that something waits to be delivered to; among these, if some
+    are named."""
     found: set[Candidate] = set()
-    for workflow, version in workflows:
+    for workflow, version in workflows if runs is None else ():
         for priority, created_at, run_id in connection.execute(
             VERBS.pending_runs, (workflow, version, limit)
         ):
             found.add((-priority, created_at, run_id))
+    awake: Iterable[Any] = (
+        connection.execute(VERBS.awake_runs)
+        if runs is None
+        else (row for run_id in runs for row in connection.execute(VERBS.claimable_run, (run_id,)))
+    )
     served = set(workflows)
-    for priority, created_at, run_id, workflow, version in connection.execute(VERBS.awake_runs):
+    for priority, created_at, run_id, workflow, version in awake:
         if (workflow, version) in served:
             found.add((-priority, created_at, run_id))
     return sorted(found)[:limit]

@@ -45,6 +45,7 @@ class Verbs(Statements):
     log_alerts: str
     alerts: str
     open_alerts: str
+    open_alerts_of: str
     deliveries: str
     unrouted_alerts: str
     route_alerts: str
@@ -94,6 +95,7 @@ class Verbs(Statements):
     any_ready: str
     next_priority: str
     due_steps: str
+    due_steps_of: str
     claim_step: str
     gate_breakers: str
     breakers: str
@@ -113,8 +115,10 @@ class Verbs(Statements):
     remove_hold: str
     holds_step: str
     next_ready: str
+    next_ready_of: str
     pending_runs: str
     awake_runs: str
+    claimable_run: str
     claim_run: str
     undelivered_steps: str
     undelivered_signals: str
@@ -181,6 +185,7 @@ class Verbs(Statements):
     journal_of_run: str
     sent_before: str
     cancel_pending: str
+    heard_cancels: str
     hold: str
     release: str
     retry_now: str

@@ -38,19 +38,20 @@ class Working(Dialect):
         *,
         suspect_losses: int = LOSSES_NEVER,
         suspects: int = 0,
+        runs: Sequence[str] | None = None,
     ) -> list[ClaimedStep]:
         below = LOSSES_NEVER if suspects else suspect_losses
         async with self._database.reading() as connection:
             if not connection.execute(VERBS.any_ready).get:
                 return []  # the usual case of a poll, whatever the number of lanes
             lanes = passable(connection, lanes)
-            if not due_steps(connection, lanes, self._environment.now(), 1, below):
+            if not due_steps(connection, lanes, self._environment.now(), 1, below, runs):
                 return []  # an idle agent does not take the write lock
         async with self._database.transaction() as connection:
             now = self._environment.now()
             if not connection.execute(VERBS.is_live, (node,)).get:
                 return []  # a node that was buried claims nothing more
-            due = due_steps(connection, passable(connection, lanes), now, limit, below)
+            due = due_steps(connection, passable(connection, lanes), now, limit, below, runs)
             if suspects:
                 suspected = [one for one in due if one[-1] >= suspect_losses]
                 due = [one for one in due if one[-1] < suspect_losses] + suspected[:suspects]
@@ -64,11 +65,16 @@ class Working(Dialect):
                 if not connection.execute(VERBS.holds_step, (run_id, n, fence, node)).get
             ]
 
-    async def next_ready(self, lanes: Sequence[int]) -> float | None:
+    async def next_ready(self, lanes: Sequence[int], runs: Sequence[str] | None = None) -> float | None:
         now = self._environment.now()
         async with self._database.reading() as connection:
             if not connection.execute(VERBS.any_ready).get:
                 return None
+            if runs is not None:
+                rows = (
+                    row for run_id in runs for row in fetch(connection, VERBS.next_ready_of, (run_id, now))
+                )
+                return min((at for lane, at in rows if lane in lanes), default=None)
             times = [
                 connection.execute(VERBS.next_ready, (lane, priority, now)).get
                 for lane in lanes
@@ -104,10 +110,15 @@ def due_steps(
     now: float,
     limit: int,
     losses_below: int = LOSSES_NEVER,
+    runs: Sequence[str] | None = None,
 ) -> list[Due]:
-    """Ready steps whose time has come, by priority, then age, that lost their agent less often."""
+    """Ready steps whose time has come, by priority, then age, that lost their agent less often; of these runs, if some are
+    named."""
     found = []
-    for lane in lanes:
+    for run_id in runs or ():
+        rows = fetch(connection, VERBS.due_steps_of, (run_id, now, losses_below))
+        found += [(-row[0], *row[1:6]) for row in rows if row[6] in lanes]
+    for lane in lanes if runs is None else ():
         wanted = limit
         for priority in priorities(connection, lane):
             rows = fetch(connection, VERBS.due_steps, (lane, priority, now, losses_below, wanted))

@@ -105,6 +105,39 @@ WHERE s.run_id = next.run_id AND s.n = next.n
 RETURNING s.run_id, s.n, s.key, s.name, s.fence, s.attempt, s.losses, s.excused, s.attempts_max,
           s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at, s.error, s.timeouts, s.throttled, s.effect
 
+-- The same for a node that works on some runs only: from each run to its steps.
+-- name: claim_steps_of
+WITH passable AS (
+    SELECT u.lane FROM unnest($2::int[]) u(lane) LEFT JOIN holdfast.lanes l ON l.id = u.lane
+    WHERE NOT EXISTS (SELECT FROM holdfast.breakers b WHERE b.name = l.depends AND b.state <> 'closed')
+      AND NOT EXISTS (SELECT FROM holdfast.holds h WHERE h.scope = 'all'
+                      OR (h.scope = 'dependency' AND h.value = l.depends) OR (h.scope = 'step' AND h.value = l.name))),
+due AS (
+    SELECT s.run_id, s.n, s.priority, s.ready_at, s.losses >= $4 AS suspect
+    FROM unnest($6::text[]) u(id)
+    CROSS JOIN LATERAL (
+        SELECT w.run_id, w.n, w.priority, w.ready_at, w.losses FROM holdfast.steps w
+        WHERE w.run_id = u.id AND w.lane IN (SELECT lane FROM passable) AND w.state = 'ready' AND w.ready_at <= (SELECT clock_timestamp())
+          AND ($5 > 0 OR w.losses < $4)
+          AND (SELECT r.state IN ('running', 'undoing') AND NOT EXISTS (
+                   SELECT FROM holdfast.holds h
+                   WHERE (h.scope = 'workflow' AND h.value = r.workflow) OR (h.scope = 'tenant' AND h.value = r.namespace))
+               FROM holdfast.runs r WHERE r.id = w.run_id)
+        ORDER BY w.priority DESC, w.ready_at LIMIT $3
+        FOR UPDATE OF w SKIP LOCKED) s
+    WHERE EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
+    ORDER BY s.priority DESC, s.ready_at LIMIT $3),
+next AS (
+    SELECT run_id, n FROM due WHERE NOT suspect
+    UNION ALL (SELECT run_id, n FROM due WHERE suspect ORDER BY priority DESC, ready_at LIMIT $5))
+UPDATE holdfast.steps s SET state = 'running', agent = $1, attempt = s.attempt + 1, fence = s.fence + 1,
+                   started_at = clock_timestamp(),
+                   complete_by = clock_timestamp() + make_interval(secs => s.timeout_s)
+FROM next
+WHERE s.run_id = next.run_id AND s.n = next.n
+RETURNING s.run_id, s.n, s.key, s.name, s.fence, s.attempt, s.losses, s.excused, s.attempts_max,
+          s.timeout_s, s.input, s.retry, s.checkpoint, s.issued_at, s.error, s.timeouts, s.throttled, s.effect
+
 -- name: lost_steps
 SELECT u.run_id, u.n FROM unnest($1::text[], $2::int[], $3::int[]) u(run_id, n, fence)
 WHERE (SELECT s.fence = u.fence FROM holdfast.steps s WHERE s.run_id = u.run_id AND s.n = u.n) IS NOT TRUE
@@ -113,3 +146,7 @@ WHERE (SELECT s.fence = u.fence FROM holdfast.steps s WHERE s.run_id = u.run_id 
 SELECT min(due.ready_at) FROM unnest($1::int[]) l(lane)
 CROSS JOIN LATERAL (SELECT ready_at FROM holdfast.steps WHERE lane = l.lane AND state = 'ready'
                     AND ready_at > (SELECT clock_timestamp()) ORDER BY ready_at LIMIT 1) due
+
+-- name: next_ready_of
+SELECT min(ready_at) FROM holdfast.steps
+WHERE run_id = ANY($2::text[]) AND lane = ANY($1::int[]) AND state = 'ready' AND ready_at > clock_timestamp()

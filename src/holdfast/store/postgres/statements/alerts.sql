@@ -67,6 +67,10 @@ ORDER BY id DESC LIMIT $1
 SELECT id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at FROM holdfast.alerts
 WHERE cleared_at IS NULL ORDER BY id DESC LIMIT $1
 
+-- name: open_alerts_of
+SELECT id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at FROM holdfast.alerts
+WHERE cleared_at IS NULL AND kind = $1 AND id > $2 ORDER BY id LIMIT $3
+
 -- name: deliveries
 SELECT id, alert_id, channel, event, attempts, next_try_at, sent_at, given_up_at, last_error FROM holdfast.deliveries
 WHERE alert_id = ANY($1::bigint[]) ORDER BY id

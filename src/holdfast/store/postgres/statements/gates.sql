@@ -44,6 +44,7 @@ WITH next AS (
     CROSS JOIN LATERAL (
         SELECT w.run_id, w.n, w.priority, w.ready_at FROM holdfast.steps w
         WHERE w.lane = u.lane AND w.state = 'ready' AND w.ready_at <= clock_timestamp()
+          AND ($5::text[] IS NULL OR w.run_id = ANY($5))
           AND (SELECT r.state IN ('running', 'undoing') AND NOT EXISTS (
                    SELECT FROM holdfast.holds h
                    WHERE (h.scope = 'workflow' AND h.value = r.workflow) OR (h.scope = 'tenant' AND h.value = r.namespace))

@@ -64,6 +64,10 @@ RETURNING 1
 -- name: sent_before
 SELECT 1 FROM holdfast.signals WHERE run_id = $1 AND name = $2 AND key = $3
 
+-- Requests that the run's code has heard: one that it caught and went on after is no answer to the next.
+-- name: heard_cancels
+SELECT count(*) FROM holdfast.signals WHERE run_id = $1 AND name = '$cancel' AND delivered_seq IS NOT NULL
+
 -- A run that has done something is cancelled by its own code; one that has done nothing is cancelled here.
 -- name: cancel_pending
 UPDATE holdfast.runs SET state = 'cancelled', finished_at = clock_timestamp(), fence = fence + 1, note = $2

@@ -37,6 +37,24 @@ UPDATE holdfast.runs r SET owner = $1, fence = r.fence + 1
 FROM next WHERE r.id = next.id
 RETURNING r.*
 
+-- The same two for a node that works on some runs only.
+-- name: claim_runs_of
+WITH next AS (
+    SELECT r.id FROM holdfast.runs r
+    WHERE r.id = ANY($5::text[]) AND r.owner IS NULL
+      AND (r.workflow, r.version) IN (SELECT * FROM unnest($2::text[], $3::text[]))
+      AND (r.state = 'pending' OR (r.state IN ('running', 'undoing') AND (
+           EXISTS (SELECT FROM holdfast.steps s WHERE s.run_id = r.id AND s.delivered_seq IS NULL
+                                                  AND s.state IN ('succeeded', 'failed', 'cancelled'))
+           OR EXISTS (SELECT FROM holdfast.signals s WHERE s.run_id = r.id AND s.delivered_seq IS NULL))))
+      AND EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
+    ORDER BY r.priority DESC, r.created_at LIMIT $4
+    FOR UPDATE OF r SKIP LOCKED)
+UPDATE holdfast.runs r SET state = CASE r.state WHEN 'pending' THEN 'running' ELSE r.state END, owner = $1,
+                  fence = r.fence + 1, started_at = coalesce(r.started_at, clock_timestamp())
+FROM next WHERE r.id = next.id
+RETURNING r.*
+
 -- name: claim_run
 UPDATE holdfast.runs r SET state = CASE r.state WHEN 'pending' THEN 'running' ELSE r.state END, owner = $1, fence = r.fence + 1,
                   started_at = coalesce(r.started_at, clock_timestamp())

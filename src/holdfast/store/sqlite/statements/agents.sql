@@ -56,6 +56,14 @@ WHERE s.state = 'ready' AND s.lane = ? AND s.priority = ? AND s.ready_at <= ? AN
   AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'tenant' AND value = r.namespace)
 ORDER BY s.ready_at LIMIT ?
 
+-- The same for a node that works on some runs only.
+-- name: due_steps_of
+SELECT s.priority, s.ready_at, s.run_id, s.n, s.fence, s.losses, s.lane
+FROM runs r CROSS JOIN steps s INDEXED BY sqlite_autoindex_steps_1 ON s.run_id = r.id
+WHERE r.id = ?1 AND s.run_id = ?1 AND s.state = 'ready' AND s.ready_at <= ?2 AND s.losses < ?3 AND +r.state IN ('running', 'undoing')
+  AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'workflow' AND value = r.workflow)
+  AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'tenant' AND value = r.namespace)
+
 -- name: claim_step
 UPDATE steps SET state = 'running', agent = ?1, attempt = attempt + 1, fence = fence + 1, started_at = ?2,
                  complete_by = ?2 + timeout_s
@@ -69,3 +77,7 @@ SELECT 1 FROM steps WHERE run_id = ? AND n = ? AND fence = ? AND +state = 'runni
 -- name: next_ready
 SELECT ready_at FROM steps INDEXED BY steps_ready
 WHERE state = 'ready' AND lane = ? AND priority = ? AND ready_at > ? ORDER BY ready_at LIMIT 1
+
+-- name: next_ready_of
+SELECT lane, ready_at FROM steps INDEXED BY sqlite_autoindex_steps_1
+WHERE run_id = ? AND state = 'ready' AND ready_at > ?

@@ -54,6 +54,10 @@ FROM alerts ORDER BY id DESC LIMIT ?
 SELECT id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at
 FROM alerts INDEXED BY alerts_open WHERE cleared_at IS NULL ORDER BY id DESC LIMIT ?
 
+-- name: open_alerts_of
+SELECT id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at
+FROM alerts INDEXED BY alerts_open_by_kind WHERE cleared_at IS NULL AND kind = ? AND id > ? ORDER BY id LIMIT ?
+
 -- name: deliveries
 SELECT id, alert_id, channel, event, attempts, next_try_at, sent_at, given_up_at, last_error
 FROM deliveries WHERE alert_id = ? ORDER BY id

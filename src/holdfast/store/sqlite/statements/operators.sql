@@ -3,6 +3,10 @@
 -- name: sent_before
 SELECT 1 FROM signals WHERE run_id = ? AND name = ? AND key = ?
 
+-- Requests that the run's code has heard: one that it caught and went on after is no answer to the next.
+-- name: heard_cancels
+SELECT count(*) FROM signals WHERE run_id = ? AND name = '$cancel' AND delivered_seq IS NOT NULL
+
 -- A run with steps has done something: it must undo that itself, so it gets the signal instead.
 -- name: cancel_pending
 UPDATE runs SET state = 'cancelled', finished_at = ?, fence = fence + 1, note = ?

@@ -12,6 +12,14 @@ FROM (SELECT run_id FROM steps INDEXED BY steps_undelivered
 CROSS JOIN runs r ON r.id = awake.run_id
 WHERE +r.owner IS NULL AND +r.state IN ('running', 'undoing')
 
+-- The same for a node that works on some runs only.
+-- name: claimable_run
+SELECT r.priority, r.created_at, r.id, r.workflow, r.version FROM runs r
+WHERE r.id = ? AND +r.owner IS NULL AND (+r.state = 'pending' OR (+r.state IN ('running', 'undoing') AND (
+      EXISTS (SELECT 1 FROM steps INDEXED BY steps_undelivered
+              WHERE run_id = r.id AND delivered_seq IS NULL AND finished_at IS NOT NULL)
+      OR EXISTS (SELECT 1 FROM signals INDEXED BY signals_undelivered WHERE run_id = r.id AND delivered_seq IS NULL))))
+
 -- name: claim_run
 UPDATE runs SET state = CASE state WHEN 'pending' THEN 'running' ELSE state END, owner = ?1, fence = fence + 1,
                 started_at = coalesce(started_at, ?2)

@@ -1,0 +1,131 @@
+"""Who is up to go on with a run, and the command that starts who is missing. Pure: rows and the time in, words out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.model import Node, Run
+from holdfast.supervisor.phrases import ago, command
+
+UNKNOWN_FILE = "FILE"
+"""Stands for the program in a command when no node has said which it is."""
+
+
+class Staff:
+    """The nodes of a store, as one run needs them."""
+
+    def __init__(self, run: Run, nodes: Sequence[Node], now: float) -> None:
+        self._run, self._nodes, self._now = run, nodes, now
+        self._offers: dict[str, dict[str, Any]] = {node.id: json.loads(node.offers) for node in nodes}
+        self.live = [node for node in nodes if self.is_live(node)]
+
+    def is_live(self, node: Node) -> bool:
+        return node.retired_at is None and node.lease_until > self._now
+
+    def node(self, node_id: str | None) -> Node | None:
+        return next((node for node in self._nodes if node.id == node_id), None)
+
+    # --- who there is -----------------------------------------------------------------------------------------------
+
+    @property
+    def schedulers(self) -> list[Node]:
+        """Live ones with the run's workflow in its version."""
+        return [node for node in self._having("workflows", self._code) if "scheduler" in node.roles]
+
+    @property
+    def has_supervisor(self) -> bool:
+        return any("supervisor" in node.roles for node in self.live)
+
+    def agents(self, step: str) -> list[Node]:
+        """Live ones with this step's code."""
+        return [node for node in self._having("steps", step) if "agent" in node.roles]
+
+    def able(self, step: str, needs: Sequence[str]) -> list[Node]:
+        """Those among them with all that the step needs."""
+        return [
+            node for node in self.agents(step) if set(needs) <= set(self._offers[node.id].get("labels", ()))
+        ]
+
+    @property
+    def _code(self) -> str:
+        return f"{self._run.workflow}@{self._run.version}"
+
+    def _having(self, kind: str, value: str) -> list[Node]:
+        return [node for node in self.live if value in self._offers[node.id].get(kind, ())]
+
+    # --- who is missing ---------------------------------------------------------------------------------------------
+
+    def next_hand(self) -> str:
+        """Who takes in what waits for this run, in a sentence; and if nobody can, what to start."""
+        owner = self.node(self._run.owner)
+        if owner is not None and self.is_live(owner):
+            return f"Its scheduler, {place(owner)}, is about to take it in."
+        if self._run.owner is not None:
+            who = "Its scheduler" if owner is None else f"Its scheduler, {place(owner)},"
+            if self.has_supervisor:
+                return f"{who} is gone; a Supervisor is about to free the run for another one."
+            return f"{who} is gone, and no Supervisor is up to free the run: start one with {self.start('supervisor')}."
+        found = self.schedulers
+        if not found:
+            return f"{self.no_scheduler()}."
+        if len(found) == 1:
+            return f"The scheduler on {place(found[0])} is about to take it in."
+        return f"One of {len(found)} schedulers is about to take it in."
+
+    def no_scheduler(self) -> str:
+        """That none has the run's workflow in its version, and what to start."""
+        run = self._run
+        others = sorted(
+            {
+                name.rpartition("@")[2]
+                for node in self.live
+                if "scheduler" in node.roles
+                for name in self._offers[node.id].get("workflows", ())
+                if name.rpartition("@")[0] == run.workflow
+            }
+        )
+        loaded = f", only version {' and '.join(others)}" if others else ""
+        return (
+            f"No live scheduler has {run.workflow} version {run.version} loaded{loaded}"
+            f"{self._had('workflows', self._code)}: start one with {self.start('scheduler')}"
+        )
+
+    def no_agent(self, step: str) -> str:
+        return f"no live agent has {step}{self._had('steps', step)}"
+
+    def start(self, role: str, step: str = "", needs: Sequence[str] = ()) -> str:
+        """The command that starts this role, or all of them where the others are missing too."""
+        up = bool(self.schedulers), bool(step and self.agents(step)), self.has_supervisor
+        if role == "supervisor" and (up[0] or not self._files("workflows", self._code)):
+            return command("supervisor")
+        alone = (up[0] if role == "agent" else any("agent" in node.roles for node in self.live)) and up[2]
+        labels = [word for need in needs for word in ("--label", need)]
+        files = self._files("steps", step) if role == "agent" else self._files("workflows", self._code)
+        return command(role if alone and role != "supervisor" else "up", *(files or [UNKNOWN_FILE]), *labels)
+
+    def _files(self, kind: str, value: str) -> list[str]:
+        """The programs that the newest node which could serve this was started with."""
+        known = [node for node in self._nodes if value in self._offers[node.id].get(kind, ())]
+        for node in sorted(known, key=lambda node: node.started_at, reverse=True):
+            if files := self._offers[node.id].get("files"):
+                return [str(file) for file in files]
+        return []
+
+    def _had(self, kind: str, value: str) -> str:
+        """Who had it last, of those that are gone."""
+        gone = [
+            node
+            for node in self._nodes
+            if not self.is_live(node) and value in self._offers[node.id].get(kind, ())
+        ]
+        if not gone:
+            return ""
+        last = max(gone, key=lambda node: node.lease_until)
+        left_at = min(last.lease_until, last.retired_at or last.lease_until)
+        return f" ({place(last)} had it until {ago(self._now - left_at)} ago)"
+
+
+def place(node: Node) -> str:
+    return f"{node.host} pid {node.pid}"

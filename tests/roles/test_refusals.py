@@ -1,0 +1,136 @@
+"""What the database refuses: the run is held or its step fails, with the database's own words; others are not in its way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.errors import RunFailed
+from holdfast.model import RunState, StepState
+from tests.roles import flows
+from tests.roles.conftest import FAST, until
+from tests.roles.flows import effects, gates
+from tests.store.conftest import run_sql
+
+
+def refuse(url: str, table: str, *, oddly: bool = False) -> None:
+    """From now on this table takes no output with the word boom. `oddly`: by an error of another class than a constraint."""
+    if url.startswith("sqlite:"):
+        what = (
+            "SELECT abs(-9223372036854775807 - 1)" if oddly else "SELECT RAISE(ABORT, 'the ledger is closed')"
+        )
+        for event in ("INSERT", "UPDATE"):
+            run_sql(
+                url,
+                f"CREATE TRIGGER no_boom_{event} BEFORE {event} ON {table} "
+                f"WHEN instr(CAST(NEW.output AS TEXT), 'boom') BEGIN {what}; END",
+            )
+    else:
+        what = "PERFORM 1 / 0" if oddly else "RAISE EXCEPTION 'the ledger is closed'"
+        run_sql(
+            url,
+            "CREATE FUNCTION no_boom() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            f"IF position('boom' in convert_from(NEW.output, 'UTF8')) > 0 THEN {what}; END IF; RETURN NEW; END $$",
+        )
+        run_sql(
+            url,
+            f"CREATE TRIGGER no_boom BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION no_boom()",
+        )
+
+
+def allow(url: str, table: str) -> None:
+    names = ["no_boom_INSERT", "no_boom_UPDATE"] if url.startswith("sqlite:") else [f"no_boom ON {table}"]
+    for name in names:
+        run_sql(url, f"DROP TRIGGER {name}")
+
+
+async def test_a_run_whose_hops_are_refused_is_held_and_says_what_the_store_said(
+    store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The note, the log and `why` have the database's words; once that is mended, released it ends."""
+    async with Holdfast(store_url, config=FAST) as hf:
+        refuse(store_url, "runs")
+        with caplog.at_level(logging.WARNING, "holdfast.scheduler"):
+            run = await hf.start(flows.echoes.using(id="r"), "boom")
+
+            async def held() -> bool:
+                return await run.state() is RunState.HELD
+
+            async with asyncio.timeout(15):
+                while not await held():  # noqa: ASYNC110  what the store says has no event
+                    await asyncio.sleep(0.02)
+        assert "the ledger is closed" in caplog.text
+        assert effects["boom"] == 1
+        why = await run.why()
+        assert "the ledger is closed" in why
+        assert "once that is mended, `holdfast release r`" in why
+        allow(store_url, "runs")
+        await run.release()
+        assert await run.result(15) == "boom"
+        assert effects["boom"] == 1
+
+
+async def test_an_outcome_that_is_refused_fails_its_step(store_url: str) -> None:
+    """It acted, and what came of it cannot be recorded: the workflow hears that, and why."""
+    async with Holdfast(store_url, config=FAST) as hf:
+        refuse(store_url, "steps")
+        run = await hf.start(flows.echoes, "boom")
+        with pytest.raises(RunFailed, match="the ledger is closed"):
+            await run.result(15)
+        assert effects["boom"] == 1
+
+
+async def test_an_outcome_that_is_refused_fails_its_step_in_another_process(store_url: str) -> None:
+    """The same where the run lives elsewhere."""
+    async with (
+        Holdfast(store_url, config=FAST, roles=["scheduler", "supervisor"]) as hf,
+        Holdfast(store_url, config=FAST, roles=["agent"]),
+    ):
+        refuse(store_url, "steps")
+        run = await hf.start(flows.echoes, "boom")
+        with pytest.raises(RunFailed, match="the ledger is closed"):
+            await run.result(15)
+        assert effects["boom"] == 1
+
+
+async def test_one_that_is_refused_does_not_fail_its_batch(store_url: str) -> None:
+    """Whatever class of error it is: the others of the same commit are written."""
+    async with Holdfast(store_url, config=FAST) as hf:
+        gates["all"] = asyncio.Event()
+        refuse(store_url, "steps", oddly=True)
+        runs = [await hf.start(flows.gated_echoes, word) for word in ("a", "boom", "b", "c")]
+        await until(lambda: effects["waiting"] == 4)
+        before = hf.node.writer.commits
+        gates["all"].set()  # they end in the same turn of the loop, and so in one commit
+        results = await asyncio.gather(*(run.result(15) for run in runs), return_exceptions=True)
+        assert [results[0], results[2], results[3]] == ["a", "b", "c"]
+        assert isinstance(results[1], RunFailed)
+        assert hf.node.writer.commits > before
+        assert [step.state for step in await runs[1].steps()] == [StepState.FAILED]
+
+
+async def test_a_run_whose_code_refuses_a_cancel_can_be_asked_again(hf: Holdfast) -> None:
+    """Code that catches CancelledError goes on, as in asyncio; `why` says so, and the next cancel is a new request."""
+    gates["one"], gates["two"] = asyncio.Event(), asyncio.Event()
+    run = await hf.start(flows.stubborn.using(id="s"))
+    await until(lambda: effects["one"] == 1)
+    await run.cancel("too late")
+    await run.cancel("too late")
+    await until(lambda: effects["two"] == 1)
+    why = await run.why()
+    assert "(too late) to cancel itself; " in why
+    assert (
+        "its code heard that, and is cleaning up or goes on all the same: `holdfast cancel s --force` asks again"
+        in why
+    )
+    assert await run.state() is RunState.RUNNING
+    await run.cancel("once more")
+    assert [row.verb for row in await hf.store.journal(run.id)].count("cancel") == 1
+    await run.cancel("really", force=True)
+    with pytest.raises(RunFailed, match="cancelled"):
+        await run.result(15)
+    assert await run.state() is RunState.CANCELLED
+    assert [row.verb for row in await hf.store.journal(run.id)].count("cancel") == 2
