@@ -148,6 +148,8 @@ class Holdfast:
 
     async def open(self, first: str | None = None) -> Self:
         """Connect and begin. The run `first` is taken up before any step is: its code decides what still may run."""
+        if door.bar is not None:
+            door.bar()
         if self._own_home() is not None:
             raise HoldfastError("this Holdfast is open already: one is enough for a whole program")
         self.environment.settle()
@@ -361,7 +363,7 @@ class Holdfast:
 
     async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Start a run. The same id and input again gives the same run; the same id with another input is a Conflict."""
-        raw, _ = workflow.shape.checked(args, kwargs)
+        raw, _ = workflow.shape.checked(args, kwargs, self.config.payload_max_bytes)
         return await self.start_raw(workflow, raw)
 
     async def start_raw(self, workflow: Workflow[Any, R], raw: bytes) -> Run[R]:
@@ -455,7 +457,12 @@ class Holdfast:
         if declared is not None:
             demand_signal(declared, run_id, name, payload)
         answer = await self.store.send_signal(
-            NewSignal(run_id, name, key or self.environment.new_id(), payload)
+            NewSignal(
+                run_id,
+                name,
+                codec.stored_text(key, "the key of a signal") if key else self.environment.new_id(),
+                payload,
+            )
         )
         if answer is Answer.FENCED:
             raise WrongState(f"run {run_id!r} has ended and takes no signals")
@@ -482,8 +489,9 @@ class Holdfast:
             raise HoldfastError(
                 "say which steps: a fingerprint, as `holdfast quarantine` lists them, or a run"
             )
+        codec.stored_text(note, "note")
         before, done = await self.store.now(), 0
-        raw = codec.encode_any(result, "result")
+        raw = codec.encode_open(result, "result", self.config.payload_max_bytes)
         while True:
             count = await self.store.settle_quarantine(
                 act,
@@ -512,7 +520,7 @@ class Within:
 
     async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """As `hf.start`. The run can be seen, and begins, when the transaction is committed."""
-        raw, _ = workflow.shape.checked(args, kwargs)
+        raw, _ = workflow.shape.checked(args, kwargs, self._hf.config.payload_max_bytes)
         new = self._hf._new_run(workflow, raw)
         await self._hf._demand_own(workflow)
         await self._hf.store.start_within(self._transaction, new)
@@ -671,6 +679,7 @@ class Run(Generic[R]):
         """Ask the run to cancel itself; its running steps are cancelled, what it did is undone. Returns the state right
         after. A run that is already undoing goes on with that, unless `force` makes it stop where it is. One whose code
         heard this before and goes on is asked again by `force` alone."""
+        codec.stored_text(note, "note")
         row = await self._row()
         state = row.state
         # One that is stuck at a step in quarantine, and not at an undo, can be cancelled like any other.
@@ -687,13 +696,13 @@ class Run(Generic[R]):
     async def hold(self, note: str = "") -> RunState:
         """Stop deciding: no further step is issued until `release`. Steps already running end and are recorded."""
         await self._demand_known()
-        state = await self._hf.store.hold(self.id, actor(), note)
+        state = await self._hf.store.hold(self.id, actor(), codec.stored_text(note, "note"))
         self._hf.node.ring(Bell.OUTCOMES)
         return state
 
     async def release(self, note: str = "") -> RunState:
         await self._demand_known()
-        state = await self._hf.store.release(self.id, actor(), note)
+        state = await self._hf.store.release(self.id, actor(), codec.stored_text(note, "note"))
         self._hf.node.ring(Bell.RUNS)
         return state
 
@@ -720,6 +729,7 @@ class Run(Generic[R]):
         """Count an undo that gave up as done, by hand: this one (the key of the step or of its undo), or all of them."""
         await self._demand_known()
         n = None
+        codec.stored_text(note, "note")
         if step is not None:
             found = [row.n for row in await self._steps() if row.key in {step, f"undo:{step}"}]
             if not found:

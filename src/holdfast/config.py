@@ -166,11 +166,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     code_look_s: float = 1.0
     """How often a pool looks for changed code. It is taken up when it has been still for one look."""
     payload_max_bytes: int = 2 * 1024 * 1024
-    """A larger value belongs in a file or object store, and its address in the payload."""
-    history_max_steps: int = 50_000
-    """A run with more steps should continue as new: replaying it would take seconds."""
+    """An input, result, signal, checkpoint or published value may have so many bytes. A larger one belongs in a file or object
+    store, and its address in the payload."""
     replay_slice_steps: int = 2_000
-    """Steps loaded at once when runs are adopted."""
+    """A scheduler that takes up runs of others claims no further one when it has so many steps to replay: the rest waits, or is
+    another's."""
 
 
 DEFAULT = Config()

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable
 from typing import NamedTuple
 
+from holdfast.codec import stored_text
 from holdfast.errors import HoldfastError, WrongState
 from holdfast.model import Breaker, BreakerState, Hold, HoldScope
 from holdfast.node import Node
@@ -49,21 +50,23 @@ class Gates:
     async def open(self, dependency: str, note: str = "") -> Breaker:
         """Let no step begin that depends on this, until `close` or `reset`."""
         name, _ = await self._named(HoldScope.DEPENDENCY, dependency)
-        row = await self._store.force_breaker(name, BreakerState.OPEN, self._actor, note)
+        row = await self._store.force_breaker(name, BreakerState.OPEN, self._actor, stored_text(note, "note"))
         await self._ring()
         return row
 
     async def close(self, dependency: str, note: str = "") -> Breaker:
         """Let all of them begin, whatever comes of it, until `open` or `reset`."""
         name, _ = await self._named(HoldScope.DEPENDENCY, dependency)
-        row = await self._store.force_breaker(name, BreakerState.CLOSED, self._actor, note)
+        row = await self._store.force_breaker(
+            name, BreakerState.CLOSED, self._actor, stored_text(note, "note")
+        )
         await self._ring()
         return row
 
     async def reset(self, dependency: str, note: str = "") -> Breaker:
         """Let the breaker decide by itself again. One that is not closed is tried at once, and released in waves."""
         name, _ = await self._named(HoldScope.DEPENDENCY, dependency)
-        row = await self._store.reset_breaker(name, self._actor, note)
+        row = await self._store.reset_breaker(name, self._actor, stored_text(note, "note"))
         if row is None:
             raise WrongState(
                 f"{name!r} has no breaker: `holdfast breakers` lists those that ever had trouble"
@@ -90,7 +93,7 @@ class Gates:
         """Let none of these steps begin until `release`. What runs goes on; runs still decide what comes next."""
         scope, given = _one_of(workflow, step, dependency, tenant, everything)
         value, known = await self._named(scope, given)
-        new = await self._store.add_hold(scope, value, self._actor, note)
+        new = await self._store.add_hold(scope, value, self._actor, stored_text(note, "note"))
         found = [row for row in await self._store.holds() if (row.scope, row.value) == (scope, value)]
         await self._ring()
         if not found:  # released in the same moment
@@ -111,7 +114,9 @@ class Gates:
         scope, given = _one_of(workflow, step, dependency, tenant, everything)
         held = {row.value: row for row in await self._store.holds() if row.scope is scope}
         value = _match(given, set(held), f"hold on {'an' if scope is HoldScope.ALL else 'a'} {scope}")
-        if value not in held or not await self._store.remove_hold(scope, value, self._actor, note):
+        if value not in held or not await self._store.remove_hold(
+            scope, value, self._actor, stored_text(note, "note")
+        ):
             what = "everything" if scope is HoldScope.ALL else f"the {scope} {given!r}"
             raise WrongState(f"there is no hold on {what}: `holdfast holds` lists them")
         await self._ring()
@@ -121,6 +126,7 @@ class Gates:
 
     async def _named(self, scope: HoldScope, given: str) -> tuple[str, bool]:
         """The whole name for a short one, and whether there is such a thing at all."""
+        stored_text(given, str(scope))
         names: set[str] = set()
         if scope is HoldScope.WORKFLOW:
             for node in await self._store.nodes():

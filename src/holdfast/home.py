@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
+from holdfast.interrupt import run_through
 
 T = TypeVar("T")
 
@@ -140,7 +141,7 @@ class LoopThread:
             await left.wait()
 
         try:
-            asyncio.run(stay())  # at its end it cancels what is left, so that nobody waits for it any longer
+            run_through(stay())  # at its end it cancels what is left, so that nobody waits for it any longer
         except BaseException as error:
             if begun.done():
                 raise

@@ -451,7 +451,7 @@ class Node:
                     return
             elif type(op) is Report:
                 self.ring(Bell.OUTCOMES)
-            elif type(op) is HandBack:
+            elif type(op) is HandBack or (type(op) is TryAgain and op.delay_s <= 0):
                 self.ring(Bell.STEPS)
             if then is not None:
                 then(answer)

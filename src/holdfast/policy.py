@@ -23,6 +23,9 @@ from holdfast.model import Counted, Ending, Failure, spent
 
 RETRY_IN_PER_ATTEMPT = 20
 """`RetryIn` spends no attempt, but a server that never stops asking is down: so many per attempt of the policy."""
+OUTAGES_PER_RETRY = 1000
+"""A failure behind a breaker spends no attempt, but it is an execution: so many for each attempt after the first. A step that is
+alone behind its breaker, and so is every probe, has enough of them for a night."""
 RETRY_IN_MAX_S = 86_400.0
 """Without `total`, a step may be put off by `RetryIn` for a day."""
 RETRY_IN_FLOOR_S = 0.1
@@ -81,7 +84,8 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     as there are attempts, if `on` and `never` retry a TimeoutError), `losses` times the agent may die under it (None:
     `losses_max` of the node), `throttles` times it may raise `RetryIn` (None: 20 for each attempt). A step that is lost
     more often goes into quarantine, where it waits for a person. `quarantine=True` sends it there whichever budget is
-    spent; with `False` it fails, always.
+    spent; with `False` it fails, always. `outages` attempts may fail while the step's dependency is known to be down, and spend
+    nothing else (None: 1000 for each attempt after the first, so that one that has a single attempt is executed once).
     """
 
     attempts: int = 3
@@ -96,6 +100,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     losses: int | None = None
     throttles: int | None = None
     quarantine: bool | None = None
+    outages: int | None = None
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "on", _names(self.on, "on"))
@@ -107,6 +112,8 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
             _check_budget("losses", self.losses, 0, "poison at the first loss")
         if self.throttles is not None:
             _check_budget("throttles", self.throttles, 0, "RetryIn is a failure")
+        if self.outages is not None:
+            _check_budget("outages", self.outages, 0, "a failure is one, whatever its dependency does")
         if self.quarantine not in (None, True, False):
             raise errors.DefinitionError(f"Retry(quarantine={self.quarantine!r}): True, False or None")
         if self.jitter not in ("full", "equal", "none"):
@@ -129,6 +136,10 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def throttles_max(self) -> int:
         return self.attempts * RETRY_IN_PER_ATTEMPT if self.throttles is None else self.throttles
+
+    @property
+    def outages_max(self) -> int:
+        return (self.attempts - 1) * OUTAGES_PER_RETRY if self.outages is None else self.outages
 
     def encode(self) -> str:
         return msgspec.json.encode(self, enc_hook=str).decode()
@@ -173,6 +184,8 @@ class TryAgain(msgspec.Struct, frozen=True):
     after_s: float
     failure: Failure = Failure.APPLICATION
     """Whose budget it spends."""
+    excused: bool = False
+    """It spends none but that for outages."""
 
 
 class GiveUp(msgspec.Struct, frozen=True):
@@ -207,16 +220,19 @@ def decide(
     elapsed_s: float,
     random: chance.Random,
     config: Config = DEFAULT,
-    excused: bool = False,
+    outage: bool = False,
 ) -> Verdict:
     """What follows a failed attempt.
 
     `step` is its row as it was while the attempt ran: the attempt is counted, how it ended is not. `elapsed_s` runs from
-    the step's issue. Of the application's errors, `Stop` and `InvalidInput` give up at once: trying again cannot help.
-    An `excused` attempt spends no budget: what it depends on was known to be in trouble.
+    the step's issue. Of the application's errors, those that are `FINAL` give up at once.
+    In an `outage` what it depends on was known to be in trouble: it is excused, if the policy would retry such a failure at
+    all, as long as there are outages left to spend.
     """
-    if excused:
-        return _again(policy, max(1, spent(step) - 1), failure, elapsed_s=elapsed_s, random=random)
+    if outage and step.excused < policy.outages_max and _is_retried(policy, failure, error):
+        return _again(
+            policy, max(1, spent(step) - 1), failure, elapsed_s=elapsed_s, random=random, excused=True
+        )
     match failure:
         case Failure.LOST | Failure.POISON:
             return after_loss(policy, step.losses, config)
@@ -231,15 +247,25 @@ def decide(
 def _after_error(
     policy: Retry, tried: int, error: BaseException, *, elapsed_s: float, random: chance.Random
 ) -> Verdict:
-    if isinstance(error, errors.Stop):
-        return GiveUp("the step said Stop")
-    if isinstance(error, errors.InvalidInput):
-        return GiveUp("a value does not fit its declared type, and would not at the next attempt")
+    if isinstance(error, FINAL):
+        return GiveUp(_why_final(error))
     if not retries(policy, error):
         return GiveUp(f"the policy does not retry {type(error).__name__}")
     if tried >= policy.attempts:
         return _exhausted(policy, f"attempt {tried} of {policy.attempts} failed", Failure.APPLICATION)
     return _again(policy, tried, Failure.APPLICATION, elapsed_s=elapsed_s, random=random)
+
+
+FINAL = (errors.Stop, errors.InvalidInput, errors.DefinitionError)
+"""Errors after which trying again cannot help."""
+
+
+def _why_final(error: BaseException) -> str:
+    if isinstance(error, errors.Stop):
+        return "the step said Stop"
+    if isinstance(error, errors.InvalidInput):
+        return "a value does not fit its declared type, and would not at the next attempt"
+    return "the code is declared in a way that cannot work"
 
 
 def _after_timeout(policy: Retry, timeouts: int, *, elapsed_s: float, random: chance.Random) -> Verdict:
@@ -274,14 +300,27 @@ def _put_off(policy: Retry, seconds: float, *, elapsed_s: float, asked: int) -> 
     return TryAgain(after_s, Failure.THROTTLED)
 
 
+def _is_retried(policy: Retry, failure: Failure, error: BaseException) -> bool:
+    """Would the policy retry such a failure, if it were the first?"""
+    if failure is Failure.TIMEOUT:
+        return policy.timeouts_max > 1
+    return failure is Failure.APPLICATION and not isinstance(error, FINAL) and retries(policy, error)
+
+
 def _again(
-    policy: Retry, times: int, failure: Failure, *, elapsed_s: float, random: chance.Random
+    policy: Retry,
+    times: int,
+    failure: Failure,
+    *,
+    elapsed_s: float,
+    random: chance.Random,
+    excused: bool = False,
 ) -> Verdict:
     after_s = backoff_s(policy, times, random)
     if policy.total is not None and elapsed_s + after_s > policy.total:
         said = f"the next attempt would begin later than {policy.total:g} s after the first"
         return _exhausted(policy, said, failure)
-    return TryAgain(after_s, failure)
+    return TryAgain(after_s, failure, excused)
 
 
 def _exhausted(policy: Retry, reason: str, failure: Failure) -> Verdict:

@@ -36,11 +36,19 @@ answers: list[str] = []
 @step(depends="bank", retry=PATIENT)
 async def charge(i: int) -> int:
     called["charge"] += 1
+    called[f"charge {i}"] += 1
     await asyncio.sleep(0.01)
     if "bank" in down:
         answers.append("no")
         raise ConnectionError("the bank does not answer")
     answers.append("yes")
+    return i
+
+
+@step(depends="bank")
+async def hang(i: int) -> int:
+    called[f"hang {i}"] += 1
+    await asyncio.sleep(600 if "bank" in down else 0)
     return i
 
 
@@ -77,7 +85,17 @@ async def pay(i: int) -> int:
 
 @workflow
 async def pay_once(i: int) -> int:
-    return await charge.using(retry=Retry(attempts=1, delay=0.2, jitter="none"))(i)
+    return await charge.using(retry=1)(i)
+
+
+@workflow
+async def pay_twice(i: int) -> int:
+    return await charge.using(retry=Retry(attempts=2, delay=0.2, jitter="none"))(i)
+
+
+@workflow
+async def pay_in_time(i: int) -> int:
+    return await hang.using(retry=Retry(attempts=3, on=ConnectionError), timeout=0.05)(i)
 
 
 @workflow
@@ -162,7 +180,7 @@ class TestBreakers:
         assert not [name for name, _, rows in await hf.store.doctor() if rows]
 
     async def test_what_others_told_of_an_outage_excuses_before_it_is_decided(self, store_url: str) -> None:
-        """Half of a fleet failed already: a step with a single attempt that fails here, too, waits with the others."""
+        """Half of a fleet failed already: a step that fails here, too, waits with the others and spends no attempt."""
         slow_to_decide = msgspec.structs.replace(QUICK, breaker_settle_s=1.0)
         async with Holdfast(store_url, config=slow_to_decide) as hf:
             down.add("bank")
@@ -174,7 +192,7 @@ class TestBreakers:
                 return "bank" in agent.gates.windows
 
             await eventually(heard)
-            run = await hf.start(pay_once, 7)
+            run = await hf.start(pay_twice, 7)
 
             async def opened() -> bool:
                 return await state(hf) is BreakerState.OPEN
@@ -185,6 +203,49 @@ class TestBreakers:
             (charged,) = await run.steps()
             assert charged.excused >= 1
             assert charged.attempt == charged.excused + 1
+
+    async def test_what_has_a_single_attempt_is_executed_once_as_a_probe_too(self, hf: Holdfast) -> None:
+        """Others opened the breaker. A step that is not to be retried is probed with, fails, and is not executed again; those
+        that may be retried wait for the end of the outage."""
+        down.add("bank")
+        patient = [await hf.start(pay, i) for i in range(20)]
+
+        async def opened() -> bool:
+            return await state(hf) is BreakerState.OPEN
+
+        await eventually(opened)
+        once = [await hf.start(pay_once.using(priority=9), 100 + i) for i in range(3)]
+        ends = [asyncio.create_task(run.result(60)) for run in once]
+
+        async def one_failed() -> bool:
+            return any(end.done() for end in ends)
+
+        await eventually(one_failed)
+        down.clear()
+        found = await asyncio.gather(*ends, return_exceptions=True)
+        failed = [one for one in found if isinstance(one, RunFailed)]
+        assert failed, "it was the probe"
+        for i in range(3):
+            assert called[f"charge {100 + i}"] == 1
+        for run in patient:
+            await run.result(60)
+
+    async def test_what_is_not_retried_after_a_timeout_is_not_excused_one(self, hf: Holdfast) -> None:
+        """The policy retries a ConnectionError only: a probe that times out has failed."""
+        down.add("bank")
+        others = [await hf.start(pay, i) for i in range(20)]
+
+        async def opened() -> bool:
+            return await state(hf) is BreakerState.OPEN
+
+        await eventually(opened)
+        run = await hf.start(pay_in_time.using(priority=9), 7)
+        with pytest.raises(RunFailed):
+            await run.result(60)
+        assert called["hang 7"] == 1
+        down.clear()
+        for other in others:
+            await other.result(60)
 
     async def test_people_are_told_once_and_told_when_it_is_over(self, hf: Holdfast) -> None:
         """One alert while it is not closed, with the reason; cleared when it closes. Every act is in the journal."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,71 @@ async def test_a_fan_out_wider_than_the_agent_is_claimed_as_places_come_free(sto
     config = Config(steps_max=10, poll_s=600.0)
     async with Holdfast(store_url, config=config) as hf:
         assert await (await hf.start(flows.wide, 150)).result(20) == 150
+
+
+GUARDED = 'if __name__ == "__main__":\n    asyncio.run(main())'
+SCRIPT = """
+import asyncio, os, sys
+from pathlib import Path
+from holdfast import Holdfast, step, workflow
+
+with Path("ran").open("a") as ran:
+    ran.write("ran\\n")
+
+@step(isolate=True, retry=3)
+def add(number: int) -> int:
+    return number + 1
+
+@workflow
+async def adding(number: int) -> int:
+    return await add(number)
+
+async def main() -> None:
+    async with Holdfast(sys.argv[1]) as hf:
+        run = await hf.start(adding, 1)
+        try:
+            print(await run.result(60))
+        except Exception as error:
+            print(error)
+        print(len((await run.view()).attempts), "attempts before the last")
+
+CALL
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "said", "loaded"),
+    [
+        (GUARDED, "2", 2),
+        ("asyncio.run(main())", "line 26 again: put what the script does under `if __name__", 1),
+        (
+            "if True:\n    asyncio.run(main())",
+            "line 27 again: put what the script does under `if __name__",
+            1,
+        ),
+        (
+            "import threading; threading.Thread(target=lambda: asyncio.run(main())).start()",
+            "2",
+            2,
+        ),
+    ],
+    ids=["guarded", "bare", "inside", "thread"],
+)
+def test_its_process_never_runs_the_script_again(
+    store_url: str, tmp_path: Path, call: str, said: str, loaded: int
+) -> None:
+    """A script without a `__main__` guard is refused before anything of it is done twice, at the first attempt; and where that
+    cannot be told beforehand, the other process opens no store."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("CALL", call))
+    done = subprocess.run(
+        [sys.executable, script, store_url],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert said in done.stdout, done.stdout + done.stderr
+    assert "0 attempts before the last" in done.stdout
+    assert (tmp_path / "ran").read_text().splitlines() == ["ran"] * loaded

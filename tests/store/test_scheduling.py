@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
+from holdfast.config import Config
 from holdfast.model import RunState, StepState
+from holdfast.store import open_store
 from holdfast.store.answers import Answer
-from holdfast.store.operations import Hop, NewSignal
+from holdfast.store.operations import Hop, NewSignal, Start
 from holdfast.store.protocol import Store
 from tests.store.made import (
     ENVIRONMENT,
@@ -195,3 +197,23 @@ async def test_a_released_step_number_is_never_given_twice(store: Store) -> None
         answer = Answer.FENCED
     assert answer is Answer.FENCED
     assert await step(store, run_id) == before
+
+
+async def test_adopting_long_histories_is_bounded(store: Store) -> None:
+    """One claim takes up no more runs than it has a slice of steps to load; the rest is claimed next, in the same order."""
+    told = []
+    for _ in range(4):
+        run_id = await begin(store, *(call(n) for n in range(1, 7)))
+        (claimed,) = [
+            one for one in await store.claim_steps(A, [1], 100) if (one.run_id, one.n) == (run_id, 1)
+        ]
+        await store.commit(A, [report(run_id, 1, claimed.fence), Hop(run_id, 1, park=True)])
+        told.append(run_id)
+    sliced = open_store(store.url, ENVIRONMENT, Config(replay_slice_steps=10))
+    await sliced.open()
+    found = [ids(await sliced.claim_runs(A, SERVED, 100)) for _ in range(3)]
+    assert [sorted(one) for one in found] == [sorted(told[:2]), sorted(told[2:]), []]
+    for _ in range(5):
+        await store.commit(A, [Start(new_run())])
+    assert len(await sliced.claim_runs(A, SERVED, 100)) == 5, "what has no history costs nothing"
+    await sliced.close()

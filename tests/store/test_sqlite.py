@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.config import DEFAULT, Config
+from holdfast.config import DEFAULT
 from holdfast.errors import (
     SchemaMismatch,
     StoreError,
@@ -28,7 +28,6 @@ from holdfast.store.sqlite.database import path_of
 from holdfast.store.sqlite.store import SqliteStore
 from tests.store.made import (
     ENVIRONMENT,
-    SERVED,
     A,
     begin,
     broken,
@@ -37,7 +36,6 @@ from tests.store.made import (
     held,
     join,
     new_run,
-    report,
     start,
     step,
     succeeded,
@@ -247,20 +245,6 @@ async def test_a_bad_row_is_answered_alone(store: Store) -> None:
     with pytest.raises(StoreError, match="CHECK constraint failed"):
         await store.commit(A, [bad])
     assert [one.n for one in await store.steps(run_id)] == [1]
-
-
-async def test_adopting_long_histories_is_bounded(path: Path) -> None:
-    """One claim loads no more than a slice of steps, the rest is claimed next."""
-    store = SqliteStore(f"sqlite:///{path}", ENVIRONMENT, Config(replay_slice_steps=10))
-    await store.open()
-    await join(store, A)
-    for _ in range(4):
-        run_id = await begin(store, *(call(n) for n in range(1, 7)))
-        (claimed,) = [one for one in await store.claim_steps(A, [1], 100) if one.n == 1]
-        await store.commit(A, [report(run_id, 1, claimed.fence)])
-        await store.commit(A, [Hop(run_id, 1, park=True)])
-    assert [len(await store.claim_runs(A, SERVED, 100)) for _ in range(3)] == [2, 2, 0]
-    await store.close()
 
 
 def test_the_store_keeps_its_contract() -> None:

@@ -28,6 +28,7 @@ from holdfast import (
     workflow,
 )
 from holdfast.codec import Shape
+from holdfast.config import DEFAULT
 from holdfast.errors import DefinitionError, InvalidInput, UnknownWorkflow
 from holdfast.policy import DEFAULT_RETRY
 from holdfast.workflow import door, registry
@@ -376,6 +377,8 @@ class TestSignals:
         sent: list[object] = []
 
         class Office:
+            config = DEFAULT
+
             async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
                 sent.append((run_id, name, payload, key))
 

@@ -53,7 +53,9 @@ def verdict(
     return decide(policy, failure, step, error=error, elapsed_s=elapsed_s, random=random.Random(1))
 
 
-def after(policy: Retry, failure: Failure, step: Counts, config: Config | None = None) -> Verdict:
+def after(
+    policy: Retry, failure: Failure, step: Counts, config: Config | None = None, *, outage: bool = False
+) -> Verdict:
     errors = {
         Failure.TIMEOUT: StepTimeout("late"),
         Failure.LOST: StepLost("gone"),
@@ -61,7 +63,10 @@ def after(policy: Retry, failure: Failure, step: Counts, config: Config | None =
     }
     error = errors.get(failure, ValueError("x"))
     dice = random.Random(1)
-    return decide(policy, failure, step, error=error, elapsed_s=0.0, random=dice, config=config or Config())
+    config = config or Config()
+    return decide(
+        policy, failure, step, error=error, elapsed_s=0.0, random=dice, config=config, outage=outage
+    )
 
 
 def test_the_default_tries_three_times_within_seconds() -> None:
@@ -207,6 +212,78 @@ def allowed(policy: Retry, config: Config) -> dict[Failure, int]:
     }
 
 
+class World:
+    """A step as an agent and its store see it, and a ledger outside that counts executions."""
+
+    def __init__(self, policy: Retry, config: Config) -> None:
+        self.policy, self.config = policy, config
+        self.row, self.executions, self.ended = Counts(attempt=0), 0, False
+
+    def execute(self, failure: Failure, *, outage: bool) -> None:
+        self.row.attempt += 1
+        self.executions += 1
+        found = after(self.policy, failure, self.row, self.config, outage=outage)
+        if not isinstance(found, TryAgain):
+            self.ended = True
+        elif found.excused:
+            assert outage
+            self.row.excused += 1
+        else:
+            self.row.losses += failure is Failure.LOST
+            self.row.timeouts += failure is Failure.TIMEOUT
+            self.row.throttled += failure is Failure.THROTTLED
+
+
+@given(POLICIES, st.lists(st.tuples(ENDINGS, st.booleans()), max_size=80), st.none() | st.integers(0, 9))
+def test_a_step_is_never_executed_more_often_than_its_budgets_allow(
+    policy: Retry, history: list[tuple[Failure, bool]], outages: int | None
+) -> None:
+    """Whatever fails in whatever order, in an outage or not, as a probe or not: executions stay within the sum of the budgets."""
+    policy = msgspec.structs.replace(policy, outages=outages)
+    world = World(policy, Config())
+    for failure, outage in history:
+        if world.ended:
+            break
+        world.execute(failure, outage=outage)
+    limits = allowed(policy, world.config)
+    most = sum(limits.values()) - len(limits) + 1 + policy.outages_max
+    assert world.executions <= most
+    assert world.row.excused <= policy.outages_max
+
+
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=20), st.sampled_from([Failure.APPLICATION, Failure.TIMEOUT])
+)
+def test_one_attempt_is_one_execution(outages: list[bool], failure: Failure) -> None:
+    """`retry=1`: the first failure of its own is the last, whatever is known of its dependency."""
+    world = World(Retry(attempts=1), Config())
+    for outage in outages:
+        if not world.ended:
+            world.execute(failure, outage=outage)
+    assert world.executions == 1
+
+
+def test_outages_have_a_budget_of_their_own() -> None:
+    """What fails in one spends no attempt as long as there are outages left; then it does."""
+    policy = Retry(attempts=2, outages=2)
+    world = World(policy, Config())
+    for _ in range(3):
+        world.execute(Failure.APPLICATION, outage=True)
+        assert not world.ended
+    world.execute(Failure.APPLICATION, outage=True)
+    assert (world.ended, world.executions, world.row.excused) == (True, 4, 2)
+
+
+@pytest.mark.parametrize("error", [Stop("no"), InvalidInput("no"), KeyError("no")])
+def test_what_is_never_retried_is_not_excused(error: Exception) -> None:
+    """An outage does not make a policy retry what it would not."""
+    policy = Retry(on=ConnectionError)
+    found = decide(
+        policy, Failure.APPLICATION, Counts(), error=error, elapsed_s=0, random=random.Random(1), outage=True
+    )
+    assert isinstance(found, GiveUp)
+
+
 @given(POLICIES, st.lists(ENDINGS, max_size=60), st.booleans())
 def test_budgets_are_never_exceeded_and_classes_are_independent(
     policy: Retry, endings: list[Failure], hand_back: bool
@@ -308,6 +385,7 @@ def test_a_policy_is_json() -> None:
         {"losses": -1},
         {"throttles": True},
         {"quarantine": "yes"},
+        {"outages": -1},
     ],
 )
 def test_a_policy_that_cannot_work_is_refused_when_written(wrong: dict[str, object]) -> None:

@@ -18,6 +18,7 @@ from holdfast import breaker, codec, policy
 from holdfast.agent import isolated
 from holdfast.agent.gatekeeper import Gatekeeper
 from holdfast.agent.holding import Holding
+from holdfast.agent.outcome import Raised, execute, raised, unstored
 from holdfast.agent.tally import Tally
 from holdfast.agent.threads import StepThreads
 from holdfast.agent.twins import Twins
@@ -26,7 +27,8 @@ from holdfast.decider.effect import undone_effect
 from holdfast.decider.replay import hold_note, unreadable
 from holdfast.durations import Durations, step_name
 from holdfast.environment import Environment, StoreClock
-from holdfast.errors import InvalidInput, LeaseLost, StepTimeout, StoreError, Unreadable
+from holdfast.errors import InvalidInput, LeaseLost, StepLost, StepTimeout, StoreError, Unreadable
+from holdfast.interrupt import by_signal
 from holdfast.model import Ending, Lane, StepState, effect_key
 from holdfast.policy import Retry
 from holdfast.store.answers import Answer, ClaimedStep
@@ -42,6 +44,8 @@ ERROR_MAX_CHARS = 200
 
 Write = Callable[[Report | TryAgain | Quarantine | HandBack | Save, Callable[[Any], None] | None], None]
 
+NO_THREAD_WAITS_S = 1.0
+"""A step for which the operating system gave no thread is tried again after this long."""
 SETTLE_S = 0.02
 """How often to look whether the outcome of a suspect is written: some commits."""
 
@@ -315,6 +319,7 @@ class Agent:
             saved_raw=checkpoint,
             undoes=holding.undoes,
             loop=loop,
+            limit=self._config.payload_max_bytes,
         )
         holding.task = loop.create_task(
             self._run_async(holding) if holding.step.is_async else self._run_thread(holding)
@@ -328,16 +333,18 @@ class Agent:
         step, timer = holding.step, None
         if holding.timeout_s is not None:
             timer = asyncio.get_running_loop().call_later(holding.timeout_s, self._time_out, holding)
+        returned = False
         try:
             value = await step.shape.call(step.fn, holding.arguments)
-            output = step.shape.encode_result(value)
+            returned = True
+            output = step.shape.encode_result(value, self._config.payload_max_bytes)
         except asyncio.CancelledError as error:
             self._cancelled(holding, error)
-        except Exception as error:  # noqa: BLE001  whatever the step raised is its outcome
-            self._fail(holding, error, Ending.FAILED)
         except BaseException as error:
-            self._fail(holding, error, Ending.FAILED)
-            raise
+            if by_signal(error) or _is_torn_down(error):
+                self._leave(holding)
+                raise
+            self._fail_with(holding, unstored(step, error) if returned else raised(step, error))
         else:
             self._succeed(holding, output)
         finally:
@@ -352,27 +359,34 @@ class Agent:
             await self._run_isolated(holding)
             return
         here_var.set(holding.here)
-        call = asyncio.get_running_loop().run_in_executor(
-            self._threads, contextvars.copy_context().run, step.shape.call, step.fn, holding.arguments
-        )
+        try:
+            call = asyncio.get_running_loop().run_in_executor(
+                self._threads,
+                contextvars.copy_context().run,
+                execute,
+                step,
+                holding.arguments,
+                self._config.payload_max_bytes,
+            )
+        except RuntimeError as error:  # no thread can be started: it has not begun
+            log.warning("step %s of run %s: %s", holding.step.name, holding.run_id, error)
+            if self._let_go(holding):
+                told = codec.encode_error(error, step=step.name, unsure=holding.unsure)
+                again = holding.run_id, holding.n, holding.fence, NO_THREAD_WAITS_S, Ending.FAILED, told
+                self._write(TryAgain(*again, excused=True), lambda _: self.wake(NO_THREAD_WAITS_S))
+            return
         try:
             async with asyncio.timeout(holding.timeout_s):
-                value = await asyncio.shield(call)
-            output = step.shape.encode_result(value)
-        except TimeoutError as error:
-            if call.done() and not call.cancelled() and call.exception() is error:
-                self._fail(holding, error, Ending.FAILED)
-                return
+                ended = await asyncio.shield(call)
+        except TimeoutError:
             holding.timed_out = True
             self._abandon_thread(holding, call)
             self._fail(holding, _overran(holding), Ending.TIMED_OUT)
         except asyncio.CancelledError as error:
             self._abandon_thread(holding, call)
             self._cancelled(holding, error)
-        except Exception as error:  # noqa: BLE001  whatever the step raised is its outcome
-            self._fail(holding, error, Ending.FAILED)
         else:
-            self._succeed(holding, output)
+            self._end(holding, ended)
 
     async def _run_isolated(self, holding: Holding) -> None:
         """A process of its own can be killed: at its timeout, or when the step is no longer wanted."""
@@ -380,18 +394,26 @@ class Agent:
         limit = asyncio.timeout(holding.timeout_s)
         try:
             async with limit:
-                output = await isolated.execute(holding.step, holding.arguments, holding.here)
+                ended = await isolated.execute(
+                    holding.step, holding.arguments, holding.here, self._config.payload_max_bytes
+                )
         except asyncio.CancelledError as error:
             self._cancelled(holding, error)
         except isolated.ChildDied as died:
-            self._fail(holding, died.error, Ending.LOST, died.place)
-        except Exception as error:  # noqa: BLE001  whatever the step raised is its outcome
+            self._fail(holding, died.error, Ending.LOST, place=died.place)
+        except Exception as error:  # noqa: BLE001  it could not be started
             if limit.expired():
                 self._fail(holding, _overran(holding), Ending.TIMED_OUT)
             else:
                 self._fail(holding, error, Ending.FAILED)
         else:
-            self._succeed(holding, output)
+            self._end(holding, ended)
+
+    def _end(self, holding: Holding, ended: bytes | Raised) -> None:
+        if isinstance(ended, Raised):
+            self._fail_with(holding, ended)
+        else:
+            self._succeed(holding, ended)
 
     def _abandon_thread(self, holding: Holding, call: asyncio.Future[Any]) -> None:
         if holding.here is not None:
@@ -419,13 +441,25 @@ class Agent:
         elif holding.timed_out:
             self._fail(holding, _overran(holding), Ending.TIMED_OUT)
         elif self.closing:
-            self._let_go(holding)
-            self.hand_back(holding)
+            self._leave(holding)
         else:
-            self._fail(holding, error, Ending.FAILED)
+            self._fail_with(holding, raised(holding.step, error))
+
+    def _leave(self, holding: Holding) -> None:
+        """This agent leaves, and the step has not ended: another agent's turn. If its code has begun, it may have had its effect,
+        and nobody would know any more once the next attempt fails."""
+        if not self._let_go(holding):
+            return
+        if not holding.begun or holding.twin:
+            self.hand_back(holding)
+            return
+        left = StepLost("its agent left before it had finished", step=holding.step.name)
+        told = codec.encode_error(left, step=holding.step.name, ending=Ending.LOST, unsure=True)
+        step = holding.run_id, holding.n, holding.fence
+        self._write(TryAgain(*step, 0.0, Ending.LOST, told, excused=True), None)
 
     def hand_back(self, holding: Holding) -> None:
-        """Not begun, or not finished: another agent's turn. A twin is just given up."""
+        """Not begun: another agent's turn. A twin is just given up."""
         if holding.twin:
             self.twins.fail(holding)
         else:
@@ -467,7 +501,21 @@ class Agent:
                 None,
             )
 
-    def _fail(self, holding: Holding, error: BaseException, ending: Ending, place: str = "") -> None:
+    def _fail_with(self, holding: Holding, left: Raised) -> None:
+        self._fail(holding, left.error, Ending.FAILED, unsure=left.unsure, told=left.told)
+
+    def _fail(
+        self,
+        holding: Holding,
+        error: BaseException,
+        ending: Ending,
+        *,
+        place: str = "",
+        unsure: bool = False,
+        told: str | None = None,
+    ) -> None:
+        """The attempt failed. `unsure`: it may have had its effect all the same. `told`: the error as it is recorded, if somebody
+        who knew more of it has written it down."""
         if not self._let_go(holding):
             return
         if isinstance(error, Unreadable) and error.kind in ("input", "checkpoint"):
@@ -476,7 +524,7 @@ class Agent:
         self.tally.failed += 1
         now = self._clock.now()
         sign = breaker.read_failure(holding.retry, error, ending)
-        excused = sign is breaker.Sign.TROUBLE and self.gates.excuses(holding)
+        known = sign is breaker.Sign.TROUBLE and self.gates.excuses(holding)
         self._note(holding, sign, error)
         if holding.twin:
             self.twins.fail(holding)
@@ -489,13 +537,14 @@ class Agent:
             elapsed_s=now - holding.issued_at,
             random=self._environment.random,
             config=self._config,
-            excused=excused,
+            outage=known,
         )
-        unknown = ending is not Ending.FAILED or isinstance(error, holding.step.unsure_after)
-        unsure = holding.unsure or unknown
+        unsure = unsure or holding.unsure or ending is not Ending.FAILED
         step = holding.run_id, holding.n, holding.fence
 
-        def told(unsure: bool) -> str:
+        def recorded(unsure: bool) -> str:
+            if told is not None:
+                return codec.mark_unsure(told, unsure=unsure)
             return codec.encode_error(error, step=holding.step.name, ending=ending, unsure=unsure)
 
         def give_up(unsure: bool) -> None:
@@ -503,21 +552,22 @@ class Agent:
                 name, kind = holding.step.name, policy.name_of(type(error))
                 where = place or codec.place_of(error) or str(ending)
                 print_ = policy.fingerprint(name, kind, where)
-                op = Quarantine(*step, ending, told(unsure), verdict.failure, print_, name, kind, where)
+                op = Quarantine(*step, ending, recorded(unsure), verdict.failure, print_, name, kind, where)
                 self._write(op, None)
             else:
-                self._write(Report(*step, StepState.FAILED, None, told(unsure), self._clock.now()), None)
+                self._write(Report(*step, StepState.FAILED, None, recorded(unsure), self._clock.now()), None)
 
         if isinstance(verdict, policy.TryAgain):
             delay_s = verdict.after_s
-            if excused and holding.retry.total is None:
+            if verdict.excused and holding.retry.total is None:
                 delay_s = max(delay_s, self.gates.rest_s(holding))
 
             def waiting(answer: Any) -> None:
                 if answer is Answer.ACCEPTED:
                     self.wake(delay_s)
 
-            self._write(TryAgain(*step, delay_s, ending, told(unsure), excused, verdict.failure), waiting)
+            again = TryAgain(*step, delay_s, ending, recorded(unsure), verdict.excused, verdict.failure)
+            self._write(again, waiting)
         elif holding.step.hedge:
             self.twins.outwait(holding, ending, unsure, give_up)
         else:
@@ -525,7 +575,9 @@ class Agent:
 
     def _note(self, holding: Holding, sign: breaker.Sign, error: BaseException | None = None) -> None:
         """Count what the attempt said of its dependency, and have the store told when it matters."""
-        words = None if error is None else f"{type(error).__name__}: {error}"[:ERROR_MAX_CHARS]
+        words = (
+            None if error is None else f"{type(error).__name__}: {codec.message_of(error)}"[:ERROR_MAX_CHARS]
+        )
         if self.gates.note(holding, sign, words, self._environment.monotonic()):
             self.tell(self._config.breaker_tell_s)
 
@@ -614,6 +666,11 @@ class Agent:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _is_torn_down(error: BaseException) -> bool:
+    """Whether the event loop is gone, and Python takes apart what was left on it."""
+    return issubclass(type(error), GeneratorExit) and asyncio._get_running_loop() is None
 
 
 def _overran(holding: Holding) -> StepTimeout:

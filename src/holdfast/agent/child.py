@@ -18,12 +18,17 @@ import msgspec
 
 from holdfast import codec
 from holdfast.agent.isolated import Message, Request
+from holdfast.agent.outcome import Raised, execute
 from holdfast.decider.replay import unreadable
-from holdfast.errors import InvalidInput
-from holdfast.workflow import registry
+from holdfast.errors import DefinitionError, InvalidInput
+from holdfast.interrupt import by_signal
+from holdfast.workflow import door, registry
 from holdfast.workflow.here import Attempting, here_var
 from holdfast.workflow.place import package_root
 from holdfast.workflow.step import Step
+
+INTERRUPTED = 130
+"""The exit code of a child that was ended by a signal which Python turned into an exception."""
 
 
 class Child:
@@ -31,6 +36,7 @@ class Child:
         self._agent = os.fdopen(descriptor, "wb", 0)
         self._lock = threading.Lock()
         self._saved = threading.Event()
+        self._refused = False
         # A `def` step waits in `here.save` for a loop in another thread, here as in the agent.
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
@@ -54,27 +60,50 @@ class Child:
         self._saved.wait()
 
     def execute(self, request: Request) -> None:
+        ended = self._ended(request)
+        if isinstance(ended, Raised):
+            if by_signal(ended.error):
+                os._exit(INTERRUPTED)
+            told = codec.encode_error(ended.error, step=request.step, unsure=ended.unsure)
+            self.say(Message(error=told))
+        else:
+            self.say(Message(output=ended.decode()))
+
+    def _ended(self, request: Request) -> bytes | Raised:
+        refusal = DefinitionError(
+            f"{Path(request.file).name} opens a store whenever it is loaded, also in the process that executes "
+            f'{request.step}: put what it does under `if __name__ == "__main__":`'
+        )
+
+        def refuse() -> None:
+            """But not the step itself, which may start runs: it, and what it calls, knows where it is."""
+            if here_var.get() is None:
+                self._refused = True
+                raise refusal
+
+        door.bar = refuse
         try:
             step = _load(request)
             bound = _read(step, request)
-            here_var.set(
-                Attempting(
-                    run_id=request.run_id,
-                    key=request.key,
-                    attempt=request.attempt,
-                    step=request.step,
-                    on_beat=self.beat,
-                    on_save=self.save,
-                    saved_raw=None if request.saved is None else request.saved.encode(),
-                    loop=self._loop,
-                    undoes=request.undoes,
-                )
+        except BaseException as error:  # noqa: BLE001  the step's code has not begun; what keeps it from that is its outcome
+            return Raised(refusal if self._refused else error, unsure=False)
+        if self._refused:  # and the file went on regardless
+            return Raised(refusal, unsure=False)
+        here_var.set(
+            Attempting(
+                run_id=request.run_id,
+                key=request.key,
+                attempt=request.attempt,
+                step=request.step,
+                on_beat=self.beat,
+                on_save=self.save,
+                saved_raw=None if request.saved is None else request.saved.encode(),
+                loop=self._loop,
+                undoes=request.undoes,
+                limit=request.limit,
             )
-            output = step.shape.encode_result(step.shape.call(step.fn, bound))
-        except Exception as error:  # noqa: BLE001  whatever the step raised is its outcome
-            self.say(Message(error=codec.encode_error(error, step=request.step)))
-        else:
-            self.say(Message(output=output.decode()))
+        )
+        return execute(step, bound, request.limit)
 
 
 def _read(step: Step[Any, Any], request: Request) -> msgspec.Struct:

@@ -8,23 +8,29 @@ gets SIGTERM, and SIGKILL a moment later.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import os
 import signal
 import sys
+import threading
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
 
 from holdfast import codec
-from holdfast.errors import StepLost
+from holdfast.agent.outcome import Raised
+from holdfast.errors import DefinitionError, StepLost
 from holdfast.workflow.here import Attempting
 from holdfast.workflow.step import Step
 
 KILL_AFTER_S = 2.0
 """Between SIGTERM and SIGKILL: enough to close a file, too short to finish the work."""
-LINE_MAX_BYTES = 64 * 1024 * 1024
+LINE_MIN_BYTES = 1024 * 1024
+"""A line from the child may be so much longer than two payloads, for an error with all that is recorded of it."""
 
 
 class ChildDied(Exception):
@@ -50,6 +56,8 @@ class Request(msgspec.Struct):
     attempt: int
     saved: str | None
     undoes: str | None
+    limit: int
+    """Bytes of a result or a checkpoint."""
 
 
 class Message(msgspec.Struct, omit_defaults=True):
@@ -59,21 +67,24 @@ class Message(msgspec.Struct, omit_defaults=True):
     save: str | None = None
     output: str | None = None
     error: str | None = None
+    """As it is recorded, with whether the step may have had its effect."""
 
 
-async def execute(step: Step[Any, Any], arguments: Any, here: Attempting) -> bytes:
-    """Run one attempt in a child; its encoded result, or its exception. Cancelling kills the child."""
+async def execute(step: Step[Any, Any], arguments: Any, here: Attempting, limit: int) -> bytes | Raised:
+    """Run one attempt in a child; its encoded result, or what left its code. Cancelling kills the child."""
+    _check_main(step)
     request = Request(
         path=[entry for entry in sys.path if entry],
         module=step.place.module,
         file=step.place.file or "",
         step=step.name,
-        input=step.shape.encode(arguments).decode(),
+        input=step.shape.encode(arguments, limit=sys.maxsize).decode(),
         run_id=here.run_id,
         key=here.key,
         attempt=here.attempt,
         saved=None if here.saved_raw is None else here.saved_raw.decode(),
         undoes=here.undoes,
+        limit=limit,
     )
     inner, outer = os.pipe()
     try:
@@ -92,7 +103,7 @@ async def execute(step: Step[Any, Any], arguments: Any, here: Attempting) -> byt
     finally:
         os.close(outer)
     try:
-        said, pipe = await _reader(inner)
+        said, pipe = await _reader(inner, 2 * limit + LINE_MIN_BYTES)
         try:
             assert child.stdin is not None
             child.stdin.write(msgspec.json.encode(request) + b"\n")
@@ -103,8 +114,8 @@ async def execute(step: Step[Any, Any], arguments: Any, here: Attempting) -> byt
         await asyncio.shield(_end(child))
 
 
-async def _reader(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
-    reader = asyncio.StreamReader(limit=LINE_MAX_BYTES)
+async def _reader(descriptor: int, limit: int) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
+    reader = asyncio.StreamReader(limit=limit)
     loop = asyncio.get_running_loop()
     pipe, _ = await loop.connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader, loop=loop), os.fdopen(descriptor, "rb", 0)
@@ -112,7 +123,9 @@ async def _reader(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.BaseTr
     return reader, pipe
 
 
-async def _listen(said: asyncio.StreamReader, child: asyncio.subprocess.Process, here: Attempting) -> bytes:
+async def _listen(
+    said: asyncio.StreamReader, child: asyncio.subprocess.Process, here: Attempting
+) -> bytes | Raised:
     while line := await said.readline():
         message = msgspec.json.decode(line, type=Message)
         if message.beat is not None:
@@ -124,8 +137,47 @@ async def _listen(said: asyncio.StreamReader, child: asyncio.subprocess.Process,
         elif message.output is not None:
             return message.output.encode()
         elif message.error is not None:
-            raise codec.decode_error(message.error)
+            error = codec.decode_error(message.error)
+            return Raised(error, codec.is_unsure(0, message.error), message.error)
     raise ChildDied(await child.wait(), here.step)
+
+
+def _check_main(step: Step[Any, Any]) -> None:
+    """The child loads the file that declares the step. If that is the script which runs here, and it runs without a guard, the
+    child would run it once more, with all it does, and start children of its own."""
+    if step.fn.__module__ != "__main__":
+        return
+    file = step.fn.__code__.co_filename
+    if not Path(file).is_file():
+        raise DefinitionError(
+            f"{step.name}: isolate=True loads the step's file in another process, and {file} is none: "
+            "put the step into a module and import it"
+        )
+    line = _line_of_main(file)
+    if line is not None:
+        raise DefinitionError(
+            f"{step.name}: isolate=True loads {Path(file).name} in another process, which would run its line {line} again: "
+            'put what the script does under `if __name__ == "__main__":`'
+        )
+
+
+def _line_of_main(file: str) -> int | None:
+    """The line of the script that runs now, if it runs whenever the file is loaded."""
+    frame: FrameType | None = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and not (frame.f_code.co_name == "<module>" and frame.f_code.co_filename == file):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    for node in ast.parse(Path(file).read_bytes()).body:
+        if node.lineno <= frame.f_lineno <= (node.end_lineno or node.lineno):
+            return None if _is_guard(node) else frame.f_lineno
+    return None
+
+
+def _is_guard(node: ast.stmt) -> bool:
+    """`if __name__ == "__main__":`, however it is written."""
+    names = ast.walk(node.test) if isinstance(node, ast.If) else ()
+    return any(isinstance(name, ast.Name) and name.id == "__name__" for name in names)
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:

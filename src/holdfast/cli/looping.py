@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from holdfast.cli import streams
 from holdfast.cli.errors import DONE, PIPE_CLOSED
 from holdfast.errors import StoreError
+from holdfast.interrupt import run_through
 
 T = TypeVar("T")
 
@@ -35,9 +36,10 @@ def run_long(work: Coroutine[Any, Any, T]) -> T:
     try:
         import uvloop  # noqa: PLC0415  not on every platform
     except ImportError:
-        return asyncio.run(work)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(work)
+        make_loop = None
+    else:
+        make_loop = uvloop.new_event_loop
+    return run_through(work, make_loop)
 
 
 class Leaving:

@@ -108,8 +108,12 @@ def error_object(raw: str | None) -> Object | None:
         return None
     told = json.loads(raw)
     name = str(told.get("type", "")).removeprefix("builtins.")
-    found = {"type": name.removeprefix("holdfast.errors."), "message": told.get("message", "")}
-    return found | {key: told[key] for key in ("step", "cause") if told.get(key)}
+    found: Object = {"type": name.removeprefix("holdfast.errors."), "message": told.get("message", "")}
+    if told.get("step"):
+        found["step"] = told["step"]
+    if cause := told.get("cause"):
+        found["cause"] = {key: cause[key] for key in ("type", "message")}
+    return found
 
 
 def run_object(run: Run) -> Object:

@@ -15,14 +15,18 @@ from holdfast.codec.failure import (
     end_of,
     ended_by,
     gave_up_error,
+    honest,
     is_unsure,
+    mark_unsure,
+    message_of,
     own_error,
     place_of,
     revoked_error,
     taken_back,
 )
-from holdfast.codec.payload import Payload, decode_any, encode_any
+from holdfast.codec.payload import Payload, decode_any, encode_any, encode_open
 from holdfast.codec.shape import Shape
+from holdfast.codec.text import stored_text
 
 __all__ = [
     "STEP",
@@ -35,13 +39,18 @@ __all__ = [
     "digest",
     "encode_any",
     "encode_error",
+    "encode_open",
     "end_of",
     "ended_by",
     "gave_up_error",
+    "honest",
     "is_unsure",
+    "mark_unsure",
+    "message_of",
     "own_error",
     "place_of",
     "revoked_error",
+    "stored_text",
     "taken_back",
 ]
 

@@ -6,18 +6,18 @@ with the same words.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import traceback
 import types
-from collections.abc import Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast import errors
-from holdfast.codec.payload import decode_any, encode_any
+from holdfast.codec.payload import encode_any
 from holdfast.policy import name_of
 
 MESSAGE_MAX_CHARS = 4_000
@@ -26,6 +26,14 @@ TRACE_MAX_FRAMES = 12
 TRACE_MAX_CHARS = 6_000
 EXTRAS_MAX_BYTES = 16_000
 """Arguments and attributes of an exception are kept when they are JSON and no larger than this."""
+
+PARTS_MAX = 30
+"""Exceptions that are recorded of one, its causes and the members of its groups."""
+NOTES_MAX = 20
+BYTES = "$bytes"
+"""The member that holds bytes among an exception's arguments, as base64: UnicodeDecodeError cannot be made without."""
+
+T = TypeVar("T")
 
 _LIBRARY = str(Path(__file__).parent.parent)
 _ASYNCIO = str(Path(types.__file__).parent / "asyncio")
@@ -51,9 +59,14 @@ class Failure(msgspec.Struct, omit_defaults=True):
     attributes: dict[str, Any] = {}
     notes: list[str] = []
     traceback: str = ""
-    cause: dict[str, str] | None = None
+    cause: Failure | None = None
+    """What it was raised from, or what was being handled when it was raised."""
+    handling: bool = False
+    """`cause` is what was being handled: nobody said `raise … from`."""
+    group: list[Failure] = []
+    """The members of an exception group."""
     unsure: bool = False
-    """An attempt before this one ended without anybody knowing how: it may have had its effect."""
+    """This attempt, or one before it, may have had its effect, although it has no result."""
     place: str = ""
     """The innermost line of the author's code."""
     seq: int | None = None
@@ -72,36 +85,103 @@ _read = msgspec.json.Decoder(Failure)
 def encode_error(
     error: BaseException, *, step: str = "", ending: str = "failed", unsure: bool = False
 ) -> str:
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    failure = Failure(
-        type=name_of(type(error)),
-        message=message_of(error),
-        step=step,
-        ending=ending,
-        args=_json(_arguments(error)),
-        attributes={
-            name: value
-            for name, value in getattr(error, "__dict__", {}).items()
-            if name not in ("__notes__", _PLACE, STEP) and _json(value) is not None
-        },
-        notes=[str(note)[:MESSAGE_MAX_CHARS] for note in getattr(error, "__notes__", ())][:20],
-        traceback=_trace(error),
-        cause=None if cause is None else {"type": name_of(type(cause)), "message": message_of(cause)},
-        unsure=unsure,
-        place=place_of(error),
-    )
+    """The exception as JSON, whatever it is: an author's class may raise or lie at every question."""
+    try:
+        failure = _described(error, [PARTS_MAX])
+        failure.traceback, failure.place = _asked(_trace, error, ""), place_of(error)
+        failure.step, failure.ending, failure.unsure = step, ending, unsure
+        return msgspec.json.encode(failure).decode()
+    except Exception as wrong:  # noqa: BLE001  the failure must be recorded, if only by its name
+        name = _printable(_asked(name_of, type(error), "builtins.BaseException"))
+        message = f"(it cannot be described: {type(wrong).__name__})"
+        bare = Failure(type=name, message=message, step=step, ending=ending, unsure=unsure)
+        return msgspec.json.encode(bare).decode()
+
+
+def honest(error: BaseException) -> BaseException:
+    """The exception; in place of one that lies about its class, and so may raise at every `isinstance`, one that says so."""
+    try:
+        if error.__class__ is type(error):
+            return error
+    except BaseException:  # noqa: BLE001, S110  whatever it raises when asked
+        pass
+    name = _printable(_asked(name_of, type(error), "BaseException"))
+    return errors.StepFailed(f"{name}, which says it is something else", error_type=name)
+
+
+def mark_unsure(raw: str, *, unsure: bool) -> str:
+    """An error that is recorded already, and whether the step may have had its effect."""
+    failure = _parsed(raw)
+    failure.unsure = unsure
     return msgspec.json.encode(failure).decode()
+
+
+def _described(error: BaseException, left: list[int]) -> Failure:
+    """The exception with its cause and its members, as long as there are parts `left`: a chain may be a circle."""
+    left[0] -= 1
+    failure = Failure(
+        type=_printable(name_of(type(error))),
+        message=message_of(error),
+        args=_asked(_arguments, error, None),
+        attributes=_asked(_attributes, error, {}),
+        notes=_asked(_notes, error, []),
+    )
+    if isinstance(error, BaseExceptionGroup):
+        failure.group = [_described(one, left) for one in error.exceptions if left[0] > 0]
+    nothing: tuple[BaseException | None, bool] = (None, False)
+    cause, failure.handling = _asked(_cause, error, nothing)
+    if cause is not None and left[0] > 0:
+        failure.cause = _described(cause, left)
+    return failure
+
+
+def _asked(question: Callable[[Any], T], of: Any, otherwise: T) -> T:
+    """What an author's class answers, if it does."""
+    try:
+        return question(of)
+    except BaseException:  # noqa: BLE001  whatever it raises must not hide the failure
+        return otherwise
+
+
+def _cause(error: BaseException) -> tuple[BaseException | None, bool]:
+    cause = error.__cause__
+    handling = cause is None
+    if cause is None and not error.__suppress_context__:
+        cause = error.__context__
+    if not isinstance(cause, BaseException):
+        return None, False
+    return cause, handling
+
+
+def _attributes(error: BaseException) -> dict[str, Any]:
+    found = getattr(error, "__dict__", {})
+    return {
+        name: value
+        for name, value in found.items()
+        if type(name) is str and name not in ("__notes__", _PLACE, STEP) and _is_json(value)
+    }
+
+
+def _notes(error: BaseException) -> list[str]:
+    notes = getattr(error, "__notes__", ())
+    if not isinstance(notes, list | tuple):
+        return []
+    return [_printable(note) for note in notes[:NOTES_MAX] if isinstance(note, str)]
 
 
 def place_of(error: BaseException) -> str:
     """Where it was raised: the innermost line of the author's code, as `billing.py:42`. The folder is left out: the same
     code stands in another one on another host. Empty when no line of theirs is in it."""
+    return _asked(_place, error, "")
+
+
+def _place(error: BaseException) -> str:
     found = ""
     for frame, line in traceback.walk_tb(error.__traceback__):  # no source is read for it
         if _is_authors(frame.f_code.co_filename):
             found = f"{Path(frame.f_code.co_filename).name}:{line}"
     if found:
-        return found
+        return _printable(found)
     known = getattr(error, _PLACE, "")
     return known if isinstance(known, str) else ""
 
@@ -109,21 +189,31 @@ def place_of(error: BaseException) -> str:
 def decode_error(raw: str) -> Exception:
     """The exception to raise in the workflow."""
     failure = _parsed(raw)
-    rebuilt = _rebuild(failure) if failure.ending not in ("timed out", "lost") else None
-    if rebuilt is None:
+    rebuilt = _rebuilt(failure)
+    if failure.place:
+        _asked(lambda error: BaseException.__setattr__(error, _PLACE, failure.place), rebuilt, None)
+    if failure.step and (note := f"in step {failure.step}") not in failure.notes:
+        _add_note(rebuilt, note)
+    return rebuilt
+
+
+def _rebuilt(failure: Failure) -> Exception:
+    """The exception with its notes and its cause, or a StepFailed with its words."""
+    error = _rebuild(failure) if failure.ending not in ("timed out", "lost") else None
+    if error is None:
         known = {"timed out": errors.StepTimeout, "lost": errors.StepLost}.get(failure.ending)
         text = _line(failure) if known is None else failure.message
-        rebuilt = (known or errors.StepFailed)(text, error_type=failure.type, step=failure.step)
-    if failure.place:
-        with contextlib.suppress(AttributeError):
-            setattr(rebuilt, _PLACE, failure.place)
+        error = (known or errors.StepFailed)(text, error_type=failure.type, step=failure.step)
     for note in failure.notes:
-        rebuilt.add_note(note)
-    if failure.step:
-        note = f"in step {failure.step}"
-        if note not in failure.notes:
-            rebuilt.add_note(note)
-    return rebuilt
+        _add_note(error, note)
+    if failure.cause is not None:
+        name, cause = "__context__" if failure.handling else "__cause__", _rebuilt(failure.cause)
+        _asked(lambda made: BaseException.__setattr__(made, name, cause), error, None)
+    return error
+
+
+def _add_note(error: Exception, note: str) -> None:
+    _asked(lambda made: BaseException.add_note(made, note), error, None)
 
 
 def own_error(raw: str | None) -> Exception | None:
@@ -166,7 +256,7 @@ def gave_up_error(undos: Sequence[tuple[str, str, str | None]], cause: str | Non
         ending=first.ending,
         notes=lines[:20],
         traceback=first.traceback,
-        cause=None if origin is None else {"type": origin.type, "message": origin.message},
+        cause=None if origin is None else Failure(type=origin.type, message=origin.message),
     )
     return msgspec.json.encode(failure).decode()
 
@@ -221,21 +311,37 @@ def _told(error: str | None) -> str:
 
 
 def message_of(error: BaseException) -> str:
+    """What it says of itself, as text that every store takes and every terminal shows."""
     try:
-        text = str(error)
-    except Exception as wrong:  # noqa: BLE001  an author's __str__ must not hide the failure
+        text = _printable(str(error))
+    except BaseException as wrong:  # noqa: BLE001  an author's __str__ must not hide the failure
         text = f"(its message cannot be shown: {type(wrong).__name__})"
     if isinstance(error, BaseExceptionGroup):
         inner = "; ".join(f"{type(e).__name__}: {message_of(e)}" for e in error.exceptions[:5])
-        text = f"{error.message}: {inner}"
-    return text.encode("utf-8", "backslashreplace").decode()[:MESSAGE_MAX_CHARS]
+        text = f"{_printable(error.message)}: {inner}"[:MESSAGE_MAX_CHARS]
+    return text
 
 
-def _arguments(error: BaseException) -> list[Any]:
-    """What makes the same exception again. OSError keeps its file name beside its arguments."""
-    if isinstance(error, OSError) and error.filename is not None and len(error.args) == 2:
-        return [*error.args, error.filename]
-    return list(error.args)
+def _printable(text: str) -> str:
+    """Neither store keeps half of a surrogate pair, and PostgreSQL no NUL. By `str`'s own methods: it may be a subclass."""
+    clean = str.encode(text, "utf-8", "backslashreplace").decode()
+    return clean.replace("\0", "\\x00")[:MESSAGE_MAX_CHARS]
+
+
+def _arguments(error: BaseException) -> list[Any] | None:
+    """What makes the same exception again, if JSON keeps it. OSError keeps its file name beside its arguments."""
+    if isinstance(error, BaseExceptionGroup):
+        return [error.message]
+    args: list[Any] = list(error.args)
+    if isinstance(error, OSError) and error.filename is not None and len(args) == 2:
+        args.append(error.filename)
+    packed = [{BYTES: b64encode(arg).decode()} if type(arg) is bytes else arg for arg in args]
+    clear = not any(type(arg) is dict and BYTES in arg for arg in args)
+    return packed if clear and _is_json(packed) else None
+
+
+def _unpacked(arg: Any) -> Any:
+    return b64decode(arg[BYTES]) if type(arg) is dict and arg.keys() == {BYTES} else arg
 
 
 def _parsed(raw: str) -> Failure:
@@ -250,15 +356,12 @@ def _line(failure: Failure) -> str:
     return f"{name}: {failure.message}" if failure.message else name
 
 
-def _json(value: Any) -> Any:
-    """The value, if JSON keeps it as it is."""
+def _is_json(value: Any) -> bool:
+    """Whether JSON keeps the value as it is."""
     try:
-        raw = encode_any(value, "")
-        return value if len(raw) <= EXTRAS_MAX_BYTES and decode_any(raw) == value else None
-    except errors.InvalidInput:
-        return None
-    except Exception:  # noqa: BLE001  an author's __eq__ must not hide the failure
-        return None
+        return len(encode_any(value, "", EXTRAS_MAX_BYTES)) <= EXTRAS_MAX_BYTES
+    except BaseException:  # noqa: BLE001  nor may what an author's class does meanwhile hide the failure
+        return False
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
@@ -279,7 +382,9 @@ def _rebuild(failure: Failure) -> Exception | None:
     cls = _class(failure.type)
     if cls is None:
         return None
-    args = failure.args if failure.args is not None else [failure.message]
+    args = [_unpacked(arg) for arg in failure.args] if failure.args is not None else [failure.message]
+    if issubclass(cls, ExceptionGroup):
+        args.append([_rebuilt(one) for one in failure.group])
     try:
         if isinstance(cls.__init__, types.FunctionType):
             made = cls.__new__(cls, *args)
@@ -288,7 +393,7 @@ def _rebuild(failure: Failure) -> Exception | None:
             made = cls(*args)
         made.__dict__.update(failure.attributes)
         str(made)
-    except Exception:  # noqa: BLE001  a class that cannot be made this way is told by its words
+    except BaseException:  # noqa: BLE001  a class that cannot be made this way is told by its words
         return None
     return made
 

@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import datetime as dt
+import decimal
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
-from typing import Any, Literal, NoReturn, TypeAlias, Union, cast, get_args, get_origin
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import inspect as described
 
+from holdfast.codec.plain import Plain, hints_of, plain_of
 from holdfast.errors import DefinitionError
 
 TAG = "$type"
 Wrap: TypeAlias = Callable[[Any], Any]
 
 
-class Form(msgspec.Struct, frozen=True):
+class Form(NamedTuple):
     """An annotation, ready for msgspec."""
 
     type: Any
@@ -35,6 +39,12 @@ class Form(msgspec.Struct, frozen=True):
     """Sets have no order of their own: theirs is fixed, or the digest of equal inputs would differ."""
     holds_floats: bool
     """NaN and infinity may be in it: msgspec would write them as null."""
+    plain: Plain | None
+    """Which of its values are certainly kept as they are, and need not be read again."""
+    unclear: bool
+    """`==` says too little of whether its values came back as they were."""
+    loose: bool
+    """Somewhere no more than an interface is asked for (Sequence, Mapping): a list or dict comes back."""
     has_defaults: bool
     """Dataclasses with defaults may be in it: of what it reads, msgspec would not write those that were not given."""
 
@@ -88,6 +98,10 @@ def enc_hook(value: Any) -> Any:
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
     if isinstance(value, PurePath):
         return str(value)
+    if value is None or isinstance(value, tuple | bool | frozenset):
+        raise TypeError(
+            f"a {type(value).__qualname__} cannot be the key of a dict that is stored: use text or a number"
+        )
     raise TypeError(
         f"a {type(value).__qualname__} cannot be stored: make it a dataclass, or pass plain values"
     )
@@ -121,14 +135,44 @@ def is_pydantic(kind: Any) -> bool:
 def form_of(annotation: Any, where: str) -> Form:
     """The form of an annotation, or a DefinitionError that says what to do."""
     kind, wrap = _prepare(annotation, where)
-    ordered = floats = defaults = False
+    ordered = floats = unclear = defaults = False
+    loose = _asks_little(annotation)
     for node in _nodes(kind, where):
         defaults |= isinstance(node, described.CustomType) or (
             isinstance(node, described.DataclassType) and not all(each.required for each in node.fields)
         )
         ordered |= isinstance(node, described.SetType | described.FrozenSetType)
         floats |= isinstance(node, described.FloatType | described.AnyType | described.CustomType)
-    return Form(kind, wrap, "deterministic" if ordered else None, floats, defaults)
+        unclear |= isinstance(node, UNCLEAR)
+        owner = getattr(node, "cls", None)
+        if owner is not None:
+            unclear = unclear or not _compares_all(owner)
+            loose = loose or any(map(_asks_little, hints_of(owner).values()))
+    order: Literal["deterministic"] | None = "deterministic" if ordered else None
+    return Form(kind, wrap, order, floats, plain_of(kind), unclear, loose, defaults)
+
+
+UNCLEAR = (described.AnyType, described.DateTimeType, described.TimeType, described.NamedTupleType)
+"""Equal is not the same: what stands under Any may come back as its plain cousin, a `fold` is not compared, and a named tuple
+equals any other of the same values."""
+
+
+def _asks_little(annotation: Any) -> bool:
+    """Whether somewhere in an annotation no more than an interface is asked for."""
+    origin = get_origin(annotation) or annotation
+    if isinstance(origin, type) and origin.__module__ == "collections.abc":
+        return True
+    return any(_asks_little(arg) for arg in get_args(annotation) if arg is not ...)
+
+
+def _compares_all(kind: type) -> bool:
+    """Whether two instances are equal only if all their fields are: not if the author says what equal means."""
+    code = getattr(kind.__eq__, "__code__", None)
+    if code is not None and not code.co_filename.startswith("<") and not is_pydantic(kind):
+        return False  # what a decorator made stands in no file
+    if dataclasses.is_dataclass(kind):
+        return all(field.compare for field in dataclasses.fields(kind))
+    return all(attribute.eq for attribute in getattr(kind, "__attrs_attrs__", ()))
 
 
 def complete(value: Any) -> None:
@@ -166,18 +210,26 @@ def _prepare(annotation: Any, where: str) -> tuple[Any, Wrap | None]:
         return (annotation if kind is args[0] else typing.Annotated[(kind, *args[1:])]), wrap
     if origin in (Union, types.UnionType):
         return _prepare_union(annotation, args, where)
+    if annotation in (set, frozenset, collections.abc.Set, collections.abc.MutableSet):
+        return annotation, _sort
     if origin is None or not isinstance(origin, type) or not issubclass(origin, collections.abc.Collection):
         return annotation, None
     parts = [(arg, None) if arg is ... else _prepare(arg, where) for arg in args]
-    if all(kind is arg for (kind, _), arg in zip(parts, args, strict=True)):
-        return annotation, None
+    if _is_unchanged(parts, args):
+        unsorted = issubclass(origin, collections.abc.Set) and not _has_order(args[0])
+        return annotation, _sort if unsorted else None
     kinds = tuple(kind for kind, _ in parts)
     wraps = [wrap or _as_is for _, wrap in parts]
     return types.GenericAlias(origin, kinds), _wrap_collection(origin, args, wraps)
 
 
+def _is_unchanged(parts: Iterable[tuple[Any, Wrap | None]], args: Iterable[Any]) -> bool:
+    """Whether nothing was replaced, and no value needs a mark."""
+    return all(kind is arg and wrap is None for (kind, wrap), arg in zip(parts, args, strict=True))
+
+
 def _prepare_union(annotation: Any, args: tuple[Any, ...], where: str) -> tuple[Any, Wrap | None]:
-    tagged = [arg for arg in args if _is_record(arg)]
+    tagged = [arg for arg in args if is_record(arg)]
     custom = [
         arg for arg in args if is_pydantic(arg) or (isinstance(arg, type) and issubclass(arg, PurePath))
     ]
@@ -199,7 +251,7 @@ def _prepare_union(annotation: Any, args: tuple[Any, ...], where: str) -> tuple[
             return variant, lambda value: variant.wrap(wrap_rest(value))
         return variant, variant.wrap
     parts = [_prepare(arg, where) for arg in args]
-    if all(kind is arg for (kind, _), arg in zip(parts, args, strict=True)):
+    if _is_unchanged(parts, args):
         return annotation, None
     wraps = [(get_origin(arg), wrap) for arg, (_, wrap) in zip(args, parts, strict=True) if wrap is not None]
 
@@ -227,6 +279,10 @@ def _wrap_collection(origin: type, args: tuple[Any, ...], wraps: list[Wrap]) -> 
             else value
         )
     wrap_item = wraps[0]
+    if issubclass(origin, collections.abc.Set):
+        return lambda value: (
+            _sort({wrap_item(v) for v in value}) if isinstance(value, collections.abc.Set) else value
+        )
     return lambda value: (
         [wrap_item(v) for v in value]
         if isinstance(value, collections.abc.Collection) and not isinstance(value, str)
@@ -238,7 +294,31 @@ def _as_is(value: Any) -> Any:
     return value
 
 
-def _is_record(kind: Any) -> bool:
+def _sort(value: Any) -> Any:
+    """The members of a set in the order of their JSON: they have none of their own, and every process must write the same."""
+    if not isinstance(value, collections.abc.Set):
+        return value
+    return sorted(value, key=_json)
+
+
+def _json(value: Any) -> bytes:
+    return msgspec.json.encode(value, enc_hook=enc_hook, order="deterministic")
+
+
+ORDERED = (int, float, str, bytes, dt.date, dt.timedelta, decimal.Decimal, uuid.UUID)
+
+
+def _is_sortable(kind: Any) -> bool:
+    """Whether an author's class says how its instances are sorted."""
+    return isinstance(kind, type) and "__lt__" in {name for each in kind.__mro__[:-1] for name in vars(each)}
+
+
+def _has_order(kind: Any) -> bool:
+    """Whether any two values of a type can be sorted."""
+    return isinstance(kind, type) and issubclass(kind, ORDERED)
+
+
+def is_record(kind: Any) -> bool:
     """A type whose JSON is an object that does not say which type it is."""
     if not isinstance(kind, type):
         kind = get_origin(kind)
@@ -281,11 +361,29 @@ def _nodes(kind: Any, where: str) -> Iterator[described.Type]:
             if isinstance(node, described.CustomType) and not _is_custom(node.cls):
                 _refuse(where, node.cls, "make it a dataclass, or store its parts")
             yield node
+        if owner is not None and isinstance(owner, type):
+            for hint in hints_of(owner).values():
+                _refuse_unordered(where, owner, hint)
         todo += [
             getattr(node, name)
             for name in node.__struct_fields__
             if name not in ("cls", "default", "default_factory")
         ]
+
+
+def _refuse_unordered(where: str, owner: type, hint: Any) -> None:
+    """In a field of an author's class a set is written by msgspec, which must be able to sort it."""
+    origin, args = get_origin(hint), get_args(hint)
+    is_set = isinstance(origin, type) and issubclass(origin, collections.abc.Set)
+    if is_set and not is_pydantic(owner) and not _has_order(args[0]) and not _is_sortable(args[0]):
+        _refuse(
+            where,
+            hint,
+            f"in {owner.__name__} its members cannot be sorted: make it a list there, or a tuple",
+        )
+    for arg in args:
+        if arg is not ...:
+            _refuse_unordered(where, owner, arg)
 
 
 def _is_custom(kind: type) -> bool:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import msgspec
 
-from holdfast import config
-from holdfast.codec.forms import Form, complete, dec_hook, enc_hook, form_of
+from holdfast.codec.forms import Form, complete, dec_hook, enc_hook, form_of, is_record
+from holdfast.codec.likeness import Change, find_change, find_loss
+from holdfast.codec.plain import is_json, looker
 from holdfast.codec.whole import unread
+from holdfast.config import DEFAULT
 from holdfast.errors import InvalidInput
+from holdfast.interrupt import by_signal
 
-PROBLEMS = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError, AttributeError)
-"""What goes wrong inside msgspec, and inside an author's own `__post_init__` or validator."""
+PAYLOAD_MAX_BYTES = DEFAULT.payload_max_bytes
+TIMES = (dt.datetime, dt.time)
 
 _PLACE = re.compile(r" - at `\$?([^`]*)`")
 
@@ -22,35 +27,41 @@ _PLACE = re.compile(r" - at `\$?([^`]*)`")
 class Payload:
     """How values of one type are written and read. `what` names them in errors."""
 
-    __slots__ = ("_decode", "_encode", "form", "what")
+    __slots__ = ("_atoms", "_decode", "_encode", "_is_plain", "form", "what")
 
     def __init__(self, annotation: Any, what: str) -> None:
         self.what = what
-        self.form = form_of(annotation, what)
-        self._encode = encoder_of(self.form).encode
-        self._decode = decoder_of(self.form).decode
+        self.form = form = form_of(annotation, what)
+        self._encode = msgspec.json.Encoder(enc_hook=enc_hook, order=form.order).encode
+        self._decode = msgspec.json.Decoder(form.type, dec_hook=dec_hook).decode
+        self._atoms = frozenset() if form.plain is None or form.plain.fields else form.plain.kinds
+        self._is_plain = is_json if form.type is Any else looker(form.plain)
 
-    def encode(self, value: Any) -> bytes:
-        """JSON, checked by reading it again."""
+    def encode(self, value: Any, limit: int = PAYLOAD_MAX_BYTES) -> bytes:
+        """JSON, checked: read again it is the same value. At most `limit` bytes."""
         form = self.form
         try:
             raw = self._encode(value if form.wrap is None else form.wrap(value))
-            if form.type is not Any:
-                self._decode(raw)
-        except PROBLEMS as wrong:
+            if type(value) not in self._atoms and not self._is_plain(value):
+                back = self._decode(raw)
+                if not is_same(form, value, back):
+                    refuse_change(self.what, value, back, loose=form.loose)
+        except InvalidInput:
+            raise
+        except BaseException as wrong:  # noqa: BLE001  msgspec's, and whatever an author's class raises
             if form.holds_floats:
                 refuse_nan(value, self.what)
             refuse(self.what, wrong)
         if form.holds_floats and b"null" in raw:
             refuse_nan(value, self.what)
-        if len(raw) > config.DEFAULT.payload_max_bytes:
-            refuse_size(self.what, len(raw))
+        if len(raw) > limit:
+            refuse_size(self.what, len(raw), limit)
         return raw
 
     def decode(self, raw: bytes) -> Any:
         try:
             return self._decode(raw)
-        except PROBLEMS as wrong:
+        except BaseException as wrong:  # noqa: BLE001  msgspec's, and whatever an author's class raises
             refuse(self.what, wrong)
 
     def whole(self, raw: bytes, *, typed: bool = True) -> Any:
@@ -68,32 +79,54 @@ class Payload:
             complete(value)
         try:
             return self._encode(value if self.form.wrap is None else self.form.wrap(value))
-        except PROBLEMS as wrong:
+        except BaseException as wrong:  # noqa: BLE001  msgspec's, and whatever an author's class raises
             refuse(self.what, wrong)
 
 
-def encoder_of(form: Form) -> msgspec.json.Encoder:
-    return msgspec.json.Encoder(enc_hook=enc_hook, order=form.order)
+def is_same(form: Form, value: Any, back: Any) -> bool:
+    """Whether the value certainly came back as it was. If not, `refuse_change` looks closer."""
+    return type(value) is type(back) and bool(value == back) and (not form.unclear or is_json(value))
 
 
-def decoder_of(form: Form) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(form.type, dec_hook=dec_hook)
+_any = Payload(Any, "")
+_open = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
-_any = msgspec.json.Encoder(enc_hook=enc_hook)
+def encode_any(value: Any, what: str, limit: int = PAYLOAD_MAX_BYTES) -> bytes:
+    """JSON of a value whose type nobody declared: what JSON would change is refused."""
+    return _encode_by(_any, value, what, limit)
 
 
-def encode_any(value: Any, what: str) -> bytes:
-    """JSON of a value whose type nobody declared."""
+def encode_open(value: Any, what: str, limit: int = PAYLOAD_MAX_BYTES) -> bytes:
+    """JSON of a value whose type is told when it is read. A record is checked as what it is; of anything else, only what no type
+    could bring back is refused."""
+    if is_record(type(value)):
+        payload = _payload_of(type(value))  # type: ignore[arg-type]  # every class has a hash
+        return _encode_by(payload, value, what, limit)
     try:
-        raw = _any.encode(value)
-    except PROBLEMS as wrong:
+        raw = _open.encode(value)
+        loss = find_loss(msgspec.to_builtins(value, enc_hook=enc_hook, builtin_types=TIMES))
+    except BaseException as wrong:  # noqa: BLE001  msgspec's, and whatever an author's class raises
         refuse(what, wrong)
+    if loss is not None:
+        raise InvalidInput(f"{what}: {_told(loss)}")
     if b"null" in raw:
         refuse_nan(value, what)
-    if len(raw) > config.DEFAULT.payload_max_bytes:
-        refuse_size(what, len(raw))
+    if len(raw) > limit:
+        refuse_size(what, len(raw), limit)
     return raw
+
+
+@lru_cache(maxsize=256)
+def _payload_of(kind: Any) -> Payload:
+    return Payload(kind, "")
+
+
+def _encode_by(payload: Payload, value: Any, what: str, limit: int) -> bytes:
+    try:
+        return payload.encode(value, limit)
+    except InvalidInput as wrong:
+        raise InvalidInput(f"{what}{wrong}") from None
 
 
 def decode_any(raw: bytes) -> Any:
@@ -102,7 +135,12 @@ def decode_any(raw: bytes) -> Any:
 
 def refuse(what: str, wrong: BaseException) -> NoReturn:
     """`charge(): cents: expected `int`, got `str``: the function, the place, the problem."""
-    text = str(wrong) or type(wrong).__name__
+    if by_signal(wrong):
+        raise wrong
+    try:
+        text = str(wrong) or type(wrong).__name__
+    except BaseException:  # noqa: BLE001  an author's __str__ must not hide what is wrong
+        text = type(wrong).__name__
     if isinstance(wrong, RecursionError):
         text = "the value is nested too deeply, or contains itself"
     elif isinstance(wrong, UnicodeEncodeError):
@@ -115,9 +153,21 @@ def refuse(what: str, wrong: BaseException) -> NoReturn:
     raise InvalidInput(f"{what}: {place}: {text}" if place else f"{what}: {text}") from None
 
 
-def refuse_size(what: str, size: int) -> NoReturn:
+def refuse_change(what: str, value: Any, back: Any, *, loose: bool) -> None:
+    """Refuse a value that would come back as something else, and name the part."""
+    change = find_change(value, back, loose=loose)
+    if change is not None:
+        raise InvalidInput(f"{what}: {_told(change)}")
+
+
+def _told(change: Change) -> str:
+    place = change.place.lstrip(".")
+    return f"{place}: {change.what}" if place else change.what
+
+
+def refuse_size(what: str, size: int, limit: int) -> NoReturn:
     raise InvalidInput(
-        f"{what}: {size:,} bytes is more than the {config.DEFAULT.payload_max_bytes:,} a payload may have: "
+        f"{what}: {size:,} bytes is more than the {limit:,} a payload may have (`payload_max_bytes`): "
         "store it in a file or object store, and pass its address"
     )
 
@@ -126,7 +176,7 @@ def refuse_nan(value: Any, what: str) -> None:
     """JSON has no NaN and no infinity: msgspec would write null, which means something else."""
     try:
         plain = msgspec.to_builtins(value, enc_hook=enc_hook)
-    except PROBLEMS:
+    except Exception:  # noqa: BLE001  it is refused for that, in other words
         return
     todo: list[tuple[str, Any]] = [("", plain)]
     while todo:

@@ -12,19 +12,28 @@ from typing import Any, NoReturn, get_type_hints
 import msgspec
 from msgspec.structs import astuple
 
-from holdfast import config
-from holdfast.codec.forms import Wrap, complete, dec_hook, form_of
-from holdfast.codec.payload import PROBLEMS, Payload, decoder_of, encoder_of, refuse, refuse_nan, refuse_size
+from holdfast.codec.forms import Form, Wrap, complete, dec_hook, enc_hook, form_of
+from holdfast.codec.payload import (
+    PAYLOAD_MAX_BYTES,
+    Payload,
+    is_same,
+    refuse,
+    refuse_change,
+    refuse_nan,
+    refuse_size,
+)
+from holdfast.codec.plain import keeper
 from holdfast.codec.whole import unread_arguments
 from holdfast.errors import DefinitionError, InvalidInput
+from holdfast.interrupt import by_signal
 
 
 class Shape:
     """How calls of one function are checked, written and read. `what` names it in errors: `charge()`."""
 
     __slots__ = (
-        "_decode", "_defaults", "_encode", "_fast", "_floats", "_plain", "_signature", "_wraps", "decode_result", "encode_result", "parameters",
-        "result", "spreads", "struct", "what",
+        "_decode", "_defaults", "_encode", "_fast", "_floats", "_forms", "_keep", "_plain", "_signature", "_wraps", "decode_result",
+        "encode_result", "parameters", "result", "spreads", "struct", "what",
     )  # fmt: skip
 
     @staticmethod
@@ -58,19 +67,24 @@ class Shape:
         )
         fields: list[tuple[str, Any, Any]] = []
         self._wraps: dict[str, Wrap] = {}
+        forms: list[Form] = []
         for parameter in self.parameters:
             annotation = _annotation(parameter, hints)
             form = form_of(annotation, f"{self.what}: {parameter.name}")
+            forms.append(form)
             if form.wrap is not None:
                 self._wraps[parameter.name] = form.wrap
             fields.append((parameter.name, form.type, _field(parameter)))
+        self._forms = tuple(forms)
         self._fast = self._plain and not self._wraps
         rename = None if first is None else {self.parameters[0].name: first}
         self.struct = msgspec.defstruct(fn.__name__, fields, kw_only=not self._plain, rename=rename)
-        form = form_of(self.struct, self.what)
-        self._floats, self._defaults = form.holds_floats, form.has_defaults
-        self._encode = encoder_of(form).encode
-        self._decode = decoder_of(form).decode
+        self._keep = keeper([form.plain for form in forms], self.struct) if self._fast else None
+        self._floats = any(form.holds_floats for form in forms)
+        self._defaults = any(form.has_defaults for form in forms)
+        order = next((form.order for form in forms if form.order is not None), None)
+        self._encode = msgspec.json.Encoder(enc_hook=enc_hook, order=order).encode
+        self._decode = msgspec.json.Decoder(self.struct, dec_hook=dec_hook).decode
         self.result = Payload(hints.get("return", Any), f"{self.what} result")
         self.encode_result = self.result.encode
         self.decode_result = self.result.decode
@@ -91,17 +105,18 @@ class Shape:
         except TypeError as wrong:
             raise InvalidInput(f"{self.what}: {wrong}") from None
 
-    def encode(self, bound: msgspec.Struct) -> bytes:
+    def encode(self, bound: msgspec.Struct, limit: int = PAYLOAD_MAX_BYTES) -> bytes:
         """JSON of bound arguments. Their types are checked when they are read: see `checked`."""
-        wrapped = self._wrapped(bound)
+        wrapped = bound
         try:
+            wrapped = self._wrapped(bound)
             raw = self._encode(wrapped)
-        except PROBLEMS as wrong:
+        except BaseException as wrong:  # noqa: BLE001  msgspec's, and whatever an author's class raises
             self._blame(wrapped, wrong)
         if self._floats and b"null" in raw:
             refuse_nan(bound, self.what)
-        if len(raw) > config.DEFAULT.payload_max_bytes:
-            refuse_size(self.what, len(raw))
+        if len(raw) > limit:
+            refuse_size(self.what, len(raw), limit)
         return raw
 
     def _wrapped(self, bound: msgspec.Struct) -> msgspec.Struct:
@@ -114,8 +129,8 @@ class Shape:
 
     def decode(self, raw: bytes) -> msgspec.Struct:
         try:
-            return self._decode(raw)  # type: ignore[no-any-return]  # a decoder of a type made at run time
-        except PROBLEMS as wrong:
+            return self._decode(raw)
+        except BaseException as wrong:  # noqa: BLE001  msgspec's, and whatever an author's class raises
             refuse(self.what, wrong)
 
     def whole(self, raw: bytes) -> msgspec.Struct:
@@ -135,20 +150,50 @@ class Shape:
             complete(bound)
         try:
             return self._encode(self._wrapped(bound))
-        except PROBLEMS as wrong:
+        except BaseException as wrong:  # noqa: BLE001  msgspec's, and whatever an author's class raises
             refuse(self.what, wrong)
 
-    def checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, msgspec.Struct]:
+    def checked(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: int = PAYLOAD_MAX_BYTES
+    ) -> tuple[bytes, msgspec.Struct]:
         """The arguments as JSON and read again: checked, and sharing nothing with the caller's objects."""
         if self._fast:  # the same in one go: this runs for every step
             try:
-                raw = self._encode(self.struct(*args, **kwargs))
-                if len(raw) <= config.DEFAULT.payload_max_bytes and not (self._floats and b"null" in raw):
-                    return raw, self._decode(raw)
-            except PROBLEMS:
-                pass  # below, it is told in words
-        raw = self.encode(self.bind(args, kwargs))
-        return raw, self.decode(raw)
+                kept = None if kwargs or self._keep is None else self._keep(*args)
+                given = self.struct(*args, **kwargs) if kept is None else kept
+                raw = self._encode(given)
+                if len(raw) <= limit and not (self._floats and b"null" in raw):
+                    if kept is not None:
+                        return raw, kept
+                    bound = self._decode(raw)
+                    if self._is_same(given, bound):
+                        return raw, bound
+            except BaseException as wrong:
+                if by_signal(wrong):
+                    raise
+        return self._reread(self.bind(args, kwargs), limit)
+
+    def _is_same(self, given: msgspec.Struct, bound: msgspec.Struct) -> bool:
+        for form, value, back in zip(self._forms, astuple(given), astuple(bound)):  # noqa: B905  as many each
+            if not is_same(form, value, back):
+                return False
+        return True
+
+    def _reread(self, given: msgspec.Struct, limit: int) -> tuple[bytes, msgspec.Struct]:
+        """Written, read, and compared part by part."""
+        raw = self.encode(given, limit)
+        bound = self.decode(raw)
+        for parameter, form in zip(self.parameters, self._forms, strict=True):
+            what = f"{self.what}: {parameter.name}"
+            value, back = getattr(given, parameter.name), getattr(bound, parameter.name)
+            try:
+                if not is_same(form, value, back):
+                    refuse_change(what, value, back, loose=form.loose)
+            except InvalidInput:
+                raise
+            except BaseException as wrong:  # noqa: BLE001  whatever an author's class raises when it is compared
+                refuse(what, wrong)
+        return raw, bound
 
     def call(self, fn: Callable[..., Any], bound: msgspec.Struct) -> Any:
         """Call the function with these arguments."""
@@ -173,11 +218,11 @@ class Shape:
         first = msgspec.structs.fields(self.struct)[0].type
         try:
             msgspec.json.decode(b"null", type=first, dec_hook=dec_hook)
-        except PROBLEMS:
+        except Exception:  # noqa: BLE001  msgspec's, and whatever an author's class raises
             return False
         return True
 
-    def from_json(self, raw: bytes | str) -> bytes:
+    def from_json(self, raw: bytes | str, limit: int = PAYLOAD_MAX_BYTES) -> bytes:
         """What a person wrote: an object of parameters by name, an array of positionals, or the one bare value."""
         value = _parse(raw, self.what)
         names = [p.name for p in self.parameters]
@@ -201,12 +246,12 @@ class Shape:
             )
         try:
             plain = msgspec.json.encode(bound)
-        except PROBLEMS as wrong:
+        except Exception as wrong:  # noqa: BLE001  half of a surrogate pair
             refuse(self.what, wrong)
         read = self.decode(plain)
         if self._defaults:
             complete(read)
-        return self.encode(read)
+        return self._reread(read, limit)[0]
 
     def _positionals(self, values: list[Any]) -> dict[str, Any]:
         bound: dict[str, Any] = {}
@@ -227,7 +272,7 @@ class Shape:
         for name in bound.__struct_fields__:
             try:
                 self._encode(getattr(bound, name))
-            except PROBLEMS as problem:
+            except BaseException as problem:  # noqa: BLE001  msgspec's, and whatever an author's class raises
                 refuse(f"{self.what}: {name}", problem)
         refuse(self.what, wrong)
 

@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast import codec
 from holdfast.codec import digest
+from holdfast.config import DEFAULT
 from holdfast.decider.commands import Child, Finish, Issue, Op, Send, Turn
 from holdfast.decider.effect import Effect, open_scope
 from holdfast.decider.ending import Why, failed, finish_of, interrupted, stalled
@@ -98,6 +99,7 @@ class Decider:
         "done",
         "generation",
         "last_n",
+        "payload_max",
         "run_id",
         "seq",
         "waiting",
@@ -116,9 +118,11 @@ class Decider:
         deadline: float | None = None,
         inherited: Sequence[Inherited] = (),
         resumed_at: float = 0.0,
+        payload_max: int = DEFAULT.payload_max_bytes,
     ) -> None:
         """`inherited` is what the retry of a run takes over from it, and `resumed_at` is when it goes on."""
         self.workflow = workflow
+        self.payload_max = payload_max
         self.run_id = run_id
         self.generation = generation
         self.seq, self.done = 0, False
@@ -195,6 +199,8 @@ class Decider:
         self._taken = {step.delivered_seq: None for step in waits if step.delivered_seq is not None}
         self._waits = [] if self._heritage else waits  # a retry may ask for what it kept later than before
         self.last_n = max((step.n for step in steps), default=self.last_n)
+        # What is recorded was not too large when it was written, whatever the limit is now.
+        self.payload_max = max(self.payload_max, *(len(step.input or b"") for step in steps), 0)
         self._replaying = self._loop.quiet = True
         self.begin(whole=True)
         for seq, event in timeline(steps, signals):
@@ -327,7 +333,7 @@ class Decider:
     def call(self, step: AuthoredStep[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
         """Ask for a step."""
         shape = step.shape
-        raw, arguments = shape.checked(args, kwargs)
+        raw, arguments = shape.checked(args, kwargs, self.payload_max)
         loop = self._loop
         key = loop.branch().name(step.label)
         name = step.name
@@ -344,7 +350,7 @@ class Decider:
     def child(self, workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
         """Ask for a run of another workflow."""
         shape = workflow.shape
-        raw, arguments = shape.checked(args, kwargs)
+        raw, arguments = shape.checked(args, kwargs, self.payload_max)
         loop = self._loop
         key = loop.branch().name(workflow.label)
         child = Child(
@@ -436,7 +442,7 @@ class Decider:
         self, step: AuthoredStep[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Ask for a step to be called if the run has to be taken back."""
-        raw, arguments = step.shape.checked(args, kwargs)
+        raw, arguments = step.shape.checked(args, kwargs, self.payload_max)
         if self.done:
             return
         loop = self._loop
@@ -765,7 +771,7 @@ class Decider:
         unread = tuple(
             sorted([seq for box in self._inbox.values() for seq, _ in box] + [s for s, _ in self._set_aside])
         )
-        finish = finish_of(self.workflow, main, self._why, unread)
+        finish = finish_of(self.workflow, main, self._why, unread, self.payload_max)
         if finish.how in ("succeeded", "continued"):
             if self._sagas and self._unwinds(main):
                 return

@@ -20,21 +20,26 @@ Why: TypeAlias = Literal["cancel", "deadline"]
 
 
 def finish_of(
-    workflow: Workflow[Any, Any], main: asyncio.Task[Any], why: Why | None, unread: tuple[int, ...]
+    workflow: Workflow[Any, Any],
+    main: asyncio.Task[Any],
+    why: Why | None,
+    unread: tuple[int, ...],
+    payload_max: int,
 ) -> Finish:
     error: BaseException | None
     if not main.cancelled():
         error = main.exception()
+        error = error if error is None else codec.honest(error)
     elif why is not None:
         return interrupted(why)
     else:
         error = WorkflowError("the workflow cancelled itself: let it return or raise instead")
     try:
         if error is None:
-            return Finish("succeeded", output=workflow.shape.encode_result(main.result()))
+            return Finish("succeeded", output=workflow.shape.encode_result(main.result(), payload_max))
         again = _continuation(error)
         if again is not None:
-            raw, _ = workflow.shape.checked(again.arguments, again.keywords)
+            raw, _ = workflow.shape.checked(again.arguments, again.keywords, payload_max)
             return Finish("continued", input=raw, unread=unread)
     except HoldfastError as wrong:
         error = wrong

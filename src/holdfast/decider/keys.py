@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from holdfast.errors import WorkflowError
 
-_RESERVED = str.maketrans("/#:", "___")
+_RESERVED = str.maketrans("/#:\0", "____")
+"""The three, and NUL, which PostgreSQL's text does not hold."""
 
 
 def word(text: str) -> str:
     """`text` as a word of a key."""
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()  # half of a surrogate pair is no character
     return text.translate(_RESERVED) or "_"
 
 

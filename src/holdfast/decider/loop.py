@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, TypeVarTuple
 
 import msgspec
 
+from holdfast.codec import message_of
 from holdfast.decider.keys import Branch, word
 from holdfast.decider.stdlib import TIMER_LABELS, given, is_wait_for, maker
 from holdfast.errors import NotInStep, WorkflowError
+from holdfast.interrupt import by_signal
 
 if TYPE_CHECKING:
     from random import Random
@@ -85,6 +87,8 @@ class Host(Protocol):
 
     @property
     def ending(self) -> bool: ...
+    @property
+    def payload_max(self) -> int: ...
 
 
 class Timer(asyncio.TimerHandle):
@@ -177,7 +181,9 @@ class RunLoop(asyncio.AbstractEventLoop):
                     continue
                 try:
                     handle._context.run(handle._callback, *handle._args)
-                except BaseException as error:  # noqa: BLE001  what the code raised has become its task's outcome
+                except BaseException as error:  # what the code raised has become its task's outcome
+                    if by_signal(error):
+                        raise  # it was meant for the process, and nothing of this turn is committed
                     self.hear({"message": "a callback failed", "exception": error})
             if ready:
                 ready.clear()
@@ -343,7 +349,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         """A background task failed and nobody asked. Said once, by the run that lives: not by a replay or a closing."""
         if not self.closing and not self.quiet:
             error = context.get("exception")
-            _log.warning("in a workflow: %s: %r", context.get("message"), error)
+            told = "" if error is None else f": {type(error).__name__}: {message_of(error)}"
+            _log.warning("in a workflow: %s%s", context.get("message"), told)
 
     call_exception_handler = default_exception_handler = hear
 

@@ -18,7 +18,7 @@ Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
 
 
 async def replayed(
-    claimed: ClaimedRun, workflows: Workflows, store: SchedulerStore, now: float
+    claimed: ClaimedRun, workflows: Workflows, store: SchedulerStore, now: float, payload_max: int
 ) -> Decider | Undoing:
     """The decider of a run as its history left it. Raises when its code no longer fits that, or is not loaded here."""
     run = claimed.run
@@ -42,6 +42,7 @@ async def replayed(
             deadline=run.deadline,
             inherited=claimed.inherited,
             resumed_at=now if claimed.inherited else 0.0,
+            payload_max=payload_max,
         )
     try:
         decider.replay(claimed.steps, delivered)

@@ -101,7 +101,14 @@ class Scheduler:
             return False
         at = self._clock.now()
         deadline = None if run.timeout_s is None else at + run.timeout_s
-        decider = Decider(workflow, run.id, run.input, begun_at=at, deadline=deadline)
+        decider = Decider(
+            workflow,
+            run.id,
+            run.input,
+            begun_at=at,
+            deadline=deadline,
+            payload_max=self._config.payload_max_bytes,
+        )
         owned = Owned(
             run.id,
             1,
@@ -154,7 +161,9 @@ class Scheduler:
         """Replay a claimed run, and deliver what waits for it."""
         run = claimed.run
         try:
-            decider = await replayed(claimed, self._workflows, self._store, self._clock.now())
+            decider = await replayed(
+                claimed, self._workflows, self._store, self._clock.now(), self._config.payload_max_bytes
+            )
         except (Drift, UndoMissing) as changed:
             if not self._take_back(claimed, changed):
                 await self._hold(run, "drift", changed)
@@ -589,6 +598,7 @@ class Scheduler:
             base_n=base_n,
             deadline=deadline,
             inherited=inherited,
+            payload_max=old.payload_max,
         )
         owned.inbox.clear()
         owned.pending.clear()

@@ -45,7 +45,9 @@ def set_progress(fraction: float, note: str = "") -> None:
 
 def publish(key: str, value: Any) -> None:
     """Let others read a value of the run while it goes on."""
-    _host("publish()").publish(str(key), codec.encode_any(value, f"publish({key!r})"))
+    host = _host("publish()")
+    codec.stored_text(str(key), "publish(): the key")
+    host.publish(str(key), codec.encode_any(value, f"publish({key!r})", host.payload_max))
 
 
 def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:

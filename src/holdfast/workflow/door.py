@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from itertools import count
 from typing import Protocol
 from weakref import WeakValueDictionary
 
+from holdfast.config import Config
+
 
 class Door(Protocol):
+    config: Config
+
     async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None: ...
 
 
+bar: Callable[[], None] | None = None
+"""Raises where no `Holdfast` may be opened: in a process that loads an author's file only to execute one of its steps."""
 chosen: ContextVar[Door | None] = ContextVar("holdfast.door", default=None)
 """The one that plain code names: `hf.wait(paid.send(…))`."""
 _opened: WeakValueDictionary[int, Door] = WeakValueDictionary()

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from holdfast import codec
+from holdfast.config import DEFAULT
 from holdfast.decider.loop import running
 from holdfast.decider.replay import unreadable
 from holdfast.environment import Environment
@@ -21,7 +22,7 @@ class Attempting:
     """One attempt, as the agent sets it around the step's code."""
 
     __slots__ = (
-        "attempt", "cancelled", "key", "loop", "on_beat", "on_save", "run_id", "saved_raw", "step", "undoes"
+        "attempt", "cancelled", "key", "limit", "loop", "on_beat", "on_save", "run_id", "saved_raw", "step", "undoes"
     )  # fmt: skip
 
     def __init__(
@@ -36,6 +37,7 @@ class Attempting:
         saved_raw: bytes | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
         undoes: str | None = None,
+        limit: int = DEFAULT.payload_max_bytes,
     ) -> None:
         self.run_id = run_id
         self.key = key
@@ -47,6 +49,7 @@ class Attempting:
         self.cancelled = False
         self.loop = loop
         self.undoes = undoes
+        self.limit = limit
 
 
 here_var: ContextVar[Attempting | None] = ContextVar("holdfast.here", default=None)
@@ -111,7 +114,7 @@ class Here:
     def save(self, value: Any) -> Saved:
         """Keep a checkpoint for the next attempt. Await it in an `async def` step; in a `def` step it blocks until it is durable."""
         at = _attempting()
-        raw = codec.encode_any(value, f"{at.step}: here.save()")
+        raw = codec.encode_open(value, f"{at.step}: here.save()", at.limit)
         at.saved_raw = raw
         try:
             inside: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()

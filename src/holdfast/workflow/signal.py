@@ -8,8 +8,9 @@ from functools import cached_property
 from inspect import CO_NEWLOCALS
 from typing import Any, Generic, TypeVar
 
-from holdfast.codec import Payload
+from holdfast.codec import Payload, stored_text
 from holdfast.codec.schema import Schema, schema_of
+from holdfast.config import DEFAULT
 from holdfast.decider.loop import leaf, running
 from holdfast.errors import WorkflowError
 from holdfast.workflow import door, options, registry
@@ -45,12 +46,15 @@ class Signal(Generic[T]):
 
     async def send(self, run_id: str, value: T, key: str | None = None) -> None:
         """Send a value to a run. Sent twice with the same `key`, it arrives once."""
-        payload = self.encode(value)
+        if key is not None:
+            stored_text(key, f"{self.name}.send: key")
         loop = running()
         if loop is not None:
-            loop.host.send(run_id, self.name, payload, key)
+            stored_text(run_id, f"{self.name}.send: the run's id")
+            loop.host.send(run_id, self.name, self.encode(value, loop.host.payload_max), key)
             return
         through = door.current()
+        payload = self.encode(value, (DEFAULT if through is None else through.config).payload_max_bytes)
         if through is None:
             raise WorkflowError(
                 f"{self.name}.send() needs an open Holdfast: call it inside `async with Holdfast(…)`, or in a workflow; plain "

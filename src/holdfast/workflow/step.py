@@ -26,7 +26,7 @@ from typing import (
     overload,
 )
 
-from holdfast.codec import Shape
+from holdfast.codec import Shape, stored_text
 from holdfast.decider.loop import RunLoop, leaf
 from holdfast.errors import DefinitionError
 from holdfast.policy import Retry
@@ -85,7 +85,7 @@ class Step(Generic[P, R]):
         self.depends = self.name if depends is None else options.text(depends, f"{self.name}: depends")
         """What the step needs outside of itself, by the name its breaker has: when it fails everywhere, its steps wait."""
         self.isolate = bool(isolate)
-        self.key = key
+        self.key = None if key is None else stored_text(key, f"{self.name}: key")
         self.undo_failed, self.unsure_after = options.undo_failed(undo_failed, f"{self.name}: undo_failed")
         """`unsure_after`: exceptions that do not say whether the step had its effect. An agent that meets one records that."""
         self.hedge = bool(hedge)
@@ -130,7 +130,8 @@ class Step(Generic[P, R]):
         other: Step[P, R] = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         if not isinstance(key, Unset):
-            other.key, other.label = key, _label(self.name, key)
+            other.key = stored_text(key, f"{self.name}: key")
+            other.label = _label(self.name, key)
         if not isinstance(timeout, Unset):
             other.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
             if other.retry_override is None:

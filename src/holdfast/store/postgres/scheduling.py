@@ -32,10 +32,15 @@ class Scheduling(Pooled):
         if runs is not None:
             rows = await self._fetch(VERBS.claim_runs_of, node, names, versions, limit, runs)
             return await self._with_history(rows)
-        rows = await self._fetch(VERBS.claim_awake, node, names, versions, limit)
-        if len(rows) < limit:
-            rows += await self._fetch(VERBS.claim_pending, node, names, versions, limit - len(rows))
-        return await self._with_history(rows)
+        steps_max = self._config.replay_slice_steps
+        awake = await self._fetch(VERBS.claim_awake, node, names, versions, limit, steps_max)
+        claimed = await self._with_history(awake)
+        limit -= len(claimed)
+        steps_max -= sum(len(run.steps) for run in claimed)
+        if limit > 0 and steps_max > 0:
+            pending = await self._fetch(VERBS.claim_pending, node, names, versions, limit, steps_max)
+            claimed += await self._with_history(pending)
+        return claimed
 
     async def claim_run(self, node: str, run_id: str) -> ClaimedRun | None:
         claimed = await self._with_history(await self._fetch(VERBS.claim_run, node, run_id))

@@ -1,5 +1,5 @@
 -- What schedulers claim, read and fire. A claim raises the run's fence, so that an earlier owner's hops find no
--- row; a node that was buried claims nothing more.
+-- row; a node that was buried claims nothing more. Both claims stop at the run with which they have $5 steps to load.
 
 -- name: claim_pending
 WITH next AS (
@@ -10,10 +10,15 @@ WITH next AS (
         ORDER BY priority DESC, created_at LIMIT $4
         FOR UPDATE SKIP LOCKED) c
     WHERE EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
-    ORDER BY c.priority DESC, c.created_at LIMIT $4)
+    ORDER BY c.priority DESC, c.created_at
+    LIMIT $4),
+sized AS (
+    SELECT h.id, sum(h.steps) OVER (ORDER BY h.place) - h.steps AS before FROM (
+        SELECT next.id, row_number() OVER () AS place,
+               (SELECT coalesce(max(n), 0) FROM holdfast.steps WHERE run_id = next.id) AS steps FROM next) h)
 UPDATE holdfast.runs r SET state = 'running', owner = $1, fence = r.fence + 1,
                   started_at = coalesce(r.started_at, clock_timestamp())
-FROM next WHERE r.id = next.id
+FROM sized WHERE r.id = sized.id AND sized.before < $5
 RETURNING r.*
 
 -- From what was not heard to the run that should hear it, then in order, locking as many as are wanted.
@@ -32,9 +37,13 @@ next AS (
     SELECT r.id FROM awake CROSS JOIN LATERAL (
         SELECT id FROM holdfast.runs
         WHERE id = awake.id AND owner IS NULL AND state IN ('running', 'undoing') FOR UPDATE SKIP LOCKED) r
-    LIMIT $4)
+    LIMIT $4),
+sized AS (
+    SELECT h.id, sum(h.steps) OVER (ORDER BY h.place) - h.steps AS before FROM (
+        SELECT next.id, row_number() OVER () AS place,
+               (SELECT coalesce(max(n), 0) FROM holdfast.steps WHERE run_id = next.id) AS steps FROM next) h)
 UPDATE holdfast.runs r SET owner = $1, fence = r.fence + 1
-FROM next WHERE r.id = next.id
+FROM sized WHERE r.id = sized.id AND sized.before < $5
 RETURNING r.*
 
 -- The same two for a node that works on some runs only.
