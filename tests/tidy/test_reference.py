@@ -27,9 +27,9 @@ def told(call: str) -> list[str]:
 @pytest.mark.parametrize(
     ("call", "declared", "inner"),
     [
-        ("@step", Step.__init__, {"self", "fn", "scope"}),
-        ("@step.undo", declare_undo, {"step", "fn", "scope"}),
-        ("@workflow", Workflow.__init__, {"self", "fn", "scope"}),
+        ("@step", Step.__init__, {"self", "fn", "scope", "place"}),
+        ("@step.undo", declare_undo, {"step", "fn", "frame"}),
+        ("@workflow", Workflow.__init__, {"self", "fn", "scope", "place"}),
         ("Retry", Retry, set()),
         ("Holdfast", Holdfast.__init__, {"self", "environment"}),
         ("await hf.runs", Holdfast.runs, {"self"}),
