@@ -220,6 +220,7 @@ def _unfolded(time: datetime) -> datetime:
     return time.replace(fold=0) if time.tzinfo is None else time
 
 
+SINCE = datetime(2000, 1, 1)  # noqa: DTZ001  zones are drawn beside it
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
@@ -227,9 +228,7 @@ PLAIN = st.recursive(
 )  # fmt: skip
 BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     Any: PLAIN,
-    datetime: st.datetimes(datetime(2000, 1, 1), timezones=st.one_of(st.none(), st.timezones())).map(
-        _unfolded
-    ),  # noqa: DTZ001
+    datetime: st.datetimes(SINCE, timezones=st.one_of(st.none(), st.timezones())).map(_unfolded),
     timedelta: st.timedeltas(),
     Decimal: st.decimals(allow_nan=False, allow_infinity=False),
     bytes: st.binary(),
