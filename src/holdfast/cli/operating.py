@@ -146,6 +146,8 @@ def retry(run_id: str, store: str, as_json: bool) -> None:
         words = f"{run_id} is {state}: the undos that gave up are tried again"
     elif again == run_id:
         words = f"{run_id} is {state}: what backs off is tried at once"
+    elif state in RUN_ENDED:
+        words = f"{run_id} was retried before, as {again}, which is {state}"
     else:
         words = f"{again} is {state}: it goes on from where {run_id} ended"
     _said(as_json, again, state, words, retry_of=None if again == run_id else run_id)

@@ -558,8 +558,9 @@ class Scheduler:
         if any(child.joins for child in hop.children):
             self.joining.add(owned.run_id)
             self.look_at_joins()  # it may have joined a run that had ended
-        if any(not is_derived(child) for child in hop.children):
-            self._ring(Bell.OUTCOMES)  # its id may have been taken: then its step was told so in this commit
+        if any(child.retry_of is not None or not is_derived(child) for child in hop.children):
+            # Its id may have been taken, or it had succeeded before: then its step was told so in this commit.
+            self._ring(Bell.OUTCOMES)
 
     async def _add_children(self, run_id: str) -> None:
         """Work on the run's own children, too. Asked of the store: an id that the code chose may be another's run."""

@@ -1,0 +1,197 @@
+"""What a retry keeps of the run before it, row by row."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.model import Inherited, Run, RunState, Signal, Step, StepKind, StepState
+from holdfast.store.retries import Plan, next_ids, plan
+from tests.unit.undo_recorder import run_of, step_of
+
+FAILED, CANCELLED = StepState.FAILED, StepState.CANCELLED
+
+
+def ended(state: RunState = RunState.FAILED, **more: Any) -> Run:
+    """A run that ended so; how far its code had come, and what ended it, in its error."""
+    fields = {name: more.pop(name) for name in ("kept_n", "ending", "retry_of", "base_n") if name in more}
+    error = json.dumps({"type": "x", "message": ""} | more) if more else None
+    return run_of(id="old", state=state, error=error, **({"ending": None} | fields))
+
+
+def row(n: int, key: str, seq: int | None, **fields: Any) -> Step:
+    return step_of(n, key, run_id="old", delivered_seq=seq, **({"attempt": 1} | fields))
+
+
+def planned(run: Run, *steps: Step, **more: Any) -> Plan:
+    return plan(run, steps, more.get("signals", ()), more.get("children", {}), more.get("inherited", ()))
+
+
+def heritage(found: Plan) -> dict[str, str | None]:
+    return {one.key: one.effect or one.child for one in found.inherited}
+
+
+def test_all_that_was_delivered_is_kept_but_what_ended_the_run() -> None:
+    """A failure that was handled, too. What was given up while it ran has the key it had; what never began has none."""
+    found = planned(
+        ended(seq=3, steps=[3]),
+        row(1, "a", 1),
+        row(2, "handled", 2, state=FAILED),
+        row(3, "end", 3, state=FAILED),
+        row(4, "given up", 0, state=CANCELLED),
+        row(5, "never began", 0, state=CANCELLED, attempt=0),
+    )
+    assert found.steps == [(1, 1), (2, 2)]
+    assert heritage(found) == {"": "old", "end": "old::end", "given up": "old::given up"}
+
+
+def test_a_success_that_nobody_heard_of_is_still_to_be_delivered() -> None:
+    """Its outcome is recorded: it is not executed again."""
+    assert planned(ended(seq=1), row(1, "a", 1), row(2, "late", 0)).steps == [(1, 1), (2, None)]
+    assert planned(ended(seq=1), row(1, "a", 1), row(2, "late", 5)).steps == [(1, 1), (2, None)]
+    assert planned(ended(seq=1), row(1, "a", 1), row(2, "late", 0, state=FAILED)).steps == [(1, 1)]
+
+
+def test_what_was_undone_goes_with_its_undo_and_its_key() -> None:
+    """What a saga took back, and the code heard of, stays: both halves."""
+    found = planned(
+        ended(RunState.UNDONE, ending="failed", seq=5, steps=[5], undone=[1, 2]),
+        row(1, "undone", 1),
+        row(2, "by saga", 2),
+        row(3, "undo:by saga", 3),
+        row(4, "no undo", 4),
+        row(5, "end", 5, state=FAILED),
+        row(6, "undo:undone", 6),
+    )
+    assert found.steps == [(2, 2), (3, 3), (4, 4)]
+    assert heritage(found) == {"": "old", "end": "old::end"}
+
+
+def test_an_undo_of_a_saga_that_gave_up_is_tried_again() -> None:
+    found = planned(
+        ended(ending="failed", seq=2), row(1, "by saga", 1), row(2, "undo:by saga", 2, state=FAILED)
+    )
+    assert found.steps == [(1, 1)]
+
+
+def test_keys_are_carried_along_a_chain() -> None:
+    """Those that the run before had itself, and those that it never came to use."""
+    found = planned(
+        ended(seq=1, steps=[1]),
+        row(1, "again", 1, state=FAILED, effect="first::again"),
+        row(2, "not begun", 0, state=CANCELLED, attempt=0, effect="first::not begun"),
+        inherited=[
+            Inherited("", "first"),
+            Inherited("again", "first::again"),
+            Inherited("unasked", "first::unasked"),
+            Inherited("kid", child="first/kid"),
+        ],
+    )
+    assert heritage(found) == {
+        "": "first",
+        "again": "first::again",
+        "not begun": "first::not begun",
+        "unasked": "first::unasked",
+        "kid": "first/kid",
+    }
+
+
+@pytest.mark.parametrize(
+    ("state", "kept"), [(RunState.SUCCEEDED, True), (RunState.UNDONE, False)], ids=["succeeded", "taken back"]
+)
+def test_a_child_is_kept_while_what_it_did_stands(state: RunState, kept: bool) -> None:
+    """It belongs to the new run then; else a child of the new run goes on from it."""
+    child = run_of(id="kid", state=state, parent_id="old", parent_n=1)
+    found = planned(ended(seq=1), row(1, "kid", 1, kind=StepKind.CHILD), children={1: child})
+    assert (found.steps, found.taken_over) == (([(1, 1)], [("kid", 1)]) if kept else ([], []))
+    assert heritage(found) == ({"": "old"} if kept else {"": "old", "kid": "kid"})
+
+
+def test_a_child_whose_failure_was_handled_stays_where_it_is() -> None:
+    child = run_of(id="kid", state=RunState.FAILED, parent_id="old", parent_n=1)
+    found = planned(ended(seq=1), row(1, "kid", 1, kind=StepKind.CHILD, state=FAILED), children={1: child})
+    assert (found.steps, found.taken_over, heritage(found)) == ([(1, 1)], [], {"": "old"})
+
+
+def test_waits_that_ended_are_kept_and_others_begin_anew() -> None:
+    """The run's own time limit always does, in every generation."""
+    found = planned(
+        ended(seq=4),
+        row(1, "sleep", 1, kind=StepKind.TIMER, name="sleep"),
+        row(2, "paid", 2, kind=StepKind.SIGNAL),
+        row(3, "@2/$deadline", 3, kind=StepKind.TIMER, name="deadline"),
+        row(4, "sleep#2", 0, kind=StepKind.TIMER, name="sleep", state=CANCELLED),
+        row(5, "sleep#3", 0, kind=StepKind.TIMER, name="sleep"),
+        row(6, "tidy", None, kind=StepKind.UNDO, state=CANCELLED),
+    )
+    assert found.steps == [(1, 1), (2, 2)]
+
+
+def test_signals_that_the_code_never_heard_are_undelivered_again() -> None:
+    """Those for the engine itself are not copied."""
+    names = itertools.count(1)
+
+    def signal(name: str, seq: int | None) -> Signal:
+        return Signal(next(names), "old", name, "k", b"1", seq, 0.0)
+
+    said = [
+        signal("paid", 1),
+        signal("paid", 0),
+        signal("paid", None),
+        signal("paid", 9),
+        signal("$cancel", 2),
+    ]
+    assert planned(ended(seq=3), signals=said).signals == [(1, 1), (2, None), (3, None), (4, None)]
+
+
+def test_the_point_of_no_return_is_the_last_kept_row_before_it() -> None:
+    """New steps get numbers above the kept rows: none of them may come to lie before it."""
+    found = planned(
+        ended(seq=3, kept_n=2, steps=[3]), row(1, "a", 1), row(2, "lost", 0, state=CANCELLED), row(3, "b", 3)
+    )
+    assert (found.steps, found.kept_n) == ([(1, 1)], 1)
+
+
+def test_a_run_that_its_parent_took_back_keeps_what_stands() -> None:
+    """It had succeeded: nothing ended it."""
+    run = ended(RunState.UNDONE, by="parent", undone=[1])
+    assert planned(run, row(1, "booked", 1), row(2, "noted", 2)).steps == [(2, 2)]
+
+
+def test_a_run_of_an_older_version_is_judged_by_its_rows() -> None:
+    """What failed last ended it, what an undo exists for was undone."""
+    found = planned(
+        ended(), row(1, "handled", 1, state=FAILED), row(2, "a", 2), row(3, "end", 3, state=FAILED)
+    )
+    assert found.steps == [(1, 1), (2, 2)]
+    found = planned(
+        ended(RunState.UNDONE, ending="failed"),
+        row(1, "booked", 1),
+        row(2, "noted", 2),
+        row(3, "end", 3, state=FAILED),
+        row(4, "undo:booked", 4),
+    )
+    assert found.steps == [(2, 2)]
+    found = planned(ended(RunState.CANCELLED), row(1, "a", 1), row(2, "handled", 2, state=FAILED))
+    assert found.steps == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "retry_of", "ids"),
+    [
+        ("order", None, ["order~2", "order~3"]),
+        ("order~2", "order", ["order~3", "order~4"]),
+        ("order~2", None, ["order~2~2", "order~2~3"]),
+        ("order~2~2", "order~2", ["order~2~3", "order~2~4"]),
+        ("order~2/leg", "order/leg", ["order~2/leg~2", "order~2/leg~3"]),
+        ("a~x", "a", ["a~x~2", "a~x~3"]),
+    ],
+)
+def test_ids_of_retries(name: str, retry_of: str | None, ids: list[str]) -> None:
+    """A number at the end counts on only if it was made here."""
+    run = run_of(id=name, retry_of=retry_of)
+    assert list(itertools.islice(next_ids(run, None), 2)) == ids
+    assert next(next_ids(run, "wanted")) == "wanted"
