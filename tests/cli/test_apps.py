@@ -195,7 +195,8 @@ class TestLoading:
 if __name__ == "__main__":
     from holdfast import Holdfast
     with Holdfast("sqlite:///holdfast.db") as hf:
-        print(order.name, hf.start_sync(order).wait(timeout=60))
+        run = hf.wait(hf.start(order))
+        print(order.name, hf.wait(run.result(timeout=60)))
 """
         self.write(lite, "shop/__init__.py", text="")
         self.write(lite, "shop/app.py", text=text)
