@@ -772,3 +772,24 @@ async def test_a_retry_can_be_cancelled_and_retried(hf: Holdfast) -> None:
     assert await (await again.retry()).result(20) == ["optional", "charge", "ship"]
     assert set(keys("ship")) == {"y::do#3"}
     assert keys("charge") == ["y::do#2"]
+
+
+@workflow
+async def with_a_child(what: str) -> str:
+    await below(what)
+    return await do("last")
+
+
+@workflow
+async def below(what: str) -> str:
+    return await do(what)
+
+
+async def test_why_says_that_something_was_undone_only_if_it_was(hf: Holdfast) -> None:
+    """A run that has children looks for what they did; here nothing has an undo."""
+    broken.add("last")
+    run = await hf.start(with_a_child, "first")
+    with pytest.raises(RunFailed):
+        await run.result(20)
+    assert await run.state() is RunState.FAILED
+    assert "undone" not in await run.why()

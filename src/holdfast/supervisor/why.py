@@ -149,6 +149,8 @@ def _taken_back(facts: Facts) -> str:
     stopped = facts.last("abandon")
     if stopped is not None:
         return f"; {stopped.actor} stopped its undoing{remark(stopped.note)}: {done} of {total} undone, the rest stays"
+    if not total:
+        return ""
     keys = {step.n: undone_key(step.key)[0] for step in facts.steps if step.key.startswith(UNDO_PREFIX)}
     skipped = [
         f"{entry.actor} skipped "
