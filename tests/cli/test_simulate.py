@@ -42,6 +42,10 @@ async def order(card: str) -> str:
 """
 
 
+ALONE = ["--interpreters", "0"]
+"""Starting other interpreters takes longer than all the rest; one test is about them."""
+
+
 @pytest.fixture
 def shop(lite: Cli) -> Cli:
     (lite.folder / "shop.py").write_text(APP)
@@ -80,12 +84,12 @@ def test_the_careless_example_is_named(lite: Cli) -> None:
 
 def test_no_step_is_executed_unless_asked(shop: Cli) -> None:
     """A simulation calls no service by surprise; --real does."""
-    found = shop("simulate", "shop.py:order", "--json", code=1).json
+    found = shop("simulate", "shop.py:order", "--json", *ALONE, code=1).json
     assert {finding["step"] for finding in found["findings"]} == {"shop.charge"}
     assert shop.effects() == []
     assert found["effects"] == {"shop.charge": [1, 2], "shop.ship": [1]}
     found = shop(
-        "simulate", "shop.py:order", "--json", "--real", "--no-failures", "--idempotent", "charge"
+        "simulate", "shop.py:order", "--json", "--real", "--no-failures", "--idempotent", "charge", *ALONE
     ).json
     assert found["ok"]
     assert (
@@ -96,7 +100,7 @@ def test_no_step_is_executed_unless_asked(shop: Cli) -> None:
 
 def test_what_stands_in_can_be_given(shop: Cli) -> None:
     """A result by --stub, a signal by --signal; a workflow that waits for one says so."""
-    big = ["--stub", 'charge={"id": "c9", "cents": 2000}', "--idempotent", "charge"]
+    big = ["--stub", 'charge={"id": "c9", "cents": 2000}', "--idempotent", "charge", *ALONE]
     waits = shop("simulate", "shop.py:order", *big, code=2)
     assert "waits for the signal 'go'" in waits.errors
     assert "`--signal NAME=JSON` sends every run a signal" in waits.errors
@@ -112,12 +116,12 @@ def test_what_stands_in_can_be_given(shop: Cli) -> None:
 
 def test_what_counts_can_be_said(shop: Cli) -> None:
     """--count-all trusts no key; seeds add boundaries; the time limit ends it; the replay line repeats what was given."""
-    found = shop("simulate", "shop.py", "--count-all", "--no-failures", "--json", code=1).json
+    found = shop("simulate", "shop.py", "--count-all", "--no-failures", "--json", *ALONE, code=1).json
     assert {finding["step"] for finding in found["findings"]} == {"shop.charge", "shop.ship"}
     assert found["findings"][0]["replay"].startswith(
-        "holdfast simulate shop.py --no-failures --count-all --boundary "
+        "holdfast simulate shop.py --interpreters 0 --no-failures --count-all --boundary "
     )
-    calm = ["simulate", "shop.py", "--idempotent", "charge", "--final", "ship", "--unreached", "go"]
+    calm = ["simulate", "shop.py", "--idempotent", "charge", "--final", "ship", "--unreached", "go", *ALONE]
     one = shop(*calm, "--json").json
     three = shop(*calm, "--seeds", "3", "--json").json
     assert three["boundaries"] >= 3 * one["boundaries"] - 10
@@ -126,7 +130,7 @@ def test_what_counts_can_be_said(shop: Cli) -> None:
 
 def test_what_was_not_tried_is_no_tick(shop: Cli) -> None:
     """A limit, a step or signal that never came up, a run that fails on what was made up: each is told, with exit code 1."""
-    calm = ["simulate", "shop.py", "--idempotent", "charge", "--final", "ship"]
+    calm = ["simulate", "shop.py", "--idempotent", "charge", "--final", "ship", *ALONE]
     short = shop(*calm, "--unreached", "go", "--time-limit", "0.000001", code=1).out
     assert "boundaries or more\n  a limit was reached: `--time-limit S` tries longer\n" in short
     assert short.endswith("✗ 0 boundaries of shop.order tried: nothing was found, but not all was tried\n")
@@ -143,7 +147,7 @@ def test_what_was_not_tried_is_no_tick(shop: Cli) -> None:
             "if (paid := await charge(card)).cents > 1000:", "if (paid := await charge(card)).cents < 7:"
         ).replace("await go.wait()", "raise ValueError('too little')")
     )
-    picky = shop("simulate", "picky.py", "--idempotent", "charge", code=1).out
+    picky = shop("simulate", "picky.py", "--idempotent", "charge", *ALONE, code=1).out
     assert "not tried: the step ship, which never ran" in picky
     assert "not tried: the way to success\n  undisturbed, it ends failed: ValueError: too little" in picky
 

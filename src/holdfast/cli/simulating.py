@@ -221,6 +221,8 @@ def _again(given: dict[str, Any]) -> str:
     for option in ("idempotent", "final", "unreached"):
         for name in given[option]:
             words += [f"--{option}", name]
+    if given["interpreters"] != INTERPRETERS:
+        words += ["--interpreters", str(given["interpreters"])]
     words += [
         f"--{option.replace('_', '-')}" for option in ("real", "no_failures", "count_all") if given[option]
     ]
