@@ -226,6 +226,8 @@ PLAIN = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )  # fmt: skip
+SINCE = datetime.fromisoformat("2000-01-01")
+"""Offsets from UTC had seconds long ago: such times are refused when they are written."""
 BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     Any: PLAIN,
     datetime: st.datetimes(SINCE, timezones=st.one_of(st.none(), st.timezones())).map(_unfolded),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast import codec
@@ -70,15 +70,23 @@ def steps_behind(error: BaseException | None) -> list[int]:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        n = one.__dict__.get(STEP)
-        if n is not None:
-            found.add(n)
-        elif isinstance(one, BaseExceptionGroup):
-            left += one.exceptions
-        else:
-            found.update(_timers_behind(one))
-            left.append(one.__cause__ or one.__context__)
+        try:
+            behind, more = _behind(one)
+        except Exception:  # noqa: BLE001, S112  an author's class may raise at every question: it tells of no step
+            continue
+        found |= behind
+        left += more
     return sorted(found)
+
+
+def _behind(error: BaseException) -> tuple[set[int], Sequence[BaseException | None]]:
+    """The steps that this exception itself comes from, and the exceptions to look at next."""
+    n = error.__dict__.get(STEP)
+    if n is not None:
+        return {n}, ()
+    if isinstance(error, BaseExceptionGroup):
+        return set(), error.exceptions
+    return set(_timers_behind(error)), (error.__cause__ or error.__context__,)
 
 
 def _timers_behind(error: BaseException) -> Iterator[int]:
