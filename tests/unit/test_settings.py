@@ -120,7 +120,7 @@ SHOWN: dict[str, str] = {
     "breaker_tell_s": "roles/test_gates.py::test_an_outage_spends_few_attempts_and_ends_by_itself",
     "watch_s": "roles/test_gates.py::test_people_are_told_once_and_told_when_it_is_over",
     "backlog_s": "store/test_alerts.py::test_a_step_that_waits_too_long_is_found",
-    "alert_window_s": "unit/test_alerting.py::test_alerts_settle_by_themselves",
+    "alert_window_s": "roles/test_alerts.py::test_an_alert_is_compared_with_those_of_its_own_kind",
     "alert_tries_max": "roles/test_alerts.py::test_a_bad_channel_does_not_stop_the_others_and_is_given_up",
     "alert_stale_s": "store/test_alerts.py::test_a_delivery_is_given_up",
     "store_trouble_s": "roles/test_alerts.py::test_a_store_that_is_away_is_told_without_it",
