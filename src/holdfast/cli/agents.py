@@ -143,8 +143,6 @@ def _abilities(health: Health, leader: Leader | None, now: float) -> str:
     able = [
         wording.counted(len(offers[kind]), kind[:-1]) for kind in ("workflows", "steps") if offers.get(kind)
     ]
-    if from_ := origins(health):
-        able[-1:] = [f"{able[-1]} of {', '.join(from_)}"]
     if health.strength is not None:
         told = health.strength
         able.append(
@@ -153,4 +151,6 @@ def _abilities(health: Health, leader: Leader | None, now: float) -> str:
         )
     if leader is not None and leader.node == node.id and leader.since is not None:
         able.append(f"has led for {wording.span(now - leader.since)}")
-    return ", ".join([*able, *offers.get("labels", ())])
+    able += offers.get("labels", ())
+    able += [f"code of {origin}" for origin in origins(health)]  # last: a path may be long, and is cut where the line ends
+    return ", ".join(able)
