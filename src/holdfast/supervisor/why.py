@@ -265,7 +265,8 @@ def _held(facts: Facts) -> str:
     if told.get("why") == "drift":
         return (
             f"It is held because its code changed under it: {message}; "
-            f"deploy code that fits what is recorded, then {release} lets it go on."
+            f"deploy code that fits what is recorded, then {release} lets it go on; "
+            f"{command('cancel', run.id)} ends it, and undoes what it did."
         )
     if told.get("why") == "refused":
         said = told.get("said") or "it gave no reason, which should not happen"

@@ -163,7 +163,7 @@ class Database:
             ) from None
         except OSError as error:
             raise StoreUnreachable(f"cannot open {self.what}: {error.strerror}: check its folder") from None
-        if found.st_mode & stat.S_IWOTH:
+        if stat.S_ISREG(found.st_mode) and found.st_mode & stat.S_IWOTH:
             if found.st_uid != os.geteuid():
                 raise StoreUnsupported(
                     f"{self.what} belongs to another user and everybody may write it, so anybody could have this process run "
