@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 
 import click
 
@@ -152,5 +153,5 @@ def _abilities(health: Health, leader: Leader | None, now: float) -> str:
     if leader is not None and leader.node == node.id and leader.since is not None:
         able.append(f"has led for {wording.span(now - leader.since)}")
     able += offers.get("labels", ())
-    able += [f"code of {origin}" for origin in origins(health)]  # last: a path may be long, and is cut where the line ends
+    able += [f"code of {PurePath(origin).name}" for origin in origins(health)]  # of a lone file the origin is its path
     return ", ".join(able)
