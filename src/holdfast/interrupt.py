@@ -62,8 +62,8 @@ def _is_pythons_own() -> bool:
     return signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def _code(handler: Any) -> CodeType | None:
-    while isinstance(handler, partial):
-        handler = handler.func
-    code = getattr(getattr(handler, "__func__", handler), "__code__", None)
+def _code(called: Any) -> CodeType | None:
+    while isinstance(called, partial):
+        called = called.func
+    code = getattr(getattr(called, "__func__", called), "__code__", None)
     return code if isinstance(code, CodeType) else None
