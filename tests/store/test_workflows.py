@@ -11,7 +11,7 @@ from holdfast.model import Declaration, RunState
 from holdfast.store.operations import Hop, Start
 from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
-from tests.store.made import LONG_S, A, D, closing, new_run, start
+from tests.store.made import LONG_S, A, D, closing, new_run, say_gone, start
 
 E = "node-e"
 ORDER = Declaration("default", "shop.order", "1", "shop.order@1", "shop", "d1", "{}", "{}", "{}")
@@ -167,7 +167,8 @@ class TestTakenNames:
         await enter(other, D, offers("billing", "d1", "app.charge"))
         with pytest.raises(NameTaken):
             await enter(store, E, offers("mailing", "d2", "app.charge"))
-        await other.close()  # the lock goes with its process
+        await other.close()  # on SQLite the lock goes with its process
+        await say_gone(store.url, D)
         await enter(store, E, offers("mailing", "d2", "app.charge"))
 
     async def test_of_two_that_come_at_the_same_moment_one_comes_in(self, store: Store, other: Store) -> None:

@@ -95,8 +95,10 @@ due AS (
     WHERE EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
     ORDER BY s.priority DESC, s.ready_at LIMIT $3),
 next AS (
-    SELECT run_id, n FROM due WHERE NOT suspect
-    UNION ALL (SELECT run_id, n FROM due WHERE suspect ORDER BY priority DESC, ready_at LIMIT $5))
+    SELECT run_id, n FROM (
+        SELECT run_id, n, suspect, row_number() OVER (PARTITION BY suspect ORDER BY priority DESC, ready_at) AS place
+        FROM due) d
+    WHERE NOT suspect OR place <= $5)
 UPDATE holdfast.steps s SET state = 'running', agent = $1, attempt = s.attempt + 1, fence = s.fence + 1,
                    started_at = clock_timestamp(),
                    complete_by = clock_timestamp() + make_interval(secs => s.timeout_s)
@@ -128,8 +130,10 @@ due AS (
     WHERE EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
     ORDER BY s.priority DESC, s.ready_at LIMIT $3),
 next AS (
-    SELECT run_id, n FROM due WHERE NOT suspect
-    UNION ALL (SELECT run_id, n FROM due WHERE suspect ORDER BY priority DESC, ready_at LIMIT $5))
+    SELECT run_id, n FROM (
+        SELECT run_id, n, suspect, row_number() OVER (PARTITION BY suspect ORDER BY priority DESC, ready_at) AS place
+        FROM due) d
+    WHERE NOT suspect OR place <= $5)
 UPDATE holdfast.steps s SET state = 'running', agent = $1, attempt = s.attempt + 1, fence = s.fence + 1,
                    started_at = clock_timestamp(),
                    complete_by = clock_timestamp() + make_interval(secs => s.timeout_s)
