@@ -129,7 +129,7 @@ def reclaims_live_leases(stack: ExitStack) -> None:
     code(stack, supervising, "LAPSED", _Never("its lease ran out"))
 
 
-@mutant("was: a node that renewed its lease since somebody looked is not buried", within=5, first=7080)
+@mutant("was: a node that renewed its lease since somebody looked is not buried", within=1, first=9401)
 def buries_without_a_second_look(stack: ExitStack) -> None:
     code(stack, supervising, "LAPSED", _Never("its lease ran out"))
 
@@ -282,7 +282,7 @@ def drops_what_it_asked_about(stack: ExitStack) -> None:
     code(stack, Scheduler, "check_lost", check_lost)
 
 
-@mutant("was: what came when all places were taken is handed back", within=1, first=14037)
+@mutant("was: what came when all places were taken is handed back", within=1, first=8276)
 def agents_are_crowded(stack: ExitStack) -> None:
     code(stack, Agent, "_is_crowded", lambda self, step: False)
 
@@ -311,7 +311,7 @@ def knows_by_name(stack: ExitStack) -> None:
     code(stack, SqliteStore, "reconcile", reconcile)
 
 
-@mutant("was: only its owner gives a run back", within=10, first=598)
+@mutant("was: only its owner gives a run back", within=1, first=2765)
 def anybody_parks(stack: ExitStack) -> None:
     sql(stack, "park_runs", "AND +owner = ?", "AND ? IS NOT NULL")
 
@@ -630,9 +630,7 @@ def odd_signals_fail_the_run(stack: ExitStack) -> None:
     def satisfy(self: Any, op: Any, seq: int, payload: bytes) -> str | None:
         problem = real(self, op, seq, payload)
         if problem is not None:
-            self.waiting.pop(op.n, None)
-            self._ended.append((op, seq, b"null"))
-            op.future.set_exception(InvalidInput(problem))
-        return None
+            self.stick(InvalidInput(problem))
+        return problem
 
     code(stack, Decider, "_satisfy", satisfy)

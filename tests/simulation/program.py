@@ -139,7 +139,10 @@ async def _undo(now: Simulation, tag: int, how: str) -> None:
 
 @step(retry=QUICK, timeout=2.5)
 async def work(tag: int, how: str) -> int:
-    return await _act(tag, how)
+    done = await _act(tag, how)
+    if how == "no reply" and not ledger.now.healed:
+        raise ReplyLost("no reply comes")
+    return done
 
 
 @step(retry=QUICK, timeout=2.5)
@@ -522,7 +525,8 @@ class Draw:
                 parts = [self._part(depth - 1, kid=True) for _ in range(dice.randint(1, 2))]
                 return ["kid", ["seq", parts]]
             case "named":
-                return ["named", dice.choice(self._named), dice.random() < 0.6]
+                named = ["named", dice.choice(self._named), dice.random() < 0.6]
+                return ["limit", dice.choice((0.3, 1.0)), named] if dice.random() < 0.4 else named
             case "saga":
                 return ["saga", ["seq", [self._do(), self._part(depth - 1, kid=True)]], dice.random() < 0.6]
             case "try":

@@ -496,7 +496,7 @@ class Simulation(World):
         if parts.odd:
             hows += ("unstorable",)
         if parts.retries:
-            hows += ("broken", "lingers")
+            hows += ("broken", "lingers", "no reply", "no reply")
         kinds = ("hear", "hear") * parts.odd + ("named", "named") * parts.names
         if parts.names and not self.shared:
             for run_id in ("s1", "s2"):
