@@ -431,7 +431,7 @@ def sagas_take_nothing_back(stack: ExitStack) -> None:
 # --- twins --------------------------------------------------------------------------------------------------------------
 
 
-@mutant("a twin's outcome is taken only by a step that has none", within=40, part="hedge")
+@mutant("a twin's outcome is taken only by a step that has none", within=120, part="hedge")
 def twins_win_twice(stack: ExitStack) -> None:
     sql(stack, "take_twins_outcome", "AND finished_at IS NULL", "")
 
@@ -567,7 +567,7 @@ def conflicts_are_ignored(stack: ExitStack) -> None:
     code(stack, Batch, "_meet", lambda self, connection, children: None)
 
 
-@mutant("a run that was only joined is not cancelled by who joined it", within=150, part="names")
+@mutant("a run that was only joined is not cancelled by who joined it", within=200, part="names")
 def joined_runs_are_cancelled(stack: ExitStack) -> None:
     owned = "FROM runs INDEXED BY runs_parent\nWHERE parent_id = ?1 AND parent_n = ?2 AND finished_at IS NULL"
     joined = "id IN (SELECT run_id FROM joins WHERE waiter_id = ?1 AND waiter_n = ?2)"
@@ -580,7 +580,7 @@ def joins_are_never_answered(stack: ExitStack) -> None:
     sql(stack, "due_joins", "OR r.finished_at IS NOT NULL", "")
 
 
-@mutant("a retry keeps a failure that the code handled, and what came after it", within=60, part="retries")
+@mutant("a retry keeps a failure that the code handled, and what came after it", within=200, part="retries")
 def handled_failures_cut_off(stack: ExitStack) -> None:
     real = retries.plan
 
