@@ -492,7 +492,7 @@ class Simulation(World):
 
     def _draw_family(self, others: list[str]) -> program.Plan:
         parts, dice = self.parts, self.parts.later
-        hows = program.HOWS
+        hows: tuple[str, ...] = program.HOWS
         if parts.odd:
             hows += ("unstorable",)
         if parts.retries:
