@@ -21,7 +21,11 @@ def check_endings(simulation: Simulation) -> Iterator[str]:
     for step in checker.steps.values():
         steps[step.run_id].append(step)
     lanes = dict(checker.connection.execute("SELECT id, undo FROM lanes").fetchall())
+    retried = {run.retry_of for run in checker.runs.values()}
     for run in checker.runs.values():
+        if run.id in retried:
+            continue  # what it did belongs to the run that went on from it
+        yield from failed_for_a_reason(run)
         if run.parent_id is None:
             yield from result_is_foretold(simulation, run)
             yield from sagas_are_taken_back(simulation, run)
@@ -46,9 +50,10 @@ def _doctor() -> str:
 
 def result_is_foretold(simulation: Simulation, run: Run) -> Iterator[str]:
     """A run that succeeded says what its plan says; one that must fail did not succeed."""
-    if run.state != "succeeded" or run.id not in simulation.plans:
+    root = simulation.root_of(run.id)
+    if run.state != "succeeded" or root not in simulation.plans:
         return
-    plan = simulation.plans[run.id]
+    plan = simulation.plans[root]
     told = json.loads(json.loads(run.output or b"null"))
     try:
         foretold = program.foretell(plan)
@@ -85,6 +90,14 @@ def _taken_back_tags(plan: Any, *, inside: bool) -> list[int]:
         case [*parts]:
             return [tag for part in parts for tag in _taken_back_tags(part, inside=inside)]
     return []
+
+
+def failed_for_a_reason(run: Run) -> Iterator[str]:
+    """What a stranger sends does not end a run."""
+    if run.error is not None:
+        failure = json.loads(run.error)
+        if failure["type"].endswith("InvalidInput") and " result: " not in failure["message"]:
+            yield f"G2 run {run.id} is {run.state} because of {failure['message']}"
 
 
 def cancels_are_heard(simulation: Simulation, run: Run) -> Iterator[str]:
@@ -129,7 +142,7 @@ def G5_effects_are_undone(
     for step in steps[run.id]:
         if step.kind != "call" or step.key.startswith(UNDO_PREFIX) or not lanes.get(step.lane):
             continue
-        key, kept = f"{run.id}::{step.key}", step.n <= max(run.kept_n, run.base_n)
+        key, kept = step.effect_key, step.n <= max(run.kept_n, run.base_n)
         if _taken_back(run) and not kept and effects.get(key) == DONE:
             yield f"G5 run {run.id} is {run.state} and step {step.key} ({step.state}) was not undone"
         if step.key in undone and effects.get(key) == DONE:
@@ -176,7 +189,7 @@ def no_result_without_effect(simulation: Simulation, run: Run, steps: list[Step]
         if step.kind == "call" and step.state == "succeeded" and not step.key.startswith(UNDO_PREFIX):
             if (run.id, step.n) in simulation.checker.skipped:
                 continue
-            if f"{run.id}::{step.key}" not in simulation.book.effects and not step.key.endswith("tidy"):
+            if step.effect_key not in simulation.book.effects and not step.key.endswith("tidy"):
                 yield f"G2 step {step.key} of {run.id} succeeded and did nothing"
 
 

@@ -33,6 +33,7 @@ class Run(NamedTuple):
     error: str | None
     workflow: str
     namespace: str
+    retry_of: str | None
 
 
 class Step(NamedTuple):
@@ -56,6 +57,12 @@ class Step(NamedTuple):
     key: str
     output: bytes | None
     error: str | None
+    effect: str | None
+
+    @property
+    def effect_key(self) -> str:
+        """Its `here.key`."""
+        return self.effect or f"{self.run_id}::{self.key}"
 
 
 class Signal(NamedTuple):
@@ -63,6 +70,7 @@ class Signal(NamedTuple):
     run_id: str
     name: str
     delivered_seq: int | None
+    set_aside: str | None
 
 
 class Node(NamedTuple):
@@ -116,6 +124,12 @@ class Breaker(NamedTuple):
     forced: int
 
 
+class Join(NamedTuple):
+    run_id: str
+    waiter_id: str
+    waiter_n: int
+
+
 class Hold(NamedTuple):
     scope: str
     value: str
@@ -123,7 +137,7 @@ class Hold(NamedTuple):
 
 TABLES: dict[str, Any] = {
     "runs": Run, "steps": Step, "signals": Signal, "nodes": Node, "leases": Lease, "attempts": Attempt,
-    "lanes": Lane, "twins": Twin, "breakers": Breaker, "holds": Hold,
+    "lanes": Lane, "twins": Twin, "breakers": Breaker, "holds": Hold, "joins": Join,
 }  # fmt: skip
 READS = {name: f"SELECT {', '.join(row._fields)} FROM {name} WHERE rowid = ?" for name, row in TABLES.items()}
 
@@ -177,6 +191,7 @@ class Commit:
         "node",
         "now",
         "process",
+        "retried",
         "runs",
         "signals",
         "steps",
@@ -211,6 +226,8 @@ class Commit:
                     self.twins.append(change)
                 case "breakers":
                     self.breakers.append(change)
+        self.retried = {run.id for _, before, run in self.runs if before is None and run and run.retry_of}
+        """Runs that begin here, and go on from where others ended."""
         self.tables: set[str] = set()
 
 
@@ -508,6 +525,8 @@ def I8_attempts_are_claims(checker: Checker, commit: Commit) -> Broken:
             checker.claims.pop((before.run_id, before.n), None)
             continue
         place = (after.run_id, after.n)
+        if before is None and after.run_id in commit.retried:
+            checker.claims[place] = after.attempt  # counted in the run before
         if after.state == "running" and (before is None or before.state != "running"):
             checker.claims[place] += 1
         if after.attempt != checker.claims[place]:
@@ -541,12 +560,23 @@ def _revoked(checker: Checker, commit: Commit, before: Run, after: Run) -> bool:
     return above is not None
 
 
+def _taken_over(checker: Checker, commit: Commit, before: Run, after: Run) -> bool:
+    """A child that succeeded belongs to the retry of its parent from the commit on in which that begins, or asks for it."""
+    if after.state != "succeeded" or after != before._replace(
+        parent_id=after.parent_id, parent_n=after.parent_n
+    ):
+        return False
+    above = next((run for _, _, run in commit.runs if run is not None and run.id == after.parent_id), None)
+    above = above or checker.runs.get(after.parent_id or "")
+    return above is not None and above.retry_of is not None
+
+
 def I9_terminal_is_absorbing(checker: Checker, commit: Commit) -> Broken:
     """Whatever has ended stays so, and only the transitions in the table happen."""
     for _, before, after in commit.runs:
         if before is None or after is None:
             continue
-        if _revoked(checker, commit, before, after):
+        if _revoked(checker, commit, before, after) or _taken_over(checker, commit, before, after):
             continue
         if before.state in RUN_ENDED and before != after:
             yield f"run {after.id} changed after it was {before.state}: {before} -> {after}"
@@ -628,6 +658,9 @@ def I11_one_order(checker: Checker, commit: Commit) -> Broken:
     for run_id, given in numbers.items():
         if run_id in continued:
             continue  # the history that these numbers belong to is gone
+        if run_id in commit.retried:
+            checker.last_seq[run_id] = max(given)  # without those of what is done again
+            continue
         last = checker.last_seq[run_id]
         if sorted(given) != list(range(last + 1, last + 1 + len(given))):
             yield f"{run_id} delivered {sorted(given)} after {last}"
@@ -881,6 +914,40 @@ def _follows(before: Breaker, after: Breaker, now: float, config: Any) -> bool:
     return False
 
 
+def I25_whose_child(checker: Checker, commit: Commit) -> Broken:
+    """Only the run that a child belongs to asks it to cancel itself; who joined a run hears what it came to; what a retry keeps of
+    a child that succeeded, it owns."""
+    for _, before, after in commit.signals:
+        if before is None and after is not None and after.name == "$cancel" and commit.verb == "commit":
+            child = checker.runs.get(after.run_id) or next(
+                run for _, _, run in commit.runs if run is not None and run.id == after.run_id
+            )
+            if not any(isinstance(op, Hop) and op.run_id == child.parent_id for op in commit.asked["ops"]):
+                yield f"{child.id}, a child of {child.parent_id}, was asked to cancel itself by another run"
+    if commit.retried:
+        owned = {(run.parent_id, run.parent_n) for _, _, run in commit.runs if run is not None}
+        had = {(run.parent_id, run.parent_n) for run in checker.runs.values()}
+        parents = {run.id: run.retry_of for _, _, run in commit.runs if run is not None}
+        for _, before, after in commit.steps:
+            if before is None and after is not None and after.run_id in commit.retried:
+                place, old = (after.run_id, after.n), (parents[after.run_id], after.n)
+                if after.kind == "child" and after.state == "succeeded" and old in had and place not in owned:
+                    yield f"{after.run_id} keeps the result of a child that belongs to {old[0]}"
+    for table, before, after in commit.changes:
+        if table == "joins" and after is None:
+            run = checker.runs.get(before.run_id)
+            step = checker.connection.execute(
+                "SELECT state, output FROM steps WHERE run_id = ? AND n = ?",
+                (before.waiter_id, before.waiter_n),
+            ).get
+            if run is None or step is None or step[0] not in ("succeeded", "failed"):
+                continue
+            if run.state not in RUN_ENDED or (step[0] == "succeeded") != (run.state == "succeeded"):
+                yield f"{before.waiter_id} heard that {run.id} {step[0]}, which is {run.state}"
+            elif step[0] == "succeeded" and step[1] != run.output:
+                yield f"{before.waiter_id} heard {step[1]!r} of {run.id}, which said {run.output!r}"
+
+
 def _continued(commit: Commit, run_id: str) -> bool:
     return any(
         before and run and run.id == run_id and run.generation > before.generation
@@ -908,4 +975,5 @@ CHECKS = (
     I20_a_twin_counts_once,
     I21_gates_are_kept,
     I22_breakers_go_by_rounds,
+    I25_whose_child,
 )

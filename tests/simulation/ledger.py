@@ -33,15 +33,18 @@ class Book:
         self.counts: Counter[str] = Counter()
         self.by_tag: dict[tuple[str, int], str] = {}
         """(run, tag of a step) to its `here.key`."""
+        self.chains: dict[tuple[str, int], dict[str, None]] = {}
+        """(first of a chain of retries, tag of a step) to all the keys that it had effects under."""
         self.by_hand: set[int] = set()
         self.log: list[tuple[str, str]] = []
 
-    def did(self, key: str, tag: int) -> None:
+    def did(self, key: str, tag: int, root: str) -> None:
         """An effect: once per key. One that was taken back before it came is refused."""
         if self.effects.get(key) == UNDONE:
             raise Stop("it was taken back before it came")
         self.counts[key] += 1
         self.by_tag[key.split("::", 1)[0], tag] = key
+        self.chains.setdefault((root, tag), {})[key] = None
         if key not in self.effects:
             self.effects[key] = DONE
             self.log.append((DONE, key))

@@ -15,24 +15,28 @@ from unittest.mock import patch
 from msgspec import structs
 
 from holdfast import breaker, policy
-from holdfast.agent import Agent
+from holdfast.agent import Agent, agent, outcome
 from holdfast.agent.gatekeeper import Gatekeeper
 from holdfast.agent.twins import Twins
 from holdfast.client import Holdfast
 from holdfast.decider import decider as deciding
 from holdfast.decider import replay, undoing
 from holdfast.decider.decider import Decider
+from holdfast.decider.heritage import Heritage
 from holdfast.decider.reverse import Reverse
+from holdfast.errors import InvalidInput
 from holdfast.model import BreakerState, StepState
 from holdfast.node import Node
 from holdfast.scheduler.issuing import Issuing
 from holdfast.scheduler.owned import Ended, Owned
 from holdfast.scheduler.scheduler import Scheduler
+from holdfast.store import retries
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Start
 from holdfast.store.sqlite import supervising
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.verbs import VERBS
+from holdfast.store.sqlite.writes import Batch
 from holdfast.store.writer import Writer
 from holdfast.supervisor import breakers
 from holdfast.testing import world as worlds
@@ -125,7 +129,7 @@ def reclaims_live_leases(stack: ExitStack) -> None:
     code(stack, supervising, "LAPSED", _Never("its lease ran out"))
 
 
-@mutant("was: a node that renewed its lease since somebody looked is not buried", within=5, first=7080)
+@mutant("was: a node that renewed its lease since somebody looked is not buried", within=1, first=9401)
 def buries_without_a_second_look(stack: ExitStack) -> None:
     code(stack, supervising, "LAPSED", _Never("its lease ran out"))
 
@@ -278,7 +282,7 @@ def drops_what_it_asked_about(stack: ExitStack) -> None:
     code(stack, Scheduler, "check_lost", check_lost)
 
 
-@mutant("was: what came when all places were taken is handed back", within=1, first=14037)
+@mutant("was: what came when all places were taken is handed back", within=1, first=8276)
 def agents_are_crowded(stack: ExitStack) -> None:
     code(stack, Agent, "_is_crowded", lambda self, step: False)
 
@@ -307,7 +311,7 @@ def knows_by_name(stack: ExitStack) -> None:
     code(stack, SqliteStore, "reconcile", reconcile)
 
 
-@mutant("was: only its owner gives a run back", within=10, first=598)
+@mutant("was: only its owner gives a run back", within=1, first=2765)
 def anybody_parks(stack: ExitStack) -> None:
     sql(stack, "park_runs", "AND +owner = ?", "AND ? IS NOT NULL")
 
@@ -427,7 +431,7 @@ def sagas_take_nothing_back(stack: ExitStack) -> None:
 # --- twins --------------------------------------------------------------------------------------------------------------
 
 
-@mutant("a twin's outcome is taken only by a step that has none", within=40, part="hedge")
+@mutant("a twin's outcome is taken only by a step that has none", within=120, part="hedge")
 def twins_win_twice(stack: ExitStack) -> None:
     sql(stack, "take_twins_outcome", "AND finished_at IS NULL", "")
 
@@ -553,3 +557,80 @@ def released_and_forgotten(stack: ExitStack) -> None:
 @mutant("a run that is settled goes on", within=60, part="any")
 def settled_runs_stay_stuck(stack: ExitStack) -> None:
     sql(stack, "unstick_quarantined", "WHERE id = ?", "WHERE 0 AND id = ?")
+
+
+# --- families -----------------------------------------------------------------------------------------------------------
+
+
+@mutant("a child whose id another run has is refused", within=60, part="names")
+def conflicts_are_ignored(stack: ExitStack) -> None:
+    code(stack, Batch, "_meet", lambda self, connection, children: None)
+
+
+@mutant("a run that was only joined is not cancelled by who joined it", within=200, part="names")
+def joined_runs_are_cancelled(stack: ExitStack) -> None:
+    owned = "FROM runs INDEXED BY runs_parent\nWHERE parent_id = ?1 AND parent_n = ?2 AND finished_at IS NULL"
+    joined = "id IN (SELECT run_id FROM joins WHERE waiter_id = ?1 AND waiter_n = ?2)"
+    either = f"FROM runs WHERE (parent_id = ?1 AND parent_n = ?2 OR {joined}) AND finished_at IS NULL"
+    sql(stack, "cancel_children", owned, either)
+
+
+@mutant("who joined a run hears of its end", within=60, part="names")
+def joins_are_never_answered(stack: ExitStack) -> None:
+    sql(stack, "due_joins", "OR r.finished_at IS NOT NULL", "")
+
+
+@mutant("a retry keeps a failure that the code handled, and what came after it", within=200, part="retries")
+def handled_failures_cut_off(stack: ExitStack) -> None:
+    real = retries.plan
+
+    def plan(run: Any, steps: Any, signals: Any, children: Any, inherited: Any) -> Any:
+        found = real(run, steps, signals, children, inherited)
+        failed = [row.n for row in steps if row.state is StepState.FAILED]
+        kept = [one for one in found.steps if not failed or one[0] < failed[0]]
+        return found if kept == found.steps else found._replace(steps=kept)
+
+    code(stack, retries, "plan", plan)
+
+
+@mutant(
+    "a step that may have had its effect keeps its key when its run is retried", within=150, part="retries"
+)
+def retries_forget_keys(stack: ExitStack) -> None:
+    real = Heritage.claim
+
+    def claim(self: Any, op: Any) -> None:
+        if op.issue is None or op.issue.child is not None:
+            real(self, op)
+
+    code(stack, Heritage, "claim", claim)
+
+
+@mutant("a child that a retry keeps belongs to it", within=60, part="retries")
+def kept_children_stay_behind(stack: ExitStack) -> None:
+    sql(stack, "take_over", "WHERE id = ?", "WHERE 0 AND id = ?")
+
+
+# --- what nobody can read -----------------------------------------------------------------------------------------------
+
+
+@mutant("a step whose result cannot be stored is undone", within=60, part="odd")
+def unstored_effects_stay(stack: ExitStack) -> None:
+    def unstored(step: Any, error: BaseException) -> Any:
+        return outcome.Raised(error, unsure=False)
+
+    code(stack, agent, "unstored", unstored)
+    code(stack, outcome, "unstored", unstored)
+
+
+@mutant("a signal that no wait can read is set aside", within=60, part="odd")
+def odd_signals_fail_the_run(stack: ExitStack) -> None:
+    real = Decider._satisfy
+
+    def satisfy(self: Any, op: Any, seq: int, payload: bytes) -> str | None:
+        problem = real(self, op, seq, payload)
+        if problem is not None:
+            self.stick(InvalidInput(problem))
+        return problem
+
+    code(stack, Decider, "_satisfy", satisfy)

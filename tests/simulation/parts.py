@@ -1,4 +1,5 @@
-"""What only some seeds play: hedged steps, a dependency that goes away for a while, gates, and quarantine.
+"""What only some seeds play: hedged steps, a dependency that goes away for a while, gates, and quarantine; in others, runs that
+meet under one id, operators who retry what has ended, results and signals that nobody can read.
 
 Drawn by dice of their own, and what belongs to them is known to nobody in the other seeds: those play as if there were no such
 parts.
@@ -21,6 +22,8 @@ PLAIN = frozenset(
     )
 )
 """Seeds that found a bug, or find a planted one, from before there were these parts: they play as they did."""
+PINNED = PLAIN | {2607, 2765, 8276, 9401, 52061, 52802, 92884, 202492}
+"""Such seeds from before there were families."""
 SCOPES = ("workflow", "step", "dependency", "tenant", "all")
 TENANTS = ("acme", "umbrella")
 USUAL_S = 0.04
@@ -54,6 +57,14 @@ class Parts:
                 self.holds.append((dice.choice(SCOPES), dice.random() * 2, 0.3 + dice.random() * 2))
             if dice.random() < 0.25:
                 self.forces.append((dice.choice(("open", "open", "close")), dice.random() * 2, 1.0))
+        later = self.later = Random(f"families/{seed}")
+        self.families = not self.any and seed not in PINNED and later.random() < SHARE
+        self.names = self.families and later.random() < 0.6
+        """Whether runs ask for one another by their ids."""
+        self.retries = self.families and (not self.names or later.random() < 0.6)
+        """Whether an operator retries what has ended."""
+        self.odd = self.families and later.random() < 0.5
+        """Whether steps return what cannot be stored, and signals say what nobody can read."""
 
     def settings(self) -> dict[str, Any]:
         """Limits under which what takes minutes happens within seconds."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import (
     Retry,
@@ -25,6 +25,7 @@ from holdfast import (
     undo_with,
     workflow,
 )
+from holdfast.errors import Conflict, InvalidInput
 from holdfast.workflow.step import Step
 from tests.simulation.ledger import ledger
 
@@ -105,7 +106,11 @@ async def _do(now: Simulation, tag: int, how: str) -> int:
         raise ReplyLost("the reply was lost")
     if how == "lingers":
         await asyncio.sleep(now.dice.random())
-    return tag
+    return _unstorable() if how == "unstorable" else tag
+
+
+def _unstorable() -> Any:
+    return "what is declared as a number"
 
 
 async def _take_back(done: int | None, tag: int, how: str, *, shop: bool = False) -> None:
@@ -134,7 +139,10 @@ async def _undo(now: Simulation, tag: int, how: str) -> None:
 
 @step(retry=QUICK, timeout=2.5)
 async def work(tag: int, how: str) -> int:
-    return await _act(tag, how)
+    done = await _act(tag, how)
+    if how == "no reply" and not ledger.now.healed:
+        raise ReplyLost("no reply comes")
+    return done
 
 
 @step(retry=QUICK, timeout=2.5)
@@ -167,7 +175,7 @@ def compute(tag: int, how: str) -> int:
     if how == "flaky" and here.attempt <= 1:
         raise ConnectionError("not yet")
     now.did(here.key, tag)
-    return tag
+    return _unstorable() if how == "unstorable" else tag
 
 
 @step(retry=Retry(attempts=6, delay=0.1, max_delay=0.3))
@@ -279,6 +287,12 @@ async def _walk(plan: Plan) -> Any:
             return None
         case ["kid", part]:
             return json.loads(await program(json.dumps(part)))
+        case ["named", run_id, joins]:
+            child = program.using(id=run_id, existing="join") if joins else program.using(id=run_id)
+            try:
+                return json.loads(await child(json.dumps(ledger.now.plan_of(run_id))))
+            except Conflict:
+                return "taken"
         case ["saga", part, fails]:
             try:
                 async with saga():
@@ -291,7 +305,7 @@ async def _walk(plan: Plan) -> Any:
         case ["try", part]:
             try:
                 return await _walk(part)
-            except Stop:
+            except (Stop, InvalidInput):
                 return "stopped"
         case ["keep"]:
             keep()
@@ -330,7 +344,7 @@ def foretell(plan: Plan) -> Any:
     """The result of a run that succeeds; raises Fails when it must not succeed."""
     match plan:
         case ["do", _, tag, how]:
-            if how in ("stop", "stops late"):
+            if how in ("stop", "stops late", "unstorable"):
                 raise Fails
             return tag
         case ["seq" | "par" | "group", parts]:
@@ -343,6 +357,8 @@ def foretell(plan: Plan) -> Any:
             if plan[0] == "again":
                 foretell(plan[1])
             return foretell(part)
+        case ["named", run_id, _]:
+            return Named(run_id)
         case ["saga", part, fails]:
             value = foretell(part)
             return "taken back" if fails else value
@@ -359,6 +375,12 @@ def foretell(plan: Plan) -> Any:
             return None
 
 
+class Named(NamedTuple):
+    """In a foretold result: what the run with this id comes to, or that somebody else has it."""
+
+    run_id: str
+
+
 SKIPPED = -1
 """The result that an operator gave to a step that was skipped."""
 
@@ -366,6 +388,13 @@ SKIPPED = -1
 def agrees(told: Any, foretold: Any) -> bool:
     if foretold == ANY or told == SKIPPED:
         return True
+    if isinstance(foretold, Named):
+        if told == "taken":
+            return True
+        try:
+            return agrees(told, foretell(ledger.now.plan_of(foretold.run_id)))
+        except Fails:
+            return False
     if isinstance(foretold, list):
         return (
             isinstance(told, list)
@@ -412,8 +441,11 @@ class Draw:
         others: list[str],
         steps: tuple[str, ...] = ("work", "book", "book", "pay", "compute"),
         hows: tuple[str, ...] = HOWS,
+        named: tuple[str, ...] = (),
+        kinds: tuple[str, ...] = (),
     ) -> None:
-        self._dice, self._others = dice, others
+        """`others` are runs that may be told something, `named` those that may be asked for as a child; `kinds` are drawn besides."""
+        self._dice, self._others, self._named = dice, others, named
         self._steps, self._hows = steps, hows
         self.tags = 0
         self._kinds = dice.sample(
@@ -434,6 +466,7 @@ class Draw:
             ),
             dice.randint(2, 6),
         )
+        self._kinds += kinds
         self._stops = dice.random() < 0.3
 
     def program(self) -> Plan:
@@ -457,6 +490,10 @@ class Draw:
         first = plan[1] if plan[0] == "again" else plan
         first[1].insert(0, ["par", [self._do() for _ in range(self._dice.randint(2, 3))]])
         return plan
+
+    def part(self) -> Plan:
+        """A workflow that waits for nothing that may never come."""
+        return ["seq", [self._part(1, kid=True) for _ in range(self._dice.randint(1, 3))]]
 
     def _do(self) -> Plan:
         dice = self._dice
@@ -487,6 +524,9 @@ class Draw:
             case "kid":
                 parts = [self._part(depth - 1, kid=True) for _ in range(dice.randint(1, 2))]
                 return ["kid", ["seq", parts]]
+            case "named":
+                named = ["named", dice.choice(self._named), dice.random() < 0.6]
+                return ["limit", dice.choice((0.3, 1.0)), named] if dice.random() < 0.4 else named
             case "saga":
                 return ["saga", ["seq", [self._do(), self._part(depth - 1, kid=True)]], dice.random() < 0.6]
             case "try":

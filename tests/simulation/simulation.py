@@ -39,7 +39,7 @@ from tests.simulation import program
 from tests.simulation.endings import check_endings
 from tests.simulation.faults import DEATHS_MAX, Seams, Swarm
 from tests.simulation.invariants import Checker, Commit
-from tests.simulation.ledger import Book, ledger
+from tests.simulation.ledger import DONE, Book, ledger
 from tests.simulation.parts import TENANTS, USUAL_S, Parts
 from tests.simulation.sometimes import observe
 
@@ -47,6 +47,8 @@ FAULTS_S = 5.0
 """How long things go wrong."""
 HEAL_MAX_S = 45.0
 """How long a run may take to end after nothing goes wrong any more."""
+RETRIES_S = 8.0
+"""Until when operators retry what has ended."""
 ROLES = ("scheduler", "agent", "supervisor")
 
 
@@ -111,6 +113,9 @@ class Simulation(World):
         self._said: list[Any] = []
         self._names = 0
         self._driving: list[asyncio.Task[Any]] = []
+        self.shared: dict[str, program.Plan] = {}
+        """Runs that others ask for by their ids, and that nobody else starts."""
+        self._retrying: asyncio.Task[None] | None = None
 
     @property
     def healed(self) -> bool:
@@ -128,6 +133,15 @@ class Simulation(World):
         self.result.broken.append(what)
         self.tell(f"BROKEN {what}")
         self.loop.stop()
+
+    def root_of(self, run_id: str) -> str:
+        """The first run of a chain of retries."""
+        while (run := self.checker.runs.get(run_id)) is not None and run.retry_of is not None:
+            run_id = run.retry_of
+        return run_id
+
+    def plan_of(self, run_id: str) -> program.Plan:
+        return self.plans.get(run_id) or self.shared[run_id]
 
     def tell(self, text: str) -> None:
         self._hash.update(f"{self.loop.now:.6f} {text}\n".encode())
@@ -172,8 +186,8 @@ class Simulation(World):
     def began(self, tag: int) -> str:
         """A step's code begins. Its attempt must be in the store, its node must have its lease and a place for it, and know
         of nothing that keeps it from beginning. Returns whose place it takes."""
-        self.book.begun[here.key] += 1
-        run_id, key = here.key.split("::", 1)
+        run_id, key = here.run_id, here.key.split("::", 1)[1]
+        self.book.begun[f"{run_id}::{key}"] += 1
         n = self.checker.keys.get((run_id, key))
         step = None if n is None else self.checker.steps.get((run_id, n))
         process = PROCESS.get()
@@ -225,7 +239,21 @@ class Simulation(World):
 
     def did(self, key: str, tag: int) -> None:
         self._demand_lease("had an effect")
-        self.book.did(key, tag)
+        if self.parts.retries and (other := self._done_before(key, tag)):
+            self.broke(f"G2 {other} was done and not undone, and is done again as {key}")
+        self.book.did(key, tag, self.root_of(here.run_id))
+        if key.split("::", 1)[0] != here.run_id:
+            self.sometimes("an effect kept its key when its run was retried")
+
+    def _done_before(self, key: str, tag: int) -> str | None:
+        """The key under which the same step had its effect in an earlier run of a chain of retries, if it was not undone."""
+        keys = self.book.chains.get((self.root_of(here.run_id), tag), {})
+        for other in keys:
+            if other != key:
+                if self.book.effects[other] == DONE:
+                    return other
+                self.sometimes("what was undone was done again by a retry")
+        return None
 
     def undid(self, key: str, tag: int) -> None:
         self._demand_lease("took something back")
@@ -438,7 +466,9 @@ class Simulation(World):
         ids = [f"r{i}" for i in range(1, dice.choice((1, 2, 2, 3, 4)) + 1)]
         for run_id in ids:
             others = [other for other in ids if other != run_id]
-            if self.parts.any:
+            if self.parts.families:
+                self.plans[run_id] = self._draw_family(others)
+            elif self.parts.any:
                 draw = program.Draw(self.parts.dice, others, self.parts.steps(), self.parts.hows())
                 self.plans[run_id] = draw.wide()
             else:
@@ -446,6 +476,8 @@ class Simulation(World):
             self._drive(self._start(run_id))
             for i in range(program.waits(self.plans[run_id])):
                 self._drive(self._send(run_id, f"key {i}"))
+            if self.parts.odd:
+                self._drive(self._send_odd(run_id))
             for kind, act in (("cancel", self._cancel), ("hold", self._hold), ("retry now", self._retry_now)):
                 if self.swarm[kind] and dice.random() < 0.7:
                     self._drive(act(run_id))
@@ -455,6 +487,22 @@ class Simulation(World):
             self._drive(self._force_breaker(how, after_s, for_s))
         if self.parts.settles:
             self._drive(self._settle())
+        if self.parts.retries:
+            self._retrying = self.loop.create_task(self._retry_ended())
+
+    def _draw_family(self, others: list[str]) -> program.Plan:
+        parts, dice = self.parts, self.parts.later
+        hows: tuple[str, ...] = program.HOWS
+        if parts.odd:
+            hows += ("unstorable",)
+        if parts.retries:
+            hows += ("broken", "lingers", "no reply", "no reply")
+        kinds = ("hear", "hear") * parts.odd + ("named", "named") * parts.names
+        if parts.names and not self.shared:
+            for run_id in ("s1", "s2"):
+                self.shared[run_id] = program.Draw(dice, others, hows=hows).part()
+        named = (*others, *self.shared, *self.shared) if parts.names else ()
+        return program.Draw(dice, others, hows=hows, named=named, kinds=kinds).program()
 
     def _drive(self, coro: Coroutine[Any, Any, None]) -> None:
         self._driving.append(self.loop.create_task(coro))
@@ -511,6 +559,35 @@ class Simulation(World):
         await asyncio.sleep(self.dice.random() * 2.5)
         await self._asked(lambda process: process.store.retry_now(run_id, "sim"), tries=3)
 
+    async def _send_odd(self, run_id: str) -> None:
+        """Somebody who does not know what the workflow waits for."""
+        dice = self.parts.later
+        await asyncio.sleep(dice.random() * 2)
+        signal = NewSignal(run_id, "note", "odd", b'{"not": "text"}')
+        await self._asked(lambda process: process.store.send_signal(signal), tries=8)
+
+    async def _retry_ended(self) -> None:
+        """An operator who retries what has failed, was cancelled or undone; sometimes twice."""
+        dice = self.parts.later
+        left = dice.randint(2, 5)
+        while left and self.loop.now < RETRIES_S:
+            await asyncio.sleep(0.2 + dice.random())
+            retried = {run.retry_of for run in self.checker.runs.values()}
+            ended = [
+                run.id
+                for run in self.checker.runs.values()
+                if run.state in RUN_ENDED and run.state != "succeeded" and run.id not in retried
+            ]
+            if ended:
+                left -= 1
+                run_id = dice.choice(ended)
+                self.tell(f"retry {run_id}")
+                first = await self._asked(partial(_retry_run, run_id), tries=3)
+                if first is not None and dice.random() < 0.4:
+                    second = await self._asked(partial(_retry_run, run_id), tries=3)
+                    if second not in (None, first):
+                        self.broke(f"G1 run {run_id} was retried as {first} and as {second}")
+
     async def _hold_gate(self, scope: str, after_s: float, for_s: float) -> None:
         value = {
             "workflow": program.program.name,
@@ -558,6 +635,15 @@ class Simulation(World):
                 elif run.state == "stuck":
                     await self._asked(partial(_settle_quarantine, run.id, "release"), tries=2)
                     await self._asked(partial(_retry_undo, run.id), tries=2)
+                elif run.state == "running" and run.retry_of is not None:
+                    await self._tell_again(run.id)
+
+    async def _tell_again(self, run_id: str) -> None:
+        """What was sent when a run had ended was refused: whoever sent it tells its retry."""
+        for step in list(self.checker.steps.values()):
+            if step.run_id == run_id and step.kind == "signal" and step.state == "waiting":
+                signal = NewSignal(run_id, "note", f"again {step.n}", b'"again"')
+                await self._asked(partial(_send_signal, signal), tries=2)
 
     # --- one seed -----------------------------------------------------------------------------------------------------------
 
@@ -619,6 +705,8 @@ class Simulation(World):
     def _all_ended(self) -> bool:
         if self.checker.live or len(self.accepted) < len(self.plans):
             return False
+        if self._retrying is not None and not self._retrying.done():
+            return False
         return not self.parts.any or not (self._open_breakers() or self._live_twins())
 
     def _open_breakers(self) -> list[str]:
@@ -655,6 +743,14 @@ class Simulation(World):
 
 async def _release(run_id: str, process: Process) -> Any:
     return await process.store.release(run_id, "sim", "go on")
+
+
+async def _send_signal(signal: NewSignal, process: Process) -> Any:
+    return await process.store.send_signal(signal)
+
+
+async def _retry_run(run_id: str, process: Process) -> Any:
+    return await process.store.retry_run(run_id, "sim")
 
 
 async def _settle_quarantine(run_id: str, act: str, process: Process) -> Any:

@@ -91,6 +91,17 @@ SOMETIMES = (
     "quarantine was settled: released",
     "quarantine was settled: skipped",
     "quarantine was settled: given up",
+    "a child's id was taken",
+    "a run was joined",
+    "who joined a run heard of its end",
+    "a run was retried",
+    "a run that was retried is retried",
+    "a child of a run was taken over by its retry",
+    "a child was retried with its parent",
+    "an effect kept its key when its run was retried",
+    "what was undone was done again by a retry",
+    "a step returned what cannot be stored",
+    "a signal was set aside",
 )
 
 
@@ -100,6 +111,8 @@ def observe(simulation: Simulation, commit: Commit) -> None:
         observe_twins(simulation, commit)
         observe_gates(simulation, commit)
         observe_quarantine(simulation, commit)
+    if simulation.parts.families:
+        observe_families(simulation, commit)
     say, verb = simulation.sometimes, commit.verb
     delivered = 0
     for _, before, after in commit.steps:
@@ -267,6 +280,33 @@ def _waited(simulation: Simulation, gates: Gates, now: float) -> bool:
         and gates.keeps(checker.lanes[step.lane], checker.runs[step.run_id]) is not None
         for step in checker.steps.values()
     )
+
+
+def observe_families(simulation: Simulation, commit: Commit) -> None:
+    say, checker = simulation.sometimes, simulation.checker
+    for _, before, after in commit.runs:
+        if after is None:
+            continue
+        if before is None and after.retry_of is not None:
+            say("a child was retried with its parent" if after.parent_id is not None else "a run was retried")
+            old = checker.runs.get(after.retry_of)
+            if old is not None and old.retry_of is not None:
+                say("a run that was retried is retried")
+        if before is not None and before.parent_id is not None and before.parent_id != after.parent_id:
+            say("a child of a run was taken over by its retry")
+    for _, before, after in commit.steps:
+        if after is None or after.error is None or (before is not None and before.error == after.error):
+            continue
+        if after.kind == "child" and "Conflict" in after.error:
+            say("a child's id was taken")
+        elif after.kind == "call" and "InvalidInput" in after.error:
+            say("a step returned what cannot be stored")
+    for _, before, after in commit.signals:
+        if after is not None and after.set_aside is not None and (before is None or before.set_aside is None):
+            say("a signal was set aside")
+    for table, before, _ in commit.changes:
+        if table == "joins":
+            say("a run was joined" if before is None else "who joined a run heard of its end")
 
 
 def observe_quarantine(simulation: Simulation, commit: Commit) -> None:
