@@ -153,5 +153,7 @@ def _abilities(health: Health, leader: Leader | None, now: float) -> str:
     if leader is not None and leader.node == node.id and leader.since is not None:
         able.append(f"has led for {wording.span(now - leader.since)}")
     able += offers.get("labels", ())
-    able += [f"code of {PurePath(origin).name}" for origin in origins(health)]  # of a lone file the origin is its path
+    able += [
+        f"code of {PurePath(origin).name}" for origin in origins(health)
+    ]  # of a lone file the origin is its path
     return ", ".join(able)
