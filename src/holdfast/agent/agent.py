@@ -84,6 +84,7 @@ class Agent:
         self.unwritten: Callable[[], set[tuple[str, int, int]]] = set
         """Set by the node: (run, n, fence) of steps that are held here, or have ended and are not written yet."""
         self._suspects_ended: set[tuple[str, int, int]] = set()
+        self._settles_at = 0.0
         self.gates = Gatekeeper(config)
         self.tell: Callable[[float], None] = lambda delay_s: None
         """Set by the node: call `look` after so many seconds."""
@@ -224,7 +225,10 @@ class Agent:
         if self._suspects_ended:
             # Until its outcome is written, its agent's death would still be its loss.
             self._suspects_ended &= self.unwritten()
-            if self._suspects_ended:
+            now = self._environment.monotonic()
+            if self._suspects_ended and now >= self._settles_at:
+                # Once for all who ask until then: every bell would be two questions, and each of them a bell.
+                self._settles_at = now + SETTLE_S / 2
                 self.wake(SETTLE_S)
         return bool(self._suspects_ended)
 
