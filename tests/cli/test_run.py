@@ -148,7 +148,8 @@ def test_code_that_changed_under_a_run_holds_it(lite: Cli) -> None:
     process.kill()
     process.wait()
     file = lite.folder / "app.py"
-    file.write_text(file.read_text().replace("async def first()", "async def first(n: int = 5)"))
+    text = file.read_text().replace("await first()", "await first(5)")
+    file.write_text(text.replace("async def first()", "async def first(n: int = 4)"))
     shown = lite("run", "app.py:gated", "--id", "drift", "--json", code=1).json
     assert shown["state"] == "held"
     assert "its code changed" in shown["error"]["message"]
@@ -201,10 +202,11 @@ def test_a_file_with_one_workflow_need_not_name_it(lite: Cli) -> None:
 def test_a_module_is_named_as_python_names_it(lite: Cli) -> None:
     """package.module:workflow is found from the working folder, and its workflow has the same name as by its file."""
     (lite.folder / "shop").mkdir()
+    (lite.folder / "shop" / "__init__.py").touch()
     (lite.folder / "app.py").rename(lite.folder / "shop" / "app.py")
     lite.open_gate()
     shown = lite("run", "shop.app:gated", "--id", "m", "--json").json
-    assert (shown["output"], shown["workflow"]) == (3, "app.gated")
+    assert (shown["output"], shown["workflow"]) == (3, "shop.app.gated")
     assert lite("run", "shop/app.py:gated", "--id", "m", "--json").json == shown
 
 
