@@ -163,7 +163,7 @@ def test_why_is_one_sentence(seen: Cli) -> None:
     assert seen("why", "open").out.count("\n") == 1
     answer = seen("why", "open", "--json").json
     assert answer == {"id": "open", "why": answer["why"]}
-    assert "`holdfast signal open paid --data JSON`" in answer["why"]
+    assert "`holdfast signal open paid --data 0`" in answer["why"]
     assert "no live node has app.gated" in seen("why", "later").out
 
 
