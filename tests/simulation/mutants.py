@@ -528,7 +528,7 @@ def open_for_ever(stack: ExitStack) -> None:
     code(stack, breakers, "decide", decide)
 
 
-@mutant("a leader's decision names the round it was made on", within=1, first=202492)
+@mutant("a leader's decision names the round it was made on", within=1, first=1587367)
 def old_rounds_count(stack: ExitStack) -> None:
     sql(stack, "change_breaker", "AND round = ?2 AND forced = 0", "AND ?2 IS NOT NULL")
 
