@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import pytest
 
@@ -205,8 +204,8 @@ async def test_undos_are_ordinary_steps_in_the_timeline(hf: Holdfast) -> None:
     with pytest.raises(RunUndone):
         await run.result(15)
     undo = next(row for row in await run.steps() if row.key == "undo:make")
-    assert (undo.name, undo.state, undo.attempt) == ("undone.unmake", "succeeded", 1)
-    assert json.loads(undo.input or b"")["$key"] == "t::make"
+    assert (undo.name, undo.state, undo.attempt) == ("tests.roles.undone.unmake", "succeeded", 1)
+    assert undo.input["$key"] == "t::make"
 
 
 async def test_an_undo_whose_code_is_gone_holds_the_run_with_an_explanation(hf: Holdfast) -> None:
@@ -215,13 +214,13 @@ async def test_an_undo_whose_code_is_gone_holds_the_run_with_an_explanation(hf: 
     run = await hf.start(undone.in_a_row.using(id="gone"), 1, True)
     await state_of(hf, "gone", RunState.STUCK)
     undone.broken.clear()
-    gone = registry.steps.pop("undone.unmake")
+    gone = registry.steps.pop("tests.roles.undone.unmake")
     try:
         await run.retry()
         await state_of(hf, "gone", RunState.HELD)
-        assert "undone.unmake" in await run.why()
+        assert "tests.roles.undone.unmake" in await run.why()
     finally:
-        registry.steps["undone.unmake"] = gone
+        registry.steps["tests.roles.undone.unmake"] = gone
     await run.release()
     with pytest.raises(RunUndone):
         await run.result(15)
@@ -244,7 +243,7 @@ async def test_an_undo_whose_code_is_gone_may_be_skipped(hf: Holdfast) -> None:
     undone.broken.add(0)
     run = await hf.start(undone.in_a_row.using(id="skipped"), 1, True)
     await state_of(hf, "skipped", RunState.STUCK)
-    gone = registry.steps.pop("undone.unmake")
+    gone = registry.steps.pop("tests.roles.undone.unmake")
     try:
         await run.retry()
         await state_of(hf, "skipped", RunState.HELD)
@@ -252,4 +251,4 @@ async def test_an_undo_whose_code_is_gone_may_be_skipped(hf: Holdfast) -> None:
         with pytest.raises(RunUndone):
             await run.result(15)
     finally:
-        registry.steps["undone.unmake"] = gone
+        registry.steps["tests.roles.undone.unmake"] = gone

@@ -280,19 +280,6 @@ def leaves_by_name(stack: ExitStack) -> None:
     code(stack, Scheduler, "_leave", leave)
 
 
-@mutant("was: a run that went on since its owner asked about it stays in memory", within=1, first=2607)
-def drops_what_it_asked_about(stack: ExitStack) -> None:
-    async def check_lost(self: Any) -> int:
-        held = [(owned.run_id, owned.fence) for owned in self.runs.values() if not owned.in_flight]
-        for run_id in await self._store.lost_runs(self._node, held) if held else []:
-            if run_id in self.runs and not self.runs[run_id].in_flight:
-                self._evict(self.runs[run_id], "another node owns it", [])
-        return 0
-
-    never_reconciled(stack)
-    code(stack, Scheduler, "check_lost", check_lost)
-
-
 @mutant("was: what came when all places were taken is handed back", within=1, first=8276)
 def agents_are_crowded(stack: ExitStack) -> None:
     code(stack, Agent, "_is_crowded", lambda self, step: False)
