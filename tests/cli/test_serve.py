@@ -84,7 +84,8 @@ def test_a_node_that_lost_its_lease_joins_again(cli: Cli) -> None:
 
     asyncio.run(bury())
     until(
-        lambda: cli("doctor", "--json", code=None).json.get("nodes", [node])[0]["id"] != node["id"], process
+        lambda: (cli("doctor", "--json", code=None).json.get("nodes") or [node])[0]["id"] != node["id"],
+        process,
     )
     (other,) = cli("doctor", "--json").json["nodes"]
     assert other["pid"] == node["pid"] == process.pid
