@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -359,3 +360,32 @@ async def test_the_doctor_finds_nothing_after_all_that(hf: Holdfast) -> None:
     with pytest.raises(RunCancelled):
         await cancelled.result(10)
     assert [(name, meaning) for name, meaning, broken in await hf.store.doctor() if broken] == []
+
+
+async def test_an_answer_about_a_run_that_came_back_meanwhile_is_not_taken_for_it(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler asks what it lost. Until the answer is there, the run was taken from it and claimed by it again: that one is
+    its own, and stays in memory."""
+    run = await hf.start(flows.waits_for_payment.using(id="back"), 60.0)
+    scheduler, ask = hf.node.scheduler, hf.store.lost_runs
+    assert scheduler is not None
+    owned, answered = scheduler.runs["back"], asyncio.Event()
+
+    async def ask_and_wait(node: str, held: Sequence[tuple[str, int]]) -> list[str]:
+        monkeypatch.setattr(hf.store, "lost_runs", ask)
+        await run.hold()
+        await run.release()
+        await until(lambda: scheduler.runs.get("back") not in (None, owned))
+        lost = await ask(node, held)
+        assert lost == ["back"], "what was asked about is gone"
+        answered.set()
+        return lost
+
+    await until(lambda: not owned.in_flight)
+    monkeypatch.setattr(hf.store, "lost_runs", ask_and_wait)
+    await scheduler.check_lost()
+    assert answered.is_set()
+    assert scheduler.runs["back"] is not owned
+    await flows.paid.send("back", flows.Parcel("Oslo", 3))
+    assert await run.result(10) == "Oslo 3"
