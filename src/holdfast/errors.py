@@ -46,6 +46,8 @@ class NotInStep(WorkflowError):
 class Drift(WorkflowError):
     """The code asks for something else than what the run recorded under the same key."""
 
+    __recorded__ = ("key", "recorded", "asked", "kind")
+
     def __init__(
         self, key: str, recorded: str, asked: str, *, message: str | None = None, kind: str = "drift"
     ) -> None:
@@ -57,6 +59,8 @@ class Drift(WorkflowError):
 
 class UndoMissing(WorkflowError):
     """A run has to undo a step, and the code that does it is not loaded here."""
+
+    __recorded__ = ("undo", "step")
 
     def __init__(self, undo: str, step: str) -> None:
         super().__init__(
@@ -110,6 +114,8 @@ class NoTransaction(RunError):
 class StepFailed(RunError):
     """A step gave up. Raised in the workflow when the step's own exception cannot be rebuilt."""
 
+    __recorded__ = ("error_type", "step")
+
     def __init__(self, message: str, *, error_type: str = "", step: str = "") -> None:
         super().__init__(message)
         self.error_type, self.step = error_type, step
@@ -125,6 +131,8 @@ class StepLost(StepFailed):
 
 class RunFailed(RunError):
     """The run ended without a result. `error_type` and `run_id` say which and of what kind."""
+
+    __recorded__ = ("run_id", "error_type")
 
     def __init__(self, message: str, *, run_id: str = "", error_type: str = "") -> None:
         super().__init__(message)
@@ -188,6 +196,8 @@ class Stop(Exception):
 
 class RetryIn(Exception):
     """Raise in a step to try again after `seconds`, as a server's Retry-After asks. It spends no attempt."""
+
+    __recorded__ = ("seconds",)
 
     def __init__(self, seconds: float, message: str = "") -> None:
         super().__init__(message or f"asked to retry in {seconds:g} s")

@@ -20,6 +20,7 @@ import msgspec
 from holdfast.config import Config
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import StoreError
+from holdfast.fresh import module_path, python
 from holdfast.store.heart import BURIED, LAPSED, LEAVE, STALLED, Order, Said
 from holdfast.store.protocol import NodeStore
 
@@ -142,7 +143,7 @@ class HeartProcess(Heartbeat):
         try:
             # A session of its own: what the terminal sends to the node's group is not meant for it.
             self._process = heart = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-P", "-c", BOOT, "\n".join(sys.path)],
+                python("-c", BOOT, "\n".join(module_path())),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from holdfast.cli.output import without_password
 from holdfast.cli.timeline import Scale, bar, components, lanes
 from holdfast.cli.wording import chosen_steps, detail, span, waits_for
 from holdfast.model import Attempt, Ending, Step, StepKind, StepState
@@ -93,12 +92,3 @@ def test_what_a_step_waits_for() -> None:
     assert detail(backing_off, (), 40.0) == "attempt 2 of 3 in 3.0 s"
     running = step(n=2, key="other", state=StepState.RUNNING, finished_at=None)
     assert waits_for([backing_off, running], 40.0) == "other and 1 more"
-
-
-def test_a_password_is_not_shown() -> None:
-    """Nor is anything else changed."""
-    assert (
-        without_password("postgresql://me:secret@db/x?sslmode=require")
-        == "postgresql://me:…@db/x?sslmode=require"
-    )
-    assert without_password("sqlite:///file.db") == "sqlite:///file.db"

@@ -5,13 +5,16 @@ import collections
 import json
 import subprocess
 import sys
+import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
+from functools import partialmethod
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple, TypedDict
 
 import attrs
@@ -20,7 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import codec, config
+from holdfast import codec, config, step
 from holdfast.codec import Payload, Shape, decode_error, describe_error, encode_error
 from holdfast.errors import DefinitionError, InvalidInput, StepFailed, StepLost, StepTimeout
 from tests.unit.payload_cases import KEPT, REFUSED, Animal, Loose, Transfer
@@ -438,7 +441,14 @@ def test_sets_are_written_in_one_order_in_every_process() -> None:
     assert len(found) == 1
 
 
+@step
+async def home() -> None:
+    """What a module with a step can name is known to be raised there."""
+
+
 class BadCardError(Exception):
+    __recorded__ = ("card", "code")
+
     def __init__(self, card: str, *, code: int) -> None:
         raise AssertionError("an author's __init__ must not run again")
 
@@ -450,6 +460,12 @@ class BadCardError(Exception):
 
     card: str
     code: int
+
+
+@dataclass
+class DataError(Exception):
+    card: str
+    code: int = 0
 
 
 class HttpError(ConnectionError):
@@ -613,11 +629,120 @@ class TestErrors:
 
     def test_attributes_that_are_none_come_back(self) -> None:
         """`error.code` is there, and None."""
-        error = HttpError("no", 503)
-        error.__dict__.update(reply=None, tags=["a"], when=object())
+        error = BadCardError.made("tok", 7)
+        error.__dict__.update(card=None, code=object())
         back = decode_error(encode_error(error))
-        assert (back.reply, back.tags) == (None, ["a"])  # type: ignore[attr-defined]  # set by hand
-        assert not hasattr(back, "when")
+        assert isinstance(back, BadCardError)
+        assert back.card is None
+        assert not hasattr(back, "code"), "what is no JSON is left out"
+
+    @pytest.mark.parametrize("error", [HttpError("no"), BadCardError.made("tok", 7)], ids=["other", "opted"])
+    def test_attributes_that_nobody_named_are_not_recorded(self, error: Exception) -> None:
+        """A client's exception may carry headers, tokens or a whole reply."""
+        error.__dict__.update(headers={"authorization": "Bearer s3cret"}, token="s3cret")
+        raw = encode_error(error)
+        assert "s3cret" not in raw
+        assert not hasattr(decode_error(raw), "token")
+
+    def test_fields_of_a_dataclass_are_recorded(self) -> None:
+        """Who writes an exception as a dataclass says that its fields are data."""
+        back = decode_error(encode_error(DataError("tok", 3)))
+        assert isinstance(back, DataError)
+        assert (back.card, back.code) == ("tok", 3)
+
+    def test_known_attributes_of_pythons_own(self) -> None:
+        """Those that `str` needs."""
+        back = decode_error(encode_error(subprocess.CalledProcessError(3, ["make"], output="s3cret")))
+        assert isinstance(back, subprocess.CalledProcessError)
+        assert (back.returncode, back.cmd) == (3, ["make"])
+        assert not hasattr(back, "output")
+
+    def test_rows_written_by_others_import_and_run_nothing(self) -> None:
+        """No lazy attribute of a module, no property, no descriptor of a class, no `__init__` that is not Python's."""
+        ran: list[str] = []
+
+        class Lazy(ModuleType):
+            def __getattr__(self, name: str) -> object:
+                ran.append(name)
+                return ValueError
+
+        class Told:
+            @property
+            def Error(self) -> type[Exception]:  # noqa: N802  named like a class
+                ran.append("property")
+                return ValueError
+
+        def called(*_: object) -> None:
+            ran.append("called")
+
+        class OddError(Exception):
+            __init__ = partialmethod(called)  # type: ignore[assignment]
+
+        here = sys.modules[__name__]
+        for name, value in (("lazy", Lazy("lazy")), ("told", Told()), ("OddError", OddError)):
+            setattr(here, name, value)
+        sys.modules[f"{__name__}.lazy"] = Lazy("lazy")
+        try:
+            for path in ("lazy.Error", "told.Error", "Nothing.Error", "lazy.a.b.Error"):
+                back = decode_error(json.dumps({"type": f"{__name__}.{path}", "message": "m"}))
+                assert type(back) is StepFailed, path
+            odd = decode_error(json.dumps({"type": f"{__name__}.OddError", "message": "m"}))
+        finally:
+            del sys.modules[f"{__name__}.lazy"]
+            for name in ("lazy", "told", "OddError"):
+                delattr(here, name)
+        assert ran == []
+        assert str(odd) in {"m", "OddError: m"}
+
+    def test_only_classes_that_loaded_code_can_name(self) -> None:
+        """A class of a package that no step's or workflow's module belongs to or uses is told by its words."""
+        module = ModuleType("unrelated")
+        module.Error = type("Error", (Exception,), {"__module__": "unrelated"})  # type: ignore[attr-defined]
+        sys.modules["unrelated"] = module
+        raw = encode_error(module.Error("odd"))
+        try:
+            assert type(decode_error(raw)) is StepFailed
+            setattr(sys.modules[__name__], "unrelated", module)  # noqa: B010  as `import unrelated` does
+            assert type(decode_error(raw)) is module.Error
+        finally:
+            del sys.modules["unrelated"]
+            vars(sys.modules[__name__]).pop("unrelated", None)
+
+    @pytest.mark.parametrize(
+        "told",
+        [
+            {"type": "a" + ".b" * 40_000, "message": "m"},
+            {"type": "builtins." + "E" * 4_000_000, "message": "m"},
+            {"type": f"{__name__}.BadCardError", "message": "m", "attributes": {"__notes__": "text"}},
+            {"type": f"{__name__}.BadCardError", "message": "m", "attributes": {"__class__": "x", "args": 1}},
+            {"type": f"{__name__}.BadCardError", "message": "m", "args": [{"$bytes": "not base64"}]},
+            {"type": "builtins.ValueError", "message": "m", "notes": ["n"] * 100_000},
+        ],
+        ids=["dots", "long", "notes", "class", "bytes", "many notes"],
+    )
+    def test_hostile_rows_cost_nothing(self, told: dict[str, Any]) -> None:
+        """A row that nobody of us wrote is told by its words, at once, and can be raised, noted and printed."""
+        raw = json.dumps(told)
+        began = time.process_time()
+        back = decode_error(raw)
+        assert time.process_time() - began < 0.5
+        back.add_note("more")
+        assert len("".join(traceback.format_exception(back))) < 5_000_000
+        assert encode_error(back)
+
+    def test_a_chain_that_is_too_long_is_cut(self) -> None:
+        """Neither the reader's nor Python's own recursion is a limit that anybody notices."""
+        deep = '{"type":"builtins.ValueError","message":"m","cause":' * 30_000 + "null" + "}" * 30_000
+        assert isinstance(decode_error(deep), Exception)
+        wide = {
+            "type": "builtins.ExceptionGroup",
+            "message": "m",
+            "args": ["m"],
+            "group": [{"type": "builtins.KeyError", "message": "k"}] * 50_000,
+        }
+        back = decode_error(json.dumps(wide))
+        assert isinstance(back, ExceptionGroup)
+        assert len(back.exceptions) < 100
 
     @given(st.text())
     def test_words_are_kept_in_a_way_that_every_store_takes(self, text: str) -> None:

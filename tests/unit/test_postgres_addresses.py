@@ -2,7 +2,6 @@
 
 import pytest
 
-from holdfast.cli.output import without_password
 from holdfast.store.postgres.connecting import addresses
 
 
@@ -28,8 +27,3 @@ from holdfast.store.postgres.connecting import addresses
 def test_each_host_has_an_address_of_its_own(url: str, each: list[str]) -> None:
     """Everything but the host and its port stays as it was."""
     assert addresses(url) == each
-
-
-def test_the_password_of_several_hosts_is_not_shown() -> None:
-    """An address with several hosts is shown as one with a single host is."""
-    assert without_password("postgresql://u:secret@one,two:5433/db") == "postgresql://u:…@one,two:5433/db"

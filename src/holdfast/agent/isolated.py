@@ -24,6 +24,7 @@ import msgspec
 from holdfast import codec
 from holdfast.agent.outcome import Raised
 from holdfast.errors import DefinitionError, StepLost
+from holdfast.fresh import module_path, python
 from holdfast.workflow.here import Attempting
 from holdfast.workflow.step import Step
 
@@ -74,7 +75,7 @@ async def execute(step: Step[Any, Any], arguments: Any, here: Attempting, limit:
     """Run one attempt in a child; its encoded result, or what left its code. Cancelling kills the child."""
     _check_main(step)
     request = Request(
-        path=[entry for entry in sys.path if entry],
+        path=module_path(),
         module=step.place.module,
         file=step.place.file or "",
         step=step.name,
@@ -89,10 +90,7 @@ async def execute(step: Step[Any, Any], arguments: Any, here: Attempting, limit:
     inner, outer = os.pipe()
     try:
         child = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "holdfast.agent.child",
-            str(outer),
+            *python("-m", "holdfast.agent.child", str(outer)),
             stdin=asyncio.subprocess.PIPE,
             pass_fds=[outer],
             start_new_session=True,

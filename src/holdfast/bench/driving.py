@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from holdfast.bench.work import chain
 from holdfast.client import Holdfast
 from holdfast.environment import Environment
 from holdfast.errors import HoldfastError
+from holdfast.fresh import python
 from holdfast.lifecycle import RUN_ENDED
 
 IN_FLIGHT = 500
@@ -83,18 +83,19 @@ class Process(NamedTuple):
     """SIGKILL."""
 
 
+def with_store(url: str) -> dict[str, str]:
+    """The environment that says which store: its address may carry a password, which does not belong on a command line."""
+    return {**os.environ, "HOLDFAST_STORE": url}
+
+
 @asynccontextmanager
 async def hosted(bench: Bench, *command: str) -> AsyncIterator[Process]:
     """`holdfast COMMAND` on the store, from when it is up until the end of the block."""
     began = bench.world.monotonic()
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "holdfast.cli",
-        *command,
-        "--store",
-        bench.url,
+        *python("-m", "holdfast.cli", *command),
         "--json",
+        env=with_store(bench.url),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

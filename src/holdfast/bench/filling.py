@@ -1,4 +1,4 @@
-"""`python -m holdfast.bench.filling URL COUNT`: start runs that sleep for a month, and leave them asleep in the store.
+"""`python -m holdfast.bench.filling COUNT`: start runs that sleep for a month, and leave them asleep in $HOLDFAST_STORE.
 
 They are ordinary runs. Only the limits of this node differ: a scheduler with the default ones keeps a waiting run in
 memory for ten seconds, which is of use to a run that may go on soon.
@@ -17,8 +17,8 @@ AT_ONCE = 500
 CONFIG = Config(runs_max=20_000, park_after_s=0.0, claim_max=5_000)
 
 
-async def fill(url: str, count: int) -> None:
-    async with Holdfast(url, roles=("scheduler", "supervisor"), config=CONFIG) as hf:
+async def fill(count: int) -> None:
+    async with Holdfast(roles=("scheduler", "supervisor"), config=CONFIG) as hf:
         for done in range(0, count, AT_ONCE):
             await asyncio.gather(*(hf.start(nap) for _ in range(min(AT_ONCE, count - done))))
             if done % 5_000 == 0:
@@ -26,4 +26,4 @@ async def fill(url: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(fill(sys.argv[1], int(sys.argv[2])))
+    asyncio.run(fill(int(sys.argv[1])))

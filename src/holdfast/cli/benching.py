@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from holdfast.addresses import shown_address
 from holdfast.cli import output
 from holdfast.cli.errors import DONE
 from holdfast.cli.logs import Brief, log_to_errors
@@ -119,7 +120,7 @@ async def _measure(url: str | None, letters: tuple[str, ...], *, quick: bool, fo
         await _demand_empty(url, force=force)
     is_file = url is None or url.startswith("sqlite:")
     found = Measured(
-        "sqlite" if url is None else output.without_password(url),
+        "sqlite" if url is None else shown_address(url),
         quick,
         plan.fsync_ms() if is_file else None,
         {},

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import click
 
+from holdfast.addresses import shown_address
 from holdfast.cli import output, wording
 from holdfast.cli.colours import print_words
 from holdfast.cli.errors import DONE, ENDED_OTHERWISE
@@ -98,7 +99,7 @@ async def _examine(url: str) -> Health:
     schema = len(read_migrations(f"holdfast.store.{dialect}"))
     leads = leader is not None and leader.expires_at > now
     facts = [
-        Fact("store", f"{output.without_password(url)}, schema {schema}"),
+        Fact("store", f"{shown_address(url)}, schema {schema}"),
         _nodes(nodes, alive),
         _leader(leader, nodes, now) if leads and leader else _leaderless(alive, runs),
         Fact("runs", ", ".join(f"{count:,} {state}" for state, count in runs.items()) or "none"),
@@ -120,7 +121,7 @@ async def _examine(url: str) -> Health:
     if poison:
         facts.append(_quarantine(poison, now))
     found = {
-        "store": output.without_password(url),
+        "store": shown_address(url),
         "schema": schema,
         "nodes": [
             {

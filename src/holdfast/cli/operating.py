@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from holdfast.addresses import shown_address
 from holdfast.cli import output
 from holdfast.cli.looping import run_quickly
 from holdfast.cli.options import (
@@ -193,7 +194,7 @@ def migrate(store: str, as_json: bool) -> None:
             await opening.close()
 
     before, after = run_quickly(run())
-    shown = output.without_password(store)
+    shown = shown_address(store)
     if as_json:
         output.print_json({"store": shown, "from": before, "to": after})
     elif before == after:

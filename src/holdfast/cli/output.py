@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
-from urllib.parse import urlsplit, urlunsplit
 
 import click
 
@@ -74,15 +73,6 @@ def stdout_kept(as_json: bool) -> Iterator[TextIO]:
         sys.stdout.flush()
         os.dup2(kept, 1)
         os.close(kept)
-
-
-def without_password(url: str) -> str:
-    """A store's address as it may be shown."""
-    parts = urlsplit(url)
-    if not parts.password:
-        return url
-    user, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:…@{host}"))
 
 
 # --- rows as JSON objects -----------------------------------------------------------------------------------------

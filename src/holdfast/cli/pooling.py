@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from holdfast.addresses import shown_address
 from holdfast.cli import output, streams, wording
 from holdfast.cli.errors import DONE, NotLoadable
 from holdfast.cli.looping import run_long
@@ -28,6 +28,7 @@ from holdfast.cli.serving import (
 )
 from holdfast.client import Holdfast
 from holdfast.config import DEFAULT, Config
+from holdfast.fresh import python
 from holdfast.node import POOL
 from holdfast.pool.fleet import How
 from holdfast.pool.local import LocalFleet
@@ -151,10 +152,7 @@ async def _keep(url: str, asked: Asked, shown: Shown, *, as_json: bool) -> int:
     # The address may carry a password, which does not belong on a command line.
     fleet = LocalFleet(
         [
-            sys.executable,
-            "-m",
-            "holdfast.cli",
-            "agent",
+            *python("-m", "holdfast.cli", "agent"),
             *asked.files,
             *asked.options,
             *(["--json"] if as_json else []),
@@ -187,7 +185,7 @@ async def _keep(url: str, asked: Asked, shown: Shown, *, as_json: bool) -> int:
         try:
             shown.say(
                 "up",
-                f"pool {asked.name}: {asked.least} to {asked.most} agents on {output.without_password(url)}",
+                f"pool {asked.name}: {asked.least} to {asked.most} agents on {shown_address(url)}",
             )
             await _until_over(hf, kept, asked, shown, wake)
         finally:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from holdfast.addresses import shown_address
 from holdfast.cli import output, wording
 from holdfast.cli.colours import print_words
 from holdfast.cli.errors import DONE, ENDED_OTHERWISE
@@ -165,7 +166,7 @@ def _again(target: str, run_id: str, url: str) -> str:
     """The line that goes on with the run, as it can be pasted; a password stays where it is."""
     words = ["holdfast", "run", target, "--id", run_id]
     if url != DEFAULT_STORE and url != os.environ.get("HOLDFAST_STORE"):
-        words += ["--store", output.without_password(url)]
+        words += ["--store", shown_address(url)]
     return shlex.join(words)
 
 

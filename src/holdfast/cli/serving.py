@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, Self, TextIO
 import click
 import msgspec
 
+from holdfast.addresses import shown_address
 from holdfast.cli import loading, output, wording
 from holdfast.cli.errors import DONE, PIPE_CLOSED, NotLoadable
 from holdfast.cli.logs import JsonLines, Lines, log_to, log_to_errors
@@ -225,7 +226,7 @@ async def _until_stopped(
 ) -> int:
     with leaving() as leave, shown as to:
         await hf.open()
-        to.say("up", f"node {hf.node.id} hosts {', '.join(roles)} on {output.without_password(hf.url)}")
+        to.say("up", f"node {hf.node.id} hosts {', '.join(roles)} on {shown_address(hf.url)}")
         stops: list[asyncio.Future[Any]] = [asyncio.ensure_future(leave.asked.wait())]
         if any(worn):
             stops.append(asyncio.ensure_future(worn.out(hf, to)))

@@ -1,12 +1,10 @@
 """Exceptions as JSON and back: a workflow can catch the very exception its step raised on another machine.
 
-Rebuilding never imports a module and never runs an author's `__init__`: what cannot be rebuilt becomes a `StepFailed`
-with the same words.
+What cannot be rebuilt (see `exceptions.py`) becomes a `StepFailed` with the same words.
 """
 
 from __future__ import annotations
 
-import sys
 import traceback
 import types
 from base64 import b64decode, b64encode
@@ -17,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from holdfast import errors
+from holdfast.codec.exceptions import known_class, made, recorded_names
 from holdfast.codec.payload import encode_any
 from holdfast.policy import name_of
 
@@ -154,12 +153,9 @@ def _cause(error: BaseException) -> tuple[BaseException | None, bool]:
 
 
 def _attributes(error: BaseException) -> dict[str, Any]:
-    found = getattr(error, "__dict__", {})
-    return {
-        name: value
-        for name, value in found.items()
-        if type(name) is str and name not in ("__notes__", _PLACE, STEP) and _is_json(value)
-    }
+    """Those that its class says are data. Others may be a client's headers, tokens or the whole reply."""
+    found, names = vars(error), recorded_names(type(error))
+    return {name: found[name] for name in sorted(names & found.keys()) if _is_json(found[name])}
 
 
 def _notes(error: BaseException) -> list[str]:
@@ -189,7 +185,7 @@ def _place(error: BaseException) -> str:
 def decode_error(raw: str) -> Exception:
     """The exception to raise in the workflow."""
     failure = _parsed(raw)
-    rebuilt = _rebuilt(failure)
+    rebuilt = _rebuilt(failure, [PARTS_MAX])
     if failure.place:
         _asked(lambda error: BaseException.__setattr__(error, _PLACE, failure.place), rebuilt, None)
     if failure.step and (note := f"in step {failure.step}") not in failure.notes:
@@ -197,23 +193,34 @@ def decode_error(raw: str) -> Exception:
     return rebuilt
 
 
-def _rebuilt(failure: Failure) -> Exception:
-    """The exception with its notes and its cause, or a StepFailed with its words."""
-    error = _rebuild(failure) if failure.ending not in ("timed out", "lost") else None
+def _rebuilt(failure: Failure, left: list[int]) -> Exception:
+    """The exception with its notes, its cause and its members, as long as there are parts `left`; or a StepFailed with its words."""
+    left[0] -= 1
+    error = _rebuild(failure, left) if failure.ending not in ("timed out", "lost") else None
     if error is None:
         known = {"timed out": errors.StepTimeout, "lost": errors.StepLost}.get(failure.ending)
         text = _line(failure) if known is None else failure.message
         error = (known or errors.StepFailed)(text, error_type=failure.type, step=failure.step)
-    for note in failure.notes:
+    for note in failure.notes[:NOTES_MAX]:
         _add_note(error, note)
-    if failure.cause is not None:
-        name, cause = "__context__" if failure.handling else "__cause__", _rebuilt(failure.cause)
-        _asked(lambda made: BaseException.__setattr__(made, name, cause), error, None)
+    if failure.cause is not None and left[0] > 0:
+        name, cause = "__context__" if failure.handling else "__cause__", _rebuilt(failure.cause, left)
+        _asked(lambda of: BaseException.__setattr__(of, name, cause), error, None)
     return error
 
 
+def _rebuild(failure: Failure, left: list[int]) -> Exception | None:
+    cls = known_class(failure.type)
+    if cls is None:
+        return None
+    args = [_unpacked(arg) for arg in failure.args] if failure.args is not None else [failure.message]
+    if issubclass(cls, ExceptionGroup):
+        args.append([_rebuilt(one, left) for one in failure.group if left[0] > 0])
+    return made(cls, args, failure.attributes)
+
+
 def _add_note(error: Exception, note: str) -> None:
-    _asked(lambda made: BaseException.add_note(made, note), error, None)
+    _asked(lambda of: BaseException.add_note(of, note), error, None)
 
 
 def own_error(raw: str | None) -> Exception | None:
@@ -341,13 +348,15 @@ def _arguments(error: BaseException) -> list[Any] | None:
 
 
 def _unpacked(arg: Any) -> Any:
-    return b64decode(arg[BYTES]) if type(arg) is dict and arg.keys() == {BYTES} else arg
+    if type(arg) is not dict or arg.keys() != {BYTES}:
+        return arg
+    return _asked(b64decode, arg[BYTES], arg)
 
 
 def _parsed(raw: str) -> Failure:
     try:
         return _read.decode(raw)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):  # not written by us
         return Failure(type="builtins.Exception", message=raw[:MESSAGE_MAX_CHARS])
 
 
@@ -376,42 +385,3 @@ def _is_authors(file: str) -> bool:
 def _trace(error: BaseException) -> str:
     text = "".join(traceback.format_list(_frames(error)[-TRACE_MAX_FRAMES:]))
     return text.encode("utf-8", "backslashreplace").decode()[-TRACE_MAX_CHARS:]
-
-
-def _rebuild(failure: Failure) -> Exception | None:
-    cls = _class(failure.type)
-    if cls is None:
-        return None
-    args = [_unpacked(arg) for arg in failure.args] if failure.args is not None else [failure.message]
-    if issubclass(cls, ExceptionGroup):
-        args.append([_rebuilt(one) for one in failure.group])
-    try:
-        if isinstance(cls.__init__, types.FunctionType):
-            made = cls.__new__(cls, *args)
-            made.args = tuple(args)
-        else:
-            made = cls(*args)
-        made.__dict__.update(failure.attributes)
-        str(made)
-    except BaseException:  # noqa: BLE001  a class that cannot be made this way is told by its words
-        return None
-    return made
-
-
-def _class(name: str) -> type[Exception] | None:
-    """An exception class that is loaded here and whose `__new__` is Python's own."""
-    parts = name.split(".")
-    for cut in range(len(parts) - 1, 0, -1):
-        found: Any = sys.modules.get(".".join(parts[:cut]))
-        if found is None:
-            continue
-        for part in parts[cut:]:
-            found = getattr(found, part, None) if part != "<locals>" else None
-        if not isinstance(found, type) or not issubclass(found, Exception):
-            return None
-        if issubclass(found, StopIteration | StopAsyncIteration) or isinstance(
-            found.__new__, types.FunctionType
-        ):
-            return None
-        return found
-    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from holdfast.addresses import has_raw_password, shown_address
 from holdfast.config import DEFAULT, Config
 from holdfast.environment import Environment
 from holdfast.errors import StoreUnsupported
@@ -22,7 +23,12 @@ def open_store(url: str, environment: Environment, config: Config = DEFAULT) -> 
             from holdfast.store.postgres.store import PostgresStore  # noqa: PLC0415  an optional dependency
         except ModuleNotFoundError as error:
             raise StoreUnsupported("PostgreSQL needs its driver: pip install 'holdfast[postgres]'") from error
+        if has_raw_password(url):
+            raise StoreUnsupported(
+                f"cannot read the store's address {shown_address(url)!r}: in a user or password write / as %2F, ? as %3F, "
+                "# as %23 and @ as %40"
+            )
         return PostgresStore(url, environment, config)
     raise StoreUnsupported(
-        f"cannot tell the store from {url!r}: use sqlite:///file.db or postgresql://user@host/database"
+        f"cannot tell the store from {shown_address(url)!r}: use sqlite:///file.db or postgresql://user@host/database"
     )

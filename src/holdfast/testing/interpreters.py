@@ -12,7 +12,6 @@ import atexit
 import os
 import select
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.errors import HoldfastError
+from holdfast.fresh import module_path, python
 from holdfast.testing import interpreter
 from holdfast.testing.interpreter import Answer, Difference, Module, Request, framed
 from holdfast.testing.replays import History
@@ -54,7 +54,7 @@ def replay(
         if len(asked) > 1:
             yield asked.pop(0).answer()
         one = _one(hash_seed, modules)
-        one.ask(Request(_path(), modules, list(histories), badly=number == 0))
+        one.ask(Request(module_path(), modules, list(histories), badly=number == 0))
         asked.append(one)
     for one in asked:
         yield one.answer()
@@ -87,7 +87,7 @@ class _Interpreter:
         inner, outer = os.pipe()
         try:
             self._process = subprocess.Popen(  # noqa: S603  our own program
-                [sys.executable, "-P", "-c", BOOT, str(outer), *_path()],
+                python("-c", BOOT, str(outer), *module_path()),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,  # what the author's module prints has been seen once
                 stderr=subprocess.DEVNULL,
@@ -171,11 +171,6 @@ def _one(hash_seed: int, modules: Iterable[Module]) -> _Interpreter:
     if one is None:
         one = _kept[hash_seed] = _Interpreter(hash_seed)
     return one
-
-
-def _path() -> list[str]:
-    """Where this process finds its modules, for one that may be started elsewhere."""
-    return [entry or str(Path.cwd()) for entry in sys.path]
 
 
 def _stamp(module: Module) -> tuple[str, int]:

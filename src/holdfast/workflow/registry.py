@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from holdfast.codec.exceptions import know_home
 from holdfast.errors import DefinitionError, UnknownWorkflow
 
 if TYPE_CHECKING:
@@ -75,5 +76,6 @@ def _admit(
         raise DefinitionError(
             f"{new.name!r} is defined twice, in {known.place.shown} and in {new.place.shown}: give one of them name=…"
         )
+    know_home(new.fn.__module__)
     if known is None or new.place.code is not known.place.code:
         _changed()

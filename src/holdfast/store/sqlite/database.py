@@ -22,6 +22,7 @@ from urllib.parse import unquote
 
 import apsw
 
+from holdfast.addresses import shown_address
 from holdfast.environment import Environment
 from holdfast.errors import StoreFull, StoreUnreachable, StoreUnsupported
 from holdfast.store.sqlite import filesystem
@@ -63,7 +64,9 @@ def path_of(url: str) -> str:
     if name == IN_MEMORY:
         return name
     if not rest.startswith("///") or not name or name.endswith("/"):
-        raise StoreUnsupported(f"{url!r} names no file: use sqlite:///file.db or sqlite:////folder/file.db")
+        raise StoreUnsupported(
+            f"{shown_address(url)!r} names no file: use sqlite:///file.db or sqlite:////folder/file.db"
+        )
     return name
 
 
