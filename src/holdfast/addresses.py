@@ -6,7 +6,7 @@ import re
 from urllib.parse import unquote_plus
 
 HIDDEN = "…"
-_USER = re.compile(r"(?P<scheme>(?>(?:[^:/?#\s]*://+)?))(?P<user>[^:/?#@]*):(?P<password>.*)@", re.DOTALL)
+_USER = re.compile(r"^(?P<scheme>(?>(?:[^:/?#\s]*://+)?))(?P<user>[^:/?#@\s=]*):(?P<password>.*)@", re.DOTALL)
 """The password goes on to the last @: whoever forgot to encode one may have any character in it."""
 _SECRET = re.compile(r"pass|pwd|secret|token|credential|api_?key", re.IGNORECASE)
 _WORDS = re.compile(r"(?P<name>\w+)\s*=\s*(?:'(?:[^'\\]|\\.)*'|\S+)")

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from holdfast.store.operations import Op
 from tests.differential.spec import Spec
 from tests.differential.subjects import Postgres, Sqlite, Subject, expected, seen
+from tests.store.made import number_lane
 
 WORKFLOWS = (("shop.order", "1"), ("shop.refund", "1"))
 TENANTS = ("default", "other")
@@ -84,7 +85,7 @@ class Asking(RuleBasedStateMachine):
 
     @staticmethod
     def _makes_lane(name: str, depends: str) -> Ask:
-        return lambda subject: subject.store.lane(name, (), None, depends)
+        return lambda subject: number_lane(subject.store, name, (), None, depends)
 
     def teardown(self) -> None:
         self._do(self.subjects[0].store.close())

@@ -418,7 +418,6 @@ class Postgres(Subject):
 
     def empty(self) -> None:
         self._sql.execute(f"TRUNCATE {', '.join(TABLES)} RESTART IDENTITY".encode())
-        self._store._lanes.clear()  # numbers of lanes never change, but here
 
     def close(self) -> None:
         self._sql.close()

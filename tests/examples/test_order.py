@@ -15,7 +15,7 @@ def test_the_order_survives_anything(sim: Sim) -> None:
 def test_the_careless_one_charges_twice(sim: Sim) -> None:
     """Found where it happens, and nothing else."""
     report = sim.crash_everywhere(order.careless_order, "tok_1", "lamp")
-    assert {finding.step for finding in report.findings} == {"order.charge_carelessly"}
+    assert {finding.step for finding in report.findings} == {"examples.order.charge_carelessly"}
     assert report.twice[0].boundary.crash == "after charge_carelessly, before its result is recorded"
 
 

@@ -18,7 +18,7 @@ from holdfast.store import open_store
 from holdfast.store.protocol import Store
 from holdfast.supervisor import Supervisor
 from tests.store.conftest import run_sql
-from tests.store.made import begin, call
+from tests.store.made import begin, call, number_lane
 
 LONG_S = 3600.0
 
@@ -100,8 +100,8 @@ async def test_a_pool_serves_what_its_agents_can_do(store: Store) -> None:
     told: list[Told] = []
     fleet = Actors(store)
     pool, _ = kept(store, fleet, told)
-    lane = await store.lane("shop.charge", ())
-    other = await store.lane("shop.print", ("printer",))
+    lane = await number_lane(store, "shop.charge", ())
+    other = await number_lane(store, "shop.print", ("printer",))
     now = await store.now()
     await store.register("s", host="h", pid=1, roles="scheduler", offers="{}", capacity=1, lease_s=LONG_S)
     late = [call(n, lane=lane, ready_at=now - 30) for n in (1, 2)]

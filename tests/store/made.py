@@ -23,6 +23,14 @@ D = "node-d"
 LONG_S = 3600.0
 
 
+async def number_lane(
+    store: Store, name: str, needs: tuple[str, ...] = (), undo: str | None = None, depends: str | None = None
+) -> int:
+    """The number of one lane."""
+    (lane,) = await store.number_lanes([(name, needs, undo, depends or name)])
+    return lane
+
+
 def new_id() -> str:
     return ENVIRONMENT.new_id()
 

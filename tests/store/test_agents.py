@@ -19,6 +19,7 @@ from tests.store.made import (
     held,
     join,
     new_run,
+    number_lane,
     report,
     report_of,
     start,
@@ -234,9 +235,9 @@ async def test_an_agent_learns_what_it_lost(store: Store) -> None:
 async def test_a_lane_has_one_number(store: Store, other: Store) -> None:
     """The same needs give the same lane, through any door, and are read back as they were."""
     first, second = await asyncio.gather(
-        store.lane("shop.charge", ("gpu",)), other.lane("shop.charge", ("gpu",))
+        number_lane(store, "shop.charge", ("gpu",)), number_lane(other, "shop.charge", ("gpu",))
     )
-    third = await store.lane("shop.charge", ())
+    third = await number_lane(store, "shop.charge", ())
     assert first == second != third
     assert [(one.id, one.name, one.needs) for one in await other.lanes() if one.id == first] == [
         (first, "shop.charge", ("gpu",))

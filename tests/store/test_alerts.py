@@ -23,6 +23,7 @@ from tests.store.made import (
     join,
     new_id,
     new_run,
+    number_lane,
     parked,
     report,
     start,
@@ -170,7 +171,10 @@ async def test_each_alert_is_logged_once(store: Store) -> None:
 
 async def test_a_step_that_waits_too_long_is_found(store: Store, tamper: Tamper) -> None:
     """Per lane the oldest, unless its run is held; one that backs off does not wait."""
-    lane, other = await store.lane("shop.charge", ()), await store.lane("shop.print", ("printer",))
+    lane, other = (
+        await number_lane(store, "shop.charge", ()),
+        await number_lane(store, "shop.print", ("printer",)),
+    )
     old = await begin(store, call(1, lane=lane), call(2, lane=lane, priority=5))
     frozen = await begin(store, call(1, lane=lane))
     await begin(store, call(1, lane=other, ready_at=ENVIRONMENT.now() + 60))

@@ -10,14 +10,14 @@ from holdfast.store.answers import Told
 from holdfast.store.operations import HandBack, Report
 from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
-from tests.store.made import ENVIRONMENT, LONG_S, A, B, begin, broken, call, held, new_run, step
+from tests.store.made import ENVIRONMENT, LONG_S, A, B, begin, broken, call, held, new_run, number_lane, step
 
 CLOSED, OPEN, PROBING = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.PROBING
 WINDOW_S = 10.0
 
 
 async def lane(store: Store, name: str = "shop.charge", depends: str | None = "stripe") -> int:
-    return await store.lane(name, (), None, depends)
+    return await number_lane(store, name, (), None, depends)
 
 
 async def one(store: Store, name: str = "stripe") -> Breaker:
@@ -45,7 +45,7 @@ async def test_lanes_are_distinct_by_what_they_depend_on(store: Store) -> None:
     """A step that now depends on something else has a lane of its own; without a word it depends on its name."""
     first, second = await lane(store), await lane(store, depends=None)
     assert first != second
-    assert await store.lane("shop.charge", (), None, "stripe") == first
+    assert await number_lane(store, "shop.charge", (), None, "stripe") == first
     assert {found.id: found.depends for found in await store.lanes()} == {
         first: "stripe",
         second: "shop.charge",

@@ -7,7 +7,7 @@ from holdfast.store.answers import Backlog
 from holdfast.store.operations import Hop
 from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
-from tests.store.made import ENVIRONMENT, WORKFLOW, A, B, C, begin, call, held, join
+from tests.store.made import ENVIRONMENT, WORKFLOW, A, B, C, begin, call, held, join, number_lane
 
 SOON_S = 3600.0
 
@@ -55,7 +55,7 @@ async def test_what_is_held_waits_for_nobody(store: Store) -> None:
 )
 async def test_what_is_behind_a_gate_waits_for_nobody(store: Store, scope: HoldScope, value: str) -> None:
     """More agents would not open it."""
-    lane = await store.lane("shop.charge", (), depends="bank")
+    lane = await number_lane(store, "shop.charge", (), depends="bank")
     await begin(store, call(1, lane=lane, ready_at=ENVIRONMENT.now() - 50))
     await store.add_hold(scope, value, "ann", "")
     assert await store.backlog([lane], 10) == Backlog(0, None)
@@ -65,7 +65,7 @@ async def test_what_is_behind_a_gate_waits_for_nobody(store: Store, scope: HoldS
 
 async def test_what_waits_for_its_dependency_waits_for_no_agent(store: Store) -> None:
     """An open breaker lets nothing begin, however many agents there are."""
-    lane = await store.lane("shop.charge", (), depends="bank")
+    lane = await number_lane(store, "shop.charge", (), depends="bank")
     await begin(store, call(1, lane=lane, ready_at=ENVIRONMENT.now() - 50))
     await store.force_breaker("bank", BreakerState.OPEN, "ann", "")
     assert await store.backlog([lane], 10) == Backlog(0, None)

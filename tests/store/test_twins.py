@@ -10,7 +10,21 @@ from holdfast.store.answers import Answer, ClaimedStep
 from holdfast.store.operations import HandBack, Hop, TryAgain
 from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
-from tests.store.made import WORKFLOW, A, B, C, begin, broken, call, closing, held, report, step, succeeded
+from tests.store.made import (
+    WORKFLOW,
+    A,
+    B,
+    C,
+    begin,
+    broken,
+    call,
+    closing,
+    held,
+    number_lane,
+    report,
+    step,
+    succeeded,
+)
 
 OUTRAN = json.dumps(
     {"type": "holdfast.errors.StepLost", "message": "its twin was first", "ending": "refused"}
@@ -259,7 +273,7 @@ async def test_pruning_takes_the_twins_with_the_run(store: Store) -> None:
 )
 async def test_a_twin_stands_before_the_same_gates(store: Store, scope: HoldScope, value: str) -> None:
     """What is held begins no second time, and begins when it is released."""
-    lane = await store.lane("shop.charge", (), depends="bank")
+    lane = await number_lane(store, "shop.charge", (), depends="bank")
     run_id = await begin(store, held(1, lane=lane))
     await store.make_twins(await lead(store), [(run_id, 1, 1)])
     await store.add_hold(scope, value, "me", "")

@@ -632,8 +632,7 @@ class TestErrors:
         error = BadCardError.made("tok", 7)
         error.__dict__.update(card=None, code=object())
         back = decode_error(encode_error(error))
-        assert isinstance(back, BadCardError)
-        assert back.card is None
+        assert vars(back)["card"] is None
         assert not hasattr(back, "code"), "what is no JSON is left out"
 
     @pytest.mark.parametrize("error", [HttpError("no"), BadCardError.made("tok", 7)], ids=["other", "opted"])
@@ -676,7 +675,7 @@ class TestErrors:
             ran.append("called")
 
         class OddError(Exception):
-            __init__ = partialmethod(called)  # type: ignore[assignment]
+            __init__ = partialmethod(called)
 
         here = sys.modules[__name__]
         for name, value in (("lazy", Lazy("lazy")), ("told", Told()), ("OddError", OddError)):

@@ -98,9 +98,8 @@ def origins(health: Health) -> list[str]:
 def _print(found: Sequence[Health], leader: Leader | None, now: float) -> None:
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415  for people only
     from rich.table import Table  # noqa: PLC0415  for people only
-    from rich.text import Text  # noqa: PLC0415  for people only
 
-    from holdfast.cli.screen import FILE_WIDTH, Screen  # noqa: PLC0415  for people only
+    from holdfast.cli.screen import FILE_WIDTH, Screen, Text  # noqa: PLC0415  for people only
 
     shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     pooled = any(health.pool for health in found)
@@ -122,7 +121,7 @@ def _print(found: Sequence[Health], leader: Leader | None, now: float) -> None:
             wording.span((node.retired_at or now) - node.started_at),
             _abilities(health, leader, now),
         )
-    screen = Screen(highlight=False)
+    screen = Screen()
     if not screen.is_terminal:
         screen.width = FILE_WIDTH
     screen.print(shown)

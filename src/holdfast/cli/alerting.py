@@ -77,7 +77,7 @@ async def _list(everything: bool, store: str, as_json: bool) -> None:
         print_words(f"{alert.id} {alert.level}", COLOURS.get(alert.level), end=False)
         times = f", {alert.times} times" if alert.times > 1 else ""
         over = "" if alert.cleared_at is None else f", cleared {wording.span(now - alert.cleared_at)} ago"
-        click.echo(f" {alert.kind}: {in_words(alert)}")
+        print_words(f" {alert.kind}: {in_words(alert)}")
         ways = "".join(f"; {_way(one)}" for one in told.get(alert.id, []))
         print_words(f"  {wording.span(now - alert.at)} ago{times}{over}{ways}", dim=True)
     if len(found) == LISTED_MAX:

@@ -14,6 +14,7 @@ import click
 
 from holdfast.addresses import shown_address
 from holdfast.cli import output
+from holdfast.cli.colours import print_words
 from holdfast.cli.errors import DONE
 from holdfast.cli.logs import Brief, log_to_errors
 from holdfast.cli.looping import leaving, run_long
@@ -155,7 +156,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
         letter = said[:1]
         if letter not in told:
             told.add(letter)
-            click.echo(said, err=True)
+            print_words(said, err=True)
 
     yield say
 
@@ -196,7 +197,7 @@ def _print(measured: Measured) -> None:
     screen.print(table)
     disk = "" if measured.fsync_ms is None else f", one fsync {measured.fsync_ms:.2f} ms"
     quick = ", --quick: rough" if measured.quick else ""
-    click.echo(f"{measured.store}, {os.cpu_count()} cores, Python {platform.python_version()}{disk}{quick}")
+    print_words(f"{measured.store}, {os.cpu_count()} cores, Python {platform.python_version()}{disk}{quick}")
 
 
 def _number(value: float) -> str:

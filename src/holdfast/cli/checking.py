@@ -180,13 +180,13 @@ def _print(found: Found) -> None:
     run, misfit = found
     glyph, colour = ("·", "bright_black") if misfit.is_note else ("✗", "red")
     print_words(f"{glyph} ", colour, end=False)
-    click.echo(f"{run.id} ({run.workflow} version {run.version}, {run.state}): ", nl=False)
+    print_words(f"{run.id} ({run.workflow} version {run.version}, {run.state}): ", end=False)
     if misfit.recorded is None or misfit.asked is None or misfit.is_note:
-        click.echo(misfit.message)
+        print_words(misfit.message)
         return
-    click.echo(f"{misfit.kind} at step {misfit.step}" if misfit.step else misfit.kind)
-    click.echo(f"    recorded   {misfit.recorded}")
-    click.echo(f"    this code  {misfit.asked}")
+    print_words(f"{misfit.kind} at step {misfit.step}" if misfit.step else misfit.kind)
+    print_words(f"    recorded   {misfit.recorded}")
+    print_words(f"    this code  {misfit.asked}")
 
 
 def _print_sum(checked: Checked) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import click
-
 from holdfast.addresses import shown_address
 from holdfast.cli import output, wording
 from holdfast.cli.colours import print_words
@@ -284,7 +282,7 @@ def _print(health: Health) -> None:
         _line(
             "✓" if fact.ok else "!", "green" if fact.ok else "yellow", f"{fact.name}: {fact.value}", fact.move
         )
-    click.echo()
+    print_words()
     for invariant in health.invariants:
         if invariant.broken:
             words = f"{invariant.name} is broken in {wording.counted(invariant.broken, 'row')}: {invariant.meaning}"
@@ -295,6 +293,6 @@ def _print(health: Health) -> None:
 
 def _line(glyph: str, colour: str, words: str, move: str) -> None:
     print_words(f"{glyph} ", colour, end=False)
-    click.echo(words)
+    print_words(words)
     if move:
         print_words(f"  {move}", dim=True)

@@ -6,7 +6,6 @@ interrupted and terminated · 141: whoever read the output went away.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -17,7 +16,7 @@ from collections.abc import Callable
 import click
 
 from holdfast.cli import streams
-from holdfast.cli.colours import print_words
+from holdfast.cli.colours import json_document, print_words
 from holdfast.errors import HoldfastError, WorkflowError
 
 DONE, ENDED_OTHERWISE, WRONG = 0, 1, 2
@@ -82,9 +81,9 @@ def _told(kind: str, message: str, *, as_json: bool) -> int:
     line = " ".join(message.split())
     try:
         print_words("error: ", "red", bold=True, end=False, err=True)
-        click.echo(line, err=True)
+        print_words(line, err=True)
         if as_json:
-            print(json.dumps({"error": {"type": kind, "message": line}}, ensure_ascii=False), flush=True)
+            print(json_document({"error": {"type": kind, "message": line}}), flush=True)
         streams.flush()
     except OSError:
         streams.forget()

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from holdfast.cli import output, wording
+from holdfast.cli.colours import print_words
 from holdfast.cli.looping import Leaving
 from holdfast.client import Holdfast, RunRows, unknown_run
 from holdfast.environment import StoreClock
@@ -149,7 +150,7 @@ class Lines(Silent):
 
     @staticmethod
     def _line(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        print_words(text, err=True)
 
 
 def shown(as_json: bool) -> Shown:

@@ -11,10 +11,9 @@ from rich.console import Group, RenderableType
 from rich.constrain import Constrain
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
 from holdfast.cli import wording
-from holdfast.cli.screen import Screen, styled_state
+from holdfast.cli.screen import Screen, Text, styled_state
 from holdfast.client import RunRows
 from holdfast.errors import StoreUnreachable
 from holdfast.lifecycle import RUN_ENDED

@@ -14,8 +14,6 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, TextIO
 
-import click
-
 from holdfast.cli.colours import print_words
 from holdfast.cli.errors import NotLoadable
 from holdfast.errors import UnknownWorkflow
@@ -235,4 +233,4 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     print_words("warning: ", "yellow", end=False, err=True)
-    click.echo(f"{_shown(Path(filename))}, line {lineno}: {message}", err=True)
+    print_words(f"{_shown(Path(filename))}, line {lineno}: {message}", err=True)

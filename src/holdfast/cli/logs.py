@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Callable
 from typing import TextIO
 
 from holdfast.cli import streams
+from holdfast.cli.colours import json_document
 from holdfast.cli.output import moment
 from holdfast.errors import StoreFull
+from holdfast.visible import visible
 
 REPEAT_AFTER_S = 30.0
 """A trouble that lasts is told again after this long."""
@@ -60,12 +61,15 @@ class Lines(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
 
 class Brief(logging.Formatter):
     """Beside a live picture: no time, it is now."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return f"{record.levelname.lower()}: {super().format(record)}"
+        return visible(f"{record.levelname.lower()}: {super().format(record)}")
 
 
 class JsonLines(logging.Formatter):
@@ -81,7 +85,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             told["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(told, ensure_ascii=False)
+        return json_document(told)
 
 
 class _Piped(logging.StreamHandler[TextIO]):

@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
-import click
-
-from holdfast.cli.colours import print_words
+from holdfast.cli.colours import json_document, print_words
 from holdfast.cli.wording import COLOURS, GLYPHS, json_text, plain_value, progress
 from holdfast.durations import Eta
 from holdfast.lifecycle import RUN_ENDED
@@ -27,7 +25,7 @@ Object = dict[str, Any]
 def print_json(value: Any) -> None:
     """One JSON document: on one line for a pipe, indented for a terminal."""
     indent = 2 if sys.stdout.isatty() else None
-    print(json.dumps(value, ensure_ascii=False, indent=indent), flush=True)
+    print(json_document(value, indent), flush=True)
 
 
 def print_result(raw: bytes | None) -> None:
@@ -41,14 +39,14 @@ def say(line: str, state: str | None = None) -> None:
     """One line for people, led by the glyph of a state."""
     if state is not None:
         print_words(f"{GLYPHS.get(state, '·')} ", COLOURS.get(state), end=False)
-    click.echo(line)
+    print_words(line)
 
 
 def screen(*, to_errors: bool = False) -> Screen:
     """A terminal for people: standard output, or standard error for what only accompanies a result."""
     from holdfast.cli.screen import Screen  # noqa: PLC0415  rich takes longer to load than most commands to run
 
-    return Screen(stderr=to_errors, highlight=False, soft_wrap=False)
+    return Screen(stderr=to_errors, soft_wrap=False)
 
 
 def shown_path(file: str) -> str:

@@ -7,10 +7,9 @@ import shlex
 
 from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
 from holdfast.cli import output, wording
-from holdfast.cli.screen import Screen, payload, styled_state
+from holdfast.cli.screen import Screen, Text, payload, styled_state
 from holdfast.cli.showing import Page
 from holdfast.cli.timeline import timeline
 from holdfast.codec import describe_error

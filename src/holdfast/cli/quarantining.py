@@ -85,7 +85,7 @@ async def _list(run_id: str | None, store: str, as_json: bool) -> int:
     for one in found:
         print_words(one.fingerprint, "red", end=False)
         kind = one.error.removeprefix("builtins.").removeprefix("holdfast.errors.")
-        click.echo(f" {one.step}: {kind} ({one.place})")
+        print_words(f" {one.step}: {kind} ({one.place})")
         runs = f"{wording.counted(one.steps, 'step')} of {wording.counted(one.runs, 'run')}"
         print_words(f"  {runs} for {wording.span(now - one.since)}; for example {one.example}", dim=True)
     if found:
@@ -119,7 +119,7 @@ async def _settle(
 ) -> int:
     def told(done: int) -> None:
         if not as_json and sys.stderr.isatty():
-            click.echo(f"{done:,} steps {DID[act]}", err=True)
+            print_words(f"{done:,} steps {DID[act]}", err=True)
 
     async with opened(store) as hf:
         result = wording.plain_value(value)

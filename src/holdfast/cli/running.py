@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-import click
-
 from holdfast.addresses import shown_address
 from holdfast.cli import output, wording
 from holdfast.cli.colours import print_words
@@ -207,7 +205,7 @@ def _answer(ended: Ended, as_json: bool) -> int:
         if run.state is RunState.FAILED:
             line += f"\n  `holdfast retry {shlex.quote(run.id)}` tries again and keeps what succeeded"
     print_words(f"{wording.GLYPHS[run.state]} ", wording.COLOURS[run.state], end=False, err=True)
-    click.echo(line, err=True)
+    print_words(line, err=True)
     if run.state is RunState.SUCCEEDED:
         output.print_result(run.output)
     return ended.code

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
+from rich.style import Style
 from rich.table import Table
-from rich.text import Text
+from rich.text import Text as RichText
 
 from holdfast.cli import wording
 from holdfast.cli.wording import COLOURS, GLYPHS
 from holdfast.model import Run
+from holdfast.visible import visible
 
 FILE_WIDTH = 200
 """Columns when nobody looks at a terminal."""
@@ -23,9 +25,26 @@ WORDS_WIDTH = 30
 HEADINGS = ("run", "workflow", "state", "started", "took")
 
 
+class Text(RichText):
+    """Text that a terminal shows and does not obey. All that goes to a screen is made of it."""
+
+    def __init__(self, text: str = "", style: str | Style = "", **more: Any) -> None:
+        super().__init__(visible(text), style, **more)
+
+    def append(self, text: RichText | str, style: str | Style | None = None) -> Self:
+        super().append(visible(text) if isinstance(text, str) else text, style)
+        return self
+
+
 class Screen(Console):
-    """A console that leaves the cursor alone, so that a killed command leaves a usable terminal, and lets a closed pipe
-    be an error like any other."""
+    """A console that leaves the cursor alone, so that a killed command leaves a usable terminal, lets a closed pipe be an error
+    like any other, and takes words as words: `[/x]` may be a run's id."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **more)
+
+    def render_str(self, text: str, **more: Any) -> RichText:
+        return super().render_str(visible(text), **more)
 
     def show_cursor(self, show: bool = True) -> bool:
         return False
@@ -42,7 +61,7 @@ def styled_state(state: str, *, word: bool = True) -> Text:
 def print_runs(rows: Sequence[tuple[Run, str]], now: float) -> None:
     """Runs and what is to say about each: a table where it fits, else a few lines for each. The id is what the next command
     needs: whatever else is shortened, it is not."""
-    screen = Screen(highlight=False)
+    screen = Screen()
     said = [" ".join(words.split()) for _, words in rows]
     wanted = min(WORDS_WIDTH, max(len(words) for words in said))
     for name in (_whole, _short):

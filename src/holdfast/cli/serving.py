@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.addresses import shown_address
 from holdfast.cli import loading, output, wording
+from holdfast.cli.colours import json_document, print_words
 from holdfast.cli.errors import DONE, PIPE_CLOSED, NotLoadable
 from holdfast.cli.logs import JsonLines, Lines, log_to, log_to_errors
 from holdfast.cli.looping import leaving, run_long
@@ -369,11 +370,11 @@ class Logged:
 
     def pass_on(self, who: str, line: str, *, errors: bool) -> None:
         if self._stdout is None:
-            print(f"{who} | {line}", file=sys.stderr if errors else sys.stdout, flush=True)
+            print_words(f"{who} | {line}", err=errors)
         elif errors:
-            print(f"{who} | {line}", file=sys.stderr, flush=True)
+            print_words(f"{who} | {line}", err=True)
         else:
-            print(json.dumps(_line_of(who, line), ensure_ascii=False), file=self._stdout, flush=True)
+            print(json_document(_line_of(who, line)), file=self._stdout, flush=True)
 
     def status(self, status: Status) -> None:
         if status.mark() != self._last:

@@ -244,9 +244,9 @@ def _print(report: Report) -> None:
     for line in report.trace:
         print_words(line, dim=True)
     if report.trace:
-        click.echo()
+        print_words()
     *told, last = str(report).splitlines()
     for line in told:
         print_words(line, None if line.startswith(" ") else "red", bold=not line.startswith(" "))
     print_words("✓ " if report.ok else "✗ ", "green" if report.ok else "red", end=False)
-    click.echo(last)
+    print_words(last)

@@ -9,10 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import rich.live
-from rich.text import Text
 
 from holdfast.cli.logs import Brief, log_to_errors
-from holdfast.cli.screen import Screen
+from holdfast.cli.screen import Screen, Text
 
 if TYPE_CHECKING:
     from holdfast.cli.serving import Status

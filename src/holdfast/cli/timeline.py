@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.table import Table
-from rich.text import Text
 
 from holdfast.cli import wording
-from holdfast.cli.screen import styled_state
+from holdfast.cli.screen import Text, styled_state
 from holdfast.model import Attempt, Ending, Step, StepKind
 from holdfast.supervisor.outlook import Outlook
 

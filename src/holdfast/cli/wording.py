@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from holdfast.cli.colours import json_document
 from holdfast.codec import describe_error
 from holdfast.durations import Eta
 from holdfast.lifecycle import STEP_ENDED
@@ -88,8 +89,8 @@ def plain_value(raw: bytes | str | None) -> Any:
 
 def json_text(value: Any) -> str:
     """A value for people to read: on one line if it is short."""
-    line = json.dumps(value, ensure_ascii=False)
-    return line if len(line) <= 72 else json.dumps(value, ensure_ascii=False, indent=2)
+    line = json_document(value)
+    return line if len(line) <= 72 else json_document(value, indent=2)
 
 
 def took(begun: float | None, ended: float | None, now: float) -> str:

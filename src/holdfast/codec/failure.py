@@ -350,7 +350,7 @@ def _arguments(error: BaseException) -> list[Any] | None:
 def _unpacked(arg: Any) -> Any:
     if type(arg) is not dict or arg.keys() != {BYTES}:
         return arg
-    return _asked(b64decode, arg[BYTES], arg)
+    return _asked(b64decode, arg[BYTES], b"")
 
 
 def _parsed(raw: str) -> Failure:

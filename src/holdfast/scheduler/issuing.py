@@ -5,7 +5,7 @@ A step that this node's own agent has a place for is issued already leased to it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from holdfast.config import Config
@@ -14,11 +14,9 @@ from holdfast.environment import StoreClock
 from holdfast.model import NewRun, StepKind, StepState
 from holdfast.scheduler.owned import Lease, Owned, Seat
 from holdfast.store.operations import Hop, NewStep
-from holdfast.store.protocol import SchedulerStore
+from holdfast.store.protocol import LaneKey, SchedulerStore
 from holdfast.workflow import registry
 from holdfast.workflow.step import Step
-
-LaneKey = tuple[str, tuple[str, ...], str | None, str]
 
 
 class Lanes:
@@ -33,14 +31,12 @@ class Lanes:
 
     async def learn(self) -> None:
         """Number the lanes of all steps with their declared needs."""
-        for step in list(registry.steps.values()):
-            await self.number(step)
+        await self.number(registry.steps.values())
 
-    async def number(self, step: Step[Any, Any]) -> int:
-        lane = lane_key(step)
-        if lane not in self.numbers:
-            self.numbers[lane] = await self._store.lane(*lane)
-        return self.numbers[lane]
+    async def number(self, steps: Iterable[Step[Any, Any]]) -> None:
+        missing = [lane for lane in dict.fromkeys(map(lane_key, steps)) if lane not in self.numbers]
+        if missing:
+            self.numbers.update(zip(missing, await self._store.number_lanes(missing), strict=True))
 
 
 def lane_key(step: Step[Any, Any]) -> LaneKey:

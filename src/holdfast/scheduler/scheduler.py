@@ -26,7 +26,7 @@ from holdfast.environment import StoreClock
 from holdfast.errors import Drift, HoldfastError, LeaseLost, StoreError, UndoMissing
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.model import CANCEL, UNDO, NewRun, Run, RunState, StepKind, StepState
-from holdfast.scheduler.issuing import Issuing, Lanes, is_derived
+from holdfast.scheduler.issuing import Issuing, Lanes, is_derived, lane_key
 from holdfast.scheduler.landmarks import Followed
 from holdfast.scheduler.owned import Arrival, Ended, Lease, Owned, Seat, Sent
 from holdfast.scheduler.replaying import Workflows, replayed
@@ -482,8 +482,10 @@ class Scheduler:
     ) -> None:
         """The code asked for needs that have no lane yet: number it, then commit."""
         try:
+            lanes = self._issuing.lanes
+            await lanes.number(step for _, step in rows)
             for row, step in rows:
-                row.lane = await self._issuing.lanes.number(step)
+                row.lane = lanes.numbers[lane_key(step)]
         except Exception as error:  # noqa: BLE001  a run whose hop is never answered would stand still
             # Its code has gone on, and nothing of that is written: whoever claims it next replays it.
             self._evict(owned, error, leases)

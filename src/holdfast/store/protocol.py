@@ -69,6 +69,9 @@ LOSSES_NEVER = 2**31 - 1
 GONE = "its process is gone"
 LEFT = "it left and still holds something"
 
+LaneKey = tuple[str, tuple[str, ...], str | None, str]
+"""A step's name, what it needs, the name of its undo, and what it depends on: its own name, if nothing else."""
+
 
 class Bell(StrEnum):
     """What a doorbell rings for. A hint: losing one costs latency, never work."""
@@ -138,10 +141,8 @@ class SchedulerStore(Protocol):
     async def child_histories(self, run_id: str) -> list[ClaimedRun]:
         """The run's children with their steps, to plan how they are undone."""
 
-    async def lane(
-        self, name: str, needs: tuple[str, ...], undo: str | None = None, depends: str | None = None
-    ) -> int:
-        """The lane's number, made if new. What depends on nothing else depends on what its name says."""
+    async def number_lanes(self, lanes: Sequence[LaneKey]) -> list[int]:
+        """The number of each, made if new, in one commit."""
 
     async def lost_runs(self, node: str, held: Sequence[tuple[str, int]]) -> list[str]:
         """Ids among (run, fence) that this node no longer owns."""

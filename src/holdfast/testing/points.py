@@ -124,7 +124,9 @@ class Points(Faults):
         """Name the two boundaries around this commit."""
         self._commits += 1
         if self.look is not None:
-            self.rows.append(self.look())
+            last, now = self.rows[-1], self.look()
+            # What did not change is kept once: most of it never does.
+            self.rows.append({table: last[table] if last[table] == rows else rows for table, rows in now.items()})
         if verb not in CRASHABLE:
             return
         words = _VERBS.get(verb) or self._describe(asked.get("ops", ()))

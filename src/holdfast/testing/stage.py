@@ -225,7 +225,9 @@ class Stage:
             made.perform = self.perform
             self.world.processes.append(made)
             self.process = made
-            self._until_done(made, made.open())
+            opening = self._until_done(made, made.open())
+            if opening.done() and not made.dead:
+                opening.result()  # what keeps it from opening keeps the next one, too
             door.enter(made)
         return self.process
 

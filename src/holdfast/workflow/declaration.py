@@ -11,7 +11,7 @@ import difflib
 import dis
 import shlex
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -74,8 +74,16 @@ def claims(roles: Collection[str], app: str | None, session: str) -> Claims:
     return Claims(names, steps, list(sources), workflow_sources, step_sources)
 
 
-def declarations(app: str | None, session: str) -> list[Declaration]:
+def declarations(app: str | None, session: str) -> Sequence[Declaration]:
     """Every workflow that is loaded here."""
+    return _declarations(app, session, registry.edition(), registry.signals_made(), len(sys.modules))
+
+
+@lru_cache(maxsize=2)
+def _declarations(
+    app: str | None, session: str, edition: int, signals: int, modules: int
+) -> Sequence[Declaration]:
+    """Kept for as long as nothing more is declared: a node says it again whenever it registers."""
     return [
         Declaration(
             DEFAULT_TENANT,
@@ -119,21 +127,34 @@ def _text(schema: Schema) -> str:
 
 
 def takes(workflow: Workflow[Any, Any]) -> Takes:
-    named = set(_reached(workflow.fn))
-    by_name: dict[str, list[Signal[Any]]] = {}
-    for signal in sorted(registry.signals, key=lambda one: one.name):
-        by_name.setdefault(signal.name, []).append(signal)
-    makers = _makers(registry.edition(), len(sys.modules))
-    found: dict[str, Schema] = dict.fromkeys(sorted(makers.names), ANYTHING)
-    for name, declared in by_name.items():
-        own = [signal for signal in declared if signal in named]
-        kinds = {_text(signal.schema): signal.schema for signal in own or declared}
-        sure = len(kinds) == 1 and (own or name not in makers.names)
-        found[name] = next(iter(kinds.values())) if sure else ANYTHING
-    told = Takes(found, sorted({signal.name for signal in named}), makers.open or _imports_more(workflow.fn))
+    makers, everybodys = _everybodys(registry.edition(), registry.signals_made(), len(sys.modules))
+    named: dict[str, dict[str, Schema]] = {}
+    for signal in _reached(workflow.fn):
+        named.setdefault(signal.name, {})[_text(signal.schema)] = signal.schema
+    found = {**everybodys, **{name: _sure(kinds) for name, kinds in named.items()}}
+    told = Takes(found, sorted(named), makers.open or _imports_more(workflow.fn))
     if len(msgspec.json.encode(told)) > SIGNALS_MAX_BYTES:
         told.signals = {name: schema if name in told.named else ANYTHING for name, schema in found.items()}
     return told
+
+
+@lru_cache(maxsize=1)
+def _everybodys(edition: int, signals: int, modules: int) -> tuple[Makers, dict[str, Schema]]:
+    """Of every signal of the application, what it carries as far as one can tell who does not know which one is meant. Changes
+    with the registry, each signal and each import."""
+    makers = _makers(edition, modules)
+    by_name: dict[str, dict[str, Schema]] = {}
+    for signal in sorted(registry.signals, key=lambda one: one.name):
+        by_name.setdefault(signal.name, {})[_text(signal.schema)] = signal.schema
+    found: dict[str, Schema] = dict.fromkeys(sorted(makers.names), ANYTHING)
+    found.update(
+        (name, ANYTHING if name in makers.names else _sure(kinds)) for name, kinds in by_name.items()
+    )
+    return makers, found
+
+
+def _sure(kinds: Mapping[str, Schema]) -> Schema:
+    return next(iter(kinds.values())) if len(kinds) == 1 else ANYTHING
 
 
 def _is(value: object, *kinds: type) -> bool:

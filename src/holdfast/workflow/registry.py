@@ -19,11 +19,17 @@ workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}
 signals: WeakSet[Signal[Any]] = WeakSet()
 """All that anybody could still wait for."""
 _edition = 0
+_signals_made = 0
 
 
 def edition() -> int:
     """Changes with everything that is declared: who told others what is declared here has to tell it again."""
     return _edition
+
+
+def signals_made() -> int:
+    """How many there ever were."""
+    return _signals_made
 
 
 def _changed() -> None:
@@ -33,7 +39,9 @@ def _changed() -> None:
 
 def register_signal(signal: Signal[Any], *, lasting: bool) -> None:
     """`lasting`: it stands in a module, and not in a function that makes one at each call."""
+    global _signals_made  # noqa: PLW0603  there is one registry in a process
     signals.add(signal)
+    _signals_made += 1
     if lasting:
         _changed()
 

@@ -14,10 +14,10 @@ from holdfast.store.children import ended
 from holdfast.store.postgres.pooled import Pooled
 from holdfast.store.postgres.rows import STEP_STATES, columns, run_of, signal_of, step_of
 from holdfast.store.postgres.verbs import VERBS
+from holdfast.store.protocol import LaneKey
 
 
 class Scheduling(Pooled):
-    _lanes: dict[tuple[str, tuple[str, ...], str | None, str | None], int]
     """Numbers of lanes, which never change."""
 
     async def claim_runs(
@@ -105,16 +105,14 @@ class Scheduling(Pooled):
     async def child_histories(self, run_id: str) -> list[ClaimedRun]:
         return await self._with_history(await self._fetch(VERBS.children, run_id), new=False)
 
-    async def lane(
-        self, name: str, needs: tuple[str, ...], undo: str | None = None, depends: str | None = None
-    ) -> int:
-        known = self._lanes.get((name, needs, undo, depends))
-        while known is None:
-            # Two nodes may make one lane at once: the loser's statement sees neither row, and asks again.
-            rows = await self._fetch(VERBS.lane, name, json.dumps(needs), undo or "", depends or name)
-            if rows:
-                known = self._lanes[name, needs, undo, depends] = rows[0][0]
-        return known
+    async def number_lanes(self, lanes: Sequence[LaneKey]) -> list[int]:
+        asked = [(name, json.dumps(needs), undo or "", depends) for name, needs, undo, depends in lanes]
+        known: dict[tuple[str, ...], int] = {}
+        # Two nodes may make one lane at once: the loser's statement sees neither row, and asks again.
+        while missing := sorted(set(asked) - known.keys()):
+            rows = await self._fetch(VERBS.number_lanes, *map(list, zip(*missing, strict=True)))
+            known.update((tuple(row)[1:], row[0]) for row in rows)
+        return [known[lane] for lane in asked]
 
     async def lost_runs(self, node: str, held: Sequence[tuple[str, int]]) -> list[str]:
         rows = await self._fetch(

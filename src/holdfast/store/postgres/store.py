@@ -118,7 +118,6 @@ class PostgresStore(
         """Held while the direct connection is made: whoever needs it finds it lost at the same moment as the others."""
         self._heard: Callable[[Bell], None] | None = None
         self._listening_again: asyncio.Task[None] | None = None
-        self._lanes: dict[tuple[str, tuple[str, ...], str | None, str | None], int] = {}
 
     # --- connecting ---------------------------------------------------------------------------------------------
 

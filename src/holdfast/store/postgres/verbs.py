@@ -76,7 +76,7 @@ class Verbs(Statements):
     hand_back: str
     save: str
     lanes: str
-    lane: str
+    number_lanes: str
     claim_steps: str
     claim_steps_of: str
     gate_breakers: str

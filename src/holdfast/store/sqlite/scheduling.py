@@ -11,6 +11,7 @@ import apsw
 from holdfast.model import Run
 from holdfast.store.answers import Answer, ClaimedRun, Recorded, Undelivered
 from holdfast.store.children import ended
+from holdfast.store.protocol import LaneKey
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.retries import inherited
 from holdfast.store.sqlite.rows import STEP_STATES, fetch, run_of, signal_of, step_of, told_row
@@ -123,18 +124,15 @@ class Scheduling(Dialect):
                 for run in runs
             ]
 
-    async def lane(
-        self, name: str, needs: tuple[str, ...], undo: str | None = None, depends: str | None = None
-    ) -> int:
-        row = (name, json.dumps(needs), undo or "", depends or name)
+    async def number_lanes(self, lanes: Sequence[LaneKey]) -> list[int]:
+        rows = [(name, json.dumps(needs), undo or "", depends) for name, needs, undo, depends in lanes]
         async with self._database.reading() as connection:
-            known: int | None = connection.execute(VERBS.lane, row).get
-        if known is None:
+            known: list[int | None] = [connection.execute(VERBS.lane, row).get for row in rows]
+        if None in known:
             async with self._database.transaction() as connection:
-                connection.execute(VERBS.make_lane, row)
-                known = connection.execute(VERBS.lane, row).get
-        assert known is not None
-        return known
+                connection.executemany(VERBS.make_lane, rows)
+                known = [connection.execute(VERBS.lane, row).get for row in rows]
+        return [lane for lane in known if lane is not None]
 
     async def lost_runs(self, node: str, held: Sequence[tuple[str, int]]) -> list[str]:
         async with self._database.reading() as connection:

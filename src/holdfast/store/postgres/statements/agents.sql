@@ -62,12 +62,18 @@ SELECT holdfast.demand((SELECT count(*) FROM saved) = cardinality($1))
 -- name: lanes
 SELECT id, name, needs, nullif(undo, ''), depends FROM holdfast.lanes ORDER BY id
 
--- name: lane
-WITH made AS (
-    INSERT INTO holdfast.lanes (name, needs, undo, depends) VALUES ($1, $2, $3, $4)
-    ON CONFLICT (name, needs, undo, depends) DO NOTHING RETURNING id)
-SELECT id FROM made
-UNION ALL SELECT id FROM holdfast.lanes WHERE name = $1 AND needs = $2 AND undo = $3 AND depends = $4
+-- name: number_lanes
+WITH asked AS (SELECT DISTINCT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) u(name, needs, undo, depends)),
+made AS (
+    INSERT INTO holdfast.lanes (name, needs, undo, depends)
+    SELECT name, needs, undo, depends FROM asked a
+    WHERE NOT EXISTS (SELECT FROM holdfast.lanes l
+                      WHERE l.name = a.name AND l.needs = a.needs AND l.undo = a.undo AND l.depends = a.depends)
+    ORDER BY name, needs, undo, depends
+    ON CONFLICT (name, needs, undo, depends) DO NOTHING RETURNING id, name, needs, undo, depends)
+SELECT id, name, needs, undo, depends FROM made
+UNION ALL SELECT l.id, l.name, l.needs, l.undo, l.depends
+FROM asked a JOIN holdfast.lanes l ON l.name = a.name AND l.needs = a.needs AND l.undo = a.undo AND l.depends = a.depends
 
 -- A node that was buried claims nothing more. One index range per lane, so that no lane's backlog is sorted; locked rows are
 -- another claimer's. Lanes behind a gate are left out first. Whether the step's run may go on is asked row by row, by a subquery

@@ -1,0 +1,36 @@
+"""Text from elsewhere, made safe to look at: a run's note or an exception's message may come from anybody."""
+
+from __future__ import annotations
+
+import re
+
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # what a terminal obeys; tab and new line are what they seem
+    "\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # what turns or hides what is around it
+    "\ud800-\udfff"  # halves of characters, which no stream can write
+    "\U000e0000-\U000e0fff]"  # tags, and selectors that are no emoji's
+)
+
+
+def visible(text: str) -> str:
+    """The text with every character that a terminal would obey, or that nobody can see, written as its number: `\\x1b`."""
+    return _UNSEEN.sub(_escaped, text)
+
+
+def visible_json(line: str) -> str:
+    """The same for a JSON document, which stays one: such characters can stand in its strings only."""
+    return _UNSEEN.sub(lambda found: _escaped_json(ord(found[0])), line)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _escaped_json(code: int) -> str:
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
