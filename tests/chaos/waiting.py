@@ -6,7 +6,9 @@ import asyncio
 import os
 from pathlib import Path
 
-from holdfast import here, step, workflow
+from holdfast import Signal, here, step, workflow
+
+paid = Signal("paid", int | None)
 
 
 def note(folder: str, line: str) -> None:
@@ -25,4 +27,6 @@ async def wait(folder: str, i: int) -> int:
 
 @workflow(name="waiting.waiting")
 async def waiting(folder: str, width: int = 6) -> int:
+    if width < 0:
+        await paid.wait()
     return sum(await asyncio.gather(*(wait(folder, i) for i in range(width))))

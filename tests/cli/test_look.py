@@ -164,7 +164,7 @@ def test_why_is_one_sentence(seen: Cli) -> None:
     answer = seen("why", "open", "--json").json
     assert answer == {"id": "open", "why": answer["why"]}
     assert "`holdfast signal open paid --data 0`" in answer["why"]
-    assert "no live node has app.gated" in seen("why", "later").out
+    assert "No live scheduler has app.gated" in seen("why", "later").out
 
 
 def test_watch_follows_until_the_end(cli: Cli) -> None:

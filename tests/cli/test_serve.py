@@ -58,7 +58,7 @@ def test_an_agent_without_the_label_leaves_the_step(lite: Cli) -> None:
     """`why` says what is missing; an agent that has it takes the step."""
     lite("start", "app.py:render", "--id", "g")
     up = lite.start("up", "app.py")
-    until(lambda: "holdfast agent --label gpu" in lite("why", "g").out, up)
+    until(lambda: "holdfast agent app.py --label gpu" in lite("why", "g").out, up)
     lite.start("agent", "app.py", "--label", "gpu")
     assert lite("watch", "g", "--json").json["output"] == "a picture"
 

@@ -102,7 +102,7 @@ def test_what_stands_in_can_be_given(shop: Cli) -> None:
     """A result by --stub, a signal by --signal; a workflow that waits for one says so."""
     big = ["--stub", 'charge={"id": "c9", "cents": 2000}', "--idempotent", "charge", *ALONE]
     waits = shop("simulate", "shop.py:order", *big, code=2)
-    assert "waits for the signal 'go'" in waits.errors
+    assert "signal simulated go" in waits.errors
     assert "`--signal NAME=JSON` sends every run a signal" in waits.errors
     ended = shop("simulate", "shop.py:order", *big, "--signal", "go=1", "--input", '["tok"]')
     assert ended.out.startswith("✓ ")

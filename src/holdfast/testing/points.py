@@ -126,7 +126,9 @@ class Points(Faults):
         if self.look is not None:
             last, now = self.rows[-1], self.look()
             # What did not change is kept once: most of it never does.
-            self.rows.append({table: last[table] if last[table] == rows else rows for table, rows in now.items()})
+            self.rows.append(
+                {table: last[table] if last[table] == rows else rows for table, rows in now.items()}
+            )
         if verb not in CRASHABLE:
             return
         words = _VERBS.get(verb) or self._describe(asked.get("ops", ()))
