@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 from holdfast import Signal, here, step, workflow
 
-paid = Signal("paid", int | None)
+paid: Signal[Any] = Signal("paid", Any)
 
 
 def note(folder: str, line: str) -> None:

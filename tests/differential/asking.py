@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from holdfast.store.operations import Op
 from tests.differential.spec import Spec
 from tests.differential.subjects import Postgres, Sqlite, Subject, expected, seen
-from tests.store.made import number_lane
 
 WORKFLOWS = (("shop.order", "1"), ("shop.refund", "1"))
 TENANTS = ("default", "other")
@@ -81,11 +80,11 @@ class Asking(RuleBasedStateMachine):
             self._register(node, 3.5)
         for lane, (name, depends) in STEPS.items():
             self.spec.lanes[lane] = name, depends
-            self._same(lane, self._makes_lane(name, depends))
+            self._same([lane], self._makes_lane(name, depends))
 
     @staticmethod
     def _makes_lane(name: str, depends: str) -> Ask:
-        return lambda subject: number_lane(subject.store, name, (), None, depends)
+        return lambda subject: subject.store.number_lanes([(name, (), None, depends)])
 
     def teardown(self) -> None:
         self._do(self.subjects[0].store.close())

@@ -39,6 +39,7 @@ MOVES = {
     "I4": "`holdfast why RUN` says what each waits for; `holdfast hold RUN` and `holdfast release RUN` wake it",
     "I10": "a Supervisor takes these steps back: is one running? `holdfast supervisor`",
     "I10b": "a Supervisor frees these runs: is one running? `holdfast supervisor`",
+    "I26": "somebody wrote to the database by hand: `holdfast show RUN` shows what is there; `holdfast cancel RUN --force` ends it",
 }
 """What an operator can do about a broken invariant, by its name."""
 

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import click
 
 from holdfast.cli.loading import find_workflow
 from holdfast.client import DEFAULT_STORE, Holdfast
+from holdfast.codec import read_json
 from holdfast.errors import InvalidInput, StoreUnreachable
 from holdfast.workflow.definition import Workflow
 
@@ -159,18 +160,7 @@ def given_text(text: str) -> str:
 
 def json_value(text: str, what: str) -> bytes:
     """Any JSON value, as the bytes a payload is kept in."""
-
-    def refuse(name: str) -> NoReturn:
-        raise InvalidInput(f"{what}: {name} is not JSON")
-
-    try:
-        value = json.loads(given_text(text), parse_constant=refuse)
-    except json.JSONDecodeError as error:
-        raise InvalidInput(
-            f"{what} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
-        ) from error
-    except RecursionError as error:
-        raise InvalidInput(f"{what}: nested too deeply") from error
+    value = read_json(given_text(text), what)
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 

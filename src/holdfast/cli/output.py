@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from holdfast.cli.colours import json_document, print_words
-from holdfast.cli.wording import COLOURS, GLYPHS, json_text, plain_value, progress
+from holdfast.cli.wording import BROKEN, COLOURS, GLYPHS, json_text, plain_object, plain_value, progress
 from holdfast.durations import Eta
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Attempt, JournalEntry, Run, RunState, Signal, Step, Twin
@@ -94,13 +93,14 @@ def seconds(begun: float | None, ended: float | None) -> float | None:
 def error_object(raw: str | None) -> Object | None:
     if raw is None:
         return None
-    told = json.loads(raw)
+    told = plain_object(raw)
     name = str(told.get("type", "")).removeprefix("builtins.")
-    found: Object = {"type": name.removeprefix("holdfast.errors."), "message": told.get("message", "")}
+    message = told.get("message", told.get(BROKEN, ""))
+    found: Object = {"type": name.removeprefix("holdfast.errors."), "message": message}
     if told.get("step"):
         found["step"] = told["step"]
-    if cause := told.get("cause"):
-        found["cause"] = {key: cause[key] for key in ("type", "message")}
+    if isinstance(cause := told.get("cause"), dict):
+        found["cause"] = {key: cause.get(key, "") for key in ("type", "message")}
     return found
 
 
@@ -114,7 +114,7 @@ def run_object(run: Run) -> Object:
         "state": str(run.state),
         "tenant": run.namespace,
         "priority": run.priority,
-        "tags": plain_value(run.tags) or {},
+        "tags": plain_object(run.tags),
         "parent_id": run.parent_id,
         "retry_of": run.retry_of,
         "generation": run.generation,

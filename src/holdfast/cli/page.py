@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 
 from rich.padding import Padding
@@ -67,7 +66,7 @@ def _facts(page: Page) -> Table:
     fact("eta", wording.left(page.outlook.eta))
     if run.deadline is not None and run.state not in RUN_ENDED:
         fact("deadline", f"in {wording.span(run.deadline - page.now)}")
-    fact("tags", ", ".join(f"{key}={value}" for key, value in (wording.plain_value(run.tags) or {}).items()))
+    fact("tags", ", ".join(f"{key}={value}" for key, value in wording.plain_object(run.tags).items()))
     fact("parent", run.parent_id)
     fact("retry of", run.retry_of)
     fact("generation", run.generation if run.generation > 1 else "")
@@ -75,7 +74,7 @@ def _facts(page: Page) -> Table:
     if run.state not in RUN_ENDED:
         fact("why", page.why)
     fact("input", payload(wording.plain_value(run.input)))
-    for key, value in (wording.plain_value(run.published) or {}).items():
+    for key, value in wording.plain_object(run.published).items():
         fact("published", Text.assemble(f"{key}: ", payload(value)))
     if run.output is not None:
         fact("output", payload(wording.plain_value(run.output)))
@@ -89,9 +88,10 @@ def _facts(page: Page) -> Table:
 def _error(run: Run) -> Text | None:
     if run.error is None:
         return Text(run.note or "", style="red") if run.state in {"failed", "cancelled", "undone"} else None
-    told = json.loads(run.error)
+    told = wording.plain_object(run.error)
     found = Text(describe_error(run.error), style="red")
-    for note in told.get("notes", ()):
+    notes = told.get("notes")
+    for note in notes if isinstance(notes, list) else ():
         found.append(f"\n{note}", style="bright_black")
     if trace := str(told.get("traceback", "")).strip("\n"):
         found.append(f"\n{trace}", style="bright_black")

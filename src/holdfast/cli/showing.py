@@ -74,7 +74,7 @@ def _object(page: Page) -> output.Object:
         "output": wording.plain_value(run.output),
         "error": output.error_object(run.error),
         "kept": wording.kept_steps(run, page.view.steps),
-        "published": wording.plain_value(run.published) or {},
+        "published": wording.plain_object(run.published),
         "why": page.why,
         "eta": output.eta_object(page.outlook.eta, page.now),
         "steps": [

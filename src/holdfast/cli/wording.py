@@ -59,6 +59,10 @@ COLOURS = {
 }
 
 
+BROKEN = "$broken"
+"""The member that holds what is no JSON."""
+
+
 def span(seconds: float) -> str:
     """A duration: 340 ms, 1.3 s, 65 s, 12 min, 3 h, 5 d."""
     seconds = max(0.0, seconds)
@@ -83,8 +87,19 @@ def counted(number: int, noun: str) -> str:
 
 
 def plain_value(raw: bytes | str | None) -> Any:
-    """A payload as it is recorded."""
-    return None if raw is None else json.loads(raw)
+    """A payload as it is recorded. Somebody may have written to the database by hand: what cannot be read is shown as it is."""
+    if raw is None:
+        return None
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return {BROKEN: raw if isinstance(raw, str) else raw.decode(errors="backslashreplace")}
+
+
+def plain_object(raw: bytes | str | None) -> dict[str, Any]:
+    """The same of what should be an object."""
+    found = plain_value(raw) or {}
+    return found if isinstance(found, dict) else {BROKEN: found}
 
 
 def json_text(value: Any) -> str:
@@ -154,8 +169,10 @@ def _held_because(note: str) -> str:
 
 def progress(raw: str | None) -> tuple[float | None, str]:
     """What `set_progress` and `here.beat` said last."""
-    told = json.loads(raw) if raw else {}
-    return told.get("fraction"), str(told.get("note") or "")
+    told = plain_object(raw)
+    fraction = told.get("fraction")
+    note = told.get("note") or told.get(BROKEN) or ""
+    return fraction if isinstance(fraction, int | float) else None, str(note)
 
 
 def progress_words(raw: str | None) -> str:
@@ -188,14 +205,14 @@ def ending(attempt: Attempt) -> str:
         return str(attempt.ending)
     if attempt.ending == Ending.TIMED_OUT:
         return "timed out"
-    if (told := json.loads(attempt.error)).get("ending") == "outrun":
+    if (told := plain_object(attempt.error)).get("ending") == "outrun":
         return f"outrun: {told.get('message', '')}"
     return describe_error(attempt.error)
 
 
 def _how_lost(error: str | None) -> str:
     """An agent's death is told in short; of the step's own process, how it died."""
-    message = str(json.loads(error).get("message", "")) if error else ""
+    message = str(plain_object(error).get("message", ""))
     return message if message.startswith("the step's process") else "its agent died"
 
 
@@ -252,10 +269,10 @@ def waits_for(steps: Sequence[Step], now: float, gate: Callable[[Step], str] | N
 def signal_words(signal: Signal) -> tuple[str, str]:
     """A signal's name and payload; a request to cancel reads as one."""
     if signal.name == CANCEL:
-        asked = plain_value(signal.payload) or {}
+        asked = plain_object(signal.payload)
         note = f" ({asked['note']})" if asked.get("note") else ""
         return "cancel", f"asked by {asked.get('actor', 'somebody')}{note}"
-    return signal.name, signal.payload.decode()
+    return signal.name, signal.payload.decode(errors="backslashreplace")
 
 
 def chosen_steps(steps: list[Step], rows: int) -> tuple[list[Step], int]:

@@ -26,7 +26,7 @@ from holdfast.codec.failure import (
 )
 from holdfast.codec.payload import Payload, decode_any, encode_any, encode_open
 from holdfast.codec.shape import Shape
-from holdfast.codec.text import stored_text
+from holdfast.codec.text import progress_note, read_json, stored_tags, stored_text
 
 __all__ = [
     "STEP",
@@ -49,7 +49,10 @@ __all__ = [
     "message_of",
     "own_error",
     "place_of",
+    "progress_note",
+    "read_json",
     "revoked_error",
+    "stored_tags",
     "stored_text",
     "taken_back",
 ]

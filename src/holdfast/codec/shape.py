@@ -23,6 +23,7 @@ from holdfast.codec.payload import (
     refuse_size,
 )
 from holdfast.codec.plain import keeper
+from holdfast.codec.text import read_json
 from holdfast.codec.whole import unread_arguments
 from holdfast.errors import DefinitionError, InvalidInput
 from holdfast.interrupt import by_signal
@@ -224,7 +225,7 @@ class Shape:
 
     def from_json(self, raw: bytes | str, limit: int = PAYLOAD_MAX_BYTES) -> bytes:
         """What a person wrote: an object of parameters by name, an array of positionals, or the one bare value."""
-        value = _parse(raw, self.what)
+        value = read_json(raw, self.what)
         names = [p.name for p in self.parameters]
         if isinstance(value, list):
             bound = self._positionals(value)
@@ -313,32 +314,3 @@ def _field(parameter: Parameter) -> Any:
 
 def _var_keyword(parameters: tuple[Parameter, ...]) -> str | None:
     return next((p.name for p in parameters if p.kind is Parameter.VAR_KEYWORD), None)
-
-
-def _parse(raw: bytes | str, what: str) -> Any:
-    """JSON as the standard says: no NaN, no key twice, nothing after the value."""
-
-    def refuse_constant(name: str) -> NoReturn:
-        raise InvalidInput(f"{what}: {name} is not JSON: use null or a number")
-
-    def no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in found:
-                raise InvalidInput(f"{what}: the key {json.dumps(key)} occurs twice in one object")
-            found[key] = value
-        return found
-
-    try:
-        text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
-        return json.loads(text, object_pairs_hook=no_twins, parse_constant=refuse_constant)
-    except UnicodeDecodeError as wrong:
-        raise InvalidInput(f"{what}: the input is not UTF-8: {wrong.reason} at byte {wrong.start}") from None
-    except json.JSONDecodeError as wrong:
-        raise InvalidInput(
-            f"{what}: the input is not JSON: {wrong.msg} at line {wrong.lineno}, column {wrong.colno}"
-        ) from None
-    except RecursionError:
-        raise InvalidInput(f"{what}: the input is nested too deeply") from None
-    except ValueError as wrong:  # an integer of thousands of digits
-        raise InvalidInput(f"{what}: {wrong}") from None

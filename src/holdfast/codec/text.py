@@ -1,14 +1,26 @@
-"""Text that is stored as it is: keys, notes, tags. What one store cannot hold, neither takes."""
+"""Text that comes from outside: keys, notes, tags, and JSON that a person wrote. What one store cannot hold, neither takes."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
 from holdfast.errors import InvalidInput
 
+NOTE_MAX_CHARS = 4_000
+TAGS_MAX = 50
+TAG_MAX_CHARS = 1_000
+PROGRESS_MAX_CHARS = 1_000
 
-def stored_text(value: object, what: str) -> str:
-    """The text, or InvalidInput that names it: PostgreSQL's text holds no NUL, and no text is half a character."""
+
+def stored_text(value: object, what: str, most: int = NOTE_MAX_CHARS) -> str:
+    """The text, or InvalidInput that names it: PostgreSQL's text holds no NUL, no text is half a character, and no note is a book."""
     if not isinstance(value, str):
         raise InvalidInput(f"{what}: text, not a {type(value).__name__}")
+    if len(value) > most:
+        raise InvalidInput(f"{what}: {len(value):,} characters are more than the {most:,} it may have")
     if "\0" in value:
         raise InvalidInput(
             f"{what}: {value[:50]!r} holds a NUL character, which cannot be stored: leave it out"
@@ -21,3 +33,55 @@ def stored_text(value: object, what: str) -> str:
                 f"{what}: {value[:50]!r} holds half of a surrogate pair, which is not a character: leave it out"
             ) from None
     return value
+
+
+def stored_tags(tags: Mapping[Any, Any], what: str) -> dict[str, str]:
+    if len(tags) > TAGS_MAX:
+        raise InvalidInput(f"{what}: {len(tags):,} are more than the {TAGS_MAX} a run may have")
+    return {
+        stored_text(str(key), what, TAG_MAX_CHARS): stored_text(str(value), what, TAG_MAX_CHARS)
+        for key, value in tags.items()
+    }
+
+
+def progress_note(note: object) -> str:
+    """What a step says of how far it is. It is shortened where it is too long, and never a reason to fail."""
+    text = str(note).encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+    return text if len(text) <= PROGRESS_MAX_CHARS else text[: PROGRESS_MAX_CHARS - 1] + "…"
+
+
+def read_json(raw: bytes | str, what: str) -> Any:
+    """JSON as the standard says: no NaN, no number that nothing can hold, no key twice, nothing after the value."""
+
+    def refuse_constant(name: str) -> NoReturn:
+        raise InvalidInput(f"{what}: {name} is not JSON: use null or a number")
+
+    def finite(digits: str) -> float:
+        number = float(digits)
+        if not math.isfinite(number):
+            raise InvalidInput(f"{what}: {digits[:40]} is larger than any number that can be kept")
+        return number
+
+    def no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise InvalidInput(f"{what}: the key {json.dumps(key)} occurs twice in one object")
+            found[key] = value
+        return found
+
+    try:
+        text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
+        return json.loads(
+            text, object_pairs_hook=no_twins, parse_constant=refuse_constant, parse_float=finite
+        )
+    except UnicodeDecodeError as wrong:
+        raise InvalidInput(f"{what}: the input is not UTF-8: {wrong.reason} at byte {wrong.start}") from None
+    except json.JSONDecodeError as wrong:
+        raise InvalidInput(
+            f"{what}: the input is not JSON: {wrong.msg} at line {wrong.lineno}, column {wrong.colno}"
+        ) from None
+    except RecursionError:
+        raise InvalidInput(f"{what}: the input is nested too deeply") from None
+    except ValueError as wrong:  # an integer of thousands of digits
+        raise InvalidInput(f"{what}: {wrong}") from None

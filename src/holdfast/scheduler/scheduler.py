@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from holdfast import codec
 from holdfast.config import Config
 from holdfast.decider import Decider, Turn
@@ -164,6 +166,7 @@ class Scheduler:
             decider = await replayed(
                 claimed, self._workflows, self._store, self._clock.now(), self._config.payload_max_bytes
             )
+            owned = _owned(run, decider)
         except (Drift, UndoMissing) as changed:
             if not self._take_back(claimed, changed):
                 await self._hold(run, "drift", changed)
@@ -173,12 +176,15 @@ class Scheduler:
         except HoldfastError as error:
             await self._hold(run, "replay", error)
             return
+        except (ValueError, RecursionError, msgspec.MsgspecError) as broken:
+            # Somebody wrote to the database by hand. Other runs must not wait for this one.
+            await self._hold(run, "replay", HoldfastError(f"what is recorded of it cannot be read: {broken}"))
+            return
         if run.id in self.runs:
             # It was taken from this node, which has not noticed yet, and claimed again by it: what was known of it is over.
             before = self.runs[run.id]
             self._leave(before)
             self._report_apart(before)
-        owned = _owned(run, decider)
         if any(step.kind is StepKind.CHILD for step in claimed.steps):
             await self._add_children(run.id)
         if run.state is RunState.RUNNING:

@@ -40,7 +40,7 @@ def set_progress(fraction: float, note: str = "") -> None:
     host = _host("set_progress()")
     if not 0 <= fraction <= 1:
         raise WorkflowError(f"set_progress({fraction!r}): a number from 0 to 1")
-    host.set_progress(float(fraction), str(note))
+    host.set_progress(float(fraction), codec.progress_note(note))
 
 
 def publish(key: str, value: Any) -> None:

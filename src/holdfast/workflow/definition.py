@@ -11,7 +11,7 @@ from functools import cached_property
 from types import FrameType
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
-from holdfast.codec import Shape, stored_text
+from holdfast.codec import Shape, stored_tags
 from holdfast.decider.loop import RunLoop, leaf
 from holdfast.errors import DefinitionError
 from holdfast.workflow import options, registry
@@ -91,9 +91,7 @@ class Workflow(Generic[P, R]):
             other.priority = options.whole(priority, f"{self.name}: priority")
         if not isinstance(tags, Unset):
             what = f"{self.name}: tags"
-            other.tags = {
-                stored_text(str(key), what): stored_text(str(value), what) for key, value in tags.items()
-            }
+            other.tags = stored_tags(tags, what)
         if not isinstance(timeout, Unset):
             other.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
         if not isinstance(tenant, Unset):

@@ -109,7 +109,7 @@ class Here:
         """Say that the step is alive, and how far: 0 to 1."""
         if progress is not None and not 0 <= progress <= 1:
             raise WorkflowError(f"here.beat({progress!r}): a number from 0 to 1")
-        _attempting().on_beat(progress, note)
+        _attempting().on_beat(progress, codec.progress_note(note))
 
     def save(self, value: Any) -> Saved:
         """Keep a checkpoint for the next attempt. Await it in an `async def` step; in a `def` step it blocks until it is durable."""

@@ -99,12 +99,17 @@ def text(value: object, what: str) -> str:
         or value != value.strip()
         or not value.isprintable()
         or value[0] == "$"
+        or len(value) > NAME_MAX_CHARS
     ):
-        raise DefinitionError(f"{what}: a printable text that does not begin with $, not {value!r}")
+        shown = f"{value[:50]!r}" if isinstance(value, str) else repr(value)
+        raise DefinitionError(
+            f"{what}: 1 to {NAME_MAX_CHARS} printable characters that do not begin with $, not {shown}"
+        )
     return value
 
 
 ID_MAX_CHARS = 200
+NAME_MAX_CHARS = 200
 
 
 def run_id(value: object, what: str) -> str:

@@ -6,19 +6,24 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import Mapping
 
 from holdfast.errors import InvalidSettings
 from holdfast.supervisor.channels.channel import Channel, Notice, NotSent
+
+NEEDED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"})
+"""What a program gets of this process's environment, which holds the store's password and the other channels' secrets."""
 
 
 class Command(Channel):
     type = "command"
 
-    def __init__(self, name: str, *, argv: tuple[str, ...], **more: object) -> None:
-        super().__init__(name, **more)  # type: ignore[arg-type]
+    def __init__(self, name: str, *, argv: tuple[str, ...], env: Mapping[str, str], **more: object) -> None:
+        super().__init__(name, secrets=tuple(env.values()), **more)  # type: ignore[arg-type]
         if not argv or not argv[0]:
             raise InvalidSettings(f"channel {name!r}: `argv` names no program")
         self._argv = argv
+        self._env = {key: value for key, value in os.environ.items() if key in NEEDED} | dict(env)
 
     async def send(self, notice: Notice) -> None:
         try:
@@ -28,6 +33,7 @@ class Command(Channel):
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.DEVNULL,
                 start_new_session=True,
+                env=self._env,
             )
         except OSError as error:
             raise NotSent(f"cannot start {self._argv[0]}: {error.strerror}") from None

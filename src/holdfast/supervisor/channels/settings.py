@@ -53,6 +53,8 @@ class MailSettings(_Any, tag="email", kw_only=True):
 
 class CommandSettings(_Any, tag="command", kw_only=True):
     argv: tuple[str, ...]
+    env: tuple[str, ...] = ()
+    """Environment variables that it gets beside the few every program needs."""
 
 
 class AlertSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -133,4 +135,4 @@ def _made(
             ca_file=settings.ca_file,
             **more,
         )
-    return Command(name, argv=settings.argv, **more)
+    return Command(name, argv=settings.argv, env={one: secret(one) or "" for one in settings.env}, **more)

@@ -18,7 +18,8 @@ SELECT * FROM (VALUES
       WHERE r.owner IS NOT NULL AND (n.id IS NULL OR n.retired_at IS NOT NULL))),
     ('I23', 'an agent knows of every step that runs there for longer than its lease',
      (SELECT count(*) FROM (
-        SELECT 1 FROM (SELECT id, offers::jsonb -> 'pulse' AS told FROM holdfast.nodes WHERE retired_at IS NULL) n
+        SELECT 1 FROM (SELECT id, CASE WHEN holdfast.is_json(convert_to(offers, 'UTF8')) THEN offers::jsonb -> 'pulse' END AS told
+              FROM holdfast.nodes WHERE retired_at IS NULL) n
         JOIN holdfast.steps s ON s.agent = n.id AND s.state = 'running'
         WHERE s.started_at < to_timestamp((told ->> 'at')::float8 - (told ->> 'lease_s')::float8)
         GROUP BY n.id, told HAVING count(*) > (told ->> 'known')::int) unknown)),
@@ -30,7 +31,8 @@ SELECT * FROM (VALUES
       WHERE r.finished_at IS NOT NULL AND s.state IN ('waiting', 'ready', 'running'))),
     ('I8', 'no step used more attempts than its budgets allow',
      (SELECT count(*) FROM holdfast.steps s WHERE s.kind = 'call' AND (holdfast.spent(s) > s.attempts_max
-      OR s.timeouts > coalesce((s.retry::json->>'timeouts')::int, s.attempts_max)))),
+      OR s.timeouts > CASE WHEN holdfast.is_json(convert_to(s.retry, 'UTF8'))
+          THEN coalesce((s.retry::json->>'timeouts')::int, s.attempts_max) ELSE s.attempts_max END))),
     ('I19', 'what is in quarantine is listed there',
      (SELECT count(*) FROM holdfast.steps s WHERE s.state = 'ready' AND s.ready_at >= to_timestamp(253402300799)
       AND NOT EXISTS (SELECT FROM holdfast.quarantine q WHERE q.run_id = s.run_id AND q.n = s.n))),
@@ -51,3 +53,13 @@ SELECT * FROM (VALUES
       AND NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)
       AND NOT EXISTS (SELECT FROM holdfast.joins j WHERE j.waiter_id = s.run_id AND j.waiter_n = s.n)))
 ) facts(name, meaning, broken)
+-- Of the newest runs: there may be millions.
+UNION ALL SELECT 'I26', 'what is recorded as JSON can be read' || coalesce(', but not all of run ' || min(id), ''), count(*) FROM (
+    SELECT id FROM (SELECT * FROM holdfast.runs ORDER BY created_at DESC LIMIT 10000) r
+    WHERE NOT (holdfast.is_json(input) AND holdfast.is_json(output) AND holdfast.is_json(convert_to(tags, 'UTF8'))
+               AND holdfast.is_json(convert_to(published, 'UTF8')) AND holdfast.is_json(convert_to(progress, 'UTF8'))
+               AND holdfast.is_json(convert_to(error, 'UTF8')))
+       OR EXISTS (SELECT FROM holdfast.steps s WHERE s.run_id = r.id
+                  AND NOT (holdfast.is_json(s.input) AND holdfast.is_json(s.output) AND holdfast.is_json(convert_to(s.progress, 'UTF8'))
+                           AND holdfast.is_json(convert_to(s.error, 'UTF8')) AND holdfast.is_json(convert_to(s.retry, 'UTF8'))))
+       OR EXISTS (SELECT FROM holdfast.signals g WHERE g.run_id = r.id AND NOT holdfast.is_json(g.payload))) unread

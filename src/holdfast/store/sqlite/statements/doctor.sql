@@ -11,7 +11,7 @@ UNION ALL SELECT 'I4', 'an active run nobody owns has something that can wake it
      AND NOT EXISTS (SELECT 1 FROM signals s WHERE s.run_id = r.id AND s.delivered_seq IS NULL))
 UNION ALL SELECT 'I8', 'no step used more attempts than its budgets allow',
     (SELECT count(*) FROM steps WHERE kind = 'call'
-     AND (spent > attempts_max OR timeouts > coalesce(json_extract(retry, '$.timeouts'), attempts_max)))
+     AND (spent > attempts_max OR timeouts > CASE WHEN json_valid(retry) THEN coalesce(json_extract(retry, '$.timeouts'), attempts_max) ELSE attempts_max END))
 UNION ALL SELECT 'I9', 'an ended run has an end time, a live one has none',
     (SELECT count(*) FROM runs
      WHERE (state IN ('succeeded', 'failed', 'undone', 'cancelled')) <> (finished_at IS NOT NULL))
@@ -23,7 +23,7 @@ UNION ALL SELECT 'I10b', 'an owned run has an owner that is not retired',
      WHERE r.owner IS NOT NULL AND (n.id IS NULL OR n.retired_at IS NOT NULL))
 UNION ALL SELECT 'I23', 'an agent knows of every step that runs there for longer than its lease',
     (SELECT count(*) FROM (
-        SELECT 1 FROM (SELECT id, json_extract(offers, '$.pulse') AS told FROM nodes WHERE retired_at IS NULL) n
+        SELECT 1 FROM (SELECT id, json_extract(offers, '$.pulse') AS told FROM nodes WHERE retired_at IS NULL AND json_valid(offers)) n
         JOIN steps s ON s.agent = n.id AND s.state = 'running'
         WHERE s.started_at < json_extract(told, '$.at') - json_extract(told, '$.lease_s')
         GROUP BY n.id HAVING count(*) > json_extract(told, '$.known')))
@@ -54,3 +54,13 @@ UNION ALL SELECT 'I24', 'a signal that was set aside is delivered, and no wait t
 UNION ALL SELECT 'I18b', 'a child that ended has told its parent',
     (SELECT count(*) FROM steps s JOIN runs r ON r.parent_id = s.run_id AND r.parent_n = s.n
      WHERE s.kind = 'child' AND s.state = 'waiting' AND r.finished_at IS NOT NULL)
+-- Of the newest runs: there may be millions.
+UNION ALL SELECT 'I26', 'what is recorded as JSON can be read' || coalesce(', but not all of run ' || min(id), ''), count(*) FROM (
+    SELECT id FROM (SELECT * FROM runs ORDER BY created_at DESC LIMIT 10000) r
+    WHERE NOT (json_valid(CAST(input AS TEXT)) AND coalesce(json_valid(CAST(output AS TEXT)), 1) AND json_valid(tags)
+               AND json_valid(published) AND coalesce(json_valid(progress), 1) AND coalesce(json_valid(error), 1))
+       OR EXISTS (SELECT 1 FROM steps s WHERE s.run_id = r.id
+                  AND NOT (coalesce(json_valid(CAST(s.input AS TEXT)), 1) AND coalesce(json_valid(CAST(s.output AS TEXT)), 1)
+                           AND coalesce(json_valid(s.progress), 1) AND coalesce(json_valid(s.error), 1)
+                           AND coalesce(json_valid(s.retry), 1)))
+       OR EXISTS (SELECT 1 FROM signals g WHERE g.run_id = r.id AND NOT json_valid(CAST(g.payload AS TEXT))))

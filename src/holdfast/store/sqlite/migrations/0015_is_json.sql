@@ -1,0 +1,1 @@
+-- SQLite brings its own json_valid.

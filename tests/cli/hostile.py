@@ -1,0 +1,48 @@
+"""A program whose every word is somebody's attempt on the terminal."""
+
+from typing import Any
+
+from holdfast import Retry, Signal, here, publish, set_progress, step, workflow
+
+EVIL = "\x1b]0;pwned\x07\x1b[2J\x9b31m\x08\r\x7f\u202eeliF\u2066\u200b[/x][link=http://evil]y[/link]:smiley:"
+go: Signal[Any] = Signal("go", Any)
+
+
+class EvilError(Exception):
+    pass
+
+
+@step(retry=Retry(1))
+async def spoil(text: str) -> str:
+    here.beat(0.5, text)
+    error = EvilError(text)
+    error.add_note(text)
+    raise error
+
+
+@step
+async def echo(text: str) -> str:
+    here.beat(0.5, text)
+    return text
+
+
+@workflow
+async def caught(text: str) -> str:
+    set_progress(0.5, text)
+    publish("said", text)
+    try:
+        await spoil(text)
+    except EvilError:
+        pass
+    return await echo.using(key="[/x]")(text)
+
+
+@workflow
+async def waiting(text: str) -> None:
+    set_progress(0.5, text)
+    await go.wait()
+
+
+@workflow
+async def failing(text: str) -> None:
+    await spoil(text)

@@ -1,0 +1,73 @@
+"""Rows that somebody changed by hand: the run they belong to is held or goes on, and nobody else waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from holdfast import Holdfast, Signal, publish, step, workflow
+from tests.store.conftest import run_sql
+
+HOLDFAST = Path(sys.executable).with_name("holdfast")
+go: Signal[int] = Signal("go", int)
+
+
+@step
+async def seven() -> int:
+    return 7
+
+
+@workflow
+async def patient() -> int:
+    publish("done", await seven())
+    return await go.wait()
+
+
+@workflow
+async def quick() -> int:
+    return await seven()
+
+
+DAMAGE = [
+    "UPDATE runs SET tags = '{' WHERE id = 'r0'",
+    "UPDATE runs SET published = 'x' WHERE id = 'r1'",
+    "UPDATE runs SET progress = '[' WHERE id = 'r2'",
+    "UPDATE steps SET output = {raw} WHERE run_id = 'r3' AND n = 1",
+    "UPDATE steps SET error = '{' WHERE run_id = 'r4'",
+    "UPDATE steps SET retry = '{' WHERE run_id = 'r5' AND n = 1",
+    "UPDATE runs SET input = {raw} WHERE id = 'r6'",
+]
+
+
+def shown(url: str, *words: str) -> Any:
+    return subprocess.run([HOLDFAST, *words, "--store", url], capture_output=True, text=True, check=False)
+
+
+async def test_nobody_else_waits_for_a_broken_row(store_url: str) -> None:
+    """Another run ends. The broken ones go on, or are held. `show` shows them, and `doctor` names one."""
+    async with Holdfast(store_url) as hf:
+        for number in range(len(DAMAGE)):
+            run = await hf.start(patient.using(id=f"r{number}"))
+            async with asyncio.timeout(30):
+                while "done" not in (await run.published()):  # noqa: ASYNC110  nobody else tells
+                    await asyncio.sleep(0.01)
+    raw = "x'7b'" if store_url.startswith("sqlite") else "'\\x7b'::bytea"
+    for one in DAMAGE:
+        run_sql(store_url, one.replace("{raw}", raw))
+    async with Holdfast(store_url) as hf:
+        for number in range(len(DAMAGE)):
+            await go.send(f"r{number}", 3)
+        assert await (await hf.start(quick)).result(30) == 7
+    for command in (
+        *(["show", f"r{number}"] for number in range(len(DAMAGE))),
+        ["ps", "--all"],
+        ["why", "r1"],
+    ):
+        told = await asyncio.to_thread(shown, store_url, *command)
+        assert (told.returncode, told.stderr) == (0, ""), (command, told)
+    told = await asyncio.to_thread(shown, store_url, "doctor")
+    assert f"I26 is broken in {len(DAMAGE)} rows" in told.stdout, told
+    assert "but not all of run r0" in told.stdout, told
