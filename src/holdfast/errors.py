@@ -17,7 +17,7 @@
     ├── InvalidSettings         the operator: mend a settings file or an environment variable
     ├── NameTaken               the operator or the author: two applications publish one name on one store
     └── StoreError              the operator: mend the store
-        ├── StoreUnreachable · StoreFull · SchemaMismatch · StoreUnsupported
+        ├── StoreUnreachable · StoreFull · StoreGone · SchemaMismatch · StoreUnsupported
         └── LeaseLost             another node holds what this one wrote to
 
 `Stop` and `RetryIn` are raised by authors, inside steps. `ContinueAsNew` is a control signal: it derives from
@@ -176,6 +176,10 @@ class StoreUnreachable(StoreError):
 
 class StoreFull(StoreError):
     """The store cannot write: the disk is full or read-only."""
+
+
+class StoreGone(StoreError):
+    """The store's file was deleted or replaced while it was in use. What is written to it is seen by nobody: nodes stop."""
 
 
 class StoreUnsupported(StoreError):

@@ -23,7 +23,7 @@ from holdfast.decider import Issue
 from holdfast.decider.effect import undone_effect
 from holdfast.durations import Durations
 from holdfast.environment import Environment, StoreClock
-from holdfast.errors import HoldfastError, LeaseLost, NameTaken, StoreError, StoreUnreachable
+from holdfast.errors import HoldfastError, LeaseLost, NameTaken, StoreError, StoreGone, StoreUnreachable
 from holdfast.heartbeat import keeps_lease
 from holdfast.model import NewRun, RunState, effect_key
 from holdfast.scheduler import Lease, Scheduler
@@ -84,6 +84,8 @@ class Node:
         self._channels = channels
         self.fenced = False
         """This node lost its lease and stopped itself. It writes nothing any more."""
+        self.gone: StoreGone | None = None
+        """There is no store any more, and this node has stopped for good."""
         self.on_fenced: Callable[[], None] | None = None
         self._bells = {bell: asyncio.Event() for bell in Bell}
         self._outside: set[Bell] = set()
@@ -107,6 +109,7 @@ class Node:
             lost=self._fence_self,
         )
         self.writer.holds = self.holds
+        self.writer.on_gone = self._lose_store
         self.draining = False
         self._gates_due = False
         self.started = False
@@ -547,6 +550,23 @@ class Node:
         if self.fenced:
             return
         log.error("node %s lost its lease: %s; it stops its steps and writes nothing more", self.id, why)
+        self._abandon()
+        if self.on_fenced is not None:
+            self.on_fenced()
+
+    def _lose_store(self, gone: StoreGone) -> None:
+        """There is nothing to join again. Whoever waits here is told."""
+        if self.gone is not None:
+            return
+        log.error("node %s stops: %s", self.id, gone)
+        self.gone = gone
+        self._abandon()
+        watchers = [watcher for waiting in self._watchers.values() for watcher in waiting]
+        for answer in (*watchers, *self._starting):
+            if not answer.done():
+                answer.set_exception(gone)
+
+    def _abandon(self) -> None:
         self.fenced = True
         self.heartbeat.end()
         if self.agent is not None:
@@ -554,8 +574,6 @@ class Node:
         if self.scheduler is not None:
             self.scheduler.abandon()
         self.writer.abandon()
-        if self.on_fenced is not None:
-            self.on_fenced()
 
     # --- loops --------------------------------------------------------------------------------------------------------
 
@@ -565,6 +583,9 @@ class Node:
             return 0
         try:
             return await tick()
+        except StoreGone as gone:
+            self._lose_store(gone)
+            await self.environment.sleep(self.config.poll_s)
         except StoreUnreachable as error:
             log.warning("%s: %s", what, error)
             await self.environment.sleep(0.2 + self.environment.random.random() * 0.3)

@@ -257,6 +257,8 @@ async def _report(hf: Holdfast, to: Shown, stops: Sequence[asyncio.Future[Any]])
     while not any(stop.done() for stop in stops):
         await asyncio.wait(stops, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
         asked, pause_s = monotonic(), STATUS_EVERY_S
+        if hf.node.gone is not None:
+            raise hf.node.gone
         if not to.wants_status:
             continue
         try:

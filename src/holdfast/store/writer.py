@@ -20,7 +20,7 @@ from typing import Any
 
 from holdfast.config import Config
 from holdfast.environment import Environment
-from holdfast.errors import LeaseLost, StoreError, StoreFull, StoreUnreachable
+from holdfast.errors import LeaseLost, StoreError, StoreFull, StoreGone, StoreUnreachable
 from holdfast.store.answers import PreconditionFailed
 from holdfast.store.operations import Hop, Op, Start
 from holdfast.store.protocol import Writes
@@ -67,6 +67,8 @@ class Writer:
         """Called when the store is back, before the lost batch is repeated."""
         self.holds: Callable[[], bool] = lambda: True
         """Whether the node has its lease. Asked before every commit: a process that was paused writes nothing."""
+        self.on_gone: Callable[[StoreGone], None] = lambda gone: None
+        """Called when there is no store any more."""
 
     def doubt(self) -> None:
         """Somebody else's write to the store was not answered: look what it left, before the next commit."""
@@ -164,6 +166,11 @@ class Writer:
         except LeaseLost:
             self._refuse(batch)
             return
+        except StoreGone as gone:
+            self.on_gone(gone)
+            for _, then in batch:
+                then(gone)
+            return
         except PreconditionFailed:
             for entry in batch:
                 await self._commit([entry])
@@ -241,7 +248,7 @@ class Writer:
         try:
             if self.after_trouble is not None:
                 await self.after_trouble()
-        except StoreUnreachable:
+        except (StoreUnreachable, StoreGone):
             raise
         except Exception as error:
             if not isinstance(error, StoreFull):

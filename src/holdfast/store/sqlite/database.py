@@ -24,7 +24,7 @@ import apsw
 
 from holdfast.addresses import shown_address
 from holdfast.environment import Environment
-from holdfast.errors import StoreFull, StoreUnreachable, StoreUnsupported
+from holdfast.errors import StoreFull, StoreGone, StoreUnreachable, StoreUnsupported
 from holdfast.store.sqlite import filesystem
 from holdfast.store.sqlite.faults import explain, explained
 
@@ -87,6 +87,8 @@ class Database:
         self._log_pages = 0
         self._moving: asyncio.Future[None] | None = None
         self._seen_version = 0
+        self._identity: tuple[int, int] | None = None
+        """Which file was opened, whatever stands at its path later."""
         self.changed_elsewhere = False
         """Another connection has committed since this was last set to False."""
 
@@ -130,6 +132,7 @@ class Database:
             writer.close()
             raise
         self._writer = writer
+        self._identity = self._found()
         self._look_around(writer)
         self.changed_elsewhere = False
 
@@ -212,6 +215,24 @@ class Database:
             for connection in connections:
                 await self._to_the_end(connection.close)  # the last one to close moves the log into the file
 
+    def _found(self) -> tuple[int, int] | None:
+        """What stands at the path now."""
+        try:
+            found = os.stat(self.path)  # noqa: PTH116  asked with every commit: a third of the time that Path takes
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def demand_same_file(self) -> None:
+        """A file that was deleted can be written for as long as it is open, and everything in it is lost when it is closed."""
+        if self.in_memory or (found := self._found()) == self._identity:
+            return
+        became = "deleted or moved away" if found is None else "replaced by another file"
+        raise StoreGone(
+            f"{self.what} was {became} while this process had it open: nothing that is written to it now would be kept; put the "
+            "file back, or name another, and start again"
+        )
+
     # --- reading ------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -220,6 +241,7 @@ class Database:
         if self._reader is None:
             raise StoreUnreachable(f"{self.what} is not open")
         if not self.in_memory:
+            self.demand_same_file()
             with explained(self.what):
                 yield self._reader
             return
@@ -267,6 +289,7 @@ class Database:
             try:
                 with explained(self.what):
                     await self._to_the_end(lambda: connection.execute("COMMIT"))
+                self.demand_same_file()
             finally:
                 self._undo(connection)  # a commit that failed leaves its transaction open
         if self._log_pages >= CHECKPOINT_PAGES and (self._moving is None or self._moving.done()):
@@ -362,6 +385,7 @@ class Database:
     def look_around(self) -> bool:
         """Whether another connection has committed since the last look. Asked on the writing connection, because its
         own commits do not count there; while that is busy, every transaction looks as it begins."""
+        self.demand_same_file()
         if self._writer is not None and not self._lock.locked():
             with explained(self.what):
                 self._look_around(self._writer)
