@@ -42,6 +42,9 @@ ASKED: dict[str, Callable[[Run[Any]], Awaitable[Any]]] = {
 
 
 class Declined(Exception):
+    card: str
+    cents: int
+
     def __init__(self, card: str, cents: int) -> None:
         super().__init__(card, cents)
         self.card, self.cents = card, cents

@@ -462,6 +462,10 @@ class BadCardError(Exception):
     code: int
 
 
+class AnnotatedError(Exception):
+    code: int
+
+
 @dataclass
 class DataError(Exception):
     card: str
@@ -648,6 +652,18 @@ class TestErrors:
         back = decode_error(encode_error(DataError("tok", 3)))
         assert isinstance(back, DataError)
         assert (back.card, back.code) == ("tok", 3)
+
+    def test_annotations_are_meant_where_the_steps_are(self) -> None:
+        """`code: int` in the body of one's own class. A library's class is annotated for other readers."""
+        error = AnnotatedError("no")
+        error.code, error.token = 3, "s3cret"  # type: ignore[attr-defined]  # nobody declared a token
+        raw = encode_error(error)
+        assert "s3cret" not in raw
+        assert vars(decode_error(raw)).get("code") == 3
+        foreign = type("Foreign", (Exception,), {"__module__": "unrelated", "__annotations__": {"code": int}})
+        error = foreign("no")
+        error.__dict__.update(code=3)
+        assert "attributes" not in json.loads(encode_error(error))
 
     def test_known_attributes_of_pythons_own(self) -> None:
         """Those that `str` needs."""

@@ -42,10 +42,14 @@ def know_home(module: str) -> None:
 
 
 def recorded_names(cls: type[BaseException]) -> frozenset[str]:
-    """The attributes that the class says are data: as fields of a dataclass or of attrs, or by `__recorded__`."""
+    """The attributes that the class says are data: by `__recorded__`, as fields of a dataclass or of attrs, or, in the
+    application's own packages, by an annotation in its body. A library's annotations are not meant for us."""
     found: set[Any] = set()
+    packages = {_root(home) for home in _homes}
     for base in cls.__mro__:
         own = vars(base)
+        if _root(base.__module__) in packages:
+            found.update(own.get("__annotations__", ()))
         opted = own.get(OPTED, ())
         found.update([opted] if isinstance(opted, str) else opted)
         found.update(own.get("__dataclass_fields__", ()))

@@ -15,7 +15,7 @@ from holdfast.store.sqlite.verbs import VERBS
 
 class Alerting(Dialect):
     def _holds(self, connection: apsw.Connection, lease: str, epoch: int) -> bool:
-        return bool(connection.execute(VERBS.holds_lease, (lease, epoch, self._environment.now())).get)
+        return bool(connection.execute(VERBS.holds_lease, (lease, epoch, self._clock.now())).get)
 
     # --- the leader's part --------------------------------------------------------------------------------------
 
@@ -34,7 +34,7 @@ class Alerting(Dialect):
             return True
 
     def _row(self, alert: NewAlert) -> tuple[object, ...]:
-        now = self._environment.now()
+        now = self._clock.now()
         return (now, alert.kind, alert.level, alert.key, alert.run_id, alert.message, alert.times)
 
     async def open_alerts(self, limit: int) -> list[Alert]:
@@ -49,7 +49,7 @@ class Alerting(Dialect):
         async with self._database.transaction() as connection:
             if not self._holds(connection, "leader", epoch):
                 return 0
-            now = self._environment.now()
+            now = self._clock.now()
             return sum(len(fetch(connection, VERBS.clear_alert, (now, one))) for one in ids)
 
     async def log_alerts(self, epoch: int, limit: int) -> list[Alert]:
@@ -65,17 +65,17 @@ class Alerting(Dialect):
 
     async def late_steps(self, bound_s: float, limit: int) -> list[Late]:
         async with self._database.reading() as connection:
-            before = self._environment.now() - bound_s
+            before = self._clock.now() - bound_s
             return [Late(*row) for row in fetch(connection, VERBS.late_steps, (before, limit))]
 
     async def late_runs(self, bound_s: float, limit: int) -> list[Late]:
         async with self._database.reading() as connection:
-            before = self._environment.now() - bound_s
+            before = self._clock.now() - bound_s
             return [Late(*row) for row in fetch(connection, VERBS.late_runs, (before, limit))]
 
     async def late_wakes(self, bound_s: float, rows_max: int, limit: int) -> list[Late]:
         async with self._database.reading() as connection:
-            before = self._environment.now() - bound_s
+            before = self._clock.now() - bound_s
             return [Late(*row) for row in fetch(connection, VERBS.late_wakes, (before, rows_max, limit))]
 
     # --- the outbox ---------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class Alerting(Dialect):
         async with self._database.transaction() as connection:
             if not self._holds(connection, "alerts", epoch):
                 return 0
-            now = self._environment.now()
+            now = self._clock.now()
             before = connection.total_changes()
             connection.executemany(VERBS.route_alerts, [(one.alert_id, one.routed) for one in routes])
             changed = connection.total_changes() - before
@@ -102,12 +102,12 @@ class Alerting(Dialect):
 
     async def claim_deliveries(self, epoch: int, channel: str, limit: int, hold_s: float) -> list[Sending]:
         async with self._database.reading() as connection:
-            if not fetch(connection, VERBS.due_deliveries, (channel, self._environment.now(), 1)):
+            if not fetch(connection, VERBS.due_deliveries, (channel, self._clock.now(), 1)):
                 return []
         async with self._database.transaction() as connection:
             if not self._holds(connection, "alerts", epoch):
                 return []
-            now = self._environment.now()
+            now = self._clock.now()
             rows = fetch(connection, VERBS.due_deliveries, (channel, now, limit))
             connection.executemany(VERBS.claim_deliveries, [(now + hold_s, row[0]) for row in rows])
             return [Sending(row[0], row[1], row[2], Alert(*row[3:])) for row in rows]
@@ -118,7 +118,7 @@ class Alerting(Dialect):
         async with self._database.transaction() as connection:
             if not self._holds(connection, "alerts", epoch):
                 return False
-            now = self._environment.now()
+            now = self._clock.now()
             sent_at = now if error is None else None
             given_up_at = now if error is not None and again_s is None else None
             ended = (sent_at, given_up_at, error, now + (again_s or 0.0), delivery, attempt)
@@ -131,7 +131,7 @@ class Alerting(Dialect):
         async with self._database.transaction() as connection:
             if not self._holds(connection, "alerts", epoch):
                 return 0
-            now = self._environment.now()
+            now = self._clock.now()
             before = connection.total_changes()
             connection.execute(VERBS.expire_deliveries, (now, now - older_s))
             return connection.total_changes() - before
@@ -149,7 +149,7 @@ class Alerting(Dialect):
 
     async def clear_alert(self, alert_id: int, actor: str) -> bool:
         async with self._database.transaction() as connection:
-            rows = fetch(connection, VERBS.clear_alert, (self._environment.now(), alert_id))
+            rows = fetch(connection, VERBS.clear_alert, (self._clock.now(), alert_id))
             if rows:
                 self._journal(connection, actor, "clear", f"alert {alert_id}", rows[0][0])
             return bool(rows)

@@ -89,6 +89,8 @@ class Database:
         self._seen_version = 0
         self._identity: tuple[int, int] | None = None
         """Which file was opened, whatever stands at its path later."""
+        self.on_changed: Callable[[apsw.Connection], object] | None = None
+        """Called when another connection has committed, before anything is read or written."""
         self.changed_elsewhere = False
         """Another connection has committed since this was last set to False."""
 
@@ -381,6 +383,8 @@ class Database:
         if version != self._seen_version:
             self._seen_version = version
             self.changed_elsewhere = True
+            if self.on_changed is not None:
+                self.on_changed(connection)
 
     def look_around(self) -> bool:
         """Whether another connection has committed since the last look. Asked on the writing connection, because its

@@ -6,6 +6,7 @@ import apsw
 
 from holdfast.config import Config
 from holdfast.environment import Environment
+from holdfast.store.sqlite.clock import Clock
 from holdfast.store.sqlite.database import Database, path_of
 from holdfast.store.sqlite.liveness import Liveness
 from holdfast.store.sqlite.verbs import VERBS
@@ -16,6 +17,7 @@ class Dialect:
         self.url = url
         self._environment, self._config = environment, config
         self._database = Database(path_of(url), environment)
+        self._clock = Clock(environment, shared=not self._database.in_memory)
         self._liveness = Liveness(None if self._database.in_memory else self._database.path)
 
     def _journal(
@@ -27,5 +29,5 @@ class Dialect:
         run_id: str | None = None,
         n: int | None = None,
     ) -> None:
-        row = (self._environment.now(), actor, verb, run_id, n, note)
+        row = (self._clock.now(), actor, verb, run_id, n, note)
         connection.execute(VERBS.journal_add, row)

@@ -24,13 +24,13 @@ class Gating(Dialect):
 
     async def gates(self, window_s: float) -> Gates:
         async with self._database.reading() as connection:
-            found = fetch(connection, VERBS.gate_breakers, (self._environment.now() - window_s,))
+            found = fetch(connection, VERBS.gate_breakers, (self._clock.now() - window_s,))
             held = fetch(connection, VERBS.holds)
         return Gates([_breaker(row) for row in found], [_hold(row) for row in held])
 
     async def observe(self, tallies: Sequence[Told], window_s: float) -> None:
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             for told in tallies:
                 if told.round is None:
                     row: Row = (told.name, told.ok, told.failed, told.error, now, now - window_s)
@@ -44,7 +44,7 @@ class Gating(Dialect):
     ) -> Probes:
         async with self._database.reading() as connection:
             if not fetch(connection, VERBS.probing, (name,)) or not due_steps(
-                connection, lanes, self._environment.now(), 1, runs=runs
+                connection, lanes, self._clock.now(), 1, runs=runs
             ):
                 return Probes(0, [])
         async with self._database.transaction() as connection:
@@ -52,7 +52,7 @@ class Gating(Dialect):
             if not found or not connection.execute(VERBS.is_live, (node,)).get:
                 return Probes(0, [])
             ((round_, allowance),) = found
-            now = self._environment.now()
+            now = self._clock.now()
             mine = [row[0] for row in fetch(connection, VERBS.probe_lanes, (name, json.dumps(list(lanes))))]
             due = due_steps(connection, mine, now, min(allowance, limit), runs=runs)
             taken: list[ClaimedStep] = claim_due(connection, node, due, now)
@@ -63,14 +63,14 @@ class Gating(Dialect):
     # --- the leader -----------------------------------------------------------------------------------------------
 
     async def breaker_looks(self, window_s: float) -> list[Look]:
-        now = self._environment.now()
+        now = self._clock.now()
         async with self._database.reading() as connection:
             rows = fetch(connection, VERBS.breaker_looks, (now - window_s, now))
         return [Look(_breaker(row[:_WIDTH]), row[_WIDTH], bool(row[_WIDTH + 1])) for row in rows]
 
     async def change_breaker(self, epoch: int, name: str, round: int, change: Change) -> bool:
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             if not connection.execute(VERBS.leading, (epoch, now)).get:
                 return False
             asked = (name, round, change.state, change.wave, change.open_s, change.note, now)
@@ -82,7 +82,7 @@ class Gating(Dialect):
 
     async def give_back_probes(self, epoch: int, name: str, round: int, probes: int) -> bool:
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             if not connection.execute(VERBS.leading, (epoch, now)).get:
                 return False
             return bool(fetch(connection, VERBS.give_back_probes, (name, round, probes, now)))
@@ -98,7 +98,7 @@ class Gating(Dialect):
             return [_hold(row) for row in fetch(connection, VERBS.holds)]
 
     async def add_hold(self, scope: HoldScope, value: str, actor: str, note: str) -> bool:
-        row = (scope, value, actor, note, self._environment.now())
+        row = (scope, value, actor, note, self._clock.now())
         said = f"{scope} {value}: {note}".strip(": ")
         return bool(await self._act(VERBS.add_hold, row, actor, "hold", said))
 
@@ -108,13 +108,13 @@ class Gating(Dialect):
 
     async def force_breaker(self, name: str, state: BreakerState, actor: str, note: str) -> Breaker:
         said = f"{name}: by hand: {note}".strip(": ")
-        row = (name, state, actor, note, self._environment.now())
+        row = (name, state, actor, note, self._clock.now())
         (found,) = await self._act(VERBS.force_breaker, row, actor, f"breaker {state}", said)
         return _breaker(found)
 
     async def reset_breaker(self, name: str, actor: str, note: str) -> Breaker | None:
         said = f"{name}: {note}".strip(": ")
-        row = (name, actor, note, self._environment.now())
+        row = (name, actor, note, self._clock.now())
         found = await self._act(VERBS.reset_breaker, row, actor, "breaker reset", said)
         return _breaker(found[0]) if found else None
 

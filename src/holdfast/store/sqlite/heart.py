@@ -9,13 +9,15 @@ from contextlib import contextmanager
 import apsw
 
 from holdfast.environment import Environment
+from holdfast.store.sqlite.clock import Clock
 from holdfast.store.sqlite.database import path_of
 from holdfast.store.sqlite.verbs import VERBS
 
 
 class SqliteRenewer:
     def __init__(self, url: str, node: str, lease_s: float, environment: Environment) -> None:
-        self._node, self._lease_s, self._environment = node, lease_s, environment
+        self._node, self._lease_s = node, lease_s
+        self._clock = Clock(environment, shared=True)
         self._connection = apsw.Connection(path_of(url), flags=apsw.SQLITE_OPEN_READWRITE)
         self._connection.set_busy_timeout(int(lease_s * 1000 / 4))
         self._connection.pragma("synchronous", "NORMAL")
@@ -38,7 +40,8 @@ class SqliteRenewer:
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
-            yield self._environment.now()
+            self._clock.learn(connection)
+            yield self._clock.now()
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:

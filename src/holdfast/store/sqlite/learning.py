@@ -23,7 +23,7 @@ CLAIMED = (
 class Learning(Dialect):
     async def add_durations(self, counts: Sequence[tuple[str, int, float]]) -> None:
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             connection.executemany(VERBS.add_durations, [(*one, now) for one in counts])
 
     async def durations(self, names: Sequence[str] | None = None) -> list[tuple[str, int, float]]:
@@ -33,7 +33,7 @@ class Learning(Dialect):
             return [row for name in names for row in fetch(connection, VERBS.durations, (name,))]
 
     async def fade_durations(self, epoch: int, *, attempts_max: float, keep_s: float, rows_max: int) -> int:
-        before = self._environment.now() - keep_s
+        before = self._clock.now() - keep_s
         async with self._database.reading() as connection:
             if (
                 not connection.execute(VERBS.well_known, (attempts_max,)).get
@@ -42,7 +42,7 @@ class Learning(Dialect):
             ):
                 return 0
         async with self._database.transaction() as connection:
-            if not connection.execute(VERBS.leading, (epoch, self._environment.now())).get:
+            if not connection.execute(VERBS.leading, (epoch, self._clock.now())).get:
                 return 0
             begun = connection.total_changes()
             connection.execute(VERBS.halve_durations, (attempts_max,))
@@ -57,7 +57,7 @@ class Learning(Dialect):
             return [Landmark(*row) for row in connection.executemany(VERBS.landmark, asked)]
 
     async def overlong_steps(self, bounds: Sequence[tuple[str, float]], limit: int) -> list[Overlong]:
-        now = self._environment.now()
+        now = self._clock.now()
         asked = json.dumps([(name, now - bound_s) for name, bound_s in bounds])
         async with self._database.reading() as connection:
             rows = fetch(connection, VERBS.overlong_steps, (asked, limit))
@@ -67,7 +67,7 @@ class Learning(Dialect):
 
     async def make_twins(self, epoch: int, steps: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             if not connection.execute(VERBS.leading, (epoch, now)).get:
                 return []
             made: list[tuple[str, int]] = []
@@ -82,7 +82,7 @@ class Learning(Dialect):
             if not fetch(connection, VERBS.idle_twins, (1,)):
                 return 0
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             if not connection.execute(VERBS.leading, (epoch, now)).get:
                 return 0
             idle = fetch(connection, VERBS.idle_twins, (limit,))
@@ -96,7 +96,7 @@ class Learning(Dialect):
         async with self._database.transaction() as connection:
             if not connection.execute(VERBS.is_live, (node,)).get:
                 return []
-            now = self._environment.now()
+            now = self._clock.now()
             claimed = []
             for run_id, n, fence in _ready(connection, node, lanes, limit):
                 connection.execute(VERBS.claim_twin, (node, now, run_id, n, fence))
@@ -117,7 +117,7 @@ class Learning(Dialect):
     ) -> Answer:
         run_id, n, _ = twin
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             before = connection.total_changes()
             if connection.execute(VERBS.is_live, (node,)).get:
                 connection.execute(VERBS.end_twin, (state, now, *twin, node))
@@ -137,12 +137,12 @@ class Learning(Dialect):
 
     async def bar_twin(self, run_id: str, n: int) -> Twin:
         async with self._database.transaction() as connection:
-            connection.execute(VERBS.bar_twin, (run_id, n, self._environment.now()))
+            connection.execute(VERBS.bar_twin, (run_id, n, self._clock.now()))
             return _twin(connection, run_id, n)
 
     async def stop_twin(self, run_id: str, n: int) -> None:
         async with self._database.transaction() as connection:
-            connection.execute(VERBS.stop_twin, (self._environment.now(), run_id, n))
+            connection.execute(VERBS.stop_twin, (self._clock.now(), run_id, n))
 
     async def twins(self, run_id: str) -> list[Twin]:
         async with self._database.reading() as connection:

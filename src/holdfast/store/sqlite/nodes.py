@@ -40,7 +40,7 @@ class Nodes(Workflows):
         claims = Claims.read(offers)
         async with self._database.transaction() as connection:
             self._declare(connection, node, claims, declared)
-            now = self._environment.now()
+            now = self._clock.now()
             row = (node, host, pid, roles, offers, capacity, now, now + lease_s, claims.code)
             connection.execute(VERBS.register, row)
 
@@ -50,14 +50,14 @@ class Nodes(Workflows):
 
     async def renew(self, node: str, lease_s: float, pulse: str | None = None) -> float | None:
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             before = connection.total_changes()
             connection.execute(VERBS.renew, (now + lease_s, pulse, now, node))
             return None if connection.total_changes() == before else now
 
     async def retire(self, node: str) -> None:
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             _give_up(connection, node, set(), set())
             connection.execute(VERBS.retire, (now, node))
             connection.execute(VERBS.resign, (now, node))

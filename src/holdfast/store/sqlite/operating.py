@@ -27,7 +27,7 @@ class Operating(Dialect):
     def _send(self, connection: apsw.Connection, signal: NewSignal) -> Answer:
         sent = (signal.run_id, signal.name, signal.key)
         before = connection.total_changes()
-        connection.execute(VERBS.send_signals, (*sent, signal.payload, self._environment.now()))
+        connection.execute(VERBS.send_signals, (*sent, signal.payload, self._clock.now()))
         if connection.total_changes() > before:
             return Answer.ACCEPTED
         _known(connection, signal.run_id)
@@ -35,7 +35,7 @@ class Operating(Dialect):
 
     async def cancel_run(self, run_id: str, actor: str, note: str, again: bool = False) -> RunState:
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             cancelled = fetch(connection, VERBS.cancel_pending, (now, note, run_id))
             if cancelled:
                 self._journal(connection, actor, "cancel", note, run_id)
@@ -82,7 +82,7 @@ class Operating(Dialect):
             run = _known(connection, run_id)
             demand_undoing(run, act)
             connection.execute(VERBS.unstick, (run_id,))
-            connection.execute(VERBS.clear_stuck, (self._environment.now(), run_id))
+            connection.execute(VERBS.clear_stuck, (self._clock.now(), run_id))
             self._steer(connection, run_id, act, n, actor, note)
             return _known(connection, run_id).state
 
@@ -97,7 +97,7 @@ class Operating(Dialect):
         async with self._database.transaction() as connection:
             _known(connection, run_id)
             before = connection.total_changes()
-            connection.execute(VERBS.retry_now, (self._environment.now(), run_id))
+            connection.execute(VERBS.retry_now, (self._clock.now(), run_id))
             count = connection.total_changes() - before
             if count:
                 self._journal(connection, actor, "retry", f"{count} steps ready at once", run_id)
@@ -112,7 +112,7 @@ class Operating(Dialect):
                 return later.id
             parent = newest(connection, run_with(connection, run.parent_id))
             demand_alone(run, parent, connection.execute(VERBS.live_below, (run_id,)).get)
-            new_id = retry(connection, run, self._environment.now())
+            new_id = retry(connection, run, self._clock.now())
             self._journal(connection, actor, "retry", f"as {new_id}", run_id)
             return new_id
 

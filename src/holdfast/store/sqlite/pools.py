@@ -13,7 +13,7 @@ from holdfast.store.sqlite.working import passable, priorities
 
 class Pools(Dialect):
     async def backlog(self, lanes: Sequence[int], limit: int) -> Backlog:
-        now = self._environment.now()
+        now = self._clock.now()
         async with self._database.reading() as connection:
             found: list[tuple[int, float | None]] = [
                 fetch(connection, VERBS.backlog, (lane, priority, now, limit))[0]

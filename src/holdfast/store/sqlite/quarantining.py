@@ -30,7 +30,7 @@ class Quarantining(Dialect):
         limit: int,
     ) -> int:
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             found = fetch(connection, VERBS.to_settle, (fingerprint, run_id, before, limit))
             steps = [row[:2] for row in found]
             if act == "release":
@@ -55,7 +55,7 @@ class Quarantining(Dialect):
             if not any(fetch(connection, verb, (1,)) for verb in asked):
                 return 0
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             if not connection.execute(VERBS.leading, (epoch, now)).get:
                 return 0
             stale = fetch(connection, VERBS.stale_quarantined, (limit,))

@@ -17,7 +17,7 @@ END_OF_TIME = 1e18
 
 class Reading(Dialect):
     async def now(self) -> float:
-        return self._environment.now()
+        return self._clock.now()
 
     async def run(self, run_id: str) -> Run | None:
         async with self._database.reading() as connection:

@@ -54,7 +54,7 @@ class Scheduling(Dialect):
 
     def _claim(self, connection: apsw.Connection, node: str, run_id: str) -> ClaimedRun | None:
         before = connection.total_changes()
-        connection.execute(VERBS.claim_run, (node, self._environment.now(), run_id))
+        connection.execute(VERBS.claim_run, (node, self._clock.now(), run_id))
         if connection.total_changes() == before:
             return None
         run: Run = run_of(connection.execute(VERBS.run, (run_id,)).get)
@@ -77,12 +77,12 @@ class Scheduling(Dialect):
         return Undelivered(steps, signals)
 
     async def fire_timers(self, limit: int) -> int:
-        now = self._environment.now()
+        now = self._clock.now()
         async with self._database.reading() as connection:
             if not fetch(connection, VERBS.due_timers, (now, 1)):
                 return 0
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             due = fetch(connection, VERBS.due_timers, (now, limit))
             connection.executemany(VERBS.fire_timers, [(now, *timer) for timer in due])
             return len(due)
@@ -92,7 +92,7 @@ class Scheduling(Dialect):
             if not fetch(connection, VERBS.due_joins, (1,)):
                 return 0
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             due = fetch(connection, VERBS.due_joins, (limit,))
             told = [ended(run_id, (waiter, n), outcome) for run_id, waiter, n, *outcome in due]
             connection.executemany(VERBS.tell_parents, [told_row(one, now) for one in told])

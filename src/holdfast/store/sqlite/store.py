@@ -8,6 +8,7 @@ is one transaction, or one read.
 
 from __future__ import annotations
 
+from holdfast.errors import StoreFull
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.alerting import Alerting
 from holdfast.store.sqlite.gating import Gating
@@ -47,9 +48,22 @@ class SqliteStore(
                 new = schema.is_empty(connection)
             if new:
                 await self._migrate()
+            await self._set_clock()
         except BaseException:
             await self.close()
             raise
+
+    async def _set_clock(self) -> None:
+        async with self._database.reading() as connection:
+            right = self._clock.is_right(connection)
+        if not right:
+            try:
+                async with self._database.transaction() as connection:
+                    if not self._clock.is_right(connection):  # another process was first
+                        self._clock.anchor(connection)
+            except StoreFull:  # read-only: good enough for a look
+                self._clock.anchor(None)
+        self._database.on_changed = self._clock.learn
 
     async def close(self) -> None:
         await self._database.close()
@@ -66,5 +80,5 @@ class SqliteStore(
             await self._database.close()
 
     async def _migrate(self) -> tuple[int, int]:
-        what, now = self._database.what, self._environment.now()
+        what, now = self._database.what, self._clock.now()
         return await self._database.exclusively(lambda connection: schema.migrate(connection, what, now))

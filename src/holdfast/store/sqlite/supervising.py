@@ -21,8 +21,10 @@ from holdfast.store.verdicts import Held, Loss, Remedy, lost, overdue, remedy
 class Supervising(Dialect):
     async def lead(self, node: str, lease_s: float, lease: str = "leader") -> int | None:
         async with self._database.transaction() as connection:
-            now = self._environment.now()
             row = connection.execute(VERBS.leader, (lease,)).get
+            if row is not None and row[0] == node and self._clock.take_over(connection):
+                row = connection.execute(VERBS.leader, (lease,)).get
+            now = self._clock.now()
             holder, epoch, expires_at = row[:3] if row else (None, 0, 0.0)
             if holder is not None and expires_at > now:
                 if holder != node:
@@ -38,10 +40,10 @@ class Supervising(Dialect):
 
     async def resign(self, node: str) -> None:
         async with self._database.transaction() as connection:
-            connection.execute(VERBS.resign, (self._environment.now(), node))
+            connection.execute(VERBS.resign, (self._clock.now(), node))
 
     async def dead_nodes(self) -> list[tuple[str, str]]:
-        now = self._environment.now()
+        now = self._clock.now()
         dead = []
         async with self._database.reading() as connection:
             live = fetch(connection, VERBS.live_nodes)
@@ -58,7 +60,7 @@ class Supervising(Dialect):
 
     async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             if not connection.execute(VERBS.leading, (epoch, now)).get:
                 return None
             seen = connection.execute(VERBS.node, (node,)).get
@@ -142,7 +144,7 @@ class Supervising(Dialect):
             if not fetch(connection, VERBS.late_signals, (1,)):
                 return 0
         async with self._database.transaction() as connection:
-            if not connection.execute(VERBS.leading, (epoch, self._environment.now())).get:
+            if not connection.execute(VERBS.leading, (epoch, self._clock.now())).get:
                 return 0
             late = fetch(connection, VERBS.late_signals, (limit,))
             connection.executemany(VERBS.hush_signals, late)
@@ -150,12 +152,12 @@ class Supervising(Dialect):
 
     async def end_overdue(self, epoch: int, grace_s: float, limit: int) -> int:
         async with self._database.reading() as connection:
-            before = self._environment.now() - grace_s
+            before = self._clock.now() - grace_s
             agents = [row[0] for row in connection.execute(VERBS.holders)]
             if not any(fetch(connection, VERBS.overdue_steps, (agent, before, 1)) for agent in agents):
                 return 0
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             if not connection.execute(VERBS.leading, (epoch, now)).get:
                 return 0
             late: list[tuple[str, int, int]] = []

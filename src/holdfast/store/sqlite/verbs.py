@@ -204,6 +204,12 @@ class Verbs(Statements):
     nodes_in_the_way: str
     record_migration: str
     doctor: str
+    clock: str
+    clock_in_use: str
+    set_clock: str
+    move_leases: str
+    move_nodes: str
+    move_steps: str
     add_durations: str
     durations: str
     step_durations: str

@@ -34,7 +34,7 @@ class Workflows(Dialect):
             return self._rivals(connection, code, node)
 
     def _rivals(self, connection: apsw.Connection, code: str, node: str) -> list[Rival]:
-        rows = fetch(connection, VERBS.rivals, (self._environment.now(), code, node))
+        rows = fetch(connection, VERBS.rivals, (self._clock.now(), code, node))
         return [Rival(*row[1:]) for row in rows if not self._liveness.is_gone(row[0])]
 
     def _declare(
@@ -43,7 +43,7 @@ class Workflows(Dialect):
         """Enter what a node declares, unless its names are taken."""
         if claims.code:
             demand_names(claims, self._rivals(connection, claims.code, node))
-        now = self._environment.now()
+        now = self._clock.now()
         more = (now, NOTED_EVERY_S)
         connection.executemany(VERBS.declare, [(*astuple(one)[:TOLD], *more) for one in declared])
 
@@ -52,7 +52,7 @@ class Workflows(Dialect):
             if not fetch(connection, VERBS.old_workflows, (before, 1)):
                 return 0
         async with self._database.transaction() as connection:
-            if not connection.execute(VERBS.leading, (epoch, self._environment.now())).get:
+            if not connection.execute(VERBS.leading, (epoch, self._clock.now())).get:
                 return 0
             old = fetch(connection, VERBS.old_workflows, (before, limit))
             connection.executemany(VERBS.forget_workflows, old)

@@ -45,10 +45,10 @@ class Working(Dialect):
             if not connection.execute(VERBS.any_ready).get:
                 return []  # the usual case of a poll, whatever the number of lanes
             lanes = passable(connection, lanes)
-            if not due_steps(connection, lanes, self._environment.now(), 1, below, runs):
+            if not due_steps(connection, lanes, self._clock.now(), 1, below, runs):
                 return []  # an idle agent does not take the write lock
         async with self._database.transaction() as connection:
-            now = self._environment.now()
+            now = self._clock.now()
             if not connection.execute(VERBS.is_live, (node,)).get:
                 return []  # a node that was buried claims nothing more
             due = due_steps(connection, passable(connection, lanes), now, limit, below, runs)
@@ -66,7 +66,7 @@ class Working(Dialect):
             ]
 
     async def next_ready(self, lanes: Sequence[int], runs: Sequence[str] | None = None) -> float | None:
-        now = self._environment.now()
+        now = self._clock.now()
         async with self._database.reading() as connection:
             if not connection.execute(VERBS.any_ready).get:
                 return None

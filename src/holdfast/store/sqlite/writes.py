@@ -367,7 +367,7 @@ class Writes(Dialect):
         try:
             async with self._database.transaction() as connection:
                 try:
-                    return self._commit(connection, Batch(node, ops, self._environment.now()), ops)
+                    return self._commit(connection, Batch(node, ops, self._clock.now()), ops)
                 except apsw.ConstraintError as error:
                     if len(ops) > 1:  # each gets its own answer, so that one bad row does not fail the others
                         raise PreconditionFailed from error
@@ -389,7 +389,7 @@ class Writes(Dialect):
     async def _refuse(self, node: str, op: Op) -> Answer:
         """Why a single operation was not accepted; nothing of it is written."""
         async with self._database.transaction() as connection:
-            return refuse(connection, node, op, self._environment.now())
+            return refuse(connection, node, op, self._clock.now())
 
     async def start_within(self, transaction: Transaction, run: NewRun) -> None:
         """In a transaction on the caller's own apsw connection to the same file."""
@@ -407,7 +407,7 @@ class Writes(Dialect):
             )
         if not connection.in_transaction:
             raise no_transaction(transaction.what, "`with connection:`, or BEGIN IMMEDIATE")
-        made = await self._write_within(connection, start_row(run, self._environment.now()))
+        made = await self._write_within(connection, start_row(run, self._clock.now()))
         if not made and connection.execute(VERBS.started_as, (run.id,)).get != (run.workflow, run.digest):
             raise Conflict(
                 f"run {run.id!r} exists and was started with another workflow or input: "

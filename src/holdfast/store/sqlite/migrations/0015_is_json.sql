@@ -1,1 +1,0 @@
--- SQLite brings its own json_valid.

@@ -1,0 +1,98 @@
+"""A host's clock that is set while nodes live on a SQLite file: nodes stay, and timers fire when they should."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast, step, workflow
+from holdfast.config import Config
+from holdfast.environment import Environment
+from holdfast.store.sqlite import clock
+from holdfast.store.sqlite.store import SqliteStore
+
+HOUR_S = 3600.0
+NAP_S = 1.0
+
+
+class SetClock(Environment):
+    """A host whose clock somebody sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead_s = 0.0
+
+    def now(self) -> float:
+        return time.time() + self.ahead_s
+
+
+@step
+async def tick() -> float:
+    return time.monotonic()
+
+
+@workflow
+async def nap() -> float:
+    begun = await tick()
+    await asyncio.sleep(NAP_S)
+    return await tick() - begun
+
+
+@pytest.mark.parametrize(
+    "jumps", [(HOUR_S, 0.0), (-HOUR_S, 0.0), (HOUR_S, -HOUR_S)], ids=["on", "back", "both"]
+)
+async def test_timers_fire_on_time_and_nodes_stay(tmp_path: Path, jumps: tuple[float, float]) -> None:
+    """The clock jumps before the timer is due, and again; of two processes each may see it at another time."""
+    store = f"sqlite:///{tmp_path / 'holdfast.db'}"
+    first, second = SetClock(), SetClock()
+    async with (
+        Holdfast(store, environment=first) as one,
+        Holdfast(store, environment=second) as two,
+    ):
+        nodes = one.node.id, two.node.id
+        for ahead_s in (*jumps, 0.0):
+            runs = [await hf.start(nap) for hf in (one, two)]
+            first.ahead_s = ahead_s
+            await asyncio.sleep(NAP_S / 3)  # one process sees it before the other
+            second.ahead_s = ahead_s
+            for run in runs:
+                assert NAP_S * 0.9 < await run.result(10) < NAP_S + 2
+        assert (one.node.id, two.node.id) == nodes
+        assert not one.node.fenced
+        assert not two.node.fenced
+        assert {node.id for node in await one.store.living(10)} == set(nodes)
+        assert not [entry for entry in await one.store.journal(None, 100) if entry.verb == "bury"]
+
+
+async def test_a_process_that_comes_later_has_the_same_time(tmp_path: Path) -> None:
+    """While a node lives; when none does, the host's clock is the store's again."""
+    url, late = f"sqlite:///{tmp_path / 'holdfast.db'}", SetClock()
+    late.ahead_s = HOUR_S
+    async with Holdfast(url) as hf:
+        other = SqliteStore(url, late, Config())
+        await other.open()
+        assert abs(await other.now() - await hf.store.now()) < 0.5
+        await other.close()
+    other = SqliteStore(url, late, Config())
+    await other.open()
+    assert abs(await other.now() - late.now()) < 0.5
+    await other.close()
+
+
+async def test_a_clock_that_stays_ahead_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host slept, or the clock was wrong: after a while the store follows, and nobody loses a lease by it."""
+    url, environment = f"sqlite:///{tmp_path / 'holdfast.db'}", SetClock()
+    async with Holdfast(url, environment=environment) as hf:
+        run = await hf.start(nap)
+        monkeypatch.setattr(clock, "MEANT_AFTER_S", 0.2)
+        environment.ahead_s = HOUR_S
+        async with asyncio.timeout(20):
+            while await hf.store.now() < environment.now() - 1:  # noqa: ASYNC110  nobody tells
+                await asyncio.sleep(0.02)
+        assert await run.result(10) < NAP_S + 5
+        assert await (await hf.start(nap)).result(10) > 0
+        assert not hf.node.fenced
+        assert not [entry for entry in await hf.store.journal(None, 100) if entry.verb == "bury"]
