@@ -149,25 +149,36 @@ def _on_fork() -> None:
 os.register_at_fork(after_in_child=_on_fork)
 
 
+DRIFT = 1e-4
+"""How much faster than another a clock may go."""
+SET_S = 1.0
+"""Clocks that are further apart than this do not drift: one of them was set."""
+
+
 class StoreClock:
     """The store's clock, as this node can tell it between two answers: measured offset + monotonic clock.
 
-    The offset is taken from the moment halfway between asking and being answered, and only ever moves the clock
-    forward, so that times in one run's history do not go back.
+    It is never ahead of the store's, because the store told its time before the answer came: what a node says has ended, ended
+    before the store begins what follows from it. It only ever moves forward, so that times in one run's history do not go back.
     """
 
     def __init__(self, environment: Environment) -> None:
         self._monotonic = environment.monotonic
         self._offset = environment.now() - environment.monotonic()
         self._last = 0.0
-        self._learned = False
+        self._learned_at: float | None = None
 
-    def learn(self, asked: float, answered: float, store_now: float) -> None:
-        """`asked` and `answered` on the monotonic clock, `store_now` on the store's."""
-        self._offset = store_now - (asked + answered) / 2
-        if not self._learned:
+    def learn(self, answered: float, store_now: float) -> None:
+        """`answered` on the monotonic clock, `store_now` on the store's. The quickest answer says most: later ones take back no
+        more than two clocks may drift apart, unless the store's was set."""
+        offset = store_now - answered
+        if self._learned_at is None:
             # What this host believed until now may be far ahead: it must not hold the clock up.
-            self._learned, self._last = True, 0.0
+            self._last = 0.0
+        elif self._offset - offset < SET_S:
+            drifted_s = DRIFT * max(0.0, answered - self._learned_at)
+            offset = max(offset, self._offset - drifted_s)
+        self._offset, self._learned_at = offset, answered
 
     def now(self) -> float:
         at = self._monotonic() + self._offset

@@ -82,7 +82,7 @@ class Heartbeat:
             self._lost("it was buried")
             return
         self.renewed(sent)
-        self._clock.learn(sent, self._environment.monotonic(), store_now)
+        self._clock.learn(self._environment.monotonic(), store_now)
 
     def start(self) -> None: ...
 
@@ -193,7 +193,7 @@ class HeartProcess(Heartbeat):
         if said.store_now is not None:
             self._beating, self._restart_s = True, RESTART_MIN_S
             self.renewed(said.sent)
-            self._clock.learn(said.sent, said.answered, said.store_now)
+            self._clock.learn(said.answered, said.store_now)
         elif said.trouble is not None:
             log.warning("the heart of node %s: %s", self._node, said.trouble)
         elif said.end == BURIED:

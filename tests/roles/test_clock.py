@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast, step, workflow
 from holdfast.config import Config
-from holdfast.environment import Environment
+from holdfast.environment import Environment, StoreClock
 from holdfast.store.sqlite import clock
 from holdfast.store.sqlite.store import SqliteStore
 
@@ -96,3 +97,45 @@ async def test_a_clock_that_stays_ahead_is_followed(tmp_path: Path, monkeypatch:
         assert await (await hf.start(nap)).result(10) > 0
         assert not hf.node.fenced
         assert not [entry for entry in await hf.store.journal(None, 100) if entry.verb == "bury"]
+
+
+@step
+async def one() -> int:
+    return 1
+
+
+@workflow
+async def chain(length: int) -> int:
+    return sum([await one() for _ in range(length)])
+
+
+async def test_what_ended_did_so_before_what_it_caused_began(store_url: str) -> None:
+    """By the rows, with agents in the same process and in another, as long as the chain is."""
+    async with (
+        Holdfast(store_url, roles=["scheduler", "supervisor"]) as hf,
+        Holdfast(store_url, roles=["agent"]),
+    ):
+        apart = await hf.start(chain, 40)
+        assert await apart.result(30) == 40
+        apart_rows = await hf.store.steps(apart.id)
+    async with Holdfast(store_url) as hf:
+        run = await hf.start(chain, 200)
+        assert await run.result(30) == 200
+        rows = await hf.store.steps(run.id)
+    for steps in (apart_rows, rows):
+        for before, after in pairwise(steps):
+            assert before.finished_at is not None
+            assert before.finished_at <= after.issued_at, (before, after)
+
+
+def test_a_nodes_idea_of_the_stores_time_is_never_ahead() -> None:
+    """However long answers take; and it follows a store whose clock was set."""
+    world = SetClock()
+    told = StoreClock(world)
+    for latency_s in (0.5, 0.01, 2.0, 0.3):
+        asked = world.monotonic()
+        told.learn(asked, 1_000.0 + asked - latency_s)
+        assert told.now() <= 1_000.0 + world.monotonic()
+    assert told.now() >= 1_000.0 + world.monotonic() - 0.05, "the quickest answer counts"
+    told.learn(world.monotonic(), 5_000.0 + world.monotonic())
+    assert told.now() >= 5_000.0

@@ -40,9 +40,8 @@ class Follower:
 
     async def learn_time(self) -> None:
         """What the store's clock says: durations of what still runs are measured by it."""
-        asked = self._hf.environment.monotonic()
         now = await self._hf.store.now()
-        self.clock.learn(asked, self._hf.environment.monotonic(), now)
+        self.clock.learn(self._hf.environment.monotonic(), now)
 
     async def look(self) -> RunRows:
         store = self._hf.store
