@@ -1,0 +1,67 @@
+"""Limits that an administrator set for all sessions: ours set their own, and one that still strikes is named."""
+
+import asyncio
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import asyncpg
+import psycopg
+import pytest
+
+from holdfast import Holdfast, step, workflow
+from holdfast.config import DEFAULT
+from holdfast.environment import Environment
+from holdfast.errors import StoreUnreachable
+from holdfast.store.postgres.store import PostgresStore
+
+LIMITS = ("statement_timeout", "lock_timeout", "idle_session_timeout")
+
+
+@step
+async def seven() -> int:
+    return 7
+
+
+@workflow
+async def days() -> int:
+    return sum([await seven() for _ in range(5)])
+
+
+@pytest.fixture
+def impatient_url(pg_url: str) -> Iterator[str]:
+    """A database whose sessions may do nothing for longer than a millisecond."""
+    name = urlsplit(pg_url).path.lstrip("/")
+    with psycopg.connect(pg_url, autocommit=True) as session:
+        for limit in LIMITS:
+            session.execute(f'ALTER DATABASE "{name}" SET {limit} = 1'.encode())
+    yield pg_url
+    with psycopg.connect(
+        pg_url, autocommit=True, options=" ".join(f"-c {one}=0" for one in LIMITS)
+    ) as session:
+        for limit in LIMITS:
+            session.execute(f'ALTER DATABASE "{name}" RESET {limit}'.encode())
+
+
+async def test_an_administrators_limits_do_not_reach_our_sessions(impatient_url: str) -> None:
+    """A run goes on, and so does a node that has nothing to do for a while."""
+    async with Holdfast(impatient_url) as hf:
+        assert await (await hf.start(days)).result(30) == 35
+        await asyncio.sleep(0.2)
+        assert await (await hf.start(days)).result(30) == 35
+
+
+async def test_a_limit_that_strikes_is_named(pg_url: str) -> None:
+    """With the setting to look for, and not as something that should not happen."""
+    store = PostgresStore(pg_url, Environment(), DEFAULT)
+    await store.open()
+
+    async def slow(connection: asyncpg.Connection) -> None:
+        await connection.execute("SET statement_timeout = 5")
+        try:
+            await connection.execute("SELECT pg_sleep(1)")
+        finally:
+            await connection.execute("SET statement_timeout = 0")
+
+    with pytest.raises(StoreUnreachable, match="statement_timeout"):
+        await store._on_pool(slow)
+    await store.close()
