@@ -11,7 +11,7 @@ import difflib
 import dis
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -74,16 +74,9 @@ def claims(roles: Collection[str], app: str | None, session: str) -> Claims:
     return Claims(names, steps, list(sources), workflow_sources, step_sources)
 
 
-def declarations(app: str | None, session: str) -> Sequence[Declaration]:
+def declarations(app: str | None, session: str) -> list[Declaration]:
     """Every workflow that is loaded here."""
-    return _declarations(app, session, registry.edition(), registry.signals_made(), len(sys.modules))
-
-
-@lru_cache(maxsize=2)
-def _declarations(
-    app: str | None, session: str, edition: int, signals: int, modules: int
-) -> Sequence[Declaration]:
-    """Kept for as long as nothing more is declared: a node says it again whenever it registers."""
+    signals = _signals(registry.edition(), registry.signals_made(), len(sys.modules))
     return [
         Declaration(
             DEFAULT_TENANT,
@@ -93,10 +86,16 @@ def _declarations(
             one.place.origin(app, session),
             one.place.digest(),
             *_schemas(one),
-            msgspec.json.encode(takes(one)).decode(),
+            signals[one],
         )
         for one in registry.workflows.values()
     ]
+
+
+@lru_cache(maxsize=1)
+def _signals(edition: int, signals: int, modules: int) -> dict[Workflow[Any, Any], str]:
+    """What each workflow takes. Kept for as long as nothing more is declared: a node says it again whenever it registers."""
+    return {one: msgspec.json.encode(takes(one)).decode() for one in registry.workflows.values()}
 
 
 def _code(workflow: Workflow[Any, Any]) -> str:

@@ -28,7 +28,7 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 class Place:
     """Where one function was written."""
 
-    __slots__ = ("_names", "code", "file", "module", "qualname", "unit")
+    __slots__ = ("_digested", "_names", "code", "file", "module", "qualname", "unit")
 
     def __init__(self, fn: Callable[..., Any], frame: FrameType | None) -> None:
         own = inspect.unwrap(fn)
@@ -40,6 +40,7 @@ class Place:
         self.module = module_of(own)
         self.unit = _unit(self.code, frame)
         """The code whose execution made the function: its module's, a cell's, or that of a function around it."""
+        self._digested: str | None = None
 
     def is_again(self, known: Place) -> bool:
         """The same declaration once more: its module was reloaded, its cell executed again, a function that declares it called
@@ -57,7 +58,9 @@ class Place:
     def digest(self) -> str:
         """Tells this code from other code: of all that was written around it, so that a changed helper is a change, too. The
         file's folder and the lines do not matter."""
-        return _digest(self.code if self.unit is None else self.unit)
+        if self._digested is None:
+            self._digested = _digest(self.code if self.unit is None else self.unit)
+        return self._digested
 
     def origin(self, app: str | None, session: str) -> str:
         """The application it comes from: `app`, if somebody said so; the distribution that was installed; the project whose
