@@ -19,7 +19,12 @@ LONG = re.compile(
     | tests/chaos/test_network\.py::test_forgotten
     | tests/chaos/test_servers\.py::test_a_full_disk_under_postgresql
     | tests/chaos/test_reconnection\.py::.*(restart\ of\ 20?\ s|failover|longer)
-    | tests/roles/test_hedge_pays\.py::.*\[sqlite""",
+    | tests/roles/test_hedge_pays\.py::.*\[sqlite
+    | tests/roles/test_undo_everywhere\.py::.*\[postgres.*(confirm|car|hotel|deposit)
+    | tests/roles/test_retry\.py::test_a_crash_anywhere_in_a_retry.*\[postgres-two
+    | tests/roles/test_quarantine\.py::test_a_crash_anywhere.*\[postgres
+    | tests/testing/test_crashes\.py::test_what_is_not_done_again.*-3\]
+    | tests/cli/test_gates\.py::test_what_is_held_waits.*\[postgres""",
     re.VERBOSE,
 )
 """What `make test` leaves to `make every`: the same claim on the other store, where the layer above the stores is what is claimed,

@@ -181,7 +181,8 @@ class StoreClock:
         self._offset, self._learned_at = offset, answered
 
     def now(self) -> float:
-        at = self._monotonic() + self._offset
+        """In whole microseconds, as stores keep it: a run that is replayed must see the times that it saw."""
+        at = int((self._monotonic() + self._offset) * 1e6) / 1e6
         if at > self._last:  # noqa: PLR1730  three times as fast as max(), and asked for every step
             self._last = at
         return self._last

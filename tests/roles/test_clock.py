@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from holdfast import Holdfast, step, workflow
+from holdfast import Holdfast, now, step, workflow
 from holdfast.config import Config
 from holdfast.environment import Environment, StoreClock
+from holdfast.scheduler.replaying import replayed
+from holdfast.store.answers import ClaimedRun
 from holdfast.store.sqlite import clock
 from holdfast.store.sqlite.store import SqliteStore
+from holdfast.workflow import registry
 
 HOUR_S = 3600.0
 NAP_S = 1.0
@@ -139,3 +145,43 @@ def test_a_nodes_idea_of_the_stores_time_is_never_ahead() -> None:
     assert told.now() >= 1_000.0 + world.monotonic() - 0.05, "the quickest answer counts"
     told.learn(world.monotonic(), 5_000.0 + world.monotonic())
     assert told.now() >= 5_000.0
+
+
+@given(st.floats(0.0, 1e6), st.floats(1e9, 4e9))
+def test_a_time_comes_back_as_it_was_recorded(monotonic: float, offset: float) -> None:
+    """PostgreSQL keeps microseconds: a workflow that is replayed must see the very same time, or it would do something else."""
+    world = SetClock()
+    world.monotonic = lambda: monotonic
+    told = StoreClock(world)
+    told.learn(0.0, offset)
+    at = told.now()
+    assert datetime.fromtimestamp(at, UTC).timestamp() == at
+
+
+@workflow
+async def clocked() -> list[str]:
+    seen = []
+    for _ in range(5):
+        await tick()
+        await asyncio.sleep(0.0003)
+        seen.append(await note(f"{now().timestamp():.9f}"))
+    return seen
+
+
+@step
+async def note(text: str) -> str:
+    return text
+
+
+async def test_a_replayed_run_sees_the_times_it_saw(store_url: str) -> None:
+    """To the last digit, on either store: it is held otherwise."""
+    async with Holdfast(store_url) as hf:
+        runs = [await hf.start(clocked) for _ in range(10)]
+        ended = [await run.result(30) for run in runs]
+        assert all(len(seen) == 5 for seen in ended)
+        for run in runs:
+            row = await hf.store.run(run.id)
+            assert row is not None
+            claimed = ClaimedRun(row, await hf.store.steps(run.id), [])
+            decider = await replayed(claimed, registry.workflows, hf.store, await hf.store.now(), 10**6)
+            decider.close()

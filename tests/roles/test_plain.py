@@ -82,9 +82,9 @@ def everything(hf: Holdfast) -> None:
     with pytest.raises(RunCancelled):
         hf.wait(held.result(), timeout=10)
 
-    hf.wait(hf.gates.hold(workflow="chain", note="stocktaking"))
+    hf.wait(hf.gates.hold(workflow=flows.chain.name, note="stocktaking"))
     assert [hold.note for hold in hf.wait(hf.gates.holds())] == ["stocktaking"]
-    hf.wait(hf.gates.release(workflow="chain"))
+    hf.wait(hf.gates.release(workflow=flows.chain.name))
     with pytest.raises(UnknownRun):
         hf.wait(hf.run("no such run").result())
 

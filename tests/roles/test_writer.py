@@ -14,7 +14,7 @@ from holdfast.client import Run
 from holdfast.config import Config
 from holdfast.errors import StoreError
 from holdfast.model import NewRun, RunState, StepState
-from holdfast.store.operations import HandBack, Hop, Op, Report, Start
+from holdfast.store.operations import Hop, Op, Report, Start
 from tests.roles import flows
 from tests.roles.conftest import FAST, until
 
@@ -196,7 +196,7 @@ async def test_a_checkpoint_that_is_not_written_is_told_to_its_step(hf: Holdfast
     assert "not saved: the write failed: TypeError" in await run.result(30)
 
 
-async def test_hand_backs_survive_the_driver(store_url: str) -> None:
+async def test_hand_backs_survive_the_driver(store_url: str, caplog: pytest.LogCaptureFixture) -> None:
     """An agent that leaves while its driver breaks hands everything back all the same."""
     flows.gates["gate"] = asyncio.Event()
     async with Holdfast(store_url, roles=["scheduler", "supervisor"], config=FAST) as hf:
@@ -207,7 +207,7 @@ async def test_hand_backs_survive_the_driver(store_url: str) -> None:
         disturbed = Disturbed(agent)
         disturbed.before = times(2)
         await agent.close()
-        assert sum(isinstance(op, HandBack) for batch in disturbed.batches for op in batch) >= 9
+        assert sum("failed in an unknown way" in record.message for record in caplog.records) == 2
         for run in runs:
             assert [(row.state, row.excused, row.losses) for row in await run.steps()] == [
                 (StepState.READY, 1, 0)

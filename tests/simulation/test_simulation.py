@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.runner import REACHED_WITHIN, Report, hunt, kept_seeds, play, replay_command
+from tests.simulation.runner import REACHED_WITHIN, hunt, kept_seeds, play, replay_command
 from tests.simulation.simulation import simulate
 
 pytestmark = pytest.mark.timeout(900)
@@ -27,22 +27,13 @@ def collected() -> Iterator[None]:
     sys.unraisablehook = before
 
 
-@pytest.fixture(scope="module")
-def report() -> Report:
-    return play(range(REACHED_WITHIN))
-
-
-@pytest.mark.xdist_group("simulation")
-def test_no_seed_breaks_a_promise(report: Report) -> None:
-    """Whatever goes wrong, every invariant holds after every commit, and when all heals every run ends."""
+def test_no_seed_breaks_a_promise() -> None:
+    """Whatever goes wrong, every invariant holds after every commit, and when all heals every run ends. And a simulation that
+    never gets somewhere proves nothing about it."""
+    report = play(range(REACHED_WITHIN))
     assert not report.broken, "\n".join(
         f"{broken[0]}\n  replay: {replay_command(seed)}" for seed, broken in report.broken.items()
     )
-
-
-@pytest.mark.xdist_group("simulation")
-def test_every_rare_state_is_reached(report: Report) -> None:
-    """A simulation that never gets somewhere proves nothing about it."""
     assert not report.never
 
 

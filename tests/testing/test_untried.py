@@ -97,7 +97,7 @@ def test_steps_children_and_signals_that_never_came_up_are_named(sim: Sim) -> No
     assert report.as_json()["untried"][0]["why"].endswith("say so: sim.using(unreached=[sub])")
     assert sim.using(unreached=[sub]).crash_everywhere(branches, "x").ok
     sim.stub(ask, {"x": 6})
-    with pytest.raises(NotEnded, match="child run sub"):
+    with pytest.raises(NotEnded, match="child run simulated/sub"):
         sim.crash_everywhere(branches, "x")
     sim.will_send(late, 1)  # children are sent it, too
     report = sim.crash_everywhere(branches, "x")
@@ -166,7 +166,9 @@ def test_code_that_is_held_without_a_crash_is_found(sim: Sim) -> None:
     """A long wait is passed by another process, which replays: one that decides otherwise then does not even end
     undisturbed."""
     report = sim.using(final=[act]).crash_everywhere(counts_before_it_sleeps)
-    assert [each.step for each in report.ended_otherwise] == ["test_untried.counts_before_it_sleeps"]
+    assert [each.step for each in report.ended_otherwise] == [
+        "tests.testing.test_untried.counts_before_it_sleeps"
+    ]
     assert "It is held because its code changed" in report.ended_otherwise[0].key
     assert report.ended_otherwise[0].why == "nothing was done to it"
     assert not report.ok
@@ -237,7 +239,9 @@ async def gives_up_a_child(what: str) -> str:
 def test_what_a_child_left_behind_is_found(sim: Sim) -> None:
     """The parent handles the failure and succeeds: what the child did must be undone all the same."""
     report = sim.using(idempotent=[mail]).crash_everywhere(bears_a_child, "x")
-    assert {(each.kind, each.step) for each in report.findings} == {("not undone", "kit_flows.book")}
+    assert {(each.kind, each.step) for each in report.findings} == {
+        ("not undone", "tests.testing.kit_flows.book")
+    }
 
 
 @workflow

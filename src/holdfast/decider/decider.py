@@ -548,6 +548,7 @@ class Decider:
         if self._replaying and self._heritage and not key.endswith(DEADLINE):
             # Its time begins now, not when the run before ended.
             at += max(0.0, self._heritage.resumed_at - self._loop.now)
+        at = round(at, 6)  # as it is recorded: a replay must not see another time
         issue = Issue(0, key, _TIMER, name, None, None, None, None, self.seq, at)
         op = timer.op = Op(key, _TIMER, name, issue=issue, ready_at=at, timer=timer)
         return self._ask(op)
