@@ -138,7 +138,7 @@ def reclaims_live_leases(stack: ExitStack) -> None:
     code(stack, supervising, "LAPSED", _Never("its lease ran out"))
 
 
-@mutant("was: a node that renewed its lease since somebody looked is not buried", within=1, first=9401)
+@mutant("was: a node that renewed its lease since somebody looked is not buried", within=1, first=2222)
 def buries_without_a_second_look(stack: ExitStack) -> None:
     code(stack, supervising, "LAPSED", _Never("its lease ran out"))
 
@@ -270,7 +270,7 @@ def lost_claims_stay_lost(stack: ExitStack) -> None:
     code(stack, Writer, "doubt", lambda self: None)
 
 
-@mutant("was: a run that was given back and claimed again stays in memory", within=1, first=5069)
+@mutant("was: a run that was given back and claimed again stays in memory", within=1, first=700)
 def leaves_by_name(stack: ExitStack) -> None:
     def leave(self: Any, owned: Any) -> None:
         self.runs.pop(owned.run_id, None)
@@ -280,12 +280,12 @@ def leaves_by_name(stack: ExitStack) -> None:
     code(stack, Scheduler, "_leave", leave)
 
 
-@mutant("was: what came when all places were taken is handed back", within=1, first=8276)
+@mutant("was: what came when all places were taken is handed back", within=1, first=2617)
 def agents_are_crowded(stack: ExitStack) -> None:
     code(stack, Agent, "_is_crowded", lambda self, step: False)
 
 
-@mutant("was: a node that gives up beginning is not replaced", within=1, first=10254)
+@mutant("was: a node that gives up beginning is not replaced", within=1, first=4142)
 def joins_behind_backs(stack: ExitStack) -> None:
     async def leave(self: Any, drain_s: float | None) -> None:
         if self._rejoining is not None:
@@ -296,21 +296,7 @@ def joins_behind_backs(stack: ExitStack) -> None:
     code(stack, Holdfast, "_leave", leave)
 
 
-@mutant("was: a node knows what it holds by the fences it got", within=1, first=52802)
-def knows_by_name(stack: ExitStack) -> None:
-    real = SqliteStore.reconcile
-
-    async def reconcile(self: Any, node: str, runs: Any, steps: Any) -> tuple[int, int]:
-        connection = self.world.connection
-        mine = connection.execute("SELECT id, fence FROM runs WHERE owner = ?", (node,)).fetchall()
-        names = {run_id for run_id, _ in runs}
-        return await real(self, node, [row for row in mine if row[0] in names], steps)
-
-    never_reconciled(stack)
-    code(stack, SqliteStore, "reconcile", reconcile)
-
-
-@mutant("was: only its owner gives a run back", within=1, first=2765)
+@mutant("was: only its owner gives a run back", within=200)
 def anybody_parks(stack: ExitStack) -> None:
     sql(stack, "park_runs", "AND +owner = ?", "AND ? IS NOT NULL")
 
@@ -513,11 +499,6 @@ def open_for_ever(stack: ExitStack) -> None:
         return None if look.breaker.state is BreakerState.OPEN else real(look, now, config)
 
     code(stack, breakers, "decide", decide)
-
-
-@mutant("a leader's decision names the round it was made on", within=1, first=1587367)
-def old_rounds_count(stack: ExitStack) -> None:
-    sql(stack, "change_breaker", "AND round = ?2 AND forced = 0", "AND ?2 IS NOT NULL")
 
 
 @mutant("a hold on a tenant keeps its steps", within=120, part="gates")
