@@ -4,7 +4,7 @@ UV_VERSION = 0.13.7
 SYNC = env -u VIRTUAL_ENV .venv/bin/uv sync --quiet --frozen --inexact --no-python-downloads --python .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test every versions chaos bench compare pairs figures check lint format setup clean
+.PHONY: help demo test every versions pythons chaos bench compare pairs figures check lint format setup clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -24,6 +24,14 @@ every: .venv/.full ## run the tests, and those that take long, too
 versions: .venv/.full ## run what the stores claim on every PostgreSQL installed here
 	@for bin in /usr/lib/postgresql/*/bin; do [ -x $$bin/initdb ] || { echo "no other PostgreSQL is installed here"; break; }; \
 	  echo "$$bin"; HOLDFAST_TEST_PG_BIN=$$bin .venv/bin/pytest -q -n 2 --dist loadgroup tests/store tests/differential tests/roles/test_runs.py tests/roles/test_undo.py -k "not sqlite" $(ARGS) || exit 1; done
+
+# Each gets a folder of its own beside .venv. What depends on the interpreter: the language, payloads, the loop, processes.
+pythons: .venv/.full ## run the tests on other Pythons installed here (ARGS="tests/unit" for a part)
+	@for version in 3.12 3.13 3.14; do found=; \
+	  for one in python$$version $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python; do "$$one" -c "" 2>/dev/null && found=$$one; done; \
+	  [ -n "$$found" ] || { echo "no Python $$version is installed here"; continue; }; echo "Python $$version"; \
+	  env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.venv-$$version .venv/bin/uv sync --quiet --frozen --all-extras --python "$$found" || exit 1; \
+	  .venv-$$version/bin/pytest -q -n 2 --dist loadgroup -m "not long" $${ARGS:-tests/unit tests/store tests/roles tests/testing} || exit 1; done
 
 chaos: .venv/.full ## kill processes for minutes, on both stores (HOLDFAST_CHAOS_S each, HOLDFAST_KILLS, HOLDFAST_LEADERS, HOLDFAST_SEED)
 	@HOLDFAST_CHAOS_S=$${HOLDFAST_CHAOS_S:-40} HOLDFAST_KILLS=$${HOLDFAST_KILLS:-50} HOLDFAST_LEADERS=$${HOLDFAST_LEADERS:-20} .venv/bin/pytest tests/chaos -s --timeout 1800 $(ARGS)
