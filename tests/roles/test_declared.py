@@ -52,8 +52,8 @@ async def test_a_signal_that_fits_is_taken(hf: Holdfast, outside: Holdfast) -> N
         ("paid-declared", b'{"cents": "9"}', InvalidInput, "cents: expected `int`, got `str`"),
         ("paid-declared", b"{}", InvalidInput, "missing `cents`"),
         ("paid-declared", b"{", InvalidInput, "it is not JSON"),
-        ("$cancel", b"null", InvalidInput, "does not begin with $"),
-        ("", b"null", InvalidInput, "a printable text"),
+        ("$cancel", b"null", InvalidInput, "do not begin with $"),
+        ("", b"null", InvalidInput, "printable characters"),
     ],
 )
 async def test_a_wrong_signal_is_refused_where_it_is_sent(

@@ -86,16 +86,16 @@ def declarations(app: str | None, session: str) -> list[Declaration]:
             one.place.origin(app, session),
             one.place.digest(),
             *_schemas(one),
-            signals[one],
+            signals[_code(one)],
         )
         for one in registry.workflows.values()
     ]
 
 
 @lru_cache(maxsize=1)
-def _signals(edition: int, signals: int, modules: int) -> dict[Workflow[Any, Any], str]:
+def _signals(edition: int, signals: int, modules: int) -> dict[str, str]:
     """What each workflow takes. Kept for as long as nothing more is declared: a node says it again whenever it registers."""
-    return {one: msgspec.json.encode(takes(one)).decode() for one in registry.workflows.values()}
+    return {_code(one): msgspec.json.encode(takes(one)).decode() for one in registry.workflows.values()}
 
 
 def _code(workflow: Workflow[Any, Any]) -> str:
