@@ -19,7 +19,14 @@ LONG = re.compile(
     | tests/chaos/test_network\.py::test_forgotten
     | tests/chaos/test_servers\.py::test_a_full_disk_under_postgresql
     | tests/chaos/test_reconnection\.py::.*(restart\ of\ 20?\ s|failover|longer)
-    | tests/roles/test_hedge_pays\.py::.*\[sqlite
+    | tests/roles/test_hedge_pays\.py
+    | tests/cli/test_errors\.py::test_a_disk_that_fills
+    | tests/cli/test_pool\.py::test_agents_that_do_not_stay
+    | tests/chaos/test_twins\.py
+    | tests/chaos/test_unwritable\.py::.*-caller
+    | tests/chaos/test_processes\.py::test_a_stopped
+    | tests/roles/test_leavings\.py::test_a_signal_ends.*\[postgres
+    | tests/roles/test_children\.py::test_a_crash_anywhere.*\[postgres
     | tests/roles/test_undo_everywhere\.py::.*\[postgres.*(confirm|car|hotel|deposit)
     | tests/roles/test_retry\.py::test_a_crash_anywhere_in_a_retry.*\[postgres-two
     | tests/roles/test_quarantine\.py::test_a_crash_anywhere.*\[postgres

@@ -36,9 +36,10 @@ _packages: set[str] = set()
 """What the homes belonged to and used when they were last looked at."""
 
 
-def know_home(module: str) -> None:
-    """A module declares a step or workflow: what it can name may be raised there."""
-    _homes.add(module)
+def know_home(module: object) -> None:
+    """A module declares a step or workflow: what it can name may be raised there. Code from nowhere has none."""
+    if isinstance(module, str):
+        _homes.add(module)
 
 
 def recorded_names(cls: type[BaseException]) -> frozenset[str]:
@@ -110,11 +111,15 @@ def _is_known(package: str) -> bool:
     for home in _homes:
         _packages.add(_root(home))
         for value in list(vars(sys.modules.get(home, builtins)).values()):
-            named = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-            if isinstance(value, ModuleType | type | FunctionType) and isinstance(named, str):
+            # By its type alone: objects that stand for others must not be asked anything.
+            if issubclass(type(value), type | FunctionType):
+                named = vars(value).get("__module__") if issubclass(type(value), type) else value.__module__
+            else:
+                named = vars(value).get("__name__") if issubclass(type(value), ModuleType) else None
+            if isinstance(named, str):
                 _packages.add(_root(named))
     return package in _packages
 
 
-def _root(name: str) -> str:
-    return name.partition(".")[0]
+def _root(name: object) -> str:
+    return name.partition(".")[0] if isinstance(name, str) else ""

@@ -210,7 +210,7 @@ def _rebuilt(failure: Failure, left: list[int]) -> Exception:
 
 
 def _rebuild(failure: Failure, left: list[int]) -> Exception | None:
-    cls = known_class(failure.type)
+    cls = _asked(known_class, failure.type, None)
     if cls is None:
         return None
     args = [_unpacked(arg) for arg in failure.args] if failure.args is not None else [failure.message]
