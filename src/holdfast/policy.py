@@ -20,6 +20,7 @@ import msgspec
 from holdfast import errors
 from holdfast.config import DEFAULT, Config
 from holdfast.model import Counted, Ending, Failure, spent
+from holdfast.programs import name_of
 
 RETRY_IN_PER_ATTEMPT = 20
 """`RetryIn` spends no attempt, but a server that never stops asking is down: so many per attempt of the policy."""
@@ -38,11 +39,6 @@ class ClassName(str):
     """A class in a policy that was recorded. Authors name classes themselves: a misspelt text would never match."""
 
     __slots__ = ()
-
-
-def name_of(cls: type) -> str:
-    """The qualified name under which a class is matched and recorded."""
-    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _names(of: object, field: str) -> tuple[str, ...]:

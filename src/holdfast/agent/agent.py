@@ -31,6 +31,7 @@ from holdfast.errors import InvalidInput, LeaseLost, StepLost, StepTimeout, Stor
 from holdfast.interrupt import by_signal
 from holdfast.model import Ending, Lane, StepState, effect_key
 from holdfast.policy import Retry
+from holdfast.programs import name_of
 from holdfast.store.answers import Answer, ClaimedStep
 from holdfast.store.operations import HandBack, Quarantine, Report, Save, TryAgain
 from holdfast.store.protocol import AgentStore
@@ -553,7 +554,7 @@ class Agent:
 
         def give_up(unsure: bool) -> None:
             if isinstance(verdict, policy.Quarantine):
-                name, kind = holding.step.name, policy.name_of(type(error))
+                name, kind = holding.step.name, name_of(type(error))
                 where = place or codec.place_of(error) or str(ending)
                 print_ = policy.fingerprint(name, kind, where)
                 op = Quarantine(*step, ending, recorded(unsure), verdict.failure, print_, name, kind, where)

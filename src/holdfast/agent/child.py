@@ -22,9 +22,9 @@ from holdfast.agent.outcome import Raised, execute
 from holdfast.decider.replay import unreadable
 from holdfast.errors import DefinitionError, InvalidInput
 from holdfast.interrupt import by_signal
+from holdfast.programs import package_root
 from holdfast.workflow import door, registry
 from holdfast.workflow.here import Attempting, here_var
-from holdfast.workflow.place import package_root
 from holdfast.workflow.step import Step
 
 INTERRUPTED = 130

@@ -17,9 +17,9 @@ from typing import Any, TextIO
 from holdfast.cli.colours import print_words
 from holdfast.cli.errors import NotLoadable
 from holdfast.errors import UnknownWorkflow
+from holdfast.programs import dotted, package_root
 from holdfast.workflow import registry
 from holdfast.workflow.definition import Workflow
-from holdfast.workflow.place import dotted, package_root
 
 
 def find_workflow(target: str) -> Workflow[Any, Any]:

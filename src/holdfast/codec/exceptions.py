@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
-from holdfast.policy import name_of
+from holdfast.programs import loaded_module, name_of
 
 NAME_MAX_CHARS = 500
 PARTS_MAX = 20
@@ -36,10 +36,11 @@ _packages: set[str] = set()
 """What the homes belonged to and used when they were last looked at."""
 
 
-def know_home(module: object) -> None:
-    """A module declares a step or workflow: what it can name may be raised there. Code from nowhere has none."""
+def know_home(module: object, called: str) -> None:
+    """A module declares a step or workflow: what it can name may be raised there. Code from nowhere has none. `called`: what it is
+    in processes where it is not the program that is run."""
     if isinstance(module, str):
-        _homes.add(module)
+        _homes.update((module, called))
 
 
 def recorded_names(cls: type[BaseException]) -> frozenset[str]:
@@ -65,7 +66,7 @@ def known_class(name: str) -> type[Exception] | None:
     if len(name) > NAME_MAX_CHARS or len(parts) > PARTS_MAX or not _is_known(parts[0]):
         return None
     for cut in range(len(parts) - 1, 0, -1):
-        found: Any = sys.modules.get(".".join(parts[:cut]))
+        found: Any = loaded_module(".".join(parts[:cut]))
         if found is None:
             continue
         for part in parts[cut:]:

@@ -17,7 +17,7 @@ import msgspec
 from holdfast import errors
 from holdfast.codec.exceptions import known_class, made, recorded_names
 from holdfast.codec.payload import encode_any
-from holdfast.policy import name_of
+from holdfast.programs import name_of
 
 MESSAGE_MAX_CHARS = 4_000
 TRACE_MAX_FRAMES = 12

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from holdfast import codec
 from holdfast.errors import Conflict, RunCancelled, UnknownRun
 from holdfast.model import NewRun, RunState, StepState
-from holdfast.policy import name_of
+from holdfast.programs import name_of
 
 CANCEL_KEY = "cancel"
 """A run is asked once to cancel itself, whoever asks how often."""

@@ -15,6 +15,7 @@ from holdfast import policy
 from holdfast.config import Config
 from holdfast.errors import StepFailed, StepLost, StepTimeout
 from holdfast.model import Ending, Failure, StepState
+from holdfast.programs import name_of
 from holdfast.store.operations import Op, Quarantine, Report, TryAgain
 
 OVERDUE = "the attempt did not complete in time, and its agent did not say so"
@@ -64,7 +65,7 @@ class Loss(NamedTuple):
 
     @property
     def kind(self) -> str:
-        return policy.name_of(type(self.error))
+        return name_of(type(self.error))
 
     @property
     def place(self) -> str:
@@ -108,7 +109,7 @@ def instead(op: Op, error: BaseException) -> Report | TryAgain | Quarantine | No
     until that can be written. None: nothing, the step goes back to the queue."""
     if not isinstance(op, Report | TryAgain | Quarantine):
         return None
-    kind, words = policy.name_of(type(error)), f"what the step said cannot be recorded: {error}"
+    kind, words = name_of(type(error)), f"what the step said cannot be recorded: {error}"
     told = json.dumps({"type": kind, "message": words, "ending": Ending.FAILED, "unsure": True})
     if isinstance(op, Report):
         return msgspec.structs.replace(op, state=StepState.FAILED, output=None, error=told)

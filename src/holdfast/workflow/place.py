@@ -8,9 +8,8 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
 from importlib import metadata
@@ -18,10 +17,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-MAIN = frozenset({"__main__", "__mp_main__"})
-"""What Python calls the program itself; the second name is the one it has in processes of `multiprocessing`."""
-NOBODY = "__main__"
-"""The module of what is written into a session and stands in no file that anybody could import."""
+from holdfast.programs import MAIN, called, notebook, program_file
+
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
@@ -68,10 +65,10 @@ class Place:
         its name says nothing of its folder. `session` is for what stands in no file."""
         if app:
             return app
-        notebook = None if self.file is not None else _notebook(self._names)
-        if self.file is None and notebook is None:
+        written = None if self.file is not None else notebook(self._names)
+        if self.file is None and written is None:
             return session
-        return _origin(self.file or str(notebook), self.module)
+        return _origin(self.file or str(written), self.module)
 
 
 def module_of(fn: Callable[..., Any]) -> str:
@@ -79,69 +76,22 @@ def module_of(fn: Callable[..., Any]) -> str:
     module: str | None = fn.__module__
     if module and module not in MAIN:
         return module
-    names = inspect.unwrap(fn).__globals__
-    started = getattr(names.get("__spec__"), "name", None)  # `python -m billing.app`
-    if isinstance(started, str) and started not in MAIN:
-        return started
-    file = _program(names)
-    if file is not None:
-        return dotted(file)
-    notebook = _notebook(names)
-    return NOBODY if notebook is None else notebook.stem
+    return called(inspect.unwrap(fn).__globals__)
 
 
 def file_of(fn: Callable[..., Any]) -> str | None:
     """The file a function stands in, links resolved; None when it stands in none."""
     if not fn.__module__ or fn.__module__ in MAIN:
         # A notebook gives each cell a file name of its own, which changes with the cell and is no file of the author's.
-        file = _program(fn.__globals__)
+        file = program_file(fn.__globals__)
         return None if file is None else _real(file)
     name = fn.__code__.co_filename
     return None if name.startswith("<") else _real(name)
 
 
-def _program(names: dict[str, Any]) -> str | None:
-    file = names.get("__file__")
-    if not isinstance(file, str) and sys.flags.interactive and sys.argv[0].endswith(".py"):
-        file = sys.argv[0]  # `python -i app.py`: after the file was run, the prompt goes on in its names
-    return file if isinstance(file, str) else None
-
-
-def _notebook(names: dict[str, Any]) -> Path | None:
-    """The notebook, where its kernel was told which one it is."""
-    told = names.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
-    return Path(told).absolute() if isinstance(told, str) and told.endswith(".ipynb") else None
-
-
 @lru_cache(maxsize=1024)
 def _real(file: str) -> str:
     return os.path.realpath(file)
-
-
-@lru_cache(maxsize=1024)
-def dotted(file: str) -> str:
-    """The module that a file is: `billing.app` in a package, which `__init__.py` files show, otherwise its stem."""
-    path = Path(file).absolute()
-    packages = list(_packages(path))
-    if path.stem == "__main__" and not packages:
-        packages = [path.parent.name]  # `python -m folder` calls it so
-    if path.stem != "__init__" or not packages:
-        packages.append(path.stem)
-    return ".".join(packages)
-
-
-def package_root(file: Path) -> Path:
-    """The folder from which `dotted(file)` is imported."""
-    return file.parents[len(list(_packages(file)))]
-
-
-def _packages(path: Path) -> Iterator[str]:
-    found: list[str] = []
-    for folder in path.parents:
-        if not folder.name.isidentifier() or not (folder / "__init__.py").is_file():
-            break
-        found.append(folder.name)
-    yield from reversed(found)
 
 
 def _unit(code: CodeType, frame: FrameType | None) -> CodeType | None:

@@ -84,6 +84,6 @@ def _admit(
         raise DefinitionError(
             f"{new.name!r} is defined twice, in {known.place.shown} and in {new.place.shown}: give one of them name=…"
         )
-    know_home(new.fn.__module__)
+    know_home(new.fn.__module__, new.place.module)
     if known is None or new.place.code is not known.place.code:
         _changed()
