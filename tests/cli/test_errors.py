@@ -102,7 +102,7 @@ def test_a_missing_argument_is_named(lite: Cli) -> None:
         (["run", "app.py:gated", "--id", " x"], "' x'"),
         (["run", "app.py:gated", "--id", ""], "id"),
         (["ps", "--state", "asleep"], "'asleep' is not one of 'pending'"),
-        (["signal", "r", "paid", "--data", "{"], "--data is not JSON"),
+        (["signal", "r", "paid", "--data", "{"], "--data: the input is not JSON"),
         (["signal", "r", "paid", "--data", "NaN"], "NaN is not JSON"),
     ],
 )
