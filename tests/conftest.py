@@ -12,7 +12,7 @@ import pytest
 from tests import postgres
 
 LONG = re.compile(
-    r"""tests/cli/test_(look|operate|quarantine|check|alerts|undo|errors|pool|apps|why)\.py::.*\[.*postgres
+    r"""tests/cli/.*\[.*postgres
     | tests/chaos/test_outage\.py::.*\[(sqlite|postgres-prober)
     | tests/chaos/test_(leaders|twins)\.py::.*\[sqlite
     | tests/chaos/test_processes\.py::test_(rolling.*\[sqlite|stopped.*\[postgres)
@@ -25,13 +25,12 @@ LONG = re.compile(
     | tests/chaos/test_twins\.py
     | tests/chaos/test_unwritable\.py::.*-caller
     | tests/chaos/test_processes\.py::test_a_stopped
-    | tests/roles/test_leavings\.py::test_a_signal_ends.*\[postgres
     | tests/roles/test_children\.py::test_a_crash_anywhere.*\[postgres
-    | tests/roles/test_undo_everywhere\.py::.*\[postgres.*(confirm|car|hotel|deposit)
-    | tests/roles/test_retry\.py::test_a_crash_anywhere_in_a_retry.*\[postgres-two
-    | tests/roles/test_quarantine\.py::test_a_crash_anywhere.*\[postgres
-    | tests/testing/test_crashes\.py::test_what_is_not_done_again.*-3\]
-    | tests/cli/test_gates\.py::test_what_is_held_waits.*\[postgres""",
+    | tests/roles/test_undo_everywhere\.py::.*\[postgres.*(confirm|car|hotel|deposit|withdraw|-[01]\])
+    | tests/roles/test_retry\.py::test_a_crash_anywhere_in_a_retry.*\[postgres
+    | tests/roles/test_quarantine\.py::test_(a_crash_anywhere|an_undo|a_step_that_kills.*(segv|exit)).*\[postgres
+    | tests/roles/test_leavings\.py::.*\[postgres
+    | tests/testing/test_crashes\.py::test_what_is_not_done_again.*(-3\]|gallery|monthly|sells_for_good|tries)""",
     re.VERBOSE,
 )
 """What `make test` leaves to `make every`: the same claim on the other store, where the layer above the stores is what is claimed,
