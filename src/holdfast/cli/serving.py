@@ -371,10 +371,8 @@ class Logged:
         log.log(level, message, extra={"event": event, "told": dict(more or {})})
 
     def pass_on(self, who: str, line: str, *, errors: bool) -> None:
-        if self._stdout is None:
+        if self._stdout is None or errors:
             print_words(f"{who} | {line}", err=errors)
-        elif errors:
-            print_words(f"{who} | {line}", err=True)
         else:
             print(json_document(_line_of(who, line)), file=self._stdout, flush=True)
 

@@ -163,10 +163,10 @@ class Scheduler:
         """Replay a claimed run, and deliver what waits for it."""
         run = claimed.run
         try:
+            published = json.loads(run.published or "{}")
             decider = await replayed(
                 claimed, self._workflows, self._store, self._clock.now(), self._config.payload_max_bytes
             )
-            owned = _owned(run, decider)
         except (Drift, UndoMissing) as changed:
             if not self._take_back(claimed, changed):
                 await self._hold(run, "drift", changed)
@@ -185,6 +185,8 @@ class Scheduler:
             before = self.runs[run.id]
             self._leave(before)
             self._report_apart(before)
+        owned = _owned(run, decider)
+        owned.published = published
         if any(step.kind is StepKind.CHILD for step in claimed.steps):
             await self._add_children(run.id)
         if run.state is RunState.RUNNING:
@@ -714,7 +716,7 @@ class Scheduler:
 
 
 def _owned(run: Run, decider: Decider | Undoing) -> Owned:
-    owned = Owned(
+    return Owned(
         run.id,
         run.fence,
         decider,
@@ -725,9 +727,6 @@ def _owned(run: Run, decider: Decider | Undoing) -> Owned:
         workflow=run.workflow,
         tenant=run.namespace,
     )
-    if run.published:
-        owned.published = json.loads(run.published)
-    return owned
 
 
 def _nothing(hop: Hop) -> bool:

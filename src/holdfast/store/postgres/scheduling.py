@@ -18,8 +18,6 @@ from holdfast.store.protocol import LaneKey
 
 
 class Scheduling(Pooled):
-    """Numbers of lanes, which never change."""
-
     async def claim_runs(
         self,
         node: str,
