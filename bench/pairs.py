@@ -24,11 +24,11 @@ sys.path.insert(0, str(ROOT))  # so that it runs as a file too
 
 import psycopg  # noqa: E402
 
-from holdfast.bench.driving import IN_FLIGHT, Bench, drive, hosted  # noqa: E402
+from holdfast.bench.driver import IN_FLIGHT, Bench, drive, hosted  # noqa: E402
 from holdfast.bench.latency import latency, put_to_sleep  # noqa: E402
 from holdfast.bench.throughput import CHAIN  # noqa: E402
-from holdfast.cli.looping import run_long  # noqa: E402
 from holdfast.client import Holdfast  # noqa: E402
+from holdfast.commands.event_loop import run_long  # noqa: E402
 from holdfast.environment import Environment  # noqa: E402
 from tests.postgres import postgres_server  # noqa: E402
 

@@ -12,7 +12,7 @@ import pytest
 from tests import postgres
 
 LONG = re.compile(
-    r"""tests/cli/.*\[.*postgres
+    r"""tests/commands/.*\[.*postgres
     | tests/chaos/test_outage\.py::.*\[(sqlite|postgres-prober)
     | tests/chaos/test_(leaders|twins)\.py::.*\[sqlite
     | tests/chaos/test_processes\.py::test_(rolling.*\[sqlite|stopped.*\[postgres)
@@ -20,8 +20,8 @@ LONG = re.compile(
     | tests/chaos/test_servers\.py::test_a_full_disk_under_postgresql
     | tests/chaos/test_reconnection\.py::.*(restart\ of\ 20?\ s|failover|longer)
     | tests/roles/test_hedge_pays\.py
-    | tests/cli/test_errors\.py::test_a_disk_that_fills
-    | tests/cli/test_pool\.py::test_agents_that_do_not_stay
+    | tests/commands/test_errors\.py::test_a_disk_that_fills
+    | tests/commands/test_pool\.py::test_agents_that_do_not_stay
     | tests/chaos/test_twins\.py
     | tests/chaos/test_unwritable\.py::.*-caller
     | tests/chaos/test_processes\.py::test_a_stopped

@@ -88,11 +88,11 @@ def parts() -> Iterator[Part]:
     yield Part("stores compared", [*tests, "tests/differential"], "tests.differential", passed)
     yield Part("chaos", [*tests, "tests/chaos"], "tests.chaos", files)
     simulate = [HOLDFAST, "simulate", "--json"]
-    yield Part("clean example", [*simulate, "examples/order.py:order"], "holdfast.cli.simulating")
+    yield Part("clean example", [*simulate, "examples/order.py:order"], "holdfast.commands.simulate")
     yield Part(
         "careless example",
         [*simulate, "examples/order.py:careless_order"],
-        "holdfast.cli.simulating",
+        "holdfast.commands.simulate",
         may_find=True,
     )
     bench = [HOLDFAST, "bench", "--json"]

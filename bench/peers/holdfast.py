@@ -9,7 +9,7 @@ import subprocess
 from bench.peers.measuring import CHAIN, Sizes, System, hold, in_flight, main, program, recovered, spawn
 from holdfast import Holdfast, step, workflow
 from holdfast.bench.work import chain, fan
-from holdfast.cli.looping import run_long
+from holdfast.commands.event_loop import run_long
 
 URL = os.environ["BENCH_STORE"]
 AT_ONCE = 500

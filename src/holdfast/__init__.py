@@ -18,13 +18,13 @@ from holdfast.errors import (
 )
 from holdfast.model import RunState
 from holdfast.policy import Retry
-from holdfast.workflow.ambient import continue_as_new, now, publish, random, set_progress, uuid4
-from holdfast.workflow.definition import workflow
 from holdfast.workflow.here import here
 from holdfast.workflow.lint import HoldfastWarning
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import step
+from holdfast.workflow.surroundings import continue_as_new, now, publish, random, set_progress, uuid4
 from holdfast.workflow.undo import keep, saga, undo_with
+from holdfast.workflow.workflow import workflow
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast, Run

@@ -26,7 +26,7 @@ from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Self, TypeVar, 
 from holdfast import codec
 from holdfast.codec.schema import data_words
 from holdfast.config import DEFAULT, Config
-from holdfast.decider.replay import shown
+from holdfast.decider.history import shown
 from holdfast.durations import Eta
 from holdfast.environment import Environment
 from holdfast.errors import (
@@ -53,18 +53,18 @@ from holdfast.model import Run as RunRow
 from holdfast.node import POOL, ROLES, Node, session_of
 from holdfast.store import open_store
 from holdfast.store.answers import Answer
-from holdfast.store.claims import demand_names
 from holdfast.store.operations import Close, NewSignal
+from holdfast.store.origins import demand_names
 from holdfast.store.protocol import Bell, RunFilter, Store
 from holdfast.store.transaction import Transaction, transaction_of
 from holdfast.supervisor.channels import Channel
 from holdfast.supervisor.facts import SignalsDeclared, gather
 from holdfast.supervisor.outlook import Outlook, etas
 from holdfast.supervisor.why import explain
-from holdfast.workflow import door, options
+from holdfast.workflow import options, outside
 from holdfast.workflow.declaration import Takes, claims, demand_signal
-from holdfast.workflow.definition import Workflow
 from holdfast.workflow.options import Seconds
+from holdfast.workflow.workflow import Workflow
 
 log = logging.getLogger("holdfast.client")
 
@@ -148,15 +148,15 @@ class Holdfast:
 
     async def open(self, first: str | None = None) -> Self:
         """Connect and begin. The run `first` is taken up before any step is: its code decides what still may run."""
-        if door.bar is not None:
-            door.bar()
+        if outside.bar is not None:
+            outside.bar()
         if self._own_home() is not None:
             raise HoldfastError("this Holdfast is open already: one is enough for a whole program")
         self.environment.settle()
         store = open_store(self.url, self.environment, self.config)
         await store.open()
         await self._join(store, first)
-        door.enter(self)
+        outside.enter(self)
         return self
 
     async def _join(self, store: Store, first: str | None) -> None:
@@ -214,7 +214,7 @@ class Holdfast:
         if home is not None:
             home.demand_here()
             home.dismiss()
-        door.leave(self)
+        outside.leave(self)
         await self._leave(drain_s)
 
     async def _leave(self, drain_s: float | None) -> None:
@@ -263,7 +263,7 @@ class Holdfast:
             # The other process goes on with these. Ending or even finalising them here would disturb it.
             self._inherited += [self._home, self._node, self._store, self._thread]
             self._home = self._node = self._store = self._thread = self._rejoining = None
-            door.leave(self)
+            outside.leave(self)
         return self._home
 
     def _not_open(self) -> str:
@@ -287,7 +287,7 @@ class Holdfast:
         It works wherever the Holdfast was opened: by `with` or `hf.wait(hf.open())`, whose event loop runs in a thread of its
         own, and by `async with` or `lifespan` in another thread.
         """
-        token = door.chosen.set(self)
+        token = outside.chosen.set(self)
         try:
             if not isinstance(what, Awaitable | AsyncIterator):
                 raise HoldfastError(
@@ -298,7 +298,7 @@ class Holdfast:
             drop(what)
             raise
         finally:
-            door.chosen.reset(token)
+            outside.chosen.reset(token)
 
     def _wait(self, what: Any, patience_s: float | None) -> Any:
         home = self._own_home()

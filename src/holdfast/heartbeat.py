@@ -20,7 +20,7 @@ import msgspec
 from holdfast.config import Config
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import StoreError
-from holdfast.fresh import module_path, python
+from holdfast.interpreters import module_path, python
 from holdfast.store.heart import BURIED, LAPSED, LEAVE, STALLED, Order, Said
 from holdfast.store.protocol import NodeStore
 

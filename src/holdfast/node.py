@@ -30,7 +30,7 @@ from holdfast.scheduler import Lease, Scheduler
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Close, HandBack, Hop, Quarantine, Report, Save, Start, TryAgain
 from holdfast.store.protocol import Bell, Store
-from holdfast.store.verdicts import instead
+from holdfast.store.remedies import instead
 from holdfast.store.writer import Writer
 from holdfast.supervisor import Supervisor
 from holdfast.supervisor.channels import Channel

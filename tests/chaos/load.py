@@ -19,7 +19,7 @@ from pathlib import Path
 from holdfast import Holdfast, Retry, here, step, workflow
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
-from holdfast.workflow import door
+from holdfast.workflow import outside
 
 LEASE_S = 2.0
 CONFIG = Config(
@@ -51,7 +51,7 @@ def note(ledger: str, *words: object) -> None:
 
 
 def node_id() -> str:
-    opened = door.current()
+    opened = outside.current()
     return opened.node.id if isinstance(opened, Holdfast) else "-"
 
 

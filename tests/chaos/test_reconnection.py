@@ -15,7 +15,7 @@ from holdfast import Holdfast
 from holdfast.config import Config
 from holdfast.errors import StoreError
 from holdfast.model import Node, RunState
-from tests.chaos import waiting
+from tests.chaos import waits
 from tests.chaos.servers import Own, both_hosts, own_server
 
 UP = 2
@@ -65,7 +65,7 @@ async def up(url: str, folder: Path, number: int) -> AsyncIterator[asyncio.subpr
         process = await asyncio.create_subprocess_exec(
             Path(sys.executable).with_name("holdfast"),
             "up",
-            waiting.__file__,
+            waits.__file__,
             "--store",
             url,
             stdout=log,
@@ -144,7 +144,7 @@ async def test_a_store_that_comes_back_finds_every_node_and_step(
             return len(await live(hf)) == 1 + len(ups)
 
         await eventually(all_joined)
-        runs = [await hf.start(waiting.waiting.using(id=f"r{i}"), str(tmp_path), WIDTH) for i in range(RUNS)]
+        runs = [await hf.start(waits.waiting.using(id=f"r{i}"), str(tmp_path), WIDTH) for i in range(RUNS)]
 
         async def all_begun() -> bool:
             return len(began(tmp_path)) == RUNS * WIDTH
@@ -164,7 +164,7 @@ async def test_a_store_that_comes_back_finds_every_node_and_step(
         (tmp_path / "gate").touch()
         for run in runs:
             assert await run.result(PATIENCE_S) == sum(range(WIDTH))
-        another = await hf.start(waiting.waiting.using(id="another"), str(tmp_path), WIDTH)
+        another = await hf.start(waits.waiting.using(id="another"), str(tmp_path), WIDTH)
         assert await another.result(PATIENCE_S) == sum(range(WIDTH))
 
         assert [process.returncode for process in ups] == [None] * len(ups)
@@ -193,7 +193,7 @@ async def test_an_outage_longer_than_the_lease_hands_steps_on_once(tmp_path: Pat
 
         await eventually(all_joined)
         before = await live(hf)
-        runs = [await hf.start(waiting.waiting.using(id=f"r{i}"), str(tmp_path), WIDTH) for i in range(RUNS)]
+        runs = [await hf.start(waits.waiting.using(id=f"r{i}"), str(tmp_path), WIDTH) for i in range(RUNS)]
 
         async def all_begun() -> bool:
             return len(began(tmp_path)) == RUNS * WIDTH

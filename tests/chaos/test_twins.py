@@ -18,12 +18,12 @@ import pytest
 from holdfast import Holdfast
 from holdfast.durations import step_name
 from holdfast.model import StepState
-from tests.roles import straggling
+from tests.roles import stragglers
 from tests.roles.outside import effects
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "6"))
 SEED = int(os.environ.get("HOLDFAST_SEED", "1"))
-NAME = step_name(straggling.traced.name)
+NAME = step_name(stragglers.traced.name)
 NODES = 3
 IN_FLIGHT = 10
 STRAGGLE_S = 2.0
@@ -33,7 +33,7 @@ async def node(url: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.roles.straggling",
+        "tests.roles.stragglers",
         url,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
@@ -54,7 +54,7 @@ async def test_whatever_dies_a_step_with_a_twin_has_one_outcome(store_url: str, 
             async def lane(number: int) -> None:
                 turn = 0
                 while killing or turn == 0:
-                    run = await caller.start(straggling.traced_run, folder, f"{number}.{turn}", STRAGGLE_S)
+                    run = await caller.start(stragglers.traced_run, folder, f"{number}.{turn}", STRAGGLE_S)
                     outcomes[run.id] = await run.result(120)
                     turn += 1
 

@@ -18,7 +18,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.config import Config
 from holdfast.errors import StoreError, StoreFull, StoreUnreachable
-from tests.chaos import waiting
+from tests.chaos import waits
 from tests.chaos.servers import fill, may_mount, own_server, small_disk
 
 TOLD_WITHIN_S = Config().start_s + 5.0
@@ -86,13 +86,13 @@ async def test_whoever_asks_is_told_and_what_is_under_way_waits(
         Holdfast(store.url, config=config) as node,
         Holdfast(store.url, roles=roles, config=config) as caller,
     ):
-        run = await node.start(waiting.waiting.using(id="under way"), str(tmp_path), 3)
+        run = await node.start(waits.waiting.using(id="under way"), str(tmp_path), 3)
         async with asyncio.timeout(30):
             while len(_began(tmp_path)) < 3:  # noqa: ASYNC110  steps are waited for
                 await asyncio.sleep(0.02)
         await asyncio.to_thread(store.forbid)
         refused = await asyncio.gather(
-            told(caller.start(waiting.waiting.using(id="refused"), str(tmp_path), 1)),
+            told(caller.start(waits.waiting.using(id="refused"), str(tmp_path), 1)),
             told(caller.send_signal("under way", "paid", b"1", None)),
             told(caller.run("under way").cancel()),
         )
@@ -102,7 +102,7 @@ async def test_whoever_asks_is_told_and_what_is_under_way_waits(
         (tmp_path / "gate").touch()
         await asyncio.to_thread(store.allow)
         assert await run.result(60) == 3
-        again = await caller.start(waiting.waiting.using(id="again"), str(tmp_path), 2)
+        again = await caller.start(waits.waiting.using(id="again"), str(tmp_path), 2)
         assert await again.result(60) == 1
         assert {row.id for row in await caller.runs()} == {"under way", "again"}
         steps = await run.steps()
@@ -119,12 +119,12 @@ async def test_the_command_says_it_too(kind: Callable[[], Any], words: str, tmp_
     """`holdfast start`, `signal` and `cancel` end with 2 within seconds, and name the reason."""
     async with kind() as store:
         async with Holdfast(store.url) as hf:
-            await (await hf.start(waiting.waiting.using(id="r"), str(tmp_path), 0)).result(30)
+            await (await hf.start(waits.waiting.using(id="r"), str(tmp_path), 0)).result(30)
         async with Holdfast(store.url, roles=[]) as hf:
-            await hf.start(waiting.waiting.using(id="pending"), str(tmp_path), 1)
+            await hf.start(waits.waiting.using(id="pending"), str(tmp_path), 1)
         await asyncio.to_thread(store.forbid)
         for command in (
-            ["start", f"{waiting.__file__}:waiting", "--id", "no", "--input", json.dumps({"folder": "x"})],
+            ["start", f"{waits.__file__}:waiting", "--id", "no", "--input", json.dumps({"folder": "x"})],
             ["signal", "pending", "paid"],
             ["cancel", "pending"],
         ):
@@ -151,15 +151,15 @@ async def test_a_start_of_which_nobody_knows_says_so(tmp_path: Path) -> None:
         await asyncio.to_thread(server.start)
         (tmp_path / "gate").touch()
         async with Holdfast(server.url) as hf:
-            await (await hf.start(waiting.waiting, str(tmp_path), 1)).result(30)
+            await (await hf.start(waits.waiting, str(tmp_path), 1)).result(30)
             server.freeze()
             try:
-                error = await told(hf.start(waiting.waiting.using(id="r"), str(tmp_path), 2))
+                error = await told(hf.start(waits.waiting.using(id="r"), str(tmp_path), 2))
             finally:
                 server.thaw()
             assert "it is not known whether run 'r' was started" in str(error)
             assert "start it again with this id" in str(error)
-            run = await hf.start(waiting.waiting.using(id="r"), str(tmp_path), 2)
+            run = await hf.start(waits.waiting.using(id="r"), str(tmp_path), 2)
             assert await run.result(60) == 1
             assert sum("wait" in line for line in _began(tmp_path)) == 1 + 2
 
@@ -171,13 +171,13 @@ async def test_a_server_that_is_down_is_named(tmp_path: Path) -> None:
         await asyncio.to_thread(server.start)
         (tmp_path / "gate").touch()
         async with Holdfast(server.url, config=Config(lease_s=60.0)) as hf:
-            await (await hf.start(waiting.waiting, str(tmp_path), 1)).result(30)
+            await (await hf.start(waits.waiting, str(tmp_path), 1)).result(30)
             await asyncio.to_thread(server.crash)
-            first = await told(hf.start(waiting.waiting.using(id="first"), str(tmp_path), 1))
-            error = await told(hf.start(waiting.waiting.using(id="second"), str(tmp_path), 1))
+            first = await told(hf.start(waits.waiting.using(id="first"), str(tmp_path), 1))
+            error = await told(hf.start(waits.waiting.using(id="second"), str(tmp_path), 1))
             assert "cannot reach the database" in str(first)
             assert "run 'second' was not started: cannot reach the database" in str(error)
             await asyncio.to_thread(server.start)
-            run = await hf.start(waiting.waiting.using(id="third"), str(tmp_path), 1)
+            run = await hf.start(waits.waiting.using(id="third"), str(tmp_path), 1)
             assert await run.result(60) == 0
             assert "second" not in {row.id for row in await hf.runs()}

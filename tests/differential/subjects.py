@@ -21,7 +21,7 @@ from psycopg.rows import dict_row
 from holdfast.environment import Environment
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import UNDO, Breaker, Declaration
-from holdfast.store.claims import Claims
+from holdfast.store.origins import Claims
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.workflows import declare
 from holdfast.store.protocol import Store

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.differential.asking import Asking
+from tests.differential.questions import Asking
 from tests.differential.rules.alerts import Alerts
 from tests.differential.rules.gates import Gates
 from tests.differential.rules.quarantine import Quarantines

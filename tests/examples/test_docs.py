@@ -21,7 +21,7 @@ from typing import NamedTuple
 import click
 import pytest
 
-from holdfast.cli import COMMANDS, holdfast
+from holdfast.commands import COMMANDS, holdfast
 from holdfast.config import Config
 from holdfast.lifecycle import RUN_TRANSITIONS, STEP_TRANSITIONS, Transition
 from holdfast.model import RunState, StepState

@@ -13,7 +13,7 @@ from holdfast import Holdfast, Retry, step, workflow
 from holdfast.config import Config
 from holdfast.model import Node
 from holdfast.supervisor.health import Health, NodeState, examine
-from tests.roles import blocking, outside
+from tests.roles import blockers, outside
 from tests.roles.conftest import until
 from tests.roles.outside import effects
 from tests.roles.test_recovery import quick, worker
@@ -82,7 +82,7 @@ async def test_a_blocked_node_is_stalled_and_keeps_what_it_holds(store_url: str,
         Holdfast(store_url, roles=["scheduler", "supervisor"], config=quick(LEASE_S)) as hf,
         worker(store_url, "agent", LEASE_S) as agent,
     ):
-        run = await hf.start(blocking.blocking_loop, folder, 30.0)
+        run = await hf.start(blockers.blocking_loop, folder, 30.0)
         await until(lambda: "held attempt 1" in effects(folder))
         stalled = await until_state(hf, agent.pid, NodeState.STALLED)
         assert stalled.steps == 1

@@ -23,7 +23,7 @@ from holdfast.store import answers, open_store
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Hop
 from holdfast.store.protocol import Store
-from holdfast.supervisor.alerting import watch_backlog
+from holdfast.supervisor.alerts import watch_backlog
 from holdfast.supervisor.breakers import tell_of_breakers
 from holdfast.supervisor.channels import Channel, Notice
 from holdfast.supervisor.channels.settings import load_channels

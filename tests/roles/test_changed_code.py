@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.cli.checking import _misfits
 from holdfast.client import Run
+from holdfast.commands.check import _misfits
 from holdfast.model import AlertKind, RunState
-from holdfast.scheduler.checking import Misfit
+from holdfast.scheduler.fit import Misfit
 from holdfast.store.operations import NewSignal
 from holdfast.workflow import registry
 from tests.roles.conftest import FAST

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from holdfast import Holdfast, now, step, workflow
 from holdfast.config import Config
 from holdfast.environment import Environment, StoreClock
-from holdfast.scheduler.replaying import replayed
+from holdfast.scheduler.driver import replayed
 from holdfast.store.answers import ClaimedRun
 from holdfast.store.sqlite import clock
 from holdfast.store.sqlite.store import SqliteStore

@@ -10,7 +10,7 @@ import pytest
 from holdfast import Holdfast, InvalidInput, Signal
 from holdfast.errors import UnknownRun, WrongState
 from holdfast.workflow.declaration import Takes, takes
-from tests.roles.declaring import BY_NAME, Desk, Payment, chooses, forwards, order, paid, rings
+from tests.roles.declarations import BY_NAME, Desk, Payment, chooses, forwards, order, paid, rings
 from tests.store.conftest import run_sql
 
 

@@ -16,8 +16,8 @@ from holdfast.environment import Environment
 from holdfast.heartbeat import Heartbeat, HeartProcess, keeps_lease
 from holdfast.model import Node
 from holdfast.store import open_store
-from holdfast.workflow.definition import Workflow
-from tests.roles import blocking, outside
+from holdfast.workflow.workflow import Workflow
+from tests.roles import blockers, outside
 from tests.roles.conftest import until
 from tests.roles.outside import effects
 from tests.roles.test_recovery import quick, worker
@@ -60,7 +60,7 @@ async def no_loss(run: Run[int], attempts: int = 1) -> bool:
     return not view.attempts and view.steps[0].attempt == attempts
 
 
-@pytest.mark.parametrize("workflow", [blocking.holding_gil, blocking.blocking_loop], ids=["gil", "loop"])
+@pytest.mark.parametrize("workflow", [blockers.holding_gil, blockers.blocking_loop], ids=["gil", "loop"])
 async def test_a_blocked_process_keeps_its_step_for_three_leases(
     store_url: str, tmp_path: Path, workflow: Workflow[[str, float], int]
 ) -> None:
@@ -83,7 +83,7 @@ async def test_a_step_that_blocks_at_once_is_kept_too(store_url: str, tmp_path: 
     """A node that blocks before its heart has said a word keeps its lease: the heart needs nothing of the event loop."""
     async with Holdfast(store_url, config=quick(LEASE_S)) as hf:
         first = hf.node.id
-        run = await hf.start(blocking.blocking_loop, str(tmp_path), LEASE_S * 3)
+        run = await hf.start(blockers.blocking_loop, str(tmp_path), LEASE_S * 3)
         assert await run.result(20) == 1
         assert hf.node.id == first
         assert await no_loss(run)
@@ -149,7 +149,7 @@ async def test_a_stalled_node_is_buried(store_url: str, tmp_path: Path) -> None:
         Holdfast(store_url, roles=["scheduler", "supervisor"], config=quick(LEASE_S)) as hf,
         worker(store_url, "agent", LEASE_S, stall_s=1.5) as first,
     ):
-        run = await hf.start(blocking.blocking_loop, folder, 60.0)
+        run = await hf.start(blockers.blocking_loop, folder, 60.0)
         await until(lambda: "held attempt 1" in effects(folder))
         stuck = await node_of(hf, first.pid)
         async with worker(store_url, "agent", LEASE_S):

@@ -15,7 +15,7 @@ from holdfast.client import Run
 from holdfast.durations import step_name
 from holdfast.errors import RunCancelled, RunFailed, RunUndone
 from holdfast.model import StepState, TwinState
-from tests.roles import straggling
+from tests.roles import stragglers
 from tests.roles.conftest import FAST, until
 from tests.roles.outside import effects
 from tests.roles.test_hedge_pays import straggler_node
@@ -34,7 +34,7 @@ async def both_run(hf: Holdfast, folder: Path, then_fails: bool = False) -> Run[
     """A run whose step takes long, and whose twin has begun."""
     await learned(hf, folder)
     (folder / "slow").touch()
-    run = await hf.start(straggling.guarded_run, str(folder), "x", then_fails)
+    run = await hf.start(stragglers.guarded_run, str(folder), "x", then_fails)
     await until(lambda: "second" in words(folder), 30)
     assert "first" in words(folder)
     return run
@@ -49,13 +49,13 @@ async def until_stored(true: Callable[[], Awaitable[bool]], limit_s: float = 30.
 
 async def learned(hf: Holdfast, folder: Path) -> None:
     """Until the store knows how long the step takes."""
-    await (await hf.start(straggling.warm_up, str(folder), 40)).result(30)
+    await (await hf.start(stragglers.warm_up, str(folder), 40)).result(30)
     await learned_by(hf)
 
 
 async def learned_by(hf: Holdfast) -> None:
     async def known() -> bool:
-        counts = await hf.store.durations([step_name(straggling.guarded.name)])
+        counts = await hf.store.durations([step_name(stragglers.guarded.name)])
         return sum(count for _, _, count in counts) >= 30
 
     await until_stored(known)
@@ -148,7 +148,7 @@ async def test_a_step_that_fails_without_a_twin_did_nothing(two: list[Holdfast],
     """That it is hedged does not make its failure any less sure: there is nothing to undo."""
     (tmp_path / "slow").touch()
     (tmp_path / "first").write_text("fail")
-    run = await two[0].start(straggling.guarded_run, str(tmp_path), "x")
+    run = await two[0].start(stragglers.guarded_run, str(tmp_path), "x")
     with pytest.raises(RunFailed, match="first failed"):
         await run.result(20)
     assert undone(tmp_path) == []
@@ -202,11 +202,11 @@ async def test_one_agent_alone_makes_no_twins(store_url: str, tmp_path: Path) ->
     async with Holdfast(store_url, config=QUICK) as hf:
         await learned(hf, tmp_path)
         (tmp_path / "slow").touch()
-        run = await hf.start(straggling.guarded_run, str(tmp_path), "x")
+        run = await hf.start(stragglers.guarded_run, str(tmp_path), "x")
         await until(lambda: words(tmp_path) == ["first"])
 
         async def is_long_overdue() -> bool:
-            return len(await hf.store.overlong_steps([(straggling.guarded.name, 0.5)], 10)) == 1
+            return len(await hf.store.overlong_steps([(stragglers.guarded.name, 0.5)], 10)) == 1
 
         await until_stored(is_long_overdue)
         (tmp_path / "first").write_text("end")
@@ -217,12 +217,12 @@ async def test_one_agent_alone_makes_no_twins(store_url: str, tmp_path: Path) ->
 async def test_the_twin_survives_the_death_of_the_steps_agent(store_url: str, tmp_path: Path) -> None:
     """The process that runs the step, and decides its run, is killed: the twin's outcome is the step's."""
     async with straggler_node(store_url) as first, Holdfast(store_url, roles=[]) as caller:
-        run = await caller.start(straggling.warm_up, str(tmp_path), 40)
+        run = await caller.start(stragglers.warm_up, str(tmp_path), 40)
         await run.result(30)
         async with Holdfast(store_url, config=QUICK, roles=["supervisor"]) as leading:
             await learned_by(leading)
             (tmp_path / "slow").touch()
-            run2 = await caller.start(straggling.guarded_run, str(tmp_path), "x")
+            run2 = await caller.start(stragglers.guarded_run, str(tmp_path), "x")
             await until(lambda: "first" in words(tmp_path), 30)
             async with Holdfast(store_url, config=QUICK):
                 await until(lambda: "second" in words(tmp_path), 30)

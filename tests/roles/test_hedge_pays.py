@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from tests.roles import straggling
+from tests.roles import stragglers
 from tests.roles.outside import effects
 
 RUNS = int(os.environ.get("HOLDFAST_HEDGE_RUNS", "200"))
@@ -25,7 +25,7 @@ STRAGGLE_S = 5.0
 @asynccontextmanager
 async def straggler_node(url: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.roles.straggling", url, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "tests.roles.stragglers", url, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:
@@ -40,7 +40,7 @@ async def straggler_node(url: str) -> AsyncIterator[asyncio.subprocess.Process]:
 async def drive(caller: Holdfast, workflow: str, folder: Path, runs: int) -> list[float]:
     """How long each run took, sorted."""
     folder.mkdir()  # noqa: ASYNC240  a moment, in a test
-    flow = getattr(straggling, workflow)
+    flow = getattr(stragglers, workflow)
     took: list[float] = []
     numbers = iter(range(runs))
 

@@ -14,7 +14,7 @@ from holdfast import Holdfast, Signal, here, publish, step, workflow
 from holdfast.codec.likeness import find_change
 from holdfast.config import Config
 from holdfast.errors import DefinitionError, InvalidInput, RunFailed, UnknownRun
-from holdfast.workflow.definition import Workflow
+from holdfast.workflow.workflow import Workflow
 from tests.roles.conftest import FAST
 from tests.unit.payload_cases import KEPT, REFUSED
 

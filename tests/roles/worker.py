@@ -8,7 +8,7 @@ import sys
 
 from holdfast import Holdfast
 from holdfast.config import Config
-from tests.roles import blocking, outside, poisonous  # noqa: F401  registers the workflows
+from tests.roles import blockers, outside, poisonous  # noqa: F401  registers the workflows
 
 
 async def main(url: str, roles: str, lease_s: float, stall_s: float = 60.0, drain_s: float = 0.2) -> None:

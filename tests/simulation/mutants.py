@@ -20,23 +20,23 @@ from holdfast.agent.gatekeeper import Gatekeeper
 from holdfast.agent.twins import Twins
 from holdfast.client import Holdfast
 from holdfast.decider import decider as deciding
-from holdfast.decider import replay, undoing
+from holdfast.decider import history, undo_plan
 from holdfast.decider.decider import Decider
 from holdfast.decider.heritage import Heritage
-from holdfast.decider.reverse import Reverse
+from holdfast.decider.undo_order import Reverse
 from holdfast.errors import InvalidInput
 from holdfast.model import BreakerState, StepState
 from holdfast.node import Node
-from holdfast.scheduler.issuing import Issuing
-from holdfast.scheduler.owned import Ended, Owned
+from holdfast.scheduler.new_steps import Issuing
+from holdfast.scheduler.owned_run import Ended, Owned
 from holdfast.scheduler.scheduler import Scheduler
 from holdfast.store import retries
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Start
-from holdfast.store.sqlite import supervising
+from holdfast.store.sqlite import leader
+from holdfast.store.sqlite.batch import Batch
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.verbs import VERBS
-from holdfast.store.sqlite.writes import Batch
 from holdfast.store.writer import Writer
 from holdfast.supervisor import breakers
 from holdfast.testing import world as worlds
@@ -135,12 +135,12 @@ def freed_runs_keep_their_fence(stack: ExitStack) -> None:
 @mutant("only a node whose lease has ended is buried", within=30)
 def reclaims_live_leases(stack: ExitStack) -> None:
     sql(stack, "live_nodes", "SELECT id, lease_until", "SELECT id, lease_until - 1.9")
-    code(stack, supervising, "LAPSED", _Never("its lease ran out"))
+    code(stack, leader, "LAPSED", _Never("its lease ran out"))
 
 
 @mutant("was: a node that renewed its lease since somebody looked is not buried", within=1, first=2222)
 def buries_without_a_second_look(stack: ExitStack) -> None:
-    code(stack, supervising, "LAPSED", _Never("its lease ran out"))
+    code(stack, leader, "LAPSED", _Never("its lease ran out"))
 
 
 class _Never(str):
@@ -312,7 +312,7 @@ def parked_before_it_spoke(stack: ExitStack) -> None:
 
 @mutant("replay delivers in the recorded order", within=100)
 def replays_in_another_order(stack: ExitStack) -> None:
-    real = replay.timeline
+    real = history.timeline
     code(stack, deciding, "timeline", lambda steps, signals: iter(list(real(steps, signals))[::-1]))
 
 
@@ -397,13 +397,13 @@ def undo_out_of_order(stack: ExitStack) -> None:
 
 @mutant("every effect is undone", within=30)
 def undo_is_missing(stack: ExitStack) -> None:
-    real = undoing._may_be
-    code(stack, undoing, "_may_be", lambda row, undo: real(row, undo) and row.n % 2 == 1)
+    real = undo_plan._may_be
+    code(stack, undo_plan, "_may_be", lambda row, undo: real(row, undo) and row.n % 2 == 1)
 
 
 @mutant("an effect that nobody is sure of is undone", within=300)
 def unsure_effects_stay(stack: ExitStack) -> None:
-    code(stack, undoing, "_may_be", lambda row, undo: row.state is StepState.SUCCEEDED)
+    code(stack, undo_plan, "_may_be", lambda row, undo: row.state is StepState.SUCCEEDED)
 
 
 @mutant("a saga takes its part back", within=100)

@@ -6,7 +6,7 @@ import asyncpg
 import psycopg
 
 from holdfast import Holdfast
-from holdfast.store.postgres.connecting import SAFE_PATH
+from holdfast.store.postgres.connections import SAFE_PATH
 from tests.roles import flows
 from tests.roles.conftest import FAST
 

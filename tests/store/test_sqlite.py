@@ -11,13 +11,7 @@ import apsw
 import pytest
 
 from holdfast.config import DEFAULT
-from holdfast.errors import (
-    SchemaMismatch,
-    StoreError,
-    StoreFull,
-    StoreUnreachable,
-    StoreUnsupported,
-)
+from holdfast.errors import SchemaMismatch, StoreError, StoreFull, StoreUnreachable, StoreUnsupported
 from holdfast.model import RunState
 from holdfast.store import open_store
 from holdfast.store.answers import Answer

@@ -13,27 +13,13 @@ import apsw
 import pytest
 
 from holdfast.environment import Environment
-from holdfast.errors import (
-    Conflict,
-    StoreUnreachable,
-    StoreUnsupported,
-)
+from holdfast.errors import Conflict, StoreUnreachable, StoreUnsupported
 from holdfast.store import open_store
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Start
 from holdfast.store.protocol import Store
 from holdfast.store.transaction import transaction_of
-from tests.store.made import (
-    ENVIRONMENT,
-    LONG_S,
-    SERVED,
-    A,
-    B,
-    broken,
-    join,
-    new_run,
-    start,
-)
+from tests.store.made import ENVIRONMENT, LONG_S, SERVED, A, B, broken, join, new_run, start
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from datetime import timedelta
 
 import holdfast
 from holdfast import HoldfastWarning, Retry, Signal, Stop, continue_as_new, here, keep, saga, step, workflow
-from holdfast.workflow.definition import Workflow
+from holdfast.workflow.workflow import Workflow
 
 warnings.filterwarnings("ignore", category=HoldfastWarning)
 

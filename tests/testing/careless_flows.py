@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from datetime import date, datetime
 
 from holdfast import HoldfastWarning, Stop, step, workflow
-from holdfast.workflow.definition import Workflow
+from holdfast.workflow.workflow import Workflow
 from tests.testing.careless_help import stamp
 
 warnings.filterwarnings(

@@ -13,7 +13,7 @@ from holdfast.testing import NotEnded, Sim
 from holdfast.testing.crashes import Explorer, Settings
 from holdfast.testing.judge import Ended
 from holdfast.testing.stand_ins import StandIn
-from holdfast.workflow.definition import Workflow
+from holdfast.workflow.workflow import Workflow
 from tests.testing import kit_flows as flows
 from tests.testing.kit_flows import Charge, book, charge, mail, paid, refund
 

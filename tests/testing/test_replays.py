@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Report, Sim
-from holdfast.workflow.definition import Workflow
 from holdfast.workflow.step import Step
+from holdfast.workflow.workflow import Workflow
 from tests.testing import careful_flows as careful
 from tests.testing import careless_flows as careless
 

@@ -9,9 +9,9 @@ import pytest
 import holdfast
 from holdfast import Holdfast, Retry, Run, RunInfo, StepInfo
 from holdfast.info import AttemptInfo
-from holdfast.workflow.definition import Workflow
 from holdfast.workflow.step import Step
 from holdfast.workflow.undo import declare_undo
+from holdfast.workflow.workflow import Workflow
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/python.md").read_text()

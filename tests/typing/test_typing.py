@@ -17,7 +17,7 @@ from typing import Any, assert_type
 from holdfast import Holdfast, Run, RunInfo, RunState, RunView, StepInfo
 from holdfast import Retry, Signal, here, keep, now, random, saga, step, undo_with, uuid4, workflow
 from holdfast.testing import Sim
-from holdfast.workflow.definition import Workflow
+from holdfast.workflow.workflow import Workflow
 from holdfast.workflow.step import Step
 
 

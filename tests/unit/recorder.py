@@ -8,7 +8,7 @@ from holdfast import codec
 from holdfast.decider import Decider, Finish, Issue, Send, Turn
 from holdfast.errors import Drift
 from holdfast.model import CANCEL, Signal, Step, StepKind, StepState
-from holdfast.workflow.definition import Workflow
+from holdfast.workflow.workflow import Workflow
 
 
 class Recorder:

@@ -16,7 +16,7 @@ from holdfast.environment import Environment
 from holdfast.errors import InvalidSettings
 from holdfast.model import Alert, AlertKind, Level, NewAlert, Node, Poison
 from holdfast.store.answers import FailureNote, Late
-from holdfast.supervisor.alerting import compare, in_words, judge_backlog, judge_failures
+from holdfast.supervisor.alerts import compare, in_words, judge_backlog, judge_failures
 from holdfast.supervisor.channels import Notice, NotSent
 from holdfast.supervisor.channels.addresses import checked_addresses, is_allowed, networks
 from holdfast.supervisor.channels.settings import load_channels

@@ -31,7 +31,7 @@ from holdfast.codec import Shape
 from holdfast.config import DEFAULT
 from holdfast.errors import DefinitionError, InvalidInput, UnknownWorkflow
 from holdfast.policy import DEFAULT_RETRY
-from holdfast.workflow import door, registry
+from holdfast.workflow import outside, registry
 from holdfast.workflow.here import Attempting, here_var
 from tests.unit.recorder import Recorder
 
@@ -386,12 +386,12 @@ class TestSignals:
         with pytest.raises(WorkflowError, match="needs an open Holdfast"):
             await paid.send("run-1", 5)
         office = Office()
-        door.enter(office)
+        outside.enter(office)
         await paid.send("run-1", 5, key="event-7")
-        door.enter(later := Office())
-        door.leave(later)
+        outside.enter(later := Office())
+        outside.leave(later)
         await paid.send("run-1", 6)  # of two that were open, the other one
-        door.leave(office)
+        outside.leave(office)
         assert sent.pop() == ("run-1", "paid", b"6", None)
         assert sent == [("run-1", "paid", b"5", "event-7")]
         with pytest.raises(InvalidInput, match="signal paid: expected `int`, got `str`"):

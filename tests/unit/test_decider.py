@@ -16,7 +16,7 @@ from holdfast import Signal, continue_as_new, now, publish, random, set_progress
 from holdfast.decider import Decider
 from holdfast.errors import Unreadable
 from holdfast.model import StepKind, StepState
-from holdfast.workflow.definition import Workflow
+from holdfast.workflow.workflow import Workflow
 from tests.unit.recorder import Recorder
 
 

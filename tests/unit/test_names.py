@@ -58,8 +58,8 @@ def package(tmp_path: Path) -> Path:
         ["shop/billing/app.py"],
         ["-m", "cProfile", "-o", "/dev/null", "shop/billing/app.py"],
         ["-m", "runpy", "shop.billing.app"],
-        ["-c", "from holdfast.cli.loading import load; load('shop/billing/app.py')"],
-        ["-c", "from holdfast.cli.loading import load; load('shop.billing.app')"],
+        ["-c", "from holdfast.commands.program import load; load('shop/billing/app.py')"],
+        ["-c", "from holdfast.commands.program import load; load('shop.billing.app')"],
     ],
     ids=["module", "import", "path", "profiled", "runpy", "cli-file", "cli-module"],
 )
@@ -77,7 +77,7 @@ def test_a_module_of_a_package_has_one_name_however_it_is_run(package: Path, sta
         ["-m", "app"],
         ["-c", "import app"],
         ["-c", "import multiprocessing.spawn as s; s._fixup_main_from_path('app.py')"],
-        ["-c", "from holdfast.cli.loading import load; load('lone/../app.py')"],
+        ["-c", "from holdfast.commands.program import load; load('lone/../app.py')"],
     ],
 )
 def test_a_lone_file_is_named_by_its_stem(tmp_path: Path, started: list[str]) -> None:
@@ -258,7 +258,7 @@ class TestOrigins:
         """Of the step that a file declares."""
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text("from holdfast import step\n@step\ndef work() -> None: ...\n")
-        load = f"from holdfast.cli.loading import load; load({file!r})"
+        load = f"from holdfast.commands.program import load; load({file!r})"
         tell = f"print(list(registry.steps.values())[0].place.origin({app!r}, 'a session'))"
         return run(folder, "-c", f"{load}\nfrom holdfast.workflow import registry\n{tell}")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.store.postgres.connecting import addresses
+from holdfast.store.postgres.connections import addresses
 
 
 @pytest.mark.parametrize(

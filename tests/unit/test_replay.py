@@ -12,7 +12,7 @@ from holdfast import Signal, now, publish, random, set_progress, step, uuid4, wo
 from holdfast.decider import Decider
 from holdfast.errors import Drift
 from holdfast.model import StepKind, StepState
-from holdfast.workflow.definition import Workflow
+from holdfast.workflow.workflow import Workflow
 from tests.unit.recorder import Recorder
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from holdfast import Stop, continue_as_new, keep, saga, step, undo_with, workflow
 from holdfast.codec import describe_error, end_of
-from holdfast.decider.undoing import Family
+from holdfast.decider.undo_plan import Family
 from holdfast.errors import Drift, Unreadable, WorkflowError
 from holdfast.model import RunState, StepKind, StepState
 from holdfast.workflow import registry
-from holdfast.workflow.definition import Workflow
+from holdfast.workflow.workflow import Workflow
 from tests.unit.undo_recorder import UndoRecorder, run_of
 
 

@@ -116,7 +116,7 @@ SHOWN: dict[str, str] = {
     "threads_max": "roles/test_settings.py::test_an_agent_runs_so_many_steps_at_once",
     "suspect_losses": "roles/test_quarantine.py::test_those_beside_a_poison_step_are_not_taken_for_one",
     "suspect_s": "roles/test_quarantine.py::test_those_beside_a_poison_step_are_not_taken_for_one",
-    "timeout_grace_s": "store/test_supervising.py::test_an_overdue_attempt_is_ended",
+    "timeout_grace_s": "store/test_leader.py::test_an_overdue_attempt_is_ended",
     "breaker_tell_s": "roles/test_gates.py::test_an_outage_spends_few_attempts_and_ends_by_itself",
     "watch_s": "roles/test_gates.py::test_people_are_told_once_and_told_when_it_is_over",
     "backlog_s": "store/test_alerts.py::test_a_step_that_waits_too_long_is_found",
@@ -138,11 +138,11 @@ SHOWN: dict[str, str] = {
     "hedge_share": "unit/test_durations.py::test_twins_are_a_share_of_the_attempts",
     "beat_s": "roles/test_settings.py::test_progress_is_written_as_often_as_was_set",
     "settle_s": "roles/test_settings.py::test_an_undo_waits_until_its_step_has_stopped",
-    "pool_look_s": "cli/test_pool.py::test_an_agent_that_is_killed_is_replaced",
+    "pool_look_s": "commands/test_pool.py::test_an_agent_that_is_killed_is_replaced",
     "pool_backlog_max": "store/test_pools.py::test_counting_stops_at_the_limit",
-    "code_look_s": "cli/test_pool.py::test_changed_code_is_taken_up_and_broken_code_takes_nothing_away",
+    "code_look_s": "commands/test_pool.py::test_changed_code_is_taken_up_and_broken_code_takes_nothing_away",
     "payload_max_bytes": "roles/test_payloads.py::test_the_limit_of_payloads_is_the_one_that_was_set",
-    "replay_slice_steps": "store/test_scheduling.py::test_adopting_long_histories_is_bounded",
+    "replay_slice_steps": "store/test_schedulers.py::test_adopting_long_histories_is_bounded",
 }
 """The test that would fail if the setting, or the argument of the store that it becomes, had no effect."""
 

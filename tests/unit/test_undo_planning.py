@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast import codec, step
 from holdfast.codec import describe_error
 from holdfast.decider.effect import undo_input
-from holdfast.decider.undoing import Family, Undoing
+from holdfast.decider.undo_plan import Family, Undoing
 from holdfast.errors import UndoMissing, Unreadable
 from holdfast.model import CANCEL, Run, RunState, Step, StepKind, StepState, undo_key, undone_key
 from tests.unit.undo_recorder import Lanes, TakenBack, run_of, step_of

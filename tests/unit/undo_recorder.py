@@ -8,7 +8,7 @@ import msgspec
 from holdfast import codec
 from holdfast.decider import Turn
 from holdfast.decider.commands import Finish
-from holdfast.decider.undoing import Family, Undoing
+from holdfast.decider.undo_plan import Family, Undoing
 from holdfast.model import UNDO, Lane, Run, RunState, Signal, Step, StepKind, StepState
 from holdfast.workflow import registry
 from holdfast.workflow.step import Step as AuthoredStep

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from holdfast import breaker, codec, policy
-from holdfast.agent import isolated
+from holdfast.agent import isolation
 from holdfast.agent.gatekeeper import Gatekeeper
 from holdfast.agent.holding import Holding
 from holdfast.agent.outcome import Raised, execute, raised, unstored
@@ -24,7 +24,7 @@ from holdfast.agent.threads import StepThreads
 from holdfast.agent.twins import Twins
 from holdfast.config import Config
 from holdfast.decider.effect import undone_effect
-from holdfast.decider.replay import hold_note, unreadable
+from holdfast.decider.history import hold_note, unreadable
 from holdfast.durations import Durations, step_name
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import InvalidInput, LeaseLost, StepLost, StepTimeout, StoreError, Unreadable
@@ -399,12 +399,12 @@ class Agent:
         limit = asyncio.timeout(holding.timeout_s)
         try:
             async with limit:
-                ended = await isolated.execute(
+                ended = await isolation.execute(
                     holding.step, holding.arguments, holding.here, self._config.payload_max_bytes
                 )
         except asyncio.CancelledError as error:
             self._cancelled(holding, error)
-        except isolated.ChildDied as died:
+        except isolation.ChildDied as died:
             self._fail(holding, died.error, Ending.LOST, place=died.place)
         except Exception as error:  # noqa: BLE001  it could not be started
             if limit.expired():

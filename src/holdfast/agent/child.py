@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 
 from holdfast import codec
-from holdfast.agent.isolated import Message, Request
+from holdfast.agent.isolation import Message, Request
 from holdfast.agent.outcome import Raised, execute
-from holdfast.decider.replay import unreadable
+from holdfast.decider.history import unreadable
 from holdfast.errors import DefinitionError, InvalidInput
 from holdfast.interrupt import by_signal
 from holdfast.programs import package_root
-from holdfast.workflow import door, registry
+from holdfast.workflow import outside, registry
 from holdfast.workflow.here import Attempting, here_var
 from holdfast.workflow.step import Step
 
@@ -81,7 +81,7 @@ class Child:
                 self._refused = True
                 raise refusal
 
-        door.bar = refuse
+        outside.bar = refuse
         try:
             step = _load(request)
             bound = _read(step, request)

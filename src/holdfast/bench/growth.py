@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from holdfast.bench.driving import PATIENCE_S, Bench, NotMeasured, begun, drive, hosted, own_folder
+from holdfast.bench.driver import PATIENCE_S, Bench, NotMeasured, begun, drive, hosted, own_folder
 from holdfast.bench.figures import Figure, figure
 from holdfast.bench.throughput import CHAIN, chain_rates
 from holdfast.bench.work import chain, chain_then_wait, noop

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.bench.driving import Bench, NotMeasured, hosted, memory_mb, with_store
+from holdfast.bench.driver import Bench, NotMeasured, hosted, memory_mb, with_store
 from holdfast.bench.figures import Figure, figure, percentile
 from holdfast.bench.work import chain
 from holdfast.client import Holdfast
-from holdfast.fresh import python
+from holdfast.interpreters import python
 
 PAUSE_S = 0.01
 """Between two runs, so that each finds an idle system and not the end of the one before."""
@@ -70,7 +70,7 @@ async def _idle_memory(bench: Bench) -> float:
 async def put_to_sleep(bench: Bench, sleepers: int) -> None:
     """So many runs, in a process of its own, whose memory goes with it."""
     process = await asyncio.create_subprocess_exec(
-        *python("-m", "holdfast.bench.filling", str(sleepers)),
+        *python("-m", "holdfast.bench.sleepers", str(sleepers)),
         env=with_store(bench.url),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from holdfast.bench import growth, latency, recovery, throughput
-from holdfast.bench.driving import Bench
+from holdfast.bench.driver import Bench
 from holdfast.bench.figures import Figure
 from holdfast.environment import Environment
 

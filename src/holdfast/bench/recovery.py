@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from holdfast.bench.driving import Bench, NotMeasured, begun, drive, hosted, memory_mb, own_folder
+from holdfast.bench.driver import Bench, NotMeasured, begun, drive, hosted, memory_mb, own_folder
 from holdfast.bench.figures import Figure, figure
 from holdfast.bench.work import chain_then_wait
 from holdfast.client import Holdfast

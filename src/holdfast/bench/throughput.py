@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from holdfast.bench.driving import Bench, demand_recorded, drive, hosted
+from holdfast.bench.driver import Bench, demand_recorded, drive, hosted
 from holdfast.bench.figures import Figure, figure
 from holdfast.bench.work import fan
 from holdfast.client import Holdfast

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 from holdfast.environment import Environment
-from holdfast.workflow.definition import workflow
 from holdfast.workflow.step import step
+from holdfast.workflow.workflow import workflow
 
 MONTH_S = 30 * 86_400
 LOOK_S = 0.005

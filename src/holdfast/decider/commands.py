@@ -12,8 +12,8 @@ from holdfast.model import Revoked, StepKind
 
 if TYPE_CHECKING:
     from holdfast.decider.loop import Timer
-    from holdfast.workflow.definition import Workflow
     from holdfast.workflow.step import Step
+    from holdfast.workflow.workflow import Workflow
 
 
 class Child(msgspec.Struct, frozen=True):

@@ -22,10 +22,10 @@ from holdfast.codec import digest
 from holdfast.config import DEFAULT
 from holdfast.decider.commands import Child, Finish, Issue, Op, Send, Turn
 from holdfast.decider.effect import Effect, open_scope
-from holdfast.decider.ending import Why, failed, finish_of, interrupted, stalled
+from holdfast.decider.finish import Why, failed, finish_of, interrupted, stalled
 from holdfast.decider.heritage import Heritage
+from holdfast.decider.history import Outcome, Recorded, described, drift, timeline, unreadable
 from holdfast.decider.loop import Runaway, RunLoop, Timer
-from holdfast.decider.replay import Outcome, Recorded, described, drift, timeline, unreadable
 from holdfast.errors import Drift, HoldfastError, StepFailed
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import (
@@ -41,9 +41,9 @@ from holdfast.model import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.workflow.definition import Workflow
     from holdfast.workflow.signal import Signal as AuthoredSignal
     from holdfast.workflow.step import Step as AuthoredStep
+    from holdfast.workflow.workflow import Workflow
 
 _CALL, _TIMER, _SIGNAL, _CHILD = StepKind.CALL, StepKind.TIMER, StepKind.SIGNAL, StepKind.CHILD
 _UNDO = StepKind.UNDO

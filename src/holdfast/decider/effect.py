@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import codec
-from holdfast.decider.reverse import Span, instant, span_of
+from holdfast.decider.undo_order import Span, instant, span_of
 from holdfast.model import UNDO_PREFIX, StepState
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from holdfast.decider.commands import Op
     from holdfast.decider.effect import Effect
-    from holdfast.workflow.definition import Workflow
     from holdfast.workflow.signal import Signal
     from holdfast.workflow.step import Step
+    from holdfast.workflow.workflow import Workflow
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

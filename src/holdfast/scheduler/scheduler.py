@@ -20,18 +20,18 @@ import msgspec
 from holdfast import codec
 from holdfast.config import Config
 from holdfast.decider import Decider, Turn
-from holdfast.decider.ending import interrupted
-from holdfast.decider.replay import hold_note
-from holdfast.decider.undoing import Undoing
+from holdfast.decider.finish import interrupted
+from holdfast.decider.history import hold_note
+from holdfast.decider.undo_plan import Undoing
 from holdfast.durations import Durations
 from holdfast.environment import StoreClock
 from holdfast.errors import Drift, HoldfastError, LeaseLost, StoreError, UndoMissing
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.model import CANCEL, UNDO, NewRun, Run, RunState, StepKind, StepState
-from holdfast.scheduler.issuing import Issuing, Lanes, is_derived, lane_key
+from holdfast.scheduler.driver import Workflows, replayed
 from holdfast.scheduler.landmarks import Followed
-from holdfast.scheduler.owned import Arrival, Ended, Lease, Owned, Seat, Sent
-from holdfast.scheduler.replaying import Workflows, replayed
+from holdfast.scheduler.new_steps import Issuing, Lanes, is_derived, lane_key
+from holdfast.scheduler.owned_run import Arrival, Ended, Lease, Owned, Seat, Sent
 from holdfast.store.answers import Answer, ClaimedRun, Recorded
 from holdfast.store.operations import Close, Hop, NewSignal, NewStep, Op, Outcome, Report, TakeBack
 from holdfast.store.protocol import Bell, SchedulerStore

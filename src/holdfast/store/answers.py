@@ -7,16 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.model import (
-    Alert,
-    Breaker,
-    Hold,
-    Inherited,
-    Run,
-    Signal,
-    Step,
-    StepState,
-)
+from holdfast.model import Alert, Breaker, Hold, Inherited, Run, Signal, Step, StepState
 
 
 class PreconditionFailed(Exception):

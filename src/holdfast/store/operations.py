@@ -9,14 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.model import (
-    Failure,
-    NewRun,
-    Revoked,
-    RunState,
-    StepKind,
-    StepState,
-)
+from holdfast.model import Failure, NewRun, Revoked, RunState, StepKind, StepState
 
 # `gc=False` where there are thousands of them at once: they refer to payloads and to each other, never back, so that the
 # cycle collector has nothing to find there.

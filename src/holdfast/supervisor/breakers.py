@@ -12,7 +12,7 @@ from holdfast.breaker import GiveBack, decide
 from holdfast.config import Config
 from holdfast.model import AlertKind, Breaker, BreakerState, Level, NewAlert
 from holdfast.store.protocol import SupervisorStore
-from holdfast.supervisor.alerting import reconcile, trimmed
+from holdfast.supervisor.alerts import reconcile, trimmed
 
 
 async def turn_breakers(store: SupervisorStore, epoch: int, config: Config) -> int:

@@ -20,7 +20,7 @@ from holdfast.errors import StoreError
 from holdfast.model import Alert, AlertKind, Level
 from holdfast.store.answers import Route, Sending
 from holdfast.store.protocol import OutboxStore
-from holdfast.supervisor.alerting import COUNTED, in_words
+from holdfast.supervisor.alerts import COUNTED, in_words
 from holdfast.supervisor.channels import Channel, Notice, NotSent
 
 log = logging.getLogger("holdfast.alerts")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from holdfast.config import Config
 from holdfast.model import AlertKind, Level, NewAlert, Node
 from holdfast.store.protocol import SupervisorStore
-from holdfast.supervisor.alerting import reconcile, trimmed
+from holdfast.supervisor.alerts import reconcile, trimmed
 
 NODES_MAX = 10_000
 """Live nodes that are looked through."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from holdfast.config import Config
 from holdfast.model import Alert, AlertKind, Poison
 from holdfast.store.protocol import SupervisorStore
-from holdfast.supervisor.alerting import opened, quarantine_key
+from holdfast.supervisor.alerts import opened, quarantine_key
 
 
 async def stick_quarantined(store: SupervisorStore, epoch: int, config: Config) -> int:

@@ -14,7 +14,7 @@ from holdfast.model import AlertKind, Level, NewAlert
 from holdfast.sketch import Sketch
 from holdfast.store.answers import Overlong
 from holdfast.store.protocol import SupervisorStore
-from holdfast.supervisor.alerting import reconcile
+from holdfast.supervisor.alerts import reconcile
 
 FADE_S = 60.0
 """How often what was learned is looked over."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.store.protocol import SupervisorStore
-from holdfast.supervisor.alerting import log_alerts, raise_failures, raise_succession, watch_backlog
+from holdfast.supervisor.alerts import log_alerts, raise_failures, raise_succession, watch_backlog
 from holdfast.supervisor.breakers import tell_of_breakers, turn_breakers
 from holdfast.supervisor.hedge import Hedging
 from holdfast.supervisor.overdue import end_overdue

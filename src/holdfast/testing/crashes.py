@@ -44,9 +44,9 @@ from holdfast.testing.stage import Doing, Stage
 from holdfast.testing.stand_ins import Play, StandIn, execute, mentions_key
 from holdfast.testing.world import Past, Process
 from holdfast.workflow import registry
-from holdfast.workflow.definition import Workflow
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import Step
+from holdfast.workflow.workflow import Workflow
 
 LASTS_S = 2.0
 """With a seed other than 0, a step that is pretended lasts up to this long, so that parallel ones end in another order."""

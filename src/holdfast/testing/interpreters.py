@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.fresh import module_path, python
+from holdfast.interpreters import module_path, python
 from holdfast.testing import interpreter
 from holdfast.testing.interpreter import Answer, Difference, Module, Request, framed
 from holdfast.testing.replays import History
-from holdfast.workflow.definition import Workflow
+from holdfast.workflow.workflow import Workflow
 
 ANSWER_S = 60.0
 """An import that takes longer waits for something that will not come."""

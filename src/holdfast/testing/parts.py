@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from holdfast.workflow.definition import Workflow
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import Step
+from holdfast.workflow.workflow import Workflow
 
 FOLLOWED_MAX = 3
 """How deep a function's own functions are looked into."""

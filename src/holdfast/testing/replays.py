@@ -14,11 +14,11 @@ import msgspec
 
 from holdfast import codec
 from holdfast.decider import Decider, Turn
-from holdfast.decider.replay import SHOWN_CHARS, described
+from holdfast.decider.history import SHOWN_CHARS, described
 from holdfast.errors import Drift, HoldfastError
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import UNDO_PREFIX, Run, RunState, Signal, Step
-from holdfast.workflow.definition import Workflow
+from holdfast.workflow.workflow import Workflow
 
 Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
 

@@ -25,11 +25,11 @@ from holdfast.testing.parts import Part
 from holdfast.testing.report import Report
 from holdfast.testing.stage import Doing, Stage
 from holdfast.testing.stand_ins import Play, StandIn, execute
-from holdfast.workflow.definition import Workflow
 from holdfast.workflow.here import here_var
 from holdfast.workflow.options import UNSET, Unset
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import Step
+from holdfast.workflow.workflow import Workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")

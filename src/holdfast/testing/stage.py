@@ -26,10 +26,10 @@ from holdfast.store.protocol import RunFilter, Store
 from holdfast.supervisor.facts import gather
 from holdfast.supervisor.why import explain
 from holdfast.testing.world import EPOCH, Faults, Past, Process, SharedStore, World
-from holdfast.workflow import door
-from holdfast.workflow.definition import Workflow
+from holdfast.workflow import outside
 from holdfast.workflow.here import Attempting
 from holdfast.workflow.step import Step as AuthoredStep
+from holdfast.workflow.workflow import Workflow
 
 T = TypeVar("T")
 
@@ -205,7 +205,7 @@ class Stage:
 
     def close(self) -> None:
         if self.process is not None:
-            door.leave(self.process)
+            outside.leave(self.process)
             self.world.kill(self.process)
             _bury(self.process)
         for task in asyncio.all_tasks(self.loop):
@@ -218,7 +218,7 @@ class Stage:
         """The process; another one when it died."""
         while self.process is None or self.process.dead:
             if self.process is not None:
-                door.leave(self.process)
+                outside.leave(self.process)
                 _bury(self.process)
             self.opened += 1
             made = _StageProcess(self.world, f"node-{self.opened}")
@@ -228,7 +228,7 @@ class Stage:
             opening = self._until_done(made, made.open())
             if opening.done() and not made.dead:
                 opening.result()  # what keeps it from opening keeps the next one, too
-            door.enter(made)
+            outside.enter(made)
         return self.process
 
     def _until_done(self, process: Process, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

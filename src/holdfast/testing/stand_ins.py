@@ -16,9 +16,9 @@ from msgspec import inspect as described
 from holdfast.codec.forms import TAG, Variant, is_pydantic
 from holdfast.errors import HoldfastError
 from holdfast.testing.parts import FOLLOWED_MAX, codes, enclosed
-from holdfast.workflow.definition import Workflow
 from holdfast.workflow.here import Here
 from holdfast.workflow.step import Step
+from holdfast.workflow.workflow import Workflow
 
 DEPTH_MAX = 6
 """A type that holds itself is not followed further than this."""

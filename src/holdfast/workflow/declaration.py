@@ -22,11 +22,11 @@ import msgspec
 from holdfast.codec.schema import ANYTHING, Schema, check, data_words, schema_of
 from holdfast.errors import DefinitionError, InvalidInput, UnknownSignal
 from holdfast.model import DEFAULT_TENANT, Declaration
-from holdfast.store.claims import Claims, Source
+from holdfast.store.origins import Claims, Source
 from holdfast.workflow import registry
-from holdfast.workflow.definition import Workflow, workflow
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import Step, step
+from holdfast.workflow.workflow import Workflow, workflow
 
 SIGNALS_MAX_BYTES = 64 * 1024
 """Of an application with very many signals, a workflow's row keeps the schemas of those its code names, and the names of the rest."""

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from holdfast import codec
 from holdfast.config import DEFAULT
+from holdfast.decider.history import unreadable
 from holdfast.decider.loop import running
-from holdfast.decider.replay import unreadable
 from holdfast.environment import Environment
 from holdfast.errors import InvalidInput, NotInStep, WorkflowError
 

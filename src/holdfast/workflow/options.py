@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from holdfast.decider.keys import word
 from holdfast.errors import DefinitionError
 from holdfast.policy import DEFAULT_RETRY, Retry
-from holdfast.workflow.place import Place
+from holdfast.workflow.origin import Place
 
 R = TypeVar("R")
 

@@ -9,9 +9,9 @@ from holdfast.codec.exceptions import know_home
 from holdfast.errors import DefinitionError, UnknownWorkflow
 
 if TYPE_CHECKING:
-    from holdfast.workflow.definition import Workflow
     from holdfast.workflow.signal import Signal
     from holdfast.workflow.step import Step
+    from holdfast.workflow.workflow import Workflow
 
 steps: dict[str, Step[Any, Any]] = {}
 workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}

@@ -13,7 +13,7 @@ from holdfast.codec.schema import Schema, schema_of
 from holdfast.config import DEFAULT
 from holdfast.decider.loop import leaf, running
 from holdfast.errors import WorkflowError
-from holdfast.workflow import door, options, registry
+from holdfast.workflow import options, outside, registry
 from holdfast.workflow.options import Call, Seconds
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Signal(Generic[T]):
             stored_text(run_id, f"{self.name}.send: the run's id")
             loop.host.send(run_id, self.name, self.encode(value, loop.host.payload_max), key)
             return
-        through = door.current()
+        through = outside.current()
         payload = self.encode(value, (DEFAULT if through is None else through.config).payload_max_bytes)
         if through is None:
             raise WorkflowError(

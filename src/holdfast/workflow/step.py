@@ -33,7 +33,7 @@ from holdfast.policy import Retry
 from holdfast.workflow import options, registry
 from holdfast.workflow.fan import fan
 from holdfast.workflow.options import UNSET, Call, Seconds, Unset
-from holdfast.workflow.place import Place
+from holdfast.workflow.origin import Place
 
 if TYPE_CHECKING:
     from holdfast.workflow.undo import Undo, UndoDecorator

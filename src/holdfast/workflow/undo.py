@@ -1,6 +1,6 @@
 """Taking back: undos of steps, sagas that undo a part of a run, and the point of no return.
 
-When a run fails or is cancelled, what its steps did is undone from the recorded rows (`decider/undoing.py`); no code here
+When a run fails or is cancelled, what its steps did is undone from the recorded rows (`decider/undo_plan.py`); no code here
 runs then. A saga undoes its own part while the workflow goes on: its undos are steps like any other.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.decider.effect import DONE, Effect, Scope, open_scope, scope_var
 from holdfast.decider.loop import Host, running
-from holdfast.decider.reverse import Reverse
+from holdfast.decider.undo_order import Reverse
 from holdfast.errors import DefinitionError, WorkflowError
 from holdfast.policy import Retry
 from holdfast.workflow import options, registry

@@ -7,8 +7,8 @@ from hypothesis.stateful import precondition, rule
 
 from holdfast.model import AlertKind, Level, NewAlert
 from holdfast.store.answers import Route
-from tests.differential.asking import ALL, Asking, nodes
-from tests.differential.spec.alerting import OUTBOX
+from tests.differential.questions import ALL, Asking, nodes
+from tests.differential.spec.alerts import OUTBOX
 from tests.differential.subjects import HOUR, Subject
 
 channels = st.sampled_from(("mail", "hook"))

@@ -8,7 +8,7 @@ from hypothesis.stateful import precondition, rule
 from holdfast.breaker import Change
 from holdfast.model import BreakerState, HoldScope
 from holdfast.store.answers import Told
-from tests.differential.asking import ALL, LANES, TENANTS, WORKFLOWS, Asking, Grant, nodes
+from tests.differential.questions import ALL, LANES, TENANTS, WORKFLOWS, Asking, Grant, nodes
 from tests.differential.subjects import HOUR, Subject
 
 WINDOW_H = 1.5

@@ -7,7 +7,7 @@ from hypothesis.stateful import precondition, rule
 
 from holdfast.model import Failure, StepState
 from holdfast.store.operations import Quarantine
-from tests.differential.asking import ALL
+from tests.differential.questions import ALL
 from tests.differential.rules.runs import FINGERPRINTS, Runs
 from tests.differential.subjects import Subject
 

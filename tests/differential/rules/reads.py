@@ -8,7 +8,7 @@ from hypothesis.stateful import precondition, rule
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import AlertKind, RunState
 from holdfast.store.protocol import RunFilter
-from tests.differential.asking import ALL, LANES, STEPS, Asking, nodes
+from tests.differential.questions import ALL, LANES, STEPS, Asking, nodes
 from tests.differential.subjects import HOUR, Subject
 
 WINDOW_H = 1.5

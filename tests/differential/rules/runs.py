@@ -30,7 +30,7 @@ from holdfast.store.operations import (
 )
 from holdfast.store.protocol import LOSSES_NEVER
 from tests.differential import spec as model
-from tests.differential.asking import (
+from tests.differential.questions import (
     ALL,
     LANES,
     LOSSES_MAX,

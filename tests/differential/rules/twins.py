@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from holdfast.model import StepState, TwinState
-from tests.differential.asking import ALL, LANES, Asking, Grant, nodes
+from tests.differential.questions import ALL, LANES, Asking, Grant, nodes
 from tests.differential.subjects import HOUR, Subject
 
 

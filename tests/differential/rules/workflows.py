@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from holdfast.model import Declaration
-from tests.differential.asking import ALL, WORKFLOWS, Asking, nodes
+from tests.differential.questions import ALL, WORKFLOWS, Asking, nodes
 
 
 class Workflows(Asking):

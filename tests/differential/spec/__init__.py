@@ -10,10 +10,10 @@ Time is a number of hours that the caller moves. What the dialects leave to chan
 
 from __future__ import annotations
 
-from tests.differential.spec.alerting import Alerting
-from tests.differential.spec.gating import Gating
-from tests.differential.spec.learning import Learning
-from tests.differential.spec.operating import Operating
+from tests.differential.spec.alerts import Alerting
+from tests.differential.spec.durations import Learning
+from tests.differential.spec.gates import Gating
+from tests.differential.spec.operators import Operating
 from tests.differential.spec.retention import Retention
 from tests.differential.spec.rows import (
     NEVER,
@@ -28,7 +28,7 @@ from tests.differential.spec.rows import (
     Twin,
     WrongState,
 )
-from tests.differential.spec.scheduling import Scheduling
+from tests.differential.spec.schedulers import Scheduling
 
 __all__ = [
     "NEVER",

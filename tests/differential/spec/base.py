@@ -7,18 +7,7 @@ from typing import Self
 
 from holdfast.lifecycle import RUN_ACTIVE, STEP_ENDED
 from holdfast.model import Breaker, BreakerState, HoldScope, RunState, StepState
-from tests.differential.spec.rows import (
-    NEVER,
-    Alert,
-    Delivery,
-    Lease,
-    Listed,
-    Node,
-    Run,
-    Signal,
-    Step,
-    Twin,
-)
+from tests.differential.spec.rows import NEVER, Alert, Delivery, Lease, Listed, Node, Run, Signal, Step, Twin
 
 
 class Base:

@@ -21,7 +21,7 @@ from holdfast.store.operations import (
     Start,
     TryAgain,
 )
-from holdfast.store.verdicts import counts_of
+from holdfast.store.remedies import counts_of
 from tests.differential.spec.retries import Retries
 from tests.differential.spec.rows import (
     CLOSES,

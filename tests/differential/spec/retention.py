@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.model import RunState, StepState
+from tests.differential.spec.leader import Supervising
 from tests.differential.spec.rows import Run
-from tests.differential.spec.supervising import Supervising
 
 CODED = ("a", "c")
 """Nodes that have shop.order loaded."""

@@ -21,7 +21,7 @@ from holdfast.store.operations import HandBack, Hop, Op, Quarantine, Report, Sav
 from holdfast.store.postgres.retries import go_on
 from holdfast.store.postgres.rows import columns
 from holdfast.store.postgres.verbs import VERBS
-from holdfast.store.verdicts import counts_of
+from holdfast.store.remedies import counts_of
 
 FAILED_PRECONDITION = "HF001"
 _RUNNING = StepState.RUNNING

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 
 from holdfast.config import Config
-from holdfast.store.postgres.connecting import bounded, connect
+from holdfast.store.postgres.connections import bounded, connect
 from holdfast.store.postgres.verbs import VERBS
 
 

@@ -22,13 +22,14 @@ from holdfast.environment import Environment
 from holdfast.errors import HoldfastError, StoreError, StoreFull, StoreUnreachable, StoreUnsupported
 from holdfast.model import Declaration, NewRun
 from holdfast.store.answers import Answer, PreconditionFailed
-from holdfast.store.claims import Claims
 from holdfast.store.migrations import demand_current, demand_nobody, judge, read_migrations
 from holdfast.store.operations import Op
+from holdfast.store.origins import Claims
 from holdfast.store.postgres import within
-from holdfast.store.postgres.alerting import Alerting
+from holdfast.store.postgres.agents import Working
+from holdfast.store.postgres.alerts import Alerting
 from holdfast.store.postgres.batch import Batch
-from holdfast.store.postgres.connecting import (
+from holdfast.store.postgres.connections import (
     AWAY,
     HANG_UP_S,
     PASSING,
@@ -38,19 +39,18 @@ from holdfast.store.postgres.connecting import (
     hang_up,
     refuses_settings,
 )
-from holdfast.store.postgres.gating import Gating
-from holdfast.store.postgres.learning import Learning
-from holdfast.store.postgres.operating import Operating
+from holdfast.store.postgres.durations import Learning
+from holdfast.store.postgres.gates import Gating
+from holdfast.store.postgres.leader import Supervising
+from holdfast.store.postgres.operators import Operating
 from holdfast.store.postgres.pools import Pools
-from holdfast.store.postgres.quarantining import Quarantining
+from holdfast.store.postgres.quarantine import Quarantining
 from holdfast.store.postgres.retention import Retention
 from holdfast.store.postgres.rows import columns
-from holdfast.store.postgres.scheduling import Scheduling
-from holdfast.store.postgres.supervising import Supervising
+from holdfast.store.postgres.schedulers import Scheduling
 from holdfast.store.postgres.verbs import VERBS
 from holdfast.store.postgres.within import CHANNEL
 from holdfast.store.postgres.workflows import Workflows, declare
-from holdfast.store.postgres.working import Working
 from holdfast.store.protocol import Bell
 from holdfast.store.transaction import Transaction
 

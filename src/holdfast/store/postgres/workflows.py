@@ -10,7 +10,7 @@ from msgspec.structs import astuple
 
 from holdfast.model import Declaration
 from holdfast.store.answers import Rival
-from holdfast.store.claims import Claims, demand_names
+from holdfast.store.origins import Claims, demand_names
 from holdfast.store.postgres.pooled import Pooled
 from holdfast.store.postgres.rows import columns
 from holdfast.store.postgres.verbs import VERBS

@@ -10,7 +10,7 @@ import apsw
 
 from holdfast.errors import StoreError
 from holdfast.model import Declaration
-from holdfast.store.claims import Claims
+from holdfast.store.origins import Claims
 from holdfast.store.protocol import Bell
 from holdfast.store.sqlite.verbs import VERBS
 from holdfast.store.sqlite.workflows import Workflows

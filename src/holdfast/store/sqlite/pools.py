@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.store.answers import Backlog
+from holdfast.store.sqlite.agents import passable, priorities
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch
 from holdfast.store.sqlite.verbs import VERBS
-from holdfast.store.sqlite.working import passable, priorities
 
 
 class Pools(Dialect):

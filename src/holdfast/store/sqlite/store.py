@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from holdfast.errors import StoreFull
 from holdfast.store.sqlite import schema
-from holdfast.store.sqlite.alerting import Alerting
-from holdfast.store.sqlite.gating import Gating
-from holdfast.store.sqlite.learning import Learning
+from holdfast.store.sqlite.agents import Working
+from holdfast.store.sqlite.alerts import Alerting
+from holdfast.store.sqlite.batch import Writes
+from holdfast.store.sqlite.durations import Learning
+from holdfast.store.sqlite.gates import Gating
+from holdfast.store.sqlite.leader import Supervising
 from holdfast.store.sqlite.nodes import Nodes
-from holdfast.store.sqlite.operating import Operating
+from holdfast.store.sqlite.operators import Operating
 from holdfast.store.sqlite.pools import Pools
-from holdfast.store.sqlite.quarantining import Quarantining
-from holdfast.store.sqlite.reading import Reading
+from holdfast.store.sqlite.quarantine import Quarantining
+from holdfast.store.sqlite.reads import Reading
 from holdfast.store.sqlite.retention import Retention
-from holdfast.store.sqlite.scheduling import Scheduling
-from holdfast.store.sqlite.supervising import Supervising
-from holdfast.store.sqlite.working import Working
-from holdfast.store.sqlite.writes import Writes
+from holdfast.store.sqlite.schedulers import Scheduling
 
 
 class SqliteStore(

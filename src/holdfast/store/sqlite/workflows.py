@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 
 from holdfast.model import Declaration
 from holdfast.store.answers import Rival
-from holdfast.store.claims import Claims, demand_names
+from holdfast.store.origins import Claims, demand_names
 from holdfast.store.protocol import NOTED_EVERY_S
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import fetch

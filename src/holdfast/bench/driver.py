@@ -1,0 +1,177 @@
+"""Starting runs and processes, for all measurements."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from holdfast.bench.work import chain
+from holdfast.client import Holdfast
+from holdfast.environment import Environment
+from holdfast.errors import HoldfastError
+from holdfast.interpreters import python
+from holdfast.lifecycle import RUN_ENDED
+
+IN_FLIGHT = 500
+"""Runs awaited at a time where a rate is measured: enough to fill group commits, half of what a scheduler holds."""
+PATIENCE_S = 60.0
+"""What takes longer than this, where milliseconds are expected, is an error and not a measurement."""
+
+
+LEAVE_S = 5.0
+
+
+class NotMeasured(HoldfastError):
+    """A measurement could not be made."""
+
+
+class Bench(NamedTuple):
+    """What a measurement works with."""
+
+    url: str
+    folder: Path
+    """For files of this measurement alone."""
+    quick: bool
+    say: Callable[[str], None]
+    """Tell how far it is."""
+    world: Environment
+
+    def size(self, full: int, quick: int) -> int:
+        return quick if self.quick else full
+
+
+async def drive(hf: Holdfast, runs: int, length: int) -> float:
+    """Start `runs` chains, IN_FLIGHT at a time; seconds from the first start to the last acknowledged end."""
+    left = runs
+
+    async def lane() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            run = await hf.start(chain, length)
+            if await run.result() != length:
+                raise NotMeasured(f"run {run.id} returned something else than its {length} steps")
+
+    began = hf.environment.monotonic()
+    async with asyncio.TaskGroup() as lanes:
+        for _ in range(min(IN_FLIGHT, runs)):
+            lanes.create_task(lane())
+    return hf.environment.monotonic() - began
+
+
+async def demand_recorded(hf: Holdfast, before: dict[str, int], runs: int) -> None:
+    """The store itself must have every run that was counted, ended well."""
+    after = await hf.store.runs_by_state()
+    ended = {state: after.get(state, 0) - before.get(state, 0) for state in RUN_ENDED}
+    if {state: count for state, count in ended.items() if count} != {"succeeded": runs}:
+        raise NotMeasured(f"{runs} runs were acknowledged, the store has {ended}")
+
+
+class Process(NamedTuple):
+    """A `holdfast` command that hosts roles, in a process of its own."""
+
+    pid: int
+    up_s: float
+    """From its start to its saying that it is up."""
+    kill: Callable[[], None]
+    """SIGKILL."""
+
+
+def with_store(url: str) -> dict[str, str]:
+    """The environment that says which store: its address may carry a password, which does not belong on a command line."""
+    return {**os.environ, "HOLDFAST_STORE": url}
+
+
+@asynccontextmanager
+async def hosted(bench: Bench, *command: str) -> AsyncIterator[Process]:
+    """`holdfast COMMAND` on the store, from when it is up until the end of the block."""
+    began = bench.world.monotonic()
+    process = await asyncio.create_subprocess_exec(
+        *python("-m", "holdfast", *command),
+        "--json",
+        env=with_store(bench.url),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    complaints = asyncio.ensure_future(process.stderr.read())
+    reading = [complaints]
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            async for (
+                line
+            ) in process.stdout:  # it may have to say something before, of a process that was killed
+                if json.loads(line)["event"] == "up":
+                    break
+            else:
+                raise NotMeasured(
+                    f"`holdfast {' '.join(command)}` did not come up: {(await complaints).decode()}"
+                )
+        up_s = bench.world.monotonic() - began
+        reading.append(asyncio.ensure_future(process.stdout.read()))  # else a full pipe would stop it
+        yield Process(process.pid, up_s, process.kill)
+    finally:
+        await _end(process)
+        await asyncio.gather(*reading, return_exceptions=True)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Let it leave in order; it has little to do."""
+    try:
+        if process.returncode is None:
+            process.terminate()
+        async with asyncio.timeout(LEAVE_S):
+            await process.wait()
+    except TimeoutError:
+        pass
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+class Begun(NamedTuple):
+    """A `wait_for_file` step that began: in which process, and when on the machine's monotonic clock."""
+
+    pid: int
+    at: float
+
+
+async def begun(bench: Bench, folder: Path, turn: int = 0, *, time: int = 1) -> Begun:
+    """Wait until the step of this turn has begun for the first, or the how-manyth, time."""
+    file = folder / f"begun-{turn}"
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            lines = file.read_text().splitlines() if file.exists() else []
+            if len(lines) >= time:
+                pid, at = lines[time - 1].split()
+                return Begun(int(pid), float(at))
+            await bench.world.sleep(0.002)
+
+
+def memory_mb(pid: int) -> float:
+    """Resident memory of a process and its children, in MB (10^6 bytes)."""
+    proc = Path("/proc")
+    if not proc.exists():
+        raise NotMeasured("memory is read from /proc, which this system has not")
+    pages = int((proc / str(pid) / "statm").read_text().split()[1])
+    children = [
+        child
+        for task in (proc / str(pid) / "task").iterdir()
+        for child in ((task / "children").read_text().split() if (task / "children").exists() else ())
+    ]
+    return pages * os.sysconf("SC_PAGESIZE") / 1e6 + sum(memory_mb(int(child)) for child in children)
+
+
+@contextmanager
+def own_folder(bench: Bench) -> Iterator[Path]:
+    with TemporaryDirectory(dir=bench.folder) as name:
+        yield Path(name)

@@ -1,8 +1,0 @@
-"""`python -m holdfast.cli` is the `holdfast` command."""
-
-import sys
-
-from holdfast.cli import main
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,118 @@
+"""The command line. This file knows the names of the commands and what each is for, and loads one only when it is used.
+
+May change: nothing by itself; every command goes through `holdfast.client`, as a program would. Each command is the
+function of its own name in one of the modules below; errors become exit codes in errors.py, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from holdfast.commands.errors import answered
+from holdfast.terminal import streams
+
+SECTIONS = {
+    "Run": {
+        "run": ("run", "Run a workflow to its end, here, with live progress."),
+        "up": ("up", "Host all roles in one process until stopped."),
+        "scheduler": ("up", "Host a Scheduler until stopped."),
+        "agent": ("up", "Host an Agent until stopped."),
+        "pool": ("pool", "Keep agents at strength on this host until stopped."),
+        "supervisor": ("up", "Host a Supervisor until stopped."),
+    },
+    "Test": {
+        "simulate": ("simulate", "Let a workflow's process die at every boundary, and say what ran twice."),
+        "check": ("check", "Replay the code you are about to deploy against every run in flight."),
+    },
+    "Look": {
+        "ps": ("ps", "List runs, newest first."),
+        "show": ("show", "Show one run: its steps in time, each failed attempt, its result."),
+        "why": ("ps", "Say in one sentence what a run waits for."),
+        "agents": ("agents", "List the processes that work, and how each is doing."),
+        "watch": ("run", "Follow a run until it ends."),
+        "alerts": ("alerts", "List what a person should know, and test how it is told."),
+        "doctor": ("doctor", "Check the store's invariants and health."),
+    },
+    "Operate": {
+        "start": ("acts", "Start a run for the processes that are up."),
+        "signal": ("acts", "Send a signal to a run."),
+        "cancel": ("acts", "Ask a run to cancel itself."),
+        "hold": ("hold", "Stop a run, or all of a kind, until it is released."),
+        "release": ("hold", "Let what is held go on."),
+        "holds": ("hold", "List what operators hold."),
+        "breakers": ("hold", "List the breakers of dependencies, and open, close or reset one."),
+        "retry": ("acts", "Try again: now what backs off, or an ended run anew."),
+        "skip": ("acts", "Count an undo that gave up as done by hand."),
+        "quarantine": ("quarantine", "List poison steps, and release, skip or fail all that are alike."),
+        "prune": ("prune", "Remove runs that ended long ago."),
+        "migrate": ("acts", "Bring the store's schema up to date."),
+        "bench": ("bench", "Measure how fast Holdfast is on this machine and this store."),
+    },
+}
+"""Section → command → (module, what it is for). So the list needs none of the modules."""
+SERVICES = frozenset({"up", "scheduler", "agent", "pool", "supervisor"})
+"""Commands that go on until they are stopped. Nobody need read what they print."""
+COMMANDS = {name: place for commands in SECTIONS.values() for name, place in commands.items()}
+
+
+class Commands(click.Group):
+    """The commands, by sections, each loaded when it is asked for."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        with streams.reading():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with streams.reading():
+            return super().invoke(ctx)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"holdfast.commands.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, commands in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, purpose) for name, (_, purpose) in commands.items()], col_max=12)
+
+
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="holdfast", message="holdfast %(version)s")
+@click.pass_context
+def holdfast(ctx: click.Context) -> None:
+    """Operations of many steps that either finish or undo themselves.
+
+    \b
+    holdfast run app.py:order --input '{"card": "tok_1"}' --id order-42
+    holdfast show order-42
+
+    The store is named by --store or HOLDFAST_STORE; without them it is sqlite:///holdfast.db in the working folder.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The `holdfast` command. Returns its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return answered(
+        lambda: holdfast.main(given, prog_name="holdfast", standalone_mode=False),
+        as_json="--json" in given,
+        has_result=not SERVICES.intersection(given[:1]),
+        is_last=arguments is None,
+    )

@@ -1,0 +1,210 @@
+"""Commands that tell a run something, and `migrate`. Each is one write; who did it stands in the journal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdfast.addresses import shown_address
+from holdfast.client import Holdfast, Run
+from holdfast.commands.event_loop import run_quickly
+from holdfast.commands.options import (
+    Asked,
+    command,
+    json_value,
+    note_option,
+    opened,
+    run_argument,
+    start_options,
+)
+from holdfast.environment import Environment
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import CANCEL, RunState
+from holdfast.store import open_store
+from holdfast.terminal import output
+
+UNDOING = frozenset({RunState.UNDOING, RunState.STUCK})
+
+
+@command()
+@start_options
+def start(asked: Asked, store: str, as_json: bool) -> None:
+    """Start a run for the processes that are up.
+
+    \b
+    holdfast start app.py:order --input '{"card": "tok_1"}' --id order-42
+
+    It returns as soon as the run is recorded. The same id and input again is the same run.
+    """
+    with output.stdout_kept(as_json):
+        workflow = asked.workflow()
+        raw = asked.input(workflow) or workflow.shape.from_json("{}")
+        started, state = run_quickly(_start(workflow, raw, Holdfast(store, roles=(), app=asked.app)))
+    _said(as_json, started, state, f"{started} is {state}")
+
+
+async def _start(workflow: Any, raw: bytes, hf: Holdfast) -> tuple[str, RunState]:
+    async with hf:
+        run = await hf.start_raw(workflow, raw)
+        return run.id, await run.state()
+
+
+@command()
+@run_argument
+@click.argument("name")
+@click.option("--data", default="null", metavar="JSON", help="What it carries; `-` reads standard input.")
+@click.option("--key", metavar="KEY", help="The same key again is the same signal: sent once.")
+def signal(run_id: str, name: str, data: str, key: str | None, store: str, as_json: bool) -> None:
+    """Send a signal to a run.
+
+    \b
+    holdfast signal order-42 paid --data '{"cents": 900}' --key event-7
+
+    It may arrive before the run waits for it.
+    """
+    payload = json_value(data, "--data")
+
+    async def send() -> RunState:
+        async with opened(store) as hf:
+            await hf.send_signal(run_id, name, payload, key)
+            return await hf.run(run_id).state()
+
+    _said(as_json, run_id, run_quickly(send()), f"{run_id} got the signal {name}", signal=name)
+
+
+@command()
+@run_argument
+@note_option
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also stop a run that is undoing, and leave what is not undone yet; ask one again that heard it and goes on.",
+)
+def cancel(run_id: str, note: str, force: bool, store: str, as_json: bool) -> None:
+    """Ask a run to cancel itself.
+
+    \b
+    holdfast cancel order-42 --note 'the customer changed their mind'
+
+    The workflow gets CancelledError where it waits, its running steps are cancelled, what it did is undone, and it ends
+    cancelled. A run that is already undoing goes on with that. One whose code catches the CancelledError goes on, too, and
+    is asked again by --force.
+    """
+
+    async def ask() -> tuple[RunState, bool, RunState]:
+        async with opened(store) as hf:
+            row = (await hf.run(run_id).rows()).run
+            # Stuck at a step in quarantine it is as good as running: its code can still be told.
+            before = RunState.RUNNING if row.resume is RunState.RUNNING else row.state
+            heard = any(one.name == CANCEL and one.delivered_seq for one in await hf.store.signals(run_id))
+            return before, heard, await hf.run(run_id).cancel(note, force=force)
+
+    before, heard, state = run_quickly(ask())
+    if heard and before is RunState.RUNNING:
+        words = f"{run_id} is asked once more to cancel itself"
+        if not force:
+            words = f"{run_id} was asked before: its code heard it, and is cleaning up or goes on; --force asks again"
+    elif before in UNDOING and not force:
+        goes_on = "and goes on with that" if before is RunState.UNDOING else "and waits for `retry` or `skip`"
+        words = f"{run_id} is {before} already, {goes_on}; --force stops it where it is"
+    elif before in UNDOING:
+        words = f"{run_id} is told to stop undoing where it is"
+    elif before in RUN_ENDED:
+        words = (
+            f"{run_id} has {state} already: nothing to cancel"
+            if state != "cancelled"
+            else f"{run_id} was cancelled before"
+        )
+    else:
+        words = f"{run_id} is cancelled" if state in RUN_ENDED else f"{run_id} is asked to cancel itself"
+    _said(as_json, run_id, state, words)
+
+
+@command()
+@run_argument
+def retry(run_id: str, store: str, as_json: bool) -> None:
+    """Try again: now what backs off, or an ended run anew.
+
+    \b
+    holdfast retry order-42
+
+    A live run's steps that wait for their next attempt are tried at once, and those in quarantine are released; so are the
+    undos that made a run stuck. A run that failed, was cancelled or undone goes on under a new id: it keeps all that was
+    recorded, and executes again what ended the run and what was undone. Asked twice, it is the same new run.
+    """
+
+    async def ask() -> tuple[RunState, bool, str, RunState]:
+        async with opened(store) as hf:
+            before = (await hf.run(run_id).rows()).run
+            again: Run[Any] = await hf.run(run_id).retry()
+            return before.state, before.resume is not None, again.id, await again.state()
+
+    before, poisoned, again, state = run_quickly(ask())
+    if before is RunState.STUCK and poisoned:
+        words = f"{run_id} is {state}: its steps in quarantine are tried again"
+    elif before is RunState.STUCK:
+        words = f"{run_id} is {state}: the undos that gave up are tried again"
+    elif again == run_id:
+        words = f"{run_id} is {state}: what backs off is tried at once"
+    elif state in RUN_ENDED:
+        words = f"{run_id} was retried before, as {again}, which is {state}"
+    else:
+        words = f"{again} is {state}: it goes on from where {run_id} ended"
+    _said(as_json, again, state, words, retry_of=None if again == run_id else run_id)
+
+
+@command()
+@run_argument
+@click.argument("step", required=False)
+@click.option("--note", required=True, metavar="TEXT", help="What was done by hand instead, for the journal.")
+def skip(run_id: str, step: str | None, note: str, store: str, as_json: bool) -> None:
+    """Count an undo that gave up as done by hand.
+
+    \b
+    holdfast skip order-42 charge --note 'refunded by phone, ticket 812'
+
+    STEP is the key of the step whose undo is skipped, as `holdfast show` has it; without it, every undo that gave up.
+    The run then goes on, and ends undone.
+    """
+
+    async def ask() -> RunState:
+        async with opened(store) as hf:
+            return await hf.run(run_id).skip(step, note)
+
+    what = f"the undo of {step}" if step else "every undo that gave up"
+    _said(as_json, run_id, run_quickly(ask()), f"{run_id}: {what} counts as done", step=step)
+
+
+@command()
+def migrate(store: str, as_json: bool) -> None:
+    """Bring the store's schema up to date.
+
+    \b
+    holdfast migrate --store postgresql://holdfast@db.example/holdfast
+
+    Needed once for each new version of Holdfast, while no node is running. An empty database is set up by itself.
+    """
+
+    async def run() -> tuple[int, int]:
+        opening = open_store(store, Environment())
+        try:
+            return await opening.migrate()
+        finally:
+            await opening.close()
+
+    before, after = run_quickly(run())
+    shown = shown_address(store)
+    if as_json:
+        output.print_json({"store": shown, "from": before, "to": after})
+    elif before == after:
+        output.say(f"{shown} is at schema {after}: nothing to do")
+    else:
+        output.say(f"{shown} went from schema {before} to {after}")
+
+
+def _said(as_json: bool, run_id: str, state: RunState, words: str, **more: Any) -> None:
+    if as_json:
+        output.print_json({"id": run_id, "state": str(state), **more})
+    else:
+        output.say(words, state)

@@ -1,0 +1,233 @@
+"""`check`: the code that is about to be deployed, against all runs in flight. Reads only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import click
+
+from holdfast.client import Holdfast
+from holdfast.commands import program
+from holdfast.commands.errors import DONE, ENDED_OTHERWISE
+from holdfast.commands.event_loop import run_quickly
+from holdfast.commands.options import command, opened
+from holdfast.commands.up import files_argument
+from holdfast.decider.undo_plan import Family
+from holdfast.model import Lane, Run, RunState, Step
+from holdfast.scheduler.fit import Misfit, misfits, needs_families
+from holdfast.store.answers import ClaimedRun
+from holdfast.store.protocol import RunFilter
+from holdfast.terminal import output, wording
+from holdfast.terminal.lines import print_words
+from holdfast.workflow import registry
+
+IN_FLIGHT = (RunState.PENDING, RunState.RUNNING, RunState.UNDOING, RunState.HELD, RunState.STUCK)
+PAGE = 200
+"""Runs read at once. Their histories are read one at a time."""
+STEPS_PAGE = 1000
+READS_MAX = 5
+"""A run that goes on while it is read may look as if it did not fit: what is found is looked at again, so often at most."""
+TOLD_EVERY = 100
+
+
+class Found(NamedTuple):
+    run: Run
+    misfit: Misfit
+
+
+class Checked:
+    """What was found, and how much was looked at. Keeps at most `limit` of what was found; all of it is counted."""
+
+    def __init__(self, limit: int) -> None:
+        self.runs = 0
+        self.unfit = 0
+        self.kinds: Counter[str] = Counter()
+        self.kept: list[Found] = []
+        self._limit = limit
+
+    def add(self, run: Run, found: list[Misfit]) -> list[Found]:
+        """Count a run; what of it is to be shown."""
+        self.runs += 1
+        self.unfit += any(not misfit.is_note for misfit in found)
+        self.kinds.update(misfit.kind for misfit in found)
+        room = len(found) if self._limit == 0 else max(0, self._limit - len(self.kept))
+        shown = [Found(run, misfit) for misfit in found[:room]]
+        self.kept += shown
+        return shown
+
+    @property
+    def left_out(self) -> int:
+        return self.kinds.total() - len(self.kept)
+
+
+@command()
+@files_argument
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="How many findings to list; 0 is all. All are counted.",
+)
+def check(files: tuple[str, ...], limit: int, store: str, as_json: bool) -> int:
+    """Replay the code you are about to deploy against every run in flight.
+
+    \b
+    holdfast check app.py --store postgresql://holdfast@db.example/holdfast
+
+    Each run that has not ended is replayed with this code, as the first scheduler that takes it up would. What no longer
+    fits is listed with both sides: a step that is asked for with another input, a workflow, version or undo that is not
+    there any more, an input, result or signal that cannot be read whole. Nothing is executed, and the store is not changed.
+    Exit code 1 when a run does not fit.
+    """
+    with output.stdout_kept(as_json):
+        for file in files:
+            program.load(file)
+        checked = run_quickly(_check(store, limit, as_json))
+    if as_json:
+        output.print_json(_object(checked))
+    else:
+        _print_sum(checked)
+    return ENDED_OTHERWISE if checked.unfit else DONE
+
+
+async def _check(url: str, limit: int, as_json: bool) -> Checked:
+    checked = Checked(limit)
+    async with opened(url) as hf:
+        lanes = {lane.id: lane for lane in await hf.store.lanes()}
+        counts = await hf.store.runs_by_state()
+        total = sum(counts.get(state, 0) for state in IN_FLIGHT)
+        with _progress(total) as say:
+            async for run in _in_flight(hf):
+                found = await _misfits(hf, run.id, lanes)
+                if found is None:
+                    continue  # it has ended meanwhile
+                for one in checked.add(*found):
+                    if not as_json:
+                        _print(one)
+                say(checked.runs)
+    return checked
+
+
+async def _in_flight(hf: Holdfast) -> AsyncIterator[Run]:
+    where = RunFilter(states=tuple(str(state) for state in IN_FLIGHT), limit=PAGE)
+    while page := await hf.store.runs(where):
+        for run in page:
+            yield run
+        where.before = (page[-1].created_at, page[-1].id)
+
+
+async def _misfits(hf: Holdfast, run_id: str, lanes: dict[int, Lane]) -> tuple[Run, list[Misfit]] | None:
+    """The run and what of it does not fit; None when it has ended. The rows of one run are read one after the other, so
+    something is found only when reading them again finds the same rows."""
+    before: ClaimedRun | None = None
+    reads = 0
+    while (history := await _history(hf, run_id)) is not None:
+        reads += 1
+        families = await _families(hf, run_id) if needs_families(history.run) else None
+        found = misfits(
+            history,
+            workflows=registry.workflows,
+            find=registry.steps.get,
+            lanes=lanes,
+            families=families,
+        )
+        if not found or history == before or reads == READS_MAX:
+            return history.run, found
+        before = history
+    return None
+
+
+async def _history(hf: Holdfast, run_id: str) -> ClaimedRun | None:
+    run = await hf.store.run(run_id)
+    if run is None or run.state not in IN_FLIGHT:
+        return None
+    steps: list[Step] = []
+    while page := await hf.store.steps(run_id, after=steps[-1].n if steps else 0, limit=STEPS_PAGE):
+        steps += page
+    inherited = await hf.store.inherited(run_id) if run.retry_of is not None else []
+    return ClaimedRun(run, steps, await hf.store.signals(run_id), inherited)
+
+
+async def _families(hf: Holdfast, run_id: str) -> dict[int, Family]:
+    return {
+        child.run.parent_n: Family(child.run, child.steps, await _families(hf, child.run.id))
+        for child in await hf.store.child_histories(run_id)
+        if child.run.parent_n is not None
+    }
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """On a terminal, how far it is, on standard error."""
+    screen = output.screen(to_errors=True)
+    if not screen.is_terminal:
+        yield lambda done: None
+        return
+    with screen.status(f"0 of {total:,} runs") as status:
+
+        def say(done: int) -> None:
+            if done % TOLD_EVERY == 0:
+                status.update(f"{done:,} of {total:,} runs")
+
+        yield say
+
+
+def _print(found: Found) -> None:
+    run, misfit = found
+    glyph, colour = ("·", "bright_black") if misfit.is_note else ("✗", "red")
+    print_words(f"{glyph} ", colour, end=False)
+    print_words(f"{run.id} ({run.workflow} version {run.version}, {run.state}): ", end=False)
+    if misfit.recorded is None or misfit.asked is None or misfit.is_note:
+        print_words(misfit.message)
+        return
+    print_words(f"{misfit.kind} at step {misfit.step}" if misfit.step else misfit.kind)
+    print_words(f"    recorded   {misfit.recorded}")
+    print_words(f"    this code  {misfit.asked}")
+
+
+def _print_sum(checked: Checked) -> None:
+    if checked.left_out:
+        print_words(f"{checked.left_out:,} more findings; --limit 0 lists all", dim=True)
+    if not checked.runs:
+        output.say("no run is in flight")
+    elif not checked.unfit:
+        said = "the run in flight fits" if checked.runs == 1 else f"all {checked.runs:,} runs in flight fit"
+        output.say(f"{said} this code", RunState.SUCCEEDED)
+    else:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(checked.kinds.items()))
+        runs = wording.counted(checked.runs, "run")
+        output.say(f"{checked.unfit:,} of {runs} in flight do not fit this code: {kinds}", RunState.FAILED)
+        print_words(
+            "  keep the old version beside the new one until its runs have ended, or deploy and decide for each held run",
+            dim=True,
+        )
+
+
+def _object(checked: Checked) -> output.Object:
+    return {
+        "runs": checked.runs,
+        "unfit": checked.unfit,
+        "counts": dict(sorted(checked.kinds.items())),
+        "findings": [
+            {
+                "run": run.id,
+                "workflow": run.workflow,
+                "version": run.version,
+                "state": str(run.state),
+                "kind": misfit.kind,
+                "fits": misfit.is_note,
+                "step": misfit.step,
+                "recorded": misfit.recorded,
+                "asked": misfit.asked,
+                "message": misfit.message,
+            }
+            for run, misfit in checked.kept
+        ],
+        "left_out": checked.left_out,
+        "ok": not checked.unfit,
+    }

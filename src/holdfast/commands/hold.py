@@ -1,0 +1,244 @@
+"""`hold`, `release`, `holds` and `breakers`: what keeps steps from beginning, and who said so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdfast.commands.event_loop import run_quickly
+from holdfast.commands.options import Command, command, note_option, opened
+from holdfast.model import Breaker, BreakerState, Hold, HoldScope
+from holdfast.supervisor.why import breaker_words
+from holdfast.terminal import output, wording
+from holdfast.terminal.lines import print_words
+
+COLOURS = {BreakerState.CLOSED: "green", BreakerState.OPEN: "red", BreakerState.PROBING: "yellow"}
+GLYPHS = {BreakerState.CLOSED: "✓", BreakerState.OPEN: "✗", BreakerState.PROBING: "◌"}
+
+
+def scope_options(fn: Command) -> Command:
+    """What is held: a run, or one of these."""
+    for option in (
+        click.option("--all", "everything", is_flag=True, help="Everything."),
+        click.option("--tenant", metavar="NAME", help="All runs of this tenant."),
+        click.option("--dependency", metavar="NAME", help="All steps that depend on this."),
+        click.option("--step", metavar="NAME", help="This step, in all runs."),
+        click.option("--workflow", metavar="NAME", help="All runs of this workflow."),
+        click.argument("run_id", metavar="[RUN]", required=False),
+    ):
+        fn = option(fn)
+    return fn
+
+
+def _scope(run_id: str | None, given: dict[str, Any]) -> dict[str, Any]:
+    """The one scope that was given; none when a run was."""
+    chosen = {name: value for name, value in given.items() if value}
+    if len(chosen) + (run_id is not None) != 1:
+        raise click.UsageError("name one thing: a RUN, --workflow, --step, --dependency, --tenant or --all")
+    return chosen
+
+
+@command()
+@scope_options
+@note_option
+def hold(run_id: str | None, note: str, store: str, as_json: bool, **scopes: Any) -> None:
+    """Stop a run, or all of a kind, until it is released.
+
+    \b
+    holdfast hold order-42 --note 'waiting for the bank'
+    holdfast hold --workflow order --note 'the warehouse counts its stock'
+    holdfast hold --dependency stripe
+
+    Steps that run may finish and are recorded; none that is held begins, and no attempt is spent. A held run does not go
+    on at all; a hold on a workflow, step, dependency, tenant or everything acts on steps alone. Several holds can cover one
+    step: it begins when all are released.
+    """
+    chosen = _scope(run_id, scopes)
+
+    async def hold_run(found: str) -> None:
+        async with opened(store) as hf:
+            state = await hf.run(found).hold(note)
+        words = f"{found} is held; `holdfast release {found}` lets it go on"
+        _said(as_json, {"id": found, "state": str(state)}, words, state)
+
+    async def hold_all() -> None:
+        async with opened(store) as hf:
+            placed = await hf.gates.hold(**chosen, note=note)
+        row = placed.hold
+        what, option = _words(row)
+        words = f"{what} is held; `holdfast release {option}` lets it go on"
+        if not placed.new:
+            words = f"{what} was held before, by {row.actor}{f' ({row.note})' if row.note else ''}"
+        elif not placed.known:
+            words += f"\n  nothing here is called {row.value} yet: is that the name?"
+        _said(as_json, hold_object(row) | {"new": placed.new, "known": placed.known}, words, "held")
+
+    run_quickly(hold_all() if run_id is None else hold_run(run_id))
+
+
+@command()
+@scope_options
+@note_option
+def release(run_id: str | None, note: str, store: str, as_json: bool, **scopes: Any) -> None:
+    """Let what is held go on.
+
+    \b
+    holdfast release order-42
+    holdfast release --workflow order
+
+    What is released begins at once. `holdfast holds` lists holds, `holdfast ps --state held` held runs.
+    """
+    chosen = _scope(run_id, scopes)
+
+    async def release_run(found: str) -> None:
+        async with opened(store) as hf:
+            state = await hf.run(found).release(note)
+        _said(as_json, {"id": found, "state": str(state)}, f"{found} is released and {state}", state)
+
+    async def release_all() -> None:
+        async with opened(store) as hf:
+            row = await hf.gates.release(**chosen, note=note)
+        _said(as_json, hold_object(row), f"{_words(row)[0]} is released", None)
+
+    run_quickly(release_all() if run_id is None else release_run(run_id))
+
+
+@command()
+def holds(store: str, as_json: bool) -> None:
+    """List what operators hold.
+
+    \b
+    holdfast holds --json
+
+    Runs that are held one by one: `holdfast ps --state held`.
+    """
+
+    async def read() -> tuple[list[Hold], float]:
+        async with opened(store) as hf:
+            return await hf.gates.holds(), await hf.store.now()
+
+    found, now = run_quickly(read())
+    if as_json:
+        output.print_json([hold_object(row) for row in found])
+        return
+    if not found:
+        output.say("nothing is held; `holdfast ps --state held` lists held runs")
+    for row in found:
+        what, option = _words(row)
+        output.say(what, "held")
+        note = f": {row.note}" if row.note else ""
+        by = f"by {row.actor}, {wording.span(now - row.at)} ago{note}"
+        print_words(f"  {by}; `holdfast release {option}`", dim=True)
+
+
+def hold_object(row: Hold) -> output.Object:
+    return {
+        "scope": str(row.scope),
+        "value": row.value,
+        "actor": row.actor,
+        "note": row.note,
+        "at": output.moment(row.at),
+    }
+
+
+def _words(row: Hold) -> tuple[str, str]:
+    """What is held, and the option that names it."""
+    if row.scope is HoldScope.ALL:
+        return "everything", "--all"
+    return f"{row.scope} {row.value}", f"--{row.scope} {row.value}"
+
+
+@command()
+@click.argument(
+    "act",
+    type=click.Choice(["list", "open", "close", "reset"]),
+    default="list",
+    metavar="[list|open|close|reset]",
+)
+@click.argument("name", required=False, metavar="[NAME]")
+@note_option
+def breakers(act: str, name: str | None, note: str, store: str, as_json: bool) -> None:
+    """List the breakers of dependencies, and open, close or reset one.
+
+    \b
+    holdfast breakers
+    holdfast breakers open stripe --note 'they announced a maintenance'
+    holdfast breakers reset stripe
+
+    A breaker opens by itself when half of the attempts fail; then steps that depend on it wait and spend no attempt, until it
+    was tried with one, two, four … of them. What is opened or closed by hand stays so until it is reset: then it is tried, and
+    decides by itself again.
+    """
+    if (act == "list") != (name is None):
+        raise click.UsageError("`list` takes no name" if name else f"name the dependency to {act}")
+    if act == "list":
+        run_quickly(_list(store, as_json))
+    else:
+        run_quickly(_turn(act, name or "", note, store, as_json))
+
+
+async def _list(store: str, as_json: bool) -> None:
+    async with opened(store) as hf:
+        found, now = await hf.gates.breakers(), await hf.store.now()
+    if as_json:
+        output.print_json([breaker_object(row) for row in found])
+        return
+    if not found:
+        output.say("no dependency has had trouble yet")
+    for row in found:
+        print_words(f"{GLYPHS[row.state]} {row.name} {row.state}", COLOURS[row.state])
+        print_words(f"  {_told(row, now)}", dim=True)
+
+
+def _told(row: Breaker, now: float) -> str:
+    if row.state is not BreakerState.CLOSED:
+        return breaker_words(row, now)
+    if row.forced:
+        note = f" ({row.note})" if row.note else ""
+        return f"kept closed by {row.actor} for {wording.span(now - row.window_at)}{note}; `holdfast breakers reset {row.name}` lets it decide by itself"
+    return f"its last trouble: {row.error}" if row.error else "nothing is wrong"
+
+
+async def _turn(act: str, name: str, note: str, store: str, as_json: bool) -> None:
+    async with opened(store) as hf:
+        if act == "open":
+            row = await hf.gates.open(name, note)
+            words = f"{row.name} is open until `holdfast breakers reset {row.name}`: its steps wait"
+        elif act == "close":
+            row = await hf.gates.close(name, note)
+            words = f"{row.name} is kept closed until `holdfast breakers reset {row.name}`: its steps begin, whatever comes of it"
+        else:
+            row = await hf.gates.reset(name, note)
+            decides = "decides by itself again"
+            words = (
+                f"{row.name} is closed and {decides}"
+                if row.state is BreakerState.CLOSED
+                else f"{row.name} {decides}: it is tried now"
+            )
+    _said(as_json, breaker_object(row), words, None)
+
+
+def breaker_object(row: Breaker) -> output.Object:
+    return {
+        "name": row.name,
+        "state": str(row.state),
+        "forced": row.forced,
+        "ok": row.ok,
+        "failed": row.failed,
+        "wave": row.wave,
+        "allowance": row.allowance,
+        "trips": row.trips,
+        "opened_at": output.moment(row.opened_at),
+        "open_until": output.moment(row.open_until),
+        "actor": row.actor,
+        "note": row.note,
+        "error": row.error,
+    }
+
+
+def _said(as_json: bool, found: output.Object, words: str, state: str | None) -> None:
+    if as_json:
+        output.print_json(found)
+    else:
+        output.say(words, state)

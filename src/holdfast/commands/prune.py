@@ -1,0 +1,97 @@
+"""`prune`: remove what ended long ago, by hand."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from holdfast.client import actor
+from holdfast.commands.event_loop import run_quickly
+from holdfast.commands.options import command, opened
+from holdfast.config import DEFAULT
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import RunState
+from holdfast.store.protocol import Store
+from holdfast.supervisor.retention import BEGINNING, RUNS_MAX
+from holdfast.terminal import output, wording
+
+ENDED = [str(state) for state in RunState if state in RUN_ENDED]
+UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def _age(ctx: click.Context, parameter: click.Parameter, given: str) -> float:
+    """30d, 12h, 90min as seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|min|h|d|w)", given.strip())
+    if found is None:
+        raise click.BadParameter(f"{given!r} is not an age: write 30d, 12h, 90min", ctx, parameter)
+    return float(found[1]) * UNITS[found[2]]
+
+
+@command()
+@click.option(
+    "--older-than",
+    "older_s",
+    callback=_age,
+    required=True,
+    metavar="AGE",
+    help="Runs that ended longer ago than this: 30d, 12h, 90min.",
+)
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(ENDED),
+    metavar="STATE",
+    help="Only runs that ended so; may be repeated.",
+)
+@click.option("--dry-run", is_flag=True, help="Only count them.")
+def prune(older_s: float, states: tuple[str, ...], dry_run: bool, store: str, as_json: bool) -> None:
+    """Remove runs that ended long ago.
+
+    \b
+    holdfast prune --older-than 30d --state succeeded
+
+    With their steps, attempts, signals and journal, in small batches beside whatever goes on. A run goes after its
+    children, and never while a run above it is live. A run that is gone can be started again under the same id.
+    """
+    removed, rows = run_quickly(_prune(older_s, states or tuple(ENDED), dry_run, store))
+    if as_json:
+        output.print_json({"dry_run": dry_run, "runs": removed, "rows": rows})
+    elif dry_run:
+        output.say(
+            f"{wording.counted(removed, 'run')} would be removed, but for those a live run above still needs"
+        )
+    else:
+        output.say(f"{wording.counted(removed, 'run')} removed, {wording.counted(rows, 'row')}")
+
+
+async def _prune(older_s: float, states: tuple[str, ...], dry_run: bool, url: str) -> tuple[int, int]:
+    async with opened(url) as hf:
+        before = await hf.store.now() - older_s
+        if dry_run:
+            return sum([await hf.store.count_old_runs(state, before) for state in states]), 0
+        removed = rows = 0
+        more = True
+        while more:  # once more when a round removed something: what had children may have none now
+            runs, gone = await _round(hf.store, states, before)
+            removed, rows, more = removed + runs, rows + gone, runs > 0
+        return removed, rows
+
+
+async def _round(store: Store, states: tuple[str, ...], before: float) -> tuple[int, int]:
+    runs = rows = 0
+    for state in states:
+        after: tuple[float, str] | None = BEGINNING
+        while after is not None:
+            done = await store.prune(
+                None,
+                actor=actor(),
+                state=state,
+                before=before,
+                after=after,
+                runs_max=RUNS_MAX,
+                rows_max=DEFAULT.prune_rows_max,
+            )
+            runs, rows, after = runs + done.runs, rows + done.rows, done.after
+    return runs, rows

@@ -1,0 +1,140 @@
+"""`ps` and `why`: what is there, and what does it wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import click
+
+from holdfast.client import Holdfast
+from holdfast.commands.event_loop import run_quickly
+from holdfast.commands.options import command, opened, run_argument, tag_option
+from holdfast.durations import Eta
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import Breaker, Hold, Lane, Run, RunState, Step
+from holdfast.store.protocol import RunFilter
+from holdfast.supervisor.outlook import etas
+from holdfast.supervisor.why import gate_in_short, gate_of
+from holdfast.terminal import output, wording
+from holdfast.terminal.lines import print_words
+
+PAGE = 500
+LOOK_INTO_STEPS = 500
+"""A live run with more steps than this is not looked into for a list."""
+
+
+@command()
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([str(state) for state in RunState]),
+    metavar="STATE",
+    help="Only runs in this state; may be repeated.",
+)
+@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
+@tag_option
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="How many."
+)
+@click.option("--all", "everything", is_flag=True, help="All of them, not only the newest.")
+def ps(
+    *,
+    states: tuple[str, ...],
+    workflow: str | None,
+    tags: dict[str, str],
+    limit: int,
+    everything: bool,
+    store: str,
+    as_json: bool,
+) -> None:
+    """List runs, newest first.
+
+    \b
+    holdfast ps --state failed --workflow order
+    """
+    where = RunFilter(states=states, workflow=workflow, tags=tags, limit=PAGE if everything else limit)
+    run_quickly(_ps(where, everything, store, as_json))
+
+
+async def _ps(where: RunFilter, everything: bool, store: str, as_json: bool) -> None:
+    async with opened(store) as hf:
+        runs = await hf.store.runs(where)
+        page = runs
+        while everything and len(page) == where.limit:
+            where.before = (page[-1].created_at, page[-1].id)
+            page = await hf.store.runs(where)
+            runs += page
+        now = await hf.store.now()
+        expected = await etas(hf.store, runs)
+        if as_json:
+            output.print_json(
+                [
+                    output.run_object(run)
+                    | {
+                        "error": output.error_object(run.error),
+                        "eta": output.eta_object(expected.get(run.id), now),
+                    }
+                    for run in runs
+                ]
+            )
+            return
+        if not runs:
+            narrowed = where.states or where.workflow or where.tags
+            output.say("no such run" if narrowed else "no run yet: `holdfast run FILE.py` makes one")
+            return
+        gates = Gates(await hf.store.lanes(), await hf.store.holds(), await hf.store.breakers())
+        rows = [(run, await _in_short(hf, run, now, expected.get(run.id), gates)) for run in runs]
+    from holdfast.terminal.screen import print_runs  # noqa: PLC0415  for people only
+
+    print_runs(rows, now)
+    if not everything and len(runs) == where.limit:
+        print_words(f"the newest {where.limit}; --all shows all", dim=True, err=True)
+
+
+class Gates(NamedTuple):
+    """What may keep steps from beginning."""
+
+    lanes: Sequence[Lane]
+    holds: Sequence[Hold]
+    breakers: Sequence[Breaker]
+
+    def words(self, run: Run, step: Step) -> str:
+        gate = gate_of(step, run, *self)
+        return "" if gate is None else gate_in_short(gate)
+
+
+async def _in_short(hf: Holdfast, run: Run, now: float, eta: Eta | None, gates: Gates) -> str:
+    """What became of it, or what it waits for."""
+    if run.state in RUN_ENDED or run.state in {RunState.STUCK, RunState.HELD}:
+        return "" if run.state is RunState.SUCCEEDED else wording.failure(run)
+    if run.state is RunState.PENDING:
+        return "waits for a scheduler"
+    steps = await hf.store.steps(run.id, limit=LOOK_INTO_STEPS)
+    waits = f"{LOOK_INTO_STEPS}+ steps"
+    if len(steps) < LOOK_INTO_STEPS:
+        waits = wording.waits_for(steps, now, partial(gates.words, run))
+    parts = (wording.progress_words(run.progress), waits, wording.left(eta))
+    return " · ".join(part for part in parts if part)
+
+
+@command()
+@run_argument
+def why(run_id: str, store: str, as_json: bool) -> None:
+    """Say in one sentence what a run waits for.
+
+    \b
+    holdfast why order-42
+    """
+    sentence = run_quickly(_why(run_id, store))
+    if as_json:
+        output.print_json({"id": run_id, "why": sentence})
+    else:
+        output.say(sentence)
+
+
+async def _why(run_id: str, store: str) -> str:
+    async with opened(store) as hf:
+        return await hf.run(run_id).why()

@@ -1,0 +1,208 @@
+"""`run`: one run to its end, in this process. `watch`: the same view of a run that others carry."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from holdfast.addresses import shown_address
+from holdfast.client import DEFAULT_STORE, Holdfast, RunRows
+from holdfast.commands.errors import DONE, ENDED_OTHERWISE
+from holdfast.commands.event_loop import Leaving, leaving, run_long, run_quickly
+from holdfast.commands.options import Asked, command, label_option, opened, run_argument, start_options
+from holdfast.commands.program import split
+from holdfast.commands.watch import Follower, follow, shown
+from holdfast.errors import Conflict, StoreError, StoreFull, UnknownWorkflow
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import DEADLINE, Run, RunState
+from holdfast.terminal import output, wording
+from holdfast.terminal.lines import print_words
+from holdfast.terminal.logs import Brief, log_to_errors, notice_full_disk
+from holdfast.workflow import registry
+from holdfast.workflow.workflow import Workflow
+
+NOBODY_MOVES = frozenset({RunState.HELD, RunState.STUCK})
+"""States that only a person ends: waiting here would not help."""
+
+
+class Ended(NamedTuple):
+    """How a command that followed a run came to its end."""
+
+    view: RunRows
+    code: int
+    why: str = ""
+
+
+@command()
+@start_options
+@label_option
+def run(asked: Asked, labels: tuple[str, ...], store: str, as_json: bool) -> int:
+    """Run a workflow to its end, here, with live progress.
+
+    \b
+    holdfast run app.py:order --input '{"card": "tok_1", "pages": [1, 2]}' --id order-42
+
+    The same id is the same run: after a crash, a kill or Ctrl-C the same line goes on where it stopped (--input need not
+    be repeated), and after its end it prints the recorded result. Progress goes to standard error, the result to standard
+    output. Exit code 0: succeeded; 1: ended otherwise; 2: the call or the environment is wrong.
+    """
+    log_to_errors(logging.WARNING, Brief())
+    with output.stdout_kept(as_json):
+        workflow = asked.workflow()
+        raw = asked.input(workflow)
+        hf = Holdfast(store, labels=labels, app=asked.app)
+        hf.about = {"files": [split(asked.target)[0]]}
+        ended = run_long(_run(workflow, raw, hf, as_json, asked))
+    return _answer(ended, as_json)
+
+
+@command()
+@run_argument
+def watch(run_id: str, store: str, as_json: bool) -> int:
+    """Follow a run until it ends.
+
+    \b
+    holdfast watch order-42
+
+    The run is carried by other processes; Ctrl-C stops only the watching. Exit codes as `holdfast run`.
+    """
+    return _answer(run_quickly(_watch(run_id, store, as_json)), as_json)
+
+
+async def _watch(run_id: str, store: str, as_json: bool) -> Ended:
+    async with opened(store) as hf:
+        with leaving() as leave, shown(as_json) as to:
+            view = await follow(hf, run_id, to, leave=leave)
+        return Ended(view, leave.code or _code(view.run), await hf.run(run_id).why() if leave.code else "")
+
+
+async def _run(
+    workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast, as_json: bool, asked: Asked
+) -> Ended:
+    with leaving() as leave:
+        known = await _recorded(workflow, raw, Holdfast(hf.url, roles=(), app=asked.app))
+        if known is not None and known.run.state in RUN_ENDED:
+            return Ended(known, _code(known.run))
+        if known is None and raw is None:
+            raw = workflow.shape.from_json("{}")
+        notice_full_disk(leave.give_up)
+        hf.only = {known.run.id} if known else set()
+        await hf.open(first=known.run.id if known else None)
+        try:
+            started = known.run.id if raw is None and known else (await hf.start_raw(workflow, raw or b"")).id
+            return await _carry(hf, started, leave, as_json, asked.target)
+        finally:
+            await hf.close()
+
+
+async def _recorded(workflow: Workflow[Any, Any], raw: bytes | None, looking: Holdfast) -> RunRows | None:
+    """The run, if there is one with this id: looked at, and compared with what is asked for, before this process hosts
+    anything that could go on with it."""
+    if workflow.id is None:
+        return None
+    async with looking:
+        known = await looking.store.run(workflow.id)
+        if known is None:
+            return None
+        _check_same(known, workflow)
+        if raw is not None:
+            await looking.start_raw(
+                workflow, raw
+            )  # the same again is no second start; another input is a Conflict
+        return await looking.run(workflow.id).rows()
+
+
+def _check_same(known: Run, workflow: Workflow[Any, Any]) -> None:
+    if known.workflow != workflow.name:
+        raise Conflict(
+            f"run {known.id!r} is a run of {known.workflow}, not of {workflow.name}: choose another id"
+        )
+    if known.state not in RUN_ENDED and (known.workflow, known.version) not in registry.workflows:
+        raise UnknownWorkflow(
+            f"run {known.id!r} was started with version {known.version} of {known.workflow}, which is not in this file: "
+            "keep the old version beside the new one until its runs have ended"
+        )
+
+
+async def _carry(hf: Holdfast, run_id: str, leave: Leaving, as_json: bool, target: str) -> Ended:
+    """Go on with the run until it ends or only a person can move it."""
+    until = RUN_ENDED | NOBODY_MOVES
+    with shown(as_json) as to:
+        view = await follow(hf, run_id, to, leave=leave, until=until, nudge=_take_up(hf))
+    if view.run.state in RUN_ENDED:
+        return Ended(view, _code(view.run))
+    if view.run.state in NOBODY_MOVES:
+        return Ended(view, ENDED_OTHERWISE, await hf.run(run_id).why())
+    if leave.signal is not None:
+        print_words(
+            "leaving: what runs here is handed back, and costs no attempt; a second Ctrl-C leaves at once",
+            dim=True,
+            err=True,
+        )
+    await hf.close()
+    again = f"`{_again(target, run_id, hf.url)}` goes on with it"
+    if leave.fault is not None:
+        raise StoreFull(f"{leave.fault}; then {again}")
+    with suppress(StoreError):
+        async with opened(hf.url) as looking:
+            view = await Follower(looking, run_id).look()
+    return Ended(view, leave.code, f"left before its end; {again}")
+
+
+def _again(target: str, run_id: str, url: str) -> str:
+    """The line that goes on with the run, as it can be pasted; a password stays where it is."""
+    words = ["holdfast", "run", target, "--id", run_id]
+    if url != DEFAULT_STORE and url != os.environ.get("HOLDFAST_STORE"):
+        words += ["--store", shown_address(url)]
+    return shlex.join(words)
+
+
+def _take_up(hf: Holdfast) -> Callable[[RunRows], Awaitable[None]]:
+    """Go on at once with a run that nobody owns, because its last process was killed or left: do not wait for a
+    doorbell. Once for each node is enough: later on the run may rest in the store like any other."""
+    taken_by = ""
+
+    async def nudge(view: RunRows) -> None:
+        nonlocal taken_by
+        node = hf.node
+        if taken_by == node.id or node.scheduler is None:
+            return
+        if view.run.owner == node.id or (view.run.owner is None and await node.claim_one(view.run.id)):
+            taken_by = node.id
+
+    return nudge
+
+
+def _code(run: Run) -> int:
+    return DONE if run.state is RunState.SUCCEEDED else ENDED_OTHERWISE
+
+
+def _answer(ended: Ended, as_json: bool) -> int:
+    """The end, as one object or for people: what happened on standard error, the result on standard output."""
+    run, steps = ended.view.run, ended.view.steps
+    if as_json:
+        output.print_json(output.result_object(run, steps, why=ended.why))
+        return ended.code
+    lasted = wording.run_took(run, run.finished_at or run.created_at)
+    if run.state not in RUN_ENDED:
+        line = f"{run.id}: {ended.why}"
+    elif run.state is RunState.SUCCEEDED:
+        line = f"{run.id} succeeded in {lasted}, {wording.counted(_done(ended.view), 'step')}"
+    else:
+        reason = wording.failure(run)
+        line = f"{run.id} {run.state} after {lasted}{f': {reason}' if reason else ''}"
+        if run.state is RunState.FAILED:
+            line += f"\n  `holdfast retry {shlex.quote(run.id)}` tries again and keeps what succeeded"
+    print_words(f"{wording.GLYPHS[run.state]} ", wording.COLOURS[run.state], end=False, err=True)
+    print_words(line, err=True)
+    if run.state is RunState.SUCCEEDED:
+        output.print_result(run.output)
+    return ended.code
+
+
+def _done(view: RunRows) -> int:
+    return sum(1 for step in view.steps if step.state == "succeeded" and step.key != DEADLINE)

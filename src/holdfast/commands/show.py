@@ -1,0 +1,56 @@
+"""`show`: everything about one run, on one page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdfast.client import Run as Handle
+from holdfast.commands.event_loop import run_quickly
+from holdfast.commands.options import command, opened, run_argument
+from holdfast.supervisor.outlook import outlook
+from holdfast.terminal import output
+from holdfast.terminal.page import Page, page_object
+
+STEPS_SHOWN = 100
+
+
+@command()
+@run_argument
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=STEPS_SHOWN,
+    show_default=True,
+    metavar="N",
+    help="How many steps; 0 is all. What goes on or failed comes first.",
+)
+def show(run_id: str, limit: int, store: str, as_json: bool) -> None:
+    """Show one run: its steps in time, each failed attempt, its result.
+
+    \b
+    holdfast show order-42
+    """
+    page = run_quickly(_read(run_id, store))
+    if as_json:
+        output.print_json(page_object(page))
+    else:
+        from holdfast.terminal.printed_page import print_page  # noqa: PLC0415  for people only
+
+        print_page(page, limit)
+
+
+async def _read(run_id: str, store: str) -> Page:
+    async with opened(store) as hf:
+        run: Handle[Any] = hf.run(run_id)
+        view = await run.rows()
+        return Page(
+            view,
+            await hf.store.signals(run_id),
+            await hf.store.children(run_id),
+            await hf.store.journal(run_id),
+            await run.why(),
+            await hf.store.now(),
+            await outlook(hf.store, view.run, view.steps, hf.config),
+        )

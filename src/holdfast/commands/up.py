@@ -1,0 +1,289 @@
+"""`up`, `scheduler`, `agent`, `supervisor`: a node that hosts roles until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from holdfast.addresses import shown_address
+from holdfast.client import Holdfast
+from holdfast.commands import program
+from holdfast.commands.errors import DONE, PIPE_CLOSED, NotLoadable
+from holdfast.commands.event_loop import leaving, run_long
+from holdfast.commands.options import alerts_option, app_option, command, label_option
+from holdfast.config import DEFAULT, Config
+from holdfast.errors import StoreError
+from holdfast.node import ROLES
+from holdfast.pool import badge
+from holdfast.terminal import output
+from holdfast.terminal.node_view import NodeStatus, NodeView, view_for
+from holdfast.workflow import registry
+
+STATUS_EVERY_S = 1.0
+WORN_EVERY_S = 0.2
+"""How often to look whether a process has done enough."""
+STATUS_SHARE = 20
+"""Counting a large store's runs takes a while: the pause after it is this many times as long."""
+
+
+files_argument = click.argument("files", nargs=-1, required=True, metavar="FILE…")
+steps_option = click.option(
+    "--steps-max",
+    type=click.IntRange(min=1),
+    default=DEFAULT.steps_max,
+    show_default=True,
+    metavar="N",
+    help="`async def` steps to run at once.",
+)
+threads_option = click.option(
+    "--threads-max",
+    type=click.IntRange(min=1),
+    default=DEFAULT.threads_max,
+    show_default=True,
+    metavar="N",
+    help="`def` steps to run at once, each in a thread.",
+)
+
+
+max_steps_option = click.option(
+    "--max-steps",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Drain and leave after so many attempts, to be started afresh.",
+)
+max_memory_option = click.option(
+    "--max-memory",
+    "max_memory_mb",
+    type=click.IntRange(min=1),
+    metavar="MB",
+    help="Drain and leave when this process uses more memory than this.",
+)
+
+
+keep_option = click.option(
+    "--keep-days",
+    type=click.FloatRange(min=0),
+    metavar="N",
+    help="Remove runs that ended so many days ago. [default: keep them]",
+)
+
+
+@command()
+@files_argument
+@label_option
+@steps_option
+@threads_option
+@max_steps_option
+@max_memory_option
+@alerts_option
+@keep_option
+@app_option
+def up(
+    *,
+    files: tuple[str, ...],
+    labels: tuple[str, ...],
+    steps_max: int,
+    threads_max: int,
+    max_steps: int | None,
+    max_memory_mb: int | None,
+    alerts: str | None,
+    keep_days: float | None,
+    app: str | None,
+    store: str,
+    as_json: bool,
+) -> int:
+    """Host all roles in one process until stopped.
+
+    \b
+    holdfast up app.py
+
+    SIGTERM and Ctrl-C drain: steps that run get 30 s to finish and are then handed back, which costs no attempt; a second
+    one ends at once. A node that loses its lease (its host was asleep, or the store away for longer than that) stops its
+    steps, which others take up, and joins again by itself.
+    """
+    config = Config(steps_max=steps_max, threads_max=threads_max, keep_days=keep_days)
+    worn = Worn(max_steps, max_memory_mb)
+    return _serve(
+        files, ROLES, store, as_json, labels=labels, config=config, worn=worn, alerts=alerts, app=app
+    )
+
+
+@command()
+@files_argument
+@app_option
+def scheduler(files: tuple[str, ...], app: str | None, store: str, as_json: bool) -> int:
+    """Host a Scheduler until stopped.
+
+    \b
+    holdfast scheduler app.py
+
+    It runs workflow code and executes no step. Start two: one takes over when the other goes.
+    """
+    return _serve(files, ("scheduler",), store, as_json, app=app)
+
+
+@command()
+@files_argument
+@label_option
+@steps_option
+@threads_option
+@max_steps_option
+@max_memory_option
+@app_option
+def agent(
+    *,
+    files: tuple[str, ...],
+    labels: tuple[str, ...],
+    steps_max: int,
+    threads_max: int,
+    max_steps: int | None,
+    max_memory_mb: int | None,
+    app: str | None,
+    store: str,
+    as_json: bool,
+) -> int:
+    """Host an Agent until stopped.
+
+    \b
+    holdfast agent app.py --label gpu
+
+    It executes the steps of these files that need nothing it has no label for. Start as many as there is work.
+    With --max-steps or --max-memory it drains and exits with 0 in time: let a process manager start it again.
+    """
+    config = Config(steps_max=steps_max, threads_max=threads_max)
+    worn = Worn(max_steps, max_memory_mb)
+    of_pool, pipe = badge.taken()
+    about = {} if of_pool is None else {"pool": msgspec.to_builtins(of_pool)}
+    return _serve(
+        files,
+        ("agent",),
+        store,
+        as_json,
+        labels=labels,
+        config=config,
+        worn=worn,
+        about=about,
+        pipe=pipe,
+        app=app,
+    )
+
+
+@command()
+@alerts_option
+@keep_option
+def supervisor(alerts: str | None, keep_days: float | None, store: str, as_json: bool) -> int:
+    """Host a Supervisor until stopped.
+
+    \b
+    holdfast supervisor
+
+    It takes back what dead processes held, ends what is overdue and tells alerts. It needs no code of yours. Start two:
+    one leads.
+    """
+    return _serve((), ("supervisor",), store, as_json, config=Config(keep_days=keep_days), alerts=alerts)
+
+
+def _serve(
+    files: Sequence[str],
+    roles: Sequence[str],
+    store: str,
+    as_json: bool,
+    *,
+    labels: Sequence[str] = (),
+    config: Config = DEFAULT,
+    worn: Worn | None = None,
+    alerts: str | None = None,
+    about: dict[str, Any] | None = None,
+    pipe: int | None = None,
+    app: str | None = None,
+) -> int:
+    with output.stdout_kept(as_json) as stdout:
+        for file in files:
+            program.load(file)
+        if "scheduler" in roles and not registry.workflows:
+            raise NotLoadable(f"{', '.join(files)}: no workflow here: mark an async function with @workflow")
+        if "agent" in roles and "scheduler" not in roles and not registry.steps:
+            raise NotLoadable(f"{', '.join(files)}: no step here: mark a function with @step")
+        hf = Holdfast(store, roles=roles, labels=labels, config=config, alerts=alerts, app=app)
+        hf.about = {"files": list(files), **(about or {})}
+        shown = view_for(stdout if as_json else None)
+        shown.wants_status = (
+            shown.wants_status and pipe is None
+        )  # of a pool it is the pool that tells how things are
+        return run_long(_until_stopped(hf, roles, shown, worn or Worn(), pipe))
+
+
+async def _until_stopped(
+    hf: Holdfast, roles: Sequence[str], shown: NodeView, worn: Worn, pipe: int | None
+) -> int:
+    with leaving() as leave, shown as to:
+        await hf.open()
+        to.say("up", f"node {hf.node.id} hosts {', '.join(roles)} on {shown_address(hf.url)}")
+        stops: list[asyncio.Future[Any]] = [asyncio.ensure_future(leave.asked.wait())]
+        if any(worn):
+            stops.append(asyncio.ensure_future(worn.out(hf, to)))
+        if pipe is not None:
+            stops.append(asyncio.ensure_future(_orphaned(pipe, to)))
+        try:
+            await _report(hf, to, stops)
+            to.say("draining", "draining: steps that run get time to finish; a second signal ends at once")
+        finally:
+            for stop in stops:
+                stop.cancel()
+            await hf.close(drain_s=None)
+        to.say("down", "down")
+    return PIPE_CLOSED if leave.is_unread else DONE
+
+
+async def _orphaned(pipe: int, to: NodeView) -> None:
+    await badge.left_alone(pipe)
+    to.say("orphaned", "the pool of this agent is gone, and nobody would replace it: it leaves", wrong=True)
+
+
+async def _report(hf: Holdfast, to: NodeView, stops: Sequence[asyncio.Future[Any]]) -> None:
+    """Say now and then what goes on, until one of `stops` is done."""
+    monotonic, store = hf.environment.monotonic, hf.store
+    begun, counted, counted_at = monotonic(), hf.node.writer.operations, monotonic()
+    pause_s = 0.0
+    while not any(stop.done() for stop in stops):
+        await asyncio.wait(stops, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+        asked, pause_s = monotonic(), STATUS_EVERY_S
+        if hf.node.gone is not None:
+            raise hf.node.gone
+        if not to.wants_status:
+            continue
+        try:
+            leader, runs = await store.leader(), await store.runs_by_state()
+        except StoreError as error:
+            to.trouble(str(error))
+            continue
+        operations, at = hf.node.writer.operations, monotonic()
+        rate = (operations - counted) / max(at - counted_at, 0.001)
+        counted, counted_at = operations, at
+        pause_s = max(STATUS_EVERY_S, (at - asked) * STATUS_SHARE)
+        lead = (
+            "nobody leads" if leader is None else "leads" if leader[0] == hf.node.id else "another node leads"
+        )
+        to.status(NodeStatus(at - begun, output.by_state(runs), rate, lead))
+
+
+class Worn(NamedTuple):
+    """When a process has done enough and leaves, so that whatever its steps leaked goes with it."""
+
+    max_steps: int | None = None
+    max_memory_mb: int | None = None
+
+    async def out(self, hf: Holdfast, to: NodeView) -> None:
+        """Until one of the limits is reached."""
+        while True:
+            done = hf.node.agent.tally.done if hf.node.agent is not None else 0
+            if self.max_steps is not None and done >= self.max_steps:
+                return to.say("worn", f"{done:,} attempts done: this process leaves, to be started afresh")
+            used_mb = hf.environment.memory_mb()
+            if self.max_memory_mb is not None and used_mb > self.max_memory_mb:
+                return to.say("worn", f"{used_mb:,.0f} MB used: this process leaves, to be started afresh")
+            await hf.environment.sleep(WORN_EVERY_S)

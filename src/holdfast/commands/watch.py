@@ -1,0 +1,201 @@
+"""Following a run: reading it again and again, and showing what changed, to people or line by line."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Container
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from holdfast.client import Holdfast, RunRows, unknown_run
+from holdfast.commands.event_loop import Leaving
+from holdfast.environment import StoreClock
+from holdfast.errors import StoreUnreachable
+from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
+from holdfast.model import DEADLINE, Run, RunState, Step, StepState
+from holdfast.supervisor.outlook import Outlook, outlook
+from holdfast.terminal import output, wording
+from holdfast.terminal.lines import print_words
+
+LOOK_EVERY_S = 0.12
+"""Often enough to look live, seldom enough to cost nothing."""
+OUTLOOK_EVERY_S = 1.0
+"""What was learned changes slowly, and between two looks the time that is left is counted down."""
+LOOK_SHARE = 5
+"""A look that takes long (a run of many thousand steps) is followed by a pause this many times as long."""
+PAGE = 1000
+
+
+class Follower:
+    """Reads a run; of its steps only those that may still change, and new ones."""
+
+    def __init__(self, hf: Holdfast, run_id: str) -> None:
+        self._hf, self.run_id = hf, run_id
+        self._steps: dict[int, Step] = {}
+        self._attempts_mark = -1
+        self._view: RunRows | None = None
+        self._outlook, self._outlook_at = Outlook(), -OUTLOOK_EVERY_S
+        self.clock = StoreClock(hf.environment)
+
+    async def learn_time(self) -> None:
+        """What the store's clock says: durations of what still runs are measured by it."""
+        now = await self._hf.store.now()
+        self.clock.learn(self._hf.environment.monotonic(), now)
+
+    async def look(self) -> RunRows:
+        store = self._hf.store
+        run = await store.run(self.run_id)
+        if run is None:
+            raise unknown_run(self.run_id)
+        for n in [n for n in self._steps if n <= run.base_n]:
+            del self._steps[n]  # it continued as new: the earlier history is gone
+        after = min((n for n, step in self._steps.items() if step.state not in STEP_ENDED), default=None)
+        after = max(self._steps, default=0) if after is None else after - 1
+        while page := await store.steps(self.run_id, after=after, limit=PAGE):
+            self._steps.update((step.n, step) for step in page)
+            after = page[-1].n
+            if len(page) < PAGE:
+                break
+        steps = [self._steps[n] for n in sorted(self._steps)]
+        mark = sum(step.attempt + step.losses for step in steps)
+        attempts = self._view.attempts if self._view else []
+        if mark != self._attempts_mark or any(step.state is StepState.READY for step in steps):
+            attempts, self._attempts_mark = await store.attempts(self.run_id), mark
+        self._view = RunRows(run, steps, attempts, await self._look_ahead(run, steps))
+        return self._view
+
+    async def _look_ahead(self, run: Run, steps: list[Step]) -> Outlook:
+        at = self._hf.environment.monotonic()
+        if run.state in RUN_ENDED:
+            return Outlook()
+        if at - self._outlook_at >= OUTLOOK_EVERY_S:
+            self._outlook = await outlook(self._hf.store, run, steps, self._hf.config)
+            self._outlook_at = at
+        return self._outlook.after(at - self._outlook_at)
+
+
+class Shown(Protocol):
+    """Who a run is followed for."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def show(self, view: RunRows, now: float) -> None: ...
+    def trouble(self, error: StoreUnreachable) -> None: ...
+
+
+class Silent:
+    """For scripts: nothing until the end."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def show(self, view: RunRows, now: float) -> None: ...
+
+    def trouble(self, error: StoreUnreachable) -> None: ...
+
+
+class Lines(Silent):
+    """For logs: one line for each thing that happened, on standard error."""
+
+    def __init__(self) -> None:
+        self._state: str | None = None
+        self._progress: str | None = None
+        self._steps: dict[int, tuple[str, int]] = {}
+        self._attempts = 0
+        self._late: dict[int, bool] = {}
+        self._said_eta = False
+        self._trouble = ""
+
+    def show(self, view: RunRows, now: float) -> None:
+        run = view.run
+        self._trouble = ""
+        if run.state != self._state and run.state not in RUN_ENDED:
+            self._line(f"{run.id} {run.state} {run.workflow}")
+        keys = {step.n: step.key for step in view.steps}
+        for attempt in view.attempts[self._attempts :]:
+            self._line(f"  {keys.get(attempt.n, '?')} attempt {attempt.attempt}: {wording.ending(attempt)}")
+        self._attempts = len(view.attempts)
+        for step in view.steps:
+            state = wording.step_state(step, now)
+            if self._steps.get(step.n) != (state, step.attempt) and step.key != DEADLINE:
+                self._steps[step.n] = (state, step.attempt)
+                self._step(step, state, now)
+            if view.outlook.straggles(step, now) and not self._late.get(step.n):
+                self._late[step.n] = True
+                self._line(f"  {step.key} runs {wording.taking_long(step, view.outlook, now)}")
+        if view.outlook.eta is not None and not self._said_eta:
+            self._said_eta = True
+            self._line(f"  {wording.left(view.outlook.eta)}")
+        if run.progress != self._progress and run.progress:
+            self._line(f"  {wording.progress_words(run.progress)}")
+        self._state, self._progress = run.state, run.progress
+
+    def _step(self, step: Step, state: str, now: float) -> None:
+        said = "" if step.quarantined else wording.detail(step, (), now)
+        lasted = wording.took(step.started_at or step.issued_at, step.finished_at, now)
+        if step.state in STEP_ENDED:
+            said = f"{said} after {lasted}" if said else f"after {lasted}"
+        self._line(f"  {step.key} {state} {said}".rstrip())
+
+    def trouble(self, error: StoreUnreachable) -> None:
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            self._line(f"waiting: {error}")
+
+    @staticmethod
+    def _line(text: str) -> None:
+        print_words(text, err=True)
+
+
+def shown(as_json: bool) -> Shown:
+    if as_json:
+        return Silent()
+    if sys.stderr.isatty():
+        from holdfast.terminal.live import Live  # noqa: PLC0415  loads rich
+
+        return Live(output.screen(to_errors=True))
+    return Lines()
+
+
+async def follow(
+    hf: Holdfast,
+    run_id: str,
+    to: Shown,
+    *,
+    leave: Leaving,
+    until: Container[RunState] = RUN_ENDED,
+    nudge: Callable[[RunRows], Awaitable[None]] | None = None,
+) -> RunRows:
+    """Show the run until its state is one of `until`, or this process is asked to leave. `nudge` sees every look.
+
+    A store that goes away is waited for: this process may be the one that carries the run.
+    """
+    follower, monotonic = Follower(hf, run_id), hf.environment.monotonic
+    await follower.learn_time()
+    ended, left = hf.node.watch_end(run_id), asyncio.ensure_future(leave.asked.wait())
+    view = await follower.look()
+    try:
+        while True:
+            begun = monotonic()
+            try:
+                view = await follower.look()
+                to.show(view, follower.clock.now())
+                if view.run.state in until:
+                    return view
+                if nudge is not None:
+                    await nudge(view)
+            except StoreUnreachable as error:
+                to.trouble(error)
+            if left.done():
+                return view
+            waited: list[asyncio.Future[Any]] = [left] if ended.done() else [left, ended]
+            pause_s = max(LOOK_EVERY_S, (monotonic() - begun) * LOOK_SHARE)
+            await asyncio.wait(waited, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        left.cancel()
+        ended.cancel()

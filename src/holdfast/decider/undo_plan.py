@@ -1,0 +1,529 @@
+"""A run that takes itself back, driven by its rows.
+
+No workflow code is replayed: what may have had an effect, what undoes it and in which order is all recorded. The plan is a
+pure function of the rows and of the operators' signals among them, so whoever takes the run up after a crash goes on
+with the same undos. It has the Decider's interface; the same scheduler drives both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from holdfast import codec
+from holdfast.decider.commands import Finish, Issue, Op, Turn
+from holdfast.decider.effect import undo_input
+from holdfast.decider.history import unreadable
+from holdfast.decider.undo_order import Reverse, Span, instant, span_of
+from holdfast.errors import InvalidInput, UndoMissing, WorkflowError
+from holdfast.lifecycle import STEP_ENDED
+from holdfast.model import (
+    UNDO,
+    UNDO_PREFIX,
+    Lane,
+    Revoked,
+    Run,
+    RunState,
+    Signal,
+    Step,
+    StepKind,
+    StepState,
+    undo_key,
+    undone_key,
+)
+
+if TYPE_CHECKING:
+    from holdfast.workflow.step import Step as AuthoredStep
+
+
+class Family(msgspec.Struct):
+    """A child run with its steps, and its own children by the step that waits for each."""
+
+    run: Run
+    steps: Sequence[Step]
+    children: Mapping[int, Family] = {}
+
+
+class _Fate(Enum):
+    PENDING = "pending"
+    ISSUED = "issued"
+    DONE = "done"
+    SKIPPED = "skipped"
+    GAVE_UP = "gave up"
+
+
+class _Leaf:
+    """One effect, and how far its undoing is."""
+
+    __slots__ = (
+        "error", "fate", "gave_up_seq", "input", "key", "needs", "own_n", "part", "rows", "settle", "span", "step",
+        "tries", "undo",
+    )  # fmt: skip
+
+    def __init__(self, row: Step, key: str, part: _Part, *, undo: str, span: Span) -> None:
+        self.key, self.part, self.span, self.undo = key, part, span, undo
+        self.step, self.own_n, self.input = row.name, row.n, row.input or b"{}"
+        self.needs: tuple[str, ...] | None = None
+        self.settle = False
+        self.rows: set[int] = set()
+        """n of the undo's rows, one for each try."""
+        self.tries = 0
+        self.fate = _Fate.PENDING
+        self.gave_up_seq = 0
+        self.error: str | None = None
+
+    @property
+    def resolved(self) -> bool:
+        return self.fate in (_Fate.DONE, _Fate.SKIPPED, _Fate.GAVE_UP)
+
+    def is_meant(self, n: int | None) -> bool:
+        """Does an operator who says `n` mean this? An undo's row, the step undone, or the child it belongs to."""
+        return (
+            n is None or n in self.rows or n == (self.own_n if self.part.parent is None else self.part.top_n)
+        )
+
+
+class _Part:
+    """The effects of one run, those of its children as parts in their place."""
+
+    __slots__ = ("_begun", "_left", "_order", "live", "members", "parent", "run", "span", "top_n")
+
+    def __init__(self, run: Run, span: Span, parent: _Part | None = None, n: int = 0) -> None:
+        self.run, self.span, self.parent = run, span, parent
+        self.top_n: int = n if parent is None or parent.parent is None else parent.top_n
+        """n of the row, in the run that takes itself back, of the child this belongs to."""
+        self.live = False
+        """The child has not ended yet: what it did, and whether it takes it back itself, is still open."""
+        self.members: list[_Leaf | _Part] = []
+        self._begun: list[_Part] = []
+        self._left = 0
+        self._order: Reverse[_Leaf | _Part] = Reverse(())
+
+    @property
+    def resolved(self) -> bool:
+        return not self.live and self._left == 0
+
+    def restart(self) -> None:
+        """Order what is not resolved."""
+        for member in self.members:
+            if isinstance(member, _Part):
+                member.restart()
+        left = [(member.span, member) for member in self.members if not member.resolved]
+        self._order, self._left, self._begun = Reverse(left), len(left), []
+
+    def ready(self) -> Iterator[_Leaf]:
+        for member in self._order.ready():
+            if isinstance(member, _Part):
+                self._begun.append(member)
+            else:
+                yield member
+        self._begun = [part for part in self._begun if not part.resolved]
+        for part in self._begun:
+            yield from part.ready()
+
+    def resolve(self, member: _Leaf | _Part) -> None:
+        self._order.resolve(member)
+        self._left -= 1
+        self.settled()
+
+    def settled(self) -> None:
+        if self.resolved and self.parent is not None:
+            self.parent.resolve(self)
+
+    def leaves(self) -> Iterator[_Leaf]:
+        for member in self.members:
+            if isinstance(member, _Part):
+                yield from member.leaves()
+            else:
+                yield member
+
+
+class _Word(msgspec.Struct):
+    """What an operator says to a run that takes itself back."""
+
+    act: str
+    n: int | None = None
+
+
+class Undoing:
+    """A run that takes itself back, between two deliveries."""
+
+    deadline: float | None = None
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        lanes: Mapping[int, Lane],
+        find: Callable[[str], AuthoredStep[Any, Any] | None],
+        children: Mapping[int, Family] | None = None,
+    ) -> None:
+        self.run, self.run_id, self.generation = run, run.id, run.generation
+        self.seq = 0
+        self.done = False
+        self.needs_reload = False
+        """The rows say more than this plan knows: once its turn is committed, make another from them."""
+        self.waiting: dict[int, Op] = {}
+        self.last_n = run.base_n
+        self._lanes, self._find = lanes, find
+        self._children = children or {}
+        self._ending: Literal["failed", "cancelled"] = "cancelled" if run.ending == "cancelled" else "failed"
+        self._root = _Part(run, span_of(0, 0, None))
+        self._leaves: list[_Leaf] = []
+        self._issued: dict[int, _Leaf] = {}
+        self._live: dict[int, _Part] = {}
+        self._missing: list[tuple[_Leaf, WorkflowError]] = []
+        """What the code that is loaded cannot undo, and why."""
+        self._idle: set[int] = set()
+        """n of rows that wait for nothing and end with the run: undos added by hand, children that are kept, joined runs."""
+        self._stale: list[int] = []
+        """n of rows that were never given up, because no code was there to do it."""
+        self._dropped: list[int] = []
+        self._to_cancel: list[int] = []
+        self._abandoned = False
+        self._taken_back = 0
+        self._progress = run.progress
+
+    # What the owner of the run calls.
+
+    def replay(self, steps: Sequence[Step], signals: Sequence[Signal]) -> None:
+        """Plan from the rows."""
+        words = [
+            (signal.delivered_seq, word)
+            for signal in signals
+            if signal.delivered_seq and signal.name == UNDO and (word := _word(signal.payload)) is not None
+        ]
+        words.sort(key=lambda said: said[0])
+        self.last_n = max((step.n for step in steps), default=self.last_n)
+        self.seq = max(
+            [step.delivered_seq or 0 for step in steps] + [signal.delivered_seq or 0 for signal in signals],
+            default=0,
+        )
+        self._plan(self._root, "", self.run, steps, self._children)
+        self._leaves = list(self._root.leaves())
+        by_key = {leaf.key: leaf for leaf in self._leaves}
+        for row in sorted(steps, key=lambda row: row.n):
+            if row.n <= self.run.base_n:
+                continue
+            if row.kind is StepKind.CALL and row.key.startswith(UNDO_PREFIX):
+                key, number = undone_key(row.key)
+                self._tried(row, by_key.get(key), number)
+            elif row.kind is StepKind.CHILD:
+                self._child_waits(row)
+            elif row.state not in STEP_ENDED:
+                if row.kind is StepKind.UNDO:
+                    self._idle.add(row.n)
+                else:
+                    self._stale.append(row.n)
+        for leaf in self._leaves:
+            self._steered(leaf, words)
+        self._taken_back = sum(leaf.fate in (_Fate.DONE, _Fate.SKIPPED) for leaf in self._leaves)
+        self._root.restart()
+
+    def deliver(
+        self,
+        n: int,
+        state: StepState,
+        output: bytes | None,
+        error: str | None,
+        at: float,
+        *,
+        whole: bool = False,
+    ) -> int:
+        """Take in how an undo or a child ended. What it returned, nobody reads here."""
+        self.seq += 1
+        self._idle.discard(n)
+        if self.waiting.pop(n, None) is None:
+            return self.seq
+        leaf, part = self._issued.pop(n, None), self._live.get(n)
+        if leaf is not None:
+            if state is StepState.SUCCEEDED:
+                self._resolve(leaf, _Fate.DONE)
+            else:
+                leaf.error = error
+                self._resolve(leaf, _Fate.GAVE_UP)
+        elif part is not None:
+            if state is StepState.SUCCEEDED:
+                self.needs_reload = True  # what it did is in its own rows
+            else:
+                del self._live[n]
+                part.live = False  # it took care of itself
+                part.settled()
+        return self.seq
+
+    def deliver_signal(self, name: str, payload: bytes, at: float) -> int:
+        """Take in what an operator says. Another cancel, or a signal that the code would have waited for, changes nothing."""
+        self.seq += 1
+        word = _word(payload) if name == UNDO else None
+        if word is None or self.done:
+            return self.seq
+        match word.act:
+            case "retry":
+                for leaf in self._leaves:
+                    if leaf.fate is _Fate.GAVE_UP and leaf.is_meant(word.n):
+                        leaf.fate, leaf.error = _Fate.PENDING, None
+                self._missing.clear()
+                self._root.restart()
+            case "skip":
+                for leaf in self._leaves:
+                    if leaf.is_meant(word.n) and (word.n is not None or leaf.fate is _Fate.GAVE_UP):
+                        self._skip(leaf)
+            case "abandon":
+                self._abandoned = True
+        return self.seq
+
+    def expects(self, n: int) -> bool:
+        """Is the outcome of this step still to be delivered?"""
+        return n in self.waiting
+
+    def left(self) -> list[tuple[str, str, bytes]]:
+        """(key of the step, name of its undo, the undo's input) of what is not undone yet."""
+        return [(leaf.key, leaf.undo, leaf.input) for leaf in self._leaves if not _is_settled(leaf)]
+
+    def take(self) -> Turn:
+        """The undos whose turn has come, or the end. Raises UndoMissing or Unreadable when only other code than that which is
+        loaded could go on."""
+        issued: list[Issue] = []
+        finish: Finish | None = None
+        if not self.done:
+            if self._abandoned:
+                finish = Finish(self._ending, error=self._error(), revoked=self._revoked())
+                self._dropped += [*self.waiting, *self._stale]
+                self.waiting.clear()
+            elif self._stale:
+                self._dropped += self._stale
+                self._stale = []
+                self.needs_reload = True  # an agent may have begun one of them since its row was read
+            elif not self.needs_reload:
+                issued = self._issue()
+                if self._missing and not self.waiting:
+                    raise self._missing[0][1]
+                if not self.waiting:
+                    finish = self._finish()
+        if finish is not None:
+            self.done = True
+            if finish.how != "stuck":
+                self._dropped += sorted(self._idle)
+        turn = Turn(issued, self._dropped, self._to_cancel, [], [], self._progress_made(), None, finish)
+        self._dropped, self._to_cancel = [], []
+        return turn
+
+    def close(self) -> None:
+        """Leave memory."""
+        self.done = True
+        self.waiting.clear()
+
+    # Planning.
+
+    def _plan(
+        self, part: _Part, prefix: str, run: Run, steps: Iterable[Step], children: Mapping[int, Family]
+    ) -> None:
+        """Put the effects of one run into its part, newest completion first within it."""
+        undone = {
+            undone_key(row.key)[0]
+            for row in steps
+            if row.state is StepState.SUCCEEDED and row.key.startswith(UNDO_PREFIX)
+        }
+        kept = max(run.kept_n, run.base_n)
+        for row in steps:
+            if row.n <= kept or row.key.startswith(UNDO_PREFIX):
+                continue
+            if row.kind is StepKind.CHILD:
+                self._plan_child(part, prefix, row, children.get(row.n))
+                continue
+            if row.key in undone and part.parent is not None:
+                continue  # the child undid it itself, in a saga of its own
+            leaf = self._leaf(row, prefix + row.key, part)
+            if leaf is not None:
+                part.members.append(leaf)
+
+    def _plan_child(self, part: _Part, prefix: str, row: Step, family: Family | None) -> None:
+        """A child that succeeded stands for its own effects. One that did not took care of itself. A run that was only joined
+        has another owner: nothing of it is undone here, nor waited for."""
+        if family is None:
+            return
+        child = _Part(family.run, span_of(row.after_seq, row.n, row.delivered_seq), part, row.n)
+        if part.parent is None and row.delivered_seq is None:
+            child.live = True
+            self._live[row.n] = child
+            part.members.append(child)
+            if row.state not in STEP_ENDED:
+                self._to_cancel.append(row.n)
+        elif family.run.state is RunState.SUCCEEDED:
+            part.members.append(child)
+            self._plan(child, f"{prefix}{row.key}/", family.run, family.steps, family.children)
+
+    def _leaf(self, row: Step, key: str, part: _Part) -> _Leaf | None:
+        """The effect a row may have had, if there is an undo for it."""
+        lane = self._lanes.get(row.lane)
+        if row.kind is StepKind.UNDO:
+            leaf = _Leaf(row, key, part, undo=row.name, span=instant(row.after_seq, row.n))
+            leaf.needs = None if lane is None else lane.needs
+            return leaf
+        if row.kind is not StepKind.CALL or lane is None or lane.undo is None or not _may_be(row, lane.undo):
+            return None
+        span = span_of(row.after_seq, row.n, row.delivered_seq)
+        leaf = _Leaf(row, key, part, undo=lane.undo.removesuffix("!"), span=span)
+        output = row.output if row.state is StepState.SUCCEEDED else None
+        leaf.input = undo_input(row.input, output, row.effect_key)
+        leaf.settle = row.state is StepState.CANCELLED
+        return leaf
+
+    def _tried(self, row: Step, leaf: _Leaf | None, number: int) -> None:
+        """One try to undo something. They come in their order: what the last one says is how far it is."""
+        open_ = row.delivered_seq is None
+        if open_:
+            self.waiting[row.n] = Op(row.key, row.kind, row.name, n=row.n)
+        if leaf is None:
+            return
+        leaf.rows.add(row.n)
+        leaf.tries, leaf.error = max(leaf.tries, number), None
+        if open_:
+            self._issued[row.n] = leaf
+            leaf.fate = _Fate.ISSUED
+        elif row.state is StepState.SUCCEEDED:
+            leaf.fate = _Fate.DONE
+        elif row.delivered_seq == 0:
+            leaf.fate = _Fate.PENDING  # it was given up: another try
+        else:
+            leaf.fate, leaf.error, leaf.gave_up_seq = _Fate.GAVE_UP, row.error, row.delivered_seq or 0
+
+    def _child_waits(self, row: Step) -> None:
+        if row.n in self._live:
+            self.waiting[row.n] = Op(row.key, row.kind, row.name, n=row.n)
+        elif row.delivered_seq is None and row.state not in STEP_ENDED:
+            self._idle.add(row.n)
+
+    def _steered(self, leaf: _Leaf, words: Sequence[tuple[int, _Word]]) -> None:
+        """What operators have said of it since."""
+        for seq, word in words:
+            if not leaf.is_meant(word.n):
+                continue
+            gave_up = leaf.fate is _Fate.GAVE_UP and seq > leaf.gave_up_seq
+            if word.act == "skip" and (gave_up or word.n is not None) and leaf.fate is not _Fate.DONE:
+                leaf.fate = _Fate.SKIPPED
+            elif word.act == "retry" and gave_up:
+                leaf.fate, leaf.error = _Fate.PENDING, None
+
+    # Going on.
+
+    def _issue(self) -> list[Issue]:
+        issued: list[Issue] = []
+        for leaf in self._root.ready():
+            if leaf.fate is not _Fate.PENDING:
+                continue
+            step = self._find(leaf.undo)
+            if step is None:
+                self._missing.append((leaf, UndoMissing(leaf.undo, leaf.step)))
+                continue
+            try:
+                arguments = step.shape.whole(leaf.input)
+            except InvalidInput as wrong:
+                what = f"what {leaf.undo} gets to undo step {leaf.key!r}"
+                self._missing.append((leaf, unreadable(leaf.key, "input", what, leaf.input, wrong)))
+                continue
+            if leaf.needs is not None and leaf.needs != step.needs:
+                step = step.using(needs=leaf.needs)
+            self.last_n = n = self.last_n + 1
+            leaf.tries += 1
+            leaf.rows.add(n)
+            leaf.fate = _Fate.ISSUED
+            issue = Issue(n, undo_key(leaf.key, leaf.tries), StepKind.CALL, leaf.undo, leaf.input)
+            issue.digest = codec.digest(leaf.input)
+            issue.step, issue.after_seq, issue.settle = step, self.seq, leaf.settle
+            issue.arguments = arguments
+            issued.append(issue)
+            self._issued[n] = leaf
+            self.waiting[n] = Op(issue.key, issue.kind, issue.name, n=n)
+        return issued
+
+    def _resolve(self, leaf: _Leaf, fate: _Fate) -> None:
+        if fate is not _Fate.GAVE_UP:
+            self._taken_back += 1
+        was_open = not leaf.resolved
+        leaf.fate = fate
+        if was_open:
+            leaf.part.resolve(leaf)
+
+    def _skip(self, leaf: _Leaf) -> None:
+        if leaf.fate in (_Fate.DONE, _Fate.SKIPPED):
+            return
+        for n in leaf.rows & self._issued.keys():
+            del self._issued[n], self.waiting[n]
+            self._dropped.append(n)
+        self._missing = [missing for missing in self._missing if missing[0] is not leaf]
+        self._resolve(leaf, _Fate.SKIPPED)
+
+    def _finish(self) -> Finish | None:
+        """How the run ends, once nothing is left to wait for."""
+        if not self._root.resolved:
+            return None
+        stuck = [leaf for leaf in self._leaves if leaf.fate is _Fate.GAVE_UP]
+        if stuck:
+            undos = [(leaf.undo, leaf.key, leaf.error) for leaf in stuck]
+            return Finish("stuck", error=codec.gave_up_error(undos, self.run.error))
+        how: Literal["undone", "failed", "cancelled"] = self._ending
+        if how == "failed" and self._leaves:
+            how = "undone"
+        return Finish(how, error=self._error(), revoked=self._revoked())
+
+    def _error(self) -> str | None:
+        """What ended the code, with what was taken back of its own steps: for whoever retries the run."""
+        settled = [leaf.own_n for leaf in self._leaves if leaf.part is self._root and _is_settled(leaf)]
+        return codec.taken_back(self.run.error, settled)
+
+    def _revoked(self) -> tuple[Revoked, ...]:
+        """The runs below of which something was taken back: of each, itself or through a child of its own."""
+        found: dict[str, tuple[Run, list[int]]] = {}
+        for leaf in self._leaves:
+            if not _is_settled(leaf):
+                continue
+            part = leaf.part
+            while part.parent is not None:
+                _, undone = found.setdefault(part.run.id, (part.run, []))
+                if part is leaf.part:
+                    undone.append(leaf.own_n)
+                part = part.parent
+        return tuple(
+            Revoked(run.id, run.parent_id or "", codec.revoked_error(self.run_id, self.run.error, undone))
+            for run, undone in found.values()
+        )
+
+    def _progress_made(self) -> str | None:
+        """How far it is, when that has changed."""
+        done, of = self._taken_back, len(self._leaves)
+        if not of:
+            return None
+        said = msgspec.json.encode({"fraction": done / of, "note": f"{done} of {of} undone"}).decode()
+        if said == self._progress:
+            return None
+        self._progress = said
+        return said
+
+
+def _may_be(row: Step, undo: str) -> bool:
+    """May this call have had an effect? Not if it never began, nor if all its attempts ended in errors of their own."""
+    if row.state is StepState.SUCCEEDED:
+        return True
+    if row.attempt == 0:
+        return False
+    if row.state is StepState.FAILED:
+        return undo.endswith("!") or codec.is_unsure(row.losses, row.error)
+    return row.state is StepState.CANCELLED
+
+
+def _is_settled(leaf: _Leaf) -> bool:
+    return leaf.fate in (_Fate.DONE, _Fate.SKIPPED)
+
+
+def _word(payload: bytes) -> _Word | None:
+    try:
+        return _read.decode(payload)
+    except msgspec.MsgspecError:
+        return None
+
+
+_read = msgspec.json.Decoder(_Word)

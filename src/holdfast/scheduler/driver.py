@@ -1,0 +1,61 @@
+"""What goes on with a claimed run: its code, replayed up to now, or the plan of its undos."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.decider import Decider
+from holdfast.decider.undo_plan import Family, Undoing
+from holdfast.errors import HoldfastError, UnknownWorkflow
+from holdfast.model import RunState
+from holdfast.store.answers import ClaimedRun
+from holdfast.store.protocol import SchedulerStore
+from holdfast.workflow import registry
+from holdfast.workflow.workflow import Workflow
+
+Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
+
+
+async def replayed(
+    claimed: ClaimedRun, workflows: Workflows, store: SchedulerStore, now: float, payload_max: int
+) -> Decider | Undoing:
+    """The decider of a run as its history left it. Raises when its code no longer fits that, or is not loaded here."""
+    run = claimed.run
+    delivered = [row for row in claimed.signals if row.delivered_seq]
+    decider: Decider | Undoing
+    if run.state is RunState.UNDOING:
+        lanes = {lane.id: lane for lane in await store.lanes()}
+        families = await _families(run.id, store)
+        decider = Undoing(run, lanes=lanes, children=families, find=registry.steps.get)
+    else:
+        workflow = workflows.get((run.workflow, run.version))
+        if workflow is None:
+            raise UnknownWorkflow(f"{run.workflow} version {run.version} is not loaded here")
+        decider = Decider(
+            workflow,
+            run.id,
+            run.input,
+            begun_at=run.started_at or run.created_at,
+            generation=run.generation,
+            base_n=run.base_n,
+            deadline=run.deadline,
+            inherited=claimed.inherited,
+            resumed_at=now if claimed.inherited else 0.0,
+            payload_max=payload_max,
+        )
+    try:
+        decider.replay(claimed.steps, delivered)
+    except HoldfastError:
+        decider.close()
+        raise
+    return decider
+
+
+async def _families(run_id: str, store: SchedulerStore) -> dict[int, Family]:
+    """The run's children by the step that waits for each, with their own children."""
+    found: dict[int, Family] = {}
+    for child in await store.child_histories(run_id):
+        if child.run.parent_n is not None:
+            found[child.run.parent_n] = Family(child.run, child.steps, await _families(child.run.id, store))
+    return found

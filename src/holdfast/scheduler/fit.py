@@ -1,0 +1,196 @@
+"""Does the code that is loaded here fit a run as it is recorded? Pure: a history in, what does not fit out.
+
+It does what a scheduler would do on taking the run up: replays its code, or plans its undos, and delivers what waits to
+be delivered. Nothing is written, and no step is executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from holdfast.decider import Decider, Turn
+from holdfast.decider.history import described, unreadable
+from holdfast.decider.undo_plan import Family, Undoing
+from holdfast.errors import Drift, HoldfastError
+from holdfast.lifecycle import STEP_ENDED
+from holdfast.model import Lane, Run, RunState, StepKind
+from holdfast.model import Step as StepRow
+from holdfast.store.answers import ClaimedRun
+from holdfast.workflow.step import Step
+from holdfast.workflow.workflow import Workflow
+
+Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
+Find = Callable[[str], Step[Any, Any] | None]
+
+UNKNOWN_WORKFLOW, UNKNOWN_VERSION = "unknown workflow", "unknown version"
+UNKNOWN_STEP, UNKNOWN_UNDO = "unknown step", "unknown undo"
+REPLAY = "replay"
+PASSED_OVER = "passed over"
+"""Not a misfit: steps may come and go. But one that was renamed is a new one, and will be executed."""
+SET_ASIDE = "set aside"
+"""Not a misfit: the run goes on waiting. But a signal that was sent will not reach it."""
+
+
+class Misfit(NamedTuple):
+    """One way in which code and history differ."""
+
+    kind: str
+    """One of those above, or that of a `Drift`: drift, input, result, signal, fails."""
+    message: str
+    step: str | None = None
+    """The key of the step it is about."""
+    recorded: str | None = None
+    asked: str | None = None
+
+    @property
+    def is_note(self) -> bool:
+        """Worth knowing, and no reason not to deploy."""
+        return self.kind in (PASSED_OVER, SET_ASIDE)
+
+
+def misfits(
+    history: ClaimedRun,
+    *,
+    workflows: Workflows,
+    find: Find,
+    lanes: Mapping[int, Lane],
+    families: Mapping[int, Family] | None = None,
+) -> list[Misfit]:
+    """What of this run does not fit the workflows and steps that are loaded. `families` are its children, of a run that
+    takes itself back."""
+    run = history.run
+    if _is_undoing(run):
+        return _undos(history, find, lanes, families)
+    workflow = workflows.get((run.workflow, run.version))
+    if workflow is None:
+        return [_unknown(run, workflows)]
+    return [
+        *_replay(history, workflow, find),
+        *_steps(history, find),
+        *_undos(history, find, lanes, None),
+    ]
+
+
+def needs_families(run: Run) -> bool:
+    """Whether its children have to be known, too."""
+    return _is_undoing(run)
+
+
+def _is_undoing(run: Run) -> bool:
+    """A stuck run is one that could not take itself back, or one whose steps wait for a person."""
+    stuck_at_it = run.state is RunState.STUCK and run.resume is not RunState.RUNNING
+    return RunState.UNDOING in {run.state, run.resume} or stuck_at_it
+
+
+def _unknown(run: Run, workflows: Workflows) -> Misfit:
+    versions = [version for name, version in workflows if name == run.workflow]
+    if not versions:
+        return Misfit(UNKNOWN_WORKFLOW, f"this code has no workflow {run.workflow}")
+    said = " and ".join(sorted(versions))
+    plural = "versions" if len(versions) > 1 else "version"
+    return Misfit(
+        UNKNOWN_VERSION,
+        f"it is a run of version {run.version}; this code has {plural} {said}: keep the old one beside the new one until its "
+        "runs have ended",
+    )
+
+
+def _replay(history: ClaimedRun, workflow: Workflow[Any, Any], find: Find) -> list[Misfit]:
+    run = history.run
+    decider = Decider(
+        workflow,
+        run.id,
+        run.input,
+        begun_at=run.started_at or run.created_at,
+        generation=run.generation,
+        base_n=run.base_n,
+        deadline=run.deadline,
+        inherited=history.inherited,
+    )
+    try:
+        decider.replay(history.steps, [row for row in history.signals if row.delivered_seq])
+        turn = decider.take()
+        found = _passed_over(decider.unasked(), turn, find)
+        names = _deliver_rest(decider, history)
+        for seq, why in [*turn.set_aside, *decider.take().set_aside]:
+            words = f"the signal {names.get(seq)!r} would be set aside: {why}"
+            found.append(Misfit(SET_ASIDE, words))
+    except Drift as drift:
+        return [_misfit(drift)]
+    except HoldfastError as error:
+        return [Misfit(REPLAY, f"it cannot be replayed: {error}")]
+    finally:
+        decider.close()
+    return found
+
+
+def _misfit(drift: Drift) -> Misfit:
+    return Misfit(drift.kind, str(drift), drift.key or None, drift.recorded, drift.asked)
+
+
+def _steps(history: ClaimedRun, find: Find) -> list[Misfit]:
+    """Steps that are still to be executed, and whose input an agent with this code cannot read."""
+    found: list[Misfit] = []
+    for row in history.steps:
+        step = find(row.name) if row.kind is StepKind.CALL and row.state not in STEP_ENDED else None
+        if step is not None and row.input is not None:
+            try:
+                step.shape.whole(row.input)
+            except HoldfastError as wrong:
+                what = f"the input of step {row.key!r}"
+                found.append(_misfit(unreadable(row.key, "input", what, row.input, wrong)))
+    return found
+
+
+def _passed_over(left: list[StepRow], turn: Turn, find: Find) -> list[Misfit]:
+    new = [issue.key for issue in turn.issued if issue.kind in (StepKind.CALL, StepKind.CHILD)]
+    asked = f"{', '.join(new[:3])}{' …' if len(new) > 3 else ''}" if new else None
+    instead = f"; it now asks for {asked}" if asked else ""
+    found: list[Misfit] = []
+    for row in left:
+        if row.kind not in (StepKind.CALL, StepKind.CHILD) or row.delivered_seq == 0:
+            continue
+        recorded = described(row.kind, row.name, row.input)
+        if row.kind is StepKind.CALL and row.state not in STEP_ENDED and find(row.name) is None:
+            words = f"step {row.key!r} is {row.state}, and this code has no {row.name}: no agent with it can execute it{instead}"
+            found.append(Misfit(UNKNOWN_STEP, words, row.key, recorded, asked))
+        else:
+            words = f"the code does not ask for step {row.key!r} (yet), which is {row.state}{instead}"
+            found.append(Misfit(PASSED_OVER, words, row.key, recorded, asked))
+    return found
+
+
+def _deliver_rest(decider: Decider, history: ClaimedRun) -> dict[int, str]:
+    """What is recorded and waits to be delivered. The names of all signals by the number they have, or would get."""
+    for step in history.steps:
+        if step.delivered_seq is None and step.state in STEP_ENDED and decider.expects(step.n):
+            at = step.finished_at or 0.0
+            decider.deliver(step.n, step.state, step.output, step.error, at, whole=True)
+    names = {row.delivered_seq: row.name for row in history.signals if row.delivered_seq}
+    for row in history.signals:
+        if row.delivered_seq is None and not decider.done:
+            names[decider.deliver_signal(row.name, row.payload, row.sent_at)] = row.name
+    return names
+
+
+def _undos(
+    history: ClaimedRun, find: Find, lanes: Mapping[int, Lane], families: Mapping[int, Family] | None
+) -> list[Misfit]:
+    """What the run has to undo, or would have to if it failed now, and this code cannot."""
+    plan = Undoing(history.run, lanes=lanes, find=find, children=families)
+    plan.replay(history.steps, [row for row in history.signals if row.delivered_seq])
+    found: list[Misfit] = []
+    for key, undo, raw in plan.left():
+        step = find(undo)
+        if step is None:
+            found.append(
+                Misfit(UNKNOWN_UNDO, f"this code has no {undo}, which undoes step {key!r}", key, undo)
+            )
+            continue
+        try:
+            step.shape.whole(raw)
+        except HoldfastError as wrong:
+            what = f"what {undo} would get to undo step {key!r}"
+            found.append(_misfit(unreadable(key, "input", what, raw, wrong)))
+    return found

@@ -1,0 +1,144 @@
+"""What the code of a run asked for, as rows: steps, waits and children of the hop in the making.
+
+A step that this node's own agent has a place for is issued already leased to it, so that nobody needs to claim it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from holdfast.config import Config
+from holdfast.decider import Issue
+from holdfast.environment import StoreClock
+from holdfast.model import NewRun, StepKind, StepState
+from holdfast.scheduler.owned_run import Lease, Owned, Seat
+from holdfast.store.operations import Hop, NewStep
+from holdfast.store.protocol import LaneKey, SchedulerStore
+from holdfast.workflow import registry
+from holdfast.workflow.step import Step
+
+
+class Lanes:
+    """The numbers of lanes, as far as this node has asked for them."""
+
+    def __init__(self, store: SchedulerStore) -> None:
+        self._store = store
+        self.numbers: dict[LaneKey, int] = {}
+
+    def know(self, issues: Sequence[Issue]) -> bool:
+        return all(issue.step is None or lane_key(issue.step) in self.numbers for issue in issues)
+
+    async def learn(self) -> None:
+        """Number the lanes of all steps with their declared needs."""
+        await self.number(registry.steps.values())
+
+    async def number(self, steps: Iterable[Step[Any, Any]]) -> None:
+        missing = [lane for lane in dict.fromkeys(map(lane_key, steps)) if lane not in self.numbers]
+        if missing:
+            self.numbers.update(zip(missing, await self._store.number_lanes(missing), strict=True))
+
+
+def lane_key(step: Step[Any, Any]) -> LaneKey:
+    return step.name, step.needs, step.undo_name, step.depends
+
+
+class Issuing:
+    def __init__(
+        self,
+        lanes: Lanes,
+        seat: Seat | None,
+        clock: StoreClock,
+        config: Config,
+        set_timer: Callable[[float, str, int], None],
+    ) -> None:
+        self.lanes = lanes
+        self._seat, self._clock, self._config, self._set_timer = seat, clock, config, set_timer
+        self.unnumbered: list[tuple[NewStep, Step[Any, Any]]] = []
+        """Rows of the hop in the making whose lane has no number here yet."""
+
+    def issue(self, owned: Owned, hop: Hop, issues: list[Issue], leases: list[Lease]) -> list[NewStep]:
+        """The rows of these issues; children go into the hop, and what is leased to this node into `leases`."""
+        rows: list[NewStep] = []
+        seat, numbers = self._seat, self.lanes.numbers
+        if owned.trace is not None:
+            now = self._clock.now()
+            for issue in issues:
+                owned.trace.issued(issue.n, issue.name, now)
+        for issue in issues:
+            step = issue.step
+            lane = 0 if step is None else numbers.get(lane_key(step), 0)
+            if step is not None and issue.kind is StepKind.CALL:
+                leased = (
+                    not issue.settle
+                    and seat is not None
+                    and seat.reserve(issue, owned.workflow, owned.tenant)
+                )
+                if leased:
+                    leases.append(Lease(owned.run_id, issue.n, issue, owned.workflow, owned.tenant))
+                    owned.mine.add(issue.n)
+                row = NewStep(
+                    issue.n,
+                    issue.key,
+                    issue.kind,
+                    issue.name,
+                    lane,
+                    StepState.RUNNING if leased else StepState.READY,
+                    owned.priority + step.priority,
+                    self._clock.now() + self._config.settle_s if issue.settle else None,
+                    step.retry.attempts,
+                    step.timeout_s,
+                    issue.input,
+                    issue.digest,
+                    step.retry_override,
+                    issue.after_seq,
+                )
+            else:
+                row = NewStep(
+                    issue.n,
+                    issue.key,
+                    issue.kind,
+                    issue.name,
+                    lane,
+                    StepState.WAITING,
+                    owned.priority,
+                    issue.ready_at,
+                    input=issue.input,
+                    digest=issue.digest,
+                    after_seq=issue.after_seq,
+                )
+                if issue.kind is StepKind.TIMER and issue.ready_at is not None:
+                    self._set_timer(issue.ready_at, owned.run_id, issue.n)
+                elif issue.child is not None:
+                    hop.children = [*hop.children, _child_run(owned, issue)]
+            if issue.effect is not None:
+                hop.effects = [*hop.effects, (issue.n, issue.effect)]
+            rows.append(row)
+            if step is not None and lane == 0:
+                self.unnumbered.append((row, step))
+        return rows
+
+
+def is_derived(child: NewRun) -> bool:
+    """Its id was made of its parent's, not chosen: nobody else is likely to have it."""
+    return child.id.startswith(f"{child.parent_id}/")
+
+
+def _child_run(owned: Owned, issue: Issue) -> NewRun:
+    child = issue.child
+    assert child is not None
+    return NewRun(
+        child.id,
+        child.workflow.name,
+        child.workflow.version,
+        issue.input or b"",
+        issue.digest or b"",
+        namespace=owned.tenant,
+        priority=owned.priority + child.priority,
+        timeout_s=child.timeout_s,
+        tags=child.tags,
+        parent_id=owned.run_id,
+        parent_n=issue.n,
+        joins=child.joins,
+        retry_of=child.retry_of,
+    )

@@ -1,0 +1,125 @@
+"""What a node that goes on until it is stopped shows of itself: to people, to a log, or to a script."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self, TextIO
+
+from holdfast.terminal import output, wording
+from holdfast.terminal.lines import json_document, print_words
+from holdfast.terminal.logs import JsonLines, Lines, log_to, log_to_errors
+
+log = logging.getLogger("holdfast.node")
+
+
+class Status(Protocol):
+    """What is told again and again."""
+
+    def words(self) -> list[tuple[str, str]]:
+        """For people: text and its style, part by part of one line."""
+
+    def told(self) -> dict[str, Any]:
+        """For scripts."""
+
+    def mark(self) -> object:
+        """Scripts are told when this has changed."""
+
+
+class NodeStatus(NamedTuple):
+    up_s: float
+    runs: dict[str, int]
+    writes_per_s: float
+    leader: str
+
+    def words(self) -> list[tuple[str, str]]:
+        parts = [("●", "green"), (f" up {wording.span(self.up_s)}", "")]
+        for state, count in self.runs.items():
+            parts += [(" · ", "bright_black"), (f"{count:,} {state}", wording.COLOURS.get(state, ""))]
+        if not self.runs:
+            parts.append((" · no runs yet", "bright_black"))
+        return [*parts, (f" · {self.writes_per_s:,.0f} writes/s · {self.leader}", "bright_black")]
+
+    def told(self) -> dict[str, Any]:
+        return {"runs": self.runs, "writes_per_s": round(self.writes_per_s, 1), "leader": self.leader}
+
+    def mark(self) -> object:
+        return self.runs, self.leader
+
+
+class NodeView(Protocol):
+    """Who a node reports to."""
+
+    wants_status: bool
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def say(
+        self, event: str, message: str, *, wrong: bool = False, more: Mapping[str, Any] | None = None
+    ) -> None: ...
+    def pass_on(self, who: str, line: str, *, errors: bool) -> None:
+        """A line that a process of one's own has printed."""
+
+    def status(self, status: Status) -> None: ...
+    def trouble(self, message: str) -> None: ...
+
+
+class Logged:
+    """Log lines on standard error; with --json, events and logs as one JSON object a line on `stdout`."""
+
+    def __init__(self, stdout: TextIO | None) -> None:
+        self.wants_status = stdout is not None
+        self._stdout = stdout
+        self._last: Any = None
+
+    def __enter__(self) -> Self:
+        if self._stdout is not None:
+            log_to(self._stdout, logging.INFO, JsonLines())
+        else:
+            log_to_errors(logging.INFO, Lines())
+        return self
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def say(
+        self, event: str, message: str, *, wrong: bool = False, more: Mapping[str, Any] | None = None
+    ) -> None:
+        level = logging.ERROR if wrong else logging.INFO
+        log.log(level, message, extra={"event": event, "told": dict(more or {})})
+
+    def pass_on(self, who: str, line: str, *, errors: bool) -> None:
+        if self._stdout is None or errors:
+            print_words(f"{who} | {line}", err=errors)
+        else:
+            print(json_document(_line_of(who, line)), file=self._stdout, flush=True)
+
+    def status(self, status: Status) -> None:
+        if status.mark() != self._last:
+            self._last = status.mark()
+            log.info("status", extra={"event": "status", "told": status.told()})
+
+    def trouble(self, message: str) -> None:
+        log.warning(message)
+
+
+def _line_of(who: str, line: str) -> dict[str, Any]:
+    """What a process told as JSON, with its name; anything else is output."""
+    try:
+        told = json.loads(line)
+    except ValueError:
+        told = None
+    return {"from": who, **told} if isinstance(told, dict) else {"from": who, "event": "output", "line": line}
+
+
+def view_for(stdout: TextIO | None) -> NodeView:
+    """Who looks: a script that reads `stdout`, a log, or people."""
+    if stdout is not None or not sys.stderr.isatty():
+        return Logged(stdout)
+    from holdfast.terminal.status_line import StatusLine  # noqa: PLC0415  loads rich
+
+    return StatusLine(output.screen(to_errors=True))

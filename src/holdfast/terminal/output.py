@@ -1,0 +1,242 @@
+"""What commands print: JSON for scripts, and the terminal for people. Loads rich only when people look."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TextIO
+
+from holdfast.durations import Eta
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import Attempt, JournalEntry, Run, RunState, Signal, Step, Twin
+from holdfast.terminal.lines import json_document, print_words
+from holdfast.terminal.wording import BROKEN, COLOURS, GLYPHS, json_text, plain_object, plain_value, progress
+
+if TYPE_CHECKING:
+    from holdfast.terminal.screen import Screen
+
+Object = dict[str, Any]
+
+
+def print_json(value: Any) -> None:
+    """One JSON document: on one line for a pipe, indented for a terminal."""
+    indent = 2 if sys.stdout.isatty() else None
+    print(json_document(value, indent), flush=True)
+
+
+def print_result(raw: bytes | None) -> None:
+    """A workflow's result. At a terminal nothing is said of no result."""
+    value = plain_value(raw)
+    if value is not None or not sys.stdout.isatty():
+        print(json_text(value), flush=True)
+
+
+def say(line: str, state: str | None = None) -> None:
+    """One line for people, led by the glyph of a state."""
+    if state is not None:
+        print_words(f"{GLYPHS.get(state, '·')} ", COLOURS.get(state), end=False)
+    print_words(line)
+
+
+def screen(*, to_errors: bool = False) -> Screen:
+    """A terminal for people: standard output, or standard error for what only accompanies a result."""
+    from holdfast.terminal.screen import Screen  # noqa: PLC0415  rich takes longer to load than most commands to run
+
+    return Screen(stderr=to_errors, soft_wrap=False)
+
+
+def shown_path(file: str) -> str:
+    """As seen from the working folder, if that is shorter."""
+    return min(file, os.path.relpath(file), key=len)
+
+
+@contextmanager
+def stdout_kept(as_json: bool) -> Iterator[TextIO]:
+    """With --json, standard output is for JSON alone: whatever the author's code prints meanwhile, and the programs it
+    starts, goes to standard error. Yields the stream that is still standard output."""
+    if not as_json:
+        yield sys.stdout
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with open(kept, "w", encoding="utf-8", closefd=False) as stream:
+            yield stream
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+# --- rows as JSON objects -----------------------------------------------------------------------------------------
+
+
+def moment(at: float | None) -> str | None:
+    """A time in UTC: 2030-01-31T12:00:00.250Z."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def local_time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def seconds(begun: float | None, ended: float | None) -> float | None:
+    return None if begun is None or ended is None else round(max(0.0, ended - begun), 6)
+
+
+def error_object(raw: str | None) -> Object | None:
+    if raw is None:
+        return None
+    told = plain_object(raw)
+    name = str(told.get("type", "")).removeprefix("builtins.")
+    message = told.get("message", told.get(BROKEN, ""))
+    found: Object = {"type": name.removeprefix("holdfast.errors."), "message": message}
+    if told.get("step"):
+        found["step"] = told["step"]
+    if isinstance(cause := told.get("cause"), dict):
+        found["cause"] = {key: cause.get(key, "") for key in ("type", "message")}
+    return found
+
+
+def run_object(run: Run) -> Object:
+    """A run without its payloads."""
+    fraction, note = progress(run.progress)
+    return {
+        "id": run.id,
+        "workflow": run.workflow,
+        "version": run.version,
+        "state": str(run.state),
+        "tenant": run.namespace,
+        "priority": run.priority,
+        "tags": plain_object(run.tags),
+        "parent_id": run.parent_id,
+        "retry_of": run.retry_of,
+        "generation": run.generation,
+        "progress": None if run.progress is None else {"fraction": fraction, "note": note},
+        "note": run.note,
+        "created_at": moment(run.created_at),
+        "started_at": moment(run.started_at),
+        "finished_at": moment(run.finished_at),
+        "deadline": moment(run.deadline),
+        "seconds": seconds(run.created_at, run.finished_at),
+    }
+
+
+def eta_object(eta: Eta | None, now: float) -> Object | None:
+    """When a run will probably end."""
+    if eta is None:
+        return None
+    return {
+        "at": moment(now + eta.left_s),
+        "left_s": round(eta.left_s, 3),
+        "most_s": round(eta.most_s, 3),
+        "samples": eta.samples,
+    }
+
+
+def twin_object(twin: Twin | None) -> Object | None:
+    if twin is None:
+        return None
+    return {
+        "state": str(twin.state),
+        "agent": twin.agent,
+        "made_at": moment(twin.made_at),
+        "started_at": moment(twin.started_at),
+        "ended_at": moment(twin.ended_at),
+    }
+
+
+def result_object(run: Run, steps: Sequence[Step], *, why: str = "") -> Object:
+    """What `run`, `watch` and `start` answer with: `output` when it succeeded, `error` when it did not."""
+    found: Object = {"id": run.id, "state": str(run.state)}
+    if run.state is RunState.SUCCEEDED:
+        found["output"] = plain_value(run.output)
+    elif run.error is not None:
+        found["error"] = error_object(run.error)
+    elif run.state in RUN_ENDED:
+        found["error"] = {
+            "type": f"Run{run.state.capitalize()}",
+            "message": run.note or f"it was {run.state}",
+        }
+    elif why:
+        found["error"] = {"type": "NotEnded", "message": why}
+    found["workflow"] = run.workflow
+    found["seconds"] = seconds(run.created_at, run.finished_at)
+    found["steps"] = [step_object(step) for step in steps]
+    return found
+
+
+def step_object(step: Step) -> Object:
+    return {
+        "key": step.key,
+        "name": step.name,
+        "kind": str(step.kind),
+        "state": str(step.state),
+        "attempts": step.attempt,
+        "started_at": moment(step.started_at or step.issued_at),
+        "finished_at": moment(step.finished_at),
+        "seconds": seconds(step.started_at or step.issued_at, step.finished_at),
+        "error": error_object(step.error) if step.state == "failed" else None,
+    }
+
+
+def whole_step_object(step: Step, attempts: Sequence[Attempt]) -> Object:
+    """A step with its payloads and the attempts that did not become its outcome."""
+    return step_object(step) | {
+        "n": step.n,
+        "input": plain_value(step.input),
+        "output": plain_value(step.output),
+        "issued_at": moment(step.issued_at),
+        "ready_at": moment(step.ready_at),
+        "agent": step.agent,
+        "quarantined": step.quarantined,
+        "spent": step.spent,
+        "losses": step.losses,
+        "timeouts": step.timeouts,
+        "throttled": step.throttled,
+        "delivered_seq": step.delivered_seq,
+        "failed_attempts": [attempt_object(attempt) for attempt in attempts],
+    }
+
+
+def attempt_object(attempt: Attempt) -> Object:
+    return {
+        "attempt": attempt.attempt,
+        "ending": str(attempt.ending),
+        "agent": attempt.agent,
+        "started_at": moment(attempt.started_at),
+        "finished_at": moment(attempt.finished_at),
+        "error": error_object(attempt.error),
+    }
+
+
+def signal_object(signal: Signal) -> Object:
+    return {
+        "name": signal.name,
+        "key": signal.key,
+        "payload": plain_value(signal.payload),
+        "sent_at": moment(signal.sent_at),
+        "delivered": signal.delivered_seq is not None,
+        "set_aside": signal.set_aside,
+    }
+
+
+def journal_object(entry: JournalEntry) -> Object:
+    return {
+        "at": moment(entry.at),
+        "actor": entry.actor,
+        "verb": entry.verb,
+        "n": entry.n,
+        "note": entry.note,
+    }
+
+
+def by_state(counts: Mapping[str, int]) -> dict[str, int]:
+    """Runs by state, in the order of a run's life."""
+    return {state: counts[state] for state in RunState if counts.get(state)}

@@ -1,0 +1,136 @@
+"""The page that `show` prints for people."""
+
+from __future__ import annotations
+
+import shlex
+
+from rich.padding import Padding
+from rich.table import Table
+
+from holdfast.codec import describe_error
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import CANCEL, DEADLINE, Run
+from holdfast.terminal import output, wording
+from holdfast.terminal.page import Page
+from holdfast.terminal.screen import Screen, Text, payload, styled_state
+from holdfast.terminal.timeline import timeline
+
+OTHERS_SHOWN = 20
+"""Signals, children and journal entries: the last ones."""
+Rows = list[tuple[str, ...]]
+
+
+def print_page(page: Page, limit: int) -> None:
+    run, screen = page.view.run, output.screen()
+    short = run.workflow.rsplit(".", 1)[-1]
+    screen.print(Text.assemble(styled_state(run.state), "  ", (short, "bold"), "  ", run.id, overflow="fold"))
+    screen.print(Padding(_facts(page), (0, 0, 0, 2)))
+    steps = [step for step in page.view.steps if step.key != DEADLINE]
+    if steps:
+        chosen, left_out = wording.chosen_steps(steps, limit or len(steps))
+        begun = min(run.created_at, steps[0].issued_at)
+        ended = run.finished_at or page.now
+        attempts = wording.attempts_of(page.view.attempts)
+        screen.print()
+        screen.print(timeline(chosen, attempts, begun, ended, page.now, screen.width, outlook=page.outlook))
+        if left_out:
+            note = (
+                f"{len(steps):,} steps, {len(chosen):,} of them shown: --limit 0 shows all, --json tells all"
+            )
+            screen.print(Text(note, style="bright_black"))
+    for heading, rows in (
+        ("signals", _signals(page)),
+        ("children", _children(page)),
+        ("journal", _journal(page)),
+    ):
+        if rows:
+            screen.print()
+            screen.print(Text(heading, style="bold"))
+            _print_rows(screen, rows)
+
+
+def _facts(page: Page) -> Table:
+    run = page.view.run
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bright_black", no_wrap=True)
+    facts.add_column(overflow="fold")
+
+    def fact(name: str, value: object) -> None:
+        if value:
+            facts.add_row(name, value if isinstance(value, Text) else Text(str(value)))
+
+    fact("workflow", f"{run.workflow} version {run.version}")
+    ago = wording.span(page.now - run.created_at)
+    fact("started", f"{output.local_time(run.created_at)}, {ago} ago")
+    fact("took" if run.finished_at else "so far", wording.run_took(run, page.now))
+    fact("eta", wording.left(page.outlook.eta))
+    if run.deadline is not None and run.state not in RUN_ENDED:
+        fact("deadline", f"in {wording.span(run.deadline - page.now)}")
+    fact("tags", ", ".join(f"{key}={value}" for key, value in wording.plain_object(run.tags).items()))
+    fact("parent", run.parent_id)
+    fact("retry of", run.retry_of)
+    fact("generation", run.generation if run.generation > 1 else "")
+    fact("progress", wording.progress_words(run.progress))
+    if run.state not in RUN_ENDED:
+        fact("why", page.why)
+    fact("input", payload(wording.plain_value(run.input)))
+    for key, value in wording.plain_object(run.published).items():
+        fact("published", Text.assemble(f"{key}: ", payload(value)))
+    if run.output is not None:
+        fact("output", payload(wording.plain_value(run.output)))
+    fact("error", _error(run))
+    fact("kept", wording.trimmed(", ".join(wording.kept_steps(run, page.view.steps)), 400))
+    if run.state == "failed":
+        fact("next", f"`holdfast retry {shlex.quote(run.id)}` tries again and keeps what succeeded")
+    return facts
+
+
+def _error(run: Run) -> Text | None:
+    if run.error is None:
+        return Text(run.note or "", style="red") if run.state in {"failed", "cancelled", "undone"} else None
+    told = wording.plain_object(run.error)
+    found = Text(describe_error(run.error), style="red")
+    notes = told.get("notes")
+    for note in notes if isinstance(notes, list) else ():
+        found.append(f"\n{note}", style="bright_black")
+    if trace := str(told.get("traceback", "")).strip("\n"):
+        found.append(f"\n{trace}", style="bright_black")
+    return found
+
+
+def _signals(page: Page) -> Rows:
+    rows: Rows = []
+    for signal in page.signals:
+        if signal.name.startswith("$") and signal.name != CANCEL:
+            continue  # between the parts of Holdfast
+        name, said = wording.signal_words(signal)
+        taken = "" if signal.delivered_seq is not None else "not taken in yet"
+        if signal.set_aside is not None:
+            taken = f"set aside: {signal.set_aside}"
+        rows.append((output.local_time(signal.sent_at), name, wording.trimmed(said, 120), taken))
+    return rows
+
+
+def _children(page: Page) -> Rows:
+    return [
+        (f"{wording.GLYPHS[child.state]} {child.state}", child.id, child.workflow, wording.failure(child))
+        for child in page.children
+    ]
+
+
+def _journal(page: Page) -> Rows:
+    return [
+        (output.local_time(entry.at), entry.actor, entry.verb, wording.trimmed(entry.note or "", 120))
+        for entry in reversed(page.journal)
+    ]
+
+
+def _print_rows(screen: Screen, rows: Rows) -> None:
+    shown = Table.grid(padding=(0, 2))
+    for row in rows[-OTHERS_SHOWN:]:
+        shown.add_row(*(Text(cell, style="bright_black" if at == 0 else "") for at, cell in enumerate(row)))
+    screen.print(shown)
+    if len(rows) > OTHERS_SHOWN:
+        screen.print(
+            Text(f"the last {OTHERS_SHOWN} of {len(rows):,}: --json tells all", style="bright_black")
+        )

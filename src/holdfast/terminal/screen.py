@@ -1,0 +1,133 @@
+"""The terminal: rich, with the few habits all commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console
+from rich.padding import Padding
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text as RichText
+
+from holdfast.model import Run
+from holdfast.safe_text import visible
+from holdfast.terminal import wording
+from holdfast.terminal.wording import COLOURS, GLYPHS
+
+FILE_WIDTH = 200
+"""Columns when nobody looks at a terminal."""
+WORDS_WIDTH = 30
+"""Columns that what a run waits for needs at least; where there are fewer, each run gets lines of its own."""
+HEADINGS = ("run", "workflow", "state", "started", "took")
+
+
+class Text(RichText):
+    """Text that a terminal shows and does not obey. All that goes to a screen is made of it."""
+
+    def __init__(self, text: str = "", style: str | Style = "", **more: Any) -> None:
+        super().__init__(visible(text), style, **more)
+
+    def append(self, text: RichText | str, style: str | Style | None = None) -> Self:
+        super().append(visible(text) if isinstance(text, str) else text, style)
+        return self
+
+
+class Screen(Console):
+    """A console that leaves the cursor alone, so that a killed command leaves a usable terminal, lets a closed pipe be an error
+    like any other, and takes words as words: `[/x]` may be a run's id."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **more)
+
+    def render_str(self, text: str, **more: Any) -> RichText:
+        return super().render_str(visible(text), **more)
+
+    def show_cursor(self, show: bool = True) -> bool:
+        return False
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def styled_state(state: str, *, word: bool = True) -> Text:
+    text = f"{GLYPHS.get(state, '·')} {state}" if word else GLYPHS.get(state, "·")
+    return Text(text, style=COLOURS.get(state, ""), no_wrap=True)
+
+
+def print_runs(rows: Sequence[tuple[Run, str]], now: float) -> None:
+    """Runs and what is to say about each: a table where it fits, else a few lines for each. The id is what the next command
+    needs: whatever else is shortened, it is not."""
+    screen = Screen()
+    said = [" ".join(words.split()) for _, words in rows]
+    wanted = min(WORDS_WIDTH, max(len(words) for words in said))
+    for name in (_whole, _short):
+        table = [
+            (
+                run.id,
+                name(run),
+                styled_state(run.state),
+                f"{wording.span(now - run.created_at)} ago",
+                wording.run_took(run, now),
+            )
+            for run, _ in rows
+        ]
+        widths = [max(cell_len(str(cell)) for cell in column) for column in zip(*table, strict=True)]
+        # A heading is no narrower than its word, and between two columns are three spaces.
+        taken = sum(max(width, len(title)) + 3 for width, title in zip(widths, HEADINGS, strict=True))
+        if not screen.is_terminal:
+            screen.width = max(FILE_WIDTH, taken + WORDS_WIDTH)
+        if taken + wanted <= screen.width:
+            _print_table(screen, table, said, screen.width - taken)
+            return
+    for run, words in zip([run for run, _ in rows], said, strict=True):
+        _print_apart(screen, run, words, now)
+
+
+def _whole(run: Run) -> str:
+    return run.workflow
+
+
+def _short(run: Run) -> str:
+    return run.workflow.rsplit(".", 1)[-1]
+
+
+def _print_table(
+    screen: Screen, rows: Sequence[tuple[str | Text, ...]], said: Sequence[str], room: int
+) -> None:
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for title, style in zip(HEADINGS, ("", "bright_black", "", "", ""), strict=True):
+        justify: Any = "right" if title in {"started", "took"} else "left"
+        shown.add_column(title, style=style, no_wrap=True, justify=justify)
+    shown.add_column("", style="bright_black", no_wrap=True, overflow="ellipsis")
+    for row, words in zip(rows, said, strict=True):
+        cells = [cell if isinstance(cell, Text) else Text(cell) for cell in row]
+        shown.add_row(*cells, Text(words if len(words) <= room else words[: max(0, room - 1)] + "…"))
+    screen.print(shown)
+
+
+def _print_apart(screen: Screen, run: Run, words: str, now: float) -> None:
+    """One below the other: the id, how it is, what is to say."""
+    screen.print(Text(run.id, overflow="fold", no_wrap=False, style="bold"), soft_wrap=True)
+    age, took = f"{wording.span(now - run.created_at)} ago", wording.run_took(run, now)
+    state = Text.assemble(
+        "  ", styled_state(run.state), f", {age}, took {took}" if run.finished_at else f", {age}"
+    )
+    screen.print(Text.assemble(state, (f"  {_short(run)}", "bright_black")), overflow="fold")
+    if words:
+        screen.print(Padding(Text(words, style="bright_black"), (0, 0, 0, 2), expand=False), overflow="fold")
+
+
+def payload(value: Any, *, lines_max: int = 12, chars_max: int = 2000) -> Text:
+    """A value as indented JSON, trimmed."""
+    text = wording.json_text(value)
+    lines = text.splitlines()
+    kept = "\n".join(lines[:lines_max])[:chars_max]
+    left = len(text) - len(kept)
+    found = Text(kept)
+    if left > 0:
+        found.append(f"\n… {left:,} more characters: --json shows all", style="bright_black")
+    return found

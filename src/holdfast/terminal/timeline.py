@@ -1,0 +1,186 @@
+"""A run's steps over its time: one row a step, lanes by the task tree, what failed on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.table import Table
+
+from holdfast.model import Attempt, Ending, Step, StepKind
+from holdfast.supervisor.outlook import Outlook
+from holdfast.terminal import wording
+from holdfast.terminal.screen import Text, styled_state
+
+KEY_CELLS_MAX = 44
+KEY_SHARE = 0.4
+"""The part of the width that keys may take; the rest is time."""
+AROUND_CELLS = 2 + 2 + 10
+"""Glyph, gaps and the duration beside the key and the bar."""
+
+
+class Lane(NamedTuple):
+    """A row of the picture: a step, or the branch that the steps below it belong to."""
+
+    depth: int
+    label: str
+    step: Step | None
+    begun: float
+    ended: float | None
+
+
+class Scale(NamedTuple):
+    """The run's time on so many cells."""
+
+    begun: float
+    ended: float
+    cells: int
+
+    def cell(self, at: float) -> int:
+        share = (at - self.begun) / max(self.ended - self.begun, 1e-6)
+        return min(self.cells - 1, max(0, int(share * self.cells)))
+
+
+def timeline(
+    steps: Sequence[Step],
+    attempts: dict[int, list[Attempt]],
+    begun: float,
+    ended: float,
+    now: float,
+    width: int,
+    *,
+    outlook: Outlook = Outlook(),  # noqa: B008  immutable
+) -> Table:
+    rows = lanes(steps)
+    longest = max((2 * lane.depth + len(lane.label) for lane in rows), default=0)
+    key_cells = min(longest, KEY_CELLS_MAX, int(width * KEY_SHARE))
+    scale = Scale(begun, max(ended, begun + 1e-3), max(10, width - key_cells - AROUND_CELLS))
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=1)
+    grid.add_column(width=key_cells, no_wrap=True, overflow="ellipsis")
+    grid.add_column(width=scale.cells, no_wrap=True, overflow="ellipsis")
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_row("", "", _axis(scale), "")
+    for lane in rows:
+        if lane.step is None:
+            label = Text("  " * lane.depth + lane.label, style="bright_black")
+            grid.add_row("", label, _branch(lane, scale, now), "")
+            continue
+        step, tried = lane.step, attempts.get(lane.step.n, [])
+        grid.add_row(
+            styled_state(wording.step_state(step, now), word=False),
+            "  " * lane.depth + lane.label,
+            bar(step, tried, scale, now),
+            Text(_duration(step, now), style="bright_black"),
+        )
+        for said, style, lasted in _asides(step, tried, now, outlook):
+            grid.add_row("", "", Text(said, style=style), Text(lasted, style="bright_black"))
+    return grid
+
+
+def components(key: str) -> list[str]:
+    """The parts of a key. Free text after a colon is its last part's, whatever it contains."""
+    path, colon, free = key.partition(":")
+    parts = path.split("/")
+    parts[-1] += colon + free
+    return parts
+
+
+def lanes(steps: Sequence[Step]) -> list[Lane]:
+    """The steps as a tree, branches in the order in which their first step was issued."""
+    found: list[Lane] = []
+    _grow(found, 0, [(components(step.key), step) for step in steps])
+    return found
+
+
+def _grow(found: list[Lane], depth: int, steps: Sequence[tuple[list[str], Step]]) -> None:
+    branches: dict[str, list[tuple[list[str], Step]]] = {}
+    for parts, step in steps:
+        # A step of its own stands for itself, even when a branch has its name.
+        branches.setdefault(parts[0] if len(parts) > 1 else f"{parts[0]}\0{step.n}", []).append((parts, step))
+    for name, members in branches.items():
+        if "\0" in name:
+            step = members[0][1]
+            found.append(Lane(depth, members[0][0][0], step, step.issued_at, step.finished_at))
+            continue
+        ends = [step.finished_at for _, step in members]
+        ended = None if None in ends else max(end for end in ends if end is not None)
+        found.append(Lane(depth, name, None, min(step.issued_at for _, step in members), ended))
+        _grow(found, depth + 1, [(parts[1:], step) for parts, step in members])
+
+
+def _axis(scale: Scale) -> Text:
+    last = wording.span(scale.ended - scale.begun)
+    return Text("0 s" + last.rjust(scale.cells - 3), style="bright_black")
+
+
+def _branch(lane: Lane, scale: Scale, now: float) -> Text:
+    cells = [(" ", "")] * scale.cells
+    _fill(cells, scale, lane.begun, lane.ended or now, "┈", "bright_black")
+    return _text(cells)
+
+
+def bar(step: Step, attempts: Sequence[Attempt], scale: Scale, now: float) -> Text:
+    """When the step waited (·), ran (━), backed off (┄) or slept (─), and where an attempt failed (✗)."""
+    cells = [(" ", "")] * scale.cells
+    end = step.finished_at or now
+    state = wording.step_state(step, now)
+    colour = wording.COLOURS.get(state, "")
+    if step.kind is not StepKind.CALL:
+        line = {StepKind.CHILD: "═"}.get(step.kind, "─")
+        _fill(cells, scale, step.issued_at, end, line, colour)
+        return _text(cells)
+    _fill(cells, scale, step.issued_at, end, "┄" if attempts else "·", "bright_black")
+    if step.started_at is not None and step.state != "ready":
+        _fill(cells, scale, step.started_at, end, "━", colour)
+    for attempt in attempts:
+        begun = attempt.started_at or attempt.finished_at
+        _fill(cells, scale, begun, attempt.finished_at, "━", "red")
+        cells[scale.cell(attempt.finished_at)] = ("☠" if attempt.ending == Ending.LOST else "✗", "bold red")
+    if step.state == "failed":
+        cells[scale.cell(end)] = ("✗", "bold red")
+    return _text(cells)
+
+
+def _fill(
+    cells: list[tuple[str, str]], scale: Scale, begun: float, ended: float, character: str, style: str
+) -> None:
+    for at in range(scale.cell(begun), scale.cell(ended) + 1):
+        cells[at] = (character, style)
+
+
+def _text(cells: list[tuple[str, str]]) -> Text:
+    found, run, last = Text(no_wrap=True), "", ""
+    for character, style in cells:
+        if style != last:
+            found.append(run, style=last)
+            run, last = "", style
+        run += character
+    found.append(run, style=last)
+    found.rstrip()
+    return found
+
+
+def _duration(step: Step, now: float) -> str:
+    return wording.took(step.started_at or step.issued_at, step.finished_at, now)
+
+
+def _asides(
+    step: Step, attempts: Sequence[Attempt], now: float, outlook: Outlook
+) -> list[tuple[str, str, str]]:
+    """What went wrong on the way, and what a live step waits for: (words, style, how long)."""
+    found = [
+        (
+            f"attempt {attempt.attempt}: {wording.ending(attempt)}",
+            "red",
+            wording.took(attempt.started_at, attempt.finished_at, now),
+        )
+        for attempt in attempts
+    ]
+    if step.state in {"failed", "waiting", "ready", "running"}:
+        said = wording.detail(step, (), now)
+        if said:
+            found.append((said, "red" if step.state == "failed" else "bright_black", ""))
+    if said := wording.taking_long(step, outlook, now):
+        found.append((said, "yellow", ""))
+    return found

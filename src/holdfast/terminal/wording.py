@@ -1,0 +1,292 @@
+"""Rows as words for people. Pure: rows and the time in, text out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from holdfast.codec import describe_error
+from holdfast.durations import Eta
+from holdfast.lifecycle import STEP_ENDED
+from holdfast.model import (
+    CANCEL,
+    DEADLINE,
+    UNDO_PREFIX,
+    Attempt,
+    Ending,
+    Run,
+    RunState,
+    Signal,
+    Step,
+    StepKind,
+    StepState,
+    TwinState,
+    undone_key,
+)
+from holdfast.supervisor.outlook import Outlook
+from holdfast.terminal.lines import json_document
+
+GLYPHS = {
+    "succeeded": "✓",
+    "failed": "✗",
+    "undone": "↶",
+    "cancelled": "⊘",
+    "running": "●",
+    "undoing": "↶",
+    "waiting": "◌",
+    "ready": "○",
+    "backing off": "↻",
+    "quarantined": "!",
+    "pending": "○",
+    "held": "‖",
+    "stuck": "!",
+}
+COLOURS = {
+    "succeeded": "green",
+    "failed": "red",
+    "undone": "yellow",
+    "cancelled": "bright_black",
+    "running": "cyan",
+    "undoing": "yellow",
+    "waiting": "blue",
+    "ready": "bright_black",
+    "backing off": "yellow",
+    "quarantined": "red",
+    "pending": "bright_black",
+    "held": "magenta",
+    "stuck": "red",
+}
+
+
+BROKEN = "$broken"
+"""The member that holds what is no JSON."""
+
+
+def span(seconds: float) -> str:
+    """A duration: 340 ms, 1.3 s, 65 s, 12 min, 3 h, 5 d."""
+    seconds = max(0.0, seconds)
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size * 2:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def trimmed(text: str, width: int) -> str:
+    """One line of at most `width` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: max(0, width - 1)] + "…"
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def plain_value(raw: bytes | str | None) -> Any:
+    """A payload as it is recorded. Somebody may have written to the database by hand: what cannot be read is shown as it is."""
+    if raw is None:
+        return None
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return {BROKEN: raw if isinstance(raw, str) else raw.decode(errors="backslashreplace")}
+
+
+def plain_object(raw: bytes | str | None) -> dict[str, Any]:
+    """The same of what should be an object."""
+    found = plain_value(raw) or {}
+    return found if isinstance(found, dict) else {BROKEN: found}
+
+
+def json_text(value: Any) -> str:
+    """A value for people to read: on one line if it is short."""
+    line = json_document(value)
+    return line if len(line) <= 72 else json_document(value, indent=2)
+
+
+def took(begun: float | None, ended: float | None, now: float) -> str:
+    return "" if begun is None else span((now if ended is None else ended) - begun)
+
+
+def run_took(run: Run, now: float) -> str:
+    return took(run.created_at, run.finished_at, now)
+
+
+def left(eta: Eta | None) -> str:
+    """When a run will probably end."""
+    return "" if eta is None else f"about {span(eta.left_s)} left"
+
+
+def taking_long(step: Step, outlook: Outlook, now: float) -> str:
+    """What was learned about a step that runs: it takes longer than usual, it has a twin."""
+    said = []
+    if outlook.straggles(step, now):
+        said.append(f"longer than usual (at most {span(outlook.bounds[step.name])})")
+    twin = outlook.twin(step)
+    if twin is not None and twin.state is TwinState.RUNNING and step.state is StepState.RUNNING:
+        said.append(f"its twin has been running for {took(twin.started_at, None, now)}")
+    return " · ".join(said)
+
+
+def failure(run: Run) -> str:
+    """Why a run did not succeed, in one line."""
+    if run.state is RunState.HELD and run.note:
+        return _held_because(run.note)
+    if run.state is RunState.STUCK and run.note:
+        return describe_error(run.note)
+    if run.error:
+        return describe_error(run.error)
+    return run.note or ""
+
+
+def kept_steps(run: Run, steps: Sequence[Step]) -> list[str]:
+    """Of a run that took itself back: the keys of steps that may have done something and have no undo."""
+    if run.ending is None:
+        return []
+    undone = {undone_key(step.key)[0] for step in steps if step.key.startswith(UNDO_PREFIX)}
+    return [
+        step.key
+        for step in steps
+        if step.kind is StepKind.CALL
+        and not step.key.startswith(UNDO_PREFIX)
+        and step.key not in undone
+        and (step.state is StepState.SUCCEEDED or (step.state is StepState.CANCELLED and step.attempt > 0))
+    ]
+
+
+def _held_because(note: str) -> str:
+    """A scheduler's note is JSON with a message, an operator's is what the operator said."""
+    try:
+        told = json.loads(note)
+    except ValueError:
+        return note
+    return str(told.get("message", note)) if isinstance(told, dict) else note
+
+
+def progress(raw: str | None) -> tuple[float | None, str]:
+    """What `set_progress` and `here.beat` said last."""
+    told = plain_object(raw)
+    fraction = told.get("fraction")
+    note = told.get("note") or told.get(BROKEN) or ""
+    return fraction if isinstance(fraction, int | float) else None, str(note)
+
+
+def progress_words(raw: str | None) -> str:
+    fraction, note = progress(raw)
+    share = "" if fraction is None else f"{fraction:.0%}"
+    return f"{share} {note}".strip()
+
+
+def step_state(step: Step, now: float) -> str:
+    """The step's state as people see it: one that waits for its next attempt backs off, or, for a person, is quarantined."""
+    if step.quarantined:
+        return "quarantined"
+    backs_off = step.state is StepState.READY and step.kind is StepKind.CALL and step.ready_at > now
+    return "backing off" if backs_off else str(step.state)
+
+
+def attempts_of(attempts: Iterable[Attempt]) -> dict[int, list[Attempt]]:
+    """By the number of their step."""
+    found: dict[int, list[Attempt]] = {}
+    for attempt in attempts:
+        found.setdefault(attempt.n, []).append(attempt)
+    return found
+
+
+def ending(attempt: Attempt) -> str:
+    """How an attempt ended: `failed: ConnectionError: reset`."""
+    if attempt.ending == Ending.LOST:
+        return f"lost: {_how_lost(attempt.error)}"
+    if not attempt.error:
+        return str(attempt.ending)
+    if attempt.ending == Ending.TIMED_OUT:
+        return "timed out"
+    if (told := plain_object(attempt.error)).get("ending") == "outrun":
+        return f"outrun: {told.get('message', '')}"
+    return describe_error(attempt.error)
+
+
+def _how_lost(error: str | None) -> str:
+    """An agent's death is told in short; of the step's own process, how it died."""
+    message = str(plain_object(error).get("message", ""))
+    return message if message.startswith("the step's process") else "its agent died"
+
+
+def detail(step: Step, attempts: Sequence[Attempt], now: float) -> str:
+    """What there is to say about a step beyond its name and state."""
+    if step.state is StepState.FAILED:
+        said = describe_error(step.error) if step.error else ""
+        return f"{said} (attempt {step.attempt})" if step.attempt > 1 else said
+    if step.state in STEP_ENDED:
+        tried = step.state is StepState.SUCCEEDED and step.attempt > 1
+        return counted(step.attempt, "attempt") if tried else ""
+    if step.kind is not StepKind.CALL:
+        return _waiting(step, now)
+    last = ending(attempts[-1]) if attempts else ""
+    if step.quarantined:
+        return " · ".join(part for part in ("in quarantine", last) if part)
+    if step.state is StepState.READY:
+        return " · ".join(part for part in (_ready(step, now), last) if part)
+    said = f"attempt {step.attempt}" if step.attempt > 1 else ""
+    parts = (said, progress_words(step.progress), f"after {last}" if last else "")
+    return " · ".join(part for part in parts if part)
+
+
+def _waiting(step: Step, now: float) -> str:
+    if step.kind is StepKind.TIMER:
+        return f"another {span(step.ready_at - now)}" if step.ready_at > now else "due"
+    if step.kind is StepKind.SIGNAL:
+        return f"for signal {step.name!r}"
+    return f"for a run of {step.name}" if step.kind is StepKind.CHILD else ""
+
+
+def _ready(step: Step, now: float) -> str:
+    if step.ready_at <= now:
+        return "to begin"  # for an agent, or for a gate to open: who asks for more knows
+    return f"attempt {step.spent + 1} of {step.attempts_max} in {span(step.ready_at - now)}"
+
+
+def waits_for(steps: Sequence[Step], now: float, gate: Callable[[Step], str] | None = None) -> str:
+    """What a live run waits for, in a few words: the first thing that can move, and how much else there is. `gate` says what
+    keeps a step from beginning, if something does."""
+    live = [s for s in steps if s.state in {"waiting", "ready", "running"} and s.key != DEADLINE]
+    if not live:
+        return ""
+    order = {StepState.RUNNING: 0, StepState.READY: 1, StepState.WAITING: 2}
+    first = min(live, key=lambda step: (not step.quarantined, order[step.state], step.n))
+    said = detail(first, (), now)
+    if first.state is StepState.READY and first.kind is StepKind.CALL and not first.quarantined:
+        shut = gate(first) if gate is not None else ""
+        said = shut or (said if first.ready_at > now else "waits for an agent")
+    more = f" and {len(live) - 1:,} more" if len(live) > 1 else ""
+    return f"{first.key}{f' {said}' if said else ''}{more}"
+
+
+def signal_words(signal: Signal) -> tuple[str, str]:
+    """A signal's name and payload; a request to cancel reads as one."""
+    if signal.name == CANCEL:
+        asked = plain_object(signal.payload)
+        note = f" ({asked['note']})" if asked.get("note") else ""
+        return "cancel", f"asked by {asked.get('actor', 'somebody')}{note}"
+    return signal.name, signal.payload.decode(errors="backslashreplace")
+
+
+def chosen_steps(steps: list[Step], rows: int) -> tuple[list[Step], int]:
+    """What is shown when there is no room for all: first what goes on or failed, then what ended last. By number."""
+    if len(steps) <= rows:
+        return steps, 0
+    room = max(1, rows - 1)
+
+    def weight(step: Step) -> tuple[int, float]:
+        if step.state == "running":
+            return 0, step.n
+        if step.state not in STEP_ENDED:
+            return 1, step.n
+        return (2 if step.state == "failed" else 3), -(step.finished_at or 0)
+
+    chosen = sorted(sorted(steps, key=weight)[:room], key=lambda step: step.n)
+    return chosen, len(steps) - len(chosen)

@@ -1,0 +1,340 @@
+"""Bad input and faults: one line with the next move, exit code 2, no traceback, nothing lost."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from shutil import which
+
+import apsw
+import pytest
+
+from tests.commands.conftest import HOLDFAST, Cli
+
+FILES = {
+    "syntax.py": "x = 1\ndef f(:\n    pass\n",
+    "boom.py": "import os\nraise ValueError('boom')\n",
+    "needs.py": "\n\nimport nosuchthing\n",
+    "exits.py": "import sys\nsys.exit(3)\n",
+    "empty.py": "x = 1\n",
+    "nul.py": "x = 1\0\n",
+    "relative.py": "from . import x\n",
+    "wrong.py": "from holdfast import step\n\n@step(timeout=-1)\ndef f() -> None: ...\n",
+    "json.py": "x = 1\n",
+    "notes.txt": "hello\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("nowhere.py", "there is no file nowhere.py"),
+        ("nowhere/app.py:gated", "there is no file nowhere/app.py"),
+        (".", "is not a Python file"),
+        ("notes.txt", "is not a Python file"),
+        ("syntax.py", "syntax.py, line 2: SyntaxError: invalid syntax"),
+        ("boom.py", "boom.py, line 2: ValueError: boom"),
+        ("needs.py", "needs.py, line 3: ModuleNotFoundError: No module named 'nosuchthing': install it"),
+        ("exits.py", "exits.py, line 2: it ends the process when it is imported"),
+        ("empty.py", "empty.py has no workflow: mark an async function with @workflow"),
+        ("nul.py", "nul.py: SyntaxError: source code string cannot contain null bytes"),
+        ("relative.py", "name the module instead of the file"),
+        ("wrong.py", "wrong.py, line 3: DefinitionError: wrong.f: timeout"),
+        ("json.py", "rename the file"),
+        ("no.such.module", "there is no module 'no.such.module'"),
+        ("app.py", "app.py has several workflows (gated, failing, "),
+        ("app.py:nosuch", "app.py has no workflow 'nosuch'; it has gated, failing, "),
+        ("app.py:", "write FILE.py:WORKFLOW"),
+    ],
+)
+def test_a_target_that_cannot_be_loaded(lite: Cli, target: str, words: str) -> None:
+    """It says what is wrong, with the line of the file; no store is made."""
+    for name, text in FILES.items():
+        (lite.folder / name).write_text(text)
+    ended = lite("run", target, code=2)
+    assert ended.errors.startswith("error: ")
+    assert words in ended.errors
+    assert ended.errors.count("\n") == 1
+    assert ended.out == ""
+    assert not (lite.folder / "holdfast.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("{", "pays(): the input is not JSON: Expecting property name"),
+        ("", "pays(): the input is not JSON"),
+        ('{"card": {"number": "1", "cents": 2}} x', "the input is not JSON: Extra data at line 1, column 39"),
+        ('{"card": {"number": "1", "cents": NaN}}', "NaN is not JSON"),
+        ('{"card": {"number": "1", "cents": "2"}}', "card.cents: expected `int`, got `str`"),
+        ('{"card": {"number": "1"}}', "cents"),
+        ('{"card": 1, "card": 2}', 'the key "card" occurs twice'),
+        ('{"tip": 1}', "card"),
+        ('{"card": {"number": "1", "cents": 2}, "tips": 1}', "unknown parameter `tips`"),
+        ("[1, 2, 3]", "3 values in the array, 2 parameters"),
+        ("7", "an object of parameters by name, or an array"),
+    ],
+)
+def test_an_input_that_does_not_fit(lite: Cli, given: str, words: str) -> None:
+    """It names the field; nothing is started, not even a store."""
+    ended = lite("run", "app.py:pays", "--input", "-", "--json", given=given, code=2)
+    assert ended.json["error"]["type"] == "InvalidInput"
+    assert words in ended.json["error"]["message"]
+    assert ended.errors == f"error: {ended.json['error']['message']}\n"
+    assert not (lite.folder / "holdfast.db").exists()
+
+
+def test_a_missing_argument_is_named(lite: Cli) -> None:
+    """Without --input a workflow that needs one says which; so does `start`."""
+    for command in ("run", "start"):
+        assert "card" in lite(command, "app.py:pays", code=2).errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nosuch"], "No such command 'nosuch': see `holdfast --help`"),
+        (["run"], "Missing argument 'FILE[:WORKFLOW]': see `holdfast run --help`"),
+        (["run", "app.py:gated", "--nosuch"], "--nosuch"),
+        (["run", "app.py:gated", "--priority", "high"], "'high' is not a valid integer"),
+        (["run", "app.py:gated", "--timeout", "0"], "--timeout"),
+        (["run", "app.py:gated", "--tag", "billing"], "'billing' is not of the form name=value"),
+        (["run", "app.py:gated", "--id", " x"], "' x'"),
+        (["run", "app.py:gated", "--id", ""], "id"),
+        (["ps", "--state", "asleep"], "'asleep' is not one of 'pending'"),
+        (["signal", "r", "paid", "--data", "{"], "--data: the input is not JSON"),
+        (["signal", "r", "paid", "--data", "NaN"], "NaN is not JSON"),
+    ],
+)
+def test_a_call_that_makes_no_sense(lite: Cli, arguments: list[str], words: str) -> None:
+    """Usage errors are one line, too, and an object with --json."""
+    ended = lite(*arguments, "--json", code=2)
+    assert words in ended.json["error"]["message"]
+    assert ended.errors == f"error: {ended.json['error']['message']}\n"
+
+
+def other_program(file: Path) -> None:
+    connection = apsw.Connection(str(file))
+    connection.execute("CREATE TABLE notes (text)")
+    connection.close()
+
+
+def newer_version(file: Path) -> None:
+    connection = apsw.Connection(str(file))
+    connection.execute("UPDATE migrations SET version = 99 WHERE version = 1")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("store", "words"),
+    [
+        ("nonsense", "cannot tell the store from 'nonsense': use sqlite:///file.db"),
+        ("mysql://localhost/x", "use sqlite:///file.db or postgresql://"),
+        ("sqlite:///nowhere/x.db", "nowhere does not exist: create it"),
+        ("sqlite:///", "names no file"),
+        ("sqlite:///app.py", "is not a SQLite database"),
+        ("sqlite:///other.db", "was made by another program"),
+        ("sqlite:////dev/full", "is full: make room"),
+        ("sqlite:////proc/version", "can be read and written"),
+        ("postgresql://127.0.0.1:1/x", "cannot reach the database"),
+        ("postgresql://nowhere.invalid/x", "cannot reach the database"),
+    ],
+)
+def test_a_store_that_cannot_be_used(lite: Cli, store: str, words: str) -> None:
+    """Not reachable, not ours, not writable, full: what is the case and what to do."""
+    other_program(lite.folder / "other.db")
+    ended = lite("run", "app.py:gated", "--store", store, code=2)
+    assert words in ended.errors
+    assert ended.errors.count("\n") == 1
+    assert lite.effects() == []
+
+
+def test_a_store_of_another_version(lite: Cli) -> None:
+    """A file of a newer Holdfast is not touched."""
+    lite("migrate")
+    newer_version(lite.folder / "holdfast.db")
+    assert "is at schema 99" in lite("ps", code=2).errors
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file(lite: Cli) -> None:
+    """Neither the program nor the store may be read: each says so."""
+    lite("migrate")
+    (lite.folder / "holdfast.db").chmod(0)
+    assert "can be read and written" in lite("ps", code=2).errors
+    (lite.folder / "app.py").chmod(0)
+    assert "cannot read app.py" in lite("run", "app.py:gated", code=2).errors
+
+
+def test_the_database_that_does_not_exist(lite: Cli, pg_url: str) -> None:
+    """PostgreSQL's own words are kept."""
+    ended = lite("run", "app.py:gated", "--store", f"{pg_url}_nosuch", code=2)
+    assert "does not exist" in ended.errors
+
+
+def test_a_traceback_only_when_asked(lite: Cli) -> None:
+    """HOLDFAST_DEBUG=1 shows where an error came from; the last line stays the same."""
+    process = lite.start("show", "x", HOLDFAST_DEBUG="1")
+    _, errors = process.communicate()
+    assert "Traceback (most recent call last)" in errors
+    assert errors.splitlines()[-1].startswith("error: there is no store")
+
+
+def test_a_warning_about_the_code_is_one_line(lite: Cli) -> None:
+    """What the code does that replays would not is told with its line, and the run goes on."""
+    (lite.folder / "clock.py").write_text(
+        "import time\nfrom holdfast import workflow\n\n@workflow\nasync def w() -> bool:\n    return time.time() > 0\n"
+    )
+    ended = lite("run", "clock.py", "--json")
+    assert ended.json["output"] is True
+    assert "warning: clock.py, line 6: workflow w() uses time.time()" in ended.errors
+
+
+def test_a_closed_pipe_is_silent(lite: Cli) -> None:
+    """`holdfast ps --all | head -1`: no complaint."""
+    lite("run", "app.py:wide", "--input", "[3000]", "--id", "wide", "--json")
+    process = lite.start("show", "wide", "--limit", "0")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("✓ succeeded")
+    process.stdout.close()
+    assert process.wait(30) == 141
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+
+
+LOOKS = [
+    ["ps"],
+    ["ps", "--json"],
+    ["show", "w"],
+    ["why", "w"],
+    ["agents"],
+    ["watch", "w", "--json"],
+    ["run", "app.py:pays", "--id", "w", "--json"],
+    ["alerts"],
+    ["doctor"],
+    ["quarantine"],
+    ["hold", "--step", "x"],
+    ["signal", "open", "paid", "--data", "1"],
+    ["start", "app.py:pays", "--input", '{"card": {"number": "n", "cents": 1}}'],
+    ["migrate"],
+    ["--help"],
+    [],
+]
+
+
+@pytest.mark.parametrize("kind", ["broken", "closed"])
+def test_a_reader_that_went_away_is_one_exit_code(lite: Cli, kind: str) -> None:
+    """A pipe whose reader is gone, or no standard output at all: every command says so by 141, and nothing else."""
+    lite("run", "app.py:pays", "--id", "w", "--input", '{"card": {"number": "n", "cents": 7}}')
+    lite("start", "app.py:everything", "--id", "open")
+    found = {}
+    for arguments in LOOKS:
+        read, write = os.pipe()
+        os.close(read)
+        script = f'exec "$@" {">&-" if kind == "closed" else f">&{write}"}'
+        done = subprocess.run(
+            ["bash", "-c", script, "bash", HOLDFAST, *arguments],
+            cwd=lite.folder,
+            env={**os.environ, "HOLDFAST_STORE": lite.store, "NO_COLOR": "1"},
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=[write],
+            timeout=60,
+            check=False,
+        )
+        os.close(write)
+        if (done.returncode, done.stderr) != (141, ""):
+            found[" ".join(arguments)] = done.returncode, done.stderr
+    assert found == {}
+    assert lite("show", "w", "--json").json["state"] == "succeeded", (
+        "and nothing was written where it does not belong"
+    )
+
+
+def test_no_standard_stream_at_all(lite: Cli) -> None:
+    """Neither input, output nor errors: the store is not taken for one of them."""
+    lite.open_gate()
+    script = f"exec {HOLDFAST} run app.py:noise --id n <&- >&- 2>&-"
+    env = {**os.environ, "HOLDFAST_STORE": lite.store}
+    done = subprocess.run(["bash", "-c", script], cwd=lite.folder, env=env, timeout=60, check=False)
+    assert done.returncode == 141
+    assert lite("show", "n", "--json").json["output"] == "quiet"
+
+
+def test_a_service_whose_log_is_not_read_any_more_leaves_in_good_order(lite: Cli) -> None:
+    """It hands back what it holds, as when it is told to stop; and says 141."""
+    process = lite.start("up", "app.py", "--json")
+    assert process.stdout is not None
+    assert "hosts" in process.stdout.readline()
+    process.stdout.close()
+    lite("start", "app.py:failing", "--id", "f")  # the leader logs an alert
+    assert process.wait(30) == 141
+    assert process.stderr is not None
+    assert "Traceback" not in process.stderr.read()
+    assert lite("agents", "--json").json == []
+
+
+def test_a_full_disk_under_the_output_is_an_error(lite: Cli) -> None:
+    """One line, exit code 2, and no complaint of the interpreter after it."""
+    lite("run", "app.py:pays", "--id", "w", "--input", '{"card": {"number": "n", "cents": 7}}')
+    env = {**os.environ, "HOLDFAST_STORE": lite.store, "NO_COLOR": "1"}
+    for arguments in (["ps"], ["ps", "--json"], ["show", "w"]):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [HOLDFAST, *arguments],
+                cwd=lite.folder,
+                env=env,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        assert (done.returncode, done.stderr) == (2, "error: No space left on device\n")
+
+
+def may_mount() -> bool:
+    """Whether a file system of a test's own can be mounted, as root or in a user namespace."""
+    return subprocess.run([*APART, "true"], capture_output=True, check=False).returncode == 0
+
+
+APART = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+
+
+@pytest.mark.skipif(not which("unshare") or not may_mount(), reason="needs a file system of its own")
+def test_a_disk_that_fills_up_in_the_middle_loses_nothing(lite: Cli) -> None:
+    """The run stops with one line and exit code 2, and goes on when there is room: recorded steps do not run again."""
+    (lite.folder / "grows.py").write_text(
+        "from holdfast import step, workflow\n\n"
+        "@step\nasync def blob(n: int) -> str:\n"
+        "    with open('effects', 'a') as file:\n        file.write(f'{n}\\n')\n"
+        "    return 'x' * 100_000\n\n"
+        "@workflow\nasync def grows() -> int:\n"
+        "    return sum([len(await blob(n)) for n in range(30)])\n"
+    )
+    (lite.folder / "small").mkdir()
+    run = f"{HOLDFAST} run grows.py --id g --json"
+    script = f"""
+        mount -t tmpfs -o size=1500k none small
+        {run}; echo "code $?"
+        {HOLDFAST} show g --json
+        mount -o remount,size=40m small
+        {run}; echo "code $?"
+    """
+    done = subprocess.run(
+        [*APART, "bash", "-c", script],
+        cwd=lite.folder,
+        env={**os.environ, "HOLDFAST_STORE": "sqlite:///small/holdfast.db"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    full, full_code, shown, room, room_code = done.stdout.splitlines()
+    assert (json.loads(full)["error"]["type"], full_code) == ("StoreFull", "code 2")
+    assert "is full: make room" in done.stderr
+    assert (json.loads(room)["output"], room_code) == (3_000_000, "code 0")
+    recorded = [step["input"]["n"] for step in json.loads(shown)["steps"] if step["state"] == "succeeded"]
+    assert 0 < len(recorded) < 30
+    assert [n for n in recorded if lite.effects().count(str(n)) != 1] == []

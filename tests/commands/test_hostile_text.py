@@ -1,0 +1,96 @@
+"""Text from rows is shown on a terminal, and never obeyed by it."""
+
+import json
+import re
+from pathlib import Path
+from shutil import copyfile
+
+import pytest
+
+from holdfast.safe_text import visible, visible_json
+from tests.commands.conftest import Cli
+from tests.commands.hostile import EVIL
+from tests.commands.test_terminal import COLOUR, Terminal
+
+UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[[0-9]*[AK]|\x1b\[2K|\x1b\[\?25[hl]|\r\n|\r")
+"""What our own terminal library writes."""
+ID = "[/x][link=http://evil]y"
+
+
+@pytest.fixture
+def hostile(lite: Cli) -> Cli:
+    """A store in which every field that anybody may fill holds the text."""
+    copyfile(Path(__file__).with_name("hostile.py"), lite.folder / "hostile.py")
+    told = json.dumps([EVIL])
+    lite("run", "hostile.py:caught", "--input", told, "--id", ID, "--tag", f"k{EVIL}={EVIL}", "--json")
+    lite("run", "hostile.py:failing", "--input", told, "--id", "failed", "--json", code=1)
+    lite("start", "hostile.py:waiting", "--input", told, "--id", "held")
+    lite("hold", "held", "--note", EVIL)
+    lite("start", "hostile.py:waiting", "--input", told, "--id", "waits", "--tag", f"k={EVIL}")
+    lite("signal", "waits", "go", "--data", json.dumps(EVIL), "--key", "k")
+    lite("hold", "--workflow", "hostile.waiting", "--note", EVIL)
+    return lite
+
+
+def commands() -> list[list[str]]:
+    looks = [["show", one] for one in (ID, "failed", "held", "waits")]
+    looks += [["why", one] for one in (ID, "failed", "held", "waits")]
+    return [
+        *looks,
+        ["ps"],
+        ["ps", "--all"],
+        ["agents"],
+        ["alerts"],
+        ["breakers"],
+        ["holds"],
+        ["quarantine"],
+        ["doctor"],
+    ]
+
+
+def test_nothing_that_is_shown_is_obeyed(hostile: Cli) -> None:
+    """In a pipe and as JSON: every command that shows rows, and each ends well."""
+    seen = ""
+    for command in commands():
+        for more in ([], ["--json"]) if command[-1] in ("waits", "--all") else ([],):
+            told = hostile(*command, *more, code=None)
+            assert told.code in (0, 1), (command, told)
+            assert "should not happen" not in told.errors, (command, told)
+            assert not UNSEEN.search(told.out.replace("\n", "") + told.errors.replace("\n", "")), (
+                command,
+                told,
+            )
+            seen += told.out
+    assert "\\x1b]0;pwned" in seen
+    assert "[/x][link=http://evil]y" in seen
+    assert json.loads(hostile("show", "waits", "--json").out)["input"]["text"] == EVIL
+
+
+def test_nor_at_a_terminal_or_in_a_log(hostile: Cli) -> None:
+    """With colours and a live picture: what is left after our own sequences is plain. And what a node says while it works."""
+    for command in (["ps", "--all"], ["show", ID], ["show", "failed"], ["watch", "failed"]):
+        terminal = Terminal(hostile, *command)
+        assert terminal.end() in (0, 1)
+        left = OURS.sub("", terminal.seen)
+        assert not UNSEEN.search(left.replace("\n", "")), repr(left)
+        assert "]8;" not in terminal.seen, "a live link"
+        assert "pwned" in COLOUR.sub("", terminal.seen) or command[0] == "ps"
+    ended = hostile("run", "hostile.py:failing", "--input", json.dumps([EVIL]), "--id", "logged", code=1)
+    assert "pwned" in ended.errors
+    assert not UNSEEN.search(ended.errors.replace("\n", ""))
+
+
+def test_visible_text_keeps_what_people_write() -> None:
+    """Umlauts, emoji with joiners and flags, right-to-left letters, tabs and lines are no danger."""
+    for text in ("Grüße\tund\nKüsse", "👩\u200d💻 ✓ 🇳🇴", "שלום", "日本語", ""):
+        assert visible(text) == text
+    assert visible("\x1b[31m\x9b\u202e") == "\\x1b[31m\\x9b\\u202e"
+
+
+def test_visible_json_is_the_same_json() -> None:
+    """Whatever it holds."""
+    value = {EVIL: [EVIL, "\U000e0041"]}
+    line = visible_json(json.dumps(value, ensure_ascii=False))
+    assert json.loads(line) == value
+    assert not UNSEEN.search(line)

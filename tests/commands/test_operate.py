@@ -1,0 +1,108 @@
+"""`start`, `signal`, `cancel`, `hold`, `release`, `retry`, `migrate`: one write each."""
+
+from holdfast.store.migrations import read_migrations
+from tests.commands.conftest import Cli, until
+
+
+def test_start_returns_at_once(cli: Cli) -> None:
+    """The run is recorded and pending; started again it is the same; with another input a conflict."""
+    for _ in range(2):
+        shown = cli("start", "app.py:gated", "--input", "[1]", "--id", "s", "--json").json
+        assert shown == {"id": "s", "state": "pending"}
+    assert cli("start", "app.py:gated", "--input", "[2]", "--id", "s", "--json", code=2).json["error"][
+        "type"
+    ] == ("Conflict")
+    assert cli.effects() == []
+    made = cli("start", "app.py:gated", "--json").json["id"]
+    assert [row["id"] for row in cli("ps", "--json").json] == [made, "s"]
+
+
+def test_a_signal_reaches_a_run_even_before_it_waits(cli: Cli) -> None:
+    """Its data is the result of the wait; the same key again is the same signal."""
+    cli.open_gate()
+    cli("start", "app.py:everything", "--id", "s")
+    for data in ("900", "901"):
+        shown = cli("signal", "s", "paid", "--data", data, "--key", "event-7", "--json").json
+        assert shown == {"id": "s", "state": "pending", "signal": "paid"}
+    assert cli("run", "app.py:everything", "--id", "s", "--json").json["output"] == [0, 2, 3, 8, 900]
+    assert "has ended" in cli("signal", "s", "paid", code=2).errors
+
+
+def test_a_signal_takes_its_data_from_standard_input(lite: Cli) -> None:
+    """`--data -`."""
+    lite("start", "app.py:everything", "--id", "s")
+    lite("signal", "s", "paid", "--data", "-", given="[1, 2]")
+    assert [signal["payload"] for signal in lite("show", "s", "--json").json["signals"]] == [[1, 2]]
+
+
+def test_cancel_ends_a_pending_run_at_once(cli: Cli) -> None:
+    """Nobody owns it: cancelled. Again it says so, and running it prints that end."""
+    cli("start", "app.py:gated", "--id", "c")
+    assert cli("cancel", "c", "--note", "changed my mind", "--json").json == {"id": "c", "state": "cancelled"}
+    assert "was cancelled before" in cli("cancel", "c").out
+    shown = cli("run", "app.py:gated", "--id", "c", "--json", code=1).json
+    assert (shown["state"], shown["error"]["message"]) == ("cancelled", "changed my mind")
+    assert cli.effects() == []
+
+
+def test_cancel_reaches_a_running_step(cli: Cli) -> None:
+    """The process that carries the run sees it end cancelled, with exit code 1."""
+    process = cli.start("run", "app.py:gated", "--id", "c", "--json")
+    until(lambda: "gate" in cli.effects(), process)
+    assert cli("cancel", "c").out == "● c is asked to cancel itself\n"
+    ended = cli.end(process)
+    assert (ended.code, ended.json["state"]) == (1, "cancelled")
+    assert [step["state"] for step in ended.json["steps"]] == ["succeeded", "cancelled"]
+
+
+def test_a_held_run_goes_on_when_released(cli: Cli) -> None:
+    """Hold, see it in `ps`, release, run: to its end."""
+    cli.open_gate()
+    cli("start", "app.py:gated", "--id", "h")
+    assert cli("hold", "h", "--note", "why not", "--json").json == {"id": "h", "state": "held"}
+    assert "why not" in cli("ps", "--state", "held").out
+    assert cli("release", "h", "--json").json == {"id": "h", "state": "pending"}
+    assert "only a held run" in cli("release", "h", code=2).errors
+    assert cli("run", "app.py:gated", "--id", "h", "--json").json["output"] == 3
+    assert "only a run that has not ended" in cli("hold", "h", code=2).errors
+
+
+def test_retry_of_a_failed_run_keeps_what_succeeded(cli: Cli) -> None:
+    """A new id, the recorded step not run again; the mended code succeeds."""
+    cli("run", "app.py:failing", "--id", "f", code=1)
+    shown = cli("retry", "f", "--json").json
+    assert shown == {"id": "f~2", "state": "pending", "retry_of": "f"}
+    file = cli.folder / "app.py"
+    file.write_text(file.read_text().replace("    raise Stop(why)", "    return None"))
+    assert cli("run", "app.py:failing", "--id", "f~2", "--json").json["state"] == "succeeded"
+    assert cli.effects() == ["first"]
+    assert "nothing to retry" in cli("retry", "f~2", code=2).errors
+
+
+def test_retry_of_a_live_run_does_not_wait_for_the_back_off(cli: Cli) -> None:
+    """The next attempt would be in an hour; asked, it is now."""
+    process = cli.start("run", "app.py:waits_an_hour", "--id", "r", "--json")
+    until(lambda: "backs off" in cli("why", "r", code=None).out, process)
+    cli.open_gate()
+    assert cli("retry", "r").out == "● r is running: what backs off is tried at once\n"
+    assert cli.end(process).json["output"] == 3
+    assert cli.effects() == ["patient", "patient"]
+
+
+def test_migrate_says_from_where_to_where(cli: Cli) -> None:
+    """An empty database goes to this version's schema; a second time there is nothing to do."""
+    shown = cli("migrate", "--json").json
+    current = len(read_migrations("holdfast.store.sqlite"))
+    assert (shown["from"], shown["to"]) == (0, current)
+    assert cli("migrate").out.endswith(f"is at schema {current}: nothing to do\n")
+    assert cli("ps", "--json").json == []
+
+
+def test_an_unknown_run_is_an_error(cli: Cli) -> None:
+    """For every command that takes one: one line, exit code 2, and with --json an object of the same words."""
+    cli("migrate")
+    for command in ("show", "why", "watch", "cancel", "retry", "hold", "release", "signal"):
+        ended = cli(command, "nobody", *(["paid"] if command == "signal" else []), "--json", code=2)
+        assert ended.json["error"]["type"] == "UnknownRun"
+        assert ended.errors == f"error: {ended.json['error']['message']}\n"
+        assert "'nobody'" in ended.errors

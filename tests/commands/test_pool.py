@@ -1,0 +1,266 @@
+"""`pool`: agents on this host, kept at strength. Real processes; the store matters for some of the claims."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.conftest import Cli, until
+
+PATIENCE_S = 60.0
+
+
+class Watched:
+    """A pool that tells what it does, one object a line."""
+
+    def __init__(self, cli: Cli, process: subprocess.Popen[str]) -> None:
+        self.cli, self.process = cli, process
+        self.lines: list[dict[str, Any]] = []
+        self._reading = threading.Thread(target=self._read)
+        self._reading.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(json.loads(line))
+
+    def own(self, *events: str) -> list[dict[str, Any]]:
+        """What the pool itself told, not its agents."""
+        return [line for line in self.lines if "from" not in line and line["event"] in events]
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert self.process.poll() is None, (
+                self.lines,
+                self.process.stderr and self.process.stderr.read(),
+            )
+            assert time.monotonic() < deadline, self.lines
+            time.sleep(0.02)
+
+    def until_told(self, event: str, times: int = 1, **what: Any) -> dict[str, Any]:
+        def found() -> list[dict[str, Any]]:
+            return [line for line in self.own(event) if what.items() <= line.items()]
+
+        self.until(lambda: len(found()) >= times)
+        return found()[times - 1]
+
+    def pids(self) -> dict[str, int]:
+        """Of all agents that were ever at work."""
+        return {line["agent"]: line["pid"] for line in self.own("live")}
+
+    def end(self) -> int:
+        code = self.process.wait(PATIENCE_S)
+        self._reading.join(PATIENCE_S)
+        return code
+
+
+Begin = Callable[..., Watched]
+
+
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    """Start `holdfast pool`; whatever is left at the end of the test leaves."""
+    begun: list[Watched] = []
+
+    def made(cli: Cli, *arguments: str) -> Watched:
+        begun.append(Watched(cli, cli.start("pool", "app.py", "--json", *arguments)))
+        return begun[-1]
+
+    yield made
+    for one in begun:
+        one.cli.open_gate()
+        if one.process.poll() is None:
+            one.process.send_signal(signal.SIGTERM)
+        one.end()
+        until(lambda one=one: not any(alive(pid) for pid in one.pids().values()))  # type: ignore[misc]
+
+
+def alive(pid: int) -> bool:
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text("utf-8")
+    except FileNotFoundError:
+        return False
+    return told.rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+def attempts(cli: Cli, run_id: str) -> dict[str, int]:
+    return {step["key"]: step["attempts"] for step in cli("show", run_id, "--json").json["steps"]}
+
+
+def test_a_pool_grows_with_what_waits_and_shrinks_when_idle(cli: Cli, begin: Begin) -> None:
+    """Steps wait because every agent is full: more agents. Nothing is left to do: they drain, but for the least, and no
+    attempt was spent on any of it. `agents` says who belongs to the pool."""
+    pool = begin(cli, "--max", "3", "--steps-max", "1", "--shrink-after", "1", "--name", "web")
+    cli.start("scheduler", "app.py")
+    for n in range(3):
+        cli("start", "app.py:gated", "--id", f"r{n}")
+    pool.until(lambda: cli.effects().count("gate") == 3)
+    assert max(line["wanted"] for line in pool.own("scale")) == 3
+    rows = cli("agents", "--json").json
+    assert sorted(row["pool"] for row in rows if row["roles"] == ["agent"]) == ["web"] * 3
+    (itself,) = [row for row in rows if row["roles"] == ["pool"]]
+    assert (itself["pool_strength"]["most"], itself["pid"]) == (3, pool.process.pid)
+    assert "web" in cli("agents").out
+    cli.open_gate()
+    for n in range(3):
+        assert cli("watch", f"r{n}", "--json").json["output"] == 3
+        assert set(attempts(cli, f"r{n}").values()) == {1}
+    pool.until(lambda: pool.own("status")[-1]["agents"] == 1 and not pool.own("status")[-1]["draining"])
+    assert {line["why"] for line in pool.own("stop")} == {"not needed now"}
+
+
+def test_an_agent_that_is_killed_is_replaced(cli: Cli, begin: Begin) -> None:
+    """Its step runs again in the next one."""
+    pool = begin(cli)
+    for role in (("scheduler", "app.py"), ("supervisor",)):
+        cli.start(*role)
+    cli("start", "app.py:gated", "--id", "r")
+    pool.until(lambda: "gate" in cli.effects())
+    os.kill(pool.until_told("live", agent="1")["pid"], signal.SIGKILL)
+    ended = pool.until_told("ended", agent="1")
+    assert (ended["how"], ended["asked"]) == ("by SIGKILL", False)
+    pool.until_told("live", agent="2")
+    cli.open_gate()
+    assert cli("watch", "r", "--json").json["output"] == 3
+    assert attempts(cli, "r")["gate"] == 2
+
+
+def test_sighup_replaces_the_agents_and_costs_no_attempt(cli: Cli, begin: Begin) -> None:
+    """A new one is at work before an old one is told to leave, and what that one holds it may finish."""
+    pool = begin(cli, "--min", "2", "--max", "2")
+    cli.start("scheduler", "app.py")
+    pool.until_told("live", times=2)
+    cli("start", "app.py:gated", "--id", "r")
+    pool.until(lambda: "gate" in cli.effects())
+    pool.process.send_signal(signal.SIGHUP)
+    pool.until_told("stop", times=2)
+    cli.open_gate()
+    assert cli("watch", "r", "--json").json["output"] == 3
+    assert set(attempts(cli, "r").values()) == {1}
+    pool.until_told("ended", times=2, asked=True)
+    events = [(line["event"], line["agent"]) for line in pool.own("live", "stop")]
+    assert [event for event, _ in events] == ["live", "live", "live", "stop", "live", "stop"]
+    assert {agent for event, agent in events if event == "stop"} == {"1", "2"}
+
+
+def test_changed_code_is_taken_up_and_broken_code_takes_nothing_away(lite: Cli, begin: Begin) -> None:
+    """A file that cannot be imported: the old agents stay at work. Mended, it replaces them."""
+    pool = begin(lite)
+    pool.until_told("live")
+    app = lite.folder / "app.py"
+    sound = app.read_text()
+    app.write_text(sound + "\nthis is no Python\n")
+    pool.until_told("renew")
+    pool.until_told("ended", times=2, asked=False)
+    assert pool.own("stop") == []
+    app.write_text(sound + "\n# mended\n")
+    pool.until_told("renew", times=2)
+    pool.until_told("stop", agent="1", why="replaced")
+    assert "app.py has changed" in pool.own("renew")[0]["message"]
+
+
+def test_agents_that_do_not_stay_are_an_alert(cli: Cli, begin: Begin) -> None:
+    """After too many crashes in a row the pool says so, starts them rarely, and the leader makes an alert of it."""
+    app = cli.folder / "app.py"
+    app.write_text(
+        app.read_text() + "\nif Path('broken').exists():\n    raise OSError('the licence ran out')\n"
+    )
+    cli.start("supervisor")
+    pool = begin(cli, "--no-watch")
+    pool.until_told("live")
+    (cli.folder / "broken").touch()
+    os.kill(pool.until_told("live", agent="1")["pid"], signal.SIGKILL)
+    told = pool.until_told("trouble")
+    assert "end soon after they are started" in told["message"]
+    crashed = len(pool.own("start"))
+    found: list[dict[str, Any]] = []
+
+    def alerted() -> bool:
+        found[:] = [one for one in cli("alerts", "--json").json if one["kind"] == "pool trouble"]
+        return bool(found)
+
+    pool.until(alerted)
+    assert "pool app" in found[0]["message"]
+    assert len(pool.own("start")) <= crashed + 1
+    (cli.folder / "broken").unlink()
+    pool.process.send_signal(signal.SIGHUP)
+    pool.until(lambda: len(pool.own("live")) == 2)
+
+
+def test_agents_of_a_killed_pool_drain(cli: Cli, begin: Begin) -> None:
+    """Nobody is left to keep them: what they hold they finish, and they leave in order."""
+    pool = begin(cli, "--min", "2", "--max", "2")
+    cli.start("scheduler", "app.py")
+    pool.until_told("live", times=2)
+    cli("start", "app.py:gated", "--id", "r")
+    pool.until(lambda: "gate" in cli.effects())
+    pool.process.kill()
+    pool.end()
+    until(lambda: sum(alive(pid) for pid in pool.pids().values()) == 1)
+    cli.open_gate()
+    until(lambda: not any(alive(pid) for pid in pool.pids().values()))
+    assert attempts(cli, "r")["gate"] == 1
+    left = [row for row in cli("agents", "--all", "--json").json if row["roles"] == ["agent"]]
+    assert all(row["left_at"] is not None for row in left)
+
+
+def test_sigterm_drains_and_a_second_one_hurries(lite: Cli, begin: Begin) -> None:
+    """The first lets agents finish; the second does not wait for a step that does not end."""
+    pool = begin(lite)
+    lite.start("scheduler", "app.py")
+    lite("start", "app.py:endless", "--id", "e")
+    pool.until(lambda: "stubborn" in lite.effects())
+    pool.process.send_signal(signal.SIGTERM)
+    pool.until_told("stop", why="the pool leaves")
+    assert pool.process.poll() is None
+    began = time.monotonic()
+    pool.process.send_signal(signal.SIGTERM)
+    assert pool.end() == 0
+    assert time.monotonic() - began < 25
+    assert pool.own("down")
+
+
+def test_a_worn_agent_is_replaced_at_once(lite: Cli, begin: Begin) -> None:
+    """One that leaves in order is no crash."""
+    pool = begin(lite, "--max-steps", "1")
+    lite.start("scheduler", "app.py")
+    lite.open_gate()
+    lite("start", "app.py:gated", "--id", "r")
+    assert lite("watch", "r", "--json").json["output"] == 3
+    pool.until_told("ended", agent="1")
+    pool.until_told("live", agent="2")
+    assert {line["how"] for line in pool.own("ended")} == {"with exit code 0"}
+    assert not any("is started in" in line["message"] for line in pool.own("ended"))
+
+
+def test_what_cannot_work_is_said_at_once(lite: Cli) -> None:
+    """No such file, fewer than least, code that cannot be imported: exit code 2 and one line that says why."""
+    assert "there is no file nothing.py" in lite("pool", "nothing.py", code=2).errors
+    assert "--max 1 is less than --min 2" in lite("pool", "app.py", "--min", "2", "--max", "1", code=2).errors
+    (lite.folder / "bad.py").write_text("import no_such_module\n")
+    ended = lite("pool", "bad.py", code=2)
+    assert "agent 1 | error: bad.py, line 1: ModuleNotFoundError" in ended.errors
+    assert "agents cannot start here" in ended.errors
+
+
+def test_what_agents_print_is_passed_on_with_their_name(lite: Cli) -> None:
+    """Without --json: what steps print on standard output, logs on standard error, each line with its agent."""
+    process = lite.start("pool", "app.py")
+    lite.start("scheduler", "app.py")
+    lite("start", "app.py:noise", "--id", "n")
+    assert lite("watch", "n", "--json").json["output"] == "quiet"
+    process.send_signal(signal.SIGTERM)
+    ended = lite.end(process)
+    assert ended.code == 0
+    assert "agent 1 | printed by a step\n" in ended.out
+    assert "agent 1 | printed by a program\n" in ended.out
+    assert "INFO holdfast.commands: agent 1 is told to drain: the pool leaves" in ended.errors
+    assert "agent 1 | " in ended.errors

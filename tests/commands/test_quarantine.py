@@ -1,0 +1,96 @@
+"""`quarantine`, and what other commands say of a step in it, on both stores."""
+
+import pytest
+
+from tests.commands.conftest import Cli
+
+
+def broken(cli: Cli, run_id: str = "q") -> str:
+    """A run whose step is in quarantine; its fingerprint."""
+    ended = cli("run", "app.py:breaks", "--id", run_id, "--json", code=1).json
+    assert ended["state"] == "stuck"
+    return str(cli("quarantine", "--json").json[0]["fingerprint"])
+
+
+def test_it_lists_what_waits_by_fingerprint(cli: Cli) -> None:
+    """For people and for scripts; empty it says so."""
+    cli("migrate")
+    assert cli("quarantine").out == "nothing is in quarantine\n"
+    alike = broken(cli, "one")
+    broken(cli, "two")
+    (row,) = cli("quarantine", "--json").json
+    assert len(row["fingerprint"]) == 12
+    assert (row["step"], row["error"], row["place"]) == ("app.fragile", "holdfast.errors.StepLost", "exit 3")
+    assert (row["steps"], row["runs"], row["example"]) == (2, 2, "one")
+    told = cli("quarantine").out
+    assert f"{alike} app.fragile: StepLost (exit 3)" in told
+    assert "2 steps of 2 runs" in told
+    assert len(cli("quarantine", "--run", "two", "--json").json) == 1
+    assert cli("quarantine", "--run", "nobody", "--json").json == []
+
+
+def test_other_commands_say_so(cli: Cli) -> None:
+    """`why` with the moves, `show` and `ps` with the state, `doctor` with how many."""
+    alike = broken(cli)
+    told = cli("why", "q").out
+    assert "It is stuck: step fragile has been in quarantine for" in told
+    assert f"`holdfast quarantine release {alike}`" in told
+    assert "in quarantine" in cli("show", "q").out
+    (row,) = [step for step in cli("show", "q", "--json").json["steps"] if step["quarantined"]]
+    assert (row["key"], row["losses"], row["spent"]) == ("fragile", 1, 0)
+    assert "exited with 3" in cli("ps").out
+    assert "quarantine: 1 step of 1 fingerprint" in cli("doctor").out
+    assert cli("doctor", "--json").json["quarantine"] == {alike: 1}
+
+
+@pytest.mark.parametrize("by", ["fingerprint", "run", "retry"])
+def test_a_released_step_is_tried_again(cli: Cli, by: str) -> None:
+    """By its fingerprint, by its run, or by `retry`: with the cause gone, the run ends well."""
+    alike = broken(cli)
+    cli.open_gate()
+    if by == "retry":
+        assert "its steps in quarantine are tried again" in cli("retry", "q").out
+    else:
+        which = [alike] if by == "fingerprint" else ["--run", "q"]
+        told = cli("quarantine", "release", *which, "--note", "fixed in 2.4.1")
+        assert told.out == "1 step released: tried again, with fresh budgets\n"
+    assert cli("run", "app.py:breaks", "--id", "q", "--json").json["output"] == 8
+    assert cli.effects() == ["first", "fragile", "fragile"]
+    if by != "retry":
+        notes = [entry["note"] for entry in cli("show", "q", "--json").json["journal"]]
+        assert f"{alike} fixed in 2.4.1" in notes
+
+
+def test_a_skipped_step_has_the_result_that_was_given(cli: Cli) -> None:
+    """Its workflow goes on with that."""
+    alike = broken(cli)
+    shown = cli("quarantine", "skip", alike, "--result", "41", "--json").json
+    assert shown == {"act": "skip", "fingerprint": alike, "run": None, "steps": 1}
+    assert cli("run", "app.py:breaks", "--id", "q", "--json").json["output"] == 42
+
+
+def test_a_failed_step_fails_its_run(cli: Cli) -> None:
+    """With the error that was recorded."""
+    cli("quarantine", "fail", broken(cli))
+    ended = cli("run", "app.py:breaks", "--id", "q", "--json", code=1).json
+    assert (ended["state"], ended["error"]["type"]) == ("failed", "StepLost")
+
+
+def test_a_stuck_run_is_cancelled(cli: Cli) -> None:
+    """Like any other: nothing has to be forced."""
+    broken(cli)
+    assert "is asked to cancel itself" in cli("cancel", "q").out
+    assert cli("run", "app.py:breaks", "--id", "q", "--json", code=1).json["state"] == "cancelled"
+    assert cli("quarantine", "--json").json == []
+
+
+def test_what_cannot_be_meant_is_refused(lite: Cli) -> None:
+    """One line, and nothing changes; of nothing to decide, exit code 1."""
+    alike = broken(lite)
+    assert "name a fingerprint" in lite("quarantine", "release", code=2).errors
+    assert "release, skip or fail" in lite("quarantine", "list", alike, code=2).errors
+    assert "--result is for skip" in lite("quarantine", "fail", alike, "--result", "1", code=2).errors
+    assert "not JSON" in lite("quarantine", "skip", alike, "--result", "{", code=2).errors
+    assert "nothing like that" in lite("quarantine", "release", "0000", code=1).out
+    assert "no undo to skip" in lite("skip", "q", "--note", "x", code=2).errors
+    assert len(lite("quarantine", "--json").json) == 1

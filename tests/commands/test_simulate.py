@@ -1,0 +1,186 @@
+"""`holdfast simulate`: what would run twice, without running it once."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import Cli
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+APP = """
+from dataclasses import dataclass
+
+from holdfast import Signal, here, step, workflow
+
+go = Signal("go", int)
+
+
+@dataclass
+class Charge:
+    id: str
+    cents: int
+
+
+@step
+async def charge(card: str) -> Charge:
+    open("effects", "a").write("charged\\n")
+    return Charge("c1", 5)
+
+
+@step
+async def ship(charge: Charge) -> str:
+    print("shipped under", here.key)
+    return charge.id
+
+
+@workflow
+async def order(card: str) -> str:
+    if (paid := await charge(card)).cents > 1000:
+        await go.wait()
+    return await ship(paid)
+"""
+
+
+ALONE = ["--interpreters", "0"]
+"""Starting other interpreters takes longer than all the rest; one test is about them."""
+
+
+@pytest.fixture
+def shop(lite: Cli) -> Cli:
+    (lite.folder / "shop.py").write_text(APP)
+    return lite
+
+
+def test_the_clean_example_is_only_counted(lite: Cli) -> None:
+    """The number of boundaries tried, and nothing else."""
+    ended = lite("simulate", str(EXAMPLES / "order.py:order"))
+    told = re.fullmatch(r"✓ (\d+) boundaries of order\.order tried\n", ended.out)
+    assert told
+    assert int(told[1]) > 40
+    assert ended.errors == ""
+
+
+def test_the_careless_example_is_named(lite: Cli) -> None:
+    """The step that runs twice, the boundary that does it, and the line that shows it again, which does."""
+    target = str(EXAMPLES / "order.py:careless_order")
+    ended = lite("simulate", target, code=1)
+    first, when, *_ = ended.out.splitlines()
+    assert first == "charge_carelessly ran twice"
+    where = re.fullmatch(
+        r"  when the process dies after charge_carelessly, before its result is recorded  \(boundary (\d+)\)",
+        when,
+    )
+    assert where
+    assert "if twice does no harm, say so: --idempotent charge_carelessly\n" in ended.out
+    again = f"holdfast simulate {target} --boundary {where[1]} --seed 0"
+    assert f"  again: {again}\n" in ended.out
+    replayed = lite(*again.split()[1:], code=1).out
+    assert "charge_carelessly executed, attempt 1\n" in replayed
+    assert "the process dies after charge_carelessly, before its result is recorded\n" in replayed
+    assert "charge_carelessly executed, attempt 2\n" in replayed
+    assert "✗ 1 boundary of order.careless_order tried" in replayed
+
+
+def test_no_step_is_executed_unless_asked(shop: Cli) -> None:
+    """A simulation calls no service by surprise; --real does."""
+    found = shop("simulate", "shop.py:order", "--json", *ALONE, code=1).json
+    assert {finding["step"] for finding in found["findings"]} == {"shop.charge"}
+    assert shop.effects() == []
+    assert found["effects"] == {"shop.charge": [1, 2], "shop.ship": [1]}
+    found = shop(
+        "simulate", "shop.py:order", "--json", "--real", "--no-failures", "--idempotent", "charge", *ALONE
+    ).json
+    assert found["ok"]
+    assert (
+        len(shop.effects()) > found["boundaries"] / 2
+    )  # where a crash leaves the same behind, it is tried once
+    assert not (shop.folder / "holdfast.db").exists()
+
+
+def test_what_stands_in_can_be_given(shop: Cli) -> None:
+    """A result by --stub, a signal by --signal; a workflow that waits for one says so."""
+    big = ["--stub", 'charge={"id": "c9", "cents": 2000}', "--idempotent", "charge", *ALONE]
+    waits = shop("simulate", "shop.py:order", *big, code=2)
+    assert "signal simulated go" in waits.errors
+    assert "`--signal NAME=JSON` sends every run a signal" in waits.errors
+    ended = shop("simulate", "shop.py:order", *big, "--signal", "go=1", "--input", '["tok"]')
+    assert ended.out.startswith("✓ ")
+    assert ended.errors == ""
+    assert (
+        "charge() result: missing `cents`"
+        in shop("simulate", "shop.py", "--stub", 'charge={"id": "c"}', code=2).errors
+    )
+    assert "no step is called 'pay'" in shop("simulate", "shop.py", "--stub", "pay=1", code=2).errors
+
+
+def test_what_counts_can_be_said(shop: Cli) -> None:
+    """--count-all trusts no key; seeds add boundaries; the time limit ends it; the replay line repeats what was given."""
+    found = shop("simulate", "shop.py", "--count-all", "--no-failures", "--json", *ALONE, code=1).json
+    assert {finding["step"] for finding in found["findings"]} == {"shop.charge", "shop.ship"}
+    assert found["findings"][0]["replay"].startswith(
+        "holdfast simulate shop.py --interpreters 0 --no-failures --count-all --boundary "
+    )
+    calm = ["simulate", "shop.py", "--idempotent", "charge", "--final", "ship", "--unreached", "go", *ALONE]
+    one = shop(*calm, "--json").json
+    three = shop(*calm, "--seeds", "3", "--json").json
+    assert three["boundaries"] >= 3 * one["boundaries"] - 10
+    assert "there is no boundary 9999" in shop("simulate", "shop.py", "--boundary", "9999", code=2).errors
+
+
+def test_what_was_not_tried_is_no_tick(shop: Cli) -> None:
+    """A limit, a step or signal that never came up, a run that fails on what was made up: each is told, with exit code 1."""
+    calm = ["simulate", "shop.py", "--idempotent", "charge", "--final", "ship", *ALONE]
+    short = shop(*calm, "--unreached", "go", "--time-limit", "0.000001", code=1).out
+    assert "boundaries or more\n  a limit was reached: `--time-limit S` tries longer\n" in short
+    assert short.endswith("✗ 0 boundaries of shop.order tried: nothing was found, but not all was tried\n")
+    never = shop(*calm, code=1).out
+    assert (
+        "not tried: the signal go, which never came\n  `--signal NAME=JSON` sends every run a signal; "
+        "if that is meant, say so: --unreached go\n" in never
+    )
+    told = shop(*calm, "--json", code=1).json
+    assert (told["ok"], told["findings"], len(told["untried"])) == (False, [], 1)
+    assert shop(*calm, "--unreached", "go").out.startswith("✓ ")
+    (shop.folder / "picky.py").write_text(
+        APP.replace(
+            "if (paid := await charge(card)).cents > 1000:", "if (paid := await charge(card)).cents < 7:"
+        ).replace("await go.wait()", "raise ValueError('too little')")
+    )
+    picky = shop("simulate", "picky.py", "--idempotent", "charge", *ALONE, code=1).out
+    assert "not tried: the step ship, which never ran" in picky
+    assert "not tried: the way to success\n  undisturbed, it ends failed: ValueError: too little" in picky
+
+
+def test_another_hash_seed_is_tried(lite: Cli) -> None:
+    """A workflow that goes through a set of texts is found; the line that shows it again does."""
+    (lite.folder / "names.py").write_text(
+        """
+from holdfast import step, workflow
+
+@step
+async def greet(name: str) -> None: ...
+
+@workflow
+async def greet_all(names: set[str] = {"ann", "bob", "cy"}) -> None:
+    for name in names:
+        await greet(name)
+
+@workflow
+async def greet_in_turn(names: set[str] = {"ann", "bob", "cy"}) -> None:
+    for name in sorted(names):
+        await greet(name)
+"""
+    )
+    told = lite("simulate", "names.py:greet_all", "--idempotent", "greet", code=1).out
+    assert told.startswith(
+        "greet_all decides otherwise on the same history\n  when its history is replayed in another process"
+    )
+    again = next(line for line in told.splitlines() if line.startswith("  again: holdfast "))
+    assert again.endswith(" --boundary 0 --seed 0")
+    assert "decides otherwise" in lite(*again.split()[2:], code=1).out
+    careful = lite("simulate", "names.py:greet_in_turn", "--idempotent", "greet", "--json").json
+    assert careful["interpreters"] == 8
+    assert lite(
+        "simulate", "names.py:greet_all", "--idempotent", "greet", "--interpreters", "0"
+    ).out.startswith("✓")

@@ -1,0 +1,86 @@
+"""The leader, and what it takes back."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.config import DEFAULT
+from holdfast.lifecycle import By
+from holdfast.model import AlertKind, StepState
+from holdfast.store.remedies import Held, Loss, lost, overdue, remedy
+from tests.differential.spec.commits import Commits
+from tests.differential.spec.rows import DICE, NEVER, Listed, Step, moved_step
+
+
+class Supervising(Commits):
+    def dead_nodes(self) -> set[str]:
+        holders = {run.owner for run in self.runs.values() if run.owner is not None}
+        holders |= {
+            step.agent
+            for step in self.steps.values()
+            if step.state is StepState.RUNNING and step.agent is not None
+        }
+        expired = {
+            name for name, node in self.nodes.items() if not node.retired and node.lease_until < self.now
+        }
+        return expired | {name for name in holders if not self.is_live(name)}
+
+    def bury(self, node: str, epoch: int, losses_max: int) -> tuple[int, int, int] | None:
+        """Clear a dead node's runs and take back its steps: (runs, steps, steps that failed)."""
+        if not self.leads(epoch):
+            return None
+        runs = [run for run in self.runs.values() if run.owner == node]
+        for run in runs:
+            self._free(run)
+        steps = [
+            step for step in self.steps.values() if step.agent == node and step.state is StepState.RUNNING
+        ]
+        failed = sum(self._take_back(step, lost(node, "gone"), losses_max) for step in steps)
+        if runs or steps or self.is_live(node):
+            self.note("supervisor", "bury")
+        if self.is_live(node):
+            self.nodes[node] = self.nodes[node]._replace(retired=True, retired_at=self.now)
+            self._raise(AlertKind.AGENT_OFFLINE, "warning", f"{AlertKind.AGENT_OFFLINE}:here")
+        return len(runs), len(steps), failed
+
+    def end_overdue(self, epoch: int, grace_h: float) -> int:
+        if not self.leads(epoch):
+            return 0
+        late = [
+            step
+            for step in self.steps.values()
+            if step.state is StepState.RUNNING
+            and step.complete_by is not None
+            and step.complete_by < self.now - grace_h
+        ]
+        for step in late:
+            self._take_back(step, overdue(), DEFAULT.losses_max)
+            self.note("supervisor", "end_overdue", step.run_id)
+        return len(late)
+
+    def _take_back(self, step: Step, loss: Loss, losses_max: int) -> bool:
+        """Take a step from its agent. What follows is the verdict that both dialects ask for; whether it failed."""
+        self.attempts.append((step.run_id, step.n, step.attempt, loss.ending, step.agent))
+        held = Held(**{name: getattr(step, name) for name in Held._fields})
+        config = msgspec.structs.replace(DEFAULT, losses_max=losses_max)
+        remedied = remedy(held, loss, now=step.issued_at, random=DICE, config=config)
+        taken = step._replace(
+            agent=None,
+            complete_by=None,
+            error=loss.ending.value if remedied.is_told else step.error,
+            losses=step.losses + remedied.losses,
+            timeouts=step.timeouts + remedied.timeouts,
+            ready_at=NEVER if remedied.fingerprint is not None else self.now,
+        )
+        if remedied.state is StepState.FAILED:
+            self._end(taken, By.SUPERVISOR, StepState.FAILED)
+            return True
+        if remedied.fingerprint is not None:
+            self.failures.append((step.run_id, step.n))
+            self._put(moved_step(taken, "quarantine", By.SUPERVISOR))
+            listed = Listed(remedied.fingerprint, step.name, loss.kind, loss.place, self.now)
+            self.quarantine[step.run_id, step.n] = listed
+            self.note("supervisor", "quarantine", step.run_id)
+        else:
+            self._put(moved_step(taken, "reclaim", By.SUPERVISOR))
+        return False
