@@ -46,7 +46,7 @@ async def held(path: str) -> None:
 
 
 @DBOS.workflow()
-async def holding(path: str) -> None:
+async def assignment(path: str) -> None:
     await held(path)
 
 
@@ -98,7 +98,7 @@ class DbosSystem(System):
         client = DBOSClient(system_database_url=URL)
 
         async def begin(path: str) -> None:
-            options = {"queue_name": QUEUE, "workflow_name": holding.__qualname__, "app_version": "1"}
+            options = {"queue_name": QUEUE, "workflow_name": assignment.__qualname__, "app_version": "1"}
             await asyncio.to_thread(client.enqueue, options, path)
 
         def worker() -> subprocess.Popen[bytes]:

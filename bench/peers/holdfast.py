@@ -21,7 +21,7 @@ async def held(path: str) -> None:
 
 
 @workflow
-async def holding(path: str) -> None:
+async def assignment(path: str) -> None:
     await held(path)
 
 
@@ -57,7 +57,7 @@ class HoldfastSystem(System):
                 return spawn(program("holdfast"), "agent", "bench.peers.holdfast", "--store", URL)
 
             async def begin(path: str) -> None:
-                await (await scheduling.start(holding, path)).result()
+                await (await scheduling.start(assignment, path)).result()
 
             return await recovered(worker, begin)
 

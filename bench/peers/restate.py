@@ -54,7 +54,7 @@ async def fan(context: Context, width: int) -> int:
 
 
 @service.handler()
-async def holding(context: Context, path: str) -> int:
+async def assignment(context: Context, path: str) -> int:
     async def held() -> int:
         await asyncio.sleep(hold(path))
         return 1

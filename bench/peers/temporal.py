@@ -76,7 +76,7 @@ class Fan:
 
 
 @workflow.defn
-class Holding:
+class Assignment:
     @workflow.run
     async def run(self, path: str) -> None:
         await workflow.execute_activity(held, path, start_to_close_timeout=LIMIT, heartbeat_timeout=BEAT)
@@ -87,7 +87,7 @@ async def work() -> None:
     worker = Worker(
         await Client.connect(ADDRESS),
         task_queue=QUEUE,
-        workflows=[One, Ten, Fan, Holding],
+        workflows=[One, Ten, Fan, Assignment],
         activities=[noop, held],
         max_concurrent_activities=500,
         max_concurrent_workflow_tasks=500,
@@ -158,7 +158,7 @@ class TemporalSystem(System):
     async def _begin(self, path: str) -> None:
         start = self._client.start_workflow
         await until_works(
-            lambda: start(Holding.run, path, id=uuid.uuid4().hex, task_queue=QUEUE), "the namespace"
+            lambda: start(Assignment.run, path, id=uuid.uuid4().hex, task_queue=QUEUE), "the namespace"
         )
 
 

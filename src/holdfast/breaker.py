@@ -104,7 +104,7 @@ def decide(look: Look, now: float, config: Config) -> Change | GiveBack | None:
 
 def _watched(row: Breaker, now: float, config: Config) -> Change | None:
     age_s = now - row.window_at
-    if not config.breaker_settle_s <= age_s <= config.breaker_window_s:
+    if not config.breaker_wait_s <= age_s <= config.breaker_window_s:
         return None
     if not trips(row.ok, row.failed, config):
         return None

@@ -48,7 +48,7 @@ from holdfast.gates import Gates
 from holdfast.home import Home, LoopThread, drop
 from holdfast.info import AttemptInfo, RunInfo, RunView, StepInfo, cursor
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import DEFAULT_TENANT, Attempt, NewRun, Poison, RunState, Step
+from holdfast.model import DEFAULT_NAMESPACE, Attempt, NewRun, Poison, RunState, Step
 from holdfast.model import Run as RunRow
 from holdfast.node import POOL, ROLES, Node, session_of
 from holdfast.store import open_store
@@ -152,7 +152,7 @@ class Holdfast:
             outside.bar()
         if self._own_home() is not None:
             raise HoldfastError("this Holdfast is open already: one is enough for a whole program")
-        self.environment.settle()
+        self.environment.after_fork()
         store = open_store(self.url, self.environment, self.config)
         await store.open()
         await self._join(store, first)
@@ -195,7 +195,7 @@ class Holdfast:
         while node.fenced or not node.started:
             old, node = node, self._new_node(self.store)
             self._node = node
-            node.succeed(old)
+            node.take_over(old)
             await old.stop(0)
             try:
                 await node.start()
@@ -403,7 +403,7 @@ class Holdfast:
             workflow.version,
             raw,
             codec.digest(raw),
-            namespace=workflow.tenant or DEFAULT_TENANT,
+            namespace=workflow.namespace or DEFAULT_NAMESPACE,
             priority=workflow.priority,
             timeout_s=workflow.timeout_s,
             tags=workflow.tags,
@@ -472,7 +472,7 @@ class Holdfast:
         """What waits in quarantine, by fingerprint, the oldest first."""
         return await self.store.quarantine(self.config.claim_max)
 
-    async def settle(
+    async def resolve(
         self,
         act: Literal["release", "skip", "fail"],
         fingerprint: str | None = None,
@@ -493,7 +493,7 @@ class Holdfast:
         before, done = await self.store.now(), 0
         raw = codec.encode_open(result, "result", self.config.payload_max_bytes)
         while True:
-            count = await self.store.settle_quarantine(
+            count = await self.store.resolve_quarantine(
                 act,
                 fingerprint=fingerprint,
                 run_id=run_id,
@@ -712,7 +712,7 @@ class Run(Generic[R]):
         Retrying the same run again gives the same new run; once that one was retried, only the newest can be."""
         row = await self._row()
         if row.state not in RUN_ENDED:
-            await self._hf.settle("release", run_id=self.id)
+            await self._hf.resolve("release", run_id=self.id)
         if row.state is RunState.STUCK and row.resume is not RunState.RUNNING:
             await self._hf.store.steer_undo(self.id, "retry", None, actor(), "")
             self._hf.node.ring(Bell.OUTCOMES)

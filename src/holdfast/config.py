@@ -62,7 +62,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Outcomes older than this say nothing of a dependency any more."""
     breaker_rate: float = 0.5
     """The share of failed attempts at which a breaker opens, or a wave of probes has failed."""
-    breaker_settle_s: float = 0.3
+    breaker_wait_s: float = 0.3
     """Between the first trouble told and the decision to open, so that agents for whom all is well can say so. An agent in
     trouble has stopped by itself before that."""
     breaker_open_s: float = 5.0
@@ -139,7 +139,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """On SIGTERM, running steps get this long to finish before they are handed back."""
     beat_s: float = 1.0
     """Progress is written at most this often, and cancellation is noticed at least this often."""
-    settle_s: float = 1.5
+    stop_grace_s: float = 1.5
     """What takes the place of a step that was stopped while it ran begins this much later: its undo, or the verdict of an
     attempt whose twin was stopped. By then its agent, which looks every `beat_s` when no doorbell reaches it, has stopped it."""
     pool_look_s: float = 0.5

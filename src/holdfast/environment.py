@@ -71,11 +71,11 @@ class Threads:
                 error = raised
             self._idle.append(None)
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                done.get_loop().call_soon_threadsafe(_settle, done, result, error)
+                done.get_loop().call_soon_threadsafe(_finish, done, result, error)
             del call, done, result, error  # kept until the next call otherwise
 
 
-def _settle(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+def _finish(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if done.done():
         return  # whoever waited was cancelled
     if error is None:
@@ -94,7 +94,7 @@ class Environment:
         self._threads = Threads()
         _environments.add(self)
 
-    def settle(self) -> None:
+    def after_fork(self) -> None:
         """In a process that was forked: without the threads of the other one, and with dice of its own. Two processes that
         went on with the same dice would give the same ids to different things."""
         if self.pid != os.getpid() and self.is_real:
@@ -143,7 +143,7 @@ _environments: WeakSet[Environment] = WeakSet()
 
 def _on_fork() -> None:
     for environment in list(_environments):
-        environment.settle()
+        environment.after_fork()
 
 
 os.register_at_fork(after_in_child=_on_fork)

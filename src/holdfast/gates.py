@@ -1,4 +1,4 @@
-"""Gates, for operators: breakers of dependencies, and holds on workflows, steps, dependencies, tenants or everything.
+"""Gates, for operators: breakers of dependencies, and holds on workflows, steps, dependencies, namespaces or everything.
 
 await hf.gates.hold(workflow="order", note="the warehouse counts its stock")
 await hf.gates.open("stripe", note="they announced a maintenance")
@@ -86,12 +86,12 @@ class Gates:
         workflow: str | None = None,
         step: str | None = None,
         dependency: str | None = None,
-        tenant: str | None = None,
+        namespace: str | None = None,
         everything: bool = False,
         note: str = "",
     ) -> Placed:
         """Let none of these steps begin until `release`. What runs goes on; runs still decide what comes next."""
-        scope, given = _one_of(workflow, step, dependency, tenant, everything)
+        scope, given = _one_of(workflow, step, dependency, namespace, everything)
         value, known = await self._named(scope, given)
         new = await self._store.add_hold(scope, value, self._actor, stored_text(note, "note"))
         found = [row for row in await self._store.holds() if (row.scope, row.value) == (scope, value)]
@@ -106,12 +106,12 @@ class Gates:
         workflow: str | None = None,
         step: str | None = None,
         dependency: str | None = None,
-        tenant: str | None = None,
+        namespace: str | None = None,
         everything: bool = False,
         note: str = "",
     ) -> Hold:
         """Take a hold away; its steps begin at once, as far as nothing else keeps them."""
-        scope, given = _one_of(workflow, step, dependency, tenant, everything)
+        scope, given = _one_of(workflow, step, dependency, namespace, everything)
         held = {row.value: row for row in await self._store.holds() if row.scope is scope}
         value = _match(given, set(held), f"hold on {'an' if scope is HoldScope.ALL else 'a'} {scope}")
         if value not in held or not await self._store.remove_hold(
@@ -150,7 +150,7 @@ class Gates:
 
 
 def _one_of(
-    workflow: str | None, step: str | None, dependency: str | None, tenant: str | None, everything: bool
+    workflow: str | None, step: str | None, dependency: str | None, namespace: str | None, everything: bool
 ) -> tuple[HoldScope, str]:
     given = [
         (scope, value)
@@ -158,13 +158,13 @@ def _one_of(
             (HoldScope.WORKFLOW, workflow),
             (HoldScope.STEP, step),
             (HoldScope.DEPENDENCY, dependency),
-            (HoldScope.TENANT, tenant),
+            (HoldScope.NAMESPACE, namespace),
             (HoldScope.ALL, "" if everything else None),
         )
         if value is not None
     ]
     if len(given) != 1:
-        raise HoldfastError("say what is held: one of workflow, step, dependency, tenant or everything")
+        raise HoldfastError("say what is held: one of workflow, step, dependency, namespace or everything")
     return given[0]
 
 

@@ -96,7 +96,7 @@ class RunInfo(_Info[Run]):
         return _progress(self._row.progress)
 
     @property
-    def tenant(self) -> str:
+    def namespace(self) -> str:
         return self._row.namespace
 
     @property

@@ -48,7 +48,7 @@ RUN_TRANSITIONS = (
     _row("revoke", [By.SCHEDULER], [_R.SUCCEEDED], _R.UNDONE),
     _row("stick", [By.SCHEDULER, By.SUPERVISOR], [_R.RUNNING, _R.UNDOING], _R.STUCK),
     _row("unstick", [By.OPERATOR], [_R.HELD, _R.STUCK], _R.UNDOING),
-    _row("settle", [By.OPERATOR], [_R.STUCK], _R.RUNNING),
+    _row("resolve", [By.OPERATOR], [_R.STUCK], _R.RUNNING),
     _row("hold", [By.OPERATOR, By.SCHEDULER, By.AGENT], [_R.PENDING, _R.RUNNING, _R.UNDOING], _R.HELD),
     _row("release", [By.OPERATOR], [_R.HELD], _R.PENDING),
     _row("release", [By.OPERATOR], [_R.HELD], _R.UNDOING),

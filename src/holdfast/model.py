@@ -93,7 +93,7 @@ NEVER = 253_402_300_799.0
 """`ready_at` of a step in quarantine: the last second of the calendar, which both dialects and people can read."""
 
 
-DEFAULT_TENANT = "default"
+DEFAULT_NAMESPACE = "default"
 """Whose a run is that was started for nobody in particular."""
 
 
@@ -105,7 +105,7 @@ class NewRun(msgspec.Struct, frozen=True):
     version: str
     input: bytes
     digest: bytes
-    namespace: str = DEFAULT_TENANT
+    namespace: str = DEFAULT_NAMESPACE
     priority: int = 0
     timeout_s: float | None = None
     tags: dict[str, str] = {}
@@ -423,7 +423,7 @@ class HoldScope(StrEnum):
     WORKFLOW = "workflow"
     STEP = "step"
     DEPENDENCY = "dependency"
-    TENANT = "tenant"
+    NAMESPACE = "namespace"
     ALL = "all"
 
 

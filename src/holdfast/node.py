@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agent import Agent
-from holdfast.agent.holding import Holding
+from holdfast.agent.assignment import Assignment
 from holdfast.config import DEFAULT, Config
 from holdfast.decider import Issue
 from holdfast.decider.effect import undone_effect
@@ -28,7 +28,7 @@ from holdfast.heartbeat import keeps_lease
 from holdfast.model import NewRun, RunState, effect_key
 from holdfast.scheduler import Lease, Scheduler
 from holdfast.store.answers import Answer
-from holdfast.store.operations import Close, HandBack, Hop, Quarantine, Report, Save, Start, TryAgain
+from holdfast.store.operations import Close, HandBack, Hop, Quarantine, Report, RetryStep, Save, Start
 from holdfast.store.protocol import Bell, Store
 from holdfast.store.remedies import instead
 from holdfast.store.writer import Writer
@@ -365,7 +365,7 @@ class Node:
             if not watchers:
                 del self._watchers[run_id]
 
-    def succeed(self, other: Node) -> None:
+    def take_over(self, other: Node) -> None:
         """Answer those who wait at a node that lost its lease, for a start or for the end of a run."""
         self._watchers, other._watchers = other._watchers, {}
         self._starting = other._starting
@@ -423,7 +423,7 @@ class Node:
     # --- the join of the roles ----------------------------------------------------------------------------------------
 
     def _agent_writes(
-        self, op: Report | TryAgain | Quarantine | HandBack | Save, then: Callable[[Any], None] | None
+        self, op: Report | RetryStep | Quarantine | HandBack | Save, then: Callable[[Any], None] | None
     ) -> None:
         scheduler = self.scheduler
         if type(op) is Report:
@@ -435,7 +435,7 @@ class Node:
 
     def _write_apart(
         self,
-        op: Report | TryAgain | Quarantine | HandBack | Save,
+        op: Report | RetryStep | Quarantine | HandBack | Save,
         then: Callable[[Any], None] | None = None,
         *,
         is_second: bool = False,
@@ -454,7 +454,7 @@ class Node:
                     return
             elif type(op) is Report:
                 self.ring(Bell.OUTCOMES)
-            elif type(op) is HandBack or (type(op) is TryAgain and op.delay_s <= 0):
+            elif type(op) is HandBack or (type(op) is RetryStep and op.delay_s <= 0):
                 self.ring(Bell.STEPS)
             if then is not None:
                 then(answer)
@@ -505,7 +505,9 @@ class Node:
     def _known_steps(self) -> set[tuple[str, int, int]]:
         """(run, n, fence) of what is executed here, or was and is about to be written: it must not be taken from under it."""
         held = self.agent.held.values() if self.agent is not None else ()
-        steps = {(holding.run_id, holding.n, holding.fence) for holding in held if not holding.twin}
+        steps = {
+            (assignment.run_id, assignment.n, assignment.fence) for assignment in held if not assignment.twin
+        }
         for op in self.writer.unanswered():
             if isinstance(op, Hop):
                 steps |= {(op.run_id, end.n, end.fence) for end in op.outcomes}
@@ -779,10 +781,10 @@ class _LocalSeat:
     def __init__(self, agent: Agent, clock: StoreClock) -> None:
         self._agent, self._clock = agent, clock
 
-    def reserve(self, issue: Issue, workflow: str, tenant: str) -> bool:
+    def reserve(self, issue: Issue, workflow: str, namespace: str) -> bool:
         if issue.step is None or issue.arguments is None:
             return False
-        return self._agent.reserve(issue.step, workflow, tenant)
+        return self._agent.reserve(issue.step, workflow, namespace)
 
     def begin(self, leases: list[Lease]) -> None:
         now, gates = self._clock.now(), self._agent.gates
@@ -790,7 +792,7 @@ class _LocalSeat:
             step = lease.issue.step
             assert step is not None
             self._agent.begin(
-                Holding(
+                Assignment(
                     step,
                     lease.run_id,
                     lease.n,
@@ -802,7 +804,7 @@ class _LocalSeat:
                     issued_at=now,
                     undoes=undone_effect(lease.issue.key, lease.issue.input),
                 ),
-                barred=gates.shut and gates.bars(step, lease.workflow, lease.tenant),
+                barred=gates.shut and gates.bars(step, lease.workflow, lease.namespace),
             )
 
     def release(self, leases: list[Lease]) -> None:

@@ -176,7 +176,7 @@ def _plain(attempts: int) -> Retry:
     return Retry(attempts=attempts)
 
 
-class TryAgain(msgspec.Struct, frozen=True):
+class RetryAfter(msgspec.Struct, frozen=True):
     after_s: float
     failure: Failure = Failure.APPLICATION
     """Whose budget it spends."""
@@ -195,7 +195,7 @@ class Quarantine(msgspec.Struct, frozen=True):
     failure: Failure
 
 
-Verdict: TypeAlias = TryAgain | GiveUp | Quarantine
+Verdict: TypeAlias = RetryAfter | GiveUp | Quarantine
 
 
 def classify(ending: Ending, error: BaseException) -> Failure:
@@ -280,9 +280,9 @@ def after_loss(policy: Retry, losses: int, config: Config = DEFAULT) -> Verdict:
         reason = f"its agent was lost {losses + 1} times, {most} are allowed"
         return GiveUp(reason) if policy.quarantine is False else Quarantine(reason, Failure.POISON)
     if losses == 0:
-        return TryAgain(0.0, Failure.LOST)
+        return RetryAfter(0.0, Failure.LOST)
     waits = config.loss_back_off_s * 2.0 ** min(losses - 1, 30)
-    return TryAgain(min(waits, config.loss_back_off_max_s), Failure.LOST)
+    return RetryAfter(min(waits, config.loss_back_off_max_s), Failure.LOST)
 
 
 def _put_off(policy: Retry, seconds: float, *, elapsed_s: float, asked: int) -> Verdict:
@@ -293,7 +293,7 @@ def _put_off(policy: Retry, seconds: float, *, elapsed_s: float, asked: int) -> 
     if elapsed_s + after_s > limit_s:
         said = f"RetryIn({seconds:g}) would go beyond {limit_s:g} s after the first attempt"
         return _exhausted(policy, said, Failure.THROTTLED)
-    return TryAgain(after_s, Failure.THROTTLED)
+    return RetryAfter(after_s, Failure.THROTTLED)
 
 
 def _is_retried(policy: Retry, failure: Failure, error: BaseException) -> bool:
@@ -316,7 +316,7 @@ def _again(
     if policy.total is not None and elapsed_s + after_s > policy.total:
         said = f"the next attempt would begin later than {policy.total:g} s after the first"
         return _exhausted(policy, said, failure)
-    return TryAgain(after_s, failure, excused)
+    return RetryAfter(after_s, failure, excused)
 
 
 def _exhausted(policy: Retry, reason: str, failure: Failure) -> Verdict:

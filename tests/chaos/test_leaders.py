@@ -142,12 +142,12 @@ async def test_leaders_killed_and_stopped_under_load(store_url: str, tmp_path: P
                     async def taken_over(before: Leader = before) -> bool:
                         return (await leader_of(hf)).epoch > before.epoch
 
-                    async def taken_back(agent: Node = agent) -> bool:
+                    async def reclaimed(agent: Node = agent) -> bool:
                         return agent.id not in {node.id for node in await hf.store.living(100)}
 
                     await until(taken_over)
                     took[how].append(time.monotonic() - at)
-                    await until(taken_back)
+                    await until(reclaimed)
                     recovered[how].append(time.monotonic() - at)
                     after = await leader_of(hf)
                     assert (after.predecessor, after.node != before.node) == (before.node, True)
@@ -167,7 +167,7 @@ async def test_leaders_killed_and_stopped_under_load(store_url: str, tmp_path: P
                         await crew.signal(leading, signal.SIGCONT)
                     assert (await leader_of(hf)).epoch == after.epoch, "one that was deposed leads again"
             await nothing_lost_nothing_twice(hf, tmp_path, begun)
-            buried = [entry.note for entry in await hf.store.journal(None, 10_000) if entry.verb == "bury"]
+            buried = [entry.note for entry in await hf.store.journal(None, 10_000) if entry.verb == "reclaim"]
             assert {agent: sum(agent in note for note in buried) for agent in lost_agents} == dict.fromkeys(
                 lost_agents, 1
             )
@@ -187,7 +187,7 @@ async def test_leaders_killed_and_stopped_under_load(store_url: str, tmp_path: P
 
 async def deposed_changes_nothing(hf: Holdfast, epoch: int, node: str) -> None:
     """What the leader before could still write."""
-    assert await hf.store.bury(node, epoch, "a deposed leader says so", 3, 100) is None
+    assert await hf.store.reclaim(node, epoch, "a deposed leader says so", 3, 100) is None
     assert await hf.store.end_overdue(epoch, -60.0, 100) == 0
     assert await hf.store.raise_alerts(epoch, []) is False
     assert await hf.store.forget_nodes(epoch, time.time() + 60, 100) == 0

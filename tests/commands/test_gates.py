@@ -6,7 +6,7 @@ OPTIONS = [
     ("--workflow", "gated", "app.gated", "workflow app.gated"),
     ("--step", "first", "app.first", "step app.first"),
     ("--dependency", "app.first", "app.first", "dependency app.first"),
-    ("--tenant", "acme", "acme", "tenant acme"),
+    ("--namespace", "acme", "acme", "namespace acme"),
     ("--all", None, "", "everything"),
 ]
 
@@ -29,7 +29,7 @@ def test_what_is_held_waits_until_it_is_released(cli: Cli) -> None:
         (row,) = cli("holds", "--json").json
         assert (row["scope"], row["value"], row["note"]) == (option[2:], value, "stocktaking")
         run_id = f"held{option}"
-        cli("start", "app.py:gated", "--input", "[1]", "--id", run_id, "--tenant", "acme")
+        cli("start", "app.py:gated", "--input", "[1]", "--id", run_id, "--namespace", "acme")
         until(lambda run_id=run_id: "has been held by" in cli("why", run_id).out)  # type: ignore[misc]
         assert (cli("show", run_id, "--json").json["steps"][0]["attempts"]) == 0
         assert cli("release", *scope, "--json").json["value"] == value
@@ -40,12 +40,12 @@ def test_holds_are_listed_for_people(lite: Cli) -> None:
     """What, by whom, why, and how it is released; the doctor counts them."""
     lite("start", "app.py:gated", "--id", "h")
     assert lite("holds").out.startswith("nothing is held")
-    lite("hold", "--tenant", "acme", "--note", "unpaid")
+    lite("hold", "--namespace", "acme", "--note", "unpaid")
     lite("hold", "--all")
     assert "was held before" in lite("hold", "--all").out
     shown = lite("holds").out
-    assert "‖ tenant acme\n" in shown
-    assert "ago: unpaid; `holdfast release --tenant acme`" in shown
+    assert "‖ namespace acme\n" in shown
+    assert "ago: unpaid; `holdfast release --namespace acme`" in shown
     assert "‖ everything\n" in shown
     assert "2 holds of operators" in lite("doctor").out
     assert lite("doctor", "--json").json["holds"] == 2
@@ -54,10 +54,10 @@ def test_holds_are_listed_for_people(lite: Cli) -> None:
 def test_a_hold_names_one_thing(lite: Cli) -> None:
     """None or two are a mistake, and so is releasing what is not held; a name nobody knows is held with a hint."""
     lite("start", "app.py:gated", "--id", "h")
-    for wrong in ([], ["h", "--all"], ["--step", "a", "--tenant", "b"]):
+    for wrong in ([], ["h", "--all"], ["--step", "a", "--namespace", "b"]):
         assert "name one thing" in lite("hold", *wrong, code=2).errors
         assert "name one thing" in lite("release", *wrong, code=2).errors
-    assert "there is no hold on the tenant 'acme'" in lite("release", "--tenant", "acme", code=2).errors
+    assert "there is no hold on the namespace 'acme'" in lite("release", "--namespace", "acme", code=2).errors
     assert "there is no hold on everything" in lite("release", "--all", code=2).errors
     assert "nothing here is called ordr yet: is that the name?" in lite("hold", "--workflow", "ordr").out
     assert lite("hold", "--workflow", "x", "--json").json["known"] is False

@@ -48,7 +48,7 @@ def test_ps_lists_and_narrows(seen: Cli) -> None:
         "workflow": "app.failing",
         "version": "1",
         "state": "failed",
-        "tenant": "default",
+        "namespace": "default",
         "priority": 0,
         "tags": {},
         "parent_id": None,

@@ -70,7 +70,7 @@ def test_a_node_that_lost_its_lease_joins_again(cli: Cli) -> None:
     until(lambda: cli("doctor", "--json", code=None).json.get("nodes"), process)
     (node,) = cli("doctor", "--json").json["nodes"]
 
-    async def bury() -> None:
+    async def reclaim() -> None:
         store = open_store(
             cli.store.replace("sqlite:///holdfast", f"sqlite:///{cli.folder}/holdfast"), Environment()
         )
@@ -78,11 +78,11 @@ def test_a_node_that_lost_its_lease_joins_again(cli: Cli) -> None:
         try:
             epoch = await store.lead("the test", 60)
             assert epoch is not None
-            assert await store.bury(node["id"], epoch, "the test says so", 3, 100) is not None
+            assert await store.reclaim(node["id"], epoch, "the test says so", 3, 100) is not None
         finally:
             await store.close()
 
-    asyncio.run(bury())
+    asyncio.run(reclaim())
     until(
         lambda: (cli("doctor", "--json", code=None).json.get("nodes") or [node])[0]["id"] != node["id"],
         process,

@@ -203,7 +203,7 @@ def open_gate(world: World, run_id: str) -> None:
 def held(*scope: str) -> Callable[[World, str], object]:
     def make(world: World, run_id: str) -> None:
         world.do("hold", *scope, "--note", "stocktaking")
-        world.start("shipping", run_id, "--tenant", "acme")
+        world.start("shipping", run_id, "--namespace", "acme")
 
     return make
 
@@ -346,9 +346,9 @@ SERVED = [
         r"the dependency whys.ship has been held .*; `holdfast release --dependency whys.ship` lets it go on",
     ),
     Case(
-        "its tenant is held",
-        held("--tenant", "acme"),
-        r"the tenant acme has been held .*`holdfast release --tenant acme`",
+        "its namespace is held",
+        held("--namespace", "acme"),
+        r"the namespace acme has been held .*`holdfast release --namespace acme`",
     ),
     Case(
         "everything is held",

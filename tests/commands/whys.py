@@ -173,7 +173,7 @@ async def reserving(gate: str) -> None:
 
 
 @workflow
-async def holding(gate: str) -> str:
+async def assignment(gate: str) -> str:
     await book(gate)
     return await work(gate)
 

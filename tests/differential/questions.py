@@ -14,7 +14,7 @@ from tests.differential.spec import Spec
 from tests.differential.subjects import Postgres, Sqlite, Subject, expected, seen
 
 WORKFLOWS = (("shop.order", "1"), ("shop.refund", "1"))
-TENANTS = ("default", "other")
+NAMESPACES = ("default", "other")
 STEPS = {1: ("charge", "bank"), 2: ("ship", "post")}
 """By lane: the step's name, and what it depends on."""
 LANES = tuple(STEPS)

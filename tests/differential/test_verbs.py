@@ -33,7 +33,7 @@ def verbs() -> set[str]:
 
 
 def rules_text() -> str:
-    return "\n".join(path.read_text() for path in [*RULES.glob("rules/*.py"), RULES / "asking.py"])
+    return "\n".join(path.read_text() for path in [*RULES.glob("rules/*.py"), RULES / "questions.py"])
 
 
 def asked_verbs() -> set[str]:

@@ -52,7 +52,7 @@ async def test_a_lost_reply_is_retried_and_books_once(
     assert requests == {"flight": 1, "hotel": 2, "car": 1}
 
 
-async def test_a_trip_without_a_car_is_taken_back(store_url: str, booking_service: BookingService) -> None:
+async def test_a_trip_without_a_car_is_undone(store_url: str, booking_service: BookingService) -> None:
     """The service's own words are the run's error, nothing stays booked, and flight and hotel were cancelled once."""
     async with Holdfast(store_url) as hf:
         run = await hf.start(trip.book_trip.using(id="venice"), "Venice")
@@ -78,7 +78,7 @@ async def test_a_desk_that_booked_and_never_answers_is_cancelled_by_key(
     assert cancelled(booking_service) == {"flight", "hotel"}
 
 
-async def test_a_cancelled_trip_is_taken_back_newest_first(
+async def test_a_cancelled_trip_is_undone_newest_first(
     store_url: str, booking_service: BookingService
 ) -> None:
     """Cancelled while the car is being booked: the car goes first, then what was booked before it was asked for."""
@@ -146,7 +146,7 @@ def test_the_command_prints_one_object(
     assert len(booking_service.bookings()) == 3
 
 
-def test_the_command_says_why_a_trip_was_taken_back(
+def test_the_command_says_why_a_trip_was_undone(
     store_url: str, command: Callable[..., Ended], booking_service: BookingService
 ) -> None:
     """A run that took itself back is exit code 1, with the error that made it do so."""
@@ -194,7 +194,7 @@ def test_a_killed_booking_goes_on_and_books_nothing_twice(
 
 
 @pytest.mark.parametrize("cancellations", [0, 1])
-def test_a_trip_that_is_killed_while_it_is_taken_back_goes_on_with_that(
+def test_a_trip_that_is_killed_while_it_is_undone_goes_on_with_that(
     store_url: str,
     command: Callable[..., Ended],
     start_command: Callable[..., subprocess.Popen[str]],

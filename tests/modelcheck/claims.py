@@ -16,7 +16,7 @@ from holdfast.lifecycle import RUN_ENDED, STEP_ENDED, STEP_LIVE
 from holdfast.model import Failure, NewRun, RunState, StepKind, StepState
 from holdfast.policy import GiveUp, Retry, decide
 from holdfast.store.answers import Answer
-from holdfast.store.operations import Close, HandBack, Hop, NewStep, Op, Report, Start, TryAgain
+from holdfast.store.operations import Close, HandBack, Hop, NewStep, Op, Report, RetryStep, Start
 from tests.differential.spec import NEVER, Node, Spec, Step
 from tests.modelcheck.search import Move
 
@@ -142,7 +142,7 @@ def as_op(grant: tuple[str, int, int, int], op: tuple[str, ...]) -> Op:
         output = f"{attempt}/{fence}".encode() if good else None
         return Report(run_id, n, fence, StepState(op[1]), output, None if good else "boom", 0.0)
     if op[0] == "again":
-        return TryAgain(run_id, n, fence, 0.0, "failed", "boom")
+        return RetryStep(run_id, n, fence, 0.0, "failed", "boom")
     return HandBack(run_id, n, fence)
 
 
@@ -318,7 +318,7 @@ def _hop(steps: int, plan: Hashable) -> Hop:
 def _supervisor_moves(world: World) -> Iterator[Move[World]]:
     for node in sorted(world.spec.dead_nodes()):
         after = world.altered()
-        after.spec.bury(node, EPOCH, LOSSES_MAX)
+        after.spec.reclaim(node, EPOCH, LOSSES_MAX)
         yield Move(f"the leader buries {node}", after)
 
 

@@ -106,7 +106,7 @@ def _supervisor_moves(world: World, i: int, one: Supervisor) -> Iterator[Move[Wo
             yield Move(f"{one.node} finds {node} dead", _with(world, i, one._replace(verdict=node)))
     if one.verdict is not None and one.epoch is not None:
         after = _with(world, i, one._replace(verdict=None))
-        done = after.spec.bury(one.verdict, one.epoch, LOSSES_MAX)
+        done = after.spec.reclaim(one.verdict, one.epoch, LOSSES_MAX)
         if done is None:  # deposed
             after.supervisors = (*after.supervisors[:i], Supervisor(one.node), *after.supervisors[i + 1 :])
         else:

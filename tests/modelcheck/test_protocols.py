@@ -124,9 +124,9 @@ class ClaimKeepsFence(Spec):
 class ReclaimKeepsFence(Spec):
     """Burying an agent makes its steps ready again, and leaves it able to write."""
 
-    def bury(self, node: str, epoch: int, losses_max: int) -> tuple[int, int, int] | None:
+    def reclaim(self, node: str, epoch: int, losses_max: int) -> tuple[int, int, int] | None:
         before = dict(self.steps)
-        done = super().bury(node, epoch, losses_max)
+        done = super().reclaim(node, epoch, losses_max)
         for key, step in before.items():
             if self.steps[key] != step:
                 self._put(self.steps[key]._replace(fence=step.fence))
@@ -163,9 +163,9 @@ class ForgetsLostReply(Spec):
 class LostOnReclaim(Spec):
     """The leader clears a dead node's runs, and forgets its steps."""
 
-    def bury(self, node: str, epoch: int, losses_max: int) -> tuple[int, int, int] | None:
+    def reclaim(self, node: str, epoch: int, losses_max: int) -> tuple[int, int, int] | None:
         steps = dict(self.steps)
-        done = super().bury(node, epoch, losses_max)
+        done = super().reclaim(node, epoch, losses_max)
         self.steps = steps
         return done
 
@@ -181,8 +181,8 @@ class EagerReclaim(Spec):
     """Whoever holds something is taken to be dead."""
 
     def dead_nodes(self) -> set[str]:
-        holding = {step.agent for step in self.steps.values() if step.state is StepState.RUNNING}
-        return super().dead_nodes() | {name for name in holding if name is not None}
+        assignment = {step.agent for step in self.steps.values() if step.state is StepState.RUNNING}
+        return super().dead_nodes() | {name for name in assignment if name is not None}
 
 
 class BuriedNodesClaim(Spec):

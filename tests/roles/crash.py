@@ -85,10 +85,10 @@ async def kill(hf: Holdfast) -> None:
     tasks: list[asyncio.Task[Any]] = [*node._tasks]
     if node._writing is not None:
         tasks.append(node._writing)
-    for holding in list(agent.held.values()):
-        holding.lost = True
-        if holding.task is not None:
-            tasks.append(holding.task)
+    for assignment in list(agent.held.values()):
+        assignment.lost = True
+        if assignment.task is not None:
+            tasks.append(assignment.task)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

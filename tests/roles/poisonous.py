@@ -118,7 +118,7 @@ async def parent(folder: str, how: str) -> str:
 
 
 @workflow
-async def taken_back(folder: str) -> None:
+async def undone(folder: str) -> None:
     for name in ("first", "poison", "last"):
         await book(folder, name)
     raise RuntimeError("take it back")

@@ -165,7 +165,9 @@ async def test_an_alert_is_compared_with_those_of_its_own_kind(store_url: str) -
     await join(store)
     epoch = await store.lead(A, LONG_S)
     assert epoch is not None
-    await store.observe([answers.Told("stripe", 0, 30, "ConnectionError: refused")], config.breaker_window_s)
+    await store.observe(
+        [answers.Observation("stripe", 0, 30, "ConnectionError: refused")], config.breaker_window_s
+    )
     assert await store.change_breaker(
         epoch, "stripe", 0, Change(BreakerState.OPEN, 0, LONG_S, "30 of 30 failed")
     )
@@ -222,7 +224,7 @@ async def test_a_lost_leader_is_told(store_url: str) -> None:
 # --- the outbox -----------------------------------------------------------------------------------------------------
 
 
-class Told(Channel):
+class Observation(Channel):
     """A channel that remembers, and fails as often as it is told to."""
 
     type = "told"
@@ -276,7 +278,7 @@ async def idle(*outboxes: Outbox) -> None:
 
 async def test_a_failed_delivery_is_tried_again_and_stays_the_same_delivery(store: Store) -> None:
     """Under the same id, until it is taken; then never again."""
-    channel = Told("c", failures=2)
+    channel = Observation("c", failures=2)
     outbox = Outbox(store, "n", [channel], Environment(), QUICK)
     await raise_one(store)
     await work(outbox, done=lambda: len(channel.notices) == 3)
@@ -290,7 +292,7 @@ async def test_a_failed_delivery_is_tried_again_and_stays_the_same_delivery(stor
 
 async def test_a_bad_channel_does_not_stop_the_others_and_is_given_up(store: Store) -> None:
     """One hangs, one fails for ever, one works."""
-    hangs, fails, works = Told("hangs"), Told("fails", failures=1000), Told("works")
+    hangs, fails, works = Observation("hangs"), Observation("fails", failures=1000), Observation("works")
     hangs.gate = asyncio.Event()
     config = msgspec.structs.replace(QUICK, alert_tries_max=3)
     outbox = Outbox(store, "n", [hangs, fails, works], Environment(), config)
@@ -313,7 +315,7 @@ async def test_two_supervisors_tell_once(store: Store, store_url: str) -> None:
     """Both have the channel; one holds the lease."""
     other = open_store(store_url, Environment())
     await other.open()
-    channel = Told("c")
+    channel = Observation("c")
     outboxes = [
         Outbox(door, node, [channel], Environment(), QUICK) for door, node in ((store, "a"), (other, "b"))
     ]
@@ -329,7 +331,7 @@ async def test_two_supervisors_tell_once(store: Store, store_url: str) -> None:
 
 async def test_who_lost_the_lease_sends_nothing(store: Store) -> None:
     """It believes to hold it, and the store knows better: the claim finds no row."""
-    old, new = Told("c"), Told("c")
+    old, new = Observation("c"), Observation("c")
     deposed = Outbox(store, "old", [old], Environment(), QUICK)
     await deposed.tick()
     assert deposed.epoch is not None
@@ -349,7 +351,7 @@ async def test_who_lost_the_lease_sends_nothing(store: Store) -> None:
 
 async def test_a_crash_between_sending_and_recording_sends_once_more(store: Store) -> None:
     """Under the same delivery id, by which the receiver knows it."""
-    first, second = Told("c"), Told("c")
+    first, second = Observation("c"), Observation("c")
     first.gate = asyncio.Event()
     doomed = Outbox(store, "a", [first], Environment(), QUICK)
     await raise_one(store)
@@ -371,7 +373,7 @@ async def test_a_store_that_is_away_is_told_without_it(store_url: str) -> None:
     """By whoever held the lease, once; and that it is back."""
     store = open_store(store_url, Environment())
     await store.open()
-    channel = Told("c")
+    channel = Observation("c")
     config = msgspec.structs.replace(QUICK, store_trouble_s=0.1)
     outbox = Outbox(store, "n", [channel], Environment(), config)
     await outbox.tick()

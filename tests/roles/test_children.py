@@ -357,7 +357,7 @@ async def books_nothing() -> str:
 
 
 @workflow
-async def taken_back(how: str) -> None:
+async def undone(how: str) -> None:
     await family.using(id="kept")("kept")
     keep()
     await books_nothing.using(id="idle")()
@@ -386,7 +386,7 @@ ABOVE = ("kept", "n-kept", "idle")
 async def test_a_child_that_its_parent_took_back_is_undone(hf: Holdfast, way: str) -> None:
     """And its children; it hands out no result any more, and says who took it back. What was kept, and what had nothing to
     undo, stays."""
-    run = await hf.start(taken_back.using(id="top"), "fails" if way == "fails" else "waits")
+    run = await hf.start(undone.using(id="top"), "fails" if way == "fails" else "waits")
     if way == "is cancelled":
         await until(lambda: "at end" in log)
         assert await states(hf, *BELOW) == ["succeeded"] * 4
@@ -410,7 +410,7 @@ async def test_a_child_that_its_parent_took_back_is_undone(hf: Holdfast, way: st
 async def test_what_was_undone_by_hand_or_in_part_is_undone(hf: Holdfast, act: str) -> None:
     """A child is undone when its undos were skipped by hand; of one that was given up half-way, what was undone counts."""
     broken.add("below")
-    run = await hf.start(taken_back.using(id="top"), "fails")
+    run = await hf.start(undone.using(id="top"), "fails")
     with pytest.raises(RunStuck):
         await run.result(20)
     assert await states(hf, *BELOW) == ["succeeded"] * 4
@@ -425,7 +425,7 @@ CRASHING = Config(poll_s=0.05, sweep_s=0.02, beat_s=0.05)
 numbers = itertools.count()
 
 
-async def test_a_crash_anywhere_while_children_are_taken_back(store_url: str) -> None:
+async def test_a_crash_anywhere_while_children_are_undone(store_url: str) -> None:
     """Whichever write the process dies at, the children end `undone` if and only if they were undone."""
     crash_at, points = None, 0
     while crash_at is None or crash_at <= points:

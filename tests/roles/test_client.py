@@ -140,7 +140,7 @@ async def test_a_run_is_read_with_its_payloads(hf: Holdfast) -> None:
     )
     assert (info.input, info.output, info.error, info.note) == ({}, "done", None, None)
     assert (info.tags, info.published) == ({"team": "a"}, {"city": "Oslo", "grams": 12})
-    assert (info.progress, info.priority, info.tenant) == ((0.5, "half way"), 3, "default")
+    assert (info.progress, info.priority, info.namespace) == ((0.5, "half way"), 3, "default")
     assert (info.parent_id, info.retry_of, info.generation, info.deadline) == (None, None, 1, None)
     assert info.started_at is not None
     assert info.finished_at is not None

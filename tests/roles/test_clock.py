@@ -71,7 +71,7 @@ async def test_timers_fire_on_time_and_nodes_stay(tmp_path: Path, jumps: tuple[f
         assert not one.node.fenced
         assert not two.node.fenced
         assert {node.id for node in await one.store.living(10)} == set(nodes)
-        assert not [entry for entry in await one.store.journal(None, 100) if entry.verb == "bury"]
+        assert not [entry for entry in await one.store.journal(None, 100) if entry.verb == "reclaim"]
 
 
 async def test_a_process_that_comes_later_has_the_same_time(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ async def test_a_clock_that_stays_ahead_is_followed(tmp_path: Path, monkeypatch:
         assert await run.result(10) < NAP_S + 5
         assert await (await hf.start(nap)).result(10) > 0
         assert not hf.node.fenced
-        assert not [entry for entry in await hf.store.journal(None, 100) if entry.verb == "bury"]
+        assert not [entry for entry in await hf.store.journal(None, 100) if entry.verb == "reclaim"]
 
 
 @step

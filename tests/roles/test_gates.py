@@ -14,14 +14,14 @@ from holdfast import Holdfast, Retry, Stop, step, workflow
 from holdfast.config import Config
 from holdfast.errors import RunFailed, WrongState
 from holdfast.model import AlertKind, Breaker, BreakerState, Hold, HoldScope, StepState
-from holdfast.store.answers import Gates, Told
+from holdfast.store.answers import Gates, Observation
 
 QUICK = Config(
     poll_s=0.05,
     sweep_s=0.05,
     watch_s=0.05,
     breaker_failures_min=5,
-    breaker_settle_s=0.1,
+    breaker_wait_s=0.1,
     breaker_open_s=1.0,
     breaker_open_max_s=1.0,
     probe_lost_s=0.3,
@@ -181,10 +181,12 @@ class TestBreakers:
 
     async def test_what_others_told_of_an_outage_excuses_before_it_is_decided(self, store_url: str) -> None:
         """Half of a fleet failed already: a step that fails here, too, waits with the others and spends no attempt."""
-        slow_to_decide = msgspec.structs.replace(QUICK, breaker_settle_s=1.0)
+        slow_to_decide = msgspec.structs.replace(QUICK, breaker_wait_s=1.0)
         async with Holdfast(store_url, config=slow_to_decide) as hf:
             down.add("bank")
-            await hf.store.observe([Told("bank", 0, 5, "ConnectionError")], slow_to_decide.breaker_window_s)
+            await hf.store.observe(
+                [Observation("bank", 0, 5, "ConnectionError")], slow_to_decide.breaker_window_s
+            )
             agent = hf.node.agent
             assert agent is not None
 
@@ -335,7 +337,7 @@ SCOPES: list[dict[str, object]] = [
     {"workflow": "post"},
     {"step": "stamp"},
     {"dependency": "tests.roles.test_gates.stamp"},
-    {"tenant": "acme"},
+    {"namespace": "acme"},
     {"everything": True},
 ]
 
@@ -355,7 +357,7 @@ class TestHolds:
             return agent.gates.shut
 
         await eventually(known)
-        run = await hf.start(post.using(tenant="acme"), 3)
+        run = await hf.start(post.using(namespace="acme"), 3)
 
         async def issued() -> bool:
             return len(await run.steps()) == 1
@@ -368,14 +370,15 @@ class TestHolds:
         await hf.gates.release(**scope)  # type: ignore[arg-type]
         assert await run.result(30) == 3
 
-    @pytest.mark.parametrize("scope", [{"workflow": "pay"}, {"tenant": "acme"}, {"dependency": "bank"}])
+    @pytest.mark.parametrize("scope", [{"workflow": "pay"}, {"namespace": "acme"}, {"dependency": "bank"}])
     async def test_what_is_not_covered_goes_on(self, hf: Holdfast, scope: dict[str, str]) -> None:
-        """Other workflows, tenants and dependencies do not notice."""
+        """Other workflows, namespaces and dependencies do not notice."""
         await hf.gates.hold(**scope)  # type: ignore[arg-type]
         assert await (await hf.start(post, 1)).result(30) == 1
 
     @pytest.mark.parametrize(
-        ("scope", "value"), [(HoldScope.WORKFLOW, "tests.roles.test_gates.post"), (HoldScope.TENANT, "acme")]
+        ("scope", "value"),
+        [(HoldScope.WORKFLOW, "tests.roles.test_gates.post"), (HoldScope.NAMESPACE, "acme")],
     )
     async def test_a_hold_that_is_heard_of_while_a_hand_over_is_committed_keeps_it(
         self, store_url: str, scope: HoldScope, value: str
@@ -385,7 +388,7 @@ class TestHolds:
             agent = hf.node.agent
             assert agent is not None
             await hf.store.add_hold(scope, value, "somebody", "")  # without a bell: the agent does not know
-            starting = asyncio.create_task(hf.start(post.using(tenant="acme"), 3))
+            starting = asyncio.create_task(hf.start(post.using(namespace="acme"), 3))
             await asyncio.sleep(0)  # the place is taken, nothing is committed
             agent.gates.learn(
                 Gates([], [Hold(scope, value, "somebody", "", 0.0)]), hf.environment.monotonic()
@@ -399,10 +402,10 @@ class TestHolds:
             await eventually(handed_back)
             assert called["stamp"] == 0
 
-    async def test_children_belong_to_their_parents_tenant(self, hf: Holdfast) -> None:
-        """A hold on the tenant covers them too."""
-        await hf.gates.hold(tenant="acme")
-        run = await hf.start(parent.using(tenant="acme", id="p"), 1)
+    async def test_children_belong_to_their_parents_namespace(self, hf: Holdfast) -> None:
+        """A hold on the namespace covers them too."""
+        await hf.gates.hold(namespace="acme")
+        run = await hf.start(parent.using(namespace="acme", id="p"), 1)
 
         async def asked() -> bool:
             return bool(await hf.store.children("p"))
@@ -410,20 +413,20 @@ class TestHolds:
         await eventually(asked)
         (child,) = await hf.store.children("p")
         assert child.namespace == "acme"
-        await hf.gates.release(tenant="acme")
+        await hf.gates.release(namespace="acme")
         assert await run.result(30) == 1
 
     async def test_holds_add_up(self, hf: Holdfast) -> None:
         """A step begins when nothing holds it any more."""
         await hf.gates.hold(step="stamp")
-        await hf.gates.hold(tenant="default")
-        again = await hf.gates.hold(tenant="default", note="me too")
+        await hf.gates.hold(namespace="default")
+        again = await hf.gates.hold(namespace="default", note="me too")
         assert not again.new
         run = await hf.start(post, 1)
         await hf.gates.release(step="stamp")
         await asyncio.sleep(QUICK.poll_s * 4)  # several polls in which it could begin
         assert called["stamp"] == 0
-        await hf.gates.release(tenant="default")
+        await hf.gates.release(namespace="default")
         assert await run.result(30) == 1
-        with pytest.raises(WrongState, match="there is no hold on the tenant 'default'"):
-            await hf.gates.release(tenant="default")
+        with pytest.raises(WrongState, match="there is no hold on the namespace 'default'"):
+            await hf.gates.release(namespace="default")

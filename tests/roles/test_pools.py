@@ -12,7 +12,7 @@ from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.pool.badge import Badge
 from holdfast.pool.fleet import How, Seen
-from holdfast.pool.pool import Pool, Told
+from holdfast.pool.pool import Pool, PoolEvent
 from holdfast.pool.watch import Watch, marks
 from holdfast.store import open_store
 from holdfast.store.protocol import Store
@@ -80,7 +80,9 @@ async def store(store_url: str) -> AsyncIterator[Store]:
     await store.close()
 
 
-def kept(store: Store, fleet: Actors, told: list[Told], least: int = 1, most: int = 4) -> tuple[Pool, World]:
+def kept(
+    store: Store, fleet: Actors, told: list[PoolEvent], least: int = 1, most: int = 4
+) -> tuple[Pool, World]:
     world = World()
     pool = Pool(
         lambda: store,
@@ -97,7 +99,7 @@ def kept(store: Store, fleet: Actors, told: list[Told], least: int = 1, most: in
 
 async def test_a_pool_serves_what_its_agents_can_do(store: Store) -> None:
     """It learns that from the first one that comes up, counts what waits for it, and grows."""
-    told: list[Told] = []
+    told: list[PoolEvent] = []
     fleet = Actors(store)
     pool, _ = kept(store, fleet, told)
     lane = await number_lane(store, "shop.charge", ())
@@ -122,7 +124,7 @@ async def test_a_pool_serves_what_its_agents_can_do(store: Store) -> None:
 
 async def test_members_of_an_earlier_start_are_not_its_own(store: Store) -> None:
     """A pool of the same name that was killed left agents that drain."""
-    told: list[Told] = []
+    told: list[PoolEvent] = []
     fleet = Actors(store)
     fleet.badges["1"] = Badge("web", "1", "an earlier start").text()
     await fleet.comes_up("1")
@@ -135,7 +137,7 @@ async def test_members_of_an_earlier_start_are_not_its_own(store: Store) -> None
 
 async def test_a_pool_keeps_what_it_has_while_the_store_is_away(store: Store) -> None:
     """Nothing is stopped and nothing killed for it; what ends is replaced."""
-    told: list[Told] = []
+    told: list[PoolEvent] = []
     fleet = Actors(store)
     pool, world = kept(store, fleet, told)
     await pool.tick()
@@ -156,7 +158,7 @@ async def test_a_pool_keeps_what_it_has_while_the_store_is_away(store: Store) ->
 
 async def test_an_agent_without_its_lease_is_killed_and_replaced(store: Store) -> None:
     """Its process is there, but the store gave it up long ago: it does nothing any more."""
-    told: list[Told] = []
+    told: list[PoolEvent] = []
     fleet = Actors(store)
     pool, world = kept(store, fleet, told)
     await pool.tick()
@@ -176,7 +178,7 @@ async def test_an_agent_without_its_lease_is_killed_and_replaced(store: Store) -
 
 async def test_what_cannot_be_started_is_tried_again(store: Store) -> None:
     """No processes left on the host: with back-off, and then it works."""
-    told: list[Told] = []
+    told: list[PoolEvent] = []
     fleet = Actors(store)
     pool, world = kept(store, fleet, told)
     fleet.broken = True
@@ -192,7 +194,7 @@ async def test_what_cannot_be_started_is_tried_again(store: Store) -> None:
 
 async def test_crashes_are_told_in_the_pulse_until_one_stays(store: Store) -> None:
     """The leader reads it there, and makes an alert of it."""
-    told: list[Told] = []
+    told: list[PoolEvent] = []
     fleet = Actors(store)
     pool, world = kept(store, fleet, told)
     while pool.trouble is None:

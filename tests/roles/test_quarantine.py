@@ -91,10 +91,10 @@ async def test_a_step_that_kills_its_agents_is_found_out(store_url: str, tmp_pat
         assert f"`holdfast quarantine release {poison.fingerprint}`" in await run.why()
         await eventually(lambda: is_told(hf, poison.fingerprint))
         (tmp_path / "mended").touch()
-        assert await hf.settle("release", poison.fingerprint, note="mended") == 1
+        assert await hf.resolve("release", poison.fingerprint, note="mended") == 1
         assert await run.result(LONG_S) == "mended"
         assert (await run.steps())[0].attempt == 5
-        await hf.settle("fail", run_id=other.id)
+        await hf.resolve("fail", run_id=other.id)
         assert await other.result(LONG_S) == "caught not today"
         assert len(deaths) == 4
         await eventually(lambda: is_told(hf, poison.fingerprint, False))
@@ -176,7 +176,7 @@ async def test_an_undo_that_kills_its_agents_waits_and_the_others_go_on(
     """Undoing goes on with what does not depend on it; then the run is stuck. Mended and retried, it ends undone."""
     folder, deaths = str(tmp_path), list[int]()
     async with others(store_url) as hf, fleet(store_url, deaths):
-        run = await hf.start(poisonous.taken_back, folder)
+        run = await hf.start(poisonous.undone, folder)
         with pytest.raises(RunStuck):
             await run.result(LONG_S)
         row = (await run.rows()).run
@@ -196,7 +196,7 @@ async def test_an_undo_in_quarantine_can_be_done_without(store_url: str, tmp_pat
     """Counted as done by hand, by its run or by its fingerprint, or left as it is with the rest."""
     folder, deaths = str(tmp_path), list[int]()
     async with others(store_url) as hf, fleet(store_url, deaths):
-        run = await hf.start(poisonous.taken_back, folder)
+        run = await hf.start(poisonous.undone, folder)
         await becomes(run, RunState.STUCK)
         if act == "skip":
             (poison,) = [row for row in await run.steps() if row.quarantined]
@@ -205,7 +205,7 @@ async def test_an_undo_in_quarantine_can_be_done_without(store_url: str, tmp_pat
             await run.cancel(force=True)
         else:
             (one,) = await hf.quarantine()
-            await hf.settle("skip", one.fingerprint)
+            await hf.resolve("skip", one.fingerprint)
         with pytest.raises(RunFailed) as failed:
             await run.result(LONG_S)
         assert isinstance(failed.value, RunUndone) is (act != "abandon")
@@ -226,7 +226,7 @@ async def test_a_childs_poison_is_the_childs(store_url: str, tmp_path: Path) -> 
         assert await run.state() is RunState.RUNNING
         assert "which is stuck" in await run.why()
         (poison,) = await hf.quarantine()
-        assert await hf.settle("fail", poison.fingerprint) == 1
+        assert await hf.resolve("fail", poison.fingerprint) == 1
         assert await run.result(LONG_S) in {"StepLost", "RunFailed", "StepFailed"}
         assert await child.state() is RunState.FAILED
 
@@ -249,7 +249,7 @@ async def test_a_step_that_kills_its_own_process(hf: Holdfast, tmp_path: Path, h
     (poison,) = await hf.quarantine()
     assert (poison.error, poison.place) == ("holdfast.errors.StepLost", place)
     assert effects(tmp_path) == ["book first", "alone attempt 1", "alone attempt 2"]
-    assert await hf.settle("skip", poison.fingerprint, result="by hand") == 1
+    assert await hf.resolve("skip", poison.fingerprint, result="by hand") == 1
     assert await run.result(LONG_S) == "by hand"
 
 
@@ -257,7 +257,7 @@ async def test_a_failed_one_takes_its_run_back(hf: Holdfast, tmp_path: Path) -> 
     """What was done before is undone, in a run that does not catch it."""
     run = await hf.start(poisonous.exploding_alone, str(tmp_path), "segv")
     await becomes(run, RunState.STUCK)
-    await hf.settle("fail", run_id=run.id)
+    await hf.resolve("fail", run_id=run.id)
     with pytest.raises(RunUndone, match="SIGSEGV"):
         await run.result(LONG_S)
     assert effects(tmp_path)[-1] == "unbook first attempt 1"
@@ -323,7 +323,7 @@ async def test_errors_of_its_own_send_a_step_there_if_its_policy_says_so(
     assert poison.error == "builtins.ValueError"
     assert poison.place.startswith("poisonous.py:")
     assert effects(tmp_path) == ["refuse attempt 1", "refuse attempt 2"]
-    await hf.settle("fail", poison.fingerprint)
+    await hf.resolve("fail", poison.fingerprint)
     assert await run.result(LONG_S) == "caught not today"
 
 
@@ -347,7 +347,7 @@ async def test_many_that_are_alike_are_decided_at_once(store_url: str, tmp_path:
         assert (poison.steps, poison.runs) == (9, 9)
         (tmp_path / "mended").touch()
         heard: list[int] = []
-        assert await hf.settle("release", poison.fingerprint, progress=heard.append) == 9
+        assert await hf.resolve("release", poison.fingerprint, progress=heard.append) == 9
         assert heard == [4, 8, 9]
         assert [await run.result(LONG_S) for run in runs] == ["mended"] * 9
 
@@ -394,7 +394,7 @@ async def test_a_crash_anywhere_leaves_it_in_quarantine_once(store_url: str, tmp
         (folder / "mended").touch()
         async with Holdfast(store_url, config=CONFIG) as hf:
             assert len(await hf.store.quarantined(run_id)) == 1, where
-            assert await hf.settle("release", run_id=run_id) == 1, where
+            assert await hf.resolve("release", run_id=run_id) == 1, where
             assert await hf.run(run_id).result(LONG_S) == "mended", where
             assert [name for name, _, rows in await hf.store.doctor() if rows] == [], where
         points = points if crash_at else len(passed.passed)

@@ -160,7 +160,7 @@ async def test_a_node_that_lost_its_lease_begins_again_as_another(store_url: str
         first = hf.node.id
         epoch = await other.store.lead(first, 30)
         assert epoch is not None
-        assert await other.store.bury(first, epoch, "the test says so", 3, 100) is not None
+        assert await other.store.reclaim(first, epoch, "the test says so", 3, 100) is not None
         await until(lambda: hf.node.id != first)
         (tmp_path / "gate").touch()
         assert await waiting == 2

@@ -314,7 +314,7 @@ async def test_signals_are_kept_whether_they_were_read_or_not(hf: Holdfast) -> N
     """What was consumed stays consumed, what was not is heard by the new run; published values, tags and priority stay."""
     broken.add("between")
     gates["g"] = asyncio.Event()
-    run = await hf.start(hears.using(id="s", tags={"a": "b"}, priority=3, tenant="acme"))
+    run = await hf.start(hears.using(id="s", tags={"a": "b"}, priority=3, namespace="acme"))
     await paid.send("s", 1, key="1")
     await paid.send("s", 2, key="2")
     await fails(run)
@@ -323,7 +323,7 @@ async def test_signals_are_kept_whether_they_were_read_or_not(hf: Holdfast) -> N
     await paid.send(again.id, 3, key="3")
     assert await again.result(20) == [1, 2, 3]
     old, new = await run.info(), await again.info()
-    assert (new.tags, new.priority, new.tenant, new.published) == (
+    assert (new.tags, new.priority, new.namespace, new.published) == (
         old.tags, old.priority, "acme", old.published,
     )  # fmt: skip
     assert len(keys("between")) == 2

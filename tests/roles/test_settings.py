@@ -161,18 +161,18 @@ async def test_progress_is_written_as_often_as_was_set(store_url: str) -> None:
             assert ((await run.steps())[0].progress is not None) is written
 
 
-@pytest.mark.parametrize("settle_s", [0.0, 2.0])
-async def test_an_undo_waits_until_its_step_has_stopped(store_url: str, settle_s: float) -> None:
-    """The undo of a step that was given up while it ran begins `settle_s` later."""
-    async with Holdfast(store_url, config=with_(settle_s=settle_s)) as hf:
+@pytest.mark.parametrize("stop_grace_s", [0.0, 2.0])
+async def test_an_undo_waits_until_its_step_has_stopped(store_url: str, stop_grace_s: float) -> None:
+    """The undo of a step that was given up while it ran begins `stop_grace_s` later."""
+    async with Holdfast(store_url, config=with_(stop_grace_s=stop_grace_s)) as hf:
         run = await hf.start(hanging)
         await until(lambda: "hangs" in most)
         began = time.monotonic()
         await run.cancel()
         with pytest.raises(RunCancelled):
             await run.result(30)
-        if settle_s:
-            assert undone_at[0] - began >= settle_s * 0.9
+        if stop_grace_s:
+            assert undone_at[0] - began >= stop_grace_s * 0.9
         else:
             assert undone_at[0] - began < 1.9
 

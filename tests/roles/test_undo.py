@@ -90,7 +90,7 @@ async def test_an_application_error_is_no_effect(hf: Holdfast) -> None:
     assert log == ["refused loudly", "undo refused loudly None"]
 
 
-async def test_a_cancelled_run_is_taken_back_and_ends_cancelled(hf: Holdfast) -> None:
+async def test_a_cancelled_run_is_undone_and_ends_cancelled(hf: Holdfast) -> None:
     """Cancelling undoes what was done, the step that was running included; the state is `cancelled`."""
     gates["hold"] = asyncio.Event()
     run = await hf.start(undone.holds)
@@ -190,7 +190,7 @@ async def test_two_cancels_at_once_are_one(hf: Holdfast) -> None:
     assert log.count("undo 0 made 0") == 1
 
 
-async def test_skipping_is_for_runs_that_are_taken_back(hf: Holdfast) -> None:
+async def test_skipping_is_for_runs_that_are_undone(hf: Holdfast) -> None:
     """A run that is not undoing or stuck has no undo to skip."""
     run = await hf.start(undone.in_a_row, 1, False)
     await run.result(15)

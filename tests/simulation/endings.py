@@ -28,7 +28,7 @@ def check_endings(simulation: Simulation) -> Iterator[str]:
         yield from failed_for_a_reason(run)
         if run.parent_id is None:
             yield from result_is_foretold(simulation, run)
-            yield from sagas_are_taken_back(simulation, run)
+            yield from sagas_are_undone(simulation, run)
         yield from cancels_are_heard(simulation, run)
         yield from G3_no_more_than_counted(simulation, run, steps[run.id])
         yield from G5_effects_are_undone(simulation, run, steps, lanes)
@@ -66,29 +66,29 @@ def result_is_foretold(simulation: Simulation, run: Run) -> Iterator[str]:
         yield f"G2 run {run.id} said {told}, not {foretold}"
 
 
-def sagas_are_taken_back(simulation: Simulation, run: Run) -> Iterator[str]:
+def sagas_are_undone(simulation: Simulation, run: Run) -> Iterator[str]:
     """What a saga did that failed is undone, though its run succeeded."""
     if run.state != "succeeded" or run.id not in simulation.plans or run.generation > 1:
         return
     if '"keep"' in json.dumps(simulation.plans[run.id]):
         return  # what was asked for before is kept, wherever in the plan it stands
     effects, by_tag = simulation.book.effects, simulation.book.by_tag
-    for tag in _taken_back_tags(simulation.plans[run.id], inside=False):
+    for tag in _undone_tags(simulation.plans[run.id], inside=False):
         key = by_tag.get((run.id, tag))
         if key is not None and effects.get(key) == DONE:
             yield f"G5 {key} belongs to a saga that failed, and was not undone"
 
 
-def _taken_back_tags(plan: Any, *, inside: bool) -> list[int]:
+def _undone_tags(plan: Any, *, inside: bool) -> list[int]:
     match plan:
         case ["kid", *_] | ["again", *_]:
             return []
         case ["saga", part, fails]:
-            return _taken_back_tags(part, inside=inside or fails)
+            return _undone_tags(part, inside=inside or fails)
         case ["do", "book" | "pay", tag, _]:
             return [tag] if inside else []
         case [*parts]:
-            return [tag for part in parts for tag in _taken_back_tags(part, inside=inside)]
+            return [tag for part in parts for tag in _undone_tags(part, inside=inside)]
     return []
 
 
@@ -123,7 +123,7 @@ def G3_no_more_than_counted(simulation: Simulation, run: Run, steps: list[Step])
                 yield f"G3 step {step.key} of {run.id} ran {begun} times, {step.attempt} were counted"
 
 
-def _taken_back(run: Run) -> bool:
+def _undone(run: Run) -> bool:
     return run.ending is not None and run.state in ("undone", "failed", "cancelled")
 
 
@@ -143,13 +143,13 @@ def G5_effects_are_undone(
         if step.kind != "call" or step.key.startswith(UNDO_PREFIX) or not lanes.get(step.lane):
             continue
         key, kept = step.effect_key, step.n <= max(run.kept_n, run.base_n)
-        if _taken_back(run) and not kept and effects.get(key) == DONE:
+        if _undone(run) and not kept and effects.get(key) == DONE:
             yield f"G5 run {run.id} is {run.state} and step {step.key} ({step.state}) was not undone"
         if step.key in undone and effects.get(key) == DONE:
             yield f"G5 the undo of {step.key} of {run.id} succeeded and did nothing"
         if (
             run.parent_id is None
-            and not _taken_back(run)
+            and not _undone(run)
             and step.key not in undone
             and effects.get(key) == UNDONE
         ):
@@ -159,7 +159,7 @@ def G5_effects_are_undone(
 def I13_undone_in_reverse(run: Run, steps: list[Step], undoing_from: int) -> Iterator[str]:
     """What had completed before something else was asked for is undone after it. Undos up to `undoing_from` are those of
     sagas, each of which has an order of its own. What never began had no effect: its undo may come whenever it comes."""
-    if not _taken_back(run):
+    if not _undone(run):
         return
     by_key = {step.key: step for step in steps}
     began: dict[int, list[int]] = {}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from holdfast.codec import is_unsure
 from holdfast.lifecycle import RUN_ENDED, RUN_TRANSITIONS, STEP_ENDED, STEP_LIVE, STEP_TRANSITIONS
 from holdfast.model import NEVER
-from holdfast.store.operations import HandBack, Hop, Report, Save, TryAgain
+from holdfast.store.operations import HandBack, Hop, Report, RetryStep, Save
 
 
 class Run(NamedTuple):
@@ -150,10 +150,10 @@ MOVES_STEP = {(source, move.target) for move in STEP_TRANSITIONS for source in m
 OWNERS_VERBS = frozenset({"commit"})
 LEADERS_VERBS = frozenset(
     {
-        "bury",
+        "reclaim",
         "stick_quarantined",
         "end_overdue",
-        "hush_signals",
+        "close_signals",
         "raise_alerts",
         "clear_alerts",
         "log_alerts",
@@ -251,7 +251,7 @@ class Gates(NamedTuple):
                 or (scope == "dependency" and value == lane.depends)
                 or (scope == "step" and value == lane.name)
                 or (scope == "workflow" and value == run.workflow)
-                or (scope == "tenant" and value == run.namespace)
+                or (scope == "namespace" and value == run.namespace)
             ):
                 return f"the hold on {scope} {value}".rstrip()
         return None
@@ -360,7 +360,7 @@ class Checker:
                     self.held[after.agent] += 1
                 if after is not None:
                     self.steps[after.run_id, after.n] = after
-                    if commit.verb == "settle_quarantine" and after.state == "succeeded":
+                    if commit.verb == "resolve_quarantine" and after.state == "succeeded":
                         self.skipped.add((after.run_id, after.n))
                     self.last_n[after.run_id] = max(self.last_n[after.run_id], after.n)
                     self.keys[after.run_id, after.key] = after.n
@@ -418,7 +418,7 @@ def I2_by_its_holder(checker: Checker, commit: Commit) -> Broken:
     if commit.verb != "commit":
         return
     for op in commit.asked["ops"]:
-        if isinstance(op, Report | TryAgain | HandBack | Save):
+        if isinstance(op, Report | RetryStep | HandBack | Save):
             before = checker.steps.get((op.run_id, op.n))
             if before is None or before.fence == op.fence:
                 continue
@@ -447,7 +447,7 @@ def _names(op: Any, run_id: str, n: int) -> bool:
 
 def I3_no_live_lease_is_reclaimed(checker: Checker, commit: Commit) -> Broken:
     """A node that holds its lease keeps what it holds."""
-    if commit.verb == "bury":
+    if commit.verb == "reclaim":
         node = checker.nodes.get(commit.asked["node"])
         if node is not None and node.retired_at is None and node.lease_until >= commit.now:
             holder = checker.world.alive.get(node.id)
@@ -494,7 +494,7 @@ def I6_within_capacity(checker: Checker, commit: Commit) -> Broken:
     agent = commit.process.node.agent if commit.process._node is not None else None
     if agent is not None and len(agent.held) > min(checker.config.steps_max, checker.config.threads_max):
         # One that failed and waits for its twin is held, and takes no place.
-        held = [holding.step.is_async for holding in agent.held.values() if holding.here is not None]
+        held = [assignment.step.is_async for assignment in agent.held.values() if assignment.here is not None]
         if sum(held) > checker.config.steps_max or len(held) - sum(held) > checker.config.threads_max:
             yield f"{commit.node} executes more than it has places for"
 
@@ -539,7 +539,7 @@ def I8_attempts_are_claims(checker: Checker, commit: Commit) -> Broken:
         if after.losses > checker.config.losses_max + 1:
             yield f"step {after.n} of {after.run_id} was lost {after.losses} times"
         if before is not None and after.losses + after.excused > before.losses + before.excused:
-            if commit.verb == "settle_quarantine":
+            if commit.verb == "resolve_quarantine":
                 continue  # a person gave it fresh budgets
             if before.state != "running" or after.losses + after.excused > before.losses + before.excused + 1:
                 yield f"step {after.n} of {after.run_id} was excused without an attempt"
@@ -723,14 +723,14 @@ def I16_leaves_a_trace(checker: Checker, commit: Commit) -> Broken:
     for _, before, after in commit.steps:
         if before is None or after is None or before.state != "running":
             continue
-        if commit.verb in ("bury", "end_overdue"):
-            ending = "lost" if commit.verb == "bury" else "timed out"
+        if commit.verb in ("reclaim", "end_overdue"):
+            ending = "lost" if commit.verb == "reclaim" else "timed out"
             if not any(row[:2] == after[:2] and row.ending == ending for row in commit.attempts):
                 yield f"step {after.n} of {after.run_id} was {ending} without a row"
-            if commit.verb == "bury" and after.losses != before.losses + 1:
+            if commit.verb == "reclaim" and after.losses != before.losses + 1:
                 yield f"step {after.n} of {after.run_id} was lost and not counted"
     if (
-        commit.verb in ("hold", "release", "bury", "end_overdue", "hold_run", "steer_undo")
+        commit.verb in ("hold", "release", "reclaim", "end_overdue", "hold_run", "steer_undo")
         and "journal" not in commit.tables
     ):
         yield f"{commit.verb} left no row in the journal"

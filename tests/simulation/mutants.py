@@ -121,7 +121,7 @@ def no_fence_in_retry(stack: ExitStack) -> None:
 
 @mutant("a reclaim raises the fence", within=100)
 def reclaim_keeps_the_fence(stack: ExitStack) -> None:
-    sql(stack, "take_back", "fence = fence + 1", "fence = fence")
+    sql(stack, "reclaim_steps", "fence = fence + 1", "fence = fence")
 
 
 @mutant("freeing a run raises its fence", within=100)
@@ -211,7 +211,7 @@ def claims_are_not_counted(stack: ExitStack) -> None:
 
 @mutant("a loss is counted", within=60)
 def losses_are_not_counted(stack: ExitStack) -> None:
-    sql(stack, "take_back", "losses = losses + ?", "losses = losses + 0 * ?")
+    sql(stack, "reclaim_steps", "losses = losses + ?", "losses = losses + 0 * ?")
 
 
 @mutant("a budget ends the retries", within=60)
@@ -220,7 +220,7 @@ def retries_for_ever(stack: ExitStack) -> None:
 
     def decide(*facts: Any, **more: Any) -> Any:
         verdict = real(*facts, **more)
-        return policy.TryAgain(0.05) if isinstance(verdict, policy.GiveUp) else verdict
+        return policy.RetryAfter(0.05) if isinstance(verdict, policy.GiveUp) else verdict
 
     code(stack, policy, "decide", decide)
 
@@ -410,7 +410,7 @@ def unsure_effects_stay(stack: ExitStack) -> None:
 def sagas_take_nothing_back(stack: ExitStack) -> None:
     async def nothing(host: Any, effects: Any, error: Any) -> None: ...
 
-    code(stack, saga_undo, "_take_back", nothing)
+    code(stack, saga_undo, "_undo", nothing)
 
 
 # --- twins --------------------------------------------------------------------------------------------------------------
@@ -438,7 +438,7 @@ def late_twins_begin(stack: ExitStack) -> None:
 
 @mutant("a step that fails says that its twin may have had the effect", within=60, part="hedge")
 def failures_do_not_wait_for_twins(stack: ExitStack) -> None:
-    def outwait(self: Any, holding: Any, ending: Any, unsure: bool, give_up: Any) -> None:
+    def outwait(self: Any, assignment: Any, ending: Any, unsure: bool, give_up: Any) -> None:
         give_up(unsure)
 
     code(stack, Twins, "outwait", outwait)
@@ -501,9 +501,9 @@ def open_for_ever(stack: ExitStack) -> None:
     code(stack, breakers, "decide", decide)
 
 
-@mutant("a hold on a tenant keeps its steps", within=120, part="gates")
-def tenants_are_not_held(stack: ExitStack) -> None:
-    sql(stack, "due_steps", "scope = 'tenant'", "scope = 'nobody'")
+@mutant("a hold on a namespace keeps its steps", within=120, part="gates")
+def namespaces_are_not_held(stack: ExitStack) -> None:
+    sql(stack, "due_steps", "scope = 'namespace'", "scope = 'nobody'")
 
 
 @mutant("a hold on a step keeps it", within=120, part="gates")
@@ -513,7 +513,7 @@ def steps_are_not_held(stack: ExitStack) -> None:
 
 @mutant("what is handed over inside a node keeps to the gates", within=60, part="gates")
 def handed_over_past_the_gates(stack: ExitStack) -> None:
-    code(stack, Gatekeeper, "bars", lambda self, step, workflow=None, tenant=None: False)
+    code(stack, Gatekeeper, "bars", lambda self, step, workflow=None, namespace=None: False)
 
 
 @mutant("an agent hears of holds", within=120, part="gates")

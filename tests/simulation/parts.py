@@ -24,8 +24,8 @@ PLAIN = frozenset(
 """Seeds that found a bug, or find a planted one, from before there were these parts: they play as they did."""
 PINNED = PLAIN | {2607, 2765, 8276, 9401, 52061, 52802, 92884, 202492, 1587367}
 """Such seeds from before there were families."""
-SCOPES = ("workflow", "step", "dependency", "tenant", "all")
-TENANTS = ("acme", "umbrella")
+SCOPES = ("workflow", "step", "dependency", "namespace", "all")
+NAMESPACES = ("acme", "umbrella")
 USUAL_S = 0.04
 """What most attempts of a hedged step took, as the store learned before the seed begins."""
 
@@ -74,7 +74,7 @@ class Parts:
             "steps_max": self.dice.choice((2, 3, 8)),
             "breaker_failures_min": 3,
             "breaker_window_s": 3.0,
-            "breaker_settle_s": 0.1,
+            "breaker_wait_s": 0.1,
             "breaker_open_s": 0.5,
             "breaker_open_max_s": 2.0,
             "probe_lost_s": 0.5,

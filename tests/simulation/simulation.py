@@ -29,7 +29,7 @@ from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import NEVER, UNDO_PREFIX
 from holdfast.sketch import bucket_of
 from holdfast.store.answers import Answer
-from holdfast.store.operations import HandBack, Hop, NewSignal, Report, TryAgain
+from holdfast.store.operations import HandBack, Hop, NewSignal, Report, RetryStep
 from holdfast.store.sqlite.verbs import VERBS
 from holdfast.testing.loop import PROCESS
 from holdfast.testing.world import EPOCH, Process, World
@@ -40,7 +40,7 @@ from tests.simulation.endings import check_endings
 from tests.simulation.faults import DEATHS_MAX, Seams, Swarm
 from tests.simulation.invariants import Checker, Commit
 from tests.simulation.ledger import DONE, Book, ledger
-from tests.simulation.parts import TENANTS, USUAL_S, Parts
+from tests.simulation.parts import NAMESPACES, USUAL_S, Parts
 from tests.simulation.sometimes import observe
 
 FAULTS_S = 5.0
@@ -206,8 +206,8 @@ class Simulation(World):
 
     def _is_twin(self, process: Process, run_id: str, n: int) -> bool:
         agent = process.node.agent
-        holding = None if agent is None else agent.held.get((run_id, -n))
-        return holding is not None and holding.here is here_var.get()
+        assignment = None if agent is None else agent.held.get((run_id, -n))
+        return assignment is not None and assignment.here is here_var.get()
 
     def takes_place(self, node: str) -> None:
         self.acting[node] += 1
@@ -423,7 +423,7 @@ class Simulation(World):
 
     def _double(self, process: Process, asked: dict[str, Any]) -> None:
         """A message that comes again, later: what it says is no longer true."""
-        ops = [op for op in asked["ops"] if isinstance(op, Report | TryAgain | HandBack | Hop)]
+        ops = [op for op in asked["ops"] if isinstance(op, Report | RetryStep | HandBack | Hop)]
         if ops and self.swarm.strikes("doubled"):
             op = self.swarm.dice.choice(ops)
             store, node = process.store, asked["node"]
@@ -526,7 +526,7 @@ class Simulation(World):
         await asyncio.sleep(self.dice.random() ** 2 * 1.5)
         workflow, plan = program.program.using(id=run_id), json.dumps(self.plans[run_id])
         if self.parts.any:
-            workflow = workflow.using(tenant=self.parts.dice.choice(TENANTS))
+            workflow = workflow.using(namespace=self.parts.dice.choice(NAMESPACES))
         self.tell(f"start {run_id} {plan}")
         await self._asked(lambda process: process.start(workflow, plan))
         self.accepted[run_id] = None
@@ -593,7 +593,7 @@ class Simulation(World):
             "workflow": program.program.name,
             "step": self.parts.dice.choice((program.order, program.fetch, program.work)).name,
             "dependency": "shop",
-            "tenant": self.parts.dice.choice(TENANTS),
+            "namespace": self.parts.dice.choice(NAMESPACES),
             "all": True,
         }[scope]
         asked: dict[str, Any] = {"everything" if scope == "all" else scope: value}
@@ -754,7 +754,7 @@ async def _retry_run(run_id: str, process: Process) -> Any:
 
 
 async def _settle_quarantine(run_id: str, act: str, process: Process) -> Any:
-    return await process.store.settle_quarantine(
+    return await process.store.resolve_quarantine(
         act,
         fingerprint=None,
         run_id=run_id,
@@ -780,7 +780,7 @@ def _is_harmless(op: Hop) -> bool:
         or op.ended
         or op.issued
         or op.close
-        or op.take_back
+        or op.undo
         or op.park
     )
 

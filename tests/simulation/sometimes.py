@@ -59,7 +59,7 @@ SOMETIMES = (
     "a node that was away gave back what it did not know of",
     "a doubled Report was duplicate",
     "a doubled Hop was fenced",
-    "a doubled TryAgain was fenced",
+    "a doubled RetryStep was fenced",
     "a twin was made",
     "a twin won",
     "a twin was outrun by its step",
@@ -83,7 +83,7 @@ SOMETIMES = (
     "a step waited behind a hold: workflow",
     "a step waited behind a hold: step",
     "a step waited behind a hold: dependency",
-    "a step waited behind a hold: tenant",
+    "a step waited behind a hold: namespace",
     "a step waited behind a hold: all",
     "a hold was released",
     "a step killed its agent",
@@ -129,7 +129,7 @@ def observe(simulation: Simulation, commit: Commit) -> None:
                     say("a part of a run was taken back while it went on")
             continue
         if before.state == "running":
-            if verb == "bury":
+            if verb == "reclaim":
                 say("a node was buried with steps in its hands")
                 if after.ready_at > NEVER / 2:
                     say("a step was lost too often and waits for a person")
@@ -153,7 +153,7 @@ def observe(simulation: Simulation, commit: Commit) -> None:
     for _, before, after in commit.runs:
         if after is None or before is None:
             continue
-        if verb == "bury" and before.owner is not None:
+        if verb == "reclaim" and before.owner is not None:
             say("a node was buried with runs in its hands")
         if verb.startswith("claim_run") and after.fence > 2:
             say("a run went from one node to another")
@@ -314,7 +314,7 @@ def observe_quarantine(simulation: Simulation, commit: Commit) -> None:
     for _, before, after in commit.steps:
         if after is None or before is None:
             continue
-        if commit.verb == "settle_quarantine":
+        if commit.verb == "resolve_quarantine":
             how = {"ready": "released", "succeeded": "skipped", "failed": "given up"}[after.state]
             say(f"quarantine was settled: {how}")
         elif after.ready_at > NEVER / 2 > before.ready_at and commit.verb == "commit":

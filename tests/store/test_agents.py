@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.model import Ending, RunState, StepState
 from holdfast.store.answers import Answer
-from holdfast.store.operations import HandBack, Hop, Report, Save, TryAgain
+from holdfast.store.operations import HandBack, Hop, Report, RetryStep, Save
 from holdfast.store.protocol import Store
 from tests.store.made import (
     ENVIRONMENT,
@@ -83,7 +83,7 @@ async def test_another_nodes_report_is_not_a_duplicate(store: Store) -> None:
 async def test_a_failed_attempt_backs_off(store: Store) -> None:
     """Trying again leaves the attempt's row, frees the step and waits before it is claimable."""
     run_id = await begin(store, held(1))
-    again = TryAgain(run_id, 1, 1, LONG_S, Ending.FAILED, '{"type": "x"}')
+    again = RetryStep(run_id, 1, 1, LONG_S, Ending.FAILED, '{"type": "x"}')
     assert await store.commit(A, [again]) == [Answer.ACCEPTED]
     row = await step(store, run_id)
     assert (row.state, row.agent, row.fence, row.attempt, row.excused) == (StepState.READY, None, 2, 1, 0)
@@ -99,7 +99,7 @@ async def test_a_failed_attempt_backs_off(store: Store) -> None:
 async def test_an_excused_attempt_spends_no_budget(store: Store) -> None:
     """What the remote service asked for is counted apart."""
     run_id = await begin(store, held(1))
-    await store.commit(A, [TryAgain(run_id, 1, 1, 0.0, Ending.FAILED, None, excused=True)])
+    await store.commit(A, [RetryStep(run_id, 1, 1, 0.0, Ending.FAILED, None, excused=True)])
     (claimed,) = await store.claim_steps(A, [1], 10)
     assert (claimed.attempt, claimed.excused, claimed.fence) == (2, 1, 3)
 
@@ -120,7 +120,7 @@ async def test_a_checkpoint_survives_the_attempt(store: Store) -> None:
     assert await store.commit(A, [Save(run_id, 1, 1, checkpoint=b"7", progress="half")]) == [Answer.ACCEPTED]
     assert await store.commit(A, [Save(run_id, 1, 1, progress="most")]) == [Answer.ACCEPTED]
     assert (await step(store, run_id)).progress == "most"
-    await store.commit(A, [TryAgain(run_id, 1, 1, 0.0, Ending.FAILED, None)])
+    await store.commit(A, [RetryStep(run_id, 1, 1, 0.0, Ending.FAILED, None)])
     assert await store.commit(A, [Save(run_id, 1, 1, checkpoint=b"8")]) == [Answer.FENCED]
     (claimed,) = await store.claim_steps(B, [1], 10)
     assert claimed.checkpoint == b"7"
@@ -257,7 +257,7 @@ async def test_a_late_report_is_refused_after_reclaim(store: Store) -> None:
     (claimed,) = await store.claim_steps(D, [1], 10)
     epoch = await store.lead(A, LONG_S)
     assert epoch is not None
-    await store.bury(D, epoch, "its process is gone", 3, 100)
+    await store.reclaim(D, epoch, "its process is gone", 3, 100)
     (again,) = await store.claim_steps(A, [1], 10)
     assert (again.attempt, again.losses) == (2, 1)
     assert await store.commit(D, [report_of(claimed, b'"late"')]) == [Answer.FENCED]

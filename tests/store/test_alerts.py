@@ -134,7 +134,7 @@ async def test_what_the_supervisor_lets_fail_is_noted(store: Store) -> None:
     await join(store, D, lease_s=-1.0)
     lost = await begin(store, held(1), node=D)
     late = await begin(store, held(1, timeout_s=-60.0, attempts_max=1))
-    await store.bury(D, epoch, "gone", 0, 100)
+    await store.reclaim(D, epoch, "gone", 0, 100)
     await store.end_overdue(epoch, 0.0, 100)
     assert {(note.run_id, note.n) for note in await store.failures(10)} == {(lost, 1), (late, 1)}
 
@@ -144,7 +144,7 @@ async def test_a_buried_node_is_an_alert(store: Store) -> None:
     epoch = await lead(store)
     for node in (D, "node-e"):
         await join(store, node, lease_s=-1.0)
-        await store.bury(node, epoch, "its process is gone", 3, 100)
+        await store.reclaim(node, epoch, "its process is gone", 3, 100)
     (one,) = await store.open_alerts(10)
     assert (one.kind, one.level, one.key, one.times) == ("agent offline", "warning", "agent offline:here", 2)
     assert D in one.message

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.breaker import Change
 from holdfast.model import Breaker, BreakerState, HoldScope, StepState
-from holdfast.store.answers import Told
+from holdfast.store.answers import Observation
 from holdfast.store.operations import HandBack, Report
 from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
@@ -29,7 +29,7 @@ async def opened(store: Store, name: str = "stripe", open_s: float = LONG_S) -> 
     """A breaker that the leader opened; its epoch."""
     epoch = await store.lead(A, LONG_S)
     assert epoch is not None
-    await store.observe([Told(name, 0, 30, "ConnectionError: refused")], WINDOW_S)
+    await store.observe([Observation(name, 0, 30, "ConnectionError: refused")], WINDOW_S)
     assert await store.change_breaker(epoch, name, 0, Change(OPEN, 0, open_s, "30 of 30 failed"))
     return epoch
 
@@ -126,14 +126,14 @@ class TestBreakers:
 
     async def test_outcomes_add_up_within_the_window(self, store: Store, tamper: Tamper) -> None:
         """Of all agents; when the window is over, counting begins anew."""
-        await store.observe([Told("stripe", 3, 5, "a"), Told("mail", 0, 1, None)], WINDOW_S)
-        await store.observe([Told("stripe", 1, 2, None)], WINDOW_S)
+        await store.observe([Observation("stripe", 3, 5, "a"), Observation("mail", 0, 1, None)], WINDOW_S)
+        await store.observe([Observation("stripe", 1, 2, None)], WINDOW_S)
         row = await one(store)
         assert (row.state, row.ok, row.failed, row.error, row.round) == (CLOSED, 4, 7, "a", 0)
         past = "window_at - 60" if store.url.startswith("sqlite") else "window_at - interval '60 s'"
         tamper(f"UPDATE breakers SET window_at = {past}")
         assert (await store.gates(WINDOW_S)).breakers == []
-        await store.observe([Told("stripe", 1, 1, "b")], WINDOW_S)
+        await store.observe([Observation("stripe", 1, 1, "b")], WINDOW_S)
         row = await one(store)
         assert (row.ok, row.failed, row.error) == (1, 1, "b")
         assert [found.name for found in (await store.gates(WINDOW_S)).breakers] == ["stripe"]
@@ -141,8 +141,10 @@ class TestBreakers:
     async def test_only_probes_of_this_round_count(self, store: Store) -> None:
         """While it is not closed, nothing else says how the dependency is now."""
         epoch = await probing(store, 4)
-        await store.observe([Told("stripe", 9, 9, "old")], WINDOW_S)
-        await store.observe([Told("stripe", 9, 9, "old", 1), Told("stripe", 2, 1, "new", 2)], WINDOW_S)
+        await store.observe([Observation("stripe", 9, 9, "old")], WINDOW_S)
+        await store.observe(
+            [Observation("stripe", 9, 9, "old", 1), Observation("stripe", 2, 1, "new", 2)], WINDOW_S
+        )
         row = await one(store)
         assert (row.ok, row.failed, row.error) == (2, 1, "new")
         await store.change_breaker(epoch, "stripe", 2, Change(PROBING, 8, 5.0, ""))
@@ -220,7 +222,7 @@ class TestBreakers:
         assert again is not None
         assert (again.state, again.forced, again.wave, again.allowance) == (PROBING, False, 1, 1)
         await store.force_breaker("stripe", CLOSED, "ada", "I know better")
-        await store.observe([Told("stripe", 0, 99, "x")], WINDOW_S)
+        await store.observe([Observation("stripe", 0, 99, "x")], WINDOW_S)
         assert (await one(store)).failed == 0
         assert len(await store.claim_steps(B, [shut], 9)) == 1
         again = await store.reset_breaker("stripe", "ada", "")
@@ -249,7 +251,7 @@ SCOPES = [
     (HoldScope.WORKFLOW, "shop.order"),
     (HoldScope.STEP, "shop.charge"),
     (HoldScope.DEPENDENCY, "stripe"),
-    (HoldScope.TENANT, "acme"),
+    (HoldScope.NAMESPACE, "acme"),
     (HoldScope.ALL, ""),
 ]
 
@@ -259,7 +261,7 @@ class TestHolds:
     async def test_what_is_held_is_not_claimed_until_it_is_released(
         self, store: Store, scope: HoldScope, value: str
     ) -> None:
-        """By workflow, step, dependency, tenant or everything; what it does not cover goes on."""
+        """By workflow, step, dependency, namespace or everything; what it does not cover goes on."""
         mine, free = await lane(store), await lane(store, "shop.print", None)
         inside = await begin(store, call(1, lane=mine), run=new_run(namespace="acme"))
         outside = await begin(store, call(1, lane=free), run=new_run(workflow="shop.other"))
@@ -282,18 +284,23 @@ class TestHolds:
 
     async def test_a_hold_stands_once_and_says_who_and_why(self, store: Store) -> None:
         """Held again changes nothing; releasing what is not held neither. Both are in the journal when they did something."""
-        assert await store.add_hold(HoldScope.TENANT, "acme", "ada", "unpaid")
-        assert not await store.add_hold(HoldScope.TENANT, "acme", "bob", "me too")
+        assert await store.add_hold(HoldScope.NAMESPACE, "acme", "ada", "unpaid")
+        assert not await store.add_hold(HoldScope.NAMESPACE, "acme", "bob", "me too")
         (hold,) = await store.holds()
-        assert (hold.scope, hold.value, hold.actor, hold.note) == (HoldScope.TENANT, "acme", "ada", "unpaid")
+        assert (hold.scope, hold.value, hold.actor, hold.note) == (
+            HoldScope.NAMESPACE,
+            "acme",
+            "ada",
+            "unpaid",
+        )
         assert hold.at == pytest.approx(await store.now(), abs=60)
         assert [found.value for found in (await store.gates(WINDOW_S)).holds] == ["acme"]
-        assert await store.remove_hold(HoldScope.TENANT, "acme", "bob", "paid")
-        assert not await store.remove_hold(HoldScope.TENANT, "acme", "bob", "paid")
+        assert await store.remove_hold(HoldScope.NAMESPACE, "acme", "bob", "paid")
+        assert not await store.remove_hold(HoldScope.NAMESPACE, "acme", "bob", "paid")
         told = [(entry.actor, entry.verb, entry.note) for entry in reversed(await store.journal(None))]
-        assert told == [("ada", "hold", "tenant acme: unpaid"), ("bob", "release", "tenant acme: paid")]
+        assert told == [("ada", "hold", "namespace acme: unpaid"), ("bob", "release", "namespace acme: paid")]
 
-    @pytest.mark.parametrize("how", ["run", "workflow", "tenant"])
+    @pytest.mark.parametrize("how", ["run", "workflow", "namespace"])
     async def test_held_rows_at_the_head_of_a_lane_hide_none_behind_them(
         self, store: Store, how: str
     ) -> None:
@@ -306,8 +313,8 @@ class TestHolds:
                 await store.hold(run_id, "ada", "")
         if how == "workflow":
             await store.add_hold(HoldScope.WORKFLOW, "shop.bulk", "ada", "")
-        if how == "tenant":
-            await store.add_hold(HoldScope.TENANT, "acme", "ada", "")
+        if how == "namespace":
+            await store.add_hold(HoldScope.NAMESPACE, "acme", "ada", "")
         behind = await begin(store, call(1))
         assert [found.run_id for found in await store.claim_steps(B, [1], 1)] == [behind]
 

@@ -221,14 +221,14 @@ async def test_whoever_listens_hears_again_after_a_cut(pg_url: str) -> None:
 
 async def test_a_holder_that_is_no_live_node_is_found(store: Store, tamper: Tamper) -> None:
     """Recovery looks at what is held: a node that left, or was never there, and still holds something is dead."""
-    owned, holding = await begin(store, node=B), await begin(store, held(1))
+    owned, assignment = await begin(store, node=B), await begin(store, held(1))
     tamper("UPDATE runs SET owner = 'never-registered' WHERE owner = 'node-b'")
     tamper("UPDATE steps SET agent = 'long-gone'")
     assert {node for node, _ in await store.dead_nodes()} == {"never-registered", "long-gone"}
     epoch = await lead(store)
     for node in ("never-registered", "long-gone"):
-        assert await store.bury(node, epoch, "it left", 3, 100) is not None
-    assert (await step(store, holding)).state is StepState.READY
+        assert await store.reclaim(node, epoch, "it left", 3, 100) is not None
+    assert (await step(store, assignment)).state is StepState.READY
     run = await store.run(owned)
     assert run is not None
     assert run.owner is None
@@ -238,7 +238,7 @@ async def test_a_holder_that_is_no_live_node_is_found(store: Store, tamper: Tamp
 async def test_a_buried_node_claims_nothing(store: Store) -> None:
     """A paused process that wakes after its burial gets no work."""
     await join(store, D, lease_s=-1.0)
-    await store.bury(D, await lead(store), "its lease ran out", 3, 100)
+    await store.reclaim(D, await lead(store), "its lease ran out", 3, 100)
     await start(store)
     await begin(store, call(1))
     assert await store.claim_runs(D, SERVED, 10) == []
@@ -250,7 +250,7 @@ async def test_burying_frees_runs_and_takes_back_steps(store: Store) -> None:
     """Both fences rise, the attempts are remembered as lost, the node is retired, the journal says so."""
     await join(store, D, lease_s=-1.0)
     run_id = await begin(store, held(1), call(2), wait(3), node=D)
-    reclaimed = await store.bury(D, await lead(store), "its lease ran out", 3, 100)
+    reclaimed = await store.reclaim(D, await lead(store), "its lease ran out", 3, 100)
     assert reclaimed is not None
     assert (reclaimed.runs, reclaimed.steps, reclaimed.failed) == (1, 1, 0)
     run = await store.run(run_id)
@@ -265,7 +265,7 @@ async def test_burying_frees_runs_and_takes_back_steps(store: Store) -> None:
     assert D not in dict(await store.dead_nodes())
     (node,) = [one for one in await store.nodes() if one.id == D]
     assert node.retired_at is not None
-    assert any(one.verb == "bury" and D in one.note for one in await store.journal(None))
+    assert any(one.verb == "reclaim" and D in one.note for one in await store.journal(None))
     assert await broken(store) == set()
 
 
@@ -276,7 +276,7 @@ async def test_a_deposed_leaders_bury_changes_nothing(store: Store) -> None:
     old = await lead(store, B, -1.0)
     await lead(store, C)
     before = await store.run(run_id), await store.steps(run_id)
-    assert await store.bury(D, old, "", 3, 100) is None
+    assert await store.reclaim(D, old, "", 3, 100) is None
     assert await store.end_overdue(old, 0.0, 100) == 0
     assert (await store.run(run_id), await store.steps(run_id)) == before
 
@@ -285,7 +285,7 @@ async def test_a_leader_whose_lease_lapsed_changes_nothing(store: Store) -> None
     """Leadership is a deadline on the store's clock, not a remembered flag."""
     await join(store, D, lease_s=-1.0)
     run_id = await begin(store, held(1), node=D)
-    assert await store.bury(D, await lead(store, A, -1.0), "", 3, 100) is None
+    assert await store.reclaim(D, await lead(store, A, -1.0), "", 3, 100) is None
     assert (await step(store, run_id)).state is StepState.RUNNING
 
 
@@ -296,7 +296,7 @@ async def test_burying_is_bounded_and_goes_on(store: Store) -> None:
     epoch = await lead(store)
     counts = []
     for _ in range(4):
-        reclaimed = await store.bury(D, epoch, "", 3, 2)
+        reclaimed = await store.reclaim(D, epoch, "", 3, 2)
         assert reclaimed is not None
         counts.append((reclaimed.runs, reclaimed.steps))
         if D not in dict(await store.dead_nodes()):
@@ -313,7 +313,7 @@ async def lose(store: Store, times: int, losses_max: int = 3) -> list[tuple[str,
         node = new_id()
         await join(store, node, lease_s=-1.0)
         claims += [(node, one) for one in await store.claim_steps(node, [1], 10)]
-        await store.bury(node, await lead(store), "its process is gone", losses_max, 100)
+        await store.reclaim(node, await lead(store), "its process is gone", losses_max, 100)
         for run_id in {one.run_id for _, one in claims}:
             await store.retry_now(run_id, "the test, which does not wait")
     return claims
@@ -349,7 +349,7 @@ async def test_losses_back_off_after_the_first(store: Store) -> None:
     waits = []
     for losses in range(3):
         before = await store.now()
-        await store.bury(A if losses == 0 else f"{D}-{losses}", await lead(store), "", 9, 100)
+        await store.reclaim(A if losses == 0 else f"{D}-{losses}", await lead(store), "", 9, 100)
         after, ready_at = await store.now(), (await step(store, run_id)).ready_at
         waits.append((ready_at - after, ready_at - before))
         await store.retry_now(run_id, "the test")
@@ -384,7 +384,7 @@ async def test_a_run_whose_owner_died_before_its_first_hop_is_claimed_again(stor
     run_id = await start(store)
     await join(store, D, lease_s=-1.0)
     assert ids(await store.claim_runs(D, SERVED, 10)) == [run_id]
-    await store.bury(D, await lead(store), "", 3, 100)
+    await store.reclaim(D, await lead(store), "", 3, 100)
     assert ids(await store.claim_runs(A, SERVED, 10)) == [run_id]
 
 
@@ -400,7 +400,7 @@ async def test_a_retried_run_whose_owner_died_before_its_first_hop_is_claimed_ag
     again = await store.retry_run(first, "ann")
     await join(store, D, lease_s=-1.0)
     assert ids(await store.claim_runs(D, SERVED, 10)) == [again]
-    await store.bury(D, await lead(store), "", 3, 100)
+    await store.reclaim(D, await lead(store), "", 3, 100)
     assert ids(await store.claim_runs(A, SERVED, 10)) == [again]
 
 
@@ -472,9 +472,9 @@ async def test_signals_that_came_too_late_are_hushed(store: Store, tamper: Tampe
     await store.commit(A, [Hop(over, 1, close=closing())])
     tamper("UPDATE signals SET delivered_seq = NULL")
     epoch = await lead(store)
-    assert await store.hush_signals(epoch + 1, 10) == 0
-    assert await store.hush_signals(epoch, 10) == 1
-    assert await store.hush_signals(epoch, 10) == 0
+    assert await store.close_signals(epoch + 1, 10) == 0
+    assert await store.close_signals(epoch, 10) == 1
+    assert await store.close_signals(epoch, 10) == 0
     assert [one.delivered_seq for one in await store.signals(over)] == [0]
     assert [one.delivered_seq for one in await store.signals(live)] == [None]
 
@@ -484,7 +484,7 @@ async def test_burying_who_holds_nothing_does_no_harm(store: Store, node: str) -
     """Twice buried, or never known."""
     epoch = await lead(store)
     for _ in range(2):
-        reclaimed = await store.bury(node, epoch, "", 3, 100)
+        reclaimed = await store.reclaim(node, epoch, "", 3, 100)
         assert reclaimed is not None
         assert (reclaimed.runs, reclaimed.steps, reclaimed.failed) == (0, 0, 0)
 
@@ -496,9 +496,9 @@ async def test_a_node_that_renewed_since_it_was_looked_at_is_not_buried(store: S
     run_id = await begin(store, held(), node=D)
     assert (D, LAPSED) in await store.dead_nodes()
     assert await store.renew(D, LONG_S) is not None
-    assert await store.bury(D, epoch, LAPSED, 3, 100) == Reclaimed(0, 0, 0)
+    assert await store.reclaim(D, epoch, LAPSED, 3, 100) == Reclaimed(0, 0, 0)
     assert (await step(store, run_id)).agent == D
-    assert await store.bury(D, epoch, "its process is gone", 3, 100) == Reclaimed(1, 1, 0)
+    assert await store.reclaim(D, epoch, "its process is gone", 3, 100) == Reclaimed(1, 1, 0)
 
 
 async def test_a_leader_that_leaves_leads_no_more(store: Store) -> None:
@@ -507,7 +507,7 @@ async def test_a_leader_that_leaves_leads_no_more(store: Store) -> None:
     assert epoch is not None
     await store.retire(A)
     assert await store.leader() is None
-    assert await store.bury(B, epoch, "late", 3, 10) is None
+    assert await store.reclaim(B, epoch, "late", 3, 10) is None
 
 
 async def test_burying_who_left_and_held_something_is_journalled(store: Store, tamper: Tamper) -> None:
@@ -517,7 +517,7 @@ async def test_burying_who_left_and_held_something_is_journalled(store: Store, t
     tamper(f"UPDATE nodes SET retired_at = {at} WHERE id = '{B}'")
     epoch = await lead(store, A)
     for _ in range(2):
-        await store.bury(B, epoch, "it left and still holds something", 3, 100)
-    said = [entry.note for entry in await store.journal(None) if entry.verb == "bury"]
+        await store.reclaim(B, epoch, "it left and still holds something", 3, 100)
+    said = [entry.note for entry in await store.journal(None) if entry.verb == "reclaim"]
     assert len(said) == 1
     assert f"node {B}: it left and still holds something: 1 runs freed, 1 steps taken back" in said[0]

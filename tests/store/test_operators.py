@@ -7,7 +7,7 @@ import pytest
 from holdfast.errors import UnknownRun, WrongState
 from holdfast.model import CANCEL, RunState, StepState
 from holdfast.store.answers import Answer
-from holdfast.store.operations import Hop, NewSignal, TakeBack, TryAgain
+from holdfast.store.operations import BeginUndo, Hop, NewSignal, RetryStep
 from holdfast.store.protocol import Store
 from tests.store.made import (
     ENVIRONMENT,
@@ -191,7 +191,7 @@ async def test_hold_and_release_refuse_the_wrong_state(store: Store) -> None:
 async def test_backing_off_can_be_cut_short(store: Store) -> None:
     """Steps that wait for their next attempt are ready now; others are not touched."""
     run_id = await begin(store, held(1), held(2), timer(3, ENVIRONMENT.now() + LONG_S))
-    await store.commit(A, [TryAgain(run_id, 1, 1, LONG_S, "failed", None)])
+    await store.commit(A, [RetryStep(run_id, 1, 1, LONG_S, "failed", None)])
     assert await store.claim_steps(B, [1], 10) == []
     assert await store.retry_now(run_id, "ann") == 1
     assert [one.n for one in await store.claim_steps(B, [1], 10)] == [1]
@@ -202,7 +202,7 @@ async def test_backing_off_can_be_cut_short(store: Store) -> None:
 async def test_what_is_said_of_one_undo_names_its_step(store: Store) -> None:
     """In the journal, too."""
     run_id = await begin(store, held(1))
-    hop = Hop(run_id, 1, take_back=TakeBack("failed", "boom"))
+    hop = Hop(run_id, 1, undo=BeginUndo("failed", "boom"))
     assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
     await store.steer_undo(run_id, "skip", 7, "tester", "by hand")
     (said, *_) = await store.journal(run_id)

@@ -47,7 +47,7 @@ async def test_what_is_held_waits_for_nobody(store: Store) -> None:
     ("scope", "value"),
     [
         (HoldScope.WORKFLOW, WORKFLOW),
-        (HoldScope.TENANT, "default"),
+        (HoldScope.NAMESPACE, "default"),
         (HoldScope.STEP, "shop.charge"),
         (HoldScope.DEPENDENCY, "bank"),
         (HoldScope.ALL, ""),
@@ -87,7 +87,7 @@ async def test_nodes_that_left_long_ago_are_forgotten(store: Store, tamper: Tamp
     epoch = await store.lead(A, 60.0)
     assert epoch is not None
     now = await store.now()
-    holding = await begin(store, held(1), node=C)
+    assignment = await begin(store, held(1), node=C)
     for node in ("old-1", "old-2", "old-3"):
         await join(store, node)
         await store.retire(node)
@@ -99,7 +99,7 @@ async def test_nodes_that_left_long_ago_are_forgotten(store: Store, tamper: Tamp
     assert await store.forget_nodes(epoch, now - SOON_S, 2) == 1
     assert await store.forget_nodes(epoch, now - SOON_S, 2) == 0
     assert {node.id for node in await store.nodes()} == {A, B, C}
-    assert await store.commit(C, [Hop(holding, 1, park=True)])
+    assert await store.commit(C, [Hop(assignment, 1, park=True)])
 
 
 async def test_the_journal_of_no_run_is_forgotten(store: Store, tamper: Tamper) -> None:
@@ -110,7 +110,7 @@ async def test_the_journal_of_no_run_is_forgotten(store: Store, tamper: Tamper) 
     run_id = await begin(store, call(1))
     await store.hold(run_id, "ann", "why not")
     await join(store, "doomed", lease_s=-1.0)
-    await store.bury("doomed", epoch, "its lease ran out", 3, 100)
+    await store.reclaim("doomed", epoch, "its lease ran out", 3, 100)
     assert await store.forget_journal(epoch, now - SOON_S, 100) == 0
     long_ago = "'2020-01-01'" if store.url.startswith("postgresql") else "1577836800.0"
     tamper(f"UPDATE journal SET at = {long_ago}")

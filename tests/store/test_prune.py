@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from holdfast.model import RunState
 from holdfast.store.answers import Pruned
-from holdfast.store.operations import Hop, NewSignal, Report, TryAgain
+from holdfast.store.operations import Hop, NewSignal, Report, RetryStep
 from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
@@ -53,7 +53,7 @@ async def ended(
     await store.release(run_id, "tester", "")
     run = await store.claim_run(A, run_id)
     assert run is not None
-    await store.commit(A, [TryAgain(run_id, 1, 1, 0.0, "failed", None)])
+    await store.commit(A, [RetryStep(run_id, 1, 1, 0.0, "failed", None)])
     outcomes = [succeeded(n, 1, n) for n in range(2, steps + 1)]
     close = closing(state, at=ENVIRONMENT.now() if at is None else at)
     await store.commit(A, [Hop(run_id, run.run.fence, outcomes=outcomes, dropped=[1], close=close)])

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.model import NEVER, Ending, Failure, RunState, StepKind, StepState
 from holdfast.store.answers import Answer
-from holdfast.store.operations import Hop, NewSignal, NewStep, Quarantine, TryAgain
+from holdfast.store.operations import Hop, NewSignal, NewStep, Quarantine, RetryStep
 from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
@@ -68,7 +68,7 @@ async def settle(store: Store, act: str, alike: str | None = "aaaa", **more: Any
         "note": "as agreed",
         "limit": 100,
     }
-    return await store.settle_quarantine(act, **(values | more))
+    return await store.resolve_quarantine(act, **(values | more))
 
 
 async def state(store: Store, run_id: str) -> RunState:
@@ -110,7 +110,7 @@ async def test_a_failed_attempt_spends_the_budget_of_its_class(
 ) -> None:
     """And an agent that claims the step is told so; an excused attempt spends none."""
     run_id = await begin(store, held(1), held(2))
-    again = [TryAgain(run_id, n, 1, 0.0, "failed", ERROR, n == 2, failure) for n in (1, 2)]
+    again = [RetryStep(run_id, n, 1, 0.0, "failed", ERROR, n == 2, failure) for n in (1, 2)]
     assert await store.commit(A, again) == [Answer.ACCEPTED] * 2
     rows = [(one.spent, one.losses, one.timeouts, one.throttled) for one in await store.steps(run_id)]
     assert rows == [counts, (0, 0, 0, 0)]

@@ -246,6 +246,6 @@ async def test_lock_files_go_with_their_nodes(store: Store, path: Path) -> None:
     assert await store.dead_nodes() == [(B, "its process is gone")]
     epoch = await store.lead(A, LONG_S)
     assert epoch is not None
-    await store.bury(B, epoch, "its process is gone", 3, 100)
+    await store.reclaim(B, epoch, "its process is gone", 3, 100)
     await store.retire(A)
     assert list(folder.iterdir()) == []

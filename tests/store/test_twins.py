@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.model import NEVER, BreakerState, HoldScope, RunState, StepState, TwinState
 from holdfast.store.answers import Answer, ClaimedStep
-from holdfast.store.operations import HandBack, Hop, TryAgain
+from holdfast.store.operations import HandBack, Hop, RetryStep
 from holdfast.store.protocol import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
@@ -160,7 +160,7 @@ async def test_a_twin_outlives_the_loss_of_the_steps_agent(store: Store) -> None
     run_id = await begin(store, held(1), node=C)
     twin = await twinned(store, run_id)
     epoch = await lead(store)
-    assert await store.bury(C, epoch, "gone", 3, LIMIT) is not None
+    assert await store.reclaim(C, epoch, "gone", 3, LIMIT) is not None
     assert await store.sweep_twins(epoch, LIMIT) == 0
     (again,) = await store.claim_steps(A, [1], LIMIT)
     assert await win(store, twin) is Answer.ACCEPTED
@@ -172,7 +172,7 @@ async def test_a_step_that_backs_off_takes_its_twins_success(store: Store) -> No
     """Its attempt failed and another would come: none is needed."""
     run_id = await begin(store, held(1))
     twin = await twinned(store, run_id)
-    await store.commit(A, [TryAgain(run_id, 1, 1, 60.0, "failed", '{"type": "x", "message": "y"}')])
+    await store.commit(A, [RetryStep(run_id, 1, 1, 60.0, "failed", '{"type": "x", "message": "y"}')])
     assert await win(store, twin) is Answer.ACCEPTED
     after = await step(store, run_id)
     assert (after.state, after.error) == (StepState.SUCCEEDED, None)
@@ -184,7 +184,7 @@ async def test_the_twin_of_a_lost_agent_is_swept(store: Store) -> None:
     run_id = await begin(store, held(1))
     twin = await twinned(store, run_id, agent=C)
     epoch = await lead(store)
-    assert await store.bury(C, epoch, "gone", 3, LIMIT) is not None
+    assert await store.reclaim(C, epoch, "gone", 3, LIMIT) is not None
     assert await win(store, twin, agent=C) is Answer.FENCED
     assert await store.sweep_twins(epoch + 1, LIMIT) == 0
     assert await store.sweep_twins(epoch, LIMIT) == 1
@@ -267,7 +267,7 @@ async def test_pruning_takes_the_twins_with_the_run(store: Store) -> None:
         (HoldScope.ALL, ""),
         (HoldScope.WORKFLOW, WORKFLOW),
         (HoldScope.STEP, "shop.charge"),
-        (HoldScope.TENANT, "default"),
+        (HoldScope.NAMESPACE, "default"),
         (HoldScope.DEPENDENCY, "bank"),
     ],
 )
@@ -289,7 +289,7 @@ async def test_a_step_that_lost_an_agent_gets_no_twin(store: Store) -> None:
     """It may be what kills them."""
     run_id = await begin(store, held(1), node=C)
     epoch = await lead(store)
-    assert await store.bury(C, epoch, "gone", 3, LIMIT) is not None
+    assert await store.reclaim(C, epoch, "gone", 3, LIMIT) is not None
     (again,) = await store.claim_steps(A, [1], LIMIT)
     assert await store.make_twins(epoch, [(run_id, 1, again.fence)]) == []
 

@@ -81,7 +81,7 @@ async def order(card: str, pages: list[int]) -> tuple[float, list[str]]:
     assert_type(await render.map([1, 2]), list[str])
     assert_type(await paid.wait(timeout=5), int)
     assert_type(await inner(5), list[int])
-    assert_type(await inner.using(id="x", tenant="acme")(5), list[int])
+    assert_type(await inner.using(id="x", namespace="acme")(5), list[int])
     async with asyncio.TaskGroup() as group:
         task = group.create_task(charge(card, 1))
     assert_type(task.result(), float)
@@ -226,7 +226,7 @@ async def order(card: str) -> int:
 async def start() -> None:
     await order(5)  # E
     order.using(identifier="x")  # E
-    order.using(tenant=1)  # E
+    order.using(namespace=1)  # E
     Retry(attempts="many")  # E
     Retry(on="ConnectionError")  # E
 

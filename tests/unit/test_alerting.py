@@ -65,7 +65,7 @@ def test_a_child_and_a_run_that_is_gone_are_no_alert() -> None:
 
 
 def test_signals_that_were_set_aside_are_one_alert_of_their_workflow_and_name() -> None:
-    """Told with the first run's reason and counted; one whose signal or run is gone meanwhile tells nothing."""
+    """Observation with the first run's reason and counted; one whose signal or run is gone meanwhile tells nothing."""
 
     def note(
         number: int, run_id: str, name: str, error: str | None, workflow: str | None = "shop.order"
@@ -133,7 +133,7 @@ def test_a_pool_in_trouble_is_an_alert() -> None:
     ],
 )
 def test_a_step_is_exhausted_when_a_budget_is_spent(step: dict[str, Any], tells: bool) -> None:
-    """Told to stop with attempts left, it is not; an undo that gives up is told by its run."""
+    """Observation to stop with attempts left, it is not; an undo that gives up is told by its run."""
     assert bool(judge_failures([failed_step(**step)])) is tells
 
 

@@ -681,7 +681,7 @@ class TestErrors:
                 ran.append(name)
                 return ValueError
 
-        class Told:
+        class Observation:
             @property
             def Error(self) -> type[Exception]:  # noqa: N802  named like a class
                 ran.append("property")
@@ -694,7 +694,7 @@ class TestErrors:
             __init__ = partialmethod(called)
 
         here = sys.modules[__name__]
-        for name, value in (("lazy", Lazy("lazy")), ("told", Told()), ("OddError", OddError)):
+        for name, value in (("lazy", Lazy("lazy")), ("told", Observation()), ("OddError", OddError)):
             setattr(here, name, value)
         sys.modules[f"{__name__}.lazy"] = Lazy("lazy")
         try:

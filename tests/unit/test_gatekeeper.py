@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import Retry, step
+from holdfast.agent.assignment import Assignment
 from holdfast.agent.gatekeeper import Gatekeeper
-from holdfast.agent.holding import Holding
 from holdfast.breaker import Sign
 from holdfast.config import Config
 from holdfast.model import Breaker, BreakerState, Hold, HoldScope
-from holdfast.store.answers import Gates, Told
+from holdfast.store.answers import Gates, Observation
 
 CONFIG = Config(breaker_failures_min=4)
 CLOSED, OPEN, PROBING = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.PROBING
@@ -24,8 +24,8 @@ async def charge() -> None: ...
 async def paint() -> None: ...
 
 
-def attempt(probe: tuple[str, int] | None = None, of: Any = charge) -> Holding:
-    return Holding(of, "r", 1, "k", 1, None, retry=Retry(), timeout_s=None, issued_at=0.0, probe=probe)
+def attempt(probe: tuple[str, int] | None = None, of: Any = charge) -> Assignment:
+    return Assignment(of, "r", 1, "k", 1, None, retry=Retry(), timeout_s=None, issued_at=0.0, probe=probe)
 
 
 def row(state: BreakerState, **more: Any) -> Breaker:
@@ -60,7 +60,7 @@ def test_enough_trouble_pauses_the_dependency_at_once() -> None:
     assert keeper.bars(charge)
     assert not keeper.bars(paint)
     assert keeper.excuses(attempt())
-    assert keeper.untold() == [Told("stripe", 0, 4, "ConnectionError: no")]
+    assert keeper.untold() == [Observation("stripe", 0, 4, "ConnectionError: no")]
     assert keeper.untold() == []
 
 
@@ -100,7 +100,7 @@ def test_an_agent_for_whom_all_is_well_says_so_of_a_suspect() -> None:
     told(keeper, row(CLOSED, failed=9))
     for _ in range(3):
         keeper.note(attempt(), Sign.WELL, None, 0.1)
-    assert keeper.untold() == [Told("stripe", 3, 0, None)]
+    assert keeper.untold() == [Observation("stripe", 3, 0, None)]
 
 
 def test_few_failures_among_many_successes_are_told_in_time() -> None:
@@ -110,7 +110,7 @@ def test_few_failures_among_many_successes_are_told_in_time() -> None:
     for _ in range(9):
         keeper.note(attempt(), Sign.WELL, None, 0.1)
     assert fail(keeper, 3, at=0.2) == [False] * 3
-    assert keeper.untold() == [Told("stripe", 9, 4, "ConnectionError: no")]
+    assert keeper.untold() == [Observation("stripe", 9, 4, "ConnectionError: no")]
 
 
 def test_what_all_agents_saw_together_excuses_before_the_leader_has_decided() -> None:
@@ -138,7 +138,7 @@ def test_only_probes_tell_of_a_breaker_that_is_not_closed() -> None:
     assert keeper.note(attempt(("stripe", 7)), Sign.WELL, None, 0.0)
     assert not keeper.note(attempt(("stripe", 7)), Sign.NOTHING, None, 0.0)
     assert keeper.excuses(attempt())
-    assert keeper.untold() == [Told("stripe", 1, 1, "new", 7)]
+    assert keeper.untold() == [Observation("stripe", 1, 1, "new", 7)]
 
 
 def test_a_failed_probe_lets_another_step_try_next() -> None:
@@ -159,7 +159,10 @@ def test_what_could_not_be_told_is_told_again() -> None:
     tallies = keeper.untold()
     keeper.keep(tallies)
     fail(keeper, 1)
-    assert keeper.untold() == [Told("mail", 1, 0, None, 3), Told("stripe", 0, 3, "ConnectionError: no")]
+    assert keeper.untold() == [
+        Observation("mail", 1, 0, None, 3),
+        Observation("stripe", 0, 3, "ConnectionError: no"),
+    ]
 
 
 def test_a_breaker_kept_closed_is_trusted() -> None:
@@ -173,7 +176,7 @@ def test_a_breaker_kept_closed_is_trusted() -> None:
 
 
 def test_holds_bar_what_they_cover() -> None:
-    """By step, dependency, workflow, tenant, and all."""
+    """By step, dependency, workflow, namespace, and all."""
     keeper = Gatekeeper(CONFIG)
     for scope, value, barred in (
         (HoldScope.STEP, "shop.charge", True),
@@ -181,8 +184,8 @@ def test_holds_bar_what_they_cover() -> None:
         (HoldScope.DEPENDENCY, "stripe", True),
         (HoldScope.WORKFLOW, "shop.order", True),
         (HoldScope.WORKFLOW, "shop.other", False),
-        (HoldScope.TENANT, "acme", True),
-        (HoldScope.TENANT, "default", False),
+        (HoldScope.NAMESPACE, "acme", True),
+        (HoldScope.NAMESPACE, "default", False),
         (HoldScope.ALL, "", True),
     ):
         assert told(keeper, holds=(Hold(scope, value, "ada", "", 0.0),))

@@ -19,7 +19,7 @@ from holdfast.policy import (
     DEFAULT_RETRY,
     GiveUp,
     Quarantine,
-    TryAgain,
+    RetryAfter,
     Verdict,
     after_loss,
     backoff_s,
@@ -72,8 +72,8 @@ def after(
 def test_the_default_tries_three_times_within_seconds() -> None:
     """Two retries with growing waits, then the end."""
     first, second = (verdict(DEFAULT_RETRY, ValueError("x"), spent=n) for n in (1, 2))
-    assert isinstance(first, TryAgain)
-    assert isinstance(second, TryAgain)
+    assert isinstance(first, RetryAfter)
+    assert isinstance(second, RetryAfter)
     assert 0 <= first.after_s <= 1
     assert 0 <= second.after_s <= 2
     assert verdict(DEFAULT_RETRY, ValueError("x"), spent=3) == GiveUp("attempt 3 of 3 failed")
@@ -88,31 +88,31 @@ def test_stop_and_invalid_values_end_at_once() -> None:
 def test_on_and_never_match_base_classes_by_name() -> None:
     """A policy is data: classes are kept by name, and an exception matches by any of its bases."""
     assert Retry(on=ConnectionError).encode() == '{"on":["builtins.ConnectionError"]}'
-    assert isinstance(verdict(Retry(on=ConnectionError), DeclinedError()), TryAgain)
+    assert isinstance(verdict(Retry(on=ConnectionError), DeclinedError()), RetryAfter)
     assert verdict(Retry(on=ConnectionError), ValueError()) == GiveUp("the policy does not retry ValueError")
     assert isinstance(verdict(Retry(on=OSError, never=(DeclinedError, KeyError)), DeclinedError()), GiveUp)
-    assert isinstance(verdict(Retry(never=DeclinedError), ConnectionError()), TryAgain)
+    assert isinstance(verdict(Retry(never=DeclinedError), ConnectionError()), RetryAfter)
     recorded = Retry.decode('{"on":["tests.unit.test_policy.DeclinedError"]}')
     assert isinstance(verdict(recorded, ValueError()), GiveUp)
-    assert isinstance(verdict(recorded, DeclinedError()), TryAgain)
+    assert isinstance(verdict(recorded, DeclinedError()), RetryAfter)
 
 
 def test_retry_in_spends_nothing_and_is_bounded() -> None:
     """A server's Retry-After is honoured exactly, but not for ever and not in a busy loop."""
     policy = Retry(attempts=2)
-    assert verdict(policy, RetryIn(60), spent=99) == TryAgain(60, Failure.THROTTLED)
-    assert verdict(policy, RetryIn(0)) == TryAgain(0.1, Failure.THROTTLED)
-    assert verdict(policy, RetryIn(float("nan"))) == TryAgain(0.1, Failure.THROTTLED)
+    assert verdict(policy, RetryIn(60), spent=99) == RetryAfter(60, Failure.THROTTLED)
+    assert verdict(policy, RetryIn(0)) == RetryAfter(0.1, Failure.THROTTLED)
+    assert verdict(policy, RetryIn(float("nan"))) == RetryAfter(0.1, Failure.THROTTLED)
     assert isinstance(verdict(policy, RetryIn(1), asked=40), GiveUp)
     assert isinstance(verdict(policy, RetryIn(1), elapsed_s=86_400), GiveUp)
     assert isinstance(verdict(Retry(total=100), RetryIn(60), elapsed_s=50), GiveUp)
-    assert isinstance(verdict(Retry(total=1e9), RetryIn(60), elapsed_s=1e6), TryAgain)
+    assert isinstance(verdict(Retry(total=1e9), RetryIn(60), elapsed_s=1e6), RetryAfter)
 
 
 def test_total_bounds_the_time_of_the_next_attempt() -> None:
     """The next attempt would begin too late."""
     policy = Retry(attempts=9, delay=10, jitter="none", total=30)
-    assert verdict(policy, ValueError(), elapsed_s=20) == TryAgain(10)
+    assert verdict(policy, ValueError(), elapsed_s=20) == RetryAfter(10)
     assert isinstance(verdict(policy, ValueError(), elapsed_s=20.1), GiveUp)
 
 
@@ -132,36 +132,36 @@ def test_a_first_loss_costs_no_time_and_the_next_ones_wait() -> None:
     """Most deaths are not the step's doing; one that is must not kill a fleet in a second."""
     config = Config(losses_max=9, loss_back_off_s=1.0, loss_back_off_max_s=5.0)
     waits = [after_loss(Retry(), losses, config) for losses in range(6)]
-    assert waits == [TryAgain(wait, Failure.LOST) for wait in (0.0, 1.0, 2.0, 4.0, 5.0, 5.0)]
+    assert waits == [RetryAfter(wait, Failure.LOST) for wait in (0.0, 1.0, 2.0, 4.0, 5.0, 5.0)]
 
 
 def test_a_step_that_is_lost_too_often_is_poison() -> None:
     """It waits for a person, unless its policy says that it fails; the policy's own budget comes first."""
-    assert isinstance(after_loss(Retry(), 2), TryAgain)
+    assert isinstance(after_loss(Retry(), 2), RetryAfter)
     poison = after_loss(Retry(), 3)
     assert poison == Quarantine("its agent was lost 4 times, 3 are allowed", Failure.POISON)
     assert isinstance(after_loss(Retry(losses=0), 0), Quarantine)
-    assert isinstance(after_loss(Retry(losses=9), 8), TryAgain)
+    assert isinstance(after_loss(Retry(losses=9), 8), RetryAfter)
     assert isinstance(after_loss(Retry(quarantine=False), 3), GiveUp)
-    assert isinstance(after_loss(Retry(on=ConnectionError), 0), TryAgain)
+    assert isinstance(after_loss(Retry(on=ConnectionError), 0), RetryAfter)
 
 
 def test_timeouts_have_a_budget_of_their_own() -> None:
     """As many as attempts, whatever the attempts were spent on; none, if `on` and `never` would not retry a
     TimeoutError; a number that is given counts alone."""
     busy = Counts(attempt=5, timeouts=2)  # three of the step's own errors would have been the end
-    assert isinstance(after(Retry(attempts=4), Failure.TIMEOUT, busy), TryAgain)
+    assert isinstance(after(Retry(attempts=4), Failure.TIMEOUT, busy), RetryAfter)
     assert isinstance(after(Retry(attempts=3), Failure.TIMEOUT, busy), GiveUp)
     assert isinstance(after(Retry(on=ConnectionError), Failure.TIMEOUT, Counts()), GiveUp)
     assert isinstance(after(Retry(never=TimeoutError), Failure.TIMEOUT, Counts()), GiveUp)
-    assert isinstance(after(Retry(on=OSError), Failure.TIMEOUT, Counts()), TryAgain)
-    assert isinstance(after(Retry(on=ConnectionError, timeouts=2), Failure.TIMEOUT, Counts()), TryAgain)
+    assert isinstance(after(Retry(on=OSError), Failure.TIMEOUT, Counts()), RetryAfter)
+    assert isinstance(after(Retry(on=ConnectionError, timeouts=2), Failure.TIMEOUT, Counts()), RetryAfter)
     assert isinstance(after(Retry(attempts=1, timeouts=3), Failure.TIMEOUT, Counts(3, timeouts=2)), GiveUp)
 
 
 def test_throttles_have_a_budget_of_their_own() -> None:
     """20 for each attempt, or as many as the policy says."""
-    assert isinstance(after(Retry(throttles=2), Failure.THROTTLED, Counts(2, throttled=1)), TryAgain)
+    assert isinstance(after(Retry(throttles=2), Failure.THROTTLED, Counts(2, throttled=1)), RetryAfter)
     assert isinstance(after(Retry(throttles=2), Failure.THROTTLED, Counts(3, throttled=2)), GiveUp)
     assert isinstance(after(Retry(throttles=0), Failure.THROTTLED, Counts()), GiveUp)
 
@@ -223,7 +223,7 @@ class World:
         self.row.attempt += 1
         self.executions += 1
         found = after(self.policy, failure, self.row, self.config, outage=outage)
-        if not isinstance(found, TryAgain):
+        if not isinstance(found, RetryAfter):
             self.ended = True
         elif found.excused:
             assert outage
@@ -300,8 +300,8 @@ def test_budgets_are_never_exceeded_and_classes_are_independent(
         assert spent(step) == seen[Failure.APPLICATION] + 1
         seen[failure] += 1
         found = after(policy, failure, step, config)
-        assert isinstance(found, TryAgain) is (seen[failure] < limits[failure])
-        if not isinstance(found, TryAgain):
+        assert isinstance(found, RetryAfter) is (seen[failure] < limits[failure])
+        if not isinstance(found, RetryAfter):
             poison = failure is Failure.LOST
             waits = policy.quarantine is not False if poison else policy.quarantine is True
             refused = (

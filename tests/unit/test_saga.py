@@ -178,7 +178,7 @@ class TestUndoing:
         turn = run.fail("book", RefusedError())
         assert turn.dropped == [run.n("book#2")]
         (undo,) = turn.issued
-        assert (undo.key, undo.settle, undo.arguments.done) == ("undo:book#2", True, None)
+        assert (undo.key, undo.after_stop, undo.arguments.done) == ("undo:book#2", True, None)
         run.succeed("undo:book#2")
         assert issued(run) == ["look"]
 
@@ -308,7 +308,7 @@ class TestNesting:
         run.succeed("undo:book")
         assert run.finish is not None
         assert run.finish.how == "undoing"
-        back = run.taken_back()
+        back = run.undone()
         back.commit()
         assert back.finish is not None
         assert (back.asked, back.how) == ([], "undone")
@@ -332,7 +332,7 @@ class TestKeep:
         run.succeed("book#2", "B")
         assert issued(run) == ["undo:book#2"]
         run.succeed("undo:book#2")
-        assert run.taken_back().all() == []
+        assert run.undone().all() == []
 
     def test_what_is_asked_for_in_the_same_turn_is_told_apart(self) -> None:
         """Steps asked for before `keep()` are kept, those after it are not, though all get their numbers together."""
@@ -350,7 +350,7 @@ class TestKeep:
         assert run.kept_n == 2
         for key in ("book", "book#2", "book#3"):
             run.succeed(key, key)
-        assert run.taken_back().all() == [["undo:book#3"]]
+        assert run.undone().all() == [["undo:book#3"]]
 
     def test_a_run_that_kept_everything_fails_as_it_is(self) -> None:
         """There is nothing to take back: no detour by undoing."""
@@ -405,7 +405,7 @@ class TestByHand:
         assert (by_hand.input, call.key) == (b'{"place":"desk"}', "book#2")
         assert list(run.decider.waiting) == [call.n]
         run.succeed("book#2", "B")
-        assert run.taken_back().all() == [["undo:book#2"], ["undo:tidy"], ["undo:book"]]
+        assert run.undone().all() == [["undo:book#2"], ["undo:tidy"], ["undo:book"]]
 
     def test_in_a_saga_it_takes_its_turn_among_the_others(self) -> None:
         """Several of one turn: the newest first."""
@@ -495,7 +495,7 @@ class TestEnding:
         run.succeed("look", "")
         assert "Refused" in run.failure()
 
-    def test_a_failed_run_is_taken_back(self) -> None:
+    def test_a_failed_run_is_undone(self) -> None:
         """The decider says `undoing`, and how it would have ended."""
 
         @workflow
@@ -509,13 +509,13 @@ class TestEnding:
         assert (run.finish.how, run.finish.ending) == ("undoing", "failed")
         assert run.finish.error is not None
         assert describe_error(run.finish.error) == "Stop: no"
-        back = run.taken_back()
+        back = run.undone()
         assert back.all() == [["undo:book"]]
         assert back.finish is not None
         assert (back.how, describe_error(back.error)) == ("undone", "Stop: no")
         assert (end_of(back.error).seq, list(end_of(back.error).undone)) == (1, [1])
 
-    def test_a_cancelled_run_is_taken_back_and_the_saga_leaves_it_to_the_run(self) -> None:
+    def test_a_cancelled_run_is_undone_and_the_saga_leaves_it_to_the_run(self) -> None:
         """The saga issues nothing; the step that ran is given up, and its undo gets None."""
 
         @workflow
@@ -531,7 +531,7 @@ class TestEnding:
         assert turn.finish is not None
         assert (turn.issued, turn.dropped) == ([], [run.n("book#2")])
         assert (turn.finish.how, turn.finish.ending) == ("undoing", "cancelled")
-        back = run.taken_back()
+        back = run.undone()
         assert back.all() == [["undo:book#2"], ["undo:book"]]
         assert back.settled == ["undo:book#2"]
         assert back.how == "cancelled"
@@ -554,9 +554,9 @@ class TestEnding:
         run.cancel()
         assert run.finish is not None
         assert (run.finish.how, run.finish.ending) == ("undoing", "cancelled")
-        assert run.taken_back().all() == [["undo:book"]]
+        assert run.undone().all() == [["undo:book"]]
 
-    def test_a_run_at_its_deadline_is_taken_back_as_failed(self) -> None:
+    def test_a_run_at_its_deadline_is_undone_as_failed(self) -> None:
         """Out of time is a failure."""
 
         @workflow
@@ -569,7 +569,7 @@ class TestEnding:
         run.fire("$deadline")
         assert run.finish is not None
         assert (run.finish.how, run.finish.ending) == ("undoing", "failed")
-        assert run.taken_back().all() == [["undo:book"]]
+        assert run.undone().all() == [["undo:book"]]
 
     def test_continuing_as_new_keeps_what_was_done(self) -> None:
         """A generation that ended well is not taken back; its undos by hand go."""
@@ -589,7 +589,7 @@ class TestEnding:
         assert run.finish.how == "continued"
         assert (turn.issued, turn.dropped) == ([], [run.n("tidy")])
 
-    def test_a_saga_left_behind_in_a_task_is_taken_back_before_the_run_ends(self) -> None:
+    def test_a_saga_left_behind_in_a_task_is_undone_before_the_run_ends(self) -> None:
         """The task is cancelled when the workflow returns, and its saga undoes its part."""
 
         @workflow
@@ -644,7 +644,7 @@ class TestGivingUp:
         assert (turn.finish.how, turn.finish.ending) == ("undoing", "failed")
         assert turn.finish.error is not None
         assert describe_error(turn.finish.error) == "RefusedError: no car"
-        back = run.taken_back()
+        back = run.undone()
         back.commit()
         assert back.asked == []
         assert back.how == "stuck"
@@ -664,7 +664,7 @@ class TestGivingUp:
         run = self.trip()
         run.fail("undo:book#2", ValueError("bank is down"))
         run.succeed("undo:book")
-        back = run.taken_back()
+        back = run.undone()
         back.commit()
         back.rebuild().say("retry")
         assert back.asked == [["undo:#2:book#2"]]
@@ -694,7 +694,7 @@ class TestInterrupting:
         run.succeed("undo:book")
         assert run.result() == "caught"
 
-    def test_a_step_that_times_out_in_it_is_taken_back(self) -> None:
+    def test_a_step_that_times_out_in_it_is_undone(self) -> None:
         """A cancellation by the code itself is a reason to undo, like any exception."""
 
         @workflow
@@ -731,7 +731,7 @@ class TestInterrupting:
         turn = run.cancel()
         assert turn.finish is not None
         assert (turn.finish.how, turn.finish.ending, turn.dropped) == ("undoing", "cancelled", [])
-        back = run.taken_back()
+        back = run.undone()
         back.commit()
         assert (back.asked, back.open) == ([], ["undo:book#2"])
         back.succeed("undo:book#2")
@@ -781,7 +781,7 @@ class TestChildren:
         turn = run.succeed("look", "")
         assert turn.dropped == [run.n("inner")]
 
-    def test_when_the_run_is_taken_back_children_are_asked_to_cancel_and_awaited(self) -> None:
+    def test_when_the_run_is_undone_children_are_asked_to_cancel_and_awaited(self) -> None:
         """Their rows stay."""
 
         @workflow
@@ -792,7 +792,7 @@ class TestChildren:
         turn = run.fail("book", ValueError("no"))
         assert turn.finish is not None
         assert (turn.finish.how, turn.dropped, turn.cancelled) == ("undoing", [], [1])
-        back = run.taken_back({1: Family(run_of(state=RunState.RUNNING), [])})
+        back = run.undone({1: Family(run_of(state=RunState.RUNNING), [])})
         back.commit()
         assert back.open == ["inner"]
         back.end("inner", StepState.FAILED)
@@ -851,7 +851,7 @@ def test_an_undo_of_another_name_is_a_drift() -> None:
         run.adopt(flow_with("two"))
 
 
-def test_outside_of_a_run_there_is_nothing_to_take_back() -> None:
+def test_outside_of_a_run_there_is_nothing_to_undo() -> None:
     """Each says where it works."""
 
     async def use() -> None:

@@ -18,7 +18,7 @@ from holdfast.policy import Retry
 from holdfast.pool.plan import Load, Member, Strength, next_start_at, plan, weigh
 from holdfast.sketch import Sketch, bucket_of
 from holdfast.supervisor import hedge, outbox, retention, stragglers
-from holdfast.supervisor.supervisor import reign_s
+from holdfast.supervisor.supervisor import leader_lease_s
 from tests.unit.test_breaker import CLOSED, NOW, PROBING, probed, row
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +55,7 @@ DECIDED: dict[str, tuple[Any, Callable[[Config], object]]] = {
     "loss_back_off_max_s": (0.5, lambda config: policy.after_loss(Retry(), 2, config)),
     "breaker_failures_min": (5, lambda config: breaker.trips(0, 9, config)),
     "breaker_rate": (0.9, lambda config: breaker.trips(10, 20, config)),
-    "breaker_settle_s": (
+    "breaker_wait_s": (
         5.0,
         lambda config: breaker.decide(Look(row(CLOSED, failed=30), 0, True), NOW, config),
     ),
@@ -72,7 +72,7 @@ DECIDED: dict[str, tuple[Any, Callable[[Config], object]]] = {
     "alert_back_off_max_s": (9.0, lambda config: outbox.back_off_s(9, config, 0.5)),
     "keep_days": (1.0, retention.keeps_s),
     "keep_failed_days": (1.0, retention.keeps_s),
-    "leader_lease_s": (9.0, reign_s),
+    "leader_lease_s": (9.0, leader_lease_s),
     "straggler_samples": (20, lambda config: stragglers.bound_of(_sketch(), config)),
     "straggler_factor": (9.0, lambda config: stragglers.bound_of(_sketch(), _few(config))),
     "straggler_floor_s": (99.0, lambda config: stragglers.bound_of(_sketch(), _few(config))),
@@ -137,7 +137,7 @@ SHOWN: dict[str, str] = {
     "rests_per_s": "unit/test_durations.py::test_landmarks_are_exact_at_first_and_few_in_all",
     "hedge_share": "unit/test_durations.py::test_twins_are_a_share_of_the_attempts",
     "beat_s": "roles/test_settings.py::test_progress_is_written_as_often_as_was_set",
-    "settle_s": "roles/test_settings.py::test_an_undo_waits_until_its_step_has_stopped",
+    "stop_grace_s": "roles/test_settings.py::test_an_undo_waits_until_its_step_has_stopped",
     "pool_look_s": "commands/test_pool.py::test_an_agent_that_is_killed_is_replaced",
     "pool_backlog_max": "store/test_pools.py::test_counting_stops_at_the_limit",
     "code_look_s": "commands/test_pool.py::test_changed_code_is_taken_up_and_broken_code_takes_nothing_away",

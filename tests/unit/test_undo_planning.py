@@ -14,7 +14,7 @@ from holdfast.decider.effect import undo_input
 from holdfast.decider.undo_plan import Family, Undoing
 from holdfast.errors import UndoMissing, Unreadable
 from holdfast.model import CANCEL, Run, RunState, Step, StepKind, StepState, undo_key, undone_key
-from tests.unit.undo_recorder import Lanes, TakenBack, run_of, step_of
+from tests.unit.undo_recorder import Lanes, UndoPlanned, run_of, step_of
 
 
 @step(name="undo_it")
@@ -29,8 +29,8 @@ LATE = codec.encode_error(TimeoutError(), ending="timed out")
 UNSURE = codec.encode_error(ValueError("no"), unsure=True)
 
 
-def back(*steps: Step, children: dict[int, Family] | None = None, **run: Any) -> TakenBack:
-    return TakenBack(run_of(**run), steps, LANES, children=children, steps_known=KNOWN)
+def back(*steps: Step, children: dict[int, Family] | None = None, **run: Any) -> UndoPlanned:
+    return UndoPlanned(run_of(**run), steps, LANES, children=children, steps_known=KNOWN)
 
 
 def effect(n: int, key: str, **fields: Any) -> Step:
@@ -151,7 +151,7 @@ class TestOrder:
 
 
 class TestGivingUp:
-    def stuck(self) -> TakenBack:
+    def stuck(self) -> UndoPlanned:
         taken = back(
             effect(1, "a", after_seq=0, delivered_seq=1),
             effect(2, "b", after_seq=1, delivered_seq=2),
@@ -513,7 +513,7 @@ def seen(undoing: Undoing) -> tuple[Any, ...]:
     """What a plan does next."""
     turn = undoing.take()
     return (
-        [(issue.n, issue.key, issue.name, issue.input, issue.settle) for issue in turn.issued],
+        [(issue.n, issue.key, issue.name, issue.input, issue.after_stop) for issue in turn.issued],
         turn.dropped,
         turn.finish,
         sorted(undoing.waiting),
@@ -521,7 +521,7 @@ def seen(undoing: Undoing) -> tuple[Any, ...]:
     )
 
 
-def states(taken: TakenBack, expected: list[Place]) -> Iterator[tuple[Place, str]]:
+def states(taken: UndoPlanned, expected: list[Place]) -> Iterator[tuple[Place, str]]:
     """Each effect with how far its undoing is: '', open, or ended."""
     rows = {undone_key(row.key)[0]: row for row in taken.steps.values() if row.key.startswith("undo:")}
     for place in expected:
@@ -536,7 +536,7 @@ def test_every_effect_is_undone_once_in_the_reverse_of_completion(
 ) -> None:
     """For any history and any order and outcome of the undos: none missing, none twice, none too early, none too late;
     and whoever makes the plan again from the rows, at any point, goes on the same."""
-    taken = TakenBack(history.run, history.steps, LANES, children=history.children, steps_known=KNOWN)
+    taken = UndoPlanned(history.run, history.steps, LANES, children=history.children, steps_known=KNOWN)
     failed: set[str] = set()
     taken.commit()
     while taken.finish is None:
@@ -558,7 +558,7 @@ def test_every_effect_is_undone_once_in_the_reverse_of_completion(
         before = len(taken.steps)
         turn = taken.end(key, outcome, error)
         assert seen(twin) == (
-            [(issue.n, issue.key, issue.name, issue.input, issue.settle) for issue in turn.issued],
+            [(issue.n, issue.key, issue.name, issue.input, issue.after_stop) for issue in turn.issued],
             turn.dropped,
             turn.finish,
             sorted(taken.undoing.waiting),

@@ -99,7 +99,7 @@ def test_a_closed_breaker_is_no_reason() -> None:
         (HoldScope.WORKFLOW, "shop.order", "the workflow shop.order"),
         (HoldScope.STEP, "shop.charge", "the step shop.charge"),
         (HoldScope.DEPENDENCY, "stripe", "the dependency stripe"),
-        (HoldScope.TENANT, "acme", "the tenant acme"),
+        (HoldScope.NAMESPACE, "acme", "the namespace acme"),
     ],
 )
 def test_a_hold_says_by_whom(scope: HoldScope, value: str, words: str) -> None:

@@ -80,15 +80,15 @@ class UndoRecorder(Recorder):
         super().adopt(workflow)
         return self
 
-    def taken_back(self, children: Mapping[int, Family] | None = None) -> "TakenBack":
+    def undone(self, children: Mapping[int, Family] | None = None) -> "UndoPlanned":
         """Go on with the run as one that takes itself back."""
         assert self.finish is not None
         assert self.finish.how == "undoing", self.finish
         run = run_of(id=self.run_id, ending=self.finish.ending, error=self.finish.error, kept_n=self.kept_n)
-        return TakenBack(run, self.steps.values(), self.lanes, children=children, signals=self.signals)
+        return UndoPlanned(run, self.steps.values(), self.lanes, children=children, signals=self.signals)
 
 
-class TakenBack:
+class UndoPlanned:
     """Drives one `Undoing`, and keeps its rows."""
 
     def __init__(
@@ -121,7 +121,7 @@ class TakenBack:
         )
         return made
 
-    def rebuild(self) -> "TakenBack":
+    def rebuild(self) -> "UndoPlanned":
         """As after a crash, or when the plan asks for it."""
         self.undoing = self.made()
         return self
@@ -139,7 +139,7 @@ class TakenBack:
                 losses=0,
                 excused=0,
             )
-            if issue.settle:
+            if issue.after_stop:
                 self.settled.append(issue.key)
         if turn.issued:
             self.asked.append([issue.key for issue in turn.issued])

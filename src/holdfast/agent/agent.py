@@ -16,8 +16,8 @@ from typing import Any
 
 from holdfast import breaker, codec, policy
 from holdfast.agent import isolation
+from holdfast.agent.assignment import Assignment
 from holdfast.agent.gatekeeper import Gatekeeper
-from holdfast.agent.holding import Holding
 from holdfast.agent.outcome import Raised, execute, raised, unstored
 from holdfast.agent.tally import Tally
 from holdfast.agent.threads import StepThreads
@@ -33,7 +33,7 @@ from holdfast.model import Ending, Lane, StepState, effect_key
 from holdfast.policy import Retry
 from holdfast.programs import name_of
 from holdfast.store.answers import Answer, ClaimedStep
-from holdfast.store.operations import HandBack, Quarantine, Report, Save, TryAgain
+from holdfast.store.operations import HandBack, Quarantine, Report, RetryStep, Save
 from holdfast.store.protocol import AgentStore
 from holdfast.workflow.here import Attempting, here_var
 from holdfast.workflow.step import Step
@@ -43,11 +43,11 @@ log = logging.getLogger("holdfast.agent")
 ERROR_MAX_CHARS = 200
 """Of an error, in what is told of a dependency."""
 
-Write = Callable[[Report | TryAgain | Quarantine | HandBack | Save, Callable[[Any], None] | None], None]
+Write = Callable[[Report | RetryStep | Quarantine | HandBack | Save, Callable[[Any], None] | None], None]
 
 NO_THREAD_WAITS_S = 1.0
 """A step for which the operating system gave no thread is tried again after this long."""
-SETTLE_S = 0.02
+SUSPECT_LOOK_S = 0.02
 """How often to look whether the outcome of a suspect is written: some commits."""
 
 
@@ -67,7 +67,7 @@ class Agent:
         self._store, self._write, self._node = store, write, node
         self._steps, self._labels = steps, labels
         self._environment, self._clock, self._config = environment, clock, config
-        self.held: dict[tuple[str, int], Holding] = {}
+        self.held: dict[tuple[str, int], Assignment] = {}
         self._free_async, self._free_threads = config.steps_max, config.threads_max
         self._lanes: dict[bool, dict[int, str]] = {True: {}, False: {}}
         """The lanes this agent can serve, each with what its steps depend on."""
@@ -85,7 +85,7 @@ class Agent:
         self.unwritten: Callable[[], set[tuple[str, int, int]]] = set
         """Set by the node: (run, n, fence) of steps that are held here, or have ended and are not written yet."""
         self._suspects_ended: set[tuple[str, int, int]] = set()
-        self._settles_at = 0.0
+        self._suspects_at = 0.0
         self.gates = Gatekeeper(config)
         self.tell: Callable[[float], None] = lambda delay_s: None
         """Set by the node: call `look` after so many seconds."""
@@ -114,11 +114,13 @@ class Agent:
         config = self._config
         return max(1 - self._free_async / config.steps_max, 1 - self._free_threads / config.threads_max)
 
-    def reserve(self, step: Step[Any, Any], workflow: str | None = None, tenant: str | None = None) -> bool:
+    def reserve(
+        self, step: Step[Any, Any], workflow: str | None = None, namespace: str | None = None
+    ) -> bool:
         """Keep a place for a step that this node's scheduler is about to issue."""
         if self.closing or not self.capable(step.name, step.needs):
             return False
-        if self.gates.shut and self.gates.bars(step, workflow, tenant):
+        if self.gates.shut and self.gates.bars(step, workflow, namespace):
             return False
         if (self._free_async if step.is_async else self._free_threads) <= 0:
             self._hungry = True
@@ -221,16 +223,16 @@ class Agent:
         """Is there a suspect that was begun so lately that nobody knows yet whether it kills this agent? One at a time: the step that
         kills agents must not take those with it that were beside it before. The others stay where they are until their turn."""
         since = self._environment.monotonic() - self._config.suspect_s
-        if any(holding.began_at > since for holding in self.held.values()):
+        if any(assignment.began_at > since for assignment in self.held.values()):
             return True
         if self._suspects_ended:
             # Until its outcome is written, its agent's death would still be its loss.
             self._suspects_ended &= self.unwritten()
             now = self._environment.monotonic()
-            if self._suspects_ended and now >= self._settles_at:
+            if self._suspects_ended and now >= self._suspects_at:
                 # Once for all who ask until then: every bell would be two questions, and each of them a bell.
-                self._settles_at = now + SETTLE_S / 2
-                self.wake(SETTLE_S)
+                self._suspects_at = now + SUSPECT_LOOK_S / 2
+                self.wake(SUSPECT_LOOK_S)
         return bool(self._suspects_ended)
 
     async def _claim_twins(self, is_async: bool) -> int:
@@ -268,7 +270,7 @@ class Agent:
         step = self._steps[item.name]
         crowded = self._is_crowded(step)
         self._take_place(step)
-        holding = Holding(
+        assignment = Assignment(
             step,
             item.run_id,
             -item.n if twin else item.n,
@@ -284,145 +286,152 @@ class Agent:
             probe=probe,
             twin=twin,
         )
-        holding.count(item)
+        assignment.count(item)
         if item.losses >= self._config.suspect_losses:
-            holding.began_at = self._environment.monotonic()
+            assignment.began_at = self._environment.monotonic()
         try:
-            holding.arguments = step.shape.whole(item.input)
+            assignment.arguments = step.shape.whole(item.input)
         except InvalidInput as wrong:
             self.unreserve(step)
             what = f"the input of step {item.key!r}"
-            self._hold_run(holding, unreadable(item.key, "input", what, item.input, wrong))
+            self._hold_run(assignment, unreadable(item.key, "input", what, item.input, wrong))
             return
         barred = probe is None and step.depends in self.gates.paused
-        self.begin(holding, item.checkpoint, barred=barred or crowded)
+        self.begin(assignment, item.checkpoint, barred=barred or crowded)
 
-    def begin(self, holding: Holding, checkpoint: bytes | None = None, *, barred: bool = False) -> None:
+    def begin(self, assignment: Assignment, checkpoint: bytes | None = None, *, barred: bool = False) -> None:
         """Execute a step whose lease is committed. Its place was reserved before; meanwhile it may have been barred."""
         if barred or self.closing or not self.holds():
             # It came while a gate was shut or all places were taken, while this agent was told to leave, or its process was
             # paused and the lease is gone: not begun.
-            self.unreserve(holding.step)
-            self.hand_back(holding)
+            self.unreserve(assignment.step)
+            self.hand_back(assignment)
             return
-        self.held[holding.run_id, holding.n] = holding
-        if holding.step.hedge:
-            holding.started = self._monotonic()
+        self.held[assignment.run_id, assignment.n] = assignment
+        if assignment.step.hedge:
+            assignment.started = self._monotonic()
         elif self._uncounted:
             self._uncounted -= 1
         else:
-            holding.started, holding.weight = self._monotonic(), self.durations.stride
-            self._uncounted = holding.weight - 1
+            assignment.started, assignment.weight = self._monotonic(), self.durations.stride
+            self._uncounted = assignment.weight - 1
         loop = asyncio.get_running_loop()
-        holding.here = Attempting(
-            run_id=holding.run_id,
-            key=holding.key,
-            attempt=holding.attempt,
-            step=holding.step.name,
-            on_beat=holding.beat,
-            on_save=partial(self._save, holding),
+        assignment.here = Attempting(
+            run_id=assignment.run_id,
+            key=assignment.key,
+            attempt=assignment.attempt,
+            step=assignment.step.name,
+            on_beat=assignment.beat,
+            on_save=partial(self._save, assignment),
             saved_raw=checkpoint,
-            undoes=holding.undoes,
+            undoes=assignment.undoes,
             loop=loop,
             limit=self._config.payload_max_bytes,
         )
-        holding.task = loop.create_task(
-            self._run_async(holding) if holding.step.is_async else self._run_thread(holding)
+        assignment.task = loop.create_task(
+            self._run_async(assignment) if assignment.step.is_async else self._run_thread(assignment)
         )
 
     # --- executing ----------------------------------------------------------------------------------------------------
 
-    async def _run_async(self, holding: Holding) -> None:
-        holding.begun = True
-        here_var.set(holding.here)  # the task's own context: it goes with the task
-        step, timer = holding.step, None
-        if holding.timeout_s is not None:
-            timer = asyncio.get_running_loop().call_later(holding.timeout_s, self._time_out, holding)
+    async def _run_async(self, assignment: Assignment) -> None:
+        assignment.begun = True
+        here_var.set(assignment.here)  # the task's own context: it goes with the task
+        step, timer = assignment.step, None
+        if assignment.timeout_s is not None:
+            timer = asyncio.get_running_loop().call_later(assignment.timeout_s, self._time_out, assignment)
         returned = False
         try:
-            value = await step.shape.call(step.fn, holding.arguments)
+            value = await step.shape.call(step.fn, assignment.arguments)
             returned = True
             output = step.shape.encode_result(value, self._config.payload_max_bytes)
         except asyncio.CancelledError as error:
-            self._cancelled(holding, error)
+            self._cancelled(assignment, error)
         except BaseException as error:
             if by_signal(error) or _is_torn_down(error):
-                self._leave(holding)
+                self._leave(assignment)
                 raise
-            self._fail_with(holding, unstored(step, error) if returned else raised(step, error))
+            self._fail_with(assignment, unstored(step, error) if returned else raised(step, error))
         else:
-            self._succeed(holding, output)
+            self._succeed(assignment, output)
         finally:
             if timer is not None:
                 timer.cancel()
 
-    async def _run_thread(self, holding: Holding) -> None:
+    async def _run_thread(self, assignment: Assignment) -> None:
         """A thread cannot be stopped: after its timeout it is left to itself, and keeps its place until it returns."""
-        holding.begun = True
-        step = holding.step
+        assignment.begun = True
+        step = assignment.step
         if step.isolate:
-            await self._run_isolated(holding)
+            await self._run_isolated(assignment)
             return
-        here_var.set(holding.here)
+        here_var.set(assignment.here)
         try:
             call = asyncio.get_running_loop().run_in_executor(
                 self._threads,
                 contextvars.copy_context().run,
                 execute,
                 step,
-                holding.arguments,
+                assignment.arguments,
                 self._config.payload_max_bytes,
             )
         except RuntimeError as error:  # no thread can be started: it has not begun
-            log.warning("step %s of run %s: %s", holding.step.name, holding.run_id, error)
-            if self._let_go(holding):
-                told = codec.encode_error(error, step=step.name, unsure=holding.unsure)
-                again = holding.run_id, holding.n, holding.fence, NO_THREAD_WAITS_S, Ending.FAILED, told
-                self._write(TryAgain(*again, excused=True), lambda _: self.wake(NO_THREAD_WAITS_S))
+            log.warning("step %s of run %s: %s", assignment.step.name, assignment.run_id, error)
+            if self._let_go(assignment):
+                told = codec.encode_error(error, step=step.name, unsure=assignment.unsure)
+                again = (
+                    assignment.run_id,
+                    assignment.n,
+                    assignment.fence,
+                    NO_THREAD_WAITS_S,
+                    Ending.FAILED,
+                    told,
+                )
+                self._write(RetryStep(*again, excused=True), lambda _: self.wake(NO_THREAD_WAITS_S))
             return
         try:
-            async with asyncio.timeout(holding.timeout_s):
+            async with asyncio.timeout(assignment.timeout_s):
                 ended = await asyncio.shield(call)
         except TimeoutError:
-            holding.timed_out = True
-            self._abandon_thread(holding, call)
-            self._fail(holding, _overran(holding), Ending.TIMED_OUT)
+            assignment.timed_out = True
+            self._abandon_thread(assignment, call)
+            self._fail(assignment, _overran(assignment), Ending.TIMED_OUT)
         except asyncio.CancelledError as error:
-            self._abandon_thread(holding, call)
-            self._cancelled(holding, error)
+            self._abandon_thread(assignment, call)
+            self._cancelled(assignment, error)
         else:
-            self._end(holding, ended)
+            self._end(assignment, ended)
 
-    async def _run_isolated(self, holding: Holding) -> None:
+    async def _run_isolated(self, assignment: Assignment) -> None:
         """A process of its own can be killed: at its timeout, or when the step is no longer wanted."""
-        assert holding.here is not None
-        limit = asyncio.timeout(holding.timeout_s)
+        assert assignment.here is not None
+        limit = asyncio.timeout(assignment.timeout_s)
         try:
             async with limit:
                 ended = await isolation.execute(
-                    holding.step, holding.arguments, holding.here, self._config.payload_max_bytes
+                    assignment.step, assignment.arguments, assignment.here, self._config.payload_max_bytes
                 )
         except asyncio.CancelledError as error:
-            self._cancelled(holding, error)
+            self._cancelled(assignment, error)
         except isolation.ChildDied as died:
-            self._fail(holding, died.error, Ending.LOST, place=died.place)
+            self._fail(assignment, died.error, Ending.LOST, place=died.place)
         except Exception as error:  # noqa: BLE001  it could not be started
             if limit.expired():
-                self._fail(holding, _overran(holding), Ending.TIMED_OUT)
+                self._fail(assignment, _overran(assignment), Ending.TIMED_OUT)
             else:
-                self._fail(holding, error, Ending.FAILED)
+                self._fail(assignment, error, Ending.FAILED)
         else:
-            self._end(holding, ended)
+            self._end(assignment, ended)
 
-    def _end(self, holding: Holding, ended: bytes | Raised) -> None:
+    def _end(self, assignment: Assignment, ended: bytes | Raised) -> None:
         if isinstance(ended, Raised):
-            self._fail_with(holding, ended)
+            self._fail_with(assignment, ended)
         else:
-            self._succeed(holding, ended)
+            self._succeed(assignment, ended)
 
-    def _abandon_thread(self, holding: Holding, call: asyncio.Future[Any]) -> None:
-        if holding.here is not None:
-            holding.here.cancelled = True
+    def _abandon_thread(self, assignment: Assignment, call: asyncio.Future[Any]) -> None:
+        if assignment.here is not None:
+            assignment.here.cancelled = True
         if not call.done():
             self._free_threads -= 1
 
@@ -433,71 +442,71 @@ class Agent:
 
             call.add_done_callback(returned)
 
-    def _time_out(self, holding: Holding) -> None:
-        holding.timed_out = True
-        if holding.here is not None:
-            holding.here.cancelled = True
-        if holding.task is not None:
-            holding.task.cancel()
+    def _time_out(self, assignment: Assignment) -> None:
+        assignment.timed_out = True
+        if assignment.here is not None:
+            assignment.here.cancelled = True
+        if assignment.task is not None:
+            assignment.task.cancel()
 
-    def _cancelled(self, holding: Holding, error: BaseException) -> None:
-        if holding.lost:
-            self._let_go(holding)
-        elif holding.timed_out:
-            self._fail(holding, _overran(holding), Ending.TIMED_OUT)
+    def _cancelled(self, assignment: Assignment, error: BaseException) -> None:
+        if assignment.lost:
+            self._let_go(assignment)
+        elif assignment.timed_out:
+            self._fail(assignment, _overran(assignment), Ending.TIMED_OUT)
         elif self.closing:
-            self._leave(holding)
+            self._leave(assignment)
         else:
-            self._fail_with(holding, raised(holding.step, error))
+            self._fail_with(assignment, raised(assignment.step, error))
 
-    def _leave(self, holding: Holding) -> None:
+    def _leave(self, assignment: Assignment) -> None:
         """This agent leaves, and the step has not ended: another agent's turn. If its code has begun, it may have had its effect,
         and nobody would know any more once the next attempt fails."""
-        if not self._let_go(holding):
+        if not self._let_go(assignment):
             return
-        if not holding.begun or holding.twin:
-            self.hand_back(holding)
+        if not assignment.begun or assignment.twin:
+            self.hand_back(assignment)
             return
-        left = StepLost("its agent left before it had finished", step=holding.step.name)
-        told = codec.encode_error(left, step=holding.step.name, ending=Ending.LOST, unsure=True)
-        step = holding.run_id, holding.n, holding.fence
-        self._write(TryAgain(*step, 0.0, Ending.LOST, told, excused=True), None)
+        left = StepLost("its agent left before it had finished", step=assignment.step.name)
+        told = codec.encode_error(left, step=assignment.step.name, ending=Ending.LOST, unsure=True)
+        step = assignment.run_id, assignment.n, assignment.fence
+        self._write(RetryStep(*step, 0.0, Ending.LOST, told, excused=True), None)
 
-    def hand_back(self, holding: Holding) -> None:
+    def hand_back(self, assignment: Assignment) -> None:
         """Not begun: another agent's turn. A twin is just given up."""
-        if holding.twin:
-            self.twins.fail(holding)
+        if assignment.twin:
+            self.twins.fail(assignment)
         else:
-            self._write(HandBack(holding.run_id, holding.n, holding.fence), None)
+            self._write(HandBack(assignment.run_id, assignment.n, assignment.fence), None)
 
-    def _hold_run(self, holding: Holding, error: Unreadable) -> None:
+    def _hold_run(self, assignment: Assignment, error: Unreadable) -> None:
         """The code here cannot read what was recorded for the step. Nobody knows whether another agent's can, so a person
         decides: the step is handed back and its run is held. A twin is just given up."""
-        log.warning("run %s is held: %s", holding.run_id, error)
-        if holding.twin:
-            self.twins.fail(holding)
+        log.warning("run %s is held: %s", assignment.run_id, error)
+        if assignment.twin:
+            self.twins.fail(assignment)
         else:
             note = hold_note("drift", error)
-            self._write(HandBack(holding.run_id, holding.n, holding.fence, hold=note), None)
+            self._write(HandBack(assignment.run_id, assignment.n, assignment.fence, hold=note), None)
 
     # --- reporting ----------------------------------------------------------------------------------------------------
 
-    def _succeed(self, holding: Holding, output: bytes) -> None:
-        if self._let_go(holding):
+    def _succeed(self, assignment: Assignment, output: bytes) -> None:
+        if self._let_go(assignment):
             self.tally.succeeded += 1
-            if self.gates.windows or holding.probe is not None:
-                self._note(holding, breaker.Sign.WELL)
-            if holding.started is not None:
-                took_s = self._monotonic() - holding.started
-                self.durations.add(step_name(holding.step.name), took_s, holding.weight)
-            if holding.twin:
-                self.twins.win(holding, output)
+            if self.gates.windows or assignment.probe is not None:
+                self._note(assignment, breaker.Sign.WELL)
+            if assignment.started is not None:
+                took_s = self._monotonic() - assignment.started
+                self.durations.add(step_name(assignment.step.name), took_s, assignment.weight)
+            if assignment.twin:
+                self.twins.win(assignment, output)
                 return
             self._write(
                 Report(
-                    holding.run_id,
-                    holding.n,
-                    holding.fence,
+                    assignment.run_id,
+                    assignment.n,
+                    assignment.fence,
                     StepState.SUCCEEDED,
                     output,
                     None,
@@ -506,12 +515,12 @@ class Agent:
                 None,
             )
 
-    def _fail_with(self, holding: Holding, left: Raised) -> None:
-        self._fail(holding, left.error, Ending.FAILED, unsure=left.unsure, told=left.told)
+    def _fail_with(self, assignment: Assignment, left: Raised) -> None:
+        self._fail(assignment, left.error, Ending.FAILED, unsure=left.unsure, told=left.told)
 
     def _fail(
         self,
-        holding: Holding,
+        assignment: Assignment,
         error: BaseException,
         ending: Ending,
         *,
@@ -521,90 +530,92 @@ class Agent:
     ) -> None:
         """The attempt failed. `unsure`: it may have had its effect all the same. `told`: the error as it is recorded, if somebody
         who knew more of it has written it down."""
-        if not self._let_go(holding):
+        if not self._let_go(assignment):
             return
         if isinstance(error, Unreadable) and error.kind in ("input", "checkpoint"):
-            self._hold_run(holding, error)
+            self._hold_run(assignment, error)
             return
         self.tally.failed += 1
         now = self._clock.now()
-        sign = breaker.read_failure(holding.retry, error, ending)
-        known = sign is breaker.Sign.TROUBLE and self.gates.excuses(holding)
-        self._note(holding, sign, error)
-        if holding.twin:
-            self.twins.fail(holding)
+        sign = breaker.read_failure(assignment.retry, error, ending)
+        known = sign is breaker.Sign.TROUBLE and self.gates.excuses(assignment)
+        self._note(assignment, sign, error)
+        if assignment.twin:
+            self.twins.fail(assignment)
             return
         verdict = policy.decide(
-            holding.retry,
+            assignment.retry,
             policy.classify(ending, error),
-            holding,
+            assignment,
             error=error,
-            elapsed_s=now - holding.issued_at,
+            elapsed_s=now - assignment.issued_at,
             random=self._environment.random,
             config=self._config,
             outage=known,
         )
-        unsure = unsure or holding.unsure or ending is not Ending.FAILED
-        step = holding.run_id, holding.n, holding.fence
+        unsure = unsure or assignment.unsure or ending is not Ending.FAILED
+        step = assignment.run_id, assignment.n, assignment.fence
 
         def recorded(unsure: bool) -> str:
             if told is not None:
                 return codec.mark_unsure(told, unsure=unsure)
-            return codec.encode_error(error, step=holding.step.name, ending=ending, unsure=unsure)
+            return codec.encode_error(error, step=assignment.step.name, ending=ending, unsure=unsure)
 
         def give_up(unsure: bool) -> None:
             if isinstance(verdict, policy.Quarantine):
-                name, kind = holding.step.name, name_of(type(error))
+                name, kind = assignment.step.name, name_of(type(error))
                 where = place or codec.place_of(error) or str(ending)
-                print_ = policy.fingerprint(name, kind, where)
-                op = Quarantine(*step, ending, recorded(unsure), verdict.failure, print_, name, kind, where)
+                fingerprint = policy.fingerprint(name, kind, where)
+                op = Quarantine(
+                    *step, ending, recorded(unsure), verdict.failure, fingerprint, name, kind, where
+                )
                 self._write(op, None)
             else:
                 self._write(Report(*step, StepState.FAILED, None, recorded(unsure), self._clock.now()), None)
 
-        if isinstance(verdict, policy.TryAgain):
+        if isinstance(verdict, policy.RetryAfter):
             delay_s = verdict.after_s
-            if verdict.excused and holding.retry.total is None:
-                delay_s = max(delay_s, self.gates.rest_s(holding))
+            if verdict.excused and assignment.retry.total is None:
+                delay_s = max(delay_s, self.gates.rest_s(assignment))
 
             def waiting(answer: Any) -> None:
                 if answer is Answer.ACCEPTED:
                     self.wake(delay_s)
 
-            again = TryAgain(*step, delay_s, ending, recorded(unsure), verdict.excused, verdict.failure)
+            again = RetryStep(*step, delay_s, ending, recorded(unsure), verdict.excused, verdict.failure)
             self._write(again, waiting)
-        elif holding.step.hedge:
-            self.twins.outwait(holding, ending, unsure, give_up)
+        elif assignment.step.hedge:
+            self.twins.outwait(assignment, ending, unsure, give_up)
         else:
             give_up(unsure)
 
-    def _note(self, holding: Holding, sign: breaker.Sign, error: BaseException | None = None) -> None:
+    def _note(self, assignment: Assignment, sign: breaker.Sign, error: BaseException | None = None) -> None:
         """Count what the attempt said of its dependency, and have the store told when it matters."""
         words = (
             None if error is None else f"{type(error).__name__}: {codec.message_of(error)}"[:ERROR_MAX_CHARS]
         )
-        if self.gates.note(holding, sign, words, self._environment.monotonic()):
+        if self.gates.note(assignment, sign, words, self._environment.monotonic()):
             self.tell(self._config.breaker_tell_s)
 
-    def _let_go(self, holding: Holding) -> bool:
+    def _let_go(self, assignment: Assignment) -> bool:
         """Give the place back; False when nothing may be reported."""
-        if self.held.pop((holding.run_id, holding.n), None) is not holding:
+        if self.held.pop((assignment.run_id, assignment.n), None) is not assignment:
             return False
-        self.unreserve(holding.step)
-        if holding.began_at > -math.inf:
-            self._suspects_ended.add((holding.run_id, holding.n, holding.fence))
-            self.wake(SETTLE_S)  # the next one may begin
-        holding.task = holding.here = None  # both refer back to it: without them, it is freed at once
-        return not holding.lost
+        self.unreserve(assignment.step)
+        if assignment.began_at > -math.inf:
+            self._suspects_ended.add((assignment.run_id, assignment.n, assignment.fence))
+            self.wake(SUSPECT_LOOK_S)  # the next one may begin
+        assignment.task = assignment.here = None  # both refer back to it: without them, it is freed at once
+        return not assignment.lost
 
     # --- beating ------------------------------------------------------------------------------------------------------
 
-    async def _save(self, holding: Holding, raw: bytes) -> None:
-        if holding.twin:
+    async def _save(self, assignment: Assignment, raw: bytes) -> None:
+        if assignment.twin:
             return  # what the next attempt finds is what the step itself saved
         saved: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._write(
-            Save(holding.run_id, holding.n, holding.fence, checkpoint=raw),
+            Save(assignment.run_id, assignment.n, assignment.fence, checkpoint=raw),
             lambda answer: None if saved.done() else saved.set_result(answer),
         )
         answer = await saved
@@ -613,11 +624,11 @@ class Agent:
 
     async def beat(self) -> None:
         """Write progress, and drop what this agent no longer holds: cancelled, timed out elsewhere, reclaimed."""
-        for holding in list(self.held.values()):
-            if holding.progress is not None and not holding.twin:
-                progress, holding.progress = holding.progress, None
-                self._write(Save(holding.run_id, holding.n, holding.fence, progress=progress), None)
-        held = {place: holding.fence for place, holding in self.held.items()}
+        for assignment in list(self.held.values()):
+            if assignment.progress is not None and not assignment.twin:
+                progress, assignment.progress = assignment.progress, None
+                self._write(Save(assignment.run_id, assignment.n, assignment.fence, progress=progress), None)
+        held = {place: assignment.fence for place, assignment in self.held.items()}
         if steps := [(run_id, n, fence) for (run_id, n), fence in held.items() if n > 0]:
             for run_id, n in await self._store.lost_steps(self._node, steps):
                 if self._is_still(run_id, n, held):
@@ -635,32 +646,34 @@ class Agent:
 
     def stop(self, run_id: str, n: int) -> None:
         """This step is no longer ours: stop it, report nothing."""
-        holding = self.held.get((run_id, n))
-        if holding is not None:
-            holding.lost = True
-            if holding.here is not None:
-                holding.here.cancelled = True
-            self._cancel(holding)
+        assignment = self.held.get((run_id, n))
+        if assignment is not None:
+            assignment.lost = True
+            if assignment.here is not None:
+                assignment.here.cancelled = True
+            self._cancel(assignment)
 
-    def _cancel(self, holding: Holding) -> None:
-        if holding.task is not None:
-            holding.task.cancel()
-            if not holding.begun:
-                self._cancelled(holding, asyncio.CancelledError())
+    def _cancel(self, assignment: Assignment) -> None:
+        if assignment.task is not None:
+            assignment.task.cancel()
+            if not assignment.begun:
+                self._cancelled(assignment, asyncio.CancelledError())
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 
     async def drain(self, limit_s: float) -> None:
         """Finish what is running within the limit, hand the rest back."""
         self.closing = True
-        tasks = [holding.task for holding in self.held.values() if holding.task is not None]
+        tasks = [assignment.task for assignment in self.held.values() if assignment.task is not None]
         if tasks and limit_s > 0:
             await asyncio.wait(tasks, timeout=limit_s)
-        left = [holding for holding in self.held.values() if holding.task is not None]
-        for holding in left:
-            self._cancel(holding)
+        left = [assignment for assignment in self.held.values() if assignment.task is not None]
+        for assignment in left:
+            self._cancel(assignment)
         if left:
-            await asyncio.wait([holding.task for holding in left if holding.task is not None], timeout=5)
+            await asyncio.wait(
+                [assignment.task for assignment in left if assignment.task is not None], timeout=5
+            )
         await self.twins.drain()
 
     def abandon(self) -> None:
@@ -678,9 +691,9 @@ def _is_torn_down(error: BaseException) -> bool:
     return issubclass(type(error), GeneratorExit) and asyncio._get_running_loop() is None
 
 
-def _overran(holding: Holding) -> StepTimeout:
+def _overran(assignment: Assignment) -> StepTimeout:
     return StepTimeout(
-        f"attempt {holding.attempt} did not complete within {holding.timeout_s:g} s",
+        f"attempt {assignment.attempt} did not complete within {assignment.timeout_s:g} s",
         error_type="holdfast.errors.StepTimeout",
-        step=holding.step.name,
+        step=assignment.step.name,
     )

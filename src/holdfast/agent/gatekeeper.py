@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast import breaker
-from holdfast.agent.holding import Holding
+from holdfast.agent.assignment import Assignment
 from holdfast.breaker import Sign
 from holdfast.config import Config
 from holdfast.model import BreakerState, HoldScope
-from holdfast.store.answers import Gates, Told
+from holdfast.store.answers import Gates, Observation
 from holdfast.workflow.step import Step
 
 REST_S = 1.0
@@ -76,7 +76,7 @@ class Gatekeeper:
 
     # --- asked before a step begins -----------------------------------------------------------------------------------
 
-    def bars(self, step: Step[Any, Any], workflow: str | None = None, tenant: str | None = None) -> bool:
+    def bars(self, step: Step[Any, Any], workflow: str | None = None, namespace: str | None = None) -> bool:
         """Whether this step must not begin here now."""
         if step.depends in self.off or step.depends in self.paused:
             return True
@@ -86,34 +86,34 @@ class Gatekeeper:
             or step.depends in held.get(HoldScope.DEPENDENCY, ())
             or step.name in held.get(HoldScope.STEP, ())
             or workflow in held.get(HoldScope.WORKFLOW, ())
-            or tenant in held.get(HoldScope.TENANT, ())
+            or namespace in held.get(HoldScope.NAMESPACE, ())
         )
 
-    def excuses(self, holding: Holding) -> bool:
+    def excuses(self, assignment: Assignment) -> bool:
         """Whether trouble of this attempt is the dependency's, and known: it costs the step nothing."""
-        name = holding.step.depends if holding.probe is None else holding.probe[0]
+        name = assignment.step.depends if assignment.probe is None else assignment.probe[0]
         return name in self.paused or name in self.off or name in self._doubted
 
-    def rest_s(self, holding: Holding) -> float:
+    def rest_s(self, assignment: Assignment) -> float:
         """How long a step waits at least whose attempt was a probe and failed."""
-        if holding.probe is None:
+        if assignment.probe is None:
             return 0.0
-        open_s = self._open_s.get(holding.probe[0], 0.0)
+        open_s = self._open_s.get(assignment.probe[0], 0.0)
         return breaker.longer_s(open_s, self._config) + REST_S
 
     # --- counting -----------------------------------------------------------------------------------------------------
 
-    def note(self, holding: Holding, sign: Sign, error: str | None, at: float) -> bool:
+    def note(self, assignment: Assignment, sign: Sign, error: str | None, at: float) -> bool:
         """Count how an attempt ended; True when the store should be told soon."""
         if sign is Sign.NOTHING:
             return False
         bad = sign is Sign.TROUBLE
-        if holding.probe is not None:
-            counts, errors = self._probes.setdefault(holding.probe, ([0, 0], [None]))
+        if assignment.probe is not None:
+            counts, errors = self._probes.setdefault(assignment.probe, ([0, 0], [None]))
             counts[bad] += 1
             errors[0] = error or errors[0]
             return True
-        name = holding.step.depends
+        name = assignment.step.depends
         if name in self.off or name in self._trusted:
             return False  # it began before the breaker opened, and says nothing of how it is now
         window = self.windows.get(name)
@@ -132,19 +132,19 @@ class Gatekeeper:
             self.shut = True
         return breaker.fails(window.ok, window.failed, self._config)
 
-    def untold(self) -> list[Told]:
+    def untold(self) -> list[Observation]:
         """What the store should know: trouble, and how suspects do here. It counts as told from now on."""
         found = []
         for (name, round_), (counts, errors) in self._probes.items():
-            found.append(Told(name, counts[0], counts[1], errors[0], round_))
+            found.append(Observation(name, counts[0], counts[1], errors[0], round_))
         self._probes = {}
         for name, window in self.windows.items():
             if window.untold[1] or (window.untold[0] and name in self._suspected):
-                found.append(Told(name, window.untold[0], window.untold[1], window.error))
+                found.append(Observation(name, window.untold[0], window.untold[1], window.error))
                 window.untold = [0, 0]
         return found
 
-    def keep(self, tallies: Iterable[Told]) -> None:
+    def keep(self, tallies: Iterable[Observation]) -> None:
         """The store could not be told."""
         for told in tallies:
             if told.round is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agent.holding import Holding
+from holdfast.agent.assignment import Assignment
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import StoreError
@@ -45,15 +45,15 @@ class Twins:
         self.ring: Callable[[Bell], None] = lambda bell: None
         """Set by the node."""
 
-    def win(self, twin: Holding, output: bytes) -> None:
+    def win(self, twin: Assignment, output: bytes) -> None:
         """The twin succeeded: so did the step, unless it has ended before."""
         self._soon(self._end(twin, TwinState.WON, output))
 
-    def fail(self, twin: Holding) -> None:
+    def fail(self, twin: Assignment) -> None:
         """Nothing came of the twin, whatever the reason."""
         self._soon(self._end(twin, TwinState.FAILED, None))
 
-    async def _end(self, twin: Holding, state: TwinState, output: bytes | None) -> None:
+    async def _end(self, twin: Assignment, state: TwinState, output: bytes | None) -> None:
         outran = msgspec.json.encode(
             {
                 "type": "holdfast.errors.StepLost",
@@ -73,41 +73,41 @@ class Twins:
             self.ring(Bell.OUTCOMES)
             self.ring(Bell.CANCELS)
 
-    def outwait(self, holding: Holding, ending: Ending, unsure: bool, give_up: GiveUp) -> None:
+    def outwait(self, assignment: Assignment, ending: Ending, unsure: bool, give_up: GiveUp) -> None:
         """The step failed for good. If its twin has begun, that may still succeed, or may have had the effect: wait for
         it, then give the step up. It stays held meanwhile."""
-        self._agent.held[holding.run_id, holding.n] = holding
-        holding.task = self._soon(self._outwait(holding, ending, unsure, give_up))
+        self._agent.held[assignment.run_id, assignment.n] = assignment
+        assignment.task = self._soon(self._outwait(assignment, ending, unsure, give_up))
 
-    async def _outwait(self, holding: Holding, ending: Ending, unsure: bool, give_up: GiveUp) -> None:
+    async def _outwait(self, assignment: Assignment, ending: Ending, unsure: bool, give_up: GiveUp) -> None:
         try:
-            twin = await self._ended(holding, ending)
+            twin = await self._ended(assignment, ending)
             if twin.state is TwinState.WON:
                 return
             unsure = unsure or twin.started_at is not None
         except asyncio.CancelledError:
-            if not holding.lost:
-                self._agent.hand_back(holding)
+            if not assignment.lost:
+                self._agent.hand_back(assignment)
             return
         except StoreError:
             unsure = True  # nobody knows
         finally:
-            self._agent.held.pop((holding.run_id, holding.n), None)
-        if not holding.lost:
+            self._agent.held.pop((assignment.run_id, assignment.n), None)
+        if not assignment.lost:
             give_up(unsure)
 
-    async def _ended(self, holding: Holding, ending: Ending) -> Twin:
+    async def _ended(self, assignment: Assignment, ending: Ending) -> Twin:
         """The step's twin, once none runs or may begin any more."""
         now = self._environment.monotonic
-        until = (holding.started or now()) + (holding.timeout_s or WAIT_MAX_S)
+        until = (assignment.started or now()) + (assignment.timeout_s or WAIT_MAX_S)
         while True:
-            twin = await self._store.bar_twin(holding.run_id, holding.n)
+            twin = await self._store.bar_twin(assignment.run_id, assignment.n)
             if twin.ended_at is not None:
                 return twin
             if ending is not Ending.FAILED or now() > until:
-                await self._store.stop_twin(holding.run_id, holding.n)
+                await self._store.stop_twin(assignment.run_id, assignment.n)
                 self.ring(Bell.CANCELS)
-                await self._environment.sleep(self._config.settle_s)
+                await self._environment.sleep(self._config.stop_grace_s)
                 return twin
             await self._environment.sleep(LOOK_S)
 

@@ -22,7 +22,7 @@ from holdfast.codec.failure import (
     own_error,
     place_of,
     revoked_error,
-    taken_back,
+    with_undone,
 )
 from holdfast.codec.payload import Payload, decode_any, encode_any, encode_open
 from holdfast.codec.shape import Shape
@@ -54,7 +54,7 @@ __all__ = [
     "revoked_error",
     "stored_tags",
     "stored_text",
-    "taken_back",
+    "with_undone",
 ]
 
 

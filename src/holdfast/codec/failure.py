@@ -292,7 +292,7 @@ def ended_by(raw: str, seq: int, steps: Sequence[int]) -> str:
     return msgspec.json.encode(failure).decode()
 
 
-def taken_back(raw: str | None, undone: Sequence[int]) -> str | None:
+def with_undone(raw: str | None, undone: Sequence[int]) -> str | None:
     """The error of a run that has taken itself back, with the steps that were undone."""
     if raw is None or not undone:
         return raw

@@ -21,7 +21,7 @@ def scope_options(fn: Command) -> Command:
     """What is held: a run, or one of these."""
     for option in (
         click.option("--all", "everything", is_flag=True, help="Everything."),
-        click.option("--tenant", metavar="NAME", help="All runs of this tenant."),
+        click.option("--namespace", metavar="NAME", help="All runs of this namespace."),
         click.option("--dependency", metavar="NAME", help="All steps that depend on this."),
         click.option("--step", metavar="NAME", help="This step, in all runs."),
         click.option("--workflow", metavar="NAME", help="All runs of this workflow."),
@@ -35,7 +35,9 @@ def _scope(run_id: str | None, given: dict[str, Any]) -> dict[str, Any]:
     """The one scope that was given; none when a run was."""
     chosen = {name: value for name, value in given.items() if value}
     if len(chosen) + (run_id is not None) != 1:
-        raise click.UsageError("name one thing: a RUN, --workflow, --step, --dependency, --tenant or --all")
+        raise click.UsageError(
+            "name one thing: a RUN, --workflow, --step, --dependency, --namespace or --all"
+        )
     return chosen
 
 
@@ -51,7 +53,7 @@ def hold(run_id: str | None, note: str, store: str, as_json: bool, **scopes: Any
     holdfast hold --dependency stripe
 
     Steps that run may finish and are recorded; none that is held begins, and no attempt is spent. A held run does not go
-    on at all; a hold on a workflow, step, dependency, tenant or everything acts on steps alone. Several holds can cover one
+    on at all; a hold on a workflow, step, dependency, namespace or everything acts on steps alone. Several holds can cover one
     step: it begins when all are released.
     """
     chosen = _scope(run_id, scopes)

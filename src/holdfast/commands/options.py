@@ -93,7 +93,7 @@ class Asked(NamedTuple):
     priority: int | None
     tags: dict[str, str]
     timeout: float | None
-    tenant: str | None
+    namespace: str | None
     app: str | None
 
     def workflow(self) -> Workflow[Any, Any]:
@@ -102,7 +102,7 @@ class Asked(NamedTuple):
             "id": self.run_id,
             "priority": self.priority,
             "timeout": self.timeout,
-            "tenant": self.tenant,
+            "namespace": self.namespace,
         }
         given = {name: value for name, value in settings.items() if value is not None}
         return find_workflow(self.target).using(tags=self.tags, **given)
@@ -139,7 +139,7 @@ def start_options(fn: Command) -> Command:
             metavar="S",
             help="The run fails when it has not ended after so many seconds.",
         ),
-        click.option("--tenant", metavar="NAME", help="For whom it runs, so that it can be held apart."),
+        click.option("--namespace", metavar="NAME", help="For whom it runs, so that it can be held apart."),
         app_option,
     )
     found: Command = packed

@@ -29,7 +29,7 @@ from holdfast.interpreters import python
 from holdfast.node import POOL
 from holdfast.pool.fleet import How
 from holdfast.pool.local import LocalFleet
-from holdfast.pool.pool import Pool, Told
+from holdfast.pool.pool import Pool, PoolEvent
 from holdfast.pool.watch import Watch
 from holdfast.terminal import output, streams, wording
 from holdfast.terminal.node_view import NodeView, view_for
@@ -161,7 +161,7 @@ async def _keep(url: str, asked: Asked, shown: NodeView, *, as_json: bool) -> in
         wake.set,
     )
 
-    def tell(told: Told) -> None:
+    def tell(told: PoolEvent) -> None:
         if told.event == "store":
             shown.trouble(told.message)
         else:

@@ -64,10 +64,10 @@ def quarantine(
     if result is not None and act != "skip":
         raise click.UsageError("--result is for skip")
     value = None if result is None else json_value(result, "--result")
-    settling = _settle(
+    resolving = _resolve(
         cast("Act", act), fingerprint, run_id, value=value, note=note, store=store, as_json=as_json
     )
-    return run_quickly(settling)
+    return run_quickly(resolving)
 
 
 async def _list(run_id: str | None, store: str, as_json: bool) -> int:
@@ -107,7 +107,7 @@ def poison_object(one: Poison) -> dict[str, Any]:
     }
 
 
-async def _settle(
+async def _resolve(
     act: Act,
     fingerprint: str | None,
     run_id: str | None,
@@ -123,7 +123,7 @@ async def _settle(
 
     async with opened(store) as hf:
         result = wording.plain_value(value)
-        done = await hf.settle(act, fingerprint, run_id=run_id, note=note, result=result, progress=told)
+        done = await hf.resolve(act, fingerprint, run_id=run_id, note=note, result=result, progress=told)
     if as_json:
         output.print_json({"act": act, "fingerprint": fingerprint, "run": run_id, "steps": done})
     elif done:

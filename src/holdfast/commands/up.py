@@ -106,7 +106,7 @@ def up(
     steps, which others take up, and joins again by itself.
     """
     config = Config(steps_max=steps_max, threads_max=threads_max, keep_days=keep_days)
-    worn = Worn(max_steps, max_memory_mb)
+    worn = ProcessLimits(max_steps, max_memory_mb)
     return _serve(
         files, ROLES, store, as_json, labels=labels, config=config, worn=worn, alerts=alerts, app=app
     )
@@ -155,7 +155,7 @@ def agent(
     With --max-steps or --max-memory it drains and exits with 0 in time: let a process manager start it again.
     """
     config = Config(steps_max=steps_max, threads_max=threads_max)
-    worn = Worn(max_steps, max_memory_mb)
+    worn = ProcessLimits(max_steps, max_memory_mb)
     of_pool, pipe = badge.taken()
     about = {} if of_pool is None else {"pool": msgspec.to_builtins(of_pool)}
     return _serve(
@@ -195,7 +195,7 @@ def _serve(
     *,
     labels: Sequence[str] = (),
     config: Config = DEFAULT,
-    worn: Worn | None = None,
+    worn: ProcessLimits | None = None,
     alerts: str | None = None,
     about: dict[str, Any] | None = None,
     pipe: int | None = None,
@@ -214,11 +214,11 @@ def _serve(
         shown.wants_status = (
             shown.wants_status and pipe is None
         )  # of a pool it is the pool that tells how things are
-        return run_long(_until_stopped(hf, roles, shown, worn or Worn(), pipe))
+        return run_long(_until_stopped(hf, roles, shown, worn or ProcessLimits(), pipe))
 
 
 async def _until_stopped(
-    hf: Holdfast, roles: Sequence[str], shown: NodeView, worn: Worn, pipe: int | None
+    hf: Holdfast, roles: Sequence[str], shown: NodeView, worn: ProcessLimits, pipe: int | None
 ) -> int:
     with leaving() as leave, shown as to:
         await hf.open()
@@ -271,7 +271,7 @@ async def _report(hf: Holdfast, to: NodeView, stops: Sequence[asyncio.Future[Any
         to.status(NodeStatus(at - begun, output.by_state(runs), rate, lead))
 
 
-class Worn(NamedTuple):
+class ProcessLimits(NamedTuple):
     """When a process has done enough and leaves, so that whatever its steps leaked goes with it."""
 
     max_steps: int | None = None

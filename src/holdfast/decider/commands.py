@@ -44,7 +44,7 @@ class Issue(msgspec.Struct, gc=False):
     """How much of the history had been delivered when the code asked for it."""
     ready_at: float | None = None
     child: Child | None = None
-    settle: bool = False
+    after_stop: bool = False
     """The undo of a step that was given up while it may still run: to begin a moment later than at once."""
     effect: str | None = None
     """Its `here.key`, if that is an earlier run's."""

@@ -214,7 +214,7 @@ class Decider:
         self._replaying = self._loop.quiet = False
         if self._drift is None and any(self._is_open(step) for step in steps):
             self._drift = self._broken()
-        self._settle()
+        self._come_to_rest()
 
     def deliver(
         self,
@@ -484,7 +484,7 @@ class Decider:
             self._diverge(unreadable(effect.key, "input", what, raw, wrong))
         key = undo_key(effect.key)
         issue = Issue(0, key, _CALL, step.name, raw, digest(raw), step, arguments, self.seq)
-        issue.settle = effect.settle
+        issue.after_stop = effect.after_stop
         return self._ask(Op(key, _CALL, step.name, Future(loop=self._loop), None, issue))
 
     @property
@@ -701,9 +701,9 @@ class Decider:
             elif main.done():
                 self._conclude(main)
         elif self._recorded is not None or main.done() or not self._new or self._new[-1].issue is None:
-            self._settle()  # else a fresh run asked for one more thing, as it usually does
+            self._come_to_rest()  # else a fresh run asked for one more thing, as it usually does
 
-    def _settle(self) -> None:
+    def _come_to_rest(self) -> None:
         """The code is at rest: has it drifted, ended, or is it waiting for something that can never come?"""
         if self._ghosts and self._drift is None:
             self._drift = self._haunted()

@@ -106,7 +106,7 @@ class Effect:
         return self.state is StepState.FAILED and (self.unsure or self.undo_failed)
 
     @property
-    def settle(self) -> bool:
+    def after_stop(self) -> bool:
         return self.state is StepState.CANCELLED
 
     @property

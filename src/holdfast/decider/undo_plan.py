@@ -59,15 +59,27 @@ class _Leaf:
     """One effect, and how far its undoing is."""
 
     __slots__ = (
-        "error", "fate", "gave_up_seq", "input", "key", "needs", "own_n", "part", "rows", "settle", "span", "step",
-        "tries", "undo",
+        "after_stop",
+        "error",
+        "fate",
+        "gave_up_seq",
+        "input",
+        "key",
+        "needs",
+        "own_n",
+        "part",
+        "rows",
+        "span",
+        "step",
+        "tries",
+        "undo",
     )  # fmt: skip
 
     def __init__(self, row: Step, key: str, part: _Part, *, undo: str, span: Span) -> None:
         self.key, self.part, self.span, self.undo = key, part, span, undo
         self.step, self.own_n, self.input = row.name, row.n, row.input or b"{}"
         self.needs: tuple[str, ...] | None = None
-        self.settle = False
+        self.after_stop = False
         self.rows: set[int] = set()
         """n of the undo's rows, one for each try."""
         self.tries = 0
@@ -127,9 +139,9 @@ class _Part:
     def resolve(self, member: _Leaf | _Part) -> None:
         self._order.resolve(member)
         self._left -= 1
-        self.settled()
+        self.resolve_parent()
 
-    def settled(self) -> None:
+    def resolve_parent(self) -> None:
         if self.resolved and self.parent is not None:
             self.parent.resolve(self)
 
@@ -184,7 +196,7 @@ class Undoing:
         self._dropped: list[int] = []
         self._to_cancel: list[int] = []
         self._abandoned = False
-        self._taken_back = 0
+        self._undone = 0
         self._progress = run.progress
 
     # What the owner of the run calls.
@@ -220,7 +232,7 @@ class Undoing:
                     self._stale.append(row.n)
         for leaf in self._leaves:
             self._steered(leaf, words)
-        self._taken_back = sum(leaf.fate in (_Fate.DONE, _Fate.SKIPPED) for leaf in self._leaves)
+        self._undone = sum(leaf.fate in (_Fate.DONE, _Fate.SKIPPED) for leaf in self._leaves)
         self._root.restart()
 
     def deliver(
@@ -251,7 +263,7 @@ class Undoing:
             else:
                 del self._live[n]
                 part.live = False  # it took care of itself
-                part.settled()
+                part.resolve_parent()
         return self.seq
 
     def deliver_signal(self, name: str, payload: bytes, at: float) -> int:
@@ -281,7 +293,7 @@ class Undoing:
 
     def left(self) -> list[tuple[str, str, bytes]]:
         """(key of the step, name of its undo, the undo's input) of what is not undone yet."""
-        return [(leaf.key, leaf.undo, leaf.input) for leaf in self._leaves if not _is_settled(leaf)]
+        return [(leaf.key, leaf.undo, leaf.input) for leaf in self._leaves if not _is_resolved(leaf)]
 
     def take(self) -> Turn:
         """The undos whose turn has come, or the end. Raises UndoMissing or Unreadable when only other code than that which is
@@ -369,7 +381,7 @@ class Undoing:
         leaf = _Leaf(row, key, part, undo=lane.undo.removesuffix("!"), span=span)
         output = row.output if row.state is StepState.SUCCEEDED else None
         leaf.input = undo_input(row.input, output, row.effect_key)
-        leaf.settle = row.state is StepState.CANCELLED
+        leaf.after_stop = row.state is StepState.CANCELLED
         return leaf
 
     def _tried(self, row: Step, leaf: _Leaf | None, number: int) -> None:
@@ -433,7 +445,7 @@ class Undoing:
             leaf.fate = _Fate.ISSUED
             issue = Issue(n, undo_key(leaf.key, leaf.tries), StepKind.CALL, leaf.undo, leaf.input)
             issue.digest = codec.digest(leaf.input)
-            issue.step, issue.after_seq, issue.settle = step, self.seq, leaf.settle
+            issue.step, issue.after_seq, issue.after_stop = step, self.seq, leaf.after_stop
             issue.arguments = arguments
             issued.append(issue)
             self._issued[n] = leaf
@@ -442,7 +454,7 @@ class Undoing:
 
     def _resolve(self, leaf: _Leaf, fate: _Fate) -> None:
         if fate is not _Fate.GAVE_UP:
-            self._taken_back += 1
+            self._undone += 1
         was_open = not leaf.resolved
         leaf.fate = fate
         if was_open:
@@ -472,14 +484,14 @@ class Undoing:
 
     def _error(self) -> str | None:
         """What ended the code, with what was taken back of its own steps: for whoever retries the run."""
-        settled = [leaf.own_n for leaf in self._leaves if leaf.part is self._root and _is_settled(leaf)]
-        return codec.taken_back(self.run.error, settled)
+        resolved = [leaf.own_n for leaf in self._leaves if leaf.part is self._root and _is_resolved(leaf)]
+        return codec.with_undone(self.run.error, resolved)
 
     def _revoked(self) -> tuple[Revoked, ...]:
         """The runs below of which something was taken back: of each, itself or through a child of its own."""
         found: dict[str, tuple[Run, list[int]]] = {}
         for leaf in self._leaves:
-            if not _is_settled(leaf):
+            if not _is_resolved(leaf):
                 continue
             part = leaf.part
             while part.parent is not None:
@@ -494,7 +506,7 @@ class Undoing:
 
     def _progress_made(self) -> str | None:
         """How far it is, when that has changed."""
-        done, of = self._taken_back, len(self._leaves)
+        done, of = self._undone, len(self._leaves)
         if not of:
             return None
         said = msgspec.json.encode({"fraction": done / of, "note": f"{done} of {of} undone"}).decode()
@@ -515,7 +527,7 @@ def _may_be(row: Step, undo: str) -> bool:
     return row.state is StepState.CANCELLED
 
 
-def _is_settled(leaf: _Leaf) -> bool:
+def _is_resolved(leaf: _Leaf) -> bool:
     return leaf.fate in (_Fate.DONE, _Fate.SKIPPED)
 
 

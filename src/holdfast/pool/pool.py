@@ -21,7 +21,7 @@ NODES_MAX = 10_000
 """Live nodes that are looked through for the pool's own."""
 
 
-class Told(NamedTuple):
+class PoolEvent(NamedTuple):
     """Something the pool did or saw."""
 
     event: str
@@ -41,7 +41,7 @@ class Pool:
         most: int,
         environment: Environment,
         config: Config,
-        tell: Callable[[Told], None],
+        tell: Callable[[PoolEvent], None],
     ) -> None:
         self._store, self._fleet = store, fleet
         self.name, self._by = name, environment.new_id()
@@ -60,7 +60,7 @@ class Pool:
         """Replace all agents, one after another, by new ones."""
         strength = self.strength
         self.strength = strength._replace(generation=strength.generation + 1, proven=False, crashes=())
-        self._tell(Told("renew", f"{why}: agents are replaced one after another", {"why": why}))
+        self._tell(PoolEvent("renew", f"{why}: agents are replaced one after another", {"why": why}))
 
     def leave(self) -> None:
         """Let all agents drain, and end."""
@@ -109,7 +109,7 @@ class Pool:
         except Exception as error:  # noqa: BLE001  whatever it is, agents that work are not given up for it
             self.load = None
             told = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
-            self._tell(Told("store", f"the pool keeps what it has: {told}", wrong=True))
+            self._tell(PoolEvent("store", f"the pool keeps what it has: {told}", wrong=True))
         now, before = self._environment.monotonic(), self.strength
         self.strength = weigh(before, self.load, now, self._config)
         self._say_what_changed(before)
@@ -131,7 +131,7 @@ class Pool:
         what = {"agent": seen.member, "how": seen.ended, "asked": asked, "lived_s": round(lived_s, 3)}
         wait_s = next_start_at(self.strength, self._config) - now
         again = f"; the next one is started in {wait_s:.1f} s" if crashes and wait_s > 0 and not asked else ""
-        self._tell(Told("ended", f"agent {seen.member} ended {seen.ended}{again}", what))
+        self._tell(PoolEvent("ended", f"agent {seen.member} ended {seen.ended}{again}", what))
 
     async def _look(self) -> None:
         """What the store knows of the members, and what waits for them."""
@@ -169,7 +169,9 @@ class Pool:
             took_s = at - member.started_at
             more = {"agent": member.name, "node": node.id, "pid": node.pid, "seconds": round(took_s, 3)}
             self._tell(
-                Told("live", f"agent {member.name} (pid {node.pid}) is at work after {took_s:.1f} s", more)
+                PoolEvent(
+                    "live", f"agent {member.name} (pid {node.pid}) is at work after {took_s:.1f} s", more
+                )
             )
         pulse = offers.get("pulse", {})
         return member._replace(
@@ -190,11 +192,11 @@ class Pool:
                 "ready": self.load.ready,
                 "waited_s": round(self.load.waited_s, 3),
             }
-            self._tell(Told("scale", f"{before.wanted} → {after.wanted} agents: {why}", more))
+            self._tell(PoolEvent("scale", f"{before.wanted} → {after.wanted} agents: {why}", more))
         if self.trouble is not None and before.troubled_since is None:
-            self._tell(Told("trouble", self.trouble, wrong=True))
+            self._tell(PoolEvent("trouble", self.trouble, wrong=True))
         elif before.troubled_since is not None and after.troubled_since is None:
-            self._tell(Told("steady", "agents stay again"))
+            self._tell(PoolEvent("steady", "agents stay again"))
 
     # --- acts -------------------------------------------------------------------------------------------------------
 
@@ -207,12 +209,12 @@ class Pool:
         except OSError as error:
             self.strength = self.strength._replace(crashes=(*self.strength.crashes, now))
             self._tell(
-                Told("trouble", f"agent {name} cannot be started: {error}", {"agent": name}, wrong=True)
+                PoolEvent("trouble", f"agent {name} cannot be started: {error}", {"agent": name}, wrong=True)
             )
             return
         member = Member(name, self.strength.generation, now)
         self.strength = self.strength._replace(members=(*self.strength.members, member))
-        self._tell(Told("start", f"agent {name} is started: {act.why}", {"agent": name, "why": act.why}))
+        self._tell(PoolEvent("start", f"agent {name} is started: {act.why}", {"agent": name, "why": act.why}))
 
     async def _stop(self, act: Stop) -> None:
         now = self._environment.monotonic()
@@ -228,4 +230,4 @@ class Pool:
         )
         what = "killed" if killed else "told to drain"
         more = {"agent": act.member, "how": str(act.how), "why": act.why}
-        self._tell(Told("stop", f"agent {act.member} is {what}: {act.why}", more, wrong=killed))
+        self._tell(PoolEvent("stop", f"agent {act.member} is {what}: {act.why}", more, wrong=killed))

@@ -70,12 +70,12 @@ class Issuing:
             lane = 0 if step is None else numbers.get(lane_key(step), 0)
             if step is not None and issue.kind is StepKind.CALL:
                 leased = (
-                    not issue.settle
+                    not issue.after_stop
                     and seat is not None
-                    and seat.reserve(issue, owned.workflow, owned.tenant)
+                    and seat.reserve(issue, owned.workflow, owned.namespace)
                 )
                 if leased:
-                    leases.append(Lease(owned.run_id, issue.n, issue, owned.workflow, owned.tenant))
+                    leases.append(Lease(owned.run_id, issue.n, issue, owned.workflow, owned.namespace))
                     owned.mine.add(issue.n)
                 row = NewStep(
                     issue.n,
@@ -85,7 +85,7 @@ class Issuing:
                     lane,
                     StepState.RUNNING if leased else StepState.READY,
                     owned.priority + step.priority,
-                    self._clock.now() + self._config.settle_s if issue.settle else None,
+                    self._clock.now() + self._config.stop_grace_s if issue.after_stop else None,
                     step.retry.attempts,
                     step.timeout_s,
                     issue.input,
@@ -133,7 +133,7 @@ def _child_run(owned: Owned, issue: Issue) -> NewRun:
         child.workflow.version,
         issue.input or b"",
         issue.digest or b"",
-        namespace=owned.tenant,
+        namespace=owned.namespace,
         priority=owned.priority + child.priority,
         timeout_s=child.timeout_s,
         tags=child.tags,

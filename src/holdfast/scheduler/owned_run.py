@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.decider import Decider, Issue
 from holdfast.decider.undo_plan import Undoing
-from holdfast.model import DEFAULT_TENANT, StepState
+from holdfast.model import DEFAULT_NAMESPACE, StepState
 from holdfast.scheduler.landmarks import Trace
 from holdfast.store.answers import Recorded
 
@@ -47,14 +47,14 @@ class Lease(msgspec.Struct, gc=False):
     n: int
     issue: Issue
     workflow: str
-    tenant: str
+    namespace: str
 
 
 class Seat(Protocol):
     """How a scheduler hands steps to whoever executes them in the same node. It does not know who that is."""
 
-    def reserve(self, issue: Issue, workflow: str, tenant: str) -> bool:
-        """Keep a place for this step of a run of this workflow and tenant; False when there is none, or it must wait."""
+    def reserve(self, issue: Issue, workflow: str, namespace: str) -> bool:
+        """Keep a place for this step of a run of this workflow and namespace; False when there is none, or it must wait."""
 
     def begin(self, leases: list[Lease]) -> None:
         """The leases are committed: begin."""
@@ -76,6 +76,7 @@ class Owned:
         "in_flight",
         "inbox",
         "mine",
+        "namespace",
         "parent_id",
         "parent_n",
         "pending",
@@ -84,7 +85,6 @@ class Owned:
         "quiet_since",
         "run_id",
         "signals_seen",
-        "tenant",
         "trace",
         "workflow",
     )
@@ -100,10 +100,10 @@ class Owned:
         parent_id: str | None = None,
         parent_n: int | None = None,
         workflow: str = "",
-        tenant: str = DEFAULT_TENANT,
+        namespace: str = DEFAULT_NAMESPACE,
     ) -> None:
         self.run_id, self.fence, self.decider = run_id, fence, decider
-        self.workflow, self.tenant = workflow, tenant
+        self.workflow, self.namespace = workflow, namespace
         self.priority, self.generation = priority, generation
         self.parent_id, self.parent_n = parent_id, parent_n
         self.inbox: list[Arrival] = []

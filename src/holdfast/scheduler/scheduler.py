@@ -33,7 +33,7 @@ from holdfast.scheduler.landmarks import Followed
 from holdfast.scheduler.new_steps import Issuing, Lanes, is_derived, lane_key
 from holdfast.scheduler.owned_run import Arrival, Ended, Lease, Owned, Seat, Sent
 from holdfast.store.answers import Answer, ClaimedRun, Recorded
-from holdfast.store.operations import Close, Hop, NewSignal, NewStep, Op, Outcome, Report, TakeBack
+from holdfast.store.operations import BeginUndo, Close, Hop, NewSignal, NewStep, Op, Outcome, Report
 from holdfast.store.protocol import Bell, SchedulerStore
 from holdfast.workflow.step import Step
 
@@ -119,7 +119,7 @@ class Scheduler:
             parent_id=run.parent_id,
             parent_n=run.parent_n,
             workflow=run.workflow,
-            tenant=run.namespace,
+            namespace=run.namespace,
         )
         owned.trace = self._followed.follow(run.workflow, started_at=at)
         try:
@@ -168,7 +168,7 @@ class Scheduler:
                 claimed, self._workflows, self._store, self._clock.now(), self._config.payload_max_bytes
             )
         except (Drift, UndoMissing) as changed:
-            if not self._take_back(claimed, changed):
+            if not self._undo_unloadable(claimed, changed):
                 await self._hold(run, "drift", changed)
             return
         except StoreError:
@@ -214,7 +214,7 @@ class Scheduler:
         await self._store.hold_run(run.id, run.fence, hold_note(why, error))
         self._ring(Bell.ENDED)
 
-    def _take_back(self, claimed: ClaimedRun, changed: HoldfastError) -> bool:
+    def _undo_unloadable(self, claimed: ClaimedRun, changed: HoldfastError) -> bool:
         """A run that somebody cancels although its code no longer fits: what it did is undone by its rows alone."""
         run = claimed.run
         asked = [row for row in claimed.signals if row.name == CANCEL and row.delivered_seq is None]
@@ -226,7 +226,7 @@ class Scheduler:
         )
         finish = interrupted("cancel")
         hop = Hop(run.id, run.fence, signals=[(asked[0].id, last + 1)])
-        hop.take_back = TakeBack("cancelled", codec.ended_by(finish.error or "", last, ()))
+        hop.undo = BeginUndo("cancelled", codec.ended_by(finish.error or "", last, ()))
         hop.sends = [_wake(run.id, f"begin-{run.generation}")]
 
         def answered(answer: Any) -> None:
@@ -437,7 +437,7 @@ class Scheduler:
                 hop.next_input, hop.unread = finish.input, finish.unread
                 hop.begun_at = self._clock.now()
             elif finish.how == "undoing":
-                hop.take_back = TakeBack(finish.ending or "failed", finish.error)
+                hop.undo = BeginUndo(finish.ending or "failed", finish.error)
                 self._wake_later(owned, hop, f"begin-{owned.generation}")
             else:
                 hop.close = Close(
@@ -551,7 +551,7 @@ class Scheduler:
             self._closed(owned, hop.close)
         elif hop.next_input is not None:
             self._continue(owned, hop)
-        elif hop.park or hop.take_back is not None:
+        elif hop.park or hop.undo is not None:
             self._leave(owned)
             self._report_apart(owned)  # this node's agent may have claimed and ended a step of it meanwhile
             if hop.sends:
@@ -725,7 +725,7 @@ def _owned(run: Run, decider: Decider | Undoing) -> Owned:
         parent_id=run.parent_id,
         parent_n=run.parent_n,
         workflow=run.workflow,
-        tenant=run.namespace,
+        namespace=run.namespace,
     )
 
 

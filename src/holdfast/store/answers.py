@@ -81,7 +81,7 @@ class Rival(msgspec.Struct, frozen=True):
     offers: str
 
 
-class Told(msgspec.Struct):
+class Observation(msgspec.Struct):
     """Outcomes of one dependency's steps, as an agent tells them. `round` is that of the breaker, of probes only."""
 
     name: str

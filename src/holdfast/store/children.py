@@ -24,7 +24,7 @@ class Met(NamedTuple):
     digest: bytes
 
 
-class Told(NamedTuple):
+class JoinOutcome(NamedTuple):
     """How a step ends that waits for a run which is not its own child. Not delivered yet: the waiting run's owner does that."""
 
     run_id: str
@@ -39,7 +39,7 @@ def is_own(child: NewRun, met: Met) -> bool:
     return (met.parent_id, met.parent_n) == (child.parent_id, child.parent_n)
 
 
-def refused(child: NewRun, met: Met, *, awaits: bool) -> Told | None:
+def refused(child: NewRun, met: Met, *, awaits: bool) -> JoinOutcome | None:
     """Why the step cannot have this run; None when it may wait for it. `awaits`: that run waits for this one."""
     if not child.joins:
         why = (
@@ -59,17 +59,17 @@ def ended(
     run_id: str,
     waiter: tuple[str, int],
     outcome: tuple[str | None, bytes | None, str | None],
-) -> Told:
+) -> JoinOutcome:
     """What a step is told that waited for this run, which ended with (state, output, error), or is gone without a state."""
     state, output, error = outcome
     if state == RunState.SUCCEEDED:
-        return Told(*waiter, StepState.SUCCEEDED, output, None)
+        return JoinOutcome(*waiter, StepState.SUCCEEDED, output, None)
     if state is None:
         return _failed(*waiter, UnknownRun(f"run {run_id!r} was removed before its outcome was read"))
-    return Told(*waiter, StepState.FAILED, None, error or cancelled_error(run_id))
+    return JoinOutcome(*waiter, StepState.FAILED, None, error or cancelled_error(run_id))
 
 
-def unended(child: NewRun) -> Told:
+def unended(child: NewRun) -> JoinOutcome:
     """The run that a child of a retried run would go on from has not ended."""
     why = f"run {child.retry_of!r}, from which this child should go on, has not ended yet: retry this run when it has"
     return _failed(child.parent_id or "", child.parent_n or 0, Conflict(why), child.workflow)
@@ -84,5 +84,5 @@ def cancel_payload(parent_id: str) -> bytes:
     return json.dumps({"actor": f"run {parent_id}", "note": "its parent no longer waits"}).encode()
 
 
-def _failed(run_id: str, n: int, error: Exception, step: str = "") -> Told:
-    return Told(run_id, n, StepState.FAILED, None, codec.encode_error(error, step=step))
+def _failed(run_id: str, n: int, error: Exception, step: str = "") -> JoinOutcome:
+    return JoinOutcome(run_id, n, StepState.FAILED, None, codec.encode_error(error, step=step))

@@ -64,7 +64,7 @@ class Close(msgspec.Struct):
     parent_n: int | None = None
 
 
-class TakeBack(msgspec.Struct):
+class BeginUndo(msgspec.Struct):
     """The run failed or was cancelled, and takes itself back: `undoing`, ownerless, woken by a signal in the same commit."""
 
     ending: str
@@ -107,7 +107,7 @@ class Hop(msgspec.Struct, gc=False):
     """Continue as new: the history goes, the next generation begins with this input."""
     unread: Sequence[int] = ()
     """With `next_input`: numbers of delivered signals that no wait consumed; they become undelivered again."""
-    take_back: TakeBack | None = None
+    undo: BeginUndo | None = None
     kept_n: int | None = None
     """Steps up to this one are kept from now on."""
     revoked: Sequence[Revoked] = ()
@@ -128,7 +128,7 @@ class Report(msgspec.Struct, gc=False):
     at: float
 
 
-class TryAgain(msgspec.Struct):
+class RetryStep(msgspec.Struct):
     """An attempt failed and the step is ready again after `delay_s`. It spends the budget of its class; an `excused` one
     none."""
 
@@ -185,4 +185,4 @@ class Start(msgspec.Struct):
     run: NewRun
 
 
-Op = Hop | Report | TryAgain | Quarantine | HandBack | Save | Start
+Op = Hop | Report | RetryStep | Quarantine | HandBack | Save | Start

@@ -47,6 +47,7 @@ from holdfast.store.answers import (
     FailureNote,
     Gates,
     Late,
+    Observation,
     Overlong,
     Probes,
     Pruned,
@@ -54,7 +55,6 @@ from holdfast.store.answers import (
     Rival,
     Route,
     Sending,
-    Told,
     Undelivered,
 )
 from holdfast.store.operations import NewSignal, Op
@@ -175,7 +175,7 @@ class AgentStore(Protocol):
     async def gates(self, window_s: float) -> Gates:
         """What keeps steps from beginning; recent is what was told within `window_s`."""
 
-    async def observe(self, tallies: Sequence[Told], window_s: float) -> None:
+    async def observe(self, tallies: Sequence[Observation], window_s: float) -> None:
         """Add outcomes to the breakers: of a closed one to its window, which begins anew after `window_s`; of probes to
         their wave, if it is still that one. Decides nothing."""
 
@@ -221,13 +221,15 @@ class SupervisorStore(Protocol):
         """(node, reason) whose lease ran out or whose process is known to be gone, and that still hold something or are
         not retired. A connection that is lost says nothing of a process."""
 
-    async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
+    async def reclaim(
+        self, node: str, epoch: int, reason: str, losses_max: int, limit: int
+    ) -> Reclaimed | None:
         """Clear the dead node's runs and take back its steps, raising their fences; None when `epoch` is not current.
         With the reason `LAPSED`, nothing is done to a node that has renewed its lease since.
         A step lost more often than its policy, or else `losses_max`, allows goes into quarantine, or fails if its policy
         says so. Bounded by `limit`: call again until nothing is left."""
 
-    async def hush_signals(self, epoch: int, limit: int) -> int:
+    async def close_signals(self, epoch: int, limit: int) -> int:
         """Mark signals that ended runs never took in, so that nobody looks at them again; how many."""
 
     async def end_overdue(self, epoch: int, grace_s: float, limit: int) -> int:
@@ -508,7 +510,7 @@ class ClientStore(Protocol):
     async def quarantined(self, run_id: str) -> list[Quarantined]:
         """The run's steps in quarantine."""
 
-    async def settle_quarantine(
+    async def resolve_quarantine(
         self,
         act: str,
         *,

@@ -16,7 +16,7 @@ from holdfast.config import Config
 from holdfast.errors import StepFailed, StepLost, StepTimeout
 from holdfast.model import Ending, Failure, StepState
 from holdfast.programs import name_of
-from holdfast.store.operations import Op, Quarantine, Report, TryAgain
+from holdfast.store.operations import Op, Quarantine, Report, RetryStep
 
 OVERDUE = "the attempt did not complete in time, and its agent did not say so"
 PLACES = {Ending.LOST: "agent lost", Ending.TIMED_OUT: "attempt overdue"}
@@ -96,18 +96,18 @@ def remedy(step: Held, loss: Loss, *, now: float, random: chance.Random, config:
         config=config,
     )
     counts = int(loss.failure is Failure.LOST), int(loss.failure is Failure.TIMEOUT)
-    if isinstance(verdict, policy.TryAgain):
+    if isinstance(verdict, policy.RetryAfter):
         return Remedy(step, StepState.READY, verdict.after_s, *counts)
     if isinstance(verdict, policy.GiveUp):
         return Remedy(step, StepState.FAILED, 0.0, *counts)
-    print_ = policy.fingerprint(step.name, loss.kind, loss.place)
-    return Remedy(step, StepState.READY, 0.0, *counts, print_)
+    fingerprint = policy.fingerprint(step.name, loss.kind, loss.place)
+    return Remedy(step, StepState.READY, 0.0, *counts, fingerprint)
 
 
-def instead(op: Op, error: BaseException) -> Report | TryAgain | Quarantine | None:
+def instead(op: Op, error: BaseException) -> Report | RetryStep | Quarantine | None:
     """What is written of a step when what its agent had to say of it cannot be. Not its outcome again: the step would be executed
     until that can be written. None: nothing, the step goes back to the queue."""
-    if not isinstance(op, Report | TryAgain | Quarantine):
+    if not isinstance(op, Report | RetryStep | Quarantine):
         return None
     kind, words = name_of(type(error)), f"what the step said cannot be recorded: {error}"
     told = json.dumps({"type": kind, "message": words, "ending": Ending.FAILED, "unsure": True})
@@ -118,8 +118,8 @@ def instead(op: Op, error: BaseException) -> Report | TryAgain | Quarantine | No
 
 def counts_of(op: Op) -> tuple[int, int, int, int]:
     """What a failed attempt adds to (excused, losses, timeouts, throttled)."""
-    assert isinstance(op, TryAgain | Quarantine)
-    if isinstance(op, TryAgain) and op.excused:
+    assert isinstance(op, RetryStep | Quarantine)
+    if isinstance(op, RetryStep) and op.excused:
         return 1, 0, 0, 0
     failure = op.failure
     lost = failure is Failure.LOST or failure is Failure.POISON

@@ -117,7 +117,7 @@ def plan(
 ) -> Plan:
     """What the retry of an ended run keeps. `children` are the run's own, by the step that asked for each."""
     end = _end(run, steps)
-    taken_back = set(end.undone)
+    undone_by_run = set(end.undone)
     by_saga = {
         undone_key(row.key)[0]: row
         for row in steps
@@ -131,7 +131,7 @@ def plan(
         if row.kind is StepKind.UNDO or row.key.startswith(UNDO_PREFIX):
             continue
         left.pop(row.key, None)
-        undone = row.n in taken_back and row.key not in by_saga
+        undone = row.n in undone_by_run and row.key not in by_saga
         child = children.get(row.n)
         place = None if undone or row.n in end.steps else _place(row, child, end)
         if place is not None:

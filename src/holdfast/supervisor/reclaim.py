@@ -11,7 +11,7 @@ async def reclaim_lost(store: SupervisorStore, epoch: int, config: Config) -> in
     """Bury the nodes that are dead. Bounded: a node with more than `claim_max` rows is finished by the next passes."""
     reclaimed = 0
     for node, reason in await store.dead_nodes():
-        done = await store.bury(node, epoch, reason, config.losses_max, config.claim_max)
+        done = await store.reclaim(node, epoch, reason, config.losses_max, config.claim_max)
         if done is None:
             break  # deposed: the new leader does it
         reclaimed += done.runs + done.steps + 1

@@ -18,10 +18,10 @@ from holdfast.supervisor.quarantine import clear_released, stick_quarantined
 from holdfast.supervisor.reclaim import reclaim_lost
 from holdfast.supervisor.retention import Pruning
 from holdfast.supervisor.stragglers import Stragglers
-from holdfast.supervisor.tidy import forget_journal, forget_nodes, forget_workflows, hush_signals
+from holdfast.supervisor.tidy import close_signals, forget_journal, forget_nodes, forget_workflows
 
 
-def reign_s(config: Config) -> float:
+def leader_lease_s(config: Config) -> float:
     """The lease that is written: with the look by which those who stand by find that it ran out, no longer than
     `leader_lease_s`."""
     return max(config.leader_lease_s - 2 * config.sweep_s, config.leader_lease_s / 2)
@@ -69,7 +69,7 @@ class Supervisor:
         if at - self._tidied_at > self._config.leader_lease_s:
             self._tidied_at = at
             self._untold_gates = True
-            remedied += await hush_signals(self._store, self.epoch, self._config)
+            remedied += await close_signals(self._store, self.epoch, self._config)
             await watch_backlog(self._store, self.epoch, self._config, await self._store.now())
             await clear_released(self._store, self.epoch, self._config)
             await self._stragglers.watch(self.epoch, await self._store.now())
@@ -100,7 +100,7 @@ class Supervisor:
 
     async def _lead(self, at: float) -> None:
         led_before = self.epoch
-        self.epoch = await self._store.lead(self._node, reign_s(self._config))
+        self.epoch = await self._store.lead(self._node, leader_lease_s(self._config))
         self._led_at = at
         if self.epoch is not None and self.epoch != led_before:
             leader = await self._store.leader()

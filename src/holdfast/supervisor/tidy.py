@@ -8,9 +8,9 @@ from holdfast.store.protocol import SupervisorStore
 DAY_S = 86_400.0
 
 
-async def hush_signals(store: SupervisorStore, epoch: int, config: Config) -> int:
+async def close_signals(store: SupervisorStore, epoch: int, config: Config) -> int:
     """Signals that reached a run after it could take them in."""
-    return await store.hush_signals(epoch, config.claim_max)
+    return await store.close_signals(epoch, config.claim_max)
 
 
 async def forget_nodes(store: SupervisorStore, epoch: int, config: Config, now: float) -> int:

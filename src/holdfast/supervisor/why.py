@@ -98,7 +98,7 @@ def _ended(facts: Facts) -> str:
     if run.state is RunState.SUCCEEDED:
         return f"It succeeded, {took} after it was started; nothing is left to do."
     said = _cancelled(facts) if _was_cancelled(run) else f"It failed{_culprit(facts)}"
-    return f"{said}{_taken_back(facts)}. {_again(facts)}."
+    return f"{said}{_undone_words(facts)}. {_again(facts)}."
 
 
 def _was_cancelled(run: Run) -> bool:
@@ -140,7 +140,7 @@ def ended_by(facts: Facts) -> list[Step]:
     return [step for step, said in told if (said.get("type"), said.get("message")) == mark][-1:]
 
 
-def _taken_back(facts: Facts) -> str:
+def _undone_words(facts: Facts) -> str:
     """What became of what it had done, and who decided so."""
     run = facts.run
     if run.ending is None:
@@ -437,7 +437,7 @@ def gate_of(
         HoldScope.WORKFLOW: run.workflow,
         HoldScope.STEP: step.name,
         HoldScope.DEPENDENCY: depends,
-        HoldScope.TENANT: run.namespace,
+        HoldScope.NAMESPACE: run.namespace,
         HoldScope.ALL: "",
     }
     shut = [row for row in breakers if row.name == depends and row.state is not BreakerState.CLOSED]

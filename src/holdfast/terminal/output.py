@@ -112,7 +112,7 @@ def run_object(run: Run) -> Object:
         "workflow": run.workflow,
         "version": run.version,
         "state": str(run.state),
-        "tenant": run.namespace,
+        "namespace": run.namespace,
         "priority": run.priority,
         "tags": plain_object(run.tags),
         "parent_id": run.parent_id,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.errors import HoldfastError
-from holdfast.store.operations import HandBack, Hop, Start, TryAgain
+from holdfast.store.operations import HandBack, Hop, RetryStep, Start
 from holdfast.store.operations import Report as Reported
 from holdfast.testing.world import Fate, Faults, Past, Process, Rows
 
@@ -144,7 +144,7 @@ class Points(Faults):
                 said.append(self._hop(op))
             elif isinstance(op, Reported):
                 said.append(f"of {self._key(op.run_id, op.n)}'s result")
-            elif isinstance(op, TryAgain):
+            elif isinstance(op, RetryStep):
                 said.append(f"that lets {self._key(op.run_id, op.n)} be tried again")
             elif isinstance(op, HandBack):
                 said.append(f"that hands {self._key(op.run_id, op.n)} back")
@@ -161,7 +161,7 @@ class Points(Faults):
         then = [
             f"issues {_listed(issues)}" if issues else "",
             "ends the run" if hop.close is not None else "",
-            "begins to undo" if hop.take_back is not None else "",
+            "begins to undo" if hop.undo is not None else "",
             "continues as new" if hop.next_input is not None else "",
         ]
         does = " and ".join(word for word in then if word)

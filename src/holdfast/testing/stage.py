@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any, NamedTuple, TypeVar, cast
 
 from holdfast.agent import Agent
-from holdfast.agent.holding import Holding
+from holdfast.agent.assignment import Assignment
 from holdfast.config import DEFAULT, Config
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import STEP_ENDED
@@ -122,21 +122,21 @@ class PretendingAgent(Agent):
     def capable(self, name: str, needs: tuple[str, ...]) -> bool:
         return name in self._steps
 
-    def begin(self, holding: Holding, checkpoint: bytes | None = None, *, barred: bool = False) -> None:
-        step = holding.step
+    def begin(self, assignment: Assignment, checkpoint: bytes | None = None, *, barred: bool = False) -> None:
+        step = assignment.step
 
         async def pretend(*args: Any, **kwargs: Any) -> Any:
-            assert isinstance(holding.here, Watched)
-            return await self.perform(Doing(self.process, step, args, kwargs, holding.here))
+            assert isinstance(assignment.here, Watched)
+            return await self.perform(Doing(self.process, step, args, kwargs, assignment.here))
 
-        holding.step = step.using()
-        holding.step.fn = cast("FunctionType", pretend)
-        super().begin(holding, checkpoint, barred=barred)
-        if holding.here is not None:
-            holding.here = Watched.of(holding.here)
+        assignment.step = step.using()
+        assignment.step.fn = cast("FunctionType", pretend)
+        super().begin(assignment, checkpoint, barred=barred)
+        if assignment.here is not None:
+            assignment.here = Watched.of(assignment.here)
 
-    async def _run_thread(self, holding: Holding) -> None:
-        await self._run_async(holding)
+    async def _run_thread(self, assignment: Assignment) -> None:
+        await self._run_async(assignment)
 
 
 class _StageNode(Node):

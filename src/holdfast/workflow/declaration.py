@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast.codec.schema import ANYTHING, Schema, check, data_words, schema_of
 from holdfast.errors import DefinitionError, InvalidInput, UnknownSignal
-from holdfast.model import DEFAULT_TENANT, Declaration
+from holdfast.model import DEFAULT_NAMESPACE, Declaration
 from holdfast.store.origins import Claims, Source
 from holdfast.workflow import registry
 from holdfast.workflow.signal import Signal
@@ -79,7 +79,7 @@ def declarations(app: str | None, session: str) -> list[Declaration]:
     signals = _signals(registry.edition(), registry.signals_made(), len(sys.modules))
     return [
         Declaration(
-            DEFAULT_TENANT,
+            DEFAULT_NAMESPACE,
             one.name,
             one.version,
             _code(one),

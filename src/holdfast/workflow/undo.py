@@ -151,7 +151,7 @@ class Saga:
             elif isinstance(error, asyncio.CancelledError) and host.ending:
                 host.pass_over()
             else:
-                await _take_back(host, scope.effects, error)
+                await _undo(host, scope.effects, error)
         finally:
             host.leave_saga()
 
@@ -171,7 +171,7 @@ def saga() -> Saga:
     return Saga()
 
 
-async def _take_back(host: Host, effects: list[Effect], error: BaseException) -> None:
+async def _undo(host: Host, effects: list[Effect], error: BaseException) -> None:
     """Undo what a saga did. Its undos are not given up when the waiting is cancelled: they are awaited apart from it."""
     loop = running()
     assert loop is not None

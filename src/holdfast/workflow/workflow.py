@@ -50,7 +50,7 @@ class Workflow(Generic[P, R]):
         self.priority = options.whole(priority, f"{self.name}: priority")
         self.id: str | None = None
         self.tags: dict[str, str] = {}
-        self.tenant: str | None = None
+        self.namespace: str | None = None
         self.joins = False
         """If a run with this id exists, wait for that one."""
         self.label = options.label_of(self.name)
@@ -76,7 +76,7 @@ class Workflow(Generic[P, R]):
         priority: int | Unset = UNSET,
         tags: Mapping[str, str] | Unset = UNSET,
         timeout: Seconds | Unset | None = UNSET,
-        tenant: str | Unset = UNSET,
+        namespace: str | Unset = UNSET,
         existing: Literal["join"] | Unset = UNSET,
     ) -> Workflow[P, R]:
         """The same workflow with other settings, for one run: `hf.start(order.using(id="order-42"), …)`.
@@ -94,8 +94,8 @@ class Workflow(Generic[P, R]):
             other.tags = stored_tags(tags, what)
         if not isinstance(timeout, Unset):
             other.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
-        if not isinstance(tenant, Unset):
-            other.tenant = options.text(tenant, f"{self.name}: tenant")
+        if not isinstance(namespace, Unset):
+            other.namespace = options.text(namespace, f"{self.name}: namespace")
         if not isinstance(existing, Unset):
             other.joins = options.joins(existing, other.id, f"{self.name}: existing")
         return other

@@ -160,4 +160,4 @@ class Alerts(Asking):
             self._same(said, lambda s: s.store.forget_journal(epoch, s.at(self.spec, before), ALL))
         else:  # what is left of ended runs may be marked by then: not how many are, but that they are alike
             for subject in self.subjects:
-                self._do(subject.store.hush_signals(epoch, ALL))
+                self._do(subject.store.close_signals(epoch, ALL))

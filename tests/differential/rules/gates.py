@@ -7,8 +7,8 @@ from hypothesis.stateful import precondition, rule
 
 from holdfast.breaker import Change
 from holdfast.model import BreakerState, HoldScope
-from holdfast.store.answers import Told
-from tests.differential.questions import ALL, LANES, TENANTS, WORKFLOWS, Asking, Grant, nodes
+from holdfast.store.answers import Observation
+from tests.differential.questions import ALL, LANES, NAMESPACES, WORKFLOWS, Asking, Grant, nodes
 from tests.differential.subjects import HOUR, Subject
 
 WINDOW_H = 1.5
@@ -19,7 +19,7 @@ holds = st.sampled_from(
         (HoldScope.DEPENDENCY, "bank"),
         (HoldScope.STEP, "ship"),
         (HoldScope.WORKFLOW, WORKFLOWS[0][0]),
-        (HoldScope.TENANT, TENANTS[1]),
+        (HoldScope.NAMESPACE, NAMESPACES[1]),
     )
 )
 
@@ -32,8 +32,10 @@ class Gates(Asking):
 
     @rule(data=st.data(), name=breakers, ok=st.integers(0, 2), failed=st.integers(0, 2), probes=st.booleans())
     def observe(self, data: st.DataObject, name: str, ok: int, failed: int, probes: bool) -> None:
-        told = Told(name, ok, failed, "boom" if failed else None, self._round(name, data) if probes else None)
-        tallies = [told, Told("post", 1, 0, None)]
+        told = Observation(
+            name, ok, failed, "boom" if failed else None, self._round(name, data) if probes else None
+        )
+        tallies = [told, Observation("post", 1, 0, None)]
         self._tick()
         self.spec.observe(tallies, WINDOW_H)
         self._same(None, lambda s: s.store.observe(tallies, WINDOW_H * HOUR))

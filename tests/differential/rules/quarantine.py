@@ -30,7 +30,7 @@ class Quarantines(Runs):
         limit=st.sampled_from((1, ALL)),
         ago_h=st.sampled_from((-1.0, 0.5)),
     )
-    def settle_quarantine(self, data: st.DataObject, act: str, limit: int, ago_h: float) -> None:
+    def resolve_quarantine(self, data: st.DataObject, act: str, limit: int, ago_h: float) -> None:
         """All that are alike, those of a run, or both; also a run that has none."""
         alike = data.draw(
             st.sampled_from([None, *(one.fingerprint for one in self.spec.quarantine.values())])
@@ -38,10 +38,10 @@ class Quarantines(Runs):
         run_id = data.draw(st.sampled_from([None, *(key[0] for key in self.spec.quarantine), *self._runs()]))
         before = self.spec.now - ago_h
         self._tick()
-        said = self.spec.settle_quarantine(act, alike, run_id, before, b"3", limit)
+        said = self.spec.resolve_quarantine(act, alike, run_id, before, b"3", limit)
 
         async def ask(subject: Subject) -> int:
-            return await subject.store.settle_quarantine(
+            return await subject.store.resolve_quarantine(
                 act,
                 fingerprint=alike,
                 run_id=run_id,

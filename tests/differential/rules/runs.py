@@ -14,6 +14,7 @@ from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.model import UNDO, Failure, NewRun, Revoked, RunState, StepKind, StepState
 from holdfast.store.answers import PreconditionFailed
 from holdfast.store.operations import (
+    BeginUndo,
     Close,
     HandBack,
     Hop,
@@ -23,10 +24,9 @@ from holdfast.store.operations import (
     Outcome,
     Quarantine,
     Report,
+    RetryStep,
     Save,
     Start,
-    TakeBack,
-    TryAgain,
 )
 from holdfast.store.protocol import LOSSES_NEVER
 from tests.differential import spec as model
@@ -34,8 +34,8 @@ from tests.differential.questions import (
     ALL,
     LANES,
     LOSSES_MAX,
+    NAMESPACES,
     STEPS,
-    TENANTS,
     WORKFLOWS,
     Asking,
     Draw,
@@ -70,7 +70,7 @@ class Runs(Asking):
             version,
             b"{}",
             digest,
-            namespace=draw(st.sampled_from(TENANTS)),
+            namespace=draw(st.sampled_from(NAMESPACES)),
             priority=draw(st.integers(0, 1)),
             timeout_s=timeout_s,
             parent_id=parent[0] if parent else None,
@@ -236,7 +236,7 @@ class Runs(Asking):
                 close=Close(*closed, at, run.parent_id, run.parent_n) if closed else None,
                 next_input=b"next" if way == "continue" else None,
                 unread=unread,
-                take_back=TakeBack("failed", "boom") if way == "take back" else None,
+                undo=BeginUndo("failed", "boom") if way == "take back" else None,
                 revoked=revoked,
                 park=way == "park",
             )
@@ -256,7 +256,7 @@ class Runs(Asking):
         if way == "failed":
             return lambda s: Report(run_id, n, fence, StepState.FAILED, None, "boom", self._at(s, now))
         if way == "again":
-            return lambda _: TryAgain(run_id, n, fence, delay_s, "failed", "boom", excused, failure)
+            return lambda _: RetryStep(run_id, n, fence, delay_s, "failed", "boom", excused, failure)
         if way == "back":
             hold = "it cannot be read" if excused else None
             return lambda _: HandBack(run_id, n, fence, hold)
@@ -507,7 +507,7 @@ class Runs(Asking):
         self._same(None, lambda subject: subject.store.resign(node))
 
     @rule(data=st.data())
-    def bury(self, data: st.DataObject) -> None:
+    def reclaim(self, data: st.DataObject) -> None:
         """By the leader, or by one that was."""
         dead = self.spec.dead_nodes()
 
@@ -518,10 +518,10 @@ class Runs(Asking):
         if dead:
             node, epoch = data.draw(st.sampled_from(sorted(dead))), data.draw(st.sampled_from(self.epochs))
             self._tick()
-            said = self.spec.bury(node, epoch, LOSSES_MAX)
+            said = self.spec.reclaim(node, epoch, LOSSES_MAX)
 
             async def ask(subject: Subject) -> tuple[int, int, int] | None:
-                done = await subject.store.bury(node, epoch, "gone", LOSSES_MAX, ALL)
+                done = await subject.store.reclaim(node, epoch, "gone", LOSSES_MAX, ALL)
                 return None if done is None else (done.runs, done.steps, done.failed)
 
             self._same(said, ask)

@@ -95,7 +95,7 @@ class Base:
     def is_free(self, run: Run) -> bool:
         """May steps of the run begin, as far as holds are concerned?"""
         return not (
-            self.is_held(HoldScope.WORKFLOW, run.workflow) or self.is_held(HoldScope.TENANT, run.namespace)
+            self.is_held(HoldScope.WORKFLOW, run.workflow) or self.is_held(HoldScope.NAMESPACE, run.namespace)
         )
 
     def note(self, actor: str, verb: str, run_id: str | None = None) -> None:

@@ -17,9 +17,9 @@ from holdfast.store.operations import (
     Op,
     Quarantine,
     Report,
+    RetryStep,
     Save,
     Start,
-    TryAgain,
 )
 from holdfast.store.remedies import counts_of
 from tests.differential.spec.retries import Retries
@@ -56,7 +56,7 @@ class Commits(Retries):
             self._hop(node, op)
         elif isinstance(op, Report):
             self._report(op)
-        elif isinstance(op, TryAgain):
+        elif isinstance(op, RetryStep):
             self._try_again(node, op)
         elif isinstance(op, HandBack):
             self._hand_back(self._held(op.run_id, op.n, op.fence), By.AGENT)
@@ -167,7 +167,7 @@ class Commits(Retries):
         step = self._held(op.run_id, op.n, op.fence)
         self._end(step, By.AGENT, op.state, output=op.output, error=op.error)
 
-    def _try_again(self, node: str, op: TryAgain) -> None:
+    def _try_again(self, node: str, op: RetryStep) -> None:
         step = self._held(op.run_id, op.n, op.fence)
         self.attempts.append((step.run_id, step.n, step.attempt, op.ending, node))
         excused, losses, timeouts, throttled = counts_of(op)
@@ -285,15 +285,15 @@ class Commits(Retries):
             self._close(self.runs[op.run_id], op.close)
             self._revoke(op.revoked, op.close.at)
         run = self.runs[op.run_id]
-        if op.take_back is not None:
+        if op.undo is not None:
             self._put(
                 moved_run(
                     run,
                     "undo",
                     By.SCHEDULER,
                     owner=None,
-                    ending=op.take_back.ending,
-                    error=op.take_back.error,
+                    ending=op.undo.ending,
+                    error=op.undo.error,
                 )
             )
         if op.park and run.owner == node:  # two that begin one run have the same fence

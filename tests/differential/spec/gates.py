@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.breaker import Change
 from holdfast.model import Breaker, BreakerState, HoldScope
-from holdfast.store.answers import Told
+from holdfast.store.answers import Observation
 from tests.differential.spec.agents import Working
 from tests.differential.spec.rows import LONG_AGO, SECOND
 
@@ -17,7 +17,7 @@ from tests.differential.spec.rows import LONG_AGO, SECOND
 class Gating(Working):
     # --- agents -----------------------------------------------------------------------------------------------------
 
-    def observe(self, tallies: Sequence[Told], window_h: float) -> None:
+    def observe(self, tallies: Sequence[Observation], window_h: float) -> None:
         for told in tallies:
             seen = self.breakers.get(told.name)
             if told.round is not None:

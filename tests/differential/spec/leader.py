@@ -25,7 +25,7 @@ class Supervising(Commits):
         }
         return expired | {name for name in holders if not self.is_live(name)}
 
-    def bury(self, node: str, epoch: int, losses_max: int) -> tuple[int, int, int] | None:
+    def reclaim(self, node: str, epoch: int, losses_max: int) -> tuple[int, int, int] | None:
         """Clear a dead node's runs and take back its steps: (runs, steps, steps that failed)."""
         if not self.leads(epoch):
             return None
@@ -35,9 +35,9 @@ class Supervising(Commits):
         steps = [
             step for step in self.steps.values() if step.agent == node and step.state is StepState.RUNNING
         ]
-        failed = sum(self._take_back(step, lost(node, "gone"), losses_max) for step in steps)
+        failed = sum(self._reclaim_steps(step, lost(node, "gone"), losses_max) for step in steps)
         if runs or steps or self.is_live(node):
-            self.note("supervisor", "bury")
+            self.note("supervisor", "reclaim")
         if self.is_live(node):
             self.nodes[node] = self.nodes[node]._replace(retired=True, retired_at=self.now)
             self._raise(AlertKind.AGENT_OFFLINE, "warning", f"{AlertKind.AGENT_OFFLINE}:here")
@@ -54,11 +54,11 @@ class Supervising(Commits):
             and step.complete_by < self.now - grace_h
         ]
         for step in late:
-            self._take_back(step, overdue(), DEFAULT.losses_max)
+            self._reclaim_steps(step, overdue(), DEFAULT.losses_max)
             self.note("supervisor", "end_overdue", step.run_id)
         return len(late)
 
-    def _take_back(self, step: Step, loss: Loss, losses_max: int) -> bool:
+    def _reclaim_steps(self, step: Step, loss: Loss, losses_max: int) -> bool:
         """Take a step from its agent. What follows is the verdict that both dialects ask for; whether it failed."""
         self.attempts.append((step.run_id, step.n, step.attempt, loss.ending, step.agent))
         held = Held(**{name: getattr(step, name) for name in Held._fields})

@@ -9,7 +9,7 @@ from tests.differential.spec.rows import moved_run, moved_step
 
 
 class Quarantining(Commits):
-    def settle_quarantine(
+    def resolve_quarantine(
         self, act: str, fingerprint: str | None, run_id: str | None, before: float, result: bytes, limit: int
     ) -> int:
         wanted = sorted(
@@ -41,7 +41,7 @@ class Quarantining(Commits):
         """A run that was stuck for quarantine alone goes on as what it was."""
         run = self.runs.get(run_id)
         if run is not None and run.state is RunState.STUCK and run.resume is not None:
-            name = "settle" if run.resume is RunState.RUNNING else "unstick"
+            name = "resolve" if run.resume is RunState.RUNNING else "unstick"
             self._put(moved_run(run, name, By.OPERATOR, resume=None, note=None))
 
     def stick_quarantined(self, epoch: int, limit: int) -> int:

@@ -6,7 +6,7 @@ import random
 from typing import Any, NamedTuple
 
 from holdfast.lifecycle import RUN_TRANSITIONS, STEP_TRANSITIONS, By, Transition
-from holdfast.model import DEFAULT_TENANT, RunState, StepKind, StepState, TwinState
+from holdfast.model import DEFAULT_NAMESPACE, RunState, StepKind, StepState, TwinState
 
 CANCELLED = "holdfast.errors.RunCancelled"
 """What the store itself tells a parent of a child that was cancelled."""
@@ -36,7 +36,7 @@ class Run(NamedTuple):
     input: bytes
     digest: bytes
     priority: int = 0
-    namespace: str = DEFAULT_TENANT
+    namespace: str = DEFAULT_NAMESPACE
     owner: str | None = None
     fence: int = 0
     output: bytes | None = None

@@ -17,7 +17,7 @@ import asyncpg
 from holdfast.model import NewRun, RunState, StepState
 from holdfast.store.answers import Answer, PreconditionFailed
 from holdfast.store.children import CANCEL_KEY, Met, cancel_payload, is_own, refused
-from holdfast.store.operations import HandBack, Hop, Op, Quarantine, Report, Save, Start, TryAgain
+from holdfast.store.operations import HandBack, Hop, Op, Quarantine, Report, RetryStep, Save, Start
 from holdfast.store.postgres.retries import go_on
 from holdfast.store.postgres.rows import columns
 from holdfast.store.postgres.verbs import VERBS
@@ -86,7 +86,7 @@ class Batch:
             self.statements.append((VERBS.report, (told,)))
             if failures := [(op.run_id, op.n) for op in reports if op.state is _FAILED]:
                 self._add(VERBS.note_failures, failures)
-        again: list[TryAgain] = rows.get(TryAgain, [])
+        again: list[RetryStep] = rows.get(RetryStep, [])
         if again:
             again.sort(key=lambda op: (op.run_id, op.n))
             self._add(
@@ -139,7 +139,7 @@ class Batch:
     def _add_hops(self, hops: list[Hop]) -> None:
         begun, owned, outcomes, delivered, issued, closed = [], [], [], [], [], []
         signals, ended, dropped, sends, cancelled, notes, parents, parked = [], [], [], [], [], [], [], []
-        continued, taken_back, alerts, failures, revoked, effects, aside = [], [], [], [], [], [], []
+        continued, undoing, alerts, failures, revoked, effects, aside = [], [], [], [], [], [], []
         for hop in hops:
             run_id = hop.run_id
             if hop.begin is None:
@@ -221,8 +221,8 @@ class Batch:
                 sends += [(send.run_id, send.name, send.key, send.payload) for send in hop.sends]
             if hop.progress is not None or hop.published is not None or hop.kept_n is not None:
                 notes.append((run_id, hop.progress, hop.published, hop.kept_n or 0))
-            if hop.take_back is not None:
-                taken_back.append((run_id, hop.fence, hop.take_back.ending, hop.take_back.error))
+            if hop.undo is not None:
+                undoing.append((run_id, hop.fence, hop.undo.ending, hop.undo.error))
             if hop.next_input is not None:
                 continued.append(hop)
             if hop.park:
@@ -240,7 +240,7 @@ class Batch:
             (VERBS.note_runs, notes),
             (VERBS.tell_parents, parents),
             (VERBS.revoke_runs, revoked),
-            (VERBS.take_back_runs, taken_back),
+            (VERBS.undo_runs, undoing),
             (VERBS.alert, alerts),
             (VERBS.note_failures, failures),
             (VERBS.park_runs, parked),

@@ -9,7 +9,7 @@ import asyncpg
 
 from holdfast.breaker import Change, Look
 from holdfast.model import Breaker, BreakerState, Hold, HoldScope
-from holdfast.store.answers import ClaimedStep, Gates, Probes, Told
+from holdfast.store.answers import ClaimedStep, Gates, Observation, Probes
 from holdfast.store.postgres.pooled import Pooled
 from holdfast.store.postgres.verbs import VERBS
 
@@ -24,7 +24,7 @@ class Gating(Pooled):
         found = await self._fetch(VERBS.gate_breakers, window_s)
         return Gates([_breaker(row) for row in found], await self.holds())
 
-    async def observe(self, tallies: Sequence[Told], window_s: float) -> None:
+    async def observe(self, tallies: Sequence[Observation], window_s: float) -> None:
         async def run(connection: asyncpg.Connection[Any]) -> None:
             async with connection.transaction():
                 for told in sorted(tallies, key=lambda one: one.name):

@@ -31,21 +31,23 @@ class Supervising(Pooled):
         dead = [(row["id"], GONE if row["gone"] else LAPSED) for row in await self._fetch(VERBS.dead_nodes)]
         return dead + [(row["id"], LEFT) for row in await self._fetch(VERBS.strangers)]
 
-    async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
+    async def reclaim(
+        self, node: str, epoch: int, reason: str, losses_max: int, limit: int
+    ) -> Reclaimed | None:
         config = msgspec.structs.replace(self._config, losses_max=losses_max)
 
         async def run(connection: asyncpg.Connection[Any]) -> Reclaimed | None:
             async with connection.transaction():
-                row = await connection.fetchrow(VERBS.bury, node, epoch, limit, reason == LAPSED)
+                row = await connection.fetchrow(VERBS.reclaim, node, epoch, limit, reason == LAPSED)
                 if row is not None and row["alive"]:
                     return Reclaimed(0, 0, 0)
-                if row is None or not row["reign"]:
+                if row is None or not row["leads"]:
                     return None
                 held = await connection.fetch(VERBS.held_by, node, limit)
-                remedies = await self._take_back(connection, held, lost(node, reason), config)
+                remedies = await self._reclaim_steps(connection, held, lost(node, reason), config)
                 failed = sum(one.state is StepState.FAILED for one in remedies)
                 poison = sum(one.fingerprint is not None for one in remedies)
-                place = await connection.fetchrow(VERBS.retire_buried, node)
+                place = await connection.fetchrow(VERBS.retire_reclaimed, node)
                 note = (
                     f"{reason}: {row['runs']} runs freed, {len(held)} steps taken back, {failed} of them failed, "
                     f"{poison} in quarantine"
@@ -54,13 +56,13 @@ class Supervising(Pooled):
                     told = alert_columns([offline(node, note, place)])
                     await connection.fetch(VERBS.raise_alerts, epoch, [], *told)
                 if row["runs"] or held or place is not None:
-                    said = ("supervisor", "bury", None, None, f"node {node}: {note}")
+                    said = ("supervisor", "reclaim", None, None, f"node {node}: {note}")
                     await connection.execute(VERBS.journal_add, *said)
                 return Reclaimed(row["runs"], len(held), failed, poison)
 
         return await self._on_pool(run)
 
-    async def _take_back(
+    async def _reclaim_steps(
         self, connection: asyncpg.Connection[Any], held: Sequence[asyncpg.Record], loss: Loss, config: Config
     ) -> list[Remedy]:
         """Take steps, whose rows are locked, from their agents, with what follows by their policies."""
@@ -76,18 +78,18 @@ class Supervising(Pooled):
             ),
             strict=True,
         )
-        await connection.fetch(VERBS.take_back, *columns, loss.ending, loss.told, loss.kind, loss.place)
+        await connection.fetch(VERBS.reclaim_steps, *columns, loss.ending, loss.told, loss.kind, loss.place)
         return remedies
 
-    async def hush_signals(self, epoch: int, limit: int) -> int:
-        tag = await self._on_pool(lambda connection: connection.execute(VERBS.hush_signals, epoch, limit))
+    async def close_signals(self, epoch: int, limit: int) -> int:
+        tag = await self._on_pool(lambda connection: connection.execute(VERBS.close_signals, epoch, limit))
         return int(tag.rsplit(" ", 1)[-1])
 
     async def end_overdue(self, epoch: int, grace_s: float, limit: int) -> int:
         async def run(connection: asyncpg.Connection[Any]) -> int:
             async with connection.transaction():
                 late = await connection.fetch(VERBS.overdue_steps, epoch, grace_s, limit)
-                await self._take_back(connection, late, overdue(), self._config)
+                await self._reclaim_steps(connection, late, overdue(), self._config)
                 for row in late:
                     await connection.execute(
                         VERBS.journal_add, "supervisor", "end_overdue", row[0], row[1], "attempt overdue"

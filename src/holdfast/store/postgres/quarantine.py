@@ -18,7 +18,7 @@ class Quarantining(Pooled):
     async def quarantined(self, run_id: str) -> list[Quarantined]:
         return [Quarantined(*row) for row in await self._fetch(VERBS.quarantined, run_id)]
 
-    async def settle_quarantine(
+    async def resolve_quarantine(
         self,
         act: str,
         *,
@@ -32,18 +32,18 @@ class Quarantining(Pooled):
     ) -> int:
         async def run(connection: asyncpg.Connection[Any]) -> int:
             async with connection.transaction():
-                found = await connection.fetch(VERBS.to_settle, fingerprint, run_id, before, limit)
+                found = await connection.fetch(VERBS.to_resolve, fingerprint, run_id, before, limit)
                 # A run that was named goes on even if it has none: an operator's word gets it going, whatever came between.
                 runs = sorted({row[0] for row in found} | ({run_id} if run_id is not None else set()))
                 await connection.execute(VERBS.lock_runs, runs)
                 asked = [row[0] for row in found], [row[1] for row in found]
-                done = await connection.fetch(VERBS.settle_steps, *asked, act, result)
+                done = await connection.fetch(VERBS.resolve_steps, *asked, act, result)
                 steps = [row[0] for row in done], [row[1] for row in done]
                 await connection.execute(VERBS.forget_quarantined, *steps)
                 await connection.execute(VERBS.unstick_quarantined, runs)
                 alike = {(row[0], row[1]): row[2] for row in found}
                 notes = [f"{alike[one]} {note}".rstrip() for one in zip(*steps, strict=True)]
-                await connection.execute(VERBS.journal_settled, actor, act, *steps, notes)
+                await connection.execute(VERBS.journal_resolved, actor, act, *steps, notes)
                 return len(found)
 
         return await self._on_pool(run)
@@ -51,7 +51,7 @@ class Quarantining(Pooled):
     async def stick_quarantined(self, epoch: int, limit: int) -> int:
         async def run(connection: asyncpg.Connection[Any]) -> int:
             async with connection.transaction():
-                if await connection.fetchval(VERBS.reign, epoch) is None:
+                if await connection.fetchval(VERBS.leads, epoch) is None:
                     return 0
                 await connection.execute(VERBS.stale_quarantined)
                 found = await connection.fetch(VERBS.unmoving_runs, None, limit)

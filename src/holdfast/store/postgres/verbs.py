@@ -30,7 +30,7 @@ class Verbs(Statements):
     tell_parents: str
     revoke_runs: str
     park_runs: str
-    take_back_runs: str
+    undo_runs: str
     unstick: str
     alert: str
     note_failures: str
@@ -128,23 +128,23 @@ class Verbs(Statements):
     say_gone: str
     dead_nodes: str
     strangers: str
-    bury: str
+    reclaim: str
     held_by: str
-    take_back: str
-    retire_buried: str
-    hush_signals: str
+    reclaim_steps: str
+    retire_reclaimed: str
+    close_signals: str
     overdue_steps: str
     quarantine_steps: str
     list_quarantined: str
     quarantine: str
     quarantined: str
-    to_settle: str
+    to_resolve: str
     lock_runs: str
-    settle_steps: str
+    resolve_steps: str
     forget_quarantined: str
     unstick_quarantined: str
-    journal_settled: str
-    reign: str
+    journal_resolved: str
+    leads: str
     stale_quarantined: str
     unmoving_runs: str
     stick_runs: str

@@ -25,9 +25,9 @@ from holdfast.store.operations import (
     Op,
     Quarantine,
     Report,
+    RetryStep,
     Save,
     Start,
-    TryAgain,
 )
 from holdfast.store.remedies import counts_of
 from holdfast.store.sqlite.database import BUSY_S, RETRY_S
@@ -70,7 +70,7 @@ class Batch:
         self.revoked: Rows = []
         self.swept: Rows = []
         self.parents: Rows = []
-        self.taken_back: Rows = []
+        self.undoing: Rows = []
         self.alerts: Rows = []
         self.failures: Rows = []
         self.parked: Rows = []
@@ -89,7 +89,7 @@ class Batch:
                 self.reports.append((op.state, op.output, op.error, op.at, op.run_id, op.n, op.fence))
                 if op.state is _FAILED:
                     self.failures.append((op.run_id, op.n))
-            elif type(op) is TryAgain:
+            elif type(op) is RetryStep:
                 self.kept.append((op.run_id, op.n, op.fence, op.ending, op.error, now))
                 again = (*counts_of(op), op.error, now + op.delay_s, op.run_id, op.n, op.fence)
                 self.again.append(again)
@@ -149,8 +149,8 @@ class Batch:
                 self.notes.append((None, hop.published, 0, run_id))
         elif hop.progress is not None or hop.published is not None or hop.kept_n is not None:
             self.notes.append((hop.progress, hop.published, hop.kept_n or 0, run_id))
-        if hop.take_back is not None:
-            self.taken_back.append((hop.take_back.ending, hop.take_back.error, run_id, hop.fence))
+        if hop.undo is not None:
+            self.undoing.append((hop.undo.ending, hop.undo.error, run_id, hop.fence))
         if hop.next_input is not None:
             self.continued.append(hop)
         if hop.close is not None:
@@ -262,7 +262,7 @@ class Batch:
             many(VERBS.sweep_closed_signals, [(run_id,) for _, run_id in self.swept])
             many(VERBS.tell_parents, self.parents)
             many(VERBS.revoke_runs, self.revoked)
-        if self.taken_back and not all_changed(connection, VERBS.take_back_runs, self.taken_back):
+        if self.undoing and not all_changed(connection, VERBS.undo_runs, self.undoing):
             return False
         if self.alerts:
             many(VERBS.alert, self.alerts)

@@ -124,7 +124,7 @@ class Database:
             with explained(self.what):
                 writer.set_busy_timeout(int(BUSY_S * 1000))
                 check(writer)
-                self._settle(writer)
+                self._set_up(writer)
                 writer.set_busy_timeout(0)
                 if self.in_memory:
                     self._reader = writer
@@ -183,7 +183,7 @@ class Database:
                 self.path,
             )
 
-    def _settle(self, connection: apsw.Connection) -> None:
+    def _set_up(self, connection: apsw.Connection) -> None:
         connection.pragma("page_size", PAGE_BYTES)  # takes effect in a new file only
         if not self.in_memory and connection.pragma("journal_mode") != "wal":
             connection.pragma("journal_mode", "WAL")

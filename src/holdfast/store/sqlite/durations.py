@@ -42,7 +42,7 @@ class Learning(Dialect):
             ):
                 return 0
         async with self._database.transaction() as connection:
-            if not connection.execute(VERBS.leading, (epoch, self._clock.now())).get:
+            if not connection.execute(VERBS.leads, (epoch, self._clock.now())).get:
                 return 0
             begun = connection.total_changes()
             connection.execute(VERBS.halve_durations, (attempts_max,))
@@ -68,7 +68,7 @@ class Learning(Dialect):
     async def make_twins(self, epoch: int, steps: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
         async with self._database.transaction() as connection:
             now = self._clock.now()
-            if not connection.execute(VERBS.leading, (epoch, now)).get:
+            if not connection.execute(VERBS.leads, (epoch, now)).get:
                 return []
             made: list[tuple[str, int]] = []
             for step in steps:
@@ -83,7 +83,7 @@ class Learning(Dialect):
                 return 0
         async with self._database.transaction() as connection:
             now = self._clock.now()
-            if not connection.execute(VERBS.leading, (epoch, now)).get:
+            if not connection.execute(VERBS.leads, (epoch, now)).get:
                 return 0
             idle = fetch(connection, VERBS.idle_twins, (limit,))
             connection.executemany(VERBS.sweep_twin, [(now, *twin) for twin in idle])

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.breaker import Change, Look
 from holdfast.model import Breaker, BreakerState, Hold, HoldScope
-from holdfast.store.answers import ClaimedStep, Gates, Probes, Told
+from holdfast.store.answers import ClaimedStep, Gates, Observation, Probes
 from holdfast.store.sqlite.agents import claim_due, due_steps
 from holdfast.store.sqlite.dialect import Dialect
 from holdfast.store.sqlite.rows import Row, fetch
@@ -28,7 +28,7 @@ class Gating(Dialect):
             held = fetch(connection, VERBS.holds)
         return Gates([_breaker(row) for row in found], [_hold(row) for row in held])
 
-    async def observe(self, tallies: Sequence[Told], window_s: float) -> None:
+    async def observe(self, tallies: Sequence[Observation], window_s: float) -> None:
         async with self._database.transaction() as connection:
             now = self._clock.now()
             for told in tallies:
@@ -71,7 +71,7 @@ class Gating(Dialect):
     async def change_breaker(self, epoch: int, name: str, round: int, change: Change) -> bool:
         async with self._database.transaction() as connection:
             now = self._clock.now()
-            if not connection.execute(VERBS.leading, (epoch, now)).get:
+            if not connection.execute(VERBS.leads, (epoch, now)).get:
                 return False
             asked = (name, round, change.state, change.wave, change.open_s, change.note, now)
             changed = fetch(connection, VERBS.change_breaker, asked)
@@ -83,7 +83,7 @@ class Gating(Dialect):
     async def give_back_probes(self, epoch: int, name: str, round: int, probes: int) -> bool:
         async with self._database.transaction() as connection:
             now = self._clock.now()
-            if not connection.execute(VERBS.leading, (epoch, now)).get:
+            if not connection.execute(VERBS.leads, (epoch, now)).get:
                 return False
             return bool(fetch(connection, VERBS.give_back_probes, (name, round, probes, now)))
 

@@ -58,10 +58,12 @@ class Supervising(Dialect):
         dead += [(node, LEFT) for node in holders if node not in known]
         return dead
 
-    async def bury(self, node: str, epoch: int, reason: str, losses_max: int, limit: int) -> Reclaimed | None:
+    async def reclaim(
+        self, node: str, epoch: int, reason: str, losses_max: int, limit: int
+    ) -> Reclaimed | None:
         async with self._database.transaction() as connection:
             now = self._clock.now()
-            if not connection.execute(VERBS.leading, (epoch, now)).get:
+            if not connection.execute(VERBS.leads, (epoch, now)).get:
                 return None
             seen = connection.execute(VERBS.node, (node,)).get
             if reason == LAPSED and seen is not None and seen[1] is None and seen[0] >= now:
@@ -70,7 +72,7 @@ class Supervising(Dialect):
             connection.executemany(VERBS.free_runs, runs)
             steps = fetch(connection, VERBS.held_by, (node, limit))
             config = msgspec.structs.replace(self._config, losses_max=losses_max)
-            remedies = self._take_back(connection, steps, lost(node, reason), config, now)
+            remedies = self._reclaim_steps(connection, steps, lost(node, reason), config, now)
             failed = sum(one.state is StepState.FAILED for one in remedies)
             poison = sum(one.fingerprint is not None for one in remedies)
             done = len(runs) < limit and len(steps) < limit
@@ -83,7 +85,7 @@ class Supervising(Dialect):
                     f"{len(runs)} runs freed, {len(steps)} steps taken back, {failed} of them failed, "
                     f"{poison} in quarantine"
                 )
-                self._journal(connection, "supervisor", "bury", f"node {node}: {reason}: {note}")
+                self._journal(connection, "supervisor", "reclaim", f"node {node}: {reason}: {note}")
                 place = connection.execute(VERBS.place, (node,)).get
                 if retired and place is not None:
                     told = offline(node, f"{reason}: {note}", place)
@@ -93,7 +95,7 @@ class Supervising(Dialect):
             self._liveness.let_go(node)
         return Reclaimed(len(runs), len(steps), failed, poison)
 
-    def _take_back(
+    def _reclaim_steps(
         self,
         connection: apsw.Connection,
         steps: Sequence[tuple[str, int, int]],
@@ -110,7 +112,7 @@ class Supervising(Dialect):
         told = loss.told
         connection.executemany(VERBS.keep_attempt, [(*step, loss.ending, told, now) for step in steps])
         connection.executemany(
-            VERBS.take_back,
+            VERBS.reclaim_steps,
             [
                 (
                     one.state,
@@ -139,15 +141,15 @@ class Supervising(Dialect):
         )
         return remedies
 
-    async def hush_signals(self, epoch: int, limit: int) -> int:
+    async def close_signals(self, epoch: int, limit: int) -> int:
         async with self._database.reading() as connection:
             if not fetch(connection, VERBS.late_signals, (1,)):
                 return 0
         async with self._database.transaction() as connection:
-            if not connection.execute(VERBS.leading, (epoch, self._clock.now())).get:
+            if not connection.execute(VERBS.leads, (epoch, self._clock.now())).get:
                 return 0
             late = fetch(connection, VERBS.late_signals, (limit,))
-            connection.executemany(VERBS.hush_signals, late)
+            connection.executemany(VERBS.close_signals, late)
             return len(late)
 
     async def end_overdue(self, epoch: int, grace_s: float, limit: int) -> int:
@@ -158,13 +160,13 @@ class Supervising(Dialect):
                 return 0
         async with self._database.transaction() as connection:
             now = self._clock.now()
-            if not connection.execute(VERBS.leading, (epoch, now)).get:
+            if not connection.execute(VERBS.leads, (epoch, now)).get:
                 return 0
             late: list[tuple[str, int, int]] = []
             for agent in agents:
                 room = limit - len(late)
                 late += fetch(connection, VERBS.overdue_steps, (agent, now - grace_s, room))
-            self._take_back(connection, late, overdue(), self._config, now)
+            self._reclaim_steps(connection, late, overdue(), self._config, now)
             connection.executemany(
                 VERBS.journal_add,
                 [(now, "supervisor", "end_overdue", run_id, n, "attempt overdue") for run_id, n, _ in late],

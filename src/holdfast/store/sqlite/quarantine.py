@@ -17,7 +17,7 @@ class Quarantining(Dialect):
         async with self._database.reading() as connection:
             return [Quarantined(*row) for row in fetch(connection, VERBS.quarantined, (run_id,))]
 
-    async def settle_quarantine(
+    async def resolve_quarantine(
         self,
         act: str,
         *,
@@ -31,7 +31,7 @@ class Quarantining(Dialect):
     ) -> int:
         async with self._database.transaction() as connection:
             now = self._clock.now()
-            found = fetch(connection, VERBS.to_settle, (fingerprint, run_id, before, limit))
+            found = fetch(connection, VERBS.to_resolve, (fingerprint, run_id, before, limit))
             steps = [row[:2] for row in found]
             if act == "release":
                 connection.executemany(VERBS.release_step, [(now, *step) for step in steps])
@@ -56,7 +56,7 @@ class Quarantining(Dialect):
                 return 0
         async with self._database.transaction() as connection:
             now = self._clock.now()
-            if not connection.execute(VERBS.leading, (epoch, now)).get:
+            if not connection.execute(VERBS.leads, (epoch, now)).get:
                 return 0
             stale = fetch(connection, VERBS.stale_quarantined, (limit,))
             connection.executemany(VERBS.forget_quarantined, stale)

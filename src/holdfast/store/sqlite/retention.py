@@ -44,7 +44,7 @@ class Retention(Dialect):
         runs = rows = 0
         async with self._database.transaction() as connection:
             now = self._clock.now()
-            if epoch is not None and not connection.execute(VERBS.leading, (epoch, now)).get:
+            if epoch is not None and not connection.execute(VERBS.leads, (epoch, now)).get:
                 return Pruned(0, 0, None)
             for run_id in wanted:
                 if rows >= rows_max:
@@ -73,7 +73,7 @@ class Retention(Dialect):
             if not fetch(connection, VERBS.old_alerts, (before, 1)):
                 return 0
         async with self._database.transaction() as connection:
-            if not connection.execute(VERBS.leading, (epoch, self._clock.now())).get:
+            if not connection.execute(VERBS.leads, (epoch, self._clock.now())).get:
                 return 0
             old = fetch(connection, VERBS.old_alerts, (before, limit))
             connection.executemany(VERBS.prune_deliveries, old)
@@ -91,7 +91,7 @@ class Retention(Dialect):
             if not fetch(connection, find, (before, 1)):
                 return 0
         async with self._database.transaction() as connection:
-            if not connection.execute(VERBS.leading, (epoch, self._clock.now())).get:
+            if not connection.execute(VERBS.leads, (epoch, self._clock.now())).get:
                 return 0
             old = fetch(connection, find, (before, limit))
             connection.executemany(forget, old)

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from holdfast.model import Attempt, Ending, NewRun, Run, RunState, Signal, Step, StepKind, StepState
-from holdfast.store.children import Told
+from holdfast.store.children import JoinOutcome
 
 Row = Sequence[Any]
 
@@ -69,7 +69,7 @@ def start_row(run: NewRun, now: float) -> tuple[Any, ...]:
     )
 
 
-def told_row(told: Told, now: float) -> tuple[Any, ...]:
+def told_row(told: JoinOutcome, now: float) -> tuple[Any, ...]:
     """The parameters of `tell_parents`."""
     return (told.state, told.output, told.error, now, told.run_id, told.n)
 

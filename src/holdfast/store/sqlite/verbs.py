@@ -31,7 +31,7 @@ class Verbs(Statements):
     sweep_closed_steps: str
     sweep_closed_signals: str
     tell_parents: str
-    take_back_runs: str
+    undo_runs: str
     unstick: str
     holds_lease: str
     alert: str
@@ -146,17 +146,17 @@ class Verbs(Statements):
     leader: str
     living: str
     backlog: str
-    leading: str
+    leads: str
     live_nodes: str
     holders: str
     counters: str
-    take_back: str
+    reclaim_steps: str
     overdue_steps: str
     quarantine_step: str
     list_quarantined: str
     quarantine: str
     quarantined: str
-    to_settle: str
+    to_resolve: str
     release_step: str
     skip_step: str
     fail_step: str
@@ -167,7 +167,7 @@ class Verbs(Statements):
     stick_run: str
     prune_quarantine: str
     late_signals: str
-    hush_signals: str
+    close_signals: str
     journal_add: str
     run: str
     runs: str

@@ -52,7 +52,7 @@ class Workflows(Dialect):
             if not fetch(connection, VERBS.old_workflows, (before, 1)):
                 return 0
         async with self._database.transaction() as connection:
-            if not connection.execute(VERBS.leading, (epoch, self._clock.now())).get:
+            if not connection.execute(VERBS.leads, (epoch, self._clock.now())).get:
                 return 0
             old = fetch(connection, VERBS.old_workflows, (before, limit))
             connection.executemany(VERBS.forget_workflows, old)

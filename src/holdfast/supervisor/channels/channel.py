@@ -113,7 +113,7 @@ async def in_thread(call: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: T | None, error: BaseException | None) -> None:
+    def finish(result: T | None, error: BaseException | None) -> None:
         if not answered.done():
             if error is not None:
                 answered.set_exception(error)
@@ -128,7 +128,7 @@ async def in_thread(call: Callable[[], T]) -> T:
         except Exception as error:  # noqa: BLE001  it belongs to whoever asked
             failure = error
         try:
-            loop.call_soon_threadsafe(settle, result, failure)
+            loop.call_soon_threadsafe(finish, result, failure)
         except RuntimeError:
             pass  # the loop is gone, and with it whoever asked
 

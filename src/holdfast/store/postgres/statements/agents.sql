@@ -94,7 +94,7 @@ due AS (
           AND ($5 > 0 OR w.losses < $4)
           AND (SELECT r.state IN ('running', 'undoing') AND NOT EXISTS (
                    SELECT FROM holdfast.holds h
-                   WHERE (h.scope = 'workflow' AND h.value = r.workflow) OR (h.scope = 'tenant' AND h.value = r.namespace))
+                   WHERE (h.scope = 'workflow' AND h.value = r.workflow) OR (h.scope = 'namespace' AND h.value = r.namespace))
                FROM holdfast.runs r WHERE r.id = w.run_id)
         ORDER BY w.priority DESC, w.ready_at LIMIT $3
         FOR UPDATE OF w SKIP LOCKED) s
@@ -129,7 +129,7 @@ due AS (
           AND ($5 > 0 OR w.losses < $4)
           AND (SELECT r.state IN ('running', 'undoing') AND NOT EXISTS (
                    SELECT FROM holdfast.holds h
-                   WHERE (h.scope = 'workflow' AND h.value = r.workflow) OR (h.scope = 'tenant' AND h.value = r.namespace))
+                   WHERE (h.scope = 'workflow' AND h.value = r.workflow) OR (h.scope = 'namespace' AND h.value = r.namespace))
                FROM holdfast.runs r WHERE r.id = w.run_id)
         ORDER BY w.priority DESC, w.ready_at LIMIT $3
         FOR UPDATE OF w SKIP LOCKED) s

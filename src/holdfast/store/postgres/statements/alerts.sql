@@ -25,25 +25,25 @@ LEFT JOIN holdfast.signals g ON f.n < 0 AND g.run_id = f.run_id AND g.delivered_
 ORDER BY f.id
 
 -- name: raise_alerts
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
 looked_at AS (
-    DELETE FROM holdfast.failures WHERE id = ANY($2::bigint[]) AND EXISTS (SELECT FROM reign)),
+    DELETE FROM holdfast.failures WHERE id = ANY($2::bigint[]) AND EXISTS (SELECT FROM leads)),
 raised AS (
     INSERT INTO holdfast.alerts (kind, level, key, run_id, message, times, last_at)
     SELECT u.kind, u.level, u.key, u.run_id, u.message, u.times, clock_timestamp()
     FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[])
          u(kind, level, key, run_id, message, times)
-    WHERE EXISTS (SELECT FROM reign)
+    WHERE EXISTS (SELECT FROM leads)
     ON CONFLICT (key) WHERE cleared_at IS NULL
     DO UPDATE SET times = alerts.times + excluded.times, last_at = excluded.last_at)
-SELECT count(*) FROM reign
+SELECT count(*) FROM leads
 
 -- name: clear_alerts
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
 UPDATE holdfast.alerts SET cleared_at = clock_timestamp()
-WHERE id = ANY($2::bigint[]) AND cleared_at IS NULL AND EXISTS (SELECT FROM reign)
+WHERE id = ANY($2::bigint[]) AND cleared_at IS NULL AND EXISTS (SELECT FROM leads)
 RETURNING 1
 
 -- name: clear_alert
@@ -53,9 +53,9 @@ UPDATE holdfast.alerts SET cleared_at = clock_timestamp() WHERE id = $1 AND clea
 UPDATE holdfast.alerts SET cleared_at = clock_timestamp() WHERE key = 'run stuck:' || $1 AND cleared_at IS NULL
 
 -- name: log_alerts
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
-new AS (SELECT id FROM holdfast.alerts WHERE logged = 0 AND EXISTS (SELECT FROM reign) ORDER BY id LIMIT $2)
+new AS (SELECT id FROM holdfast.alerts WHERE logged = 0 AND EXISTS (SELECT FROM leads) ORDER BY id LIMIT $2)
 UPDATE holdfast.alerts a SET logged = 1 FROM new WHERE a.id = new.id AND a.logged = 0
 RETURNING a.id, a.at, a.kind, a.run_id, a.message, a.sent_at, a.level, a.key, a.times, a.last_at, a.cleared_at
 
@@ -80,27 +80,27 @@ SELECT routed, id, at, kind, run_id, message, sent_at, level, key, times, last_a
 WHERE routed = 0 OR (routed = 1 AND cleared_at IS NOT NULL) ORDER BY id LIMIT $1
 
 -- name: route_alerts
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'alerts' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
 due AS (
     INSERT INTO holdfast.deliveries (id, alert_id, channel, event, next_try_at)
     SELECT u.id, u.alert_id, u.channel, u.event, clock_timestamp()
     FROM unnest($4::text[], $5::bigint[], $6::text[], $7::text[]) u(id, alert_id, channel, event)
-    WHERE EXISTS (SELECT FROM reign)
+    WHERE EXISTS (SELECT FROM leads)
     ON CONFLICT (alert_id, event, channel) DO NOTHING)
 UPDATE holdfast.alerts a SET routed = u.routed
 FROM unnest($2::bigint[], $3::int[]) u(id, routed)
-WHERE a.id = u.id AND a.routed < u.routed AND EXISTS (SELECT FROM reign)
+WHERE a.id = u.id AND a.routed < u.routed AND EXISTS (SELECT FROM leads)
 RETURNING 1
 
 -- The try is counted when it is claimed, and comes again after $4 seconds unless somebody says what became of it.
 -- name: claim_deliveries
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'alerts' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
 due AS (
     SELECT id FROM holdfast.deliveries
     WHERE channel = $2 AND sent_at IS NULL AND given_up_at IS NULL AND next_try_at <= clock_timestamp()
-      AND EXISTS (SELECT FROM reign)
+      AND EXISTS (SELECT FROM leads)
     ORDER BY next_try_at LIMIT $3 FOR UPDATE SKIP LOCKED)
 UPDATE holdfast.deliveries d SET attempts = d.attempts + 1, next_try_at = clock_timestamp() + make_interval(secs => $4)
 FROM due, holdfast.alerts a WHERE d.id = due.id AND a.id = d.alert_id
@@ -108,14 +108,14 @@ RETURNING d.id AS delivery, d.event, d.attempts,
           a.id, a.at, a.kind, a.run_id, a.message, a.sent_at, a.level, a.key, a.times, a.last_at, a.cleared_at
 
 -- name: end_delivery
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'alerts' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
 ended AS (
     UPDATE holdfast.deliveries SET last_error = $4,
         sent_at = CASE WHEN $4::text IS NULL THEN clock_timestamp() END,
         given_up_at = CASE WHEN $4::text IS NOT NULL AND $5::float8 IS NULL THEN clock_timestamp() END,
         next_try_at = clock_timestamp() + make_interval(secs => coalesce($5::float8, 0))
-    WHERE id = $2 AND attempts = $3 AND sent_at IS NULL AND EXISTS (SELECT FROM reign)
+    WHERE id = $2 AND attempts = $3 AND sent_at IS NULL AND EXISTS (SELECT FROM leads)
     RETURNING alert_id, sent_at),
 told AS (
     UPDATE holdfast.alerts a SET sent_at = coalesce(a.sent_at, ended.sent_at) FROM ended WHERE a.id = ended.alert_id)
@@ -123,11 +123,11 @@ SELECT 1 FROM ended
 
 -- Whatever was meant for a channel that is no longer there.
 -- name: expire_deliveries
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'alerts' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
 UPDATE holdfast.deliveries SET given_up_at = clock_timestamp(), last_error = coalesce(last_error, 'nobody sent it')
 WHERE sent_at IS NULL AND given_up_at IS NULL AND next_try_at < clock_timestamp() - make_interval(secs => $2)
-  AND EXISTS (SELECT FROM reign)
+  AND EXISTS (SELECT FROM leads)
 RETURNING 1
 
 -- The step of each lane that waits longest for an agent, if longer than $1 seconds. One index look per lane and priority;
@@ -151,7 +151,7 @@ CROSS JOIN LATERAL (
       AND s.ready_at < (SELECT clock_timestamp() - make_interval(secs => $1))
       AND (SELECT r.state IN ('running', 'undoing') AND NOT EXISTS (
                SELECT FROM holdfast.holds h
-               WHERE (h.scope = 'workflow' AND h.value = r.workflow) OR (h.scope = 'tenant' AND h.value = r.namespace))
+               WHERE (h.scope = 'workflow' AND h.value = r.workflow) OR (h.scope = 'namespace' AND h.value = r.namespace))
            FROM holdfast.runs r WHERE r.id = s.run_id)
     ORDER BY s.ready_at LIMIT 1) w
 WHERE p.priority IS NOT NULL ORDER BY w.ready_at LIMIT $2

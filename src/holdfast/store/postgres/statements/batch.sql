@@ -122,7 +122,7 @@ UPDATE holdfast.runs r SET owner = NULL, fence = r.fence + 1, state = holdfast.f
 FROM unnest($1::text[], $2::int[], $3::text[]) u(id, fence, owner)
 WHERE r.id = u.id AND r.fence = u.fence AND r.owner IS NOT DISTINCT FROM u.owner
 
--- name: take_back_runs
+-- name: undo_runs
 UPDATE holdfast.runs r SET state = 'undoing', ending = u.ending, error = u.error, owner = NULL, fence = r.fence + 1
 FROM unnest($1::text[], $2::int[], $3::text[], $4::text[]) u(id, fence, ending, error)
 WHERE r.id = u.id AND r.fence = u.fence

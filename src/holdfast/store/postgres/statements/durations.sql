@@ -12,17 +12,17 @@ SELECT name, bucket, count FROM holdfast.durations WHERE name = ANY($1::text[])
 SELECT name, bucket, count FROM holdfast.durations WHERE name >= 'step:' AND name < 'step;'
 
 -- name: fade_durations
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
 well_known AS (
     SELECT name FROM holdfast.durations GROUP BY name HAVING sum(count) > $2),
 halved AS (
     UPDATE holdfast.durations d SET count = d.count / 2 FROM well_known w
-    WHERE d.name = w.name AND EXISTS (SELECT FROM reign) RETURNING 1)
+    WHERE d.name = w.name AND EXISTS (SELECT FROM leads) RETURNING 1)
 SELECT count(*) FROM halved
 
 -- name: forget_durations
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
 kept AS (
     SELECT name, bucket, last_at FROM holdfast.durations
@@ -32,7 +32,7 @@ beyond AS (
 DELETE FROM holdfast.durations d
 WHERE ((d.name, d.bucket) NOT IN (SELECT name, bucket FROM kept)
        OR (d.name, d.bucket) IN (SELECT name, bucket FROM beyond))
-  AND EXISTS (SELECT FROM reign)
+  AND EXISTS (SELECT FROM leads)
 RETURNING 1
 
 -- name: landmarks

@@ -47,7 +47,7 @@ WITH next AS (
           AND ($5::text[] IS NULL OR w.run_id = ANY($5))
           AND (SELECT r.state IN ('running', 'undoing') AND NOT EXISTS (
                    SELECT FROM holdfast.holds h
-                   WHERE (h.scope = 'workflow' AND h.value = r.workflow) OR (h.scope = 'tenant' AND h.value = r.namespace))
+                   WHERE (h.scope = 'workflow' AND h.value = r.workflow) OR (h.scope = 'namespace' AND h.value = r.namespace))
                FROM holdfast.runs r WHERE r.id = w.run_id)
         ORDER BY w.priority DESC, w.ready_at LIMIT $3
         FOR UPDATE OF w SKIP LOCKED) s
@@ -94,21 +94,21 @@ SELECT b.name, b.state, b.round, b.ok, b.failed, b.window_at, b.told_at, b.wave,
 FROM watched b ORDER BY b.name
 
 -- name: change_breaker
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
 UPDATE holdfast.breakers SET state = $4::text, round = round + 1, ok = 0, failed = 0, wave = $5, allowance = $5,
     window_at = clock_timestamp(), told_at = clock_timestamp(), open_s = $6::float8, note = $7, actor = 'supervisor',
     opened_at = CASE WHEN $4::text = 'closed' THEN NULL ELSE coalesce(opened_at, clock_timestamp()) END,
     open_until = CASE WHEN $4::text = 'open' THEN clock_timestamp() + make_interval(secs => $6::float8) END,
     trips = CASE $4::text WHEN 'closed' THEN 0 WHEN 'open' THEN trips + 1 ELSE trips END
-WHERE name = $2 AND round = $3 AND NOT forced AND EXISTS (SELECT FROM reign)
+WHERE name = $2 AND round = $3 AND NOT forced AND EXISTS (SELECT FROM leads)
 RETURNING 1
 
 -- name: give_back_probes
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
 UPDATE holdfast.breakers SET allowance = least(wave, allowance + $4), told_at = clock_timestamp()
-WHERE name = $2 AND round = $3 AND state = 'probing' AND NOT forced AND EXISTS (SELECT FROM reign)
+WHERE name = $2 AND round = $3 AND state = 'probing' AND NOT forced AND EXISTS (SELECT FROM leads)
 RETURNING 1
 
 -- name: force_breaker

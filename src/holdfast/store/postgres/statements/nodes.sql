@@ -94,20 +94,20 @@ LEFT JOIN holdfast.nodes n ON n.id = h.id AND n.retired_at IS NULL
 WHERE h.id IS NOT NULL AND n.id IS NULL
 
 -- The node's row is locked first, and its lease looked at then: a renewal that is on its way comes before or after.
--- name: bury
+-- name: reclaim
 WITH seen AS (
     SELECT lease_until, retired_at FROM holdfast.nodes WHERE id = $1 FOR UPDATE),
 alive AS (
     SELECT FROM seen WHERE $4::boolean AND retired_at IS NULL AND lease_until >= clock_timestamp()),
-reign AS (
+leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $2 AND expires_at > clock_timestamp()
       AND NOT EXISTS (SELECT FROM alive) FOR SHARE),
 lost_runs AS (
-    SELECT id FROM holdfast.runs WHERE owner = $1 AND EXISTS (SELECT FROM reign) ORDER BY id LIMIT $3 FOR UPDATE),
+    SELECT id FROM holdfast.runs WHERE owner = $1 AND EXISTS (SELECT FROM leads) ORDER BY id LIMIT $3 FOR UPDATE),
 freed AS (
     UPDATE holdfast.runs r SET owner = NULL, fence = r.fence + 1, state = holdfast.freed(r.id, r.state)
     FROM lost_runs WHERE r.id = lost_runs.id RETURNING 1)
-SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM reign) AS reign,
+SELECT (SELECT count(*) FROM alive) AS alive, (SELECT count(*) FROM leads) AS leads,
        (SELECT count(*) FROM freed) AS runs
 
 -- In the transaction of `bury`, which holds its epoch.
@@ -116,7 +116,7 @@ SELECT run_id, n, fence, name, attempt, losses, excused, timeouts, throttled, at
 FROM holdfast.steps WHERE agent = $1 AND state = 'running' ORDER BY run_id, n LIMIT $2 FOR UPDATE
 
 -- What became of steps whose rows this transaction has locked.
--- name: take_back
+-- name: reclaim_steps
 WITH u AS (
     SELECT * FROM unnest($1::text[], $2::int[], $3::int[], $4::text[], $5::float8[], $6::int[], $7::int[], $8::text[])
                   u(run_id, n, fence, state, after_s, losses, timeouts, fingerprint)),
@@ -146,26 +146,26 @@ noted AS (
     SELECT run_id, n FROM taken WHERE state = 'failed' OR fingerprint IS NOT NULL)
 SELECT count(*) FROM taken
 
--- name: retire_buried
+-- name: retire_reclaimed
 UPDATE holdfast.nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retired_at IS NULL
   AND NOT EXISTS (SELECT FROM holdfast.runs WHERE owner = $1)
   AND NOT EXISTS (SELECT FROM holdfast.steps WHERE agent = $1 AND state = 'running')
 RETURNING host, pid, roles
 
 -- name: overdue_steps
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
 SELECT run_id, n, fence, name, attempt, losses, excused, timeouts, throttled, attempts_max, retry, issued_at
 FROM holdfast.steps
-WHERE state = 'running' AND complete_by < clock_timestamp() - make_interval(secs => $2) AND EXISTS (SELECT FROM reign)
+WHERE state = 'running' AND complete_by < clock_timestamp() - make_interval(secs => $2) AND EXISTS (SELECT FROM leads)
 ORDER BY complete_by LIMIT $3 FOR UPDATE SKIP LOCKED
 
--- name: hush_signals
-WITH reign AS (
+-- name: close_signals
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
 late AS (
     SELECT s.id FROM holdfast.signals s JOIN holdfast.runs r ON r.id = s.run_id
-    WHERE s.delivered_seq IS NULL AND r.finished_at IS NOT NULL AND EXISTS (SELECT FROM reign)
+    WHERE s.delivered_seq IS NULL AND r.finished_at IS NOT NULL AND EXISTS (SELECT FROM leads)
     ORDER BY s.id LIMIT $2)
 UPDATE holdfast.signals s SET delivered_seq = 0 FROM late WHERE s.id = late.id AND s.delivered_seq IS NULL
 

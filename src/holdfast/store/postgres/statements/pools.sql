@@ -26,5 +26,5 @@ CROSS JOIN LATERAL (
         ORDER BY ready_at LIMIT $2) s
     JOIN holdfast.runs r ON r.id = s.run_id AND r.state IN ('running', 'undoing')
     WHERE NOT EXISTS (SELECT FROM holdfast.holds h WHERE (h.scope = 'workflow' AND h.value = r.workflow)
-                                                    OR (h.scope = 'tenant' AND h.value = r.namespace))) due
+                                                    OR (h.scope = 'namespace' AND h.value = r.namespace))) due
 WHERE p.priority IS NOT NULL

@@ -32,7 +32,7 @@ SELECT q.run_id, q.n, q.fingerprint, q.step, q.error, q.place, q.at
 FROM holdfast.quarantine q JOIN holdfast.steps s ON s.run_id = q.run_id AND s.n = q.n
 WHERE q.run_id = $1 AND s.state = 'ready' AND s.ready_at >= to_timestamp(253402300799) ORDER BY q.n
 
--- name: to_settle
+-- name: to_resolve
 SELECT q.run_id, q.n, q.fingerprint FROM holdfast.quarantine q JOIN holdfast.steps s ON s.run_id = q.run_id AND s.n = q.n
 WHERE ($1::text IS NULL OR q.fingerprint = $1) AND ($2::text IS NULL OR q.run_id = $2) AND q.at <= $3
   AND s.state = 'ready' AND s.ready_at >= to_timestamp(253402300799)
@@ -44,7 +44,7 @@ SELECT id FROM holdfast.runs WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE
 
 -- Fresh budgets for what is released: what was spent so far is excused. Its error stays: it says that an attempt may have
 -- had its effect.
--- name: settle_steps
+-- name: resolve_steps
 UPDATE holdfast.steps s SET fence = s.fence + 1,
     state = CASE $3 WHEN 'release' THEN 'ready' WHEN 'skip' THEN 'succeeded' ELSE 'failed' END,
     ready_at = CASE $3 WHEN 'release' THEN clock_timestamp() ELSE s.ready_at END,
@@ -67,11 +67,11 @@ WHERE q.run_id = u.run_id AND q.n = u.n
 UPDATE holdfast.runs SET state = resume, resume = NULL, note = NULL, fence = fence + 1
 WHERE id = ANY($1::text[]) AND state = 'stuck' AND resume IS NOT NULL
 
--- name: journal_settled
+-- name: journal_resolved
 INSERT INTO holdfast.journal (actor, verb, run_id, n, note)
 SELECT $1, $2, u.run_id, u.n, u.note FROM unnest($3::text[], $4::int[], $5::text[]) u(run_id, n, note)
 
--- name: reign
+-- name: leads
 SELECT 1 FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE
 
 -- name: stale_quarantined

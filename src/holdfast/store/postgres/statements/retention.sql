@@ -7,11 +7,11 @@
 SET LOCAL enable_seqscan = off
 
 -- name: old_runs
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
 SELECT id, finished_at FROM holdfast.runs
 WHERE state = $2 AND finished_at IS NOT NULL AND finished_at < $3 AND (finished_at, id) > ($4, $5)
-  AND ($1::int IS NULL OR EXISTS (SELECT FROM reign))
+  AND ($1::int IS NULL OR EXISTS (SELECT FROM leads))
 ORDER BY finished_at, id LIMIT $6
 
 -- name: count_old_runs
@@ -68,27 +68,27 @@ DELETE FROM holdfast.journal WHERE ctid = ANY(ARRAY(
 DELETE FROM holdfast.runs WHERE id = ANY($1::text[])
 
 -- name: prune_alerts
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
 old AS (
-    SELECT id FROM holdfast.alerts WHERE cleared_at < $2 AND EXISTS (SELECT FROM reign) ORDER BY cleared_at LIMIT $3),
+    SELECT id FROM holdfast.alerts WHERE cleared_at < $2 AND EXISTS (SELECT FROM leads) ORDER BY cleared_at LIMIT $3),
 letters AS (DELETE FROM holdfast.deliveries d USING old WHERE d.alert_id = old.id)
 DELETE FROM holdfast.alerts a USING old WHERE a.id = old.id RETURNING 1
 
 -- A node that still holds something stays until that is taken back.
 -- name: forget_nodes
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
 DELETE FROM holdfast.nodes WHERE id = ANY(ARRAY(
-    SELECT id FROM holdfast.nodes n WHERE retired_at < $2 AND EXISTS (SELECT FROM reign)
+    SELECT id FROM holdfast.nodes n WHERE retired_at < $2 AND EXISTS (SELECT FROM leads)
       AND NOT EXISTS (SELECT FROM holdfast.runs WHERE owner = n.id)
       AND NOT EXISTS (SELECT FROM holdfast.steps WHERE agent = n.id AND state = 'running')
     ORDER BY retired_at LIMIT $3))
 RETURNING 1
 
 -- name: forget_journal
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
 DELETE FROM holdfast.journal WHERE id = ANY(ARRAY(
-    SELECT id FROM holdfast.journal WHERE run_id IS NULL AND at < $2 AND EXISTS (SELECT FROM reign) ORDER BY at LIMIT $3))
+    SELECT id FROM holdfast.journal WHERE run_id IS NULL AND at < $2 AND EXISTS (SELECT FROM leads) ORDER BY at LIMIT $3))
 RETURNING 1

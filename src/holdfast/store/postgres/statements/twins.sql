@@ -3,7 +3,7 @@
 
 -- A step that has lost an agent may be what kills them: it gets none.
 -- name: make_twins
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
 made AS (
     INSERT INTO holdfast.twins (run_id, n, state, step_fence, lane, not_agent)
@@ -12,7 +12,7 @@ made AS (
     JOIN holdfast.steps s ON s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence AND s.state = 'running'
                          AND s.losses = 0
     JOIN holdfast.runs r ON r.id = s.run_id AND r.state = 'running'
-    WHERE EXISTS (SELECT FROM reign)
+    WHERE EXISTS (SELECT FROM leads)
     ON CONFLICT (run_id, n) DO NOTHING
     RETURNING run_id, n),
 told AS (
@@ -34,7 +34,7 @@ WITH next AS (
       AND NOT EXISTS (SELECT FROM holdfast.holds h LEFT JOIN holdfast.lanes l ON l.id = t.lane
                       WHERE h.scope = 'all' OR (h.scope = 'dependency' AND h.value = l.depends)
                          OR (h.scope = 'step' AND h.value = s.name) OR (h.scope = 'workflow' AND h.value = r.workflow)
-                         OR (h.scope = 'tenant' AND h.value = r.namespace))
+                         OR (h.scope = 'namespace' AND h.value = r.namespace))
     ORDER BY t.made_at LIMIT $3
     FOR UPDATE OF t SKIP LOCKED),
 taken AS (
@@ -93,12 +93,12 @@ SELECT run_id, n, state, not_agent, agent, made_at, started_at, ended_at FROM ho
 
 -- What is left of twins whose step has ended, went back, is gone or in quarantine, or whose agent is lost.
 -- name: sweep_twins
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
 idle AS (
     SELECT t.run_id, t.n FROM holdfast.twins t
     LEFT JOIN holdfast.steps s ON s.run_id = t.run_id AND s.n = t.n
-    WHERE t.ended_at IS NULL AND EXISTS (SELECT FROM reign)
+    WHERE t.ended_at IS NULL AND EXISTS (SELECT FROM leads)
       AND (s.run_id IS NULL OR s.finished_at IS NOT NULL OR s.ready_at >= to_timestamp(253402300799) OR (t.state = 'ready' AND s.fence <> t.step_fence)
            OR (t.state = 'running'
                AND NOT EXISTS (SELECT FROM holdfast.nodes a WHERE a.id = t.agent AND a.retired_at IS NULL)))

@@ -37,11 +37,11 @@ ORDER BY namespace COLLATE "C", name COLLATE "C", version COLLATE "C" LIMIT $1
 
 -- What a node that lives has loaded stays, however long ago it started.
 -- name: forget_workflows
-WITH reign AS (
+WITH leads AS (
     SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
 old AS (
     SELECT namespace, name, version FROM holdfast.workflows w
-    WHERE last_at < $2 AND EXISTS (SELECT FROM reign)
+    WHERE last_at < $2 AND EXISTS (SELECT FROM leads)
       AND NOT EXISTS (SELECT FROM holdfast.nodes n WHERE n.retired_at IS NULL
                       AND n.offers::jsonb -> 'workflows' @> to_jsonb(w.code))
     ORDER BY last_at LIMIT $3)

@@ -53,7 +53,7 @@ SELECT s.priority, s.ready_at, s.run_id, s.n, s.fence, s.losses
 FROM steps s INDEXED BY steps_ready CROSS JOIN runs r ON r.id = s.run_id
 WHERE s.state = 'ready' AND s.lane = ? AND s.priority = ? AND s.ready_at <= ? AND s.losses < ? AND +r.state IN ('running', 'undoing')
   AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'workflow' AND value = r.workflow)
-  AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'tenant' AND value = r.namespace)
+  AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'namespace' AND value = r.namespace)
 ORDER BY s.ready_at LIMIT ?
 
 -- The same for a node that works on some runs only.
@@ -62,7 +62,7 @@ SELECT s.priority, s.ready_at, s.run_id, s.n, s.fence, s.losses, s.lane
 FROM runs r CROSS JOIN steps s INDEXED BY sqlite_autoindex_steps_1 ON s.run_id = r.id
 WHERE r.id = ?1 AND s.run_id = ?1 AND s.state = 'ready' AND s.ready_at <= ?2 AND s.losses < ?3 AND +r.state IN ('running', 'undoing')
   AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'workflow' AND value = r.workflow)
-  AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'tenant' AND value = r.namespace)
+  AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'namespace' AND value = r.namespace)
 
 -- name: claim_step
 UPDATE steps SET state = 'running', agent = ?1, attempt = attempt + 1, fence = fence + 1, started_at = ?2,

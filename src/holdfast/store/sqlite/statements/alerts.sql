@@ -117,7 +117,7 @@ SELECT p.name, w.run_id, w.ready_at FROM places p CROSS JOIN steps w ON w.rowid 
     WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority = p.priority AND s.ready_at < ?1
       AND (r.state = 'running' OR r.state = 'undoing')
       AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'workflow' AND value = r.workflow)
-      AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'tenant' AND value = r.namespace)
+      AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'namespace' AND value = r.namespace)
     ORDER BY s.ready_at LIMIT 1)
 WHERE p.priority IS NOT NULL ORDER BY w.ready_at LIMIT ?2
 

@@ -74,7 +74,7 @@ UPDATE signals SET delivered_seq = 0 WHERE run_id = ? AND delivered_seq IS NULL
 UPDATE steps SET state = ?, output = ?, error = ?, finished_at = ?, fence = fence + 1
 WHERE run_id = ? AND n = ? AND +state = 'waiting' AND +kind = 'child'
 
--- name: take_back_runs
+-- name: undo_runs
 UPDATE runs SET state = 'undoing', ending = ?, error = ?, owner = NULL, fence = fence + 1 WHERE id = ? AND fence = ?
 
 -- As when it is freed: a run that has not said yet what it waits for is pending again, so that it is claimed. Two nodes that

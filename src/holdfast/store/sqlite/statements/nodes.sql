@@ -56,7 +56,7 @@ UPDATE leases SET holder = NULL, expires_at = ?1, renewed_at = ?1 WHERE holder =
 -- name: leader
 SELECT holder, epoch, expires_at, since, vacant_s, predecessor FROM leases WHERE name = ?
 
--- name: leading
+-- name: leads
 SELECT 1 FROM leases WHERE name = 'leader' AND epoch = ? AND expires_at > ?
 
 -- name: living
@@ -86,7 +86,7 @@ SELECT id FROM agents WHERE id IS NOT NULL UNION SELECT id FROM owners WHERE id 
 SELECT name, attempt, losses, excused, timeouts, throttled, attempts_max, retry, issued_at FROM steps
 WHERE run_id = ? AND n = ? AND fence = ?
 
--- name: take_back
+-- name: reclaim_steps
 UPDATE steps SET fence = fence + 1, complete_by = NULL, agent = NULL, state = ?, ready_at = ?, finished_at = ?,
                  error = coalesce(?, error), losses = losses + ?, timeouts = timeouts + ?
 WHERE run_id = ? AND n = ? AND fence = ?
@@ -99,7 +99,7 @@ WHERE state = 'running' AND agent = ? AND complete_by < ? ORDER BY complete_by L
 SELECT s.id FROM signals s INDEXED BY signals_undelivered CROSS JOIN runs r ON r.id = s.run_id
 WHERE s.delivered_seq IS NULL AND r.finished_at IS NOT NULL ORDER BY s.run_id, s.id LIMIT ?
 
--- name: hush_signals
+-- name: close_signals
 UPDATE signals SET delivered_seq = 0 WHERE id = ? AND +delivered_seq IS NULL
 
 -- name: journal_add

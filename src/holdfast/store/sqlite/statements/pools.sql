@@ -8,4 +8,4 @@ SELECT count(*), min(ready_at) FROM (
     WHERE s.state = 'ready' AND s.lane = ? AND s.priority = ? AND s.ready_at <= ? ORDER BY s.ready_at LIMIT ?) due
 CROSS JOIN runs r ON r.id = due.run_id WHERE +r.state IN ('running', 'undoing')
   AND NOT EXISTS (SELECT 1 FROM holds h WHERE (h.scope = 'workflow' AND h.value = r.workflow)
-                                           OR (h.scope = 'tenant' AND h.value = r.namespace))
+                                           OR (h.scope = 'namespace' AND h.value = r.namespace))

@@ -24,7 +24,7 @@ SELECT q.run_id, q.n, q.fingerprint, q.step, q.error, q.place, q.at
 FROM quarantine q CROSS JOIN steps s ON s.run_id = q.run_id AND s.n = q.n
 WHERE q.run_id = ? AND +s.state = 'ready' AND +s.ready_at >= 253402300799 ORDER BY q.n
 
--- name: to_settle
+-- name: to_resolve
 SELECT q.run_id, q.n, q.fingerprint FROM quarantine q CROSS JOIN steps s ON s.run_id = q.run_id AND s.n = q.n
 WHERE (?1 IS NULL OR q.fingerprint = ?1) AND (?2 IS NULL OR q.run_id = ?2) AND q.at <= ?3
   AND +s.state = 'ready' AND +s.ready_at >= 253402300799

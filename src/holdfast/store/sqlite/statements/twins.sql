@@ -23,7 +23,7 @@ WHERE t.ended_at IS NULL AND t.lane = ?1 AND t.state = 'ready' AND t.not_agent <
   AND NOT EXISTS (SELECT 1 FROM holds h LEFT JOIN lanes l ON l.id = ?1
                   WHERE h.scope = 'all' OR (h.scope = 'dependency' AND h.value = l.depends)
                      OR (h.scope = 'step' AND h.value = s.name) OR (h.scope = 'workflow' AND h.value = r.workflow)
-                     OR (h.scope = 'tenant' AND h.value = r.namespace))
+                     OR (h.scope = 'namespace' AND h.value = r.namespace))
 ORDER BY t.made_at LIMIT ?3
 
 -- name: claim_twin

@@ -15,7 +15,7 @@ from holdfast.workflow.here import Attempting
 from holdfast.workflow.step import Step
 
 
-class Holding(msgspec.Struct, eq=False):
+class Assignment(msgspec.Struct, eq=False):
     """A struct because there is one for every step: it is made in a third of the time."""
 
     step: Step[Any, Any]
