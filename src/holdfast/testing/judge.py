@@ -125,7 +125,7 @@ def _left_behind(
     if ended.why or ended.row.state is RunState.STUCK:
         return
     undone = _undone(ended)
-    undone = _undone(clean) if clean is not None and _went_the_same_way(ended, clean) else frozenset()
+    undone_there = _undone(clean) if clean is not None and _went_the_same_way(ended, clean) else frozenset()
     by_hand = any(row.kind is StepKind.UNDO for row in ended.rows.values())
     for effect, executions in by_effect(ended.executions).items():
         step = executions[0].step
@@ -133,7 +133,7 @@ def _left_behind(
             continue
         if step.name in counting.final or isinstance(step, Undo):
             continue
-        if not _is_void(effect, ended.histories) and effect not in undone:
+        if not _is_void(effect, ended.histories) and effect not in undone_there:
             continue
         if step.undone_by is not None:
             why = f"it has an undo, {short(step.undone_by.name)}, which did not run"
