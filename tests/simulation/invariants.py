@@ -292,6 +292,13 @@ class Checker:
         self.broken: list[str] = []
         self.connection.set_update_hook(self._touch)
 
+    def bars(self, node: str, run_id: str, n: int, attempt: int) -> str | None:
+        """The gate behind which this attempt must not begin: its node knew of it when it handed the step over to itself, and
+        has not learned since that the gate is open again."""
+        if (run_id, n, attempt) not in self.barred:
+            return None
+        return self.known[node][1].keeps(self.lanes[self.steps[run_id, n].lane], self.runs[run_id])
+
     def close(self) -> None:
         self.connection.set_update_hook(None)
 

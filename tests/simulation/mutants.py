@@ -154,7 +154,7 @@ class _Never(str):
 
 @mutant("a leader's write checks its epoch", within=400)
 def deposed_leaders_write(stack: ExitStack) -> None:
-    sql(stack, "leading", VERBS.leading, "SELECT 1 WHERE ? IS NOT NULL AND ? IS NOT NULL")
+    sql(stack, "leads", VERBS.leads, "SELECT 1 WHERE ? IS NOT NULL AND ? IS NOT NULL")
 
 
 @mutant("a leader's lease keeps others from leading", within=60)

@@ -199,7 +199,7 @@ class Simulation(World):
                 self.broke(f"G3 a twin of {here.key} began that {node} did not claim")
         elif step is not None and step.attempt < here.attempt:
             self.broke(f"G3 attempt {here.attempt} of {here.key} began before it was committed")
-        elif n is not None and (why := self.checker.barred.get((run_id, n, here.attempt))):
+        elif n is not None and (why := self.checker.bars(node, run_id, n, here.attempt)):
             self.broke(f"I21 attempt {here.attempt} of {here.key} began, and {node} knew of {why}")
         self._demand_lease("began")
         return node
@@ -707,7 +707,7 @@ class Simulation(World):
             return False
         if self._retrying is not None and not self._retrying.done():
             return False
-        return not self.parts.any or not (self._open_breakers() or self._live_twins())
+        return not (self._open_breakers() or self._live_twins())
 
     def _open_breakers(self) -> list[str]:
         return [row.name for row in self.checker.breakers.values() if row.state != "closed"]

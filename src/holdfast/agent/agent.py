@@ -307,7 +307,12 @@ class Agent:
             self.unreserve(assignment.step)
             self.hand_back(assignment)
             return
-        self.held[assignment.run_id, assignment.n] = assignment
+        place = assignment.run_id, assignment.n
+        if (
+            place in self.held
+        ):  # an earlier attempt: the Supervisor reclaimed the step, and this agent claimed it again
+            self.stop(*place)
+        self.held[place] = assignment
         if assignment.step.hedge:
             assignment.started = self._monotonic()
         elif self._uncounted:
@@ -598,9 +603,14 @@ class Agent:
             self.tell(self._config.breaker_tell_s)
 
     def _let_go(self, assignment: Assignment) -> bool:
-        """Give the place back; False when nothing may be reported."""
-        if self.held.pop((assignment.run_id, assignment.n), None) is not assignment:
+        """Give the place back, once; False when nothing may be reported."""
+        if assignment.ended:
             return False
+        assignment.ended = True
+        if (
+            self.held.get((assignment.run_id, assignment.n)) is assignment
+        ):  # else a later attempt of the step is here
+            del self.held[assignment.run_id, assignment.n]
         self.unreserve(assignment.step)
         if assignment.began_at > -math.inf:
             self._suspects_ended.add((assignment.run_id, assignment.n, assignment.fence))

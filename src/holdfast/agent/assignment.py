@@ -53,6 +53,8 @@ class Assignment(msgspec.Struct, eq=False):
     weight: int = 1
     lost: bool = False
     """The lease is gone: whatever comes of it is not reported."""
+    ended: bool = False
+    """Its place was given back."""
 
     def count(self, step: Counted) -> None:
         """What earlier attempts cost."""
