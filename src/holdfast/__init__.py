@@ -27,8 +27,9 @@ from holdfast.workflow.undo import keep, saga, undo_with
 from holdfast.workflow.workflow import workflow
 
 if TYPE_CHECKING:
-    from holdfast.client import Holdfast, Run
+    from holdfast.client import Holdfast
     from holdfast.info import RunInfo, RunView, StepInfo
+    from holdfast.run import Run
 
 __all__ = [
     "Conflict",

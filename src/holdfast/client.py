@@ -13,21 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import getpass
-import json
 import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Self, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from holdfast import codec
-from holdfast.codec.schema import data_words
+from holdfast.actor import actor
+from holdfast.caller import Caller
 from holdfast.config import DEFAULT, Config
-from holdfast.decider.history import shown
-from holdfast.durations import Eta
 from holdfast.environment import Environment
 from holdfast.errors import (
     Conflict,
@@ -35,34 +32,25 @@ from holdfast.errors import (
     HoldfastError,
     InvalidInput,
     NameTaken,
-    RunCancelled,
-    RunFailed,
-    RunStuck,
-    RunUndone,
     StoreError,
-    UnknownRun,
-    Unreadable,
     WrongState,
 )
 from holdfast.gates import Gates
 from holdfast.home import Home, LoopThread, drop
-from holdfast.info import AttemptInfo, RunInfo, RunView, StepInfo, cursor
-from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import DEFAULT_NAMESPACE, Attempt, NewRun, Poison, RunState, Step
-from holdfast.model import Run as RunRow
+from holdfast.info import RunInfo, cursor
+from holdfast.model import DEFAULT_NAMESPACE, NewRun, NewSignal, Poison, RunState
 from holdfast.node import POOL, ROLES, Node, session_of
+from holdfast.run import Run, may_exist, unknown_run
 from holdfast.store import open_store
 from holdfast.store.answers import Answer
-from holdfast.store.operations import Close, NewSignal
+from holdfast.store.bell import Bell
 from holdfast.store.origins import demand_names
-from holdfast.store.protocol import Bell, RunFilter, Store
+from holdfast.store.reads import RunFilter
+from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction, transaction_of
 from holdfast.supervisor.channels import Channel
-from holdfast.supervisor.facts import SignalsDeclared, gather
-from holdfast.supervisor.outlook import Outlook, etas
-from holdfast.supervisor.why import explain
 from holdfast.workflow import options, outside
-from holdfast.workflow.declaration import Takes, claims, demand_signal
+from holdfast.workflow.declaration import claims, demand_signal
 from holdfast.workflow.options import Seconds
 from holdfast.workflow.workflow import Workflow
 
@@ -83,16 +71,6 @@ FORKED = (
     "this Holdfast was opened before this process was forked, and belongs to the other one: open it in each process after the "
     "fork, by `hf.wait(hf.open())` (with gunicorn --preload: in the hook `post_worker_init`)"
 )
-
-
-class RunRows(NamedTuple):
-    """A run and its steps as the store has them, for the command line."""
-
-    run: RunRow
-    steps: list[Step]
-    attempts: list[Attempt]
-    outlook: Outlook = Outlook()
-    """What was learned from others, where somebody asked for it."""
 
 
 def _channels(alerts: str | Path | Mapping[str, Any], environment: Environment) -> list[Channel]:
@@ -129,8 +107,9 @@ class Holdfast:
         """Workflows that may be started here: whoever runs them has the same code, or is the same application."""
         self._channels = [] if alerts is None else _channels(alerts, self.environment)
         self._store: Store | None = None
-        self._node: Node | None = None
+        self._caller: Caller | None = None
         self._rejoining: asyncio.Future[None] | None = None
+        self._is_leaving = False
         self._home: Home | None = None
         self._thread: LoopThread | None = None
         self._opens = os.getpid(), threading.Lock()
@@ -161,16 +140,21 @@ class Holdfast:
 
     async def _join(self, store: Store, first: str | None) -> None:
         """Begin as a node of this store, or leave it again."""
-        self._store, self._node = store, self._new_node(store)
+        self._store, self._caller = store, self._new_caller(store)
         self._home = Home(asyncio.get_running_loop())
         try:
-            await self._node.start(first)
+            await self._caller.start(first)
         except BaseException:
             await self._leave(0)
             raise
 
+    def _new_caller(self, store: Store) -> Caller:
+        if not self._roles:
+            return Caller(store, environment=self.environment, config=self.config)
+        return self._new_node(store)
+
     def _new_node(self, store: Store) -> Node:
-        node = Node(
+        return Node(
             store,
             roles=self._roles,
             labels=self._labels,
@@ -181,11 +165,12 @@ class Holdfast:
             pulse=self.pulse,
             only=self.only,
             app=self._app,
+            on_fenced=self._on_fenced,
         )
-        node.on_fenced = self._on_fenced
-        return node
 
     def _on_fenced(self) -> None:
+        if self._is_leaving:
+            return  # a node that loses its lease while it leaves is not replaced
         if self._rejoining is None or self._rejoining.done():
             self._rejoining = asyncio.ensure_future(self._rejoin())
 
@@ -194,7 +179,7 @@ class Holdfast:
         node = self.node
         while node.fenced or not node.started:
             old, node = node, self._new_node(self.store)
-            self._node = node
+            self._caller = node
             node.take_over(old)
             await old.stop(0)
             try:
@@ -220,12 +205,15 @@ class Holdfast:
     async def _leave(self, drain_s: float | None) -> None:
         if self._rejoining is not None:
             self._rejoining.cancel()
-        if self._node is not None:
-            self._node.on_fenced = None  # one that loses its lease while it leaves is not replaced
-            await self._node.stop(drain_s)
-        if self._store is not None:
-            await self._store.close()
-        self._node = self._store = self._home = None
+        self._is_leaving = True
+        try:
+            if self._caller is not None:
+                await self._caller.stop(drain_s)
+            if self._store is not None:
+                await self._store.close()
+        finally:
+            self._is_leaving = False
+        self._caller = self._store = self._home = None
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -240,10 +228,19 @@ class Holdfast:
             yield
 
     @property
-    def node(self) -> Node:
+    def caller(self) -> Caller:
+        """This process's way to start runs and to wait for their end."""
         self._demand_open()
-        assert self._node is not None
-        return self._node
+        assert self._caller is not None
+        return self._caller
+
+    @property
+    def node(self) -> Node:
+        """What hosts the roles of this process."""
+        caller = self.caller
+        if not isinstance(caller, Node):
+            raise HoldfastError("this Holdfast hosts no role: it was opened with roles=()")
+        return caller
 
     @property
     def store(self) -> Store:
@@ -261,8 +258,8 @@ class Holdfast:
         """Where it is open, if it is in this process."""
         if self._home is not None and self._home.is_forked:
             # The other process goes on with these. Ending or even finalising them here would disturb it.
-            self._inherited += [self._home, self._node, self._store, self._thread]
-            self._home = self._node = self._store = self._thread = self._rejoining = None
+            self._inherited += [self._home, self._caller, self._store, self._thread]
+            self._home = self._caller = self._store = self._thread = self._rejoining = None
             outside.leave(self)
         return self._home
 
@@ -272,7 +269,7 @@ class Holdfast:
     @property
     def gates(self) -> Gates:
         """Breakers and holds: what keeps steps from beginning."""
-        return Gates(lambda: self.store, lambda: self.node, actor())
+        return Gates(lambda: self.caller, actor())
 
     # --- for code outside of the event loop ---------------------------------------------------------------------------
 
@@ -370,7 +367,7 @@ class Holdfast:
         """As `start`, with an input that is already encoded (see `workflow.shape.from_json`)."""
         new = self._new_run(workflow, raw)
         await self._demand_own(workflow)
-        answer = await self.node.start_run(new)
+        answer = await self.caller.start_run(new)
         if answer is Answer.FENCED:
             raise Conflict(
                 f"run {new.id!r} exists and was started with another workflow or input: "
@@ -384,7 +381,7 @@ class Holdfast:
         if "scheduler" in self._roles or name in self._asked:
             return
         own = claims(("scheduler",), self._app, session_of(self.environment))
-        demand_names(own, await self.store.rivals(own.code), only=name)
+        demand_names(own, await self.store.workflows.rivals(own.code), only=name)
         self._asked.add(name)
 
     def within(self, connection: Any) -> Within:
@@ -441,22 +438,22 @@ class Holdfast:
             before=None if before is None else cursor(before),
             limit=limit,
         )
-        return [RunInfo(row) for row in await self.store.runs(where)]
+        return [RunInfo(row) for row in await self.store.reads.runs(where)]
 
     async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
         """Send a signal whose value is already encoded. One that the run's workflow does not take, by what its code declares,
         is refused: UnknownSignal, or InvalidInput for what it carries."""
-        if not _may_exist(run_id):
+        if not may_exist(run_id):
             raise unknown_run(run_id)
         try:
             options.text(name, "the name of a signal")
         except DefinitionError as wrong:
             raise InvalidInput(str(wrong)) from None
-        await self.node.declare()
-        declared = await self.store.declared(run_id)
+        await self.caller.declare()
+        declared = await self.store.workflows.declared(run_id)
         if declared is not None:
             demand_signal(declared, run_id, name, payload)
-        answer = await self.store.send_signal(
+        answer = await self.store.operators.send_signal(
             NewSignal(
                 run_id,
                 name,
@@ -466,11 +463,11 @@ class Holdfast:
         )
         if answer is Answer.FENCED:
             raise WrongState(f"run {run_id!r} has ended and takes no signals")
-        self.node.ring(Bell.OUTCOMES)
+        self.caller.ring(Bell.OUTCOMES)
 
     async def quarantine(self) -> list[Poison]:
         """What waits in quarantine, by fingerprint, the oldest first."""
-        return await self.store.quarantine(self.config.claim_max)
+        return await self.store.quarantine.quarantine(self.config.claim_max)
 
     async def resolve(
         self,
@@ -493,7 +490,7 @@ class Holdfast:
         before, done = await self.store.now(), 0
         raw = codec.encode_open(result, "result", self.config.payload_max_bytes)
         while True:
-            count = await self.store.resolve_quarantine(
+            count = await self.store.quarantine.resolve_quarantine(
                 act,
                 fingerprint=fingerprint,
                 run_id=run_id,
@@ -507,7 +504,7 @@ class Holdfast:
             if progress is not None and count:
                 progress(done)
             for bell in (Bell.STEPS, Bell.OUTCOMES, Bell.RUNS):
-                self.node.ring(bell)
+                self.caller.ring(bell)
             if count < self.config.claim_max:
                 return done
 
@@ -523,253 +520,8 @@ class Within:
         raw, _ = workflow.shape.checked(args, kwargs, self._hf.config.payload_max_bytes)
         new = self._hf._new_run(workflow, raw)
         await self._hf._demand_own(workflow)
-        await self._hf.store.start_within(self._transaction, new)
+        await self._hf.store.batches.start_within(self._transaction, new)
         return Run(self._hf, new.id, workflow, within=True)
-
-
-class Run(Generic[R]):
-    """A handle to one run. Whatever is asked of a run that does not exist raises UnknownRun."""
-
-    def __init__(
-        self,
-        hf: Holdfast,
-        run_id: str,
-        workflow: Workflow[..., R] | None,
-        *,
-        known: bool = False,
-        within: bool = False,
-    ) -> None:
-        self._hf, self.id, self._workflow = hf, run_id, workflow
-        self._known, self._within = known, within
-        """Whether it was seen in the store; whether it was started in a transaction of the caller."""
-
-    def __repr__(self) -> str:
-        return f"<Run {self.id}>"
-
-    async def result(self, timeout: Seconds | None = None) -> R:
-        """The workflow's result, when the run has ended; raises RunFailed or a subclass when it ended otherwise, and
-        TimeoutError when it has not within `timeout`."""
-        patience_s = options.patience(timeout, "run.result(timeout=…)")
-        if patience_s == 0:
-            row = await self._row()
-            if row.state not in RUN_ENDED and row.state is not RunState.STUCK:
-                raise TimeoutError(f"run {self.id} is {row.state}")
-        async with asyncio.timeout(patience_s or None):
-            await self._demand_known()
-            close = await self._ended()
-        if close is None:
-            raise unknown_run(self.id, self._within)
-        return self._result(close)
-
-    async def _ended(self) -> Close | None:
-        watcher = self._hf.node.watch_end(self.id)
-        try:
-            return await watcher
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise HoldfastError(f"this Holdfast was closed while somebody waited for run {self.id}") from None
-
-    def _result(self, close: Close) -> R:
-        if close.state is RunState.SUCCEEDED:
-            if self._workflow is not None:
-                return self._read(self._workflow, close.output or b"null")
-            plain: R = json.loads(close.output or b"null")
-            return plain
-        told = codec.describe_error(close.error) if close.error else "no reason was recorded"
-        error_type = json.loads(close.error).get("type", "") if close.error else ""
-        kind = {RunState.CANCELLED: RunCancelled, RunState.UNDONE: RunUndone, RunState.STUCK: RunStuck}
-        raise kind.get(RunState(close.state), RunFailed)(
-            f"run {self.id} {close.state}: {told}", run_id=self.id, error_type=error_type
-        ) from codec.own_error(close.error)
-
-    def _read(self, workflow: Workflow[Any, R], raw: bytes) -> R:
-        try:
-            value: R = workflow.shape.result.whole(raw)
-        except InvalidInput as wrong:
-            what = f"the result of run {self.id}, which succeeded,"
-            plain = f"{wrong}; `hf.run({self.id!r}).result()` gives it as plain JSON"
-            raise Unreadable("", "result", what, shown(raw), plain) from None
-        return value
-
-    async def _row(self) -> RunRow:
-        row = await self._hf.store.run(self.id) if _may_exist(self.id) else None
-        if row is None:
-            raise unknown_run(self.id, self._within)
-        self._known = True
-        return row
-
-    async def _demand_known(self) -> None:
-        if not self._known:
-            await self._row()
-
-    async def info(self) -> RunInfo:
-        """The run as it is now."""
-        return RunInfo(await self._row())
-
-    async def state(self) -> RunState:
-        return (await self._row()).state
-
-    async def published(self) -> dict[str, Any]:
-        """What the workflow made visible with `publish`."""
-        return (await self.info()).published
-
-    async def steps(self) -> list[StepInfo]:
-        """Its steps, in the order in which the workflow asked for them."""
-        return [StepInfo(step) for step in await self._steps()]
-
-    async def _steps(self) -> list[Step]:
-        await self._demand_known()
-        found: list[Step] = []
-        while True:
-            page = await self._hf.store.steps(self.id, after=found[-1].n if found else 0, limit=1000)
-            found += page
-            if len(page) < 1000:
-                return found
-
-    async def view(self) -> RunView:
-        """The run, its steps and their failed attempts."""
-        return _view(await self.rows())
-
-    async def rows(self) -> RunRows:
-        return RunRows(await self._row(), await self._steps(), await self._hf.store.attempts(self.id))
-
-    async def why(self) -> str:
-        """One sentence: what the run waits for, and what would move it."""
-        view, hf = await self.rows(), self._hf
-        declared = await self._signals_declared()
-        return explain(await gather(hf.store, view.run, view.steps, view.attempts, hf.config, declared))
-
-    async def _signals_declared(self) -> SignalsDeclared | None:
-        declared = await self._hf.store.declared(self.id)
-        if declared is None:
-            return None
-        told = Takes.read(declared)
-        data = {name: data_words(schema) for name, schema in told.signals.items()}
-        return SignalsDeclared(data, frozenset(told.named), told.open)
-
-    async def eta(self) -> Eta | None:
-        """When the run will end if it goes on like those before it: `left_s` seconds for half of them, `most_s` for nine
-        of ten. None when it is not running, or too few runs came this far to tell."""
-        return (await etas(self._hf.store, [await self._row()])).get(self.id)
-
-    async def watch(self, every_s: float = 0.1) -> AsyncIterator[RunView]:
-        """The run's view, now and whenever it changed, until the run has ended."""
-        pause_s = options.seconds(every_s, "run.watch(every_s=…)") or 0.0
-        last: object = None
-        while True:
-            view = await self.rows()
-            mark = (
-                view.run.state,
-                view.run.fence,
-                view.run.progress,
-                view.run.published,
-                len(view.attempts),
-                [(step.fence, step.delivered_seq, step.progress) for step in view.steps],
-            )
-            if mark != last:
-                last = mark
-                yield _view(view)
-            if view.run.state in RUN_ENDED:
-                return
-            await self._hf.environment.sleep(pause_s)
-
-    async def cancel(self, note: str = "", *, force: bool = False) -> RunState:
-        """Ask the run to cancel itself; its running steps are cancelled, what it did is undone. Returns the state right
-        after. A run that is already undoing goes on with that, unless `force` makes it stop where it is. One whose code
-        heard this before and goes on is asked again by `force` alone."""
-        codec.stored_text(note, "note")
-        row = await self._row()
-        state = row.state
-        # One that is stuck at a step in quarantine, and not at an undo, can be cancelled like any other.
-        if RunState.UNDOING in {state, row.resume} or (state is RunState.STUCK and row.resume is None):
-            if force:
-                state = await self._hf.store.steer_undo(self.id, "abandon", None, actor(), note)
-        else:
-            state = await self._hf.store.cancel_run(self.id, actor(), note, again=force)
-        for bell in (Bell.OUTCOMES, Bell.RUNS, Bell.ENDED):
-            self._hf.node.ring(bell)
-        self._hf.node._look.set()
-        return state
-
-    async def hold(self, note: str = "") -> RunState:
-        """Stop deciding: no further step is issued until `release`. Steps already running end and are recorded."""
-        await self._demand_known()
-        state = await self._hf.store.hold(self.id, actor(), codec.stored_text(note, "note"))
-        self._hf.node.ring(Bell.OUTCOMES)
-        return state
-
-    async def release(self, note: str = "") -> RunState:
-        await self._demand_known()
-        state = await self._hf.store.release(self.id, actor(), codec.stored_text(note, "note"))
-        self._hf.node.ring(Bell.RUNS)
-        return state
-
-    async def retry(self) -> Run[R]:
-        """Try again: a live run's backing-off steps at once, and those in quarantine; a stuck run's undos that gave up; an
-        ended run as a new one, which keeps all that was recorded and executes again what ended the run and what was undone.
-        Retrying the same run again gives the same new run; once that one was retried, only the newest can be."""
-        row = await self._row()
-        if row.state not in RUN_ENDED:
-            await self._hf.resolve("release", run_id=self.id)
-        if row.state is RunState.STUCK and row.resume is not RunState.RUNNING:
-            await self._hf.store.steer_undo(self.id, "retry", None, actor(), "")
-            self._hf.node.ring(Bell.OUTCOMES)
-            return self
-        if row.state not in RUN_ENDED:
-            await self._hf.store.retry_now(self.id, actor())
-            self._hf.node.ring(Bell.STEPS)
-            return self
-        new_id = await self._hf.store.retry_run(self.id, actor())
-        self._hf.node.ring(Bell.RUNS)
-        return Run(self._hf, new_id, self._workflow, known=True)
-
-    async def skip(self, step: str | None = None, note: str = "") -> RunState:
-        """Count an undo that gave up as done, by hand: this one (the key of the step or of its undo), or all of them."""
-        await self._demand_known()
-        n = None
-        codec.stored_text(note, "note")
-        if step is not None:
-            found = [row.n for row in await self._steps() if row.key in {step, f"undo:{step}"}]
-            if not found:
-                raise UnknownRun(
-                    f"run {self.id!r} has no step {step!r}: `holdfast show {self.id}` lists them"
-                )
-            n = found[-1]
-        state = await self._hf.store.steer_undo(self.id, "skip", n, actor(), note)
-        self._hf.node.ring(Bell.OUTCOMES)
-        return state
-
-
-def _view(rows: RunRows) -> RunView:
-    return RunView(
-        RunInfo(rows.run), [StepInfo(one) for one in rows.steps], [AttemptInfo(one) for one in rows.attempts]
-    )
-
-
-def unknown_run(run_id: str, within: bool = False) -> UnknownRun:
-    if within:
-        return UnknownRun(
-            f"no run has the id {run_id!r}: the transaction it was started in is not committed, or was rolled back"
-        )
-    return UnknownRun(f"no run has the id {run_id!r}: `holdfast ps` lists the newest")
-
-
-def _may_exist(run_id: object) -> bool:
-    """Whether a store can be asked for it at all: a text that both of them can hold."""
-    try:
-        return isinstance(run_id, str) and b"\0" not in run_id.encode()
-    except UnicodeEncodeError:
-        return False
-
-
-def actor() -> str:
-    """Who acts, for the journal."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"
 
 
 def _roles(roles: Iterable[str]) -> tuple[str, ...]:
@@ -789,4 +541,4 @@ def _roles(roles: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-__all__ = ["Holdfast", "Run", "Within"]
+__all__ = ["Holdfast", "Within"]

@@ -12,11 +12,12 @@ import json
 from collections.abc import Callable
 from typing import NamedTuple
 
+from holdfast.caller import Caller
 from holdfast.codec import stored_text
 from holdfast.errors import HoldfastError, WrongState
 from holdfast.model import Breaker, BreakerState, Hold, HoldScope
-from holdfast.node import Node
-from holdfast.store.protocol import Bell, Store
+from holdfast.store.bell import Bell
+from holdfast.store.store import Store
 
 
 class Placed(NamedTuple):
@@ -30,34 +31,37 @@ class Placed(NamedTuple):
 
 
 class Gates:
-    def __init__(self, store: Callable[[], Store], node: Callable[[], Node], actor: str) -> None:
-        self._opened_store, self._opened_node, self._actor = store, node, actor
+    def __init__(self, opened: Callable[[], Caller], actor: str) -> None:
+        """`opened` is this process's way to the store, if it is open."""
+        self._opened, self._actor = opened, actor
+
+    @property
+    def _caller(self) -> Caller:
+        return self._opened()
 
     @property
     def _store(self) -> Store:
-        return self._opened_store()
-
-    @property
-    def _node(self) -> Node:
-        return self._opened_node()
+        return self._opened().store
 
     # --- breakers -----------------------------------------------------------------------------------------------------
 
     async def breakers(self) -> list[Breaker]:
         """Of every dependency that ever had trouble, by name."""
-        return await self._store.breakers()
+        return await self._store.gates.breakers()
 
     async def open(self, dependency: str, note: str = "") -> Breaker:
         """Let no step begin that depends on this, until `close` or `reset`."""
         name, _ = await self._named(HoldScope.DEPENDENCY, dependency)
-        row = await self._store.force_breaker(name, BreakerState.OPEN, self._actor, stored_text(note, "note"))
+        row = await self._store.gates.force_breaker(
+            name, BreakerState.OPEN, self._actor, stored_text(note, "note")
+        )
         await self._ring()
         return row
 
     async def close(self, dependency: str, note: str = "") -> Breaker:
         """Let all of them begin, whatever comes of it, until `open` or `reset`."""
         name, _ = await self._named(HoldScope.DEPENDENCY, dependency)
-        row = await self._store.force_breaker(
+        row = await self._store.gates.force_breaker(
             name, BreakerState.CLOSED, self._actor, stored_text(note, "note")
         )
         await self._ring()
@@ -66,7 +70,7 @@ class Gates:
     async def reset(self, dependency: str, note: str = "") -> Breaker:
         """Let the breaker decide by itself again. One that is not closed is tried at once, and released in waves."""
         name, _ = await self._named(HoldScope.DEPENDENCY, dependency)
-        row = await self._store.reset_breaker(name, self._actor, stored_text(note, "note"))
+        row = await self._store.gates.reset_breaker(name, self._actor, stored_text(note, "note"))
         if row is None:
             raise WrongState(
                 f"{name!r} has no breaker: `holdfast breakers` lists those that ever had trouble"
@@ -78,7 +82,7 @@ class Gates:
 
     async def holds(self) -> list[Hold]:
         """All there are, oldest first. Runs that are held are not among them: `holdfast ps --state held`."""
-        return await self._store.holds()
+        return await self._store.gates.holds()
 
     async def hold(
         self,
@@ -93,8 +97,8 @@ class Gates:
         """Let none of these steps begin until `release`. What runs goes on; runs still decide what comes next."""
         scope, given = _one_of(workflow, step, dependency, namespace, everything)
         value, known = await self._named(scope, given)
-        new = await self._store.add_hold(scope, value, self._actor, stored_text(note, "note"))
-        found = [row for row in await self._store.holds() if (row.scope, row.value) == (scope, value)]
+        new = await self._store.gates.add_hold(scope, value, self._actor, stored_text(note, "note"))
+        found = [row for row in await self._store.gates.holds() if (row.scope, row.value) == (scope, value)]
         await self._ring()
         if not found:  # released in the same moment
             found = [Hold(scope, value, self._actor, note, await self._store.now())]
@@ -112,9 +116,9 @@ class Gates:
     ) -> Hold:
         """Take a hold away; its steps begin at once, as far as nothing else keeps them."""
         scope, given = _one_of(workflow, step, dependency, namespace, everything)
-        held = {row.value: row for row in await self._store.holds() if row.scope is scope}
+        held = {row.value: row for row in await self._store.gates.holds() if row.scope is scope}
         value = _match(given, set(held), f"hold on {'an' if scope is HoldScope.ALL else 'a'} {scope}")
-        if value not in held or not await self._store.remove_hold(
+        if value not in held or not await self._store.gates.remove_hold(
             scope, value, self._actor, stored_text(note, "note")
         ):
             what = "everything" if scope is HoldScope.ALL else f"the {scope} {given!r}"
@@ -129,14 +133,14 @@ class Gates:
         stored_text(given, str(scope))
         names: set[str] = set()
         if scope is HoldScope.WORKFLOW:
-            for node in await self._store.nodes():
+            for node in await self._store.nodes.nodes():
                 offered = json.loads(node.offers).get("workflows", ())
                 names |= {str(offer).rpartition("@")[0] for offer in offered}
         elif scope is HoldScope.STEP:
-            names = {lane.name for lane in await self._store.lanes()}
+            names = {lane.name for lane in await self._store.agents.lanes()}
         elif scope is HoldScope.DEPENDENCY:
-            names = {lane.depends for lane in await self._store.lanes()}
-            names |= {row.name for row in await self._store.breakers()}
+            names = {lane.depends for lane in await self._store.agents.lanes()}
+            names |= {row.name for row in await self._store.gates.breakers()}
         else:
             return given, True
         value = _match(given, names, str(scope))
@@ -145,8 +149,8 @@ class Gates:
     async def _ring(self) -> None:
         bells = {Bell.GATES, Bell.STEPS}
         for bell in bells:
-            self._node.bell(bell).set()
-        await self._store.ring(bells)
+            self._caller.bells.ring_here(bell)
+        await self._store.nodes.ring(bells)
 
 
 def _one_of(

@@ -22,7 +22,7 @@ from holdfast.environment import Environment, StoreClock
 from holdfast.errors import StoreError
 from holdfast.interpreters import module_path, python
 from holdfast.store.heart import BURIED, LAPSED, LEAVE, STALLED, Order, Said
-from holdfast.store.protocol import NodeStore
+from holdfast.store.nodes import Nodes
 
 log = logging.getLogger("holdfast.node")
 
@@ -53,7 +53,7 @@ class Heartbeat:
 
     def __init__(
         self,
-        store: NodeStore,
+        store: Nodes,
         node: str,
         *,
         environment: Environment,
@@ -256,7 +256,7 @@ class HeartProcess(Heartbeat):
         process.wait()
 
 
-def keeps_lease(store: NodeStore, environment: Environment, config: Config) -> type[Heartbeat]:
+def keeps_lease(store: Nodes, environment: Environment, config: Config) -> type[Heartbeat]:
     """By a heart where another process can reach the store; a simulation is one process, and so is a store in memory."""
     if config.heart and environment.is_real and store.shared_url is not None and sys.executable:
         return HeartProcess

@@ -204,6 +204,11 @@ class Step(msgspec.Struct, frozen=True):
         return self.effect or effect_key(self.run_id, self.key)
 
     @property
+    def outcome(self) -> Outcome:
+        """How it ended. Of a step that has ended."""
+        return Outcome(self.run_id, self.n, self.state, self.output, self.error, self.finished_at or 0.0)
+
+    @property
     def spent(self) -> int:
         return spent(self)
 
@@ -211,6 +216,25 @@ class Step(msgspec.Struct, frozen=True):
     def quarantined(self) -> bool:
         """It waits for a person, who releases, skips or fails it."""
         return self.state is StepState.READY and self.ready_at >= NEVER
+
+
+class Outcome(msgspec.Struct, gc=False):
+    """How a step ended. The same value from the agent that reports it, through the scheduler that delivers it to the run's code,
+    to the row that records it.
+
+    `gc=False`: there are thousands of them at once, and they refer to payloads alone.
+    """
+
+    run_id: str
+    n: int
+    state: StepState
+    output: bytes | None
+    error: str | None
+    at: float
+    fence: int | None = None
+    """The fence its writer knew. None: somebody else has recorded it, and it only waits to be delivered."""
+    seq: int | None = None
+    """Its place in the run's history, once it is delivered."""
 
 
 class Inherited(msgspec.Struct, frozen=True):
@@ -313,6 +337,15 @@ class Signal(msgspec.Struct, frozen=True):
     sent_at: float
     set_aside: str | None = None
     """Why no wait takes it: it does not fit what the code waits for."""
+
+
+class NewSignal(msgspec.Struct, frozen=True):
+    """A signal as it is sent. The same key again is the same signal."""
+
+    run_id: str
+    name: str
+    key: str
+    payload: bytes
 
 
 class Node(msgspec.Struct, frozen=True):

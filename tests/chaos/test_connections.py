@@ -70,9 +70,9 @@ async def test_cut_connections_lose_nothing(pg_url: str) -> None:
         stop.set()
         async with asyncio.timeout(90):
             await asyncio.gather(*lanes)
-        states = await hf.store.runs_by_state()
+        states = await hf.store.reads.runs_by_state()
         assert set(states) == {"succeeded"}, states
-        assert [name for name, _, broken in await hf.store.doctor() if broken] == []
+        assert [name for name, _, broken in await hf.store.reads.doctor() if broken] == []
     gc.collect()  # the driver cannot close what was cut from under it: let it complain here
     assert set(done) == {45}
     again = sum(times - 1 for times in effects.values())

@@ -61,7 +61,7 @@ class Crew:
 
         async def known() -> bool:
             assert process.returncode is None, f"{command} ended"
-            found[:] = [node for node in await self._hf.store.living(100) if node.pid == process.pid]
+            found[:] = [node for node in await self._hf.store.nodes.living(100) if node.pid == process.pid]
             return bool(found)
 
         await until(known)
@@ -107,7 +107,7 @@ async def loaded(hf: Holdfast, folder: Path) -> AsyncIterator[list[str]]:
 
 
 async def leader_of(hf: Holdfast) -> Leader:
-    leader = await hf.store.leader()
+    leader = await hf.store.leader.leader()
     assert leader is not None
     return leader
 
@@ -143,7 +143,7 @@ async def test_leaders_killed_and_stopped_under_load(store_url: str, tmp_path: P
                         return (await leader_of(hf)).epoch > before.epoch
 
                     async def reclaimed(agent: Node = agent) -> bool:
-                        return agent.id not in {node.id for node in await hf.store.living(100)}
+                        return agent.id not in {node.id for node in await hf.store.nodes.living(100)}
 
                     await until(taken_over)
                     took[how].append(time.monotonic() - at)
@@ -167,7 +167,7 @@ async def test_leaders_killed_and_stopped_under_load(store_url: str, tmp_path: P
                         await crew.signal(leading, signal.SIGCONT)
                     assert (await leader_of(hf)).epoch == after.epoch, "one that was deposed leads again"
             await nothing_lost_nothing_twice(hf, tmp_path, begun)
-            buried = [entry.note for entry in await hf.store.journal(None, 10_000) if entry.verb == "reclaim"]
+            buried = [entry.note for entry in await hf.store.reads.journal(None, 10_000) if entry.verb == "reclaim"]
             assert {agent: sum(agent in note for note in buried) for agent in lost_agents} == dict.fromkeys(
                 lost_agents, 1
             )
@@ -187,24 +187,24 @@ async def test_leaders_killed_and_stopped_under_load(store_url: str, tmp_path: P
 
 async def deposed_changes_nothing(hf: Holdfast, epoch: int, node: str) -> None:
     """What the leader before could still write."""
-    assert await hf.store.reclaim(node, epoch, "a deposed leader says so", 3, 100) is None
-    assert await hf.store.end_overdue(epoch, -60.0, 100) == 0
-    assert await hf.store.raise_alerts(epoch, []) is False
-    assert await hf.store.forget_nodes(epoch, time.time() + 60, 100) == 0
+    assert await hf.store.leader.reclaim(node, epoch, "a deposed leader says so", 3, 100) is None
+    assert await hf.store.leader.end_overdue(epoch, -60.0, 100) == 0
+    assert await hf.store.alerts.raise_alerts(epoch, []) is False
+    assert await hf.store.retention.forget_nodes(epoch, time.time() + 60, 100) == 0
 
 
 async def is_buried(hf: Holdfast, node: Node) -> bool:
-    return node.id not in {one.id for one in await hf.store.living(100)}
+    return node.id not in {one.id for one in await hf.store.nodes.living(100)}
 
 
 async def nothing_lost_nothing_twice(hf: Holdfast, folder: Path, begun: list[str]) -> None:
     """Every run that was accepted succeeded; of each, a step began once more only where an attempt of it was lost."""
-    assert await hf.store.runs_by_state() == {RunState.SUCCEEDED: len(begun)}
+    assert await hf.store.reads.runs_by_state() == {RunState.SUCCEEDED: len(begun)}
     for run_id in begun:
         lines = [line.split() for line in (folder / run_id).read_text().splitlines()]
         order = [int(i) for i, _, _ in lines]
         assert order == sorted(order), f"a recorded step of {run_id} ran again: {order}"
-        lost = Counter(one.n for one in await hf.store.attempts(run_id) if one.ending == Ending.LOST)
+        lost = Counter(one.n for one in await hf.store.reads.attempts(run_id) if one.ending == Ending.LOST)
         again = {i: times - 1 for i, times in Counter(order).items() if times > 1}
         assert sum(again.values()) <= sum(lost.values()), (run_id, again, lost)
-    assert [name for name, _, broken in await hf.store.doctor() if broken] == []
+    assert [name for name, _, broken in await hf.store.reads.doctor() if broken] == []

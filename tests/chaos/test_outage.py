@@ -62,7 +62,7 @@ async def reach(hf: Holdfast, states: set[BreakerState], limit_s: float = 90.0) 
     """The breaker, when it is in one of these states."""
     deadline = time.time() + limit_s
     while True:
-        rows = await hf.store.breakers()
+        rows = await hf.store.gates.breakers()
         if rows and rows[0].state in states:
             return rows[0]
         assert time.time() < deadline, rows
@@ -80,9 +80,9 @@ async def test_an_outage_costs_few_attempts_and_ends_without_a_spike(store_url: 
         with nodes(store_url):
             await reach(hf, {BreakerState.OPEN})
             began = time.time()
-            while await hf.store.runs_by_state() != {"succeeded": STEPS}:
-                assert time.time() - began < LIMIT_S, await hf.store.runs_by_state()
-                for row in await hf.store.breakers():
+            while await hf.store.reads.runs_by_state() != {"succeeded": STEPS}:
+                assert time.time() - began < LIMIT_S, await hf.store.reads.runs_by_state()
+                for row in await hf.store.gates.breakers():
                     if row.state is BreakerState.PROBING and [row.wave] != waves[-1:]:
                         waves.append(row.wave)
                 if not healed_at and time.time() - began > OUTAGE_S:
@@ -91,14 +91,14 @@ async def test_an_outage_costs_few_attempts_and_ends_without_a_spike(store_url: 
                 await asyncio.sleep(0.02)
             took_s = time.time() - healed_at
             await reach(hf, {BreakerState.CLOSED})
-            while any(alert.kind == AlertKind.BREAKER_OPEN for alert in await hf.store.open_alerts(100)):
+            while any(alert.kind == AlertKind.BREAKER_OPEN for alert in await hf.store.alerts.open_alerts(100)):
                 assert time.time() - began < LIMIT_S
                 await asyncio.sleep(0.05)
         states = [await run.state() for run in runs]
-        journal = list(reversed(await hf.store.journal(None, 10_000)))
-        alerts = [alert for alert in await hf.store.alerts() if alert.kind == AlertKind.BREAKER_OPEN]
+        journal = list(reversed(await hf.store.reads.journal(None, 10_000)))
+        alerts = [alert for alert in await hf.store.alerts.alerts() if alert.kind == AlertKind.BREAKER_OPEN]
         steps = [(await run.steps())[0] for run in runs]
-        assert not [name for name, _, rows in await hf.store.doctor() if rows]
+        assert not [name for name, _, rows in await hf.store.reads.doctor() if rows]
     assert set(states) == {RunState.SUCCEEDED}
     opened_at = next(entry.at for entry in journal if entry.verb == "breaker open")
     tries = sum(entry.verb == "breaker probing" for entry in journal)
@@ -146,13 +146,13 @@ async def test_a_kill_while_probing_does_not_wedge_the_breaker(
             (tmp_path / "down").unlink()
             deadline = time.time() + 60
             while not (probes := [call for call in calls(tmp_path) if call.at > opened.window_at + 2]):
-                assert time.time() < deadline, await hf.store.breakers()
+                assert time.time() < deadline, await hf.store.gates.breakers()
                 await asyncio.sleep(0.02)
             pid = probes[0].pid
             if who == "leader":
-                leader = await hf.store.leader()
+                leader = await hf.store.leader.leader()
                 assert leader is not None
-                pid = next(node.pid for node in await hf.store.nodes() if node.id == leader[0])
+                pid = next(node.pid for node in await hf.store.nodes.nodes() if node.id == leader[0])
             (killed,) = [process for process in processes if process.pid == pid]
             killed.kill()
             killed.wait()
@@ -161,6 +161,6 @@ async def test_a_kill_while_probing_does_not_wedge_the_breaker(
             for run in runs:
                 await run.result(60)
         steps = [(await run.steps())[0] for run in runs]
-        assert not [name for name, _, rows in await hf.store.doctor() if rows]
+        assert not [name for name, _, rows in await hf.store.reads.doctor() if rows]
     spent = sum(step.attempt - step.excused - step.losses for step in steps) - len(runs)
     assert spent <= PROCESSES * DEFAULT.breaker_failures_min

@@ -90,7 +90,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 
 
 
 async def live(hf: Holdfast) -> dict[str, Node]:
-    return {node.id: node for node in await hf.store.nodes() if node.retired_at is None}
+    return {node.id: node for node in await hf.store.nodes.nodes() if node.retired_at is None}
 
 
 def began(folder: Path) -> list[str]:
@@ -174,7 +174,7 @@ async def test_a_store_that_comes_back_finds_every_node_and_step(
             assert view.attempts == []
             assert {(step.attempt, step.losses, step.excused) for step in view.steps} == {(1, 0, 0)}
         assert len(began(tmp_path)) == (RUNS + 1) * WIDTH, "no step began twice"
-        assert [name for name, _, broken in await hf.store.doctor() if broken] == []
+        assert [name for name, _, broken in await hf.store.reads.doctor() if broken] == []
 
 
 async def test_an_outage_longer_than_the_lease_hands_steps_on_once(tmp_path: Path) -> None:

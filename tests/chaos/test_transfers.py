@@ -51,7 +51,7 @@ async def test_no_money_is_made_or_lost(store_url: str, tmp_path: Path) -> None:
         try:
             async with asyncio.timeout(60 + TRANSFERS):
                 while True:
-                    states = await hf.store.runs_by_state()
+                    states = await hf.store.reads.runs_by_state()
                     if sum(states.get(state, 0) for state in RUN_ENDED) == TRANSFERS:
                         break
                     await asyncio.sleep(dice.uniform(0.3, 0.8))
@@ -66,7 +66,7 @@ async def test_no_money_is_made_or_lost(store_url: str, tmp_path: Path) -> None:
                 await process.wait()
         by_run = {run_id: await hf.run(run_id).state() for run_id in ids}
         assert [
-            name for name, _, broken in await hf.store.doctor() if broken and not name.startswith("I10")
+            name for name, _, broken in await hf.store.reads.doctor() if broken and not name.startswith("I10")
         ] == []
     balances, live = {}, Counter[str]()
     for name in ("west", "east"):

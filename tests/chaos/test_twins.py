@@ -59,7 +59,7 @@ async def test_whatever_dies_a_step_with_a_twin_has_one_outcome(store_url: str, 
                     turn += 1
 
             lanes = asyncio.gather(*(lane(number) for number in range(IN_FLIGHT)))
-            while sum(count for _, _, count in await caller.store.durations([NAME])) < 30:  # noqa: ASYNC110
+            while sum(count for _, _, count in await caller.store.durations.durations([NAME])) < 30:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
             for _ in range(KILLS):
                 await asyncio.sleep(dice.uniform(0.5, 2.5))
@@ -71,13 +71,13 @@ async def test_whatever_dies_a_step_with_a_twin_has_one_outcome(store_url: str, 
             await lanes
             twins: Counter[str] = Counter()
             for run_id, given in outcomes.items():
-                steps = await caller.store.steps(run_id)
+                steps = await caller.store.reads.steps(run_id)
                 assert [step.state for step in steps] == [StepState.SUCCEEDED] * 3
                 assert [json.loads(step.output or b"") for step in steps] == given
-                twins.update(str(twin.state) for twin in await caller.store.twins(run_id))
+                twins.update(str(twin.state) for twin in await caller.store.twins.twins(run_id))
             keys = Counter(line.rpartition(" ")[2] for line in effects(folder))
             assert len(keys) == 3 * len(outcomes)
-            assert {name for name, _, rows in await caller.store.doctor() if rows} == set()
+            assert {name for name, _, rows in await caller.store.reads.doctor() if rows} == set()
             print(
                 f"\n{store_url.partition(':')[0]}: {KILLS} kills, {len(outcomes)} runs, {len(keys)} steps, "
                 f"{sum(keys.values())} executions, twins {dict(twins)}, seed {SEED}"

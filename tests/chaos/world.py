@@ -161,7 +161,7 @@ class World:
 
     async def ended(self) -> int:
         try:
-            return (await self.client.store.runs_by_state()).get(RunState.SUCCEEDED, 0)
+            return (await self.client.store.reads.runs_by_state()).get(RunState.SUCCEEDED, 0)
         except HoldfastError:
             return 0
 
@@ -203,7 +203,7 @@ class World:
 
     async def _all_ended(self) -> bool:
         try:
-            states = await self.client.store.runs_by_state()
+            states = await self.client.store.reads.runs_by_state()
         except HoldfastError:
             return False
         return states.get(RunState.SUCCEEDED, 0) >= len(set(self.accepted)) and set(states) == {
@@ -216,7 +216,7 @@ class World:
         tokens = {line.token for line in self.lines() if line.what == "ended"}
         finished: list[float] = []
         for run_id in self.accepted:
-            run = await store.run(run_id)
+            run = await store.reads.run(run_id)
             if run is None or run.state is not RunState.SUCCEEDED or run.output is None:
                 lost += 1
                 continue
@@ -224,13 +224,13 @@ class World:
             delivered = sorted(json.loads(run.output))
             recorded = sorted(
                 json.loads(step.output)
-                for step in await store.steps(run_id)
+                for step in await store.reads.steps(run_id)
                 if step.output and step.kind == "call"
             )
             good = delivered == recorded and len(set(delivered)) == 4 and tokens.issuperset(delivered)
             doubled += not good
-            endings.update(one.ending for one in await store.attempts(run_id))
-        broken = [name for name, _, rows in await store.doctor() if rows and not name.startswith("I10")]
+            endings.update(one.ending for one in await store.reads.attempts(run_id))
+        broken = [name for name, _, rows in await store.reads.doctor() if rows and not name.startswith("I10")]
         assert broken == [], broken
         executions = Counter(line.key for line in self.lines() if line.what == "began")
         return {

@@ -207,7 +207,7 @@ def test_a_signal_that_was_set_aside_is_shown(shop: Cli) -> None:
 
     async def send() -> None:  # as another workflow does: the command would refuse it
         async with Holdfast(shop.store, roles=()) as hf:
-            await hf.store.send_signal(NewSignal("a", "go", "wrong", b'"far"'))
+            await hf.store.operators.send_signal(NewSignal("a", "go", "wrong", b'"far"'))
 
     asyncio.run(send())
     words = shop("check", "app.py").out

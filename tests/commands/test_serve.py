@@ -76,9 +76,9 @@ def test_a_node_that_lost_its_lease_joins_again(cli: Cli) -> None:
         )
         await store.open()
         try:
-            epoch = await store.lead("the test", 60)
+            epoch = await store.leader.lead("the test", 60)
             assert epoch is not None
-            assert await store.reclaim(node["id"], epoch, "the test says so", 3, 100) is not None
+            assert await store.leader.reclaim(node["id"], epoch, "the test says so", 3, 100) is not None
         finally:
             await store.close()
 

@@ -84,7 +84,7 @@ class Asking(RuleBasedStateMachine):
 
     @staticmethod
     def _makes_lane(name: str, depends: str) -> Ask:
-        return lambda subject: subject.store.number_lanes([(name, (), None, depends)])
+        return lambda subject: subject.store.schedulers.number_lanes([(name, (), None, depends)])
 
     def teardown(self) -> None:
         self._do(self.subjects[0].store.close())

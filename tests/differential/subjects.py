@@ -24,7 +24,7 @@ from holdfast.model import UNDO, Breaker, Declaration
 from holdfast.store.origins import Claims
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.workflows import declare
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from holdfast.store.sqlite.store import SqliteStore
 from tests.differential.spec import Alert, Delivery, Listed, Run, Spec, Step, Twin
 from tests.differential.spec.retention import CODED

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from holdfast.store.operations import Op
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 
 RULES = Path(__file__).parent
 EXCEPTIONS = {

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.model import StepState
 from holdfast.store.operations import HandBack
-from holdfast.store.protocol import LOSSES_NEVER
+from holdfast.store.claims import LOSSES_NEVER
 from tests.chaos.world import publish
 from tests.differential.spec import Lease, Run, Spec, Step
 from tests.modelcheck import claims, leaders

@@ -36,8 +36,8 @@ async def count_even(upto: int) -> int:
 
 async def healths(hf: Holdfast) -> dict[int, Health]:
     """By process."""
-    loads, now = await hf.store.loads(), await hf.store.now()
-    return {node.pid: examine(node, loads.get(node.id, (0, 0)), now) for node in await hf.store.nodes()}
+    loads, now = await hf.store.nodes.loads(), await hf.store.now()
+    return {node.pid: examine(node, loads.get(node.id, (0, 0)), now) for node in await hf.store.nodes.nodes()}
 
 
 async def until_state(hf: Holdfast, pid: int, state: NodeState) -> Health:
@@ -118,7 +118,7 @@ async def test_what_others_read_from_a_row_is_not_changed_by_the_pulse(store_url
         offers: dict[str, object] = {}
         async with asyncio.timeout(10):
             while "pulse" not in offers:
-                (node,) = await hf.store.nodes()
+                (node,) = await hf.store.nodes.nodes()
                 offers = json.loads(node.offers)
         assert offers["labels"] == ["gpu"]
         assert {"workflows", "steps"} <= offers.keys()

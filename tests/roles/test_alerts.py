@@ -22,7 +22,7 @@ from holdfast.model import AlertKind, BreakerState, Level, NewAlert, RunState
 from holdfast.store import answers, open_store
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Hop
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from holdfast.supervisor.alerts import watch_backlog
 from holdfast.supervisor.breakers import tell_of_breakers
 from holdfast.supervisor.channels import Channel, Notice
@@ -98,12 +98,12 @@ async def test_a_failed_run_is_told_once_through_every_channel(
             await until(lambda: bool(server.requests and office.letters and program.notices))
 
             async def counted() -> bool:
-                return (await hf.store.open_alerts(10))[0].times == 2
+                return (await hf.store.alerts.open_alerts(10))[0].times == 2
 
             await until_store(counted)
             await until(lambda: any(line.startswith("run failed") for line in caplog.messages))
-            (alert,) = await hf.store.open_alerts(10)
-            deliveries = await hf.store.deliveries([alert.id])
+            (alert,) = await hf.store.alerts.open_alerts(10)
+            deliveries = await hf.store.alerts.deliveries([alert.id])
         assert len(server.requests) == len(office.letters) == len(program.notices) == 1
     body = server.bodies[0]
     assert (body["kind"], body["level"], body["run"], body["event"]) == (
@@ -125,10 +125,10 @@ async def test_a_step_that_gives_up_is_told_though_its_run_goes_on(hf_quick: Hol
     assert await (await hf_quick.start(flows.times_out.using(id="t"), "x")).result(10)
 
     async def told() -> bool:
-        return any(one.kind == AlertKind.STEP_EXHAUSTED for one in await hf_quick.store.open_alerts(10))
+        return any(one.kind == AlertKind.STEP_EXHAUSTED for one in await hf_quick.store.alerts.open_alerts(10))
 
     await until_store(told)
-    (alert,) = await hf_quick.store.open_alerts(10)
+    (alert,) = await hf_quick.store.alerts.open_alerts(10)
     assert (alert.level, alert.run_id) == ("warning", "t")
     assert "gave up after 2 attempts" in alert.message
 
@@ -163,43 +163,43 @@ async def test_an_alert_is_compared_with_those_of_its_own_kind(store_url: str) -
     store, config = open_store(store_url, Environment()), Config(claim_max=500)
     await store.open()
     await join(store)
-    epoch = await store.lead(A, LONG_S)
+    epoch = await store.leader.lead(A, LONG_S)
     assert epoch is not None
-    await store.observe(
+    await store.gates.observe(
         [answers.Observation("stripe", 0, 30, "ConnectionError: refused")], config.breaker_window_s
     )
-    assert await store.change_breaker(
+    assert await store.gates.change_breaker(
         epoch, "stripe", 0, Change(BreakerState.OPEN, 0, LONG_S, "30 of 30 failed")
     )
     assert await tell_of_breakers(store, epoch, config) == 1
     over = [AlertKind.BACKLOG, AlertKind.STEP_QUARANTINED, AlertKind.POOL_TROUBLE, AlertKind.STRAGGLER]
     old = [NewAlert(kind, Level.WARNING, f"{kind}:x", "it was so") for kind in [*over, AlertKind.RUN_FAILED]]
-    await store.raise_alerts(epoch, old)
+    await store.alerts.raise_alerts(epoch, old)
     stuck = [new_run(f"stuck-{i}") for i in range(600)]
     now = Environment().now()
-    assert set(await store.commit(A, [Hop(run.id, 1, begin=run, begun_at=now) for run in stuck])) == {
+    assert set(await store.batches.commit(A, [Hop(run.id, 1, begin=run, begun_at=now) for run in stuck])) == {
         Answer.ACCEPTED
     }
     failure = '{"type": "builtins.ValueError", "message": "no"}'
     for run in stuck:
         closed = closing(RunState.STUCK, error=failure)
-        assert await store.commit(A, [Hop(run.id, 1, close=closed)]) == [Answer.ACCEPTED]
-    assert len(await store.open_alerts(1000)) == 606
+        assert await store.batches.commit(A, [Hop(run.id, 1, close=closed)]) == [Answer.ACCEPTED]
+    assert len(await store.alerts.open_alerts(1000)) == 606
 
     async def known(kind: AlertKind) -> list[int]:
-        return [one.times for one in await store.open_alerts_of(kind, 0, 10)]
+        return [one.times for one in await store.alerts.open_alerts_of(kind, 0, 10)]
 
     for _ in range(3):
         assert await tell_of_breakers(store, epoch, config) == 0
     assert await known(AlertKind.BREAKER_OPEN) == [1], "it was raised once, and is not again"
-    assert await store.change_breaker(epoch, "stripe", 1, Change(BreakerState.CLOSED, note="well"))
+    assert await store.gates.change_breaker(epoch, "stripe", 1, Change(BreakerState.CLOSED, note="well"))
     await tell_of_breakers(store, epoch, config)
     await watch_backlog(store, epoch, config, now + config.alert_window_s + 60)
     await clear_released(store, epoch, config)
     await watch_pools(store, epoch, config)
     await Stragglers(store, Environment(), config).watch(epoch, now)
-    assert {one.kind for one in await store.open_alerts(1000)} == {AlertKind.RUN_STUCK}
-    assert len(await store.open_alerts(1000)) == 600, "a stuck run's stays until a person moves it"
+    assert {one.kind for one in await store.alerts.open_alerts(1000)} == {AlertKind.RUN_STUCK}
+    assert len(await store.alerts.open_alerts(1000)) == 600, "a stuck run's stays until a person moves it"
     await store.close()
 
 
@@ -207,17 +207,17 @@ async def test_a_lost_leader_is_told(store_url: str) -> None:
     """Whoever leads next says so; one that resigned is not missed."""
     store = open_store(store_url, Environment())
     await store.open()
-    await store.lead("somebody", 0.2)
+    await store.leader.lead("somebody", 0.2)
     async with Holdfast(store_url, config=QUICK) as hf:
 
         async def told() -> bool:
-            return any(one.kind == AlertKind.LEADER_LOST for one in await store.alerts())
+            return any(one.kind == AlertKind.LEADER_LOST for one in await store.alerts.alerts())
 
         await until_store(told)
-        assert "leader somebody is lost" in (await store.alerts())[0].message
-        await store.clear_alerts((await hf.store.leader() or ("", 0))[1], [(await store.alerts())[0].id])
+        assert "leader somebody is lost" in (await store.alerts.alerts())[0].message
+        await store.alerts.clear_alerts((await hf.store.leader.leader() or ("", 0))[1], [(await store.alerts.alerts())[0].id])
     async with Holdfast(store_url, config=QUICK):
-        assert await store.open_alerts(10) == []
+        assert await store.alerts.open_alerts(10) == []
     await store.close()
 
 
@@ -253,9 +253,9 @@ async def store(store_url: str) -> Any:
 
 
 async def raise_one(store: Store, key: str = "k") -> None:
-    epoch = await store.lead("leader", 3600.0)
+    epoch = await store.leader.lead("leader", 3600.0)
     assert epoch is not None
-    assert await store.raise_alerts(
+    assert await store.alerts.raise_alerts(
         epoch, [NewAlert(AlertKind.RUN_FAILED, Level.ERROR, key, "it failed", "r")]
     )
 
@@ -285,7 +285,7 @@ async def test_a_failed_delivery_is_tried_again_and_stays_the_same_delivery(stor
     await idle(outbox)
     assert len(channel.notices) == 3
     assert len({one.delivery for one in channel.notices}) == 1
-    (row,) = await store.deliveries([(await store.alerts())[0].id])
+    (row,) = await store.alerts.deliveries([(await store.alerts.alerts())[0].id])
     assert (row.attempts, row.last_error, row.sent_at is not None) == (3, None, True)
     await outbox.close()
 
@@ -303,7 +303,7 @@ async def test_a_bad_channel_does_not_stop_the_others_and_is_given_up(store: Sto
     await work(outbox, done=lambda: len(fails.notices) == 6)
     await idle(outbox)
     assert len(fails.notices) == 6
-    rows = await store.deliveries([one.id for one in await store.alerts()])
+    rows = await store.alerts.deliveries([one.id for one in await store.alerts.alerts()])
     gone = [row for row in rows if row.channel == "fails"]
     assert all(
         row.given_up_at is not None and row.last_error == "ConnectionError: out of reach" for row in gone
@@ -335,7 +335,7 @@ async def test_who_lost_the_lease_sends_nothing(store: Store) -> None:
     deposed = Outbox(store, "old", [old], Environment(), QUICK)
     await deposed.tick()
     assert deposed.epoch is not None
-    await store.resign("old")
+    await store.leader.resign("old")
     heir = Outbox(store, "new", [new], Environment(), QUICK)
     await heir.tick()
     await raise_one(store)
@@ -357,13 +357,13 @@ async def test_a_crash_between_sending_and_recording_sends_once_more(store: Stor
     await raise_one(store)
     await work(doomed, done=lambda: len(first.notices) == 1)
     await doomed.close()
-    await store.resign("a")
+    await store.leader.resign("a")
     heir = Outbox(store, "b", [second], Environment(), QUICK)
     await idle(heir)
     assert second.notices == [], "the claim is kept for a while"
-    (row,) = await store.deliveries([(await store.alerts())[0].id])
+    (row,) = await store.alerts.deliveries([(await store.alerts.alerts())[0].id])
     assert heir.epoch is not None
-    assert await store.end_delivery(heir.epoch, row.id, row.attempts, "unknown", 0.0)
+    assert await store.alerts.end_delivery(heir.epoch, row.id, row.attempts, "unknown", 0.0)
     await work(heir, done=lambda: len(second.notices) == 1)
     assert second.notices[0].delivery == first.notices[0].delivery
     await heir.close()
@@ -546,11 +546,11 @@ async def test_secrets_stay_out_of_logs_rows_and_errors(
 
     async def given_up() -> bool:
         await outbox.tick()
-        rows = await store.deliveries([one.id for one in await store.alerts()])
+        rows = await store.alerts.deliveries([one.id for one in await store.alerts.alerts()])
         return bool(rows) and rows[0].given_up_at is not None
 
     await until_store(given_up)
-    rows = await store.deliveries([one.id for one in await store.alerts()])
+    rows = await store.alerts.deliveries([one.id for one in await store.alerts.alerts()])
     assert "cannot connect" in str(rows[0].last_error)
     assert channels[0].without_secrets(f"bad {url}") == "bad …"
     assert SECRET not in caplog.text + str(rows) + repr(channels)

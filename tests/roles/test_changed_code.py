@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.client import Run
+from holdfast.run import Run
 from holdfast.commands.check import _misfits
 from holdfast.model import AlertKind, RunState
 from holdfast.scheduler.fit import Misfit
@@ -223,7 +223,7 @@ async def woken(run: Run[Any]) -> None:
 async def checked(url: str, run_id: str) -> list[Misfit]:
     """What `holdfast check` finds of this run with the code that is deployed."""
     async with opened(url, roles=()) as hf:
-        lanes = {lane.id: lane for lane in await hf.store.lanes()}
+        lanes = {lane.id: lane for lane in await hf.store.agents.lanes()}
         found = await _misfits(hf, run_id, lanes)
         assert found is not None
         return found[1]
@@ -231,7 +231,7 @@ async def checked(url: str, run_id: str) -> list[Misfit]:
 
 async def send(hf: Holdfast, run_id: str, name: str, payload: bytes, key: str | None = None) -> None:
     """Past what senders are told: as another workflow sends, or a program did before the code was declared."""
-    await hf.store.send_signal(NewSignal(run_id, name, key or hf.environment.new_id(), payload))
+    await hf.store.operators.send_signal(NewSignal(run_id, name, key or hf.environment.new_id(), payload))
 
 
 async def held_and_back(
@@ -254,7 +254,7 @@ async def held_and_back(
         assert f"`holdfast release {run_id}`" in why
 
         async def told() -> bool:
-            return any(alert.kind == AlertKind.RUN_HELD for alert in await hf.store.alerts(10))
+            return any(alert.kind == AlertKind.RUN_HELD for alert in await hf.store.alerts.alerts(10))
 
         await comes_to(told)
         assert app.ledger == done
@@ -524,7 +524,7 @@ async def test_a_held_run_can_be_cancelled_without_its_code(app: App, store_url:
         await is_in(hf.run("o"), RunState.HELD)
         await hf.run("o").cancel()
         await is_in(hf.run("o"), RunState.CANCELLED)
-        assert [(name, broken) for name, _, broken in await hf.store.doctor() if broken] == []
+        assert [(name, broken) for name, _, broken in await hf.store.reads.doctor() if broken] == []
     assert app.ledger == ["charge tok 300", "refund tok 300 r1"]
 
 
@@ -549,7 +549,7 @@ async def test_a_client_whose_type_cannot_read_the_result_is_told(app: App, stor
 
 
 async def aside(hf: Holdfast, run_id: str) -> list[tuple[str, bytes, str | None]]:
-    return [(row.name, row.payload, row.set_aside) for row in await hf.store.signals(run_id)]
+    return [(row.name, row.payload, row.set_aside) for row in await hf.store.reads.signals(run_id)]
 
 
 async def test_a_signal_that_does_not_fit_is_set_aside_and_told(app: App, store_url: str) -> None:
@@ -561,10 +561,10 @@ async def test_a_signal_that_does_not_fit_is_set_aside_and_told(app: App, store_
         await send(hf, "o", "unheard of", b"5", "second")
 
         async def told() -> bool:
-            return any(alert.kind == AlertKind.SIGNAL_SET_ASIDE for alert in await hf.store.alerts(10))
+            return any(alert.kind == AlertKind.SIGNAL_SET_ASIDE for alert in await hf.store.alerts.alerts(10))
 
         await comes_to(told)
-        (alert,) = [one for one in await hf.store.alerts(10) if one.kind == AlertKind.SIGNAL_SET_ASIDE]
+        (alert,) = [one for one in await hf.store.alerts.alerts(10) if one.kind == AlertKind.SIGNAL_SET_ASIDE]
         assert alert.message.startswith(
             "run o of app.order set a signal 'paid' aside: signal paid: expected `int`, got `str`"
         )
@@ -577,7 +577,7 @@ async def test_a_signal_that_does_not_fit_is_set_aside_and_told(app: App, store_
         ]
         await send(hf, "o", "paid", b"5")
         assert await run.result(20) == "r1 300 5 Oslo 2 gift"
-        assert [(name, broken) for name, _, broken in await hf.store.doctor() if broken] == []
+        assert [(name, broken) for name, _, broken in await hf.store.reads.doctor() if broken] == []
 
 
 async def test_what_was_set_aside_stays_so_whatever_the_code_reads_later(app: App, store_url: str) -> None:

@@ -12,7 +12,7 @@ from holdfast import Conflict, Holdfast, RunFailed, keep, step, workflow
 from holdfast.config import Config
 from holdfast.errors import DefinitionError, RunCancelled, RunStuck, RunUndone
 from holdfast.model import RunState
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from tests.roles.conftest import until
 from tests.roles.crash import point, through
 
@@ -118,12 +118,12 @@ async def undoes_beside(id: str, day: str) -> None:
 
 async def until_joined(hf: Holdfast, run_id: str) -> None:
     async with asyncio.timeout(10):
-        while not await hf.store.joins(run_id):  # noqa: ASYNC110  a row in a store has no event
+        while not await hf.store.reads.joins(run_id):  # noqa: ASYNC110  a row in a store has no event
             await asyncio.sleep(0.01)
 
 
 async def healthy(store: Store) -> None:
-    assert [fact for fact in await store.doctor() if fact[2]] == []
+    assert [fact for fact in await store.reads.doctor() if fact[2]] == []
 
 
 async def test_a_child_under_anothers_id_is_a_conflict(hf: Holdfast) -> None:
@@ -160,7 +160,7 @@ async def test_a_child_that_joins_starts_what_is_not_there(hf: Holdfast) -> None
     """It is then its own child, with its failure and its undo."""
     run = await hf.start(joining.using(id="j"), "n-3", "x")
     assert await run.result(10) == "joined night x"
-    assert [row.id for row in await hf.store.children("j")] == ["n-3"]
+    assert [row.id for row in await hf.store.reads.children("j")] == ["n-3"]
     failing = await hf.start(joining.using(id="jf"), "n-4", "bad")
     with pytest.raises(RunFailed, match="no bad"):
         await failing.result(10)
@@ -181,8 +181,8 @@ async def test_a_run_is_joined_while_it_runs(hf: Holdfast) -> None:
     assert [await run.result(10) for run in runs] == ["joined night slow-5"] * 3
     assert await other.result(10) == "night slow-5"
     assert log.count("book slow-5") == 1
-    assert await hf.store.joins("j0") == {}
-    assert await hf.store.children("j0") == []
+    assert await hf.store.reads.joins("j0") == {}
+    assert await hf.store.reads.children("j0") == []
 
 
 async def test_a_run_that_has_ended_is_joined(hf: Holdfast) -> None:
@@ -243,7 +243,7 @@ async def test_a_joined_run_is_not_cancelled_or_undone(hf: Holdfast, flow: Any, 
     with pytest.raises(RunFailed):
         await run.result(10)
     assert await other.state() is RunState.RUNNING
-    assert await hf.store.signals("n-11") == []
+    assert await hf.store.reads.signals("n-11") == []
     gates["slow-11"].set()
     assert await other.result(10) == "night slow-11"
     assert "unbook slow-11" not in log
@@ -260,7 +260,7 @@ async def test_cancelling_a_parent_leaves_a_run_that_only_has_the_same_id(hf: Ho
     await stranger.cancel()
     with pytest.raises(RunCancelled):
         await stranger.result(10)
-    assert await hf.store.signals("n-12") == []
+    assert await hf.store.reads.signals("n-12") == []
     gates["slow-12"].set()
     assert await other.result(10) == "night slow-12"
     assert log.count("unbook slow-12") == 0
@@ -302,13 +302,13 @@ async def test_a_joined_run_is_pruned_after_those_who_wait_are_told(hf: Holdfast
     later = await hf.store.now() + 60
 
     async def prune(state: RunState) -> int:
-        pruned = await hf.store.prune(
+        pruned = await hf.store.retention.prune(
             None, actor="t", state=state, before=later, after=(0.0, ""), runs_max=10, rows_max=1000
         )
         return pruned.runs
 
     assert await prune(RunState.CANCELLED) == 1
-    assert await hf.store.joins("f") == {}
+    assert await hf.store.reads.joins("f") == {}
     gates["slow-14"].set()
     await other.result(10)
     assert await prune(RunState.SUCCEEDED) == 1

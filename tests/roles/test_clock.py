@@ -70,8 +70,8 @@ async def test_timers_fire_on_time_and_nodes_stay(tmp_path: Path, jumps: tuple[f
         assert (one.node.id, two.node.id) == nodes
         assert not one.node.fenced
         assert not two.node.fenced
-        assert {node.id for node in await one.store.living(10)} == set(nodes)
-        assert not [entry for entry in await one.store.journal(None, 100) if entry.verb == "reclaim"]
+        assert {node.id for node in await one.store.nodes.living(10)} == set(nodes)
+        assert not [entry for entry in await one.store.reads.journal(None, 100) if entry.verb == "reclaim"]
 
 
 async def test_a_process_that_comes_later_has_the_same_time(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ async def test_a_clock_that_stays_ahead_is_followed(tmp_path: Path, monkeypatch:
         assert await run.result(10) < NAP_S + 5
         assert await (await hf.start(nap)).result(10) > 0
         assert not hf.node.fenced
-        assert not [entry for entry in await hf.store.journal(None, 100) if entry.verb == "reclaim"]
+        assert not [entry for entry in await hf.store.reads.journal(None, 100) if entry.verb == "reclaim"]
 
 
 @step
@@ -123,11 +123,11 @@ async def test_what_ended_did_so_before_what_it_caused_began(store_url: str) -> 
     ):
         apart = await hf.start(chain, 40)
         assert await apart.result(30) == 40
-        apart_rows = await hf.store.steps(apart.id)
+        apart_rows = await hf.store.reads.steps(apart.id)
     async with Holdfast(store_url) as hf:
         run = await hf.start(chain, 200)
         assert await run.result(30) == 200
-        rows = await hf.store.steps(run.id)
+        rows = await hf.store.reads.steps(run.id)
     for steps in (apart_rows, rows):
         for before, after in pairwise(steps):
             assert before.finished_at is not None
@@ -180,8 +180,8 @@ async def test_a_replayed_run_sees_the_times_it_saw(store_url: str) -> None:
         ended = [await run.result(30) for run in runs]
         assert all(len(seen) == 5 for seen in ended)
         for run in runs:
-            row = await hf.store.run(run.id)
+            row = await hf.store.reads.run(run.id)
             assert row is not None
-            claimed = ClaimedRun(row, await hf.store.steps(run.id), [])
+            claimed = ClaimedRun(row, await hf.store.reads.steps(run.id), [])
             decider = await replayed(claimed, registry.workflows, hf.store, await hf.store.now(), 10**6)
             decider.close()

@@ -15,7 +15,7 @@ from tests.store.conftest import run_sql
 
 
 async def sent(hf: Holdfast, run_id: str) -> list[str]:
-    return [row.name for row in await hf.store.signals(run_id)]
+    return [row.name for row in await hf.store.reads.signals(run_id)]
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def outside(store_url: str) -> Holdfast:
 
 async def test_workflows_are_declared_when_a_node_starts(hf: Holdfast) -> None:
     """Schemas of what they take and give, and where they come from."""
-    (row,) = [row for row in await hf.store.workflows(1000) if row.name == order.name]
+    (row,) = [row for row in await hf.store.workflows.workflows(1000) if row.name == order.name]
     assert (row.version, row.code, row.origin) == ("1", f"{order.name}@1", "holdfast")
     given = json.loads(row.input)
     assert given["$defs"]["order"]["properties"] == {"wanted": {"type": "integer"}}
@@ -124,7 +124,7 @@ async def test_in_a_store_where_nobody_declared_anything_all_is_taken(
     run_sql(store_url, "DELETE FROM workflows")
     async with outside:
         await outside.send_signal(run.id, "whatever", b"1", None)
-        assert [row.name for row in await outside.store.signals(run.id)] == ["whatever"]
+        assert [row.name for row in await outside.store.reads.signals(run.id)] == ["whatever"]
 
 
 async def test_what_is_declared_later_is_taken_at_once(hf: Holdfast) -> None:

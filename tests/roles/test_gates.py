@@ -177,14 +177,14 @@ class TestBreakers:
         spent = sum(one.attempt - one.excused - one.losses for one in steps)
         # On a machine so slow that the leader takes longer than the agent's own pause, it trips more than once.
         assert spent - len(steps) <= QUICK.breaker_failures_min * 3
-        assert not [name for name, _, rows in await hf.store.doctor() if rows]
+        assert not [name for name, _, rows in await hf.store.reads.doctor() if rows]
 
     async def test_what_others_told_of_an_outage_excuses_before_it_is_decided(self, store_url: str) -> None:
         """Half of a fleet failed already: a step that fails here, too, waits with the others and spends no attempt."""
         slow_to_decide = msgspec.structs.replace(QUICK, breaker_wait_s=1.0)
         async with Holdfast(store_url, config=slow_to_decide) as hf:
             down.add("bank")
-            await hf.store.observe(
+            await hf.store.gates.observe(
                 [Observation("bank", 0, 5, "ConnectionError")], slow_to_decide.breaker_window_s
             )
             agent = hf.node.agent
@@ -255,7 +255,7 @@ class TestBreakers:
         runs = [await hf.start(pay, i) for i in range(20)]
 
         async def told() -> bool:
-            return any(alert.kind == AlertKind.BREAKER_OPEN for alert in await hf.store.open_alerts(9))
+            return any(alert.kind == AlertKind.BREAKER_OPEN for alert in await hf.store.alerts.open_alerts(9))
 
         await eventually(told)
         down.clear()
@@ -266,11 +266,11 @@ class TestBreakers:
             return not await told()
 
         await eventually(over)
-        (alert,) = [one for one in await hf.store.alerts() if one.kind == AlertKind.BREAKER_OPEN]
+        (alert,) = [one for one in await hf.store.alerts.alerts() if one.kind == AlertKind.BREAKER_OPEN]
         assert alert.cleared_at is not None
         assert "bank is in trouble" in alert.message
         assert "ConnectionError: the bank does not answer" in alert.message
-        verbs = [entry.verb for entry in reversed(await hf.store.journal(None))]
+        verbs = [entry.verb for entry in reversed(await hf.store.reads.journal(None))]
         assert verbs[0] == "breaker open"
         assert verbs[-1] == "breaker closed"
         assert "breaker probing" in verbs
@@ -329,7 +329,7 @@ class TestBreakers:
         """No row for a dependency that never failed; a few failures leave a tally and no more."""
         await asyncio.gather(*[(await hf.start(pay, i)).result(60) for i in range(20)])
         assert await hf.gates.breakers() == []
-        assert (await hf.gates.holds(), await hf.store.journal(None)) == ([], [])
+        assert (await hf.gates.holds(), await hf.store.reads.journal(None)) == ([], [])
 
 
 SCOPES: list[dict[str, object]] = [
@@ -387,7 +387,7 @@ class TestHolds:
         async with Holdfast(store_url, config=Config(poll_s=60.0)) as hf:
             agent = hf.node.agent
             assert agent is not None
-            await hf.store.add_hold(scope, value, "somebody", "")  # without a bell: the agent does not know
+            await hf.store.gates.add_hold(scope, value, "somebody", "")  # without a bell: the agent does not know
             starting = asyncio.create_task(hf.start(post.using(namespace="acme"), 3))
             await asyncio.sleep(0)  # the place is taken, nothing is committed
             agent.gates.learn(
@@ -408,10 +408,10 @@ class TestHolds:
         run = await hf.start(parent.using(namespace="acme", id="p"), 1)
 
         async def asked() -> bool:
-            return bool(await hf.store.children("p"))
+            return bool(await hf.store.reads.children("p"))
 
         await eventually(asked)
-        (child,) = await hf.store.children("p")
+        (child,) = await hf.store.reads.children("p")
         assert child.namespace == "acme"
         await hf.gates.release(namespace="acme")
         assert await run.result(30) == 1

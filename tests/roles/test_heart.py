@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.client import Run
+from holdfast.run import Run
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.heartbeat import Heartbeat, HeartProcess, keeps_lease
@@ -46,12 +46,12 @@ def is_alive(pid: int) -> bool:
 
 
 async def node_of(caller: Holdfast, pid: int) -> Node:
-    (node,) = [node for node in await caller.store.nodes() if node.pid == pid]
+    (node,) = [node for node in await caller.store.nodes.nodes() if node.pid == pid]
     return node
 
 
 async def node_of_id(caller: Holdfast, node_id: str) -> Node:
-    (node,) = [node for node in await caller.store.nodes() if node.id == node_id]
+    (node,) = [node for node in await caller.store.nodes.nodes() if node.id == node_id]
     return node
 
 
@@ -112,7 +112,7 @@ async def test_a_process_stopped_for_three_leases_cannot_write(store_url: str, t
             assert steps[1].agent == (await node_of(hf, second.pid)).id
         assert (await node_of_id(hf, node.id)).lease_until == node.lease_until
         assert [attempt.ending for attempt in (await run.view()).attempts] == ["lost"]
-        assert [name for name, _, broken in await hf.store.doctor() if broken] == []
+        assert [name for name, _, broken in await hf.store.reads.doctor() if broken] == []
 
 
 async def test_a_continued_process_writes_nothing_even_when_nobody_took_over(
@@ -134,7 +134,7 @@ async def test_a_continued_process_writes_nothing_even_when_nobody_took_over(
         await asyncio.sleep(LEASE_S * 3)
         os.kill(first.pid, signal.SIGCONT)
         async with asyncio.timeout(10):
-            while sum(node.pid == first.pid for node in await hf.store.nodes()) < 2:  # noqa: ASYNC110
+            while sum(node.pid == first.pid for node in await hf.store.nodes.nodes()) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         step = (await run.steps())[1]
         assert (step.state, step.agent, step.attempt) == ("running", held_by, 1)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast
-from holdfast.client import Run
+from holdfast.run import Run
 from holdfast.durations import step_name
 from holdfast.errors import RunCancelled, RunFailed, RunUndone
 from holdfast.model import StepState, TwinState
@@ -55,7 +55,7 @@ async def learned(hf: Holdfast, folder: Path) -> None:
 
 async def learned_by(hf: Holdfast) -> None:
     async def known() -> bool:
-        counts = await hf.store.durations([step_name(stragglers.guarded.name)])
+        counts = await hf.store.durations.durations([step_name(stragglers.guarded.name)])
         return sum(count for _, _, count in counts) >= 30
 
     await until_stored(known)
@@ -75,7 +75,7 @@ def undone(folder: Path) -> list[str]:
 
 
 async def sound(hf: Holdfast) -> None:
-    assert {name for name, _, rows in await hf.store.doctor() if rows} == set()
+    assert {name for name, _, rows in await hf.store.reads.doctor() if rows} == set()
 
 
 async def test_the_twin_is_first(two: list[Holdfast], tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ async def test_the_twin_is_first(two: list[Holdfast], tmp_path: Path) -> None:
     assert "twin" in str(outran.error)
     assert (done.state, done.attempt) == (StepState.SUCCEEDED, 1)
     assert done.agent != outran.agent
-    (twin,) = await two[0].store.twins(run.id)
+    (twin,) = await two[0].store.twins.twins(run.id)
     assert (twin.state, twin.agent, twin.not_agent) == (TwinState.WON, done.agent, outran.agent)
     await sound(two[0])
 
@@ -113,7 +113,7 @@ async def test_a_twin_that_fails_is_nobodys_loss(two: list[Holdfast], tmp_path: 
     await until(lambda: "second ends" in effects(tmp_path))
 
     async def twin_ended() -> bool:
-        return (await two[0].store.twins(run.id))[0].state is not TwinState.RUNNING
+        return (await two[0].store.twins.twins(run.id))[0].state is not TwinState.RUNNING
 
     await until_stored(twin_ended)
     (tmp_path / "first").write_text("end")
@@ -206,12 +206,12 @@ async def test_one_agent_alone_makes_no_twins(store_url: str, tmp_path: Path) ->
         await until(lambda: words(tmp_path) == ["first"])
 
         async def is_long_overdue() -> bool:
-            return len(await hf.store.overlong_steps([(stragglers.guarded.name, 0.5)], 10)) == 1
+            return len(await hf.store.durations.overlong_steps([(stragglers.guarded.name, 0.5)], 10)) == 1
 
         await until_stored(is_long_overdue)
         (tmp_path / "first").write_text("end")
         assert await run.result(20) == "first"
-        assert await hf.store.twins(run.id) == []
+        assert await hf.store.twins.twins(run.id) == []
 
 
 async def test_the_twin_survives_the_death_of_the_steps_agent(store_url: str, tmp_path: Path) -> None:

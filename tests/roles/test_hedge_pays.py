@@ -80,4 +80,4 @@ async def test_hedging_makes_the_slowest_runs_several_times_faster(store_url: st
         assert p99(plain) >= 3 * p99(hedged)
         assert 0 < more < 0.05
         assert len({line.split()[-1] for line in executions}) == 2 * RUNS
-        assert {name for name, _, rows in await caller.store.doctor() if rows} == set()
+        assert {name for name, _, rows in await caller.store.reads.doctor() if rows} == set()

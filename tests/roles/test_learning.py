@@ -30,7 +30,7 @@ async def hf(store_url: str) -> AsyncIterator[Holdfast]:
 
 
 async def counted(hf: Holdfast, name: str) -> float:
-    known = sketches(await hf.store.durations([name]))
+    known = sketches(await hf.store.durations.durations([name]))
     return known[name].total if name in known else 0.0
 
 
@@ -66,7 +66,7 @@ async def test_attempts_are_counted_and_told_with_the_rest_of_a_second(hf: Holdf
         return await counted(hf, step_name(flows.nap.name)) == 300
 
     await until_stored(told)
-    rows = await hf.store.durations()
+    rows = await hf.store.durations.durations()
     assert len(rows) < 100
 
 
@@ -75,7 +75,7 @@ async def test_what_was_counted_last_is_told_when_a_node_leaves(store_url: str) 
     slow = msgspec.structs.replace(QUICK, learn_s=600.0)
     async with Holdfast(store_url, config=slow) as hf:
         await (await hf.start(flows.loops, 3)).result(30)
-        assert await hf.store.durations() == []
+        assert await hf.store.durations.durations() == []
     async with Holdfast(store_url, roles=[]) as hf:
         assert await counted(hf, step_name(flows.nap.name)) == 3
 
@@ -94,17 +94,17 @@ async def test_a_straggler_is_told_while_it_lasts(hf: Holdfast, tmp_path: Path) 
     run = await hf.start(flows.waits, str(tmp_path), ["late"])
 
     async def told() -> bool:
-        return [one.kind for one in await hf.store.open_alerts(10)] == [AlertKind.STRAGGLER]
+        return [one.kind for one in await hf.store.alerts.open_alerts(10)] == [AlertKind.STRAGGLER]
 
     await until_stored(told)
-    (alert,) = await hf.store.open_alerts(10)
+    (alert,) = await hf.store.alerts.open_alerts(10)
     assert (alert.run_id, alert.level) == (run.id, "info")
     assert "longer than such steps take" in await run.why()
     (tmp_path / "late").touch()
     await run.result(30)
 
     async def over() -> bool:
-        return await hf.store.open_alerts(10) == []
+        return await hf.store.alerts.open_alerts(10) == []
 
     await until_stored(over)
 

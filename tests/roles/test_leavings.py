@@ -39,7 +39,7 @@ async def small(store_url: str) -> AsyncIterator[Holdfast]:
 async def healthy(hf: Holdfast) -> None:
     """The agent goes on serving, and the store finds nothing wrong."""
     assert await (await hf.start(leavings.working, 5)).result(20) == 5
-    assert not [name for name, _, rows in await hf.store.doctor() if rows]
+    assert not [name for name, _, rows in await hf.store.reads.doctor() if rows]
 
 
 @pytest.mark.parametrize("kind", KINDS)

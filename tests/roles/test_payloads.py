@@ -132,7 +132,7 @@ async def test_what_would_come_back_as_something_else_is_refused_where_it_is_pas
             await hf.start(flows[i].using(id=f"refused-{i}"), value, "x")
         with pytest.raises(InvalidInput, match=why):
             await sends[i].send("waits", value)
-    assert await hf.store.signals(run.id) == []
+    assert await hf.store.reads.signals(run.id) == []
     assert not [row for row in await hf.runs() if row.id.startswith("refused")]
     under_any = [i for i, (kind, _, _) in enumerate(REFUSED) if kind is Any]
     for i in under_any:

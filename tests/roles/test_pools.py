@@ -15,7 +15,7 @@ from holdfast.pool.fleet import How, Seen
 from holdfast.pool.pool import Pool, PoolEvent
 from holdfast.pool.watch import Watch, marks
 from holdfast.store import open_store
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from holdfast.supervisor import Supervisor
 from tests.store.conftest import run_sql
 from tests.store.made import begin, call, number_lane
@@ -57,7 +57,7 @@ class Actors:
     async def comes_up(self, member: str) -> None:
         """It shows its badge to the store, with one step that it can do."""
         offers = {"steps": ["shop.charge"], "labels": [], "pool": json.loads(self.badges[member])}
-        await self._store.register(
+        await self._store.nodes.register(
             f"node-{member}",
             host="h",
             pid=1,
@@ -105,7 +105,7 @@ async def test_a_pool_serves_what_its_agents_can_do(store: Store) -> None:
     lane = await number_lane(store, "shop.charge", ())
     other = await number_lane(store, "shop.print", ("printer",))
     now = await store.now()
-    await store.register("s", host="h", pid=1, roles="scheduler", offers="{}", capacity=1, lease_s=LONG_S)
+    await store.nodes.register("s", host="h", pid=1, roles="scheduler", offers="{}", capacity=1, lease_s=LONG_S)
     late = [call(n, lane=lane, ready_at=now - 30) for n in (1, 2)]
     await begin(store, *late, *(call(n, lane=other, ready_at=now - 30) for n in range(3, 30)), node="s")
     loads = []
@@ -164,7 +164,7 @@ async def test_an_agent_without_its_lease_is_killed_and_replaced(store: Store) -
     await pool.tick()
     await fleet.comes_up("1")
     await pool.tick()
-    await store.retire("node-1")
+    await store.nodes.retire("node-1")
     await pool.tick()
     assert fleet.stopped == []
     world.at += 30
@@ -219,15 +219,15 @@ async def test_crashes_are_told_in_the_pulse_until_one_stays(store: Store) -> No
 async def test_the_leader_forgets_nodes_that_left(store: Store) -> None:
     """After their time, with its other duties."""
     for node in ("leads", "old", "new"):
-        await store.register(node, host="h", pid=1, roles="agent", offers="{}", capacity=1, lease_s=LONG_S)
-    await store.retire("old")
-    await store.retire("new")
+        await store.nodes.register(node, host="h", pid=1, roles="agent", offers="{}", capacity=1, lease_s=LONG_S)
+    await store.nodes.retire("old")
+    await store.nodes.retire("new")
     long_ago = "'2020-01-01'" if store.url.startswith("postgresql") else "1577836800.0"
     run_sql(store.url, f"UPDATE nodes SET retired_at = {long_ago} WHERE id = 'old'")
     supervisor = Supervisor(store, "leads", Environment(), Config())
     await supervisor.tick()
-    assert "old" not in {node.id for node in await store.nodes()}
-    assert "new" in {node.id for node in await store.nodes()}
+    assert "old" not in {node.id for node in await store.nodes.nodes()}
+    assert "new" in {node.id for node in await store.nodes.nodes()}
 
 
 def test_changed_code_is_seen_when_it_is_still(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ async def test_a_step_that_kills_its_agents_is_found_out(store_url: str, tmp_pat
             await run.result(LONG_S)
         assert effects(folder) == [f"explode attempt {number}" for number in (1, 2, 3, 4)]
         other = await hf.start(poisonous.refused.using(id="other"), folder)
-        await eventually(lambda: hf.store.quarantined("other"))
+        await eventually(lambda: hf.store.quarantine.quarantined("other"))
         assert len(deaths) == 4
         (poison,) = [one for one in await hf.quarantine() if one.place == "agent lost"]
         assert (poison.step, poison.steps, poison.example) == ("tests.roles.poisonous.explode", 1, run.id)
@@ -98,11 +98,11 @@ async def test_a_step_that_kills_its_agents_is_found_out(store_url: str, tmp_pat
         assert await other.result(LONG_S) == "caught not today"
         assert len(deaths) == 4
         await eventually(lambda: is_told(hf, poison.fingerprint, False))
-        assert [name for name, _, rows in await hf.store.doctor() if rows] == []
+        assert [name for name, _, rows in await hf.store.reads.doctor() if rows] == []
 
 
 async def is_told(hf: Holdfast, fingerprint: str, there: bool = True) -> bool:
-    opened = await hf.store.open_alerts(100)
+    opened = await hf.store.alerts.open_alerts(100)
     return any(alert.key == f"step quarantined:{fingerprint}" for alert in opened) is there
 
 
@@ -211,7 +211,7 @@ async def test_an_undo_in_quarantine_can_be_done_without(store_url: str, tmp_pat
         assert isinstance(failed.value, RunUndone) is (act != "abandon")
         assert any(line.startswith("unbook first") for line in effects(folder)) is (act != "abandon")
         assert await hf.quarantine() == []
-        assert [name for name, _, rows in await hf.store.doctor() if rows] == []
+        assert [name for name, _, rows in await hf.store.reads.doctor() if rows] == []
 
 
 async def test_a_childs_poison_is_the_childs(store_url: str, tmp_path: Path) -> None:
@@ -219,8 +219,8 @@ async def test_a_childs_poison_is_the_childs(store_url: str, tmp_path: Path) -> 
     folder, deaths = str(tmp_path), list[int]()
     async with others(store_url) as hf, fleet(store_url, deaths):
         run = await hf.start(poisonous.parent, folder, "kill")
-        await eventually(lambda: hf.store.children(run.id))
-        (row,) = await hf.store.children(run.id)
+        await eventually(lambda: hf.store.reads.children(run.id))
+        (row,) = await hf.store.reads.children(run.id)
         child: Run[Any] = hf.run(row.id)
         await becomes(child, RunState.STUCK)
         assert await run.state() is RunState.RUNNING
@@ -300,7 +300,7 @@ async def test_a_stuck_run_is_cancelled_like_any_other(hf: Holdfast, tmp_path: P
         await run.result(LONG_S)
     assert effects(tmp_path)[-1] == "unbook first attempt 1"
     assert await hf.quarantine() == []
-    assert [name for name, _, rows in await hf.store.doctor() if rows] == []
+    assert [name for name, _, rows in await hf.store.reads.doctor() if rows] == []
 
 
 async def test_a_deadline_ends_a_run_that_waits_for_a_person(hf: Holdfast, tmp_path: Path) -> None:
@@ -393,10 +393,10 @@ async def test_a_crash_anywhere_leaves_it_in_quarantine_once(store_url: str, tmp
         assert 2 <= len(effects(folder)) <= (3 if crash_at else 2), where
         (folder / "mended").touch()
         async with Holdfast(store_url, config=CONFIG) as hf:
-            assert len(await hf.store.quarantined(run_id)) == 1, where
+            assert len(await hf.store.quarantine.quarantined(run_id)) == 1, where
             assert await hf.resolve("release", run_id=run_id) == 1, where
             assert await hf.run(run_id).result(LONG_S) == "mended", where
-            assert [name for name, _, rows in await hf.store.doctor() if rows] == [], where
+            assert [name for name, _, rows in await hf.store.reads.doctor() if rows] == [], where
         points = points if crash_at else len(passed.passed)
         crash_at += 1
     assert points > 4

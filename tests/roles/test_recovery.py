@@ -90,13 +90,13 @@ async def test_a_stopped_process_is_fenced_and_its_late_report_refused(
             (tmp_path / "gate").touch()
             assert await run.result(10) == 2
             os.kill(first.pid, signal.SIGCONT)
-            nodes = {node.pid: node for node in await caller.store.nodes()}
+            nodes = {node.pid: node for node in await caller.store.nodes.nodes()}
             assert nodes[first.pid].retired_at is not None
             first.terminate()
             await asyncio.wait_for(first.wait(), 15)
         assert (await run.steps())[1].attempt == 2
         assert effects(folder).count("mark after") == 1
-        assert [name for name, _, broken in await caller.store.doctor() if broken] == []
+        assert [name for name, _, broken in await caller.store.reads.doctor() if broken] == []
 
 
 async def test_sigterm_drains_and_hands_back_without_spending_an_attempt(
@@ -132,21 +132,21 @@ async def test_roles_in_processes_of_their_own_finish_a_run(store_url: str, tmp_
         run = await caller.start(outside.around_block, str(tmp_path))
         assert await run.result(20) == 1
         assert all(step.agent is not None for step in await run.steps())
-        nodes = {node.id: node.pid for node in await caller.store.nodes()}
+        nodes = {node.id: node.pid for node in await caller.store.nodes.nodes()}
         assert {nodes[step.agent or ""] for step in await run.steps()} == {agent.pid}
 
 
 async def test_the_leader_is_succeeded_when_its_process_is_killed(store_url: str) -> None:
     """Leadership passes at once, with a higher epoch, when the leader's process is gone."""
     async with worker(store_url, "supervisor") as first, Holdfast(store_url, roles=[]) as caller:
-        leader = await caller.store.leader()
+        leader = await caller.store.leader.leader()
         assert leader is not None
         async with Holdfast(store_url, roles=["supervisor"], config=quick(LEASE_S)) as second:
             first.kill()
             supervisor = second.node.supervisor
             assert supervisor is not None
             await until(lambda: supervisor.epoch is not None, 3)
-            assert (await caller.store.leader() or ("", 0, 0))[:2] == (second.node.id, leader[1] + 1)
+            assert (await caller.store.leader.leader() or ("", 0, 0))[:2] == (second.node.id, leader[1] + 1)
 
 
 async def test_a_node_that_lost_its_lease_begins_again_as_another(store_url: str, tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ async def test_a_node_that_lost_its_lease_begins_again_as_another(store_url: str
         waiting = asyncio.create_task(run.result(20))
         await until(lambda: "block gate attempt 1" in effects(folder))
         first = hf.node.id
-        epoch = await other.store.lead(first, 30)
+        epoch = await other.store.leader.lead(first, 30)
         assert epoch is not None
-        assert await other.store.reclaim(first, epoch, "the test says so", 3, 100) is not None
+        assert await other.store.leader.reclaim(first, epoch, "the test says so", 3, 100) is not None
         await until(lambda: hf.node.id != first)
         (tmp_path / "gate").touch()
         assert await waiting == 2

@@ -128,9 +128,9 @@ async def test_a_run_whose_code_refuses_a_cancel_can_be_asked_again(hf: Holdfast
     )
     assert await run.state() is RunState.RUNNING
     await run.cancel("once more")
-    assert [row.verb for row in await hf.store.journal(run.id)].count("cancel") == 1
+    assert [row.verb for row in await hf.store.reads.journal(run.id)].count("cancel") == 1
     await run.cancel("really", force=True)
     with pytest.raises(RunFailed, match="cancelled"):
         await run.result(15)
     assert await run.state() is RunState.CANCELLED
-    assert [row.verb for row in await hf.store.journal(run.id)].count("cancel") == 2
+    assert [row.verb for row in await hf.store.reads.journal(run.id)].count("cancel") == 2

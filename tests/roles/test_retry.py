@@ -30,7 +30,7 @@ from holdfast import (
     uuid4,
     workflow,
 )
-from holdfast.client import Run
+from holdfast.run import Run
 from holdfast.config import Config
 from holdfast.errors import RunCancelled, RunUndone, WrongState
 from holdfast.model import RunState
@@ -105,7 +105,7 @@ async def until_is(run: Run[Any], state: RunState) -> None:
 
 
 async def healthy(hf: Holdfast) -> None:
-    assert [fact for fact in await hf.store.doctor() if fact[2]] == []
+    assert [fact for fact in await hf.store.reads.doctor() if fact[2]] == []
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
@@ -492,7 +492,7 @@ async def test_succeeded_children_are_kept_and_belong_to_the_new_run(hf: Holdfas
     assert len(await again.result(20)) == 4
     assert {len(found) for what, found in ledger.items() if what.endswith("first")} == {2}
     assert {len(found) for what, found in ledger.items() if what.endswith("second")} == {1}
-    assert [row.retry_of for row in await hf.store.children(again.id)] == [f"leg-{i}" for i in range(3)]
+    assert [row.retry_of for row in await hf.store.reads.children(again.id)] == [f"leg-{i}" for i in range(3)]
 
 
 @workflow
@@ -511,14 +511,14 @@ async def test_a_child_without_anything_to_undo_is_taken_over(hf: Holdfast) -> N
         await run.result(20)
     await run.cancel(force=True)
     await fails(run)
-    assert [row.state for row in await hf.store.children("p")] == [RunState.SUCCEEDED]
+    assert [row.state for row in await hf.store.reads.children("p")] == [RunState.SUCCEEDED]
     broken.clear()
     broken.add("very end")
     again = await run.retry()
     with pytest.raises(RunUndone):
         await again.result(20)
-    assert await hf.store.children("p") == []
-    assert [(row.id, row.state) for row in await hf.store.children("p~2")] == [("whole", RunState.UNDONE)]
+    assert await hf.store.reads.children("p") == []
+    assert [(row.id, row.state) for row in await hf.store.reads.children("p~2")] == [("whole", RunState.UNDONE)]
     assert undone == ["late p~2::book", "whole first whole::book"]
     assert keys("whole first") == ["whole::book"]
     broken.clear()

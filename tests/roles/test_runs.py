@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.client import Run
+from holdfast.run import Run
 from holdfast.errors import Conflict, InvalidInput, RunCancelled, RunFailed, UnknownRun, WrongState
 from holdfast.model import RunState
 from tests.roles import flows
@@ -140,7 +140,7 @@ async def test_a_signal_with_the_same_key_counts_once(hf: Holdfast) -> None:
     for grams in (1, 2):
         await flows.paid.send(run.id, Parcel("Bergen", grams), key="event-1")
     assert await run.result(10) == "Bergen 1"
-    assert len(await hf.store.signals(run.id)) == 1
+    assert len(await hf.store.reads.signals(run.id)) == 1
 
 
 async def test_a_wait_times_out_durably(hf: Holdfast) -> None:
@@ -162,7 +162,7 @@ async def test_child_runs_return_their_results(hf: Holdfast) -> None:
     """A workflow called in a workflow is a run of its own, with a parent."""
     run = await hf.start(flows.parent.using(id="p"), 2)
     assert await run.result(10) == 5
-    assert {child.id for child in await hf.store.children("p")} == {"p/chain", "child-of-2"}
+    assert {child.id for child in await hf.store.reads.children("p")} == {"p/chain", "child-of-2"}
 
 
 async def test_a_childs_failure_reaches_its_parent(hf: Holdfast) -> None:
@@ -359,7 +359,7 @@ async def test_the_doctor_finds_nothing_after_all_that(hf: Holdfast) -> None:
         await run.result(10)
     with pytest.raises(RunCancelled):
         await cancelled.result(10)
-    assert [(name, meaning) for name, meaning, broken in await hf.store.doctor() if broken] == []
+    assert [(name, meaning) for name, meaning, broken in await hf.store.reads.doctor() if broken] == []
 
 
 async def test_an_answer_about_a_run_that_came_back_meanwhile_is_not_taken_for_it(
@@ -368,7 +368,7 @@ async def test_an_answer_about_a_run_that_came_back_meanwhile_is_not_taken_for_i
     """A scheduler asks what it lost. Until the answer is there, the run was taken from it and claimed by it again: that one is
     its own, and stays in memory."""
     run = await hf.start(flows.waits_for_payment.using(id="back"), 60.0)
-    scheduler, ask = hf.node.scheduler, hf.store.lost_runs
+    scheduler, ask = hf.node.scheduler, hf.store.schedulers.lost_runs
     assert scheduler is not None
     owned, answered = scheduler.runs["back"], asyncio.Event()
 

@@ -191,7 +191,7 @@ async def test_pruning_takes_its_share_and_rests(store_url: str) -> None:
 
         epoch = 0
         while not epoch:
-            leader = await hf.store.leader()
+            leader = await hf.store.leader.leader()
             epoch = 0 if leader is None else leader.epoch
         await ended()
         assert await one_pass(0.0) < 4

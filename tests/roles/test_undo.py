@@ -34,7 +34,7 @@ async def test_a_failed_run_takes_itself_back_newest_first(hf: Holdfast) -> None
     with pytest.raises(RunUndone, match="no more"):
         await run.result(15)
     assert log == ["do 0", "do 1", "do 2", "undo 2 made 2", "undo 1 made 1", "undo 0 made 0"]
-    assert [name for name, _, broken in await hf.store.doctor() if broken] == []
+    assert [name for name, _, broken in await hf.store.reads.doctor() if broken] == []
 
 
 async def test_a_run_that_succeeds_undoes_nothing(hf: Holdfast) -> None:
@@ -144,7 +144,7 @@ async def test_an_undo_that_gives_up_makes_the_run_stuck_and_the_others_are_trie
     run = await hf.start(undone.in_a_row.using(id="s"), 3, True)
     await state_of(hf, "s", RunState.STUCK)
     assert [entry for entry in log if entry.startswith("undo")] == ["undo 2 made 2", "undo 0 made 0"]
-    alerts = await hf.store.alerts()
+    alerts = await hf.store.alerts.alerts()
     assert [(alert.kind, alert.run_id) for alert in alerts] == [("run stuck", "s")]
     assert "broken" in await run.why()
     undone.broken.clear()
@@ -162,7 +162,7 @@ async def test_an_operator_may_skip_an_undo(hf: Holdfast) -> None:
     await run.skip("make", note="refunded by phone")
     with pytest.raises(RunUndone):
         await run.result(15)
-    notes = [(entry.verb, entry.note) for entry in await hf.store.journal("k")]
+    notes = [(entry.verb, entry.note) for entry in await hf.store.reads.journal("k")]
     assert ("skip", "refunded by phone") in notes
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, RunFailed, Stop, here, step, workflow
-from holdfast.client import Run
+from holdfast.run import Run
 from holdfast.config import Config
 from holdfast.errors import StoreError
 from holdfast.model import NewRun, RunState, StepState
@@ -28,7 +28,7 @@ class Disturbed:
     """The real store, whose commits a test may spoil: before they happen, or after, when their answer is lost."""
 
     def __init__(self, hf: Holdfast) -> None:
-        self._commit: Commit = hf.store.commit
+        self._commit: Commit = hf.store.batches.commit
         self.before: Callable[[Sequence[Op]], None] = lambda ops: None
         self.after: Callable[[Sequence[Op]], None] = lambda ops: None
         self.batches: list[Sequence[Op]] = []
@@ -106,7 +106,7 @@ async def out_of_reach() -> None:
 
 
 async def nothing_left(hf: Holdfast) -> None:
-    assert [name for name, _, rows in await hf.store.doctor() if rows] == []
+    assert [name for name, _, rows in await hf.store.reads.doctor() if rows] == []
     assert hf.node.agent is not None
     assert hf.node.agent.held == {}
 
@@ -154,7 +154,7 @@ async def test_an_outcome_that_cannot_be_written_is_a_failure(store_url: str) ->
         with pytest.raises(RunFailed, match="cannot be recorded: the write failed: TypeError"):
             await run.result(30)
         assert flows.effects["told"] == 1
-        (row,) = await hf.store.steps(run.id)
+        (row,) = await hf.store.reads.steps(run.id)
         assert json.loads(row.error or "")["unsure"], "it may have had its effect"
 
 
@@ -221,15 +221,15 @@ async def test_what_runs_here_unknown_goes_back_within_a_lease(store_url: str) -
     config = Config(lease_s=lease_s, renew_s=0.4, poll_s=0.05, sweep_s=0.05)
     async with Holdfast(store_url, config=config) as hf, Holdfast(store_url, roles=[]) as other:
         run = await hf.start(out_of_reach)
-        lanes = [lane.id for lane in await other.store.lanes() if lane.needs]
+        lanes = [lane.id for lane in await other.store.agents.lanes() if lane.needs]
         claimed: list[Any] = []
         while not claimed:
-            claimed = await other.store.claim_steps(hf.node.id, lanes, 10)
-        await other.store.commit("x", [Start(NewRun("unknown", "no.such.workflow", "1", b"{}", b"d"))])
-        assert await other.store.claim_run(hf.node.id, "unknown") is not None
+            claimed = await other.store.agents.claim_steps(hf.node.id, lanes, 10)
+        await other.store.batches.commit("x", [Start(NewRun("unknown", "no.such.workflow", "1", b"{}", b"d"))])
+        assert await other.store.schedulers.claim_run(hf.node.id, "unknown") is not None
         async with asyncio.timeout(lease_s + SLOW_S):
             while True:
-                (row,), info = await run.steps(), await other.store.run("unknown")
+                (row,), info = await run.steps(), await other.store.reads.run("unknown")
                 assert info is not None
                 if row.state is StepState.READY and info.owner is None:
                     break

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from holdfast.errors import StoreUnreachable
-from holdfast.store.protocol import Bell
+from holdfast.store.bell import Bell
 from holdfast.testing.world import Fate, Faults, Process
 
 if TYPE_CHECKING:

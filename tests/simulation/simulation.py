@@ -431,7 +431,7 @@ class Simulation(World):
             async def again() -> None:
                 await asyncio.sleep(self.swarm.dice.random() * 2.5)
                 try:
-                    answer = (await store.commit(node, [op]))[0]
+                    answer = (await store.batches.commit(node, [op]))[0]
                 except StoreError:
                     return
                 self.count("doubled")
@@ -449,7 +449,7 @@ class Simulation(World):
             async def again() -> None:
                 await asyncio.sleep(self.swarm.dice.random() * 2.5)
                 try:
-                    answer = await store.end_twin(*told)
+                    answer = await store.twins.end_twin(*told)
                 except StoreError:
                     return
                 self.count("doubled")
@@ -537,34 +537,34 @@ class Simulation(World):
         while run_id not in self.accepted:  # noqa: ASYNC110  virtual time: looking costs nothing
             await asyncio.sleep(0.3)
         payload = json.dumps(key).encode()
-        await self._asked(lambda process: process.store.send_signal(NewSignal(run_id, "note", key, payload)))
+        await self._asked(lambda process: process.store.operators.send_signal(NewSignal(run_id, "note", key, payload)))
 
     async def _cancel(self, run_id: str) -> None:
         await asyncio.sleep(self.dice.random() * 3)
         answer = await self._asked(
-            lambda process: process.store.cancel_run(run_id, "sim", "no more"), tries=4
+            lambda process: process.store.operators.cancel_run(run_id, "sim", "no more"), tries=4
         )
         if answer is not None:
             self.sometimes("a run was asked to cancel itself")
 
     async def _hold(self, run_id: str) -> None:
         await asyncio.sleep(self.dice.random() * 2.5)
-        if await self._asked(lambda process: process.store.hold(run_id, "sim", "wait"), tries=4) is None:
+        if await self._asked(lambda process: process.store.operators.hold(run_id, "sim", "wait"), tries=4) is None:
             return
         self.sometimes("a run was held")
         await asyncio.sleep(self.dice.random() * 2)
-        await self._asked(lambda process: process.store.release(run_id, "sim", "go on"))
+        await self._asked(lambda process: process.store.operators.release(run_id, "sim", "go on"))
 
     async def _retry_now(self, run_id: str) -> None:
         await asyncio.sleep(self.dice.random() * 2.5)
-        await self._asked(lambda process: process.store.retry_now(run_id, "sim"), tries=3)
+        await self._asked(lambda process: process.store.operators.retry_now(run_id, "sim"), tries=3)
 
     async def _send_odd(self, run_id: str) -> None:
         """Somebody who does not know what the workflow waits for."""
         dice = self.parts.later
         await asyncio.sleep(dice.random() * 2)
         signal = NewSignal(run_id, "note", "odd", b'{"not": "text"}')
-        await self._asked(lambda process: process.store.send_signal(signal), tries=8)
+        await self._asked(lambda process: process.store.operators.send_signal(signal), tries=8)
 
     async def _retry_ended(self) -> None:
         """An operator who retries what has failed, was cancelled or undone; sometimes twice."""
@@ -742,19 +742,19 @@ class Simulation(World):
 
 
 async def _release(run_id: str, process: Process) -> Any:
-    return await process.store.release(run_id, "sim", "go on")
+    return await process.store.operators.release(run_id, "sim", "go on")
 
 
 async def _send_signal(signal: NewSignal, process: Process) -> Any:
-    return await process.store.send_signal(signal)
+    return await process.store.operators.send_signal(signal)
 
 
 async def _retry_run(run_id: str, process: Process) -> Any:
-    return await process.store.retry_run(run_id, "sim")
+    return await process.store.operators.retry_run(run_id, "sim")
 
 
 async def _settle_quarantine(run_id: str, act: str, process: Process) -> Any:
-    return await process.store.resolve_quarantine(
+    return await process.store.quarantine.resolve_quarantine(
         act,
         fingerprint=None,
         run_id=run_id,
@@ -767,7 +767,7 @@ async def _settle_quarantine(run_id: str, act: str, process: Process) -> Any:
 
 
 async def _retry_undo(run_id: str, process: Process) -> Any:
-    return await process.store.steer_undo(run_id, "retry", None, "sim", "again")
+    return await process.store.operators.steer_undo(run_id, "retry", None, "sim", "again")
 
 
 def _is_harmless(op: Hop) -> bool:

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from holdfast.store import open_store
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from tests.store.made import ENVIRONMENT, A, B, C, join
 
 Tamper = Callable[[str], None]

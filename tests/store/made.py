@@ -10,7 +10,7 @@ from holdfast.model import NewRun, RunState, Step, StepKind, StepState
 from holdfast.store.answers import Answer, ClaimedRun, ClaimedStep
 from holdfast.store.heart import Order, renewer
 from holdfast.store.operations import Close, Hop, NewStep, Outcome, Report, Start
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 
 ENVIRONMENT = Environment()
 WORKFLOW = "shop.order"
@@ -27,7 +27,7 @@ async def number_lane(
     store: Store, name: str, needs: tuple[str, ...] = (), undo: str | None = None, depends: str | None = None
 ) -> int:
     """The number of one lane."""
-    (lane,) = await store.number_lanes([(name, needs, undo, depends or name)])
+    (lane,) = await store.schedulers.number_lanes([(name, needs, undo, depends or name)])
     return lane
 
 
@@ -108,7 +108,7 @@ def closing(state: RunState = RunState.SUCCEEDED, **more: Any) -> Close:
 
 
 async def join(store: Store, node: str = A, *, lease_s: float = LONG_S, capacity: int = 100) -> None:
-    await store.register(
+    await store.nodes.register(
         node, host="here", pid=1, roles="all", offers=json.dumps({}), capacity=capacity, lease_s=lease_s
     )
 
@@ -117,20 +117,20 @@ async def begin(store: Store, *steps: NewStep, node: str = A, run: NewRun | None
     """A run begun and owned by `node` with fence 1, and its first steps."""
     run = run or new_run()
     hop = Hop(run.id, 1, begin=run, begun_at=ENVIRONMENT.now(), issued=steps)
-    assert await store.commit(node, [hop]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(node, [hop]) == [Answer.ACCEPTED]
     return run.id
 
 
 async def parked(store: Store, *steps: NewStep, node: str = A, run: NewRun | None = None) -> str:
     """The same, left by its owner: fence 2."""
     run_id = await begin(store, *steps, node=node, run=run)
-    assert await store.commit(node, [Hop(run_id, 1, park=True)]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(node, [Hop(run_id, 1, park=True)]) == [Answer.ACCEPTED]
     return run_id
 
 
 async def start(store: Store, run: NewRun | None = None, node: str = A) -> str:
     run = run or new_run()
-    assert await store.commit(node, [Start(run)]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(node, [Start(run)]) == [Answer.ACCEPTED]
     return run.id
 
 
@@ -138,19 +138,19 @@ async def ended(store: Store, *steps: NewStep, node: str = A) -> str:
     """A run that succeeded; its steps were dropped."""
     run_id = await begin(store, *steps, node=node)
     hop = Hop(run_id, 1, dropped=[step.n for step in steps], close=closing())
-    assert await store.commit(node, [hop]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(node, [hop]) == [Answer.ACCEPTED]
     return run_id
 
 
 async def step(store: Store, run_id: str, n: int = 1) -> Step:
-    found = [one for one in await store.steps(run_id) if one.n == n]
+    found = [one for one in await store.reads.steps(run_id) if one.n == n]
     assert found, f"run {run_id} has no step {n}"
     return found[0]
 
 
 async def broken(store: Store) -> set[str]:
     """The invariants that do not hold."""
-    return {name for name, _, rows in await store.doctor() if rows}
+    return {name for name, _, rows in await store.reads.doctor() if rows}
 
 
 def ids(claimed: Sequence[ClaimedRun]) -> list[str]:

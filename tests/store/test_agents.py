@@ -7,7 +7,7 @@ import pytest
 from holdfast.model import Ending, RunState, StepState
 from holdfast.store.answers import Answer
 from holdfast.store.operations import HandBack, Hop, Report, RetryStep, Save
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from tests.store.made import (
     ENVIRONMENT,
     LONG_S,
@@ -32,7 +32,7 @@ async def test_a_report_ends_the_step_and_waits_for_its_owner(store: Store) -> N
     run_id = await begin(store, held(1))
     at = ENVIRONMENT.now()
     failed = Report(run_id, 1, 1, StepState.FAILED, None, '{"type": "x"}', at)
-    assert await store.commit(A, [failed]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [failed]) == [Answer.ACCEPTED]
     row = await step(store, run_id)
     assert (row.state, row.error, row.fence, row.delivered_seq) == (
         StepState.FAILED,
@@ -41,88 +41,88 @@ async def test_a_report_ends_the_step_and_waits_for_its_owner(store: Store) -> N
         None,
     )
     assert row.finished_at == pytest.approx(at, abs=0.001)
-    assert [one.n for one in (await store.undelivered(A, 10)).steps] == [1]
-    assert (await store.undelivered(B, 10)).steps == []
+    assert [one.n for one in (await store.schedulers.undelivered(A, 10)).steps] == [1]
+    assert (await store.schedulers.undelivered(B, 10)).steps == []
 
 
 async def test_a_repeated_report_is_a_duplicate(store: Store) -> None:
     """A report whose reply was lost is answered: accepted before. Also after its delivery."""
     run_id = await begin(store, held(1))
-    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.ACCEPTED]
-    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.DUPLICATE]
-    assert await store.attempts(run_id) == []
+    assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.DUPLICATE]
+    assert await store.reads.attempts(run_id) == []
 
 
 async def test_a_stale_report_is_refused_and_remembered(store: Store) -> None:
     """A report with an old fence changes nothing but leaves a row that says it came."""
     run_id = await begin(store, call(1))
-    (claimed,) = await store.claim_steps(B, [1], 10)
-    await store.commit(B, [HandBack(run_id, 1, claimed.fence)])
-    (again,) = await store.claim_steps(A, [1], 10)
-    assert await store.commit(B, [report_of(claimed)]) == [Answer.FENCED]
-    assert [(one.ending, one.agent) for one in await store.attempts(run_id)] == [(Ending.REFUSED, B)]
-    assert await store.commit(A, [report_of(again, b'"mine"')]) == [Answer.ACCEPTED]
+    (claimed,) = await store.agents.claim_steps(B, [1], 10)
+    await store.batches.commit(B, [HandBack(run_id, 1, claimed.fence)])
+    (again,) = await store.agents.claim_steps(A, [1], 10)
+    assert await store.batches.commit(B, [report_of(claimed)]) == [Answer.FENCED]
+    assert [(one.ending, one.agent) for one in await store.reads.attempts(run_id)] == [(Ending.REFUSED, B)]
+    assert await store.batches.commit(A, [report_of(again, b'"mine"')]) == [Answer.ACCEPTED]
     assert (await step(store, run_id)).output == b'"mine"'
 
 
 async def test_a_report_about_nothing_is_fenced(store: Store) -> None:
     """Unknown run, unknown step: refused, and no row is left behind."""
     run_id = await begin(store)
-    assert await store.commit(A, [report("no-such-run", 1, 1)]) == [Answer.FENCED]
-    assert await store.commit(A, [report(run_id, 5, 1)]) == [Answer.FENCED]
-    assert await store.attempts(run_id) == await store.attempts("no-such-run") == []
+    assert await store.batches.commit(A, [report("no-such-run", 1, 1)]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [report(run_id, 5, 1)]) == [Answer.FENCED]
+    assert await store.reads.attempts(run_id) == await store.reads.attempts("no-such-run") == []
 
 
 async def test_another_nodes_report_is_not_a_duplicate(store: Store) -> None:
     """Only the agent that was accepted is told so."""
     run_id = await begin(store, held(1))
-    await store.commit(A, [report(run_id, 1, 1)])
-    assert await store.commit(B, [report(run_id, 1, 1)]) == [Answer.FENCED]
+    await store.batches.commit(A, [report(run_id, 1, 1)])
+    assert await store.batches.commit(B, [report(run_id, 1, 1)]) == [Answer.FENCED]
 
 
 async def test_a_failed_attempt_backs_off(store: Store) -> None:
     """Trying again leaves the attempt's row, frees the step and waits before it is claimable."""
     run_id = await begin(store, held(1))
     again = RetryStep(run_id, 1, 1, LONG_S, Ending.FAILED, '{"type": "x"}')
-    assert await store.commit(A, [again]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [again]) == [Answer.ACCEPTED]
     row = await step(store, run_id)
     assert (row.state, row.agent, row.fence, row.attempt, row.excused) == (StepState.READY, None, 2, 1, 0)
     assert row.ready_at == pytest.approx(await store.now() + LONG_S, abs=5)
-    (kept,) = await store.attempts(run_id)
+    (kept,) = await store.reads.attempts(run_id)
     assert (kept.attempt, kept.ending, kept.agent, kept.error) == (1, Ending.FAILED, A, '{"type": "x"}')
-    assert await store.claim_steps(B, [1], 10) == []
-    assert await store.next_ready([1]) == pytest.approx(row.ready_at, abs=0.01)
-    assert await store.commit(A, [again]) == [Answer.FENCED]
-    assert len(await store.attempts(run_id)) == 1
+    assert await store.agents.claim_steps(B, [1], 10) == []
+    assert await store.agents.next_ready([1]) == pytest.approx(row.ready_at, abs=0.01)
+    assert await store.batches.commit(A, [again]) == [Answer.FENCED]
+    assert len(await store.reads.attempts(run_id)) == 1
 
 
 async def test_an_excused_attempt_spends_no_budget(store: Store) -> None:
     """What the remote service asked for is counted apart."""
     run_id = await begin(store, held(1))
-    await store.commit(A, [RetryStep(run_id, 1, 1, 0.0, Ending.FAILED, None, excused=True)])
-    (claimed,) = await store.claim_steps(A, [1], 10)
+    await store.batches.commit(A, [RetryStep(run_id, 1, 1, 0.0, Ending.FAILED, None, excused=True)])
+    (claimed,) = await store.agents.claim_steps(A, [1], 10)
     assert (claimed.attempt, claimed.excused, claimed.fence) == (2, 1, 3)
 
 
 async def test_handing_back_costs_nothing(store: Store) -> None:
     """A draining agent's step is ready at once, and its attempt does not count."""
     run_id = await begin(store, held(1))
-    assert await store.commit(A, [HandBack(run_id, 1, 1)]) == [Answer.ACCEPTED]
-    assert await store.commit(A, [HandBack(run_id, 1, 1)]) == [Answer.FENCED]
-    (claimed,) = await store.claim_steps(B, [1], 10)
+    assert await store.batches.commit(A, [HandBack(run_id, 1, 1)]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [HandBack(run_id, 1, 1)]) == [Answer.FENCED]
+    (claimed,) = await store.agents.claim_steps(B, [1], 10)
     assert claimed.attempt - claimed.losses - claimed.excused == 1
-    assert await store.attempts(run_id) == []
+    assert await store.reads.attempts(run_id) == []
 
 
 async def test_a_checkpoint_survives_the_attempt(store: Store) -> None:
     """What one attempt saved the next finds; None leaves a column alone; the fence stays the holder's."""
     run_id = await begin(store, held(1))
-    assert await store.commit(A, [Save(run_id, 1, 1, checkpoint=b"7", progress="half")]) == [Answer.ACCEPTED]
-    assert await store.commit(A, [Save(run_id, 1, 1, progress="most")]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [Save(run_id, 1, 1, checkpoint=b"7", progress="half")]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [Save(run_id, 1, 1, progress="most")]) == [Answer.ACCEPTED]
     assert (await step(store, run_id)).progress == "most"
-    await store.commit(A, [RetryStep(run_id, 1, 1, 0.0, Ending.FAILED, None)])
-    assert await store.commit(A, [Save(run_id, 1, 1, checkpoint=b"8")]) == [Answer.FENCED]
-    (claimed,) = await store.claim_steps(B, [1], 10)
+    await store.batches.commit(A, [RetryStep(run_id, 1, 1, 0.0, Ending.FAILED, None)])
+    assert await store.batches.commit(A, [Save(run_id, 1, 1, checkpoint=b"8")]) == [Answer.FENCED]
+    (claimed,) = await store.agents.claim_steps(B, [1], 10)
     assert claimed.checkpoint == b"7"
 
 
@@ -130,14 +130,14 @@ async def test_two_saves_of_one_step_share_a_commit(store: Store) -> None:
     """The later one wins."""
     run_id = await begin(store, held(1))
     saves = [Save(run_id, 1, 1, progress="half"), Save(run_id, 1, 1, progress="most")]
-    assert await store.commit(A, saves) == [Answer.ACCEPTED] * 2
+    assert await store.batches.commit(A, saves) == [Answer.ACCEPTED] * 2
     assert (await step(store, run_id)).progress == "most"
 
 
 async def test_a_claim_counts_the_attempt_and_sets_its_deadline(store: Store) -> None:
     """All a claim changes, and all it hands over."""
     run_id = await begin(store, call(1, timeout_s=30.0, retry='{"delay_s": 1}'))
-    (claimed,) = await store.claim_steps(B, [1], 10)
+    (claimed,) = await store.agents.claim_steps(B, [1], 10)
     assert (claimed.run_id, claimed.n) == (run_id, 1)
     assert (claimed.attempt, claimed.fence, claimed.attempts_max, claimed.timeout_s) == (1, 1, 3, 30.0)
     assert (claimed.key, claimed.name, claimed.input, claimed.retry) == (
@@ -161,25 +161,25 @@ async def test_steps_are_claimed_by_priority_then_age(store: Store) -> None:
         for n, (priority, ready_at, lane) in enumerate(wanted, 1)
     ]
     await begin(store, *steps)
-    claimed = await store.claim_steps(B, [1, 2], 4)
+    claimed = await store.agents.claim_steps(B, [1, 2], 4)
     assert sorted(one.n for one in claimed) == [1, 2, 3, 6]
-    assert [one.n for one in await store.claim_steps(B, [1, 2], 4)] == [4]
-    assert await store.claim_steps(B, [1, 2], 4) == []
-    assert [one.n for one in await store.claim_steps(B, [3], 4)] == [5]
+    assert [one.n for one in await store.agents.claim_steps(B, [1, 2], 4)] == [4]
+    assert await store.agents.claim_steps(B, [1, 2], 4) == []
+    assert [one.n for one in await store.agents.claim_steps(B, [3], 4)] == [5]
 
 
 async def test_higher_priority_that_backs_off_does_not_hide_what_is_due(store: Store) -> None:
     """Steps whose time has not come do not keep others of their lane waiting."""
     later = ENVIRONMENT.now() + LONG_S
     await begin(store, *(call(n, priority=9, ready_at=later) for n in range(1, 30)), call(30, ready_at=1.0))
-    assert [one.n for one in await store.claim_steps(B, [1], 1)] == [30]
+    assert [one.n for one in await store.agents.claim_steps(B, [1], 1)] == [30]
 
 
 async def test_no_lanes_no_steps(store: Store) -> None:
     """An agent that serves nothing gets nothing."""
     await begin(store, call(1))
-    assert await store.claim_steps(B, [], 10) == []
-    assert await store.next_ready([]) is None
+    assert await store.agents.claim_steps(B, [], 10) == []
+    assert await store.agents.next_ready([]) is None
 
 
 async def test_two_claimers_never_get_the_same_step(store: Store, other: Store) -> None:
@@ -189,7 +189,7 @@ async def test_two_claimers_never_get_the_same_step(store: Store, other: Store) 
     async def take(through: Store, node: str) -> list[int]:
         got: list[int] = []
         for _ in range(30):
-            got += [one.n for one in await through.claim_steps(node, [1], 10)]
+            got += [one.n for one in await through.agents.claim_steps(node, [1], 10)]
         return got
 
     first, second = await asyncio.gather(take(store, A), take(other, B))
@@ -199,36 +199,36 @@ async def test_two_claimers_never_get_the_same_step(store: Store, other: Store) 
 async def test_a_step_handed_back_with_a_hold_holds_its_run(store: Store) -> None:
     """In one commit, whoever owns the run; an agent that lost its lease holds nothing. It is noted and journalled."""
     run_id = await begin(store, held(1), call(2))
-    assert await store.commit(B, [HandBack(run_id, 1, 7, hold="why")]) == [Answer.FENCED]
-    assert await store.commit(B, [HandBack(run_id, 1, 1, hold="why")]) == [Answer.ACCEPTED]
-    run = await store.run(run_id)
+    assert await store.batches.commit(B, [HandBack(run_id, 1, 7, hold="why")]) == [Answer.FENCED]
+    assert await store.batches.commit(B, [HandBack(run_id, 1, 1, hold="why")]) == [Answer.ACCEPTED]
+    run = await store.reads.run(run_id)
     assert run is not None
     assert (run.state, run.resume, run.owner, run.note) == (RunState.HELD, RunState.RUNNING, None, "why")
-    assert [(step.state, step.spent) for step in await store.steps(run_id)] == [("ready", 0), ("ready", 0)]
-    assert [(note.run_id, note.n) for note in await store.failures(10)] == [(run_id, 0)]
+    assert [(step.state, step.spent) for step in await store.reads.steps(run_id)] == [("ready", 0), ("ready", 0)]
+    assert [(note.run_id, note.n) for note in await store.alerts.failures(10)] == [(run_id, 0)]
     assert ("agent", "hold", "why") in [
-        (row.actor, row.verb, row.note) for row in await store.journal(run_id)
+        (row.actor, row.verb, row.note) for row in await store.reads.journal(run_id)
     ]
-    assert await store.commit(A, [Hop(run_id, 1, park=True)]) == [Answer.FENCED]
-    assert await store.claim_steps(B, [1], 9) == []
+    assert await store.batches.commit(A, [Hop(run_id, 1, park=True)]) == [Answer.FENCED]
+    assert await store.agents.claim_steps(B, [1], 9) == []
 
 
 async def test_steps_of_a_held_run_are_not_claimed(store: Store) -> None:
     """A hold stops what has not begun; releasing lets it go on."""
     run_id = await begin(store, call(1))
-    await store.hold(run_id, "ann", "look first")
-    assert await store.claim_steps(B, [1], 10) == []
-    await store.release(run_id, "ann", "looked")
-    assert await store.claim_run(A, run_id) is not None
-    assert [one.run_id for one in await store.claim_steps(B, [1], 10)] == [run_id]
+    await store.operators.hold(run_id, "ann", "look first")
+    assert await store.agents.claim_steps(B, [1], 10) == []
+    await store.operators.release(run_id, "ann", "looked")
+    assert await store.schedulers.claim_run(A, run_id) is not None
+    assert [one.run_id for one in await store.agents.claim_steps(B, [1], 10)] == [run_id]
 
 
 async def test_an_agent_learns_what_it_lost(store: Store) -> None:
     """Only what it no longer holds is named: reported, taken back, or never there."""
     run_id = await begin(store, held(1), held(2), held(3))
-    await store.commit(A, [report(run_id, 2, 1)])
+    await store.batches.commit(A, [report(run_id, 2, 1)])
     asked = [(run_id, 1, 1), (run_id, 2, 1), (run_id, 3, 9), ("no-such-run", 1, 1)]
-    lost = await store.lost_steps(A, asked)
+    lost = await store.agents.lost_steps(A, asked)
     assert sorted(lost) == sorted([(run_id, 2), (run_id, 3), ("no-such-run", 1)])
 
 
@@ -239,7 +239,7 @@ async def test_a_lane_has_one_number(store: Store, other: Store) -> None:
     )
     third = await number_lane(store, "shop.charge", ())
     assert first == second != third
-    assert [(one.id, one.name, one.needs) for one in await other.lanes() if one.id == first] == [
+    assert [(one.id, one.name, one.needs) for one in await other.agents.lanes() if one.id == first] == [
         (first, "shop.charge", ("gpu",))
     ]
 
@@ -247,39 +247,39 @@ async def test_a_lane_has_one_number(store: Store, other: Store) -> None:
 async def test_a_pending_runs_step_is_not_there_to_claim(store: Store) -> None:
     """A run that was started has no steps before a scheduler owned it."""
     await start(store, new_run())
-    assert await store.claim_steps(B, [0, 1], 10) == []
+    assert await store.agents.claim_steps(B, [0, 1], 10) == []
 
 
 async def test_a_late_report_is_refused_after_reclaim(store: Store) -> None:
     """The agent was buried, its step taken back and given to another: what it says now is refused, once and for all."""
     await join(store, D, lease_s=-1.0)
     run_id = await begin(store, call(1))
-    (claimed,) = await store.claim_steps(D, [1], 10)
-    epoch = await store.lead(A, LONG_S)
+    (claimed,) = await store.agents.claim_steps(D, [1], 10)
+    epoch = await store.leader.lead(A, LONG_S)
     assert epoch is not None
-    await store.reclaim(D, epoch, "its process is gone", 3, 100)
-    (again,) = await store.claim_steps(A, [1], 10)
+    await store.leader.reclaim(D, epoch, "its process is gone", 3, 100)
+    (again,) = await store.agents.claim_steps(A, [1], 10)
     assert (again.attempt, again.losses) == (2, 1)
-    assert await store.commit(D, [report_of(claimed, b'"late"')]) == [Answer.FENCED]
-    assert await store.commit(A, [report_of(again, b'"in time"')]) == [Answer.ACCEPTED]
-    assert await store.commit(D, [report_of(claimed, b'"late"')]) == [Answer.FENCED]
+    assert await store.batches.commit(D, [report_of(claimed, b'"late"')]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [report_of(again, b'"in time"')]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(D, [report_of(claimed, b'"late"')]) == [Answer.FENCED]
     assert (await step(store, run_id)).output == b'"in time"'
-    assert {one.ending for one in await store.attempts(run_id)} == {Ending.LOST, Ending.REFUSED}
+    assert {one.ending for one in await store.reads.attempts(run_id)} == {Ending.LOST, Ending.REFUSED}
 
 
 async def test_steps_of_a_held_run_do_not_keep_others_waiting(store: Store) -> None:
     """However many steps of held runs stand before it, the next step that can be claimed is claimed."""
     first = await begin(store, *(call(n) for n in range(1, 6)))
-    await store.hold(first, "me", "wait")
+    await store.operators.hold(first, "me", "wait")
     second = await begin(store, call(1))
-    claimed = await store.claim_steps(A, [1], 2)
+    claimed = await store.agents.claim_steps(A, [1], 2)
     assert [(one.run_id, one.n) for one in claimed] == [(second, 1)]
 
 
 async def test_a_report_of_a_step_dropped_after_it_is_a_duplicate(store: Store) -> None:
     """A report whose reply was lost was accepted, also when the run stopped waiting for the step meanwhile."""
     run_id = await begin(store, held(1))
-    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.ACCEPTED]
-    assert await store.commit(A, [Hop(run_id, 1, dropped=[1])]) == [Answer.ACCEPTED]
-    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.DUPLICATE]
-    assert await store.attempts(run_id) == []
+    assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [Hop(run_id, 1, dropped=[1])]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.DUPLICATE]
+    assert await store.reads.attempts(run_id) == []

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.store.operations import Hop, NewSignal
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
     A,
@@ -42,9 +42,9 @@ async def healthy(store: Store) -> dict[str, str]:
     """One run in each kind of place."""
     run = await begin(store, held(1), call(2), timer(3, 1.0), wait(4), child(5))
     kid = await start(store)
-    await store.send_signal(NewSignal(run, "paid", "k", b"1"))
+    await store.operators.send_signal(NewSignal(run, "paid", "k", b"1"))
     delivered = await begin(store, held(1), held(2), wait(3))
-    await store.commit(A, [Hop(delivered, 1, outcomes=[succeeded(1, 1, 1), succeeded(2, 1, 2)])])
+    await store.batches.commit(A, [Hop(delivered, 1, outcomes=[succeeded(1, 1, 1), succeeded(2, 1, 2)])])
     return {
         "run": run,
         "kid": kid,
@@ -58,13 +58,13 @@ async def healthy(store: Store) -> dict[str, str]:
 async def adopt(store: Store, tamper: Tamper, runs: dict[str, str]) -> None:
     """Make the kid the child of the first run, as a hop would have."""
     tamper(f"UPDATE runs SET parent_id = '{runs['run']}', parent_n = 5 WHERE id = '{runs['kid']}'")
-    assert [one.id for one in await store.children(runs["run"])] == [runs["kid"]]
+    assert [one.id for one in await store.reads.children(runs["run"])] == [runs["kid"]]
 
 
 async def test_a_healthy_store_breaks_nothing(store: Store, tamper: Tamper) -> None:
     """Runs in every kind of place, and all invariants hold; each says in words what it means."""
     await adopt(store, tamper, await healthy(store))
-    facts = await store.doctor()
+    facts = await store.reads.doctor()
     assert {name for name, _, _ in facts} >= DAMAGE.keys()
     assert all(meaning and rows == 0 for _, meaning, rows in facts)
 
@@ -81,5 +81,5 @@ async def test_planted_damage_is_named(store: Store, tamper: Tamper, name: str) 
 async def test_a_closed_run_is_healthy(store: Store) -> None:
     """Closing with live steps listed as dropped leaves nothing to complain about."""
     run_id = await begin(store, held(1), timer(2, 1.0), wait(3))
-    await store.commit(A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], dropped=[2, 3], close=closing())])
+    await store.batches.commit(A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], dropped=[2, 3], close=closing())])
     assert await broken(store) == set()

@@ -8,7 +8,7 @@ from holdfast.breaker import Change
 from holdfast.model import Breaker, BreakerState, HoldScope, StepState
 from holdfast.store.answers import Observation
 from holdfast.store.operations import HandBack, Report
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from tests.store.conftest import Tamper
 from tests.store.made import ENVIRONMENT, LONG_S, A, B, begin, broken, call, held, new_run, number_lane, step
 
@@ -21,23 +21,23 @@ async def lane(store: Store, name: str = "shop.charge", depends: str | None = "s
 
 
 async def one(store: Store, name: str = "stripe") -> Breaker:
-    (found,) = [row for row in await store.breakers() if row.name == name]
+    (found,) = [row for row in await store.gates.breakers() if row.name == name]
     return found
 
 
 async def opened(store: Store, name: str = "stripe", open_s: float = LONG_S) -> int:
     """A breaker that the leader opened; its epoch."""
-    epoch = await store.lead(A, LONG_S)
+    epoch = await store.leader.lead(A, LONG_S)
     assert epoch is not None
-    await store.observe([Observation(name, 0, 30, "ConnectionError: refused")], WINDOW_S)
-    assert await store.change_breaker(epoch, name, 0, Change(OPEN, 0, open_s, "30 of 30 failed"))
+    await store.gates.observe([Observation(name, 0, 30, "ConnectionError: refused")], WINDOW_S)
+    assert await store.gates.change_breaker(epoch, name, 0, Change(OPEN, 0, open_s, "30 of 30 failed"))
     return epoch
 
 
 async def probing(store: Store, wave: int, name: str = "stripe") -> int:
     """The same, in a wave of this size."""
     epoch = await opened(store, name)
-    assert await store.change_breaker(epoch, name, 1, Change(PROBING, wave, 5.0, ""))
+    assert await store.gates.change_breaker(epoch, name, 1, Change(PROBING, wave, 5.0, ""))
     return epoch
 
 
@@ -46,7 +46,7 @@ async def test_lanes_are_distinct_by_what_they_depend_on(store: Store) -> None:
     first, second = await lane(store), await lane(store, depends=None)
     assert first != second
     assert await number_lane(store, "shop.charge", (), None, "stripe") == first
-    assert {found.id: found.depends for found in await store.lanes()} == {
+    assert {found.id: found.depends for found in await store.agents.lanes()} == {
         first: "stripe",
         second: "shop.charge",
     }
@@ -59,7 +59,7 @@ class TestBreakers:
         shut, free = await lane(store), await lane(store, "shop.print", None)
         run_id = await begin(store, call(1, lane=shut), call(2, lane=free))
         await (opened(store) if state is OPEN else probing(store, 5))
-        claimed = await store.claim_steps(B, [shut, free], 10)
+        claimed = await store.agents.claim_steps(B, [shut, free], 10)
         assert [found.n for found in claimed] == [2]
         assert (await step(store, run_id)).attempt == 0
 
@@ -68,33 +68,33 @@ class TestBreakers:
         lanes = [await lane(store, name) for name in ("shop.charge", "shop.refund")]
         await begin(store, call(1, lane=lanes[0]), call(2, lane=lanes[1]))
         epoch = await opened(store)
-        assert await store.claim_steps(B, lanes, 10) == []
-        assert await store.change_breaker(epoch, "stripe", 1, Change(CLOSED, note="well"))
-        assert len(await store.claim_steps(B, lanes, 10)) == 2
+        assert await store.agents.claim_steps(B, lanes, 10) == []
+        assert await store.gates.change_breaker(epoch, "stripe", 1, Change(CLOSED, note="well"))
+        assert len(await store.agents.claim_steps(B, lanes, 10)) == 2
 
     async def test_a_wave_allows_so_many_probes(self, store: Store) -> None:
         """The oldest first, and no more than is left; what was taken is taken from it."""
         shut = await lane(store)
         await begin(store, *(call(n, lane=shut) for n in range(1, 8)))
         await probing(store, 5)
-        first = await store.claim_probes(B, "stripe", [shut], 2)
+        first = await store.gates.claim_probes(B, "stripe", [shut], 2)
         assert ([found.n for found in first.steps], first.round) == ([1, 2], 2)
         assert (await one(store)).allowance == 3
-        second = await store.claim_probes(B, "stripe", [shut], 100)
+        second = await store.gates.claim_probes(B, "stripe", [shut], 100)
         assert [found.n for found in second.steps] == [3, 4, 5]
-        assert (await store.claim_probes(B, "stripe", [shut], 100)).steps == []
+        assert (await store.gates.claim_probes(B, "stripe", [shut], 100)).steps == []
         assert (await one(store)).allowance == 0
 
     async def test_an_open_or_closed_breaker_gives_no_probes(self, store: Store) -> None:
         """Nor does one of another dependency, nor one nobody ever heard of."""
         shut, other = await lane(store), await lane(store, "shop.print", "printer")
         await begin(store, call(1, lane=shut), call(2, lane=other))
-        assert (await store.claim_probes(B, "stripe", [shut], 9)).steps == []
+        assert (await store.gates.claim_probes(B, "stripe", [shut], 9)).steps == []
         epoch = await opened(store)
-        assert (await store.claim_probes(B, "stripe", [shut], 9)).steps == []
-        await store.change_breaker(epoch, "stripe", 1, Change(PROBING, 9, 5.0, ""))
-        assert (await store.claim_probes(B, "stripe", [other], 9)).steps == []
-        assert [found.n for found in (await store.claim_probes(B, "stripe", [shut, other], 9)).steps] == [1]
+        assert (await store.gates.claim_probes(B, "stripe", [shut], 9)).steps == []
+        await store.gates.change_breaker(epoch, "stripe", 1, Change(PROBING, 9, 5.0, ""))
+        assert (await store.gates.claim_probes(B, "stripe", [other], 9)).steps == []
+        assert [found.n for found in (await store.gates.claim_probes(B, "stripe", [shut, other], 9)).steps] == [1]
 
     async def test_the_allowance_is_never_overspent(self, store: Store, other: Store) -> None:
         """Whoever claims at once, through whatever connections: together they get the wave and not one more."""
@@ -104,7 +104,7 @@ class TestBreakers:
 
         async def greedy(through: Store, node: str) -> list[int]:
             got: list[int] = []
-            while found := (await through.claim_probes(node, "stripe", [shut], 3)).steps:
+            while found := (await through.gates.claim_probes(node, "stripe", [shut], 3)).steps:
                 got += [item.n for item in found]
             return got
 
@@ -121,33 +121,33 @@ class TestBreakers:
         await begin(store, call(1, lane=shut))
         await probing(store, 1)
         tamper(f"UPDATE nodes SET retired_at = lease_until WHERE id = '{B}'")
-        assert (await store.claim_probes(B, "stripe", [shut], 9)).steps == []
+        assert (await store.gates.claim_probes(B, "stripe", [shut], 9)).steps == []
         assert (await one(store)).allowance == 1
 
     async def test_outcomes_add_up_within_the_window(self, store: Store, tamper: Tamper) -> None:
         """Of all agents; when the window is over, counting begins anew."""
-        await store.observe([Observation("stripe", 3, 5, "a"), Observation("mail", 0, 1, None)], WINDOW_S)
-        await store.observe([Observation("stripe", 1, 2, None)], WINDOW_S)
+        await store.gates.observe([Observation("stripe", 3, 5, "a"), Observation("mail", 0, 1, None)], WINDOW_S)
+        await store.gates.observe([Observation("stripe", 1, 2, None)], WINDOW_S)
         row = await one(store)
         assert (row.state, row.ok, row.failed, row.error, row.round) == (CLOSED, 4, 7, "a", 0)
         past = "window_at - 60" if store.url.startswith("sqlite") else "window_at - interval '60 s'"
         tamper(f"UPDATE breakers SET window_at = {past}")
-        assert (await store.gates(WINDOW_S)).breakers == []
-        await store.observe([Observation("stripe", 1, 1, "b")], WINDOW_S)
+        assert (await store.gates.gates(WINDOW_S)).breakers == []
+        await store.gates.observe([Observation("stripe", 1, 1, "b")], WINDOW_S)
         row = await one(store)
         assert (row.ok, row.failed, row.error) == (1, 1, "b")
-        assert [found.name for found in (await store.gates(WINDOW_S)).breakers] == ["stripe"]
+        assert [found.name for found in (await store.gates.gates(WINDOW_S)).breakers] == ["stripe"]
 
     async def test_only_probes_of_this_round_count(self, store: Store) -> None:
         """While it is not closed, nothing else says how the dependency is now."""
         epoch = await probing(store, 4)
-        await store.observe([Observation("stripe", 9, 9, "old")], WINDOW_S)
-        await store.observe(
+        await store.gates.observe([Observation("stripe", 9, 9, "old")], WINDOW_S)
+        await store.gates.observe(
             [Observation("stripe", 9, 9, "old", 1), Observation("stripe", 2, 1, "new", 2)], WINDOW_S
         )
         row = await one(store)
         assert (row.ok, row.failed, row.error) == (2, 1, "new")
-        await store.change_breaker(epoch, "stripe", 2, Change(PROBING, 8, 5.0, ""))
+        await store.gates.change_breaker(epoch, "stripe", 2, Change(PROBING, 8, 5.0, ""))
         row = await one(store)
         assert (row.round, row.ok, row.failed, row.wave, row.allowance) == (3, 0, 0, 8, 8)
 
@@ -156,21 +156,21 @@ class TestBreakers:
         epoch = await probing(store, 4)
         shut = await lane(store)
         await begin(store, call(1, lane=shut))
-        await store.claim_probes(B, "stripe", [shut], 1)
+        await store.gates.claim_probes(B, "stripe", [shut], 1)
         before = await one(store)
-        await store.resign(A)
-        assert await store.lead(B, LONG_S) == epoch + 1
-        assert not await store.change_breaker(epoch, "stripe", 2, Change(CLOSED))
-        assert not await store.give_back_probes(epoch, "stripe", 2, 1)
+        await store.leader.resign(A)
+        assert await store.leader.lead(B, LONG_S) == epoch + 1
+        assert not await store.gates.change_breaker(epoch, "stripe", 2, Change(CLOSED))
+        assert not await store.gates.give_back_probes(epoch, "stripe", 2, 1)
         assert await one(store) == before
-        assert await store.change_breaker(epoch + 1, "stripe", 2, Change(CLOSED))
+        assert await store.gates.change_breaker(epoch + 1, "stripe", 2, Change(CLOSED))
 
     async def test_a_decision_about_an_older_round_changes_nothing(self, store: Store) -> None:
         """Somebody else has changed it since: an operator, or this leader before it was paused."""
         epoch = await opened(store)
-        await store.force_breaker("stripe", OPEN, "ada", "they asked for it")
-        assert not await store.change_breaker(epoch, "stripe", 1, Change(PROBING, 1, 5.0, ""))
-        assert not await store.change_breaker(epoch, "stripe", 2, Change(PROBING, 1, 5.0, ""))
+        await store.gates.force_breaker("stripe", OPEN, "ada", "they asked for it")
+        assert not await store.gates.change_breaker(epoch, "stripe", 1, Change(PROBING, 1, 5.0, ""))
+        assert not await store.gates.change_breaker(epoch, "stripe", 2, Change(PROBING, 1, 5.0, ""))
         assert (await one(store)).forced
 
     async def test_lost_probes_can_be_taken_again(self, store: Store) -> None:
@@ -178,10 +178,10 @@ class TestBreakers:
         epoch = await probing(store, 2)
         shut = await lane(store)
         await begin(store, call(1, lane=shut), call(2, lane=shut))
-        await store.claim_probes(B, "stripe", [shut], 9)
-        assert await store.give_back_probes(epoch, "stripe", 2, 1)
+        await store.gates.claim_probes(B, "stripe", [shut], 9)
+        assert await store.gates.give_back_probes(epoch, "stripe", 2, 1)
         assert (await one(store)).allowance == 1
-        assert await store.give_back_probes(epoch, "stripe", 2, 9)
+        assert await store.gates.give_back_probes(epoch, "stripe", 2, 9)
         assert (await one(store)).allowance == 2
 
     async def test_the_leader_sees_what_runs_and_what_waits(self, store: Store) -> None:
@@ -189,55 +189,55 @@ class TestBreakers:
         shut, free = await lane(store), await lane(store, "shop.print", None)
         now = ENVIRONMENT.now()
         run_id = await begin(store, held(1, lane=shut), held(2, lane=free))
-        assert await store.breaker_looks(WINDOW_S) == []
+        assert await store.gates.breaker_looks(WINDOW_S) == []
         epoch = await probing(store, 2)
-        (look,) = await store.breaker_looks(WINDOW_S)
+        (look,) = await store.gates.breaker_looks(WINDOW_S)
         assert (look.in_flight, look.waiting, look.breaker.state) == (0, False, PROBING)
         await begin(
             store, call(1, lane=shut), call(2, lane=shut, priority=-5), call(3, lane=shut, ready_at=now + 900)
         )
-        assert (await store.breaker_looks(WINDOW_S))[0].waiting
-        taken = (await store.claim_probes(B, "stripe", [shut], 1)).steps
-        (look,) = await store.breaker_looks(WINDOW_S)
+        assert (await store.gates.breaker_looks(WINDOW_S))[0].waiting
+        taken = (await store.gates.claim_probes(B, "stripe", [shut], 1)).steps
+        (look,) = await store.gates.breaker_looks(WINDOW_S)
         assert (look.in_flight, look.waiting) == (1, True)
-        taken += (await store.claim_probes(B, "stripe", [shut], 1)).steps
-        (look,) = await store.breaker_looks(WINDOW_S)
+        taken += (await store.gates.claim_probes(B, "stripe", [shut], 1)).steps
+        (look,) = await store.gates.breaker_looks(WINDOW_S)
         assert (look.in_flight, look.waiting) == (2, False)
-        await store.commit(B, [HandBack(taken[0].run_id, taken[0].n, taken[0].fence)])
-        (look,) = await store.breaker_looks(WINDOW_S)
+        await store.batches.commit(B, [HandBack(taken[0].run_id, taken[0].n, taken[0].fence)])
+        (look,) = await store.gates.breaker_looks(WINDOW_S)
         assert (look.in_flight, look.waiting) == (1, True)
-        await store.change_breaker(epoch, "stripe", 2, Change(PROBING, 4, 5.0, ""))
-        assert (await store.breaker_looks(WINDOW_S))[0].in_flight == 0
-        await store.commit(A, [Report(run_id, 1, 1, StepState.SUCCEEDED, b"1", None, now)])
+        await store.gates.change_breaker(epoch, "stripe", 2, Change(PROBING, 4, 5.0, ""))
+        assert (await store.gates.breaker_looks(WINDOW_S))[0].in_flight == 0
+        await store.batches.commit(A, [Report(run_id, 1, 1, StepState.SUCCEEDED, b"1", None, now)])
         assert await broken(store) == set()
 
     async def test_what_an_operator_forces_stays_until_it_is_reset(self, store: Store) -> None:
         """Open or closed; trouble told meanwhile is not counted; a reset breaker is tried before it is trusted."""
         shut = await lane(store)
         await begin(store, call(1, lane=shut))
-        row = await store.force_breaker("stripe", OPEN, "ada", "they move house")
+        row = await store.gates.force_breaker("stripe", OPEN, "ada", "they move house")
         assert (row.state, row.forced, row.actor, row.note) == (OPEN, True, "ada", "they move house")
-        assert await store.claim_steps(B, [shut], 9) == []
-        again = await store.reset_breaker("stripe", "ada", "")
+        assert await store.agents.claim_steps(B, [shut], 9) == []
+        again = await store.gates.reset_breaker("stripe", "ada", "")
         assert again is not None
         assert (again.state, again.forced, again.wave, again.allowance) == (PROBING, False, 1, 1)
-        await store.force_breaker("stripe", CLOSED, "ada", "I know better")
-        await store.observe([Observation("stripe", 0, 99, "x")], WINDOW_S)
+        await store.gates.force_breaker("stripe", CLOSED, "ada", "I know better")
+        await store.gates.observe([Observation("stripe", 0, 99, "x")], WINDOW_S)
         assert (await one(store)).failed == 0
-        assert len(await store.claim_steps(B, [shut], 9)) == 1
-        again = await store.reset_breaker("stripe", "ada", "")
+        assert len(await store.agents.claim_steps(B, [shut], 9)) == 1
+        again = await store.gates.reset_breaker("stripe", "ada", "")
         assert again is not None
         assert (again.state, again.forced) == (CLOSED, False)
-        assert await store.reset_breaker("nobody", "ada", "") is None
+        assert await store.gates.reset_breaker("nobody", "ada", "") is None
 
     async def test_every_act_is_in_the_journal(self, store: Store) -> None:
         """Who did what to which breaker, and why; of the waves only the first."""
         epoch = await probing(store, 1)
-        await store.change_breaker(epoch, "stripe", 2, Change(PROBING, 2, 5.0, ""))
-        await store.change_breaker(epoch, "stripe", 3, Change(CLOSED, note="3 of 3 probes went well"))
-        await store.force_breaker("stripe", OPEN, "ada", "maintenance")
-        await store.reset_breaker("stripe", "ada", "over")
-        told = [(entry.actor, entry.verb, entry.note) for entry in reversed(await store.journal(None))]
+        await store.gates.change_breaker(epoch, "stripe", 2, Change(PROBING, 2, 5.0, ""))
+        await store.gates.change_breaker(epoch, "stripe", 3, Change(CLOSED, note="3 of 3 probes went well"))
+        await store.gates.force_breaker("stripe", OPEN, "ada", "maintenance")
+        await store.gates.reset_breaker("stripe", "ada", "over")
+        told = [(entry.actor, entry.verb, entry.note) for entry in reversed(await store.reads.journal(None))]
         assert told == [
             ("supervisor", "breaker open", "stripe: 30 of 30 failed"),
             ("supervisor", "breaker probing", "stripe"),
@@ -265,11 +265,11 @@ class TestHolds:
         mine, free = await lane(store), await lane(store, "shop.print", None)
         inside = await begin(store, call(1, lane=mine), run=new_run(namespace="acme"))
         outside = await begin(store, call(1, lane=free), run=new_run(workflow="shop.other"))
-        assert await store.add_hold(scope, value, "ada", "wait for me")
-        claimed = await store.claim_steps(B, [mine, free], 9)
+        assert await store.gates.add_hold(scope, value, "ada", "wait for me")
+        claimed = await store.agents.claim_steps(B, [mine, free], 9)
         assert [found.run_id for found in claimed] == ([] if scope is HoldScope.ALL else [outside])
-        assert await store.remove_hold(scope, value, "ada", "")
-        assert inside in [found.run_id for found in await store.claim_steps(B, [mine, free], 9)]
+        assert await store.gates.remove_hold(scope, value, "ada", "")
+        assert inside in [found.run_id for found in await store.agents.claim_steps(B, [mine, free], 9)]
 
     @pytest.mark.parametrize(("scope", "value"), SCOPES)
     async def test_probes_are_held_too(self, store: Store, scope: HoldScope, value: str) -> None:
@@ -277,16 +277,16 @@ class TestHolds:
         mine = await lane(store)
         await begin(store, call(1, lane=mine), run=new_run(namespace="acme"))
         await probing(store, 3)
-        await store.add_hold(scope, value, "ada", "")
-        assert (await store.claim_probes(B, "stripe", [mine], 9)).steps == []
-        await store.remove_hold(scope, value, "ada", "")
-        assert len((await store.claim_probes(B, "stripe", [mine], 9)).steps) == 1
+        await store.gates.add_hold(scope, value, "ada", "")
+        assert (await store.gates.claim_probes(B, "stripe", [mine], 9)).steps == []
+        await store.gates.remove_hold(scope, value, "ada", "")
+        assert len((await store.gates.claim_probes(B, "stripe", [mine], 9)).steps) == 1
 
     async def test_a_hold_stands_once_and_says_who_and_why(self, store: Store) -> None:
         """Held again changes nothing; releasing what is not held neither. Both are in the journal when they did something."""
-        assert await store.add_hold(HoldScope.NAMESPACE, "acme", "ada", "unpaid")
-        assert not await store.add_hold(HoldScope.NAMESPACE, "acme", "bob", "me too")
-        (hold,) = await store.holds()
+        assert await store.gates.add_hold(HoldScope.NAMESPACE, "acme", "ada", "unpaid")
+        assert not await store.gates.add_hold(HoldScope.NAMESPACE, "acme", "bob", "me too")
+        (hold,) = await store.gates.holds()
         assert (hold.scope, hold.value, hold.actor, hold.note) == (
             HoldScope.NAMESPACE,
             "acme",
@@ -294,10 +294,10 @@ class TestHolds:
             "unpaid",
         )
         assert hold.at == pytest.approx(await store.now(), abs=60)
-        assert [found.value for found in (await store.gates(WINDOW_S)).holds] == ["acme"]
-        assert await store.remove_hold(HoldScope.NAMESPACE, "acme", "bob", "paid")
-        assert not await store.remove_hold(HoldScope.NAMESPACE, "acme", "bob", "paid")
-        told = [(entry.actor, entry.verb, entry.note) for entry in reversed(await store.journal(None))]
+        assert [found.value for found in (await store.gates.gates(WINDOW_S)).holds] == ["acme"]
+        assert await store.gates.remove_hold(HoldScope.NAMESPACE, "acme", "bob", "paid")
+        assert not await store.gates.remove_hold(HoldScope.NAMESPACE, "acme", "bob", "paid")
+        told = [(entry.actor, entry.verb, entry.note) for entry in reversed(await store.reads.journal(None))]
         assert told == [("ada", "hold", "namespace acme: unpaid"), ("bob", "release", "namespace acme: paid")]
 
     @pytest.mark.parametrize("how", ["run", "workflow", "namespace"])
@@ -310,13 +310,13 @@ class TestHolds:
                 store, call(1, priority=5), run=new_run(workflow="shop.bulk", namespace="acme")
             )
             if how == "run":
-                await store.hold(run_id, "ada", "")
+                await store.operators.hold(run_id, "ada", "")
         if how == "workflow":
-            await store.add_hold(HoldScope.WORKFLOW, "shop.bulk", "ada", "")
+            await store.gates.add_hold(HoldScope.WORKFLOW, "shop.bulk", "ada", "")
         if how == "namespace":
-            await store.add_hold(HoldScope.NAMESPACE, "acme", "ada", "")
+            await store.gates.add_hold(HoldScope.NAMESPACE, "acme", "ada", "")
         behind = await begin(store, call(1))
-        assert [found.run_id for found in await store.claim_steps(B, [1], 1)] == [behind]
+        assert [found.run_id for found in await store.agents.claim_steps(B, [1], 1)] == [behind]
 
     async def test_a_late_step_behind_a_gate_is_no_backlog(self, store: Store, tamper: Tamper) -> None:
         """It does not wait for an agent, and its own alert says what it waits for."""
@@ -324,10 +324,10 @@ class TestHolds:
         await begin(
             store, call(1, lane=mine, ready_at=ENVIRONMENT.now() - 600), run=new_run(namespace="acme")
         )
-        assert [late.what for late in await store.late_steps(60, 9)] == ["shop.charge"]
+        assert [late.what for late in await store.alerts.late_steps(60, 9)] == ["shop.charge"]
         for scope, value in SCOPES:
-            await store.add_hold(scope, value, "ada", "")
-            assert await store.late_steps(60, 9) == []
-            await store.remove_hold(scope, value, "ada", "")
+            await store.gates.add_hold(scope, value, "ada", "")
+            assert await store.alerts.late_steps(60, 9) == []
+            await store.gates.remove_hold(scope, value, "ada", "")
         await opened(store)
-        assert await store.late_steps(60, 9) == []
+        assert await store.alerts.late_steps(60, 9) == []

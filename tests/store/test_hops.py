@@ -9,7 +9,7 @@ from holdfast.errors import Conflict
 from holdfast.model import RunState, StepState
 from holdfast.store.answers import Answer, PreconditionFailed
 from holdfast.store.operations import Hop, NewSignal, Op, Outcome, Report
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from tests.store.made import (
     ENVIRONMENT,
     SERVED,
@@ -39,8 +39,8 @@ async def test_an_outcome_is_recorded_delivered_and_followed(store: Store) -> No
     run_id = await begin(store, held(1, timeout_s=30.0))
     at = ENVIRONMENT.now()
     outcome = Outcome(1, 1, StepState.SUCCEEDED, b'"paid"', None, at, 1)
-    assert await store.commit(A, [Hop(run_id, 1, outcomes=[outcome], issued=[held(2)])]) == [Answer.ACCEPTED]
-    first, second = await store.steps(run_id)
+    assert await store.batches.commit(A, [Hop(run_id, 1, outcomes=[outcome], issued=[held(2)])]) == [Answer.ACCEPTED]
+    first, second = await store.reads.steps(run_id)
     assert (first.state, first.output, first.delivered_seq, first.fence) == (
         StepState.SUCCEEDED,
         b'"paid"',
@@ -55,7 +55,7 @@ async def test_an_outcome_is_recorded_delivered_and_followed(store: Store) -> No
 async def test_issued_steps_are_leased_ready_or_waiting(store: Store) -> None:
     """A running step has its agent, attempt and deadline from the start; the others have none yet."""
     run_id = await begin(store, held(1, timeout_s=30.0), call(2, ready_at=5.0), wait(3))
-    running, ready, waiting = await store.steps(run_id)
+    running, ready, waiting = await store.reads.steps(run_id)
     assert running.started_at is not None
     assert running.complete_by == pytest.approx(running.started_at + 30, abs=0.01)
     assert (ready.state, ready.attempt, ready.fence, ready.agent, ready.ready_at) == (
@@ -85,14 +85,14 @@ async def test_issued_steps_are_leased_ready_or_waiting(store: Store) -> None:
 async def test_a_hop_with_a_stale_fence_changes_nothing(store: Store, hop: Hop) -> None:
     """Run fence or step fence: one that is not current refuses the whole hop."""
     hop.run_id = run_id = await begin(store, held(1))
-    before = await store.run(run_id), await store.steps(run_id)
-    assert await store.commit(A, [hop]) == [Answer.FENCED]
-    assert (await store.run(run_id), await store.steps(run_id)) == before
+    before = await store.reads.run(run_id), await store.reads.steps(run_id)
+    assert await store.batches.commit(A, [hop]) == [Answer.FENCED]
+    assert (await store.reads.run(run_id), await store.reads.steps(run_id)) == before
 
 
 async def test_a_hop_of_an_unknown_run_is_fenced(store: Store) -> None:
     """No row holds its fence."""
-    assert await store.commit(A, [Hop("no-such-run", 1, issued=[call()])]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [Hop("no-such-run", 1, issued=[call()])]) == [Answer.FENCED]
 
 
 async def test_one_bad_operation_undoes_the_batch_and_each_gets_its_answer(store: Store) -> None:
@@ -103,10 +103,10 @@ async def test_one_bad_operation_undoes_the_batch_and_each_gets_its_answer(store
         Hop(bad, 9, outcomes=[succeeded(1, 1, 1)]),
     ]
     with pytest.raises(PreconditionFailed):
-        await store.commit(A, batch)
+        await store.batches.commit(A, batch)
     assert (await step(store, good)).state is StepState.RUNNING
-    assert [(await store.commit(A, [op]))[0] for op in batch] == [Answer.ACCEPTED, Answer.FENCED]
-    assert len(await store.steps(good)) == 2
+    assert [(await store.batches.commit(A, [op]))[0] for op in batch] == [Answer.ACCEPTED, Answer.FENCED]
+    assert len(await store.reads.steps(good)) == 2
 
 
 async def test_a_batch_of_many_kinds_is_one_commit(store: Store) -> None:
@@ -116,51 +116,51 @@ async def test_a_batch_of_many_kinds_is_one_commit(store: Store) -> None:
         Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], issued=[call(2)]) if n % 2 else report(run_id, 1, 1)
         for n, run_id in enumerate(runs)
     ]
-    assert await store.commit(A, ops) == [Answer.ACCEPTED] * 20
+    assert await store.batches.commit(A, ops) == [Answer.ACCEPTED] * 20
     assert [(await step(store, run_id)).delivered_seq for run_id in runs] == [None, 1] * 10
 
 
 async def test_an_outcome_recorded_by_others_is_delivered_once(store: Store) -> None:
     """Delivery gives an ended step its number; a second delivery is refused."""
     run_id = await begin(store, held(1))
-    await store.commit(A, [report(run_id, 1, 1)])
-    assert await store.commit(A, [Hop(run_id, 1, delivered=[(1, 1)])]) == [Answer.ACCEPTED]
+    await store.batches.commit(A, [report(run_id, 1, 1)])
+    assert await store.batches.commit(A, [Hop(run_id, 1, delivered=[(1, 1)])]) == [Answer.ACCEPTED]
     assert (await step(store, run_id)).delivered_seq == 1
-    assert await store.commit(A, [Hop(run_id, 1, delivered=[(1, 2)])]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [Hop(run_id, 1, delivered=[(1, 2)])]) == [Answer.FENCED]
     assert (await step(store, run_id)).delivered_seq == 1
 
 
 async def test_a_signal_ends_the_wait_for_it(store: Store) -> None:
     """The signal gets its number and the waiting step its output, in one hop."""
     run_id = await begin(store, wait(1))
-    await store.send_signal(NewSignal(run_id, "paid", "k1", b"42"))
-    (signal,) = (await store.undelivered(A, 10)).signals
+    await store.operators.send_signal(NewSignal(run_id, "paid", "k1", b"42"))
+    (signal,) = (await store.schedulers.undelivered(A, 10)).signals
     at = ENVIRONMENT.now()
     hop = Hop(run_id, 1, signals=[(signal.id, 1)], ended=[(1, 1, b"42", at)])
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
     ended = await step(store, run_id)
     assert (ended.state, ended.output, ended.delivered_seq) == (StepState.SUCCEEDED, b"42", 1)
-    assert [one.delivered_seq for one in await store.signals(run_id)] == [1]
-    assert (await store.undelivered(A, 10)).signals == []
+    assert [one.delivered_seq for one in await store.reads.signals(run_id)] == [1]
+    assert (await store.schedulers.undelivered(A, 10)).signals == []
 
 
 async def test_a_signal_that_is_set_aside_is_delivered_once_and_noted(store: Store) -> None:
     """With the reason, now or in a later hop; what was set aside is not again, and what was not delivered is not at all."""
     run_id = await begin(store, wait(1))
     for key in ("k1", "k2"):
-        await store.send_signal(NewSignal(run_id, "paid", key, b"42"))
-    first, second = (await store.undelivered(A, 10)).signals
+        await store.operators.send_signal(NewSignal(run_id, "paid", key, b"42"))
+    first, second = (await store.schedulers.undelivered(A, 10)).signals
     hop = Hop(run_id, 1, signals=[(first.id, 1), (second.id, 2)], set_aside=[(1, "expected `int`")])
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    assert [one.set_aside for one in await store.signals(run_id)] == ["expected `int`", None]
-    assert [(note.n, note.name, note.error) for note in await store.failures(10)] == [
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert [one.set_aside for one in await store.reads.signals(run_id)] == ["expected `int`", None]
+    assert [(note.n, note.name, note.error) for note in await store.alerts.failures(10)] == [
         (-1, "paid", "expected `int`")
     ]
-    assert await store.commit(A, [Hop(run_id, 1, set_aside=[(1, "again")])]) == [Answer.FENCED]
-    assert await store.commit(A, [Hop(run_id, 1, set_aside=[(3, "not there")])]) == [Answer.FENCED]
-    assert await store.commit(A, [Hop(run_id, 1, set_aside=[(2, "later")])]) == [Answer.ACCEPTED]
-    assert await store.commit(A, [Hop(run_id, 1, park=True)]) == [Answer.ACCEPTED]
-    history = await store.claim_run(B, run_id)
+    assert await store.batches.commit(A, [Hop(run_id, 1, set_aside=[(1, "again")])]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [Hop(run_id, 1, set_aside=[(3, "not there")])]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [Hop(run_id, 1, set_aside=[(2, "later")])]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [Hop(run_id, 1, park=True)]) == [Answer.ACCEPTED]
+    history = await store.schedulers.claim_run(B, run_id)
     assert history is not None
     assert [one.set_aside for one in history.signals] == ["expected `int`", "later"]
 
@@ -168,10 +168,10 @@ async def test_a_signal_that_is_set_aside_is_delivered_once_and_noted(store: Sto
 async def test_a_signal_that_came_before_its_wait_ends_it_in_the_hop_that_issues_it(store: Store) -> None:
     """A wait may be issued and satisfied by one hop."""
     run_id = await begin(store)
-    await store.send_signal(NewSignal(run_id, "paid", "k", b"42"))
-    (signal,) = await store.signals(run_id)
+    await store.operators.send_signal(NewSignal(run_id, "paid", "k", b"42"))
+    (signal,) = await store.reads.signals(run_id)
     hop = Hop(run_id, 1, signals=[(signal.id, 1)], issued=[wait(1)], ended=[(1, 1, b"42", await store.now())])
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
     row = await step(store, run_id)
     assert (row.state, row.output, row.delivered_seq) == (StepState.SUCCEEDED, b"42", 1)
 
@@ -179,33 +179,33 @@ async def test_a_signal_that_came_before_its_wait_ends_it_in_the_hop_that_issues
 async def test_dropped_steps_are_cancelled_and_never_delivered(store: Store) -> None:
     """A live step is cancelled and its agent fenced; an ended one keeps its outcome; neither is delivered."""
     run_id = await begin(store, held(1), call(2), timer(3, ENVIRONMENT.now() + 60), held(4))
-    await store.commit(A, [report(run_id, 4, 1)])
-    assert await store.commit(A, [Hop(run_id, 1, dropped=[1, 2, 3, 4])]) == [Answer.ACCEPTED]
-    states = {one.n: (one.state, one.delivered_seq) for one in await store.steps(run_id)}
+    await store.batches.commit(A, [report(run_id, 4, 1)])
+    assert await store.batches.commit(A, [Hop(run_id, 1, dropped=[1, 2, 3, 4])]) == [Answer.ACCEPTED]
+    states = {one.n: (one.state, one.delivered_seq) for one in await store.reads.steps(run_id)}
     assert states == {
         1: (StepState.CANCELLED, 0),
         2: (StepState.CANCELLED, 0),
         3: (StepState.CANCELLED, 0),
         4: (StepState.SUCCEEDED, 0),
     }
-    assert all(one.finished_at is not None for one in await store.steps(run_id))
-    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
-    assert await store.lost_steps(A, [(run_id, 1, 1)]) == [(run_id, 1)]
-    assert await store.next_timer() is None
+    assert all(one.finished_at is not None for one in await store.reads.steps(run_id))
+    assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
+    assert await store.agents.lost_steps(A, [(run_id, 1, 1)]) == [(run_id, 1)]
+    assert await store.schedulers.next_timer() is None
 
 
 async def test_a_closed_run_is_over(store: Store) -> None:
     """Its end is written, nobody owns it, and its old fence is worth nothing."""
     run_id = await begin(store, held(1))
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], close=closing(output=b'"done"'))
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    run = await store.run(run_id)
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    run = await store.reads.run(run_id)
     assert run is not None
     assert (run.state, run.output, run.owner, run.fence) == (RunState.SUCCEEDED, b'"done"', None, 2)
     assert run.finished_at is not None
-    assert await store.commit(A, [hop]) == [Answer.FENCED]
-    assert await store.claim_run(B, run_id) is None
-    assert [one.id for one in await store.ended_runs([run_id, "no-such-run"])] == [run_id]
+    assert await store.batches.commit(A, [hop]) == [Answer.FENCED]
+    assert await store.schedulers.claim_run(B, run_id) is None
+    assert [one.id for one in await store.reads.ended_runs([run_id, "no-such-run"])] == [run_id]
 
 
 async def test_a_run_may_begin_and_end_in_one_hop(store: Store) -> None:
@@ -218,8 +218,8 @@ async def test_a_run_may_begin_and_end_in_one_hop(store: Store) -> None:
         begun_at=ENVIRONMENT.now(),
         close=closing(RunState.FAILED, error='{"type": "x"}'),
     )
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    row = await store.run(run.id)
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    row = await store.reads.run(run.id)
     assert row is not None
     assert (row.state, row.error) == (RunState.FAILED, '{"type": "x"}')
 
@@ -227,11 +227,11 @@ async def test_a_run_may_begin_and_end_in_one_hop(store: Store) -> None:
 async def test_closing_leaves_nothing_undelivered(store: Store) -> None:
     """A late outcome that the last hop dropped is not found by anybody's look for outcomes."""
     run_id = await begin(store, held(1), held(2))
-    await store.commit(A, [report(run_id, 2, 1)])
-    await store.commit(A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], dropped=[2], close=closing())])
-    assert (await store.undelivered(A, 10)).steps == []
-    assert await store.claim_runs(A, SERVED, 10) == []
-    assert all(rows == 0 for _, _, rows in await store.doctor())
+    await store.batches.commit(A, [report(run_id, 2, 1)])
+    await store.batches.commit(A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], dropped=[2], close=closing())])
+    assert (await store.schedulers.undelivered(A, 10)).steps == []
+    assert await store.schedulers.claim_runs(A, SERVED, 10) == []
+    assert all(rows == 0 for _, _, rows in await store.reads.doctor())
 
 
 @pytest.mark.parametrize(
@@ -242,16 +242,16 @@ async def test_a_childs_end_reaches_its_parents_step(store: Store, end: RunState
     wanted = new_run()
     parent = await begin(store, child(1))
     wanted = new_run(parent_id=parent, parent_n=1)
-    assert await store.commit(A, [Hop(parent, 1, children=[wanted], park=True)]) == [Answer.ACCEPTED]
-    assert [one.id for one in await store.children(parent)] == [wanted.id]
-    (claimed,) = await store.claim_runs(B, SERVED, 10)
+    assert await store.batches.commit(A, [Hop(parent, 1, children=[wanted], park=True)]) == [Answer.ACCEPTED]
+    assert [one.id for one in await store.reads.children(parent)] == [wanted.id]
+    (claimed,) = await store.schedulers.claim_runs(B, SERVED, 10)
     assert claimed.run.id == wanted.id
     error = None if end is RunState.SUCCEEDED else json.dumps({"type": "x"})
     close = closing(end, output=b"1" if error is None else None, error=error, parent_id=parent, parent_n=1)
-    assert await store.commit(B, [Hop(wanted.id, claimed.run.fence, close=close)]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(B, [Hop(wanted.id, claimed.run.fence, close=close)]) == [Answer.ACCEPTED]
     told = await step(store, parent)
     assert (told.state, told.error, told.delivered_seq) == (state, error, None)
-    assert ids(await store.claim_runs(B, SERVED, 10)) == [parent]
+    assert ids(await store.schedulers.claim_runs(B, SERVED, 10)) == [parent]
 
 
 async def test_starting_a_child_again_keeps_the_first(store: Store) -> None:
@@ -261,10 +261,10 @@ async def test_starting_a_child_again_keeps_the_first(store: Store) -> None:
     first = new_run(wanted.id, parent_id=parent, parent_n=1)
     again = new_run(wanted.id, parent_id=parent, parent_n=2)
     for _ in range(2):
-        assert await store.commit(A, [Hop(parent, 1, children=[first])]) == [Answer.ACCEPTED]
+        assert await store.batches.commit(A, [Hop(parent, 1, children=[first])]) == [Answer.ACCEPTED]
     assert (await step(store, parent)).state is StepState.WAITING
-    assert await store.commit(A, [Hop(parent, 1, children=[again])]) == [Answer.ACCEPTED]
-    assert [one.parent_n for one in await store.children(parent)] == [1]
+    assert await store.batches.commit(A, [Hop(parent, 1, children=[again])]) == [Answer.ACCEPTED]
+    assert [one.parent_n for one in await store.reads.children(parent)] == [1]
     told = await step(store, parent, 2)
     assert (told.state, told.delivered_seq) == (StepState.FAILED, None)
     assert isinstance(codec.decode_error(told.error or ""), Conflict)
@@ -275,12 +275,12 @@ async def test_one_id_for_children_of_two_runs_in_one_commit(store: Store) -> No
     parents = [await begin(store, child(1)) for _ in range(2)]
     wanted = new_id()
     hops = [Hop(one, 1, children=[new_run(wanted, parent_id=one, parent_n=1)]) for one in parents]
-    assert await store.commit(A, hops) == [Answer.ACCEPTED] * 2
+    assert await store.batches.commit(A, hops) == [Answer.ACCEPTED] * 2
     assert sorted([(await step(store, one)).state for one in parents]) == [
         StepState.FAILED,
         StepState.WAITING,
     ]
-    assert len([kid for one in parents for kid in await store.children(one)]) == 1
+    assert len([kid for one in parents for kid in await store.reads.children(one)]) == 1
     assert await broken(store) == set()
 
 
@@ -290,11 +290,11 @@ async def test_only_a_runs_own_children_are_asked_to_cancel(store: Store) -> Non
     parent = await begin(store, child(1), child(2))
     kid = new_run(parent_id=parent, parent_n=1)
     joined = new_run(other, parent_id=parent, parent_n=2, joins=True)
-    await store.commit(A, [Hop(parent, 1, children=[kid, joined])])
-    assert await store.joins(parent) == {2: other}
-    assert await store.commit(A, [Hop(parent, 1, cancelled=[1, 2])]) == [Answer.ACCEPTED]
-    assert [one.name for one in await store.signals(kid.id)] == ["$cancel"]
-    assert await store.signals(other) == []
+    await store.batches.commit(A, [Hop(parent, 1, children=[kid, joined])])
+    assert await store.reads.joins(parent) == {2: other}
+    assert await store.batches.commit(A, [Hop(parent, 1, cancelled=[1, 2])]) == [Answer.ACCEPTED]
+    assert [one.name for one in await store.reads.signals(kid.id)] == ["$cancel"]
+    assert await store.reads.signals(other) == []
     assert await broken(store) == set()
 
 
@@ -303,33 +303,33 @@ async def test_who_joined_a_run_is_told_once(store: Store) -> None:
     other = await begin(store)
     parent = await begin(store, child(1), child(2))
     steps = [new_run(other, parent_id=parent, parent_n=n, joins=True) for n in (1, 2)]
-    await store.commit(A, [Hop(parent, 1, children=steps, dropped=[2])])
-    assert await store.answer_joins(10) == 0
-    await store.commit(A, [Hop(other, 1, close=closing(output=b"7"))])
-    assert await store.answer_joins(10) == 2
-    assert await store.answer_joins(10) == 0
+    await store.batches.commit(A, [Hop(parent, 1, children=steps, dropped=[2])])
+    assert await store.schedulers.answer_joins(10) == 0
+    await store.batches.commit(A, [Hop(other, 1, close=closing(output=b"7"))])
+    assert await store.schedulers.answer_joins(10) == 2
+    assert await store.schedulers.answer_joins(10) == 0
     told = await step(store, parent)
     assert (told.state, told.output, told.delivered_seq) == (StepState.SUCCEEDED, b"7", None)
     assert (await step(store, parent, 2)).state is StepState.CANCELLED
-    assert await store.joins(parent) == {}
+    assert await store.reads.joins(parent) == {}
 
 
 async def test_sends_reach_runs_that_can_take_them(store: Store) -> None:
     """A hop's signals arrive once, and only in runs that exist and have not ended."""
     sender, receiver, over = await begin(store), await begin(store, wait(1)), await begin(store)
-    await store.commit(A, [Hop(over, 1, close=closing())])
+    await store.batches.commit(A, [Hop(over, 1, close=closing())])
     to = [NewSignal(run_id, "paid", "k", b"1") for run_id in (receiver, receiver, over, "no-such-run")]
-    assert await store.commit(A, [Hop(sender, 1, sends=to)]) == [Answer.ACCEPTED]
-    assert [one.payload for one in await store.signals(receiver)] == [b"1"]
-    assert await store.signals(over) == await store.signals("no-such-run") == []
+    assert await store.batches.commit(A, [Hop(sender, 1, sends=to)]) == [Answer.ACCEPTED]
+    assert [one.payload for one in await store.reads.signals(receiver)] == [b"1"]
+    assert await store.reads.signals(over) == await store.reads.signals("no-such-run") == []
 
 
 async def test_progress_and_published_values_are_kept(store: Store) -> None:
     """Each is replaced when given and left alone when not."""
     run_id = await begin(store)
-    await store.commit(A, [Hop(run_id, 1, progress="half", published='{"a": 1}')])
-    await store.commit(A, [Hop(run_id, 1, progress="most")])
-    run = await store.run(run_id)
+    await store.batches.commit(A, [Hop(run_id, 1, progress="half", published='{"a": 1}')])
+    await store.batches.commit(A, [Hop(run_id, 1, progress="most")])
+    run = await store.reads.run(run_id)
     assert run is not None
     assert (run.progress, run.published, run.fence) == ("most", '{"a": 1}', 1)
 
@@ -338,54 +338,54 @@ async def test_continue_as_new_forgets_the_history(store: Store) -> None:
     """The next generation has a new input and no steps; numbers go on; signals nobody read are there again."""
     run_id = await begin(store, held(1), held(2))
     for key in ("read", "unread", "later"):
-        await store.send_signal(NewSignal(run_id, "paid", key, b"1"))
-    read, unread, _ = (await store.undelivered(A, 10)).signals
-    await store.commit(
+        await store.operators.send_signal(NewSignal(run_id, "paid", key, b"1"))
+    read, unread, _ = (await store.schedulers.undelivered(A, 10)).signals
+    await store.batches.commit(
         A,
         [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], signals=[(read.id, 2), (unread.id, 3)], progress="p")],
     )
     hop = Hop(run_id, 1, begun_at=1234.0, dropped=[2], next_input=b"[2]", unread=[3])
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    run = await store.run(run_id)
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    run = await store.reads.run(run_id)
     assert run is not None
     assert (run.input, run.generation, run.base_n, run.progress, run.fence) == (b"[2]", 2, 2, None, 2)
     assert (run.owner, run.started_at, len(run.digest)) == (A, 1234.0, 16)
-    assert await store.steps(run_id) == []
-    assert await store.attempts(run_id) == []
-    assert [(one.key, one.delivered_seq) for one in await store.signals(run_id)] == [
+    assert await store.reads.steps(run_id) == []
+    assert await store.reads.attempts(run_id) == []
+    assert [(one.key, one.delivered_seq) for one in await store.reads.signals(run_id)] == [
         ("unread", None),
         ("later", None),
     ]
-    assert await store.commit(A, [report(run_id, 2, 1)]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [report(run_id, 2, 1)]) == [Answer.FENCED]
 
 
 async def test_continue_as_new_keeps_what_it_has_not_heard(store: Store) -> None:
     """Also when nothing was heard and left unread."""
     run_id = await begin(store, held(1))
-    await store.send_signal(NewSignal(run_id, "paid", "later", b"1"))
+    await store.operators.send_signal(NewSignal(run_id, "paid", "later", b"1"))
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], begun_at=1234.0, next_input=b"[2]")
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    assert [(one.key, one.delivered_seq) for one in await store.signals(run_id)] == [("later", None)]
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert [(one.key, one.delivered_seq) for one in await store.reads.signals(run_id)] == [("later", None)]
 
 
 async def test_a_parked_run_has_no_owner(store: Store) -> None:
     """Parking clears the owner and raises the fence; without an outcome nobody wants the run."""
     run_id = await parked(store, wait(1))
-    run = await store.run(run_id)
+    run = await store.reads.run(run_id)
     assert run is not None
     assert (run.owner, run.fence, run.state) == (None, 2, RunState.RUNNING)
-    assert await store.claim_runs(A, SERVED, 10) == []
+    assert await store.schedulers.claim_runs(A, SERVED, 10) == []
 
 
 @pytest.mark.parametrize("order", ["report first", "park first"])
 async def test_parking_cannot_lose_a_wake_up(store: Store, order: str) -> None:
     """An outcome recorded before or after its run is parked makes the run claimable."""
     run_id = await begin(store, call(1))
-    (claimed,) = await store.claim_steps(B, [1], 10)
+    (claimed,) = await store.agents.claim_steps(B, [1], 10)
     writes: list[tuple[str, Op]] = [(B, report(run_id, 1, claimed.fence)), (A, Hop(run_id, 1, park=True))]
     for node, op in writes if order == "report first" else reversed(writes):
-        assert await store.commit(node, [op]) == [Answer.ACCEPTED]
-    (run,) = await store.claim_runs(A, SERVED, 10)
+        assert await store.batches.commit(node, [op]) == [Answer.ACCEPTED]
+    (run,) = await store.schedulers.claim_runs(A, SERVED, 10)
     assert run.run.id == run_id
     assert [(one.n, one.output, one.delivered_seq) for one in run.steps] == [(1, b'"ok"', None)]
 
@@ -393,22 +393,22 @@ async def test_parking_cannot_lose_a_wake_up(store: Store, order: str) -> None:
 async def test_a_signal_wakes_a_parked_run(store: Store) -> None:
     """A run that left memory is claimed when a signal came for it."""
     run_id = await parked(store, wait(1))
-    await store.send_signal(NewSignal(run_id, "paid", "k", b"1"))
-    (run,) = await store.claim_runs(B, SERVED, 10)
+    await store.operators.send_signal(NewSignal(run_id, "paid", "k", b"1"))
+    (run,) = await store.schedulers.claim_runs(B, SERVED, 10)
     assert (run.run.id, run.run.fence, [one.name for one in run.signals]) == (run_id, 3, ["paid"])
 
 
 async def test_an_old_owner_finds_no_row(store: Store) -> None:
     """After another node took the run over, the first one's hops are refused."""
     run_id = await start(store)
-    first = await store.claim_run(A, run_id)
+    first = await store.schedulers.claim_run(A, run_id)
     assert first is not None
-    await store.commit(A, [Hop(run_id, first.run.fence, issued=[held(1)], park=True)])
-    await store.commit(A, [report(run_id, 1, 1)])
-    (second,) = await store.claim_runs(B, SERVED, 1)
-    assert await store.commit(A, [Hop(run_id, first.run.fence, issued=[call(2)])]) == [Answer.FENCED]
-    assert await store.lost_runs(A, [(run_id, first.run.fence)]) == [run_id]
-    assert await store.lost_runs(B, [(run_id, second.run.fence)]) == []
+    await store.batches.commit(A, [Hop(run_id, first.run.fence, issued=[held(1)], park=True)])
+    await store.batches.commit(A, [report(run_id, 1, 1)])
+    (second,) = await store.schedulers.claim_runs(B, SERVED, 1)
+    assert await store.batches.commit(A, [Hop(run_id, first.run.fence, issued=[call(2)])]) == [Answer.FENCED]
+    assert await store.schedulers.lost_runs(A, [(run_id, first.run.fence)]) == [run_id]
+    assert await store.schedulers.lost_runs(B, [(run_id, second.run.fence)]) == []
 
 
 async def test_one_bad_report_does_not_harm_a_hop(store: Store) -> None:
@@ -417,10 +417,10 @@ async def test_one_bad_report_does_not_harm_a_hop(store: Store) -> None:
     late = Report(run_id, 2, 9, StepState.SUCCEEDED, b"1", None, 1.0)
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)])
     with pytest.raises(PreconditionFailed):
-        await store.commit(A, [hop, late])
-    assert await store.attempts(run_id) == []
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    assert await store.commit(A, [late]) == [Answer.FENCED]
+        await store.batches.commit(A, [hop, late])
+    assert await store.reads.attempts(run_id) == []
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [late]) == [Answer.FENCED]
 
 
 async def test_only_its_owner_gives_a_run_back(store: Store) -> None:
@@ -428,9 +428,9 @@ async def test_only_its_owner_gives_a_run_back(store: Store) -> None:
     run = new_run()
     await begin(store, held(), run=run)
     late = Hop(run.id, 1, begin=run, begun_at=ENVIRONMENT.now())
-    assert await store.commit(B, [late]) == [Answer.DUPLICATE]
-    await store.commit(B, [Hop(run.id, 1, park=True)])
-    found = await store.run(run.id)
+    assert await store.batches.commit(B, [late]) == [Answer.DUPLICATE]
+    await store.batches.commit(B, [Hop(run.id, 1, park=True)])
+    found = await store.reads.run(run.id)
     assert found is not None
     assert (found.owner, found.fence) == (A, 1)
 
@@ -438,9 +438,9 @@ async def test_only_its_owner_gives_a_run_back(store: Store) -> None:
 async def test_a_run_that_waits_for_nothing_yet_is_claimed_after_it_was_given_back(store: Store) -> None:
     """A run that has just continued as new has no step: given back then, it is pending, so that somebody goes on."""
     run_id = await begin(store, held())
-    await store.commit(A, [Hop(run_id, 1, begun_at=ENVIRONMENT.now(), dropped=[1], next_input=b"[2]")])
-    assert await store.commit(A, [Hop(run_id, 2, park=True)]) == [Answer.ACCEPTED]
-    found = await store.run(run_id)
+    await store.batches.commit(A, [Hop(run_id, 1, begun_at=ENVIRONMENT.now(), dropped=[1], next_input=b"[2]")])
+    assert await store.batches.commit(A, [Hop(run_id, 2, park=True)]) == [Answer.ACCEPTED]
+    found = await store.reads.run(run_id)
     assert found is not None
     assert (found.state, found.owner) == (RunState.PENDING, None)
     assert await broken(store) == set()
@@ -449,38 +449,38 @@ async def test_a_run_that_waits_for_nothing_yet_is_claimed_after_it_was_given_ba
 async def test_a_hop_of_the_last_generation_is_refused(store: Store) -> None:
     """The history that it would go on with is gone, and with it the fence it names."""
     run_id = await begin(store, held())
-    await store.commit(A, [Hop(run_id, 1, begun_at=ENVIRONMENT.now(), dropped=[1], next_input=b"[2]")])
-    assert await store.commit(A, [Hop(run_id, 1, issued=[held()])]) == [Answer.FENCED]
+    await store.batches.commit(A, [Hop(run_id, 1, begun_at=ENVIRONMENT.now(), dropped=[1], next_input=b"[2]")])
+    assert await store.batches.commit(A, [Hop(run_id, 1, issued=[held()])]) == [Answer.FENCED]
 
 
 async def test_what_was_delivered_is_not_delivered_again(store: Store) -> None:
     """A hop that delivers a signal twice, ends a wait that is over, or delivers a step that has not ended is refused."""
     run_id = await begin(store, wait(1), held(2))
-    await store.send_signal(NewSignal(run_id, "paid", "k", b"1"))
-    (signal,) = await store.signals(run_id)
+    await store.operators.send_signal(NewSignal(run_id, "paid", "k", b"1"))
+    (signal,) = await store.reads.signals(run_id)
     heard = Hop(run_id, 1, signals=[(signal.id, 1)], ended=[(1, 1, b"1", ENVIRONMENT.now())])
-    assert await store.commit(A, [heard]) == [Answer.ACCEPTED]
-    assert await store.commit(A, [Hop(run_id, 1, signals=[(signal.id, 2)])]) == [Answer.FENCED]
-    assert await store.commit(A, [Hop(run_id, 1, ended=[(1, 2, b"1", ENVIRONMENT.now())])]) == [Answer.FENCED]
-    assert await store.commit(A, [Hop(run_id, 1, delivered=[(2, 2)])]) == [Answer.FENCED]
-    assert [one.delivered_seq for one in await store.steps(run_id)] == [1, None]
+    assert await store.batches.commit(A, [heard]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [Hop(run_id, 1, signals=[(signal.id, 2)])]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [Hop(run_id, 1, ended=[(1, 2, b"1", ENVIRONMENT.now())])]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [Hop(run_id, 1, delivered=[(2, 2)])]) == [Answer.FENCED]
+    assert [one.delivered_seq for one in await store.reads.steps(run_id)] == [1, None]
 
 
 async def test_a_run_that_begins_and_ends_at_once_has_no_fence_that_anybody_holds(store: Store) -> None:
     """Ending raises the fence, also in the hop that began the run."""
     run = new_run()
     hop = Hop(run.id, 1, begin=run, begun_at=ENVIRONMENT.now(), close=closing())
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    assert await store.commit(A, [Hop(run.id, 1, progress="late")]) == [Answer.FENCED]
-    assert await store.hold_run(run.id, 1, "late") is Answer.FENCED
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [Hop(run.id, 1, progress="late")]) == [Answer.FENCED]
+    assert await store.schedulers.hold_run(run.id, 1, "late") is Answer.FENCED
 
 
 async def test_the_next_generation_is_in_the_journal(store: Store) -> None:
     """Continuing as new removes a history: the journal says when."""
     run_id = await begin(store, held(1))
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], next_input=b"2", begun_at=ENVIRONMENT.now())
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    assert [(one.actor, one.verb) for one in await store.journal(run_id)] == [("scheduler", "continue")]
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert [(one.actor, one.verb) for one in await store.reads.journal(run_id)] == [("scheduler", "continue")]
 
 
 async def test_what_a_generation_said_of_itself_goes_with_it(store: Store) -> None:
@@ -490,8 +490,8 @@ async def test_what_a_generation_said_of_itself_goes_with_it(store: Store) -> No
     hop = Hop(
         run_id, 1, outcomes=done, progress="done", kept_n=1, next_input=b"2", begun_at=ENVIRONMENT.now()
     )
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    run = await store.run(run_id)
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    run = await store.reads.run(run_id)
     assert run is not None
     assert (run.progress, run.kept_n, run.base_n, run.generation) == (None, 0, 1, 2)
 
@@ -500,7 +500,7 @@ async def test_a_hop_that_issues_and_is_written_again_is_fenced(store: Store) ->
     """A hop whose answer was lost is repeated: it is refused, and the steps it issued are as they were."""
     run_id = await begin(store)
     hop = Hop(run_id, 1, issued=[call(1), held(2)])
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    (claimed,) = await store.claim_steps(B, [1], 1)
-    assert await store.commit(A, [hop]) == [Answer.FENCED]
-    assert await store.commit(B, [report(run_id, 1, claimed.fence)]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    (claimed,) = await store.agents.claim_steps(B, [1], 1)
+    assert await store.batches.commit(A, [hop]) == [Answer.FENCED]
+    assert await store.batches.commit(B, [report(run_id, 1, claimed.fence)]) == [Answer.ACCEPTED]

@@ -14,7 +14,9 @@ from holdfast.policy import Retry, fingerprint
 from holdfast.store import open_store
 from holdfast.store.answers import Answer, ClaimedStep, Reclaimed
 from holdfast.store.operations import Hop, NewSignal
-from holdfast.store.protocol import GONE, LAPSED, Bell, Store
+from holdfast.store.bell import Bell
+from holdfast.store.protocol import GONE, LAPSED
+from holdfast.store.store import Store
 from tests.store.conftest import Tamper, run_sql
 from tests.store.made import (
     LONG_S,
@@ -42,7 +44,7 @@ from tests.store.made import (
 
 
 async def lead(store: Store, node: str = A, lease_s: float = LONG_S) -> int:
-    epoch = await store.lead(node, lease_s)
+    epoch = await store.leader.lead(node, lease_s)
     assert epoch is not None
     return epoch
 
@@ -50,9 +52,9 @@ async def lead(store: Store, node: str = A, lease_s: float = LONG_S) -> int:
 async def test_one_node_leads(store: Store) -> None:
     """The first to ask leads and keeps leading in the same epoch; the others are told no."""
     epoch = await lead(store)
-    assert await store.lead(B, LONG_S) is None
+    assert await store.leader.lead(B, LONG_S) is None
     assert await lead(store) == epoch
-    leader = await store.leader()
+    leader = await store.leader.leader()
     assert leader is not None
     assert leader[:2] == (A, epoch)
     assert leader[2] > await store.now()
@@ -60,7 +62,7 @@ async def test_one_node_leads(store: Store) -> None:
 
 async def test_two_candidates_get_one_leader(store: Store, other: Store) -> None:
     """At the same time through two doors: one epoch, one leader."""
-    answers = await asyncio.gather(store.lead(B, LONG_S), other.lead(C, LONG_S))
+    answers = await asyncio.gather(store.leader.lead(B, LONG_S), other.leader.lead(C, LONG_S))
     assert sorted(answer is None for answer in answers) == [False, True]
 
 
@@ -70,16 +72,16 @@ async def test_an_expired_lease_is_taken_with_a_new_epoch(store: Store) -> None:
     second = await lead(store, C, -1.0)
     third = await lead(store, C, LONG_S)
     assert first < second < third
-    assert await store.lead(B, LONG_S) is None
+    assert await store.leader.lead(B, LONG_S) is None
 
 
 async def test_a_leader_that_resigns_is_succeeded_at_once(store: Store) -> None:
     """Resigning counts only from the leader itself."""
     epoch = await lead(store)
-    await store.resign(B)
-    assert await store.lead(B, LONG_S) is None
-    await store.resign(A)
-    assert await store.leader() is None
+    await store.leader.resign(B)
+    assert await store.leader.lead(B, LONG_S) is None
+    await store.leader.resign(A)
+    assert await store.leader.leader() is None
     assert await lead(store, B) > epoch
 
 
@@ -87,7 +89,7 @@ async def test_a_takeover_says_how_long_nobody_led(store: Store, tamper: Tamper)
     """Since when somebody leads, after whom, and how long that one had not been heard of. Renewing changes nothing of it;
     one who resigned is not a lost one."""
     first = await lead(store, B)
-    leader = await store.leader()
+    leader = await store.leader.leader()
     assert leader is not None
     assert (leader.vacant_s, leader.predecessor) == (None, None)
     interval = " - interval '40 seconds'" if store.url.startswith("postgresql") else " - 40"
@@ -95,7 +97,7 @@ async def test_a_takeover_says_how_long_nobody_led(store: Store, tamper: Tamper)
         f"UPDATE leases SET renewed_at = renewed_at{interval}, expires_at = expires_at{interval}{interval * 100}"
     )
     assert await lead(store, C) == first + 1
-    taken = await store.leader()
+    taken = await store.leader.leader()
     assert taken is not None
     assert taken.vacant_s is not None
     assert taken.since is not None
@@ -103,21 +105,21 @@ async def test_a_takeover_says_how_long_nobody_led(store: Store, tamper: Tamper)
     assert 40 <= taken.vacant_s < 70
     assert taken.since >= (leader.since or 0)
     assert await lead(store, C) == first + 1
-    kept = await store.leader()
+    kept = await store.leader.leader()
     assert kept is not None
     assert kept._replace(expires_at=0) == taken._replace(expires_at=0)
-    await store.resign(C)
+    await store.leader.resign(C)
     await lead(store, A)
-    after = await store.leader()
+    after = await store.leader.leader()
     assert after is not None
     assert after.vacant_s is not None
     assert after.predecessor is None
     assert after.vacant_s < 30
     await lead(store, A)
     tamper(f"UPDATE leases SET renewed_at = renewed_at{interval}")
-    await store.retire(A)
+    await store.nodes.retire(A)
     await lead(store, B)
-    last = await store.leader()
+    last = await store.leader.leader()
     assert last is not None
     assert last.vacant_s is not None
     assert (last.predecessor, last.vacant_s < 30) == (None, True)  # one who left resigned, then
@@ -127,7 +129,7 @@ async def test_a_leader_whose_process_is_gone_is_succeeded_at_once(store: Store)
     """Nobody waits for a dead leader's lease."""
     await join(store, D)
     epoch = await lead(store, D)
-    assert await store.lead(A, LONG_S) is None
+    assert await store.leader.lead(A, LONG_S) is None
     await say_gone(store.url, D)
     assert await lead(store) > epoch
 
@@ -135,26 +137,26 @@ async def test_a_leader_whose_process_is_gone_is_succeeded_at_once(store: Store)
 async def test_a_node_whose_lease_ran_out_is_dead(store: Store) -> None:
     """Where nobody says that its process is gone, the lease counts."""
     await join(store, D, lease_s=-1.0)
-    assert dict(await store.dead_nodes())[D] == LAPSED
+    assert dict(await store.leader.dead_nodes())[D] == LAPSED
 
 
 async def test_a_node_whose_process_is_gone_is_dead_before_its_lease_ends(store: Store) -> None:
     """Its heart says so, in the store."""
     await join(store, D)
-    assert await store.dead_nodes() == []
+    assert await store.leader.dead_nodes() == []
     await say_gone(store.url, D)
-    assert await store.dead_nodes() == [(D, GONE)]
-    assert await store.renew(D, LONG_S) is None
-    (node,) = [node for node in await store.nodes() if node.id == D]
+    assert await store.leader.dead_nodes() == [(D, GONE)]
+    assert await store.nodes.renew(D, LONG_S) is None
+    (node,) = [node for node in await store.nodes.nodes() if node.id == D]
     assert node.lease_until <= await store.now()
 
 
 async def test_nothing_is_said_of_a_node_that_left(store: Store) -> None:
     """Its heart may have come late: a node that retired is no death."""
     await join(store, D)
-    await store.retire(D)
+    await store.nodes.retire(D)
     await say_gone(store.url, D)
-    assert await store.dead_nodes() == []
+    assert await store.leader.dead_nodes() == []
 
 
 async def test_a_file_lock_vanishes_with_its_process(tmp_path: Path) -> None:
@@ -164,10 +166,10 @@ async def test_a_file_lock_vanishes_with_its_process(tmp_path: Path) -> None:
     for store in (looking, doomed):
         await store.open()
     await join(doomed, D)
-    assert await looking.dead_nodes() == []
+    assert await looking.leader.dead_nodes() == []
     epoch = await lead(doomed, D)
     await doomed.close()
-    assert await looking.dead_nodes() == [(D, GONE)]
+    assert await looking.leader.dead_nodes() == [(D, GONE)]
     assert await lead(looking) > epoch
     await looking.close()
 
@@ -179,7 +181,7 @@ async def test_a_lost_connection_says_nothing_of_a_process(pg_url: str) -> None:
     for store in (looking, cut):
         await store.open()
     await join(cut, D)
-    await cut.listen(lambda bell: None)
+    await cut.nodes.listen(lambda bell: None)
     epoch = await lead(cut, D)
     run_sql(
         pg_url,
@@ -187,12 +189,12 @@ async def test_a_lost_connection_says_nothing_of_a_process(pg_url: str) -> None:
     )
     while True:
         with suppress(StoreUnreachable):
-            assert await looking.dead_nodes() == []
-            assert await looking.lead(A, LONG_S) is None
+            assert await looking.leader.dead_nodes() == []
+            assert await looking.leader.lead(A, LONG_S) is None
             break
     while True:
         with suppress(StoreUnreachable):
-            assert await cut.lead(D, LONG_S) == epoch
+            assert await cut.leader.lead(D, LONG_S) == epoch
             break
     for store in (looking, cut):
         await store.close()
@@ -204,7 +206,7 @@ async def test_whoever_listens_hears_again_after_a_cut(pg_url: str) -> None:
     for store in (idle, other):
         await store.open()
     rung = asyncio.Event()
-    await idle.listen(lambda bell: rung.set())
+    await idle.nodes.listen(lambda bell: rung.set())
     for _ in range(3):
         rung.clear()
         run_sql(
@@ -213,7 +215,7 @@ async def test_whoever_listens_hears_again_after_a_cut(pg_url: str) -> None:
         )
         await asyncio.wait_for(rung.wait(), 20)
         rung.clear()
-        await other.ring({Bell.RUNS})
+        await other.nodes.ring({Bell.RUNS})
         await asyncio.wait_for(rung.wait(), 20)
     for store in (idle, other):
         await store.close()
@@ -224,48 +226,48 @@ async def test_a_holder_that_is_no_live_node_is_found(store: Store, tamper: Tamp
     owned, assignment = await begin(store, node=B), await begin(store, held(1))
     tamper("UPDATE runs SET owner = 'never-registered' WHERE owner = 'node-b'")
     tamper("UPDATE steps SET agent = 'long-gone'")
-    assert {node for node, _ in await store.dead_nodes()} == {"never-registered", "long-gone"}
+    assert {node for node, _ in await store.leader.dead_nodes()} == {"never-registered", "long-gone"}
     epoch = await lead(store)
     for node in ("never-registered", "long-gone"):
-        assert await store.reclaim(node, epoch, "it left", 3, 100) is not None
+        assert await store.leader.reclaim(node, epoch, "it left", 3, 100) is not None
     assert (await step(store, assignment)).state is StepState.READY
-    run = await store.run(owned)
+    run = await store.reads.run(owned)
     assert run is not None
     assert run.owner is None
-    assert await store.dead_nodes() == []
+    assert await store.leader.dead_nodes() == []
 
 
 async def test_a_buried_node_claims_nothing(store: Store) -> None:
     """A paused process that wakes after its burial gets no work."""
     await join(store, D, lease_s=-1.0)
-    await store.reclaim(D, await lead(store), "its lease ran out", 3, 100)
+    await store.leader.reclaim(D, await lead(store), "its lease ran out", 3, 100)
     await start(store)
     await begin(store, call(1))
-    assert await store.claim_runs(D, SERVED, 10) == []
-    assert await store.claim_steps(D, [1], 10) == []
-    assert await store.renew(D, LONG_S) is None
+    assert await store.schedulers.claim_runs(D, SERVED, 10) == []
+    assert await store.agents.claim_steps(D, [1], 10) == []
+    assert await store.nodes.renew(D, LONG_S) is None
 
 
 async def test_burying_frees_runs_and_takes_back_steps(store: Store) -> None:
     """Both fences rise, the attempts are remembered as lost, the node is retired, the journal says so."""
     await join(store, D, lease_s=-1.0)
     run_id = await begin(store, held(1), call(2), wait(3), node=D)
-    reclaimed = await store.reclaim(D, await lead(store), "its lease ran out", 3, 100)
+    reclaimed = await store.leader.reclaim(D, await lead(store), "its lease ran out", 3, 100)
     assert reclaimed is not None
     assert (reclaimed.runs, reclaimed.steps, reclaimed.failed) == (1, 1, 0)
-    run = await store.run(run_id)
+    run = await store.reads.run(run_id)
     assert run is not None
     assert (run.owner, run.fence, run.state) == (None, 2, RunState.RUNNING)
     row = await step(store, run_id)
     assert (row.state, row.agent, row.fence, row.attempt, row.losses) == (StepState.READY, None, 2, 1, 1)
-    assert [(one.ending, one.agent) for one in await store.attempts(run_id)] == [(Ending.LOST, D)]
-    assert await store.commit(D, [Hop(run_id, 1, issued=[call(4)])]) == [Answer.FENCED]
-    assert await store.commit(D, [report(run_id, 1, 1)]) == [Answer.FENCED]
-    assert sorted(one.n for one in await store.claim_steps(A, [1], 10)) == [1, 2]
-    assert D not in dict(await store.dead_nodes())
-    (node,) = [one for one in await store.nodes() if one.id == D]
+    assert [(one.ending, one.agent) for one in await store.reads.attempts(run_id)] == [(Ending.LOST, D)]
+    assert await store.batches.commit(D, [Hop(run_id, 1, issued=[call(4)])]) == [Answer.FENCED]
+    assert await store.batches.commit(D, [report(run_id, 1, 1)]) == [Answer.FENCED]
+    assert sorted(one.n for one in await store.agents.claim_steps(A, [1], 10)) == [1, 2]
+    assert D not in dict(await store.leader.dead_nodes())
+    (node,) = [one for one in await store.nodes.nodes() if one.id == D]
     assert node.retired_at is not None
-    assert any(one.verb == "reclaim" and D in one.note for one in await store.journal(None))
+    assert any(one.verb == "reclaim" and D in one.note for one in await store.reads.journal(None))
     assert await broken(store) == set()
 
 
@@ -275,17 +277,17 @@ async def test_a_deposed_leaders_bury_changes_nothing(store: Store) -> None:
     run_id = await begin(store, held(1, timeout_s=-60.0), node=D)
     old = await lead(store, B, -1.0)
     await lead(store, C)
-    before = await store.run(run_id), await store.steps(run_id)
-    assert await store.reclaim(D, old, "", 3, 100) is None
-    assert await store.end_overdue(old, 0.0, 100) == 0
-    assert (await store.run(run_id), await store.steps(run_id)) == before
+    before = await store.reads.run(run_id), await store.reads.steps(run_id)
+    assert await store.leader.reclaim(D, old, "", 3, 100) is None
+    assert await store.leader.end_overdue(old, 0.0, 100) == 0
+    assert (await store.reads.run(run_id), await store.reads.steps(run_id)) == before
 
 
 async def test_a_leader_whose_lease_lapsed_changes_nothing(store: Store) -> None:
     """Leadership is a deadline on the store's clock, not a remembered flag."""
     await join(store, D, lease_s=-1.0)
     run_id = await begin(store, held(1), node=D)
-    assert await store.reclaim(D, await lead(store, A, -1.0), "", 3, 100) is None
+    assert await store.leader.reclaim(D, await lead(store, A, -1.0), "", 3, 100) is None
     assert (await step(store, run_id)).state is StepState.RUNNING
 
 
@@ -296,10 +298,10 @@ async def test_burying_is_bounded_and_goes_on(store: Store) -> None:
     epoch = await lead(store)
     counts = []
     for _ in range(4):
-        reclaimed = await store.reclaim(D, epoch, "", 3, 2)
+        reclaimed = await store.leader.reclaim(D, epoch, "", 3, 2)
         assert reclaimed is not None
         counts.append((reclaimed.runs, reclaimed.steps))
-        if D not in dict(await store.dead_nodes()):
+        if D not in dict(await store.leader.dead_nodes()):
             break
     assert sum(runs for runs, _ in counts) == sum(steps for _, steps in counts) == 5
     assert all(part <= 2 for count in counts for part in count)
@@ -312,10 +314,10 @@ async def lose(store: Store, times: int, losses_max: int = 3) -> list[tuple[str,
     for _ in range(times):
         node = new_id()
         await join(store, node, lease_s=-1.0)
-        claims += [(node, one) for one in await store.claim_steps(node, [1], 10)]
-        await store.reclaim(node, await lead(store), "its process is gone", losses_max, 100)
+        claims += [(node, one) for one in await store.agents.claim_steps(node, [1], 10)]
+        await store.leader.reclaim(node, await lead(store), "its process is gone", losses_max, 100)
         for run_id in {one.run_id for _, one in claims}:
-            await store.retry_now(run_id, "the test, which does not wait")
+            await store.operators.retry_now(run_id, "the test, which does not wait")
     return claims
 
 
@@ -330,15 +332,15 @@ async def test_a_step_that_kills_its_agents_is_quarantined(store: Store) -> None
     error = json.loads(row.error or "")
     assert (error["type"], error["ending"]) == ("holdfast.errors.StepLost", "lost")
     for node, claimed in claims:
-        assert await store.commit(node, [report_of(claimed)]) == [Answer.FENCED]
-    (one,) = await store.quarantined(run_id)
+        assert await store.batches.commit(node, [report_of(claimed)]) == [Answer.FENCED]
+    (one,) = await store.quarantine.quarantined(run_id)
     assert one.fingerprint == fingerprint("shop.charge", "holdfast.errors.StepLost", "agent lost")
     assert (one.n, one.step, one.place) == (1, "shop.charge", "agent lost")
-    run = await store.run(run_id)
+    run = await store.reads.run(run_id)
     assert run is not None
     assert (run.state, run.owner, run.fence) == (RunState.RUNNING, A, 1)
-    assert await store.next_ready([1]) in {None, row.ready_at}
-    (entry,) = [entry for entry in await store.journal(run_id) if entry.verb == "quarantine"]
+    assert await store.agents.next_ready([1]) in {None, row.ready_at}
+    (entry,) = [entry for entry in await store.reads.journal(run_id) if entry.verb == "quarantine"]
     assert (entry.actor, entry.n, entry.note) == ("supervisor", 1, f"{one.fingerprint} agent lost")
     assert await broken(store) == set()
 
@@ -349,12 +351,12 @@ async def test_losses_back_off_after_the_first(store: Store) -> None:
     waits = []
     for losses in range(3):
         before = await store.now()
-        await store.reclaim(A if losses == 0 else f"{D}-{losses}", await lead(store), "", 9, 100)
+        await store.leader.reclaim(A if losses == 0 else f"{D}-{losses}", await lead(store), "", 9, 100)
         after, ready_at = await store.now(), (await step(store, run_id)).ready_at
         waits.append((ready_at - after, ready_at - before))
-        await store.retry_now(run_id, "the test")
+        await store.operators.retry_now(run_id, "the test")
         await join(store, f"{D}-{losses + 1}")
-        assert len(await store.claim_steps(f"{D}-{losses + 1}", [1], 10)) == 1
+        assert len(await store.agents.claim_steps(f"{D}-{losses + 1}", [1], 10)) == 1
     for (least, most), meant in zip(waits, (0.0, 1.0, 2.0), strict=True):
         assert least <= meant <= most
 
@@ -376,58 +378,58 @@ async def test_a_policy_beside_the_step_has_its_own_budget_of_losses(
     row = await step(store, run_id)
     assert ("quarantined" if row.quarantined else row.state) == state
     if row.state is StepState.FAILED:
-        assert [one.n for one in (await store.undelivered(A, 10)).steps] == [1]
+        assert [one.n for one in (await store.schedulers.undelivered(A, 10)).steps] == [1]
 
 
 async def test_a_run_whose_owner_died_before_its_first_hop_is_claimed_again(store: Store) -> None:
     """A run that has not said what it waits for cannot be woken: it is pending again."""
     run_id = await start(store)
     await join(store, D, lease_s=-1.0)
-    assert ids(await store.claim_runs(D, SERVED, 10)) == [run_id]
-    await store.reclaim(D, await lead(store), "", 3, 100)
-    assert ids(await store.claim_runs(A, SERVED, 10)) == [run_id]
+    assert ids(await store.schedulers.claim_runs(D, SERVED, 10)) == [run_id]
+    await store.leader.reclaim(D, await lead(store), "", 3, 100)
+    assert ids(await store.schedulers.claim_runs(A, SERVED, 10)) == [run_id]
 
 
 async def test_a_retried_run_whose_owner_died_before_its_first_hop_is_claimed_again(store: Store) -> None:
     """The same for one that began with a copied history: all of it is delivered, none of it wakes anybody."""
     first = await begin(store, held(1))
-    await store.commit(A, [Hop(first, 1, outcomes=[succeeded(1, 1, 1)])])
-    await store.cancel_run(first, "ann", "")
-    run = await store.run(first)
+    await store.batches.commit(A, [Hop(first, 1, outcomes=[succeeded(1, 1, 1)])])
+    await store.operators.cancel_run(first, "ann", "")
+    run = await store.reads.run(first)
     assert run is not None
-    (signal,) = (await store.undelivered(A, 10)).signals
-    await store.commit(A, [Hop(first, 1, signals=[(signal.id, 2)], close=closing(RunState.CANCELLED))])
-    again = await store.retry_run(first, "ann")
+    (signal,) = (await store.schedulers.undelivered(A, 10)).signals
+    await store.batches.commit(A, [Hop(first, 1, signals=[(signal.id, 2)], close=closing(RunState.CANCELLED))])
+    again = await store.operators.retry_run(first, "ann")
     await join(store, D, lease_s=-1.0)
-    assert ids(await store.claim_runs(D, SERVED, 10)) == [again]
-    await store.reclaim(D, await lead(store), "", 3, 100)
-    assert ids(await store.claim_runs(A, SERVED, 10)) == [again]
+    assert ids(await store.schedulers.claim_runs(D, SERVED, 10)) == [again]
+    await store.leader.reclaim(D, await lead(store), "", 3, 100)
+    assert ids(await store.schedulers.claim_runs(A, SERVED, 10)) == [again]
 
 
 async def test_an_overdue_attempt_is_ended(store: Store) -> None:
     """After the grace the attempt is timed out, its step ready after a moment, the agent's word worth nothing."""
     run_id = await begin(store, held(1, timeout_s=-60.0), held(2, timeout_s=LONG_S), held(3))
     epoch = await lead(store)
-    assert await store.end_overdue(epoch, LONG_S, 100) == 0
-    assert await store.end_overdue(epoch, 2.0, 100) == 1
-    rows = await store.steps(run_id)
+    assert await store.leader.end_overdue(epoch, LONG_S, 100) == 0
+    assert await store.leader.end_overdue(epoch, 2.0, 100) == 1
+    rows = await store.reads.steps(run_id)
     assert [one.state for one in rows] == [StepState.READY, StepState.RUNNING, StepState.RUNNING]
     assert rows[0].agent is None
     assert rows[0].ready_at > rows[0].issued_at
-    assert [(one.ending, one.agent) for one in await store.attempts(run_id)] == [(Ending.TIMED_OUT, A)]
-    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
-    assert any(one.verb == "end_overdue" for one in await store.journal(None))
-    assert await store.end_overdue(epoch, 2.0, 100) == 0
+    assert [(one.ending, one.agent) for one in await store.reads.attempts(run_id)] == [(Ending.TIMED_OUT, A)]
+    assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
+    assert any(one.verb == "end_overdue" for one in await store.reads.journal(None))
+    assert await store.leader.end_overdue(epoch, 2.0, 100) == 0
 
 
 async def test_an_overdue_attempt_that_was_the_last_fails_the_step(store: Store) -> None:
     """The budget counts what was neither lost nor excused."""
     run_id = await begin(store, held(1, timeout_s=-60.0, attempts_max=1))
-    assert await store.end_overdue(await lead(store), 2.0, 100) == 1
+    assert await store.leader.end_overdue(await lead(store), 2.0, 100) == 1
     row = await step(store, run_id)
     assert (row.state, row.delivered_seq) == (StepState.FAILED, None)
     assert json.loads(row.error or "")["type"] == "holdfast.errors.StepTimeout"
-    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
 
 
 async def test_timeouts_do_not_spend_the_steps_attempts(store: Store) -> None:
@@ -436,13 +438,13 @@ async def test_timeouts_do_not_spend_the_steps_attempts(store: Store) -> None:
         store, held(1, timeout_s=-60.0, attempts_max=2), held(2, timeout_s=-60.0, attempts_max=1)
     )
     epoch = await lead(store)
-    assert await store.end_overdue(epoch, 2.0, 100) == 2
-    first, second = await store.steps(run_id)
+    assert await store.leader.end_overdue(epoch, 2.0, 100) == 2
+    first, second = await store.reads.steps(run_id)
     assert (first.state, first.timeouts, first.spent) == (StepState.READY, 1, 0)
     assert second.state is StepState.FAILED
     policy = Retry(attempts=1, timeouts=2).encode()
     other = await begin(store, held(1, timeout_s=-60.0, attempts_max=1, retry=policy))
-    assert await store.end_overdue(epoch, 2.0, 100) == 1
+    assert await store.leader.end_overdue(epoch, 2.0, 100) == 1
     assert (await step(store, other)).state is StepState.READY
     assert await broken(store) == set()
 
@@ -451,9 +453,9 @@ async def test_an_overdue_step_goes_into_quarantine_if_its_policy_says_so(store:
     """Whichever budget is spent."""
     policy = Retry(attempts=1, quarantine=True).encode()
     run_id = await begin(store, held(1, timeout_s=-60.0, attempts_max=1, retry=policy))
-    assert await store.end_overdue(await lead(store), 2.0, 100) == 1
+    assert await store.leader.end_overdue(await lead(store), 2.0, 100) == 1
     assert (await step(store, run_id)).quarantined
-    (one,) = await store.quarantined(run_id)
+    (one,) = await store.quarantine.quarantined(run_id)
     assert (one.error, one.place) == ("holdfast.errors.StepTimeout", "attempt overdue")
 
 
@@ -461,22 +463,22 @@ async def test_ending_overdue_attempts_is_bounded(store: Store) -> None:
     """No more than asked for in one pass."""
     await begin(store, *(held(n, timeout_s=-60.0) for n in range(1, 6)))
     epoch = await lead(store)
-    assert [await store.end_overdue(epoch, 2.0, 2) for _ in range(4)] == [2, 2, 1, 0]
+    assert [await store.leader.end_overdue(epoch, 2.0, 2) for _ in range(4)] == [2, 2, 1, 0]
 
 
 async def test_signals_that_came_too_late_are_hushed(store: Store, tamper: Tamper) -> None:
     """What an ended run never took in is marked, by the leader only, and found by nobody again."""
     live, over = await begin(store), await begin(store)
     for run_id in (live, over):
-        await store.send_signal(NewSignal(run_id, "paid", "k", b"1"))
-    await store.commit(A, [Hop(over, 1, close=closing())])
+        await store.operators.send_signal(NewSignal(run_id, "paid", "k", b"1"))
+    await store.batches.commit(A, [Hop(over, 1, close=closing())])
     tamper("UPDATE signals SET delivered_seq = NULL")
     epoch = await lead(store)
-    assert await store.close_signals(epoch + 1, 10) == 0
-    assert await store.close_signals(epoch, 10) == 1
-    assert await store.close_signals(epoch, 10) == 0
-    assert [one.delivered_seq for one in await store.signals(over)] == [0]
-    assert [one.delivered_seq for one in await store.signals(live)] == [None]
+    assert await store.leader.close_signals(epoch + 1, 10) == 0
+    assert await store.leader.close_signals(epoch, 10) == 1
+    assert await store.leader.close_signals(epoch, 10) == 0
+    assert [one.delivered_seq for one in await store.reads.signals(over)] == [0]
+    assert [one.delivered_seq for one in await store.reads.signals(live)] == [None]
 
 
 @pytest.mark.parametrize("node", [B, "no-such-node"])
@@ -484,7 +486,7 @@ async def test_burying_who_holds_nothing_does_no_harm(store: Store, node: str) -
     """Twice buried, or never known."""
     epoch = await lead(store)
     for _ in range(2):
-        reclaimed = await store.reclaim(node, epoch, "", 3, 100)
+        reclaimed = await store.leader.reclaim(node, epoch, "", 3, 100)
         assert reclaimed is not None
         assert (reclaimed.runs, reclaimed.steps, reclaimed.failed) == (0, 0, 0)
 
@@ -494,20 +496,20 @@ async def test_a_node_that_renewed_since_it_was_looked_at_is_not_buried(store: S
     epoch = await lead(store)
     await join(store, D, lease_s=-1.0)
     run_id = await begin(store, held(), node=D)
-    assert (D, LAPSED) in await store.dead_nodes()
-    assert await store.renew(D, LONG_S) is not None
-    assert await store.reclaim(D, epoch, LAPSED, 3, 100) == Reclaimed(0, 0, 0)
+    assert (D, LAPSED) in await store.leader.dead_nodes()
+    assert await store.nodes.renew(D, LONG_S) is not None
+    assert await store.leader.reclaim(D, epoch, LAPSED, 3, 100) == Reclaimed(0, 0, 0)
     assert (await step(store, run_id)).agent == D
-    assert await store.reclaim(D, epoch, "its process is gone", 3, 100) == Reclaimed(1, 1, 0)
+    assert await store.leader.reclaim(D, epoch, "its process is gone", 3, 100) == Reclaimed(1, 1, 0)
 
 
 async def test_a_leader_that_leaves_leads_no_more(store: Store) -> None:
     """Retiring gives up the leader's lease: nothing is accepted under its epoch any more."""
-    epoch = await store.lead(A, LONG_S)
+    epoch = await store.leader.lead(A, LONG_S)
     assert epoch is not None
-    await store.retire(A)
-    assert await store.leader() is None
-    assert await store.reclaim(B, epoch, "late", 3, 10) is None
+    await store.nodes.retire(A)
+    assert await store.leader.leader() is None
+    assert await store.leader.reclaim(B, epoch, "late", 3, 10) is None
 
 
 async def test_burying_who_left_and_held_something_is_journalled(store: Store, tamper: Tamper) -> None:
@@ -517,7 +519,7 @@ async def test_burying_who_left_and_held_something_is_journalled(store: Store, t
     tamper(f"UPDATE nodes SET retired_at = {at} WHERE id = '{B}'")
     epoch = await lead(store, A)
     for _ in range(2):
-        await store.reclaim(B, epoch, "it left and still holds something", 3, 100)
-    said = [entry.note for entry in await store.journal(None) if entry.verb == "reclaim"]
+        await store.leader.reclaim(B, epoch, "it left and still holds something", 3, 100)
+    said = [entry.note for entry in await store.reads.journal(None) if entry.verb == "reclaim"]
     assert len(said) == 1
     assert f"node {B}: it left and still holds something: 1 runs freed, 1 steps taken back" in said[0]

@@ -7,7 +7,8 @@ import pytest
 from holdfast.model import RunState, StepState
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Hop, Start
-from holdfast.store.protocol import Bell, Store
+from holdfast.store.bell import Bell
+from holdfast.store.store import Store
 from tests.store.made import (
     LONG_S,
     SERVED,
@@ -29,8 +30,8 @@ from tests.store.made import (
 
 async def test_a_registered_node_is_listed(store: Store) -> None:
     """With what it said about itself, and a lease from now."""
-    await store.register(D, host="here", pid=7, roles="agent", offers='{"a": 1}', capacity=5, lease_s=60.0)
-    (node,) = [one for one in await store.nodes() if one.id == D]
+    await store.nodes.register(D, host="here", pid=7, roles="agent", offers='{"a": 1}', capacity=5, lease_s=60.0)
+    (node,) = [one for one in await store.nodes.nodes() if one.id == D]
     assert (node.host, node.pid, node.roles, node.offers, node.capacity) == (
         "here",
         7,
@@ -45,65 +46,65 @@ async def test_a_registered_node_is_listed(store: Store) -> None:
 async def test_renewing_moves_the_lease_and_tells_the_time(store: Store) -> None:
     """The answer is the store's clock."""
     await join(store, D, lease_s=1.0)
-    at = await store.renew(D, LONG_S)
+    at = await store.nodes.renew(D, LONG_S)
     assert at == pytest.approx(await store.now(), abs=5)
-    (node,) = [one for one in await store.nodes() if one.id == D]
+    (node,) = [one for one in await store.nodes.nodes() if one.id == D]
     assert node.lease_until == pytest.approx(await store.now() + LONG_S, abs=5)
 
 
 async def test_an_unknown_or_retired_node_cannot_renew(store: Store) -> None:
     """None: whoever hears it must stop."""
-    assert await store.renew("no-such-node", LONG_S) is None
-    await store.retire(B)
-    assert await store.renew(B, LONG_S) is None
+    assert await store.nodes.renew("no-such-node", LONG_S) is None
+    await store.nodes.retire(B)
+    assert await store.nodes.renew(B, LONG_S) is None
 
 
 async def test_a_retired_node_holds_nothing(store: Store) -> None:
     """Its runs are freed, its steps handed back without cost, its leadership given up."""
     run_id = await begin(store, held(1), wait(2))
-    await store.lead(A, LONG_S)
-    await store.retire(A)
-    run = await store.run(run_id)
+    await store.leader.lead(A, LONG_S)
+    await store.nodes.retire(A)
+    run = await store.reads.run(run_id)
     assert run is not None
     assert (run.owner, run.fence, run.state) == (None, 2, RunState.RUNNING)
     row = await step(store, run_id)
     assert (row.state, row.agent, row.fence, row.excused) == (StepState.READY, None, 2, 1)
-    assert await store.lead(B, LONG_S) is not None
-    assert A not in dict(await store.dead_nodes())
-    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
+    assert await store.leader.lead(B, LONG_S) is not None
+    assert A not in dict(await store.leader.dead_nodes())
+    assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
 
 
 async def test_reconciling_gives_up_what_the_node_does_not_know(store: Store) -> None:
     """A reply was lost: the store says the node holds more than it knows of. The rest is untouched."""
     known, lost = await begin(store, held(1), held(2)), await begin(store, held(1))
     theirs = await begin(store, held(1), node=B)
-    assert await store.reconcile(A, [(known, 1)], [(known, 1, 1)]) == (1, 2)
-    assert {one.n: one.state for one in await store.steps(known)} == {
+    assert await store.nodes.reconcile(A, [(known, 1)], [(known, 1, 1)]) == (1, 2)
+    assert {one.n: one.state for one in await store.reads.steps(known)} == {
         1: StepState.RUNNING,
         2: StepState.READY,
     }
     assert (await step(store, known, 2)).excused == 1
-    assert await store.lost_runs(A, [(known, 1), (lost, 1)]) == [lost]
+    assert await store.schedulers.lost_runs(A, [(known, 1), (lost, 1)]) == [lost]
     assert (await step(store, theirs)).state is StepState.RUNNING
-    assert await store.reconcile(A, [(known, 1)], [(known, 1, 1)]) == (0, 0)
+    assert await store.nodes.reconcile(A, [(known, 1)], [(known, 1, 1)]) == (0, 0)
 
 
 async def test_reconciling_goes_by_fences(store: Store) -> None:
     """A node that knows a run or a step by an older fence does not know that it was claimed again: the reply was lost."""
     run_id = await begin(store, held(1))
-    await store.reconcile(A, [], [])
-    assert await store.claim_run(A, run_id) is not None
-    assert [one.fence for one in await store.claim_steps(A, [1], 10)] == [3]
-    assert await store.reconcile(A, [(run_id, 1)], [(run_id, 1, 1)]) == (1, 1)
-    assert await store.reconcile(A, [(run_id, 1)], [(run_id, 1, 1)]) == (0, 0)
+    await store.nodes.reconcile(A, [], [])
+    assert await store.schedulers.claim_run(A, run_id) is not None
+    assert [one.fence for one in await store.agents.claim_steps(A, [1], 10)] == [3]
+    assert await store.nodes.reconcile(A, [(run_id, 1)], [(run_id, 1, 1)]) == (1, 1)
+    assert await store.nodes.reconcile(A, [(run_id, 1)], [(run_id, 1, 1)]) == (0, 0)
 
 
 async def test_a_run_given_up_before_its_first_hop_is_claimed_again(store: Store) -> None:
     """The claim's reply was lost: nobody else could wake the run."""
     run_id = await start(store)
-    await store.claim_runs(A, SERVED, 10)
-    assert await store.reconcile(A, [], []) == (1, 0)
-    assert ids(await store.claim_runs(B, SERVED, 10)) == [run_id]
+    await store.schedulers.claim_runs(A, SERVED, 10)
+    assert await store.nodes.reconcile(A, [], []) == (1, 0)
+    assert ids(await store.schedulers.claim_runs(B, SERVED, 10)) == [run_id]
 
 
 async def test_a_listener_hears_that_others_wrote(store: Store, other: Store) -> None:
@@ -116,9 +117,9 @@ async def test_a_listener_hears_that_others_wrote(store: Store, other: Store) ->
         if bell is Bell.RUNS:
             rung.set()
 
-    close = await store.listen(hear)
-    await other.commit(B, [Start(new_run())])
-    await other.ring({Bell.RUNS})
+    close = await store.nodes.listen(hear)
+    await other.batches.commit(B, [Start(new_run())])
+    await other.nodes.ring({Bell.RUNS})
     await asyncio.wait_for(rung.wait(), 10)
     await close()
     assert Bell.RUNS in heard
@@ -127,9 +128,9 @@ async def test_a_listener_hears_that_others_wrote(store: Store, other: Store) ->
 async def test_nobody_rings_after_closing(store: Store, other: Store) -> None:
     """A closed listener stays silent, and closing is all it takes."""
     heard: list[Bell] = []
-    close = await store.listen(heard.append)
+    close = await store.nodes.listen(heard.append)
     await close()
-    await other.commit(B, [Hop(await begin(other, call(1), node=B), 1, park=True)])
-    await other.ring(set(Bell))
+    await other.batches.commit(B, [Hop(await begin(other, call(1), node=B), 1, park=True)])
+    await other.nodes.ring(set(Bell))
     await store.now()
     assert heard == []

@@ -8,7 +8,7 @@ from holdfast.errors import UnknownRun, WrongState
 from holdfast.model import CANCEL, RunState, StepState
 from holdfast.store.answers import Answer
 from holdfast.store.operations import BeginUndo, Hop, NewSignal, RetryStep
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from tests.store.made import (
     ENVIRONMENT,
     LONG_S,
@@ -35,39 +35,39 @@ UNKNOWN = "no-such-run"
 
 async def verbs(store: Store, run_id: str) -> list[tuple[str, str, str]]:
     """What was done to a run, oldest first."""
-    return [(one.actor, one.verb, one.note) for one in reversed(await store.journal(run_id))]
+    return [(one.actor, one.verb, one.note) for one in reversed(await store.reads.journal(run_id))]
 
 
 async def test_a_signal_is_taken_once(store: Store) -> None:
     """The same key again is a duplicate; another key or name is another signal."""
     run_id = await start(store)
     signal = NewSignal(run_id, "paid", "k", b"1")
-    assert await store.send_signal(signal) is Answer.ACCEPTED
-    assert await store.send_signal(NewSignal(run_id, "paid", "k", b"2")) is Answer.DUPLICATE
-    assert await store.send_signal(NewSignal(run_id, "paid", "other", b"3")) is Answer.ACCEPTED
-    assert await store.send_signal(NewSignal(run_id, "sent", "k", b"4")) is Answer.ACCEPTED
-    assert [one.payload for one in await store.signals(run_id)] == [b"1", b"3", b"4"]
+    assert await store.operators.send_signal(signal) is Answer.ACCEPTED
+    assert await store.operators.send_signal(NewSignal(run_id, "paid", "k", b"2")) is Answer.DUPLICATE
+    assert await store.operators.send_signal(NewSignal(run_id, "paid", "other", b"3")) is Answer.ACCEPTED
+    assert await store.operators.send_signal(NewSignal(run_id, "sent", "k", b"4")) is Answer.ACCEPTED
+    assert [one.payload for one in await store.reads.signals(run_id)] == [b"1", b"3", b"4"]
 
 
 async def test_an_ended_run_takes_no_signals(store: Store) -> None:
     """Refused; but one that arrived in time is still a duplicate when repeated."""
     run_id = await begin(store)
     signal = NewSignal(run_id, "paid", "k", b"1")
-    await store.send_signal(signal)
-    await store.commit(A, [Hop(run_id, 1, close=closing())])
-    assert await store.send_signal(signal) is Answer.DUPLICATE
-    assert await store.send_signal(NewSignal(run_id, "paid", "late", b"1")) is Answer.FENCED
+    await store.operators.send_signal(signal)
+    await store.batches.commit(A, [Hop(run_id, 1, close=closing())])
+    assert await store.operators.send_signal(signal) is Answer.DUPLICATE
+    assert await store.operators.send_signal(NewSignal(run_id, "paid", "late", b"1")) is Answer.FENCED
 
 
 async def test_unknown_runs_are_named(store: Store) -> None:
     """Every request about a run that is not there says so."""
     for ask in (
-        lambda: store.send_signal(NewSignal(UNKNOWN, "paid", "k", b"1")),
-        lambda: store.cancel_run(UNKNOWN, "ann", ""),
-        lambda: store.hold(UNKNOWN, "ann", ""),
-        lambda: store.release(UNKNOWN, "ann", ""),
-        lambda: store.retry_now(UNKNOWN, "ann"),
-        lambda: store.retry_run(UNKNOWN, "ann"),
+        lambda: store.operators.send_signal(NewSignal(UNKNOWN, "paid", "k", b"1")),
+        lambda: store.operators.cancel_run(UNKNOWN, "ann", ""),
+        lambda: store.operators.hold(UNKNOWN, "ann", ""),
+        lambda: store.operators.release(UNKNOWN, "ann", ""),
+        lambda: store.operators.retry_now(UNKNOWN, "ann"),
+        lambda: store.operators.retry_run(UNKNOWN, "ann"),
     ):
         with pytest.raises(UnknownRun, match=UNKNOWN):
             await ask()
@@ -76,12 +76,12 @@ async def test_unknown_runs_are_named(store: Store) -> None:
 async def test_a_pending_run_is_cancelled_at_once(store: Store) -> None:
     """Nothing was done, so there is nothing to undo."""
     run_id = await start(store)
-    assert await store.cancel_run(run_id, "ann", "not wanted") is RunState.CANCELLED
-    run = await store.run(run_id)
+    assert await store.operators.cancel_run(run_id, "ann", "not wanted") is RunState.CANCELLED
+    run = await store.reads.run(run_id)
     assert run is not None
     assert (run.state, run.fence) == (RunState.CANCELLED, 1)
     assert run.finished_at is not None
-    assert await store.claim_runs(A, SERVED, 10) == []
+    assert await store.schedulers.claim_runs(A, SERVED, 10) == []
     assert await verbs(store, run_id) == [("ann", "cancel", "not wanted")]
 
 
@@ -89,20 +89,20 @@ async def test_a_cancelled_pending_child_tells_its_parent(store: Store) -> None:
     """Its parent's step fails with RunCancelled and wakes the parent."""
     parent = await begin(store, child(1))
     kid = new_run(parent_id=parent, parent_n=1)
-    await store.commit(A, [Hop(parent, 1, children=[kid], park=True)])
-    await store.cancel_run(kid.id, "ann", "")
+    await store.batches.commit(A, [Hop(parent, 1, children=[kid], park=True)])
+    await store.operators.cancel_run(kid.id, "ann", "")
     told = await step(store, parent)
     assert told.state is StepState.FAILED
     assert json.loads(told.error or "")["type"] == "holdfast.errors.RunCancelled"
-    assert ids(await store.claim_runs(B, SERVED, 10)) == [parent]
+    assert ids(await store.schedulers.claim_runs(B, SERVED, 10)) == [parent]
 
 
 async def test_a_running_run_gets_the_cancel_signal(store: Store) -> None:
     """It cancels itself, and undoes what it did; asking twice sends one signal."""
     run_id = await begin(store, held(1))
-    assert await store.cancel_run(run_id, "ann", "stop") is RunState.RUNNING
-    assert await store.cancel_run(run_id, "ann", "stop") is RunState.RUNNING
-    (signal,) = (await store.undelivered(A, 10)).signals
+    assert await store.operators.cancel_run(run_id, "ann", "stop") is RunState.RUNNING
+    assert await store.operators.cancel_run(run_id, "ann", "stop") is RunState.RUNNING
+    (signal,) = (await store.schedulers.undelivered(A, 10)).signals
     assert signal.name == CANCEL
     assert await verbs(store, run_id) == [("ann", "cancel", "stop")]
 
@@ -110,15 +110,15 @@ async def test_a_running_run_gets_the_cancel_signal(store: Store) -> None:
 async def test_a_run_that_heard_a_cancel_is_asked_again_by_who_insists(store: Store) -> None:
     """Not by asking once more: its code may be cleaning up. And while a request is on its way, insisting is no other one."""
     run_id = await begin(store, held(1))
-    await store.cancel_run(run_id, "ann", "stop", again=True)
-    await store.cancel_run(run_id, "ann", "stop", again=True)
-    (first,) = (await store.undelivered(A, 10)).signals
-    assert await store.commit(A, [Hop(run_id, 1, signals=[(first.id, 1)])]) == [Answer.ACCEPTED]
-    await store.cancel_run(run_id, "ann", "stop")
-    assert (await store.undelivered(A, 10)).signals == []
+    await store.operators.cancel_run(run_id, "ann", "stop", again=True)
+    await store.operators.cancel_run(run_id, "ann", "stop", again=True)
+    (first,) = (await store.schedulers.undelivered(A, 10)).signals
+    assert await store.batches.commit(A, [Hop(run_id, 1, signals=[(first.id, 1)])]) == [Answer.ACCEPTED]
+    await store.operators.cancel_run(run_id, "ann", "stop")
+    assert (await store.schedulers.undelivered(A, 10)).signals == []
     for _ in range(2):
-        await store.cancel_run(run_id, "ann", "now", again=True)
-    (second,) = (await store.undelivered(A, 10)).signals
+        await store.operators.cancel_run(run_id, "ann", "now", again=True)
+    (second,) = (await store.schedulers.undelivered(A, 10)).signals
     assert (second.name, second.key) == (CANCEL, "cancel#2")
     assert await verbs(store, run_id) == [("ann", "cancel", "stop"), ("ann", "cancel", "now")]
 
@@ -126,20 +126,20 @@ async def test_a_run_that_heard_a_cancel_is_asked_again_by_who_insists(store: St
 async def test_cancelling_a_held_run_releases_it(store: Store) -> None:
     """A held run cannot cancel itself: it is released to do so."""
     run_id = await begin(store, held(1))
-    await store.hold(run_id, "ann", "")
-    assert await store.cancel_run(run_id, "ann", "stop") is not RunState.HELD
-    (claimed,) = await store.claim_runs(B, SERVED, 10)
+    await store.operators.hold(run_id, "ann", "")
+    assert await store.operators.cancel_run(run_id, "ann", "stop") is not RunState.HELD
+    (claimed,) = await store.schedulers.claim_runs(B, SERVED, 10)
     assert [one.name for one in claimed.signals] == [CANCEL]
 
 
 async def test_a_released_run_with_a_history_is_not_cancelled_at_once(store: Store) -> None:
     """It waits for a scheduler like a new one, but it has done something that it must undo itself."""
     run_id = await begin(store, held(1), call(2))
-    await store.commit(A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)])])
-    await store.hold(run_id, "ann", "")
-    await store.release(run_id, "ann", "")
-    assert await store.cancel_run(run_id, "ann", "stop") is not RunState.CANCELLED
-    (claimed,) = await store.claim_runs(B, SERVED, 10)
+    await store.batches.commit(A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)])])
+    await store.operators.hold(run_id, "ann", "")
+    await store.operators.release(run_id, "ann", "")
+    assert await store.operators.cancel_run(run_id, "ann", "stop") is not RunState.CANCELLED
+    (claimed,) = await store.schedulers.claim_runs(B, SERVED, 10)
     assert [one.name for one in claimed.signals] == [CANCEL]
     assert await broken(store) == set()
 
@@ -147,34 +147,34 @@ async def test_a_released_run_with_a_history_is_not_cancelled_at_once(store: Sto
 async def test_cancelling_what_has_ended_changes_nothing(store: Store) -> None:
     """The state it ended in is the answer."""
     run_id = await ended(store)
-    before = await store.run(run_id)
-    assert await store.cancel_run(run_id, "ann", "") is RunState.SUCCEEDED
-    assert await store.run(run_id) == before
+    before = await store.reads.run(run_id)
+    assert await store.operators.cancel_run(run_id, "ann", "") is RunState.SUCCEEDED
+    assert await store.reads.run(run_id) == before
 
 
 async def test_a_held_run_stands_still(store: Store) -> None:
     """Nobody owns it, its owner is fenced, outcomes wait; holding twice is holding."""
     run_id = await begin(store, held(1))
-    assert await store.hold(run_id, "ann", "look first") is RunState.HELD
-    assert await store.hold(run_id, "bob", "me too") is RunState.HELD
-    run = await store.run(run_id)
+    assert await store.operators.hold(run_id, "ann", "look first") is RunState.HELD
+    assert await store.operators.hold(run_id, "bob", "me too") is RunState.HELD
+    run = await store.reads.run(run_id)
     assert run is not None
     assert (run.state, run.owner, run.fence, run.note) == (RunState.HELD, None, 2, "look first")
-    assert await store.commit(A, [Hop(run_id, 1, issued=[call(2)])]) == [Answer.FENCED]
-    assert await store.claim_runs(B, SERVED, 10) == []
-    assert await store.claim_run(B, run_id) is None
+    assert await store.batches.commit(A, [Hop(run_id, 1, issued=[call(2)])]) == [Answer.FENCED]
+    assert await store.schedulers.claim_runs(B, SERVED, 10) == []
+    assert await store.schedulers.claim_run(B, run_id) is None
     assert await verbs(store, run_id) == [("ann", "hold", "look first")]
 
 
 async def test_a_released_run_goes_on(store: Store) -> None:
     """A scheduler looks at it at once, with its history."""
     run_id = await begin(store, held(1))
-    await store.hold(run_id, "ann", "")
-    state = await store.release(run_id, "ann", "go on")
-    run = await store.run(run_id)
+    await store.operators.hold(run_id, "ann", "")
+    state = await store.operators.release(run_id, "ann", "go on")
+    run = await store.reads.run(run_id)
     assert run is not None
     assert (run.state, run.resume, run.note) == (state, None, None)
-    (claimed,) = await store.claim_runs(B, SERVED, 10)
+    (claimed,) = await store.schedulers.claim_runs(B, SERVED, 10)
     assert (claimed.run.id, [one.n for one in claimed.steps]) == (run_id, [1])
     assert [verb for _, verb, _ in await verbs(store, run_id)] == ["hold", "release"]
 
@@ -183,19 +183,19 @@ async def test_hold_and_release_refuse_the_wrong_state(store: Store) -> None:
     """What has ended cannot be held; what is not held cannot be released."""
     over, running = await ended(store), await begin(store)
     with pytest.raises(WrongState, match="succeeded"):
-        await store.hold(over, "ann", "")
+        await store.operators.hold(over, "ann", "")
     with pytest.raises(WrongState, match="running"):
-        await store.release(running, "ann", "")
+        await store.operators.release(running, "ann", "")
 
 
 async def test_backing_off_can_be_cut_short(store: Store) -> None:
     """Steps that wait for their next attempt are ready now; others are not touched."""
     run_id = await begin(store, held(1), held(2), timer(3, ENVIRONMENT.now() + LONG_S))
-    await store.commit(A, [RetryStep(run_id, 1, 1, LONG_S, "failed", None)])
-    assert await store.claim_steps(B, [1], 10) == []
-    assert await store.retry_now(run_id, "ann") == 1
-    assert [one.n for one in await store.claim_steps(B, [1], 10)] == [1]
-    assert await store.retry_now(run_id, "ann") == 0
+    await store.batches.commit(A, [RetryStep(run_id, 1, 1, LONG_S, "failed", None)])
+    assert await store.agents.claim_steps(B, [1], 10) == []
+    assert await store.operators.retry_now(run_id, "ann") == 1
+    assert [one.n for one in await store.agents.claim_steps(B, [1], 10)] == [1]
+    assert await store.operators.retry_now(run_id, "ann") == 0
     assert [verb for _, verb, _ in await verbs(store, run_id)] == ["retry"]
 
 
@@ -203,7 +203,7 @@ async def test_what_is_said_of_one_undo_names_its_step(store: Store) -> None:
     """In the journal, too."""
     run_id = await begin(store, held(1))
     hop = Hop(run_id, 1, undo=BeginUndo("failed", "boom"))
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    await store.steer_undo(run_id, "skip", 7, "tester", "by hand")
-    (said, *_) = await store.journal(run_id)
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    await store.operators.steer_undo(run_id, "skip", 7, "tester", "by hand")
+    (said, *_) = await store.reads.journal(run_id)
     assert (said.actor, said.verb, said.n, said.note) == ("tester", "skip", 7, "by hand")

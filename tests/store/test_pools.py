@@ -5,7 +5,7 @@ import pytest
 from holdfast.model import BreakerState, HoldScope
 from holdfast.store.answers import Backlog
 from holdfast.store.operations import Hop
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from tests.store.conftest import Tamper
 from tests.store.made import ENVIRONMENT, WORKFLOW, A, B, C, begin, call, held, join, number_lane
 
@@ -15,32 +15,32 @@ SOON_S = 3600.0
 async def test_what_is_due_in_its_lanes_is_counted(store: Store) -> None:
     """Ready and due, of all priorities; not what runs, backs off, or is of another lane. The oldest counts from when it
     became ready."""
-    assert await store.backlog([1, 2], 100) == Backlog(0, None)
+    assert await store.agents.backlog([1, 2], 100) == Backlog(0, None)
     now = await store.now()
     await begin(store, call(1, ready_at=now - 50), call(2, ready_at=now - 90, priority=5), held(3))
     await begin(store, call(1, ready_at=now - 10, lane=2), call(2, ready_at=now + SOON_S), call(3, lane=9))
-    found = await store.backlog([1, 2], 100)
+    found = await store.agents.backlog([1, 2], 100)
     assert (found.ready, round(now - (found.since or 0))) == (3, 90)
-    assert (await store.backlog([2], 100)).ready == 1
-    assert await store.backlog([], 100) == Backlog(0, None)
+    assert (await store.agents.backlog([2], 100)).ready == 1
+    assert await store.agents.backlog([], 100) == Backlog(0, None)
 
 
 async def test_counting_stops_at_the_limit(store: Store) -> None:
     """A long queue costs no more than the limit in each lane and priority."""
     now = await store.now()
     await begin(store, *(call(n, ready_at=now - n) for n in range(1, 31)))
-    found = await store.backlog([1], 10)
+    found = await store.agents.backlog([1], 10)
     assert (found.ready, round(now - (found.since or 0))) == (10, 30)
 
 
 async def test_what_is_held_waits_for_nobody(store: Store) -> None:
     """More agents would not help a run that an operator stopped."""
     run_id = await begin(store, call(1, ready_at=ENVIRONMENT.now() - 50))
-    await store.hold(run_id, "ann", "")
-    assert await store.backlog([1], 10) == Backlog(0, None)
-    await store.release(run_id, "ann", "")
-    assert await store.claim_run(A, run_id) is not None
-    assert (await store.backlog([1], 10)).ready == 1
+    await store.operators.hold(run_id, "ann", "")
+    assert await store.agents.backlog([1], 10) == Backlog(0, None)
+    await store.operators.release(run_id, "ann", "")
+    assert await store.schedulers.claim_run(A, run_id) is not None
+    assert (await store.agents.backlog([1], 10)).ready == 1
 
 
 @pytest.mark.parametrize(
@@ -57,63 +57,63 @@ async def test_what_is_behind_a_gate_waits_for_nobody(store: Store, scope: HoldS
     """More agents would not open it."""
     lane = await number_lane(store, "shop.charge", (), depends="bank")
     await begin(store, call(1, lane=lane, ready_at=ENVIRONMENT.now() - 50))
-    await store.add_hold(scope, value, "ann", "")
-    assert await store.backlog([lane], 10) == Backlog(0, None)
-    await store.remove_hold(scope, value, "ann", "")
-    assert (await store.backlog([lane], 10)).ready == 1
+    await store.gates.add_hold(scope, value, "ann", "")
+    assert await store.agents.backlog([lane], 10) == Backlog(0, None)
+    await store.gates.remove_hold(scope, value, "ann", "")
+    assert (await store.agents.backlog([lane], 10)).ready == 1
 
 
 async def test_what_waits_for_its_dependency_waits_for_no_agent(store: Store) -> None:
     """An open breaker lets nothing begin, however many agents there are."""
     lane = await number_lane(store, "shop.charge", (), depends="bank")
     await begin(store, call(1, lane=lane, ready_at=ENVIRONMENT.now() - 50))
-    await store.force_breaker("bank", BreakerState.OPEN, "ann", "")
-    assert await store.backlog([lane], 10) == Backlog(0, None)
-    await store.force_breaker("bank", BreakerState.CLOSED, "ann", "")
-    assert (await store.backlog([lane], 10)).ready == 1
+    await store.gates.force_breaker("bank", BreakerState.OPEN, "ann", "")
+    assert await store.agents.backlog([lane], 10) == Backlog(0, None)
+    await store.gates.force_breaker("bank", BreakerState.CLOSED, "ann", "")
+    assert (await store.agents.backlog([lane], 10)).ready == 1
 
 
 async def test_who_lives_is_listed(store: Store) -> None:
     """Not those that left; at most as many as asked for."""
     await join(store, "node-late", lease_s=-1.0)
-    assert {node.id for node in await store.living(10)} == {A, B, C, "node-late"}
-    await store.retire(B)
-    assert {node.id for node in await store.living(10)} == {A, C, "node-late"}
-    assert "node-late" not in {node.id for node in await store.living(2)}
+    assert {node.id for node in await store.nodes.living(10)} == {A, B, C, "node-late"}
+    await store.nodes.retire(B)
+    assert {node.id for node in await store.nodes.living(10)} == {A, C, "node-late"}
+    assert "node-late" not in {node.id for node in await store.nodes.living(2)}
 
 
 async def test_nodes_that_left_long_ago_are_forgotten(store: Store, tamper: Tamper) -> None:
     """By the leader, oldest first, so many at a time; not those that live, nor one that still holds something."""
-    epoch = await store.lead(A, 60.0)
+    epoch = await store.leader.lead(A, 60.0)
     assert epoch is not None
     now = await store.now()
     assignment = await begin(store, held(1), node=C)
     for node in ("old-1", "old-2", "old-3"):
         await join(store, node)
-        await store.retire(node)
-    await store.retire(B)
+        await store.nodes.retire(node)
+    await store.nodes.retire(B)
     long_ago = "'2020-01-01'" if store.url.startswith("postgresql") else "1577836800.0"
     tamper(f"UPDATE nodes SET retired_at = {long_ago} WHERE id LIKE 'old-%' OR id = '{C}'")
-    assert await store.forget_nodes(epoch + 1, now - SOON_S, 100) == 0
-    assert await store.forget_nodes(epoch, now - SOON_S, 2) == 2
-    assert await store.forget_nodes(epoch, now - SOON_S, 2) == 1
-    assert await store.forget_nodes(epoch, now - SOON_S, 2) == 0
-    assert {node.id for node in await store.nodes()} == {A, B, C}
-    assert await store.commit(C, [Hop(assignment, 1, park=True)])
+    assert await store.retention.forget_nodes(epoch + 1, now - SOON_S, 100) == 0
+    assert await store.retention.forget_nodes(epoch, now - SOON_S, 2) == 2
+    assert await store.retention.forget_nodes(epoch, now - SOON_S, 2) == 1
+    assert await store.retention.forget_nodes(epoch, now - SOON_S, 2) == 0
+    assert {node.id for node in await store.nodes.nodes()} == {A, B, C}
+    assert await store.batches.commit(C, [Hop(assignment, 1, park=True)])
 
 
 async def test_the_journal_of_no_run_is_forgotten(store: Store, tamper: Tamper) -> None:
     """What was done to a run stays with the run; what was done to none goes when it is old."""
-    epoch = await store.lead(A, 60.0)
+    epoch = await store.leader.lead(A, 60.0)
     assert epoch is not None
     now = await store.now()
     run_id = await begin(store, call(1))
-    await store.hold(run_id, "ann", "why not")
+    await store.operators.hold(run_id, "ann", "why not")
     await join(store, "doomed", lease_s=-1.0)
-    await store.reclaim("doomed", epoch, "its lease ran out", 3, 100)
-    assert await store.forget_journal(epoch, now - SOON_S, 100) == 0
+    await store.leader.reclaim("doomed", epoch, "its lease ran out", 3, 100)
+    assert await store.retention.forget_journal(epoch, now - SOON_S, 100) == 0
     long_ago = "'2020-01-01'" if store.url.startswith("postgresql") else "1577836800.0"
     tamper(f"UPDATE journal SET at = {long_ago}")
-    assert await store.forget_journal(epoch + 1, now - SOON_S, 100) == 0
-    assert await store.forget_journal(epoch, now - SOON_S, 100) == 1
-    assert [one.verb for one in await store.journal(None)] == ["hold"]
+    assert await store.retention.forget_journal(epoch + 1, now - SOON_S, 100) == 0
+    assert await store.retention.forget_journal(epoch, now - SOON_S, 100) == 1
+    assert [one.verb for one in await store.reads.journal(None)] == ["hold"]

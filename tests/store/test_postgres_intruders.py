@@ -60,7 +60,7 @@ async def test_functions_in_public_that_fit_better_are_not_called(pg_url: str) -
         held = await hf.start(flows.waits_for_payment.using(id="cancelled"), 60.0)
         await held.cancel()
         await hf.runs()
-        await hf.store.doctor()
+        await hf.store.reads.doctor()
     assert await _trapped(pg_url) == []
 
 

@@ -84,8 +84,8 @@ async def test_a_role_with_rights_on_the_rows_does_all_that_nodes_do(roles: Role
         await flows.paid.send("waits", flows.Parcel("Oslo", 3))
         assert await run.result(20) == "Oslo 3"
         await hf.gates.hold(workflow="none")
-        assert [name for name, _, rows in await hf.store.doctor() if rows] == []
-        pruned = await hf.store.prune(
+        assert [name for name, _, rows in await hf.store.reads.doctor() if rows] == []
+        pruned = await hf.store.retention.prune(
             None,
             actor="test",
             state="succeeded",
@@ -108,7 +108,7 @@ async def test_a_role_that_only_looks_can_look(roles: Roles) -> None:
         assert len(await run.steps()) == 2
         assert "succeeded" in await run.why()
         assert [row.id for row in await looks.runs()] == ["seen"]
-        assert [name for name, _, rows in await looks.store.doctor() if rows] == []
+        assert [name for name, _, rows in await looks.store.reads.doctor() if rows] == []
         with pytest.raises(StoreError, match="the database user may not do this: permission denied"):
             await looks.gates.hold(workflow="none")
         with pytest.raises(StoreError, match="permission denied"):

@@ -5,7 +5,7 @@ from itertools import pairwise
 from holdfast.model import RunState
 from holdfast.store.answers import Pruned
 from holdfast.store.operations import Hop, NewSignal, Report, RetryStep
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
     ENVIRONMENT,
@@ -38,7 +38,7 @@ async def prune(
     rows_max: int = 1000,
 ) -> Pruned:
     before = ENVIRONMENT.now() + 60 if before is None else before
-    return await store.prune(
+    return await store.retention.prune(
         epoch, actor="tester", state=state, before=before, after=after, runs_max=runs_max, rows_max=rows_max
     )
 
@@ -48,26 +48,26 @@ async def ended(
 ) -> str:
     """A run that has ended, with steps, an attempt, a signal and a line in the journal."""
     run_id = await begin(store, *(held(n) for n in range(1, steps + 1)))
-    await store.send_signal(NewSignal(run_id, "paid", "k", b"1"))
-    await store.hold(run_id, "tester", "")
-    await store.release(run_id, "tester", "")
-    run = await store.claim_run(A, run_id)
+    await store.operators.send_signal(NewSignal(run_id, "paid", "k", b"1"))
+    await store.operators.hold(run_id, "tester", "")
+    await store.operators.release(run_id, "tester", "")
+    run = await store.schedulers.claim_run(A, run_id)
     assert run is not None
-    await store.commit(A, [RetryStep(run_id, 1, 1, 0.0, "failed", None)])
+    await store.batches.commit(A, [RetryStep(run_id, 1, 1, 0.0, "failed", None)])
     outcomes = [succeeded(n, 1, n) for n in range(2, steps + 1)]
     close = closing(state, at=ENVIRONMENT.now() if at is None else at)
-    await store.commit(A, [Hop(run_id, run.run.fence, outcomes=outcomes, dropped=[1], close=close)])
+    await store.batches.commit(A, [Hop(run_id, run.run.fence, outcomes=outcomes, dropped=[1], close=close)])
     return run_id
 
 
 async def left(store: Store, run_id: str) -> int:
     """How much there is of a run."""
-    kept = int(await store.run(run_id) is not None) + len(await store.journal(run_id))
+    kept = int(await store.reads.run(run_id) is not None) + len(await store.reads.journal(run_id))
     return (
         kept
-        + len(await store.steps(run_id))
-        + len(await store.attempts(run_id))
-        + len(await store.signals(run_id))
+        + len(await store.reads.steps(run_id))
+        + len(await store.reads.attempts(run_id))
+        + len(await store.reads.signals(run_id))
     )
 
 
@@ -81,7 +81,7 @@ async def test_an_old_run_goes_with_all_that_belongs_to_it(store: Store) -> None
     assert done.rows >= 7
     assert await left(store, run_id) == 0
     assert await left(store, other) == before
-    assert any((row.actor, row.verb) == ("tester", "prune") for row in await store.journal(None))
+    assert any((row.actor, row.verb) == ("tester", "prune") for row in await store.reads.journal(None))
     assert await broken(store) == set()
 
 
@@ -94,11 +94,11 @@ async def test_only_what_is_old_enough_and_ended_so_goes(store: Store) -> None:
         await ended(store, RunState.FAILED),
         await begin(store),
     )
-    assert await store.count_old_runs("succeeded", now - 50) == 1
+    assert await store.retention.count_old_runs("succeeded", now - 50) == 1
     assert (await prune(store, before=now - 50)).runs == 1
-    assert await store.run(old) is None
+    assert await store.reads.run(old) is None
     for run_id in (young, failed, live):
-        assert await store.run(run_id) is not None
+        assert await store.reads.run(run_id) is not None
     assert (await prune(store, state="cancelled")).runs == 0
 
 
@@ -139,13 +139,13 @@ async def test_children_go_before_their_parent_and_not_while_one_above_lives(sto
         family.append(await begin(store, child(1), run=run))
     for parent, run_id in reversed(list(pairwise(family))):
         close = closing(parent_id=parent, parent_n=1)
-        await store.commit(A, [Hop(run_id, 1, dropped=[1], close=close)])
+        await store.batches.commit(A, [Hop(run_id, 1, dropped=[1], close=close)])
     assert (await prune(store)).runs == 0, "the one at the top is live"
-    await store.commit(A, [Hop(family[0], 1, delivered=[(1, 1)], close=closing())])
+    await store.batches.commit(A, [Hop(family[0], 1, delivered=[(1, 1)], close=closing())])
     removed = []
     for _ in family:
         assert (await prune(store)).runs == 1
-        removed.append([await store.run(run_id) is None for run_id in family])
+        removed.append([await store.reads.run(run_id) is None for run_id in family])
         assert await broken(store) == set()
     assert removed == [[False, False, True], [False, True, True], [True, True, True]]
 
@@ -153,18 +153,18 @@ async def test_children_go_before_their_parent_and_not_while_one_above_lives(sto
 async def test_a_stuck_run_is_live(store: Store) -> None:
     """A person still has to look at it."""
     run_id = await begin(store)
-    await store.commit(A, [Hop(run_id, 1, close=closing(RunState.STUCK))])
+    await store.batches.commit(A, [Hop(run_id, 1, close=closing(RunState.STUCK))])
     for state in ("succeeded", "failed", "undone", "cancelled"):
         assert (await prune(store, state=state)).runs == 0
-    assert await store.run(run_id) is not None
+    assert await store.reads.run(run_id) is not None
 
 
 async def test_a_run_may_be_the_retry_of_one_that_is_gone(store: Store) -> None:
     """Nothing follows that link back."""
     run_id = await ended(store, RunState.FAILED)
-    new_id = await store.retry_run(run_id, "tester")
+    new_id = await store.operators.retry_run(run_id, "tester")
     assert (await prune(store, state="failed")).runs == 1
-    again = await store.run(new_id)
+    again = await store.reads.run(new_id)
     assert again is not None
     assert again.retry_of == run_id
     assert await broken(store) == set()
@@ -174,7 +174,7 @@ async def test_a_late_report_about_a_pruned_run_leaves_nothing(store: Store) -> 
     """It is refused, and not even remembered."""
     run_id = await ended(store)
     await prune(store)
-    answer = await store.commit(A, [report(run_id, 1, 1)])
+    answer = await store.batches.commit(A, [report(run_id, 1, 1)])
     assert answer == ["fenced"]
     assert await left(store, run_id) == 0
     assert await broken(store) == set()
@@ -184,10 +184,10 @@ async def test_a_pruned_id_can_be_started_anew(store: Store) -> None:
     """The same id is the same run for as long as the run is kept."""
     run = new_run("same")
     await begin(store, run=run)
-    await store.commit(A, [Hop("same", 1, close=closing())])
+    await store.batches.commit(A, [Hop("same", 1, close=closing())])
     await prune(store)
     await begin(store, run=run)
-    found = await store.run("same")
+    found = await store.reads.run("same")
     assert found is not None
     assert found.state is RunState.RUNNING
 
@@ -195,12 +195,12 @@ async def test_a_pruned_id_can_be_started_anew(store: Store) -> None:
 async def test_a_deposed_leader_prunes_nothing(store: Store) -> None:
     """Neither runs nor alerts."""
     run_id = await ended(store)
-    old = await store.lead(B, -1.0)
-    new = await store.lead(C, LONG_S)
+    old = await store.leader.lead(B, -1.0)
+    new = await store.leader.lead(C, LONG_S)
     assert old is not None
     assert new is not None
     assert (await prune(store, epoch=old)).runs == 0
-    assert await store.run(run_id) is not None
+    assert await store.reads.run(run_id) is not None
     assert (await prune(store, epoch=new)).runs == 1
 
 
@@ -208,25 +208,25 @@ async def test_cleared_alerts_go_with_their_deliveries(store: Store, tamper: Tam
     """Open ones stay."""
     stuck, other = await begin(store), await begin(store)
     for run_id in (stuck, other):
-        await store.commit(A, [Hop(run_id, 1, close=closing(RunState.STUCK))])
-    await store.steer_undo(stuck, "retry", None, "tester", "")
-    (gone,) = [one.id for one in await store.alerts() if one.run_id == stuck]
+        await store.batches.commit(A, [Hop(run_id, 1, close=closing(RunState.STUCK))])
+    await store.operators.steer_undo(stuck, "retry", None, "tester", "")
+    (gone,) = [one.id for one in await store.alerts.alerts() if one.run_id == stuck]
     at = "now()" if store.url.startswith("postgres") else "0"
     tamper(
         f"INSERT INTO deliveries (id, alert_id, channel, event, next_try_at) VALUES ('d', {gone}, 'c', 'raised', {at})"
     )
-    epoch = await store.lead(A, LONG_S)
+    epoch = await store.leader.lead(A, LONG_S)
     assert epoch is not None
-    assert await store.prune_alerts(epoch, ENVIRONMENT.now() + 60, 100) == 1
-    assert [one.run_id for one in await store.alerts()] == [other]
-    assert await store.deliveries([gone]) == []
+    assert await store.retention.prune_alerts(epoch, ENVIRONMENT.now() + 60, 100) == 1
+    assert [one.run_id for one in await store.alerts.alerts()] == [other]
+    assert await store.alerts.deliveries([gone]) == []
 
 
 async def test_a_refused_reports_attempt_goes_with_its_run(store: Store) -> None:
     """The note of a late report belongs to the run."""
     run_id = await ended(store)
-    await store.commit(A, [Report(run_id, 1, 9, (await step(store, run_id)).state, None, None, 0.0)])
-    assert await store.attempts(run_id)
+    await store.batches.commit(A, [Report(run_id, 1, 9, (await step(store, run_id)).state, None, None, 0.0)])
+    assert await store.reads.attempts(run_id)
     await prune(store)
-    assert await store.attempts(run_id) == []
+    assert await store.reads.attempts(run_id) == []
     assert await broken(store) == set()

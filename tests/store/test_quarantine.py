@@ -9,7 +9,7 @@ import pytest
 from holdfast.model import NEVER, Ending, Failure, RunState, StepKind, StepState
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Hop, NewSignal, NewStep, Quarantine, RetryStep
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
     LONG_S,
@@ -47,15 +47,15 @@ def poisoned(run_id: str, n: int = 1, fence: int = 1, alike: str = "aaaa", **mor
 async def stuck(store: Store, *others: Any, alike: str = "aaaa") -> str:
     """A run whose first step is in quarantine, and that is stuck if it has no other."""
     run_id = await begin(store, held(1), *others)
-    assert await store.commit(A, [poisoned(run_id, alike=alike)]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [poisoned(run_id, alike=alike)]) == [Answer.ACCEPTED]
     await stick(store)
     return run_id
 
 
 async def stick(store: Store) -> int:
-    epoch = await store.lead(A, LONG_S)
+    epoch = await store.leader.lead(A, LONG_S)
     assert epoch is not None
-    return await store.stick_quarantined(epoch, 100)
+    return await store.quarantine.stick_quarantined(epoch, 100)
 
 
 async def settle(store: Store, act: str, alike: str | None = "aaaa", **more: Any) -> int:
@@ -68,11 +68,11 @@ async def settle(store: Store, act: str, alike: str | None = "aaaa", **more: Any
         "note": "as agreed",
         "limit": 100,
     }
-    return await store.resolve_quarantine(act, **(values | more))
+    return await store.quarantine.resolve_quarantine(act, **(values | more))
 
 
 async def state(store: Store, run_id: str) -> RunState:
-    run = await store.run(run_id)
+    run = await store.reads.run(run_id)
     assert run is not None
     return run.state
 
@@ -81,16 +81,16 @@ async def test_an_agent_puts_its_step_into_quarantine(store: Store) -> None:
     """By its fence, once. The attempt is kept, the step is never due, the failure is noted for an alert; the run's row is not
     touched: an agent changes only the step it holds."""
     run_id = await begin(store, held(1), held(2))
-    assert await store.commit(A, [poisoned(run_id)]) == [Answer.ACCEPTED]
-    assert await store.commit(A, [poisoned(run_id)]) == [Answer.FENCED]
-    assert await store.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [poisoned(run_id)]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [poisoned(run_id)]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
     row = await step(store, run_id)
     assert (row.state, row.ready_at, row.agent, row.fence, row.losses) == (StepState.READY, NEVER, None, 2, 1)
-    assert [one.ending for one in await store.attempts(run_id)] == [Ending.LOST, Ending.REFUSED]
-    (note,) = await store.failures(10)
+    assert [one.ending for one in await store.reads.attempts(run_id)] == [Ending.LOST, Ending.REFUSED]
+    (note,) = await store.alerts.failures(10)
     assert (note.n, note.fingerprint) == (1, "aaaa")
-    assert await store.claim_steps(A, [1], 10) == []
-    run = await store.run(run_id)
+    assert await store.agents.claim_steps(A, [1], 10) == []
+    run = await store.reads.run(run_id)
     assert run is not None
     assert (run.state, run.owner, run.fence) == (RunState.RUNNING, A, 1)
     assert await broken(store) == set()
@@ -111,10 +111,10 @@ async def test_a_failed_attempt_spends_the_budget_of_its_class(
     """And an agent that claims the step is told so; an excused attempt spends none."""
     run_id = await begin(store, held(1), held(2))
     again = [RetryStep(run_id, n, 1, 0.0, "failed", ERROR, n == 2, failure) for n in (1, 2)]
-    assert await store.commit(A, again) == [Answer.ACCEPTED] * 2
-    rows = [(one.spent, one.losses, one.timeouts, one.throttled) for one in await store.steps(run_id)]
+    assert await store.batches.commit(A, again) == [Answer.ACCEPTED] * 2
+    rows = [(one.spent, one.losses, one.timeouts, one.throttled) for one in await store.reads.steps(run_id)]
     assert rows == [counts, (0, 0, 0, 0)]
-    claimed = {one.n: one for one in await store.claim_steps(B, [1], 10)}
+    claimed = {one.n: one for one in await store.agents.claim_steps(B, [1], 10)}
     assert (claimed[1].losses, claimed[1].timeouts, claimed[1].throttled) == counts[1:]
 
 
@@ -123,14 +123,14 @@ async def test_suspects_are_claimed_as_many_as_there_is_room_for(store: Store, t
     not claimed is not touched."""
     run_id = await begin(store, *(call(n) for n in range(1, 7)))
     tamper(f"UPDATE steps SET losses = 2, attempt = 2, fence = 4 WHERE run_id = '{run_id}' AND n <= 4")
-    before = await store.steps(run_id)
-    assert [one.n for one in await store.claim_steps(B, [1], 1, suspect_losses=2, suspects=0)] == [5]
-    assert [one.n for one in await store.claim_steps(B, [1], 10, suspect_losses=2, suspects=0)] == [6]
-    assert await store.claim_steps(B, [1], 10, suspect_losses=2, suspects=0) == []
-    assert (await store.steps(run_id))[:4] == before[:4]
-    assert len(await store.claim_steps(B, [1], 10, suspect_losses=2, suspects=1)) == 1
-    assert len(await store.claim_steps(B, [1], 10, suspect_losses=2, suspects=2)) == 2
-    assert len(await store.claim_steps(B, [1], 10)) == 1
+    before = await store.reads.steps(run_id)
+    assert [one.n for one in await store.agents.claim_steps(B, [1], 1, suspect_losses=2, suspects=0)] == [5]
+    assert [one.n for one in await store.agents.claim_steps(B, [1], 10, suspect_losses=2, suspects=0)] == [6]
+    assert await store.agents.claim_steps(B, [1], 10, suspect_losses=2, suspects=0) == []
+    assert (await store.reads.steps(run_id))[:4] == before[:4]
+    assert len(await store.agents.claim_steps(B, [1], 10, suspect_losses=2, suspects=1)) == 1
+    assert len(await store.agents.claim_steps(B, [1], 10, suspect_losses=2, suspects=2)) == 2
+    assert len(await store.agents.claim_steps(B, [1], 10)) == 1
     assert await broken(store) == set()
 
 
@@ -140,14 +140,14 @@ async def test_suspects_are_claimed_as_many_as_there_is_room_for(store: Store, t
 async def test_a_run_is_stuck_when_nothing_else_can_go_on(store: Store) -> None:
     """Its owner is cleared and its fence raised, so that the owner's memory of it is worth nothing; the error says why."""
     run_id = await stuck(store)
-    run = await store.run(run_id)
+    run = await store.reads.run(run_id)
     assert run is not None
     assert (run.state, run.resume, run.owner, run.fence) == (RunState.STUCK, RunState.RUNNING, None, 2)
     assert run.note == ERROR
-    assert await store.commit(A, [Hop(run_id, 1, issued=[call(2)])]) == [Answer.FENCED]
-    assert await store.claim_runs(A, SERVED, 10) == []
-    assert [one.id for one in await store.ended_runs([run_id])] == [run_id]
-    assert [one.verb for one in await store.journal(run_id)] == ["stick"]
+    assert await store.batches.commit(A, [Hop(run_id, 1, issued=[call(2)])]) == [Answer.FENCED]
+    assert await store.schedulers.claim_runs(A, SERVED, 10) == []
+    assert [one.id for one in await store.reads.ended_runs([run_id])] == [run_id]
+    assert [one.verb for one in await store.reads.journal(run_id)] == ["stick"]
     assert await stick(store) == 0
     assert await broken(store) == set()
 
@@ -157,7 +157,7 @@ async def test_a_run_goes_on_as_long_as_something_can(store: Store, other: Any) 
     """Parallel branches are not stopped; when they are through, the run is stuck."""
     run_id = await stuck(store, other)
     assert await state(store, run_id) is RunState.RUNNING
-    await store.commit(A, [Hop(run_id, 1, dropped=[2])])
+    await store.batches.commit(A, [Hop(run_id, 1, dropped=[2])])
     assert await stick(store) == 1
     assert await state(store, run_id) is RunState.STUCK
 
@@ -165,11 +165,11 @@ async def test_a_run_goes_on_as_long_as_something_can(store: Store, other: Any) 
 async def test_a_run_with_something_to_deliver_is_not_stuck(store: Store) -> None:
     """An outcome or a signal that waits for the owner may change everything."""
     first, second = await begin(store, held(1), held(2)), await begin(store, held(1))
-    await store.commit(A, [poisoned(first), poisoned(second), report(first, 2, 1)])
-    await store.send_signal(NewSignal(second, "paid", "k", b"1"))
+    await store.batches.commit(A, [poisoned(first), poisoned(second), report(first, 2, 1)])
+    await store.operators.send_signal(NewSignal(second, "paid", "k", b"1"))
     assert await stick(store) == 0
-    (signal,) = (await store.undelivered(A, 10)).signals
-    await store.commit(A, [Hop(first, 1, delivered=[(2, 1)]), Hop(second, 1, signals=[(signal.id, 1)])])
+    (signal,) = (await store.schedulers.undelivered(A, 10)).signals
+    await store.batches.commit(A, [Hop(first, 1, delivered=[(2, 1)]), Hop(second, 1, signals=[(signal.id, 1)])])
     assert await stick(store) == 2
 
 
@@ -179,29 +179,29 @@ async def test_an_operators_word_gets_a_run_going_whatever_came_between(store: S
     tamper(f"UPDATE steps SET state = 'failed', finished_at = issued_at WHERE run_id = '{run_id}'")
     assert await settle(store, "release", None, run_id=run_id) == 0
     assert await state(store, run_id) is RunState.RUNNING
-    assert ids(await store.claim_runs(B, SERVED, 10)) == [run_id]
+    assert ids(await store.schedulers.claim_runs(B, SERVED, 10)) == [run_id]
 
 
 async def test_only_the_leader_sticks_runs(store: Store) -> None:
     """An old epoch changes nothing."""
     run_id = await begin(store, held(1))
-    await store.commit(A, [poisoned(run_id)])
-    old = await store.lead(B, -1.0)
-    assert await store.lead(A, LONG_S) is not None
+    await store.batches.commit(A, [poisoned(run_id)])
+    old = await store.leader.lead(B, -1.0)
+    assert await store.leader.lead(A, LONG_S) is not None
     assert old is not None
-    assert await store.stick_quarantined(old, 100) == 0
+    assert await store.quarantine.stick_quarantined(old, 100) == 0
     assert await state(store, run_id) is RunState.RUNNING
 
 
 async def test_what_left_quarantine_another_way_is_forgotten(store: Store) -> None:
     """A step that its run gave up, or a run that ended: not listed, and its row goes."""
     run_id, other = await begin(store, held(1)), await begin(store, held(1))
-    await store.commit(A, [poisoned(run_id), poisoned(other)])
-    await store.commit(
+    await store.batches.commit(A, [poisoned(run_id), poisoned(other)])
+    await store.batches.commit(
         A, [Hop(run_id, 1, dropped=[1]), Hop(other, 1, dropped=[1], close=closing(RunState.FAILED))]
     )
-    assert await store.quarantine(10) == []
-    assert await store.quarantined(run_id) == []
+    assert await store.quarantine.quarantine(10) == []
+    assert await store.quarantine.quarantined(run_id) == []
     assert await stick(store) == 0
     assert await state(store, run_id) is RunState.RUNNING
     assert await settle(store, "release") == 0
@@ -214,10 +214,10 @@ async def test_what_left_quarantine_another_way_is_forgotten(store: Store) -> No
 async def test_it_is_listed_by_fingerprint(store: Store) -> None:
     """How many steps of how many runs, and one to look at: the oldest first."""
     first = await begin(store, held(1), held(2))
-    await store.commit(A, [poisoned(first, 1), poisoned(first, 2)])
+    await store.batches.commit(A, [poisoned(first, 1), poisoned(first, 2)])
     second = await begin(store, held(1), held(2))
-    await store.commit(A, [poisoned(second, 1), poisoned(second, 2, alike="bbbb", place="shop.py:9")])
-    one, other = await store.quarantine(10)
+    await store.batches.commit(A, [poisoned(second, 1), poisoned(second, 2, alike="bbbb", place="shop.py:9")])
+    one, other = await store.quarantine.quarantine(10)
     assert (one.fingerprint, one.step, one.error, one.place) == (
         "aaaa",
         "shop.charge",
@@ -227,8 +227,8 @@ async def test_it_is_listed_by_fingerprint(store: Store) -> None:
     assert (one.steps, one.runs, one.example) == (3, 2, first)
     assert one.since <= one.last_at <= await store.now()
     assert (other.fingerprint, other.steps, other.example) == ("bbbb", 1, second)
-    assert [(one.n, one.fingerprint) for one in await store.quarantined(second)] == [(1, "aaaa"), (2, "bbbb")]
-    assert len(await store.quarantine(1)) == 1
+    assert [(one.n, one.fingerprint) for one in await store.quarantine.quarantined(second)] == [(1, "aaaa"), (2, "bbbb")]
+    assert len(await store.quarantine.quarantine(1)) == 1
 
 
 # --- what a person decides ----------------------------------------------------------------------------------------------
@@ -247,13 +247,13 @@ async def test_a_released_step_has_fresh_budgets(store: Store) -> None:
         0,
     )
     assert row.error == ERROR
-    run = await store.run(run_id)
+    run = await store.reads.run(run_id)
     assert run is not None
     assert (run.state, run.resume, run.note) == (RunState.RUNNING, None, None)
-    (claimed,) = await store.claim_steps(B, [1], 10)
+    (claimed,) = await store.agents.claim_steps(B, [1], 10)
     assert (claimed.attempt, claimed.losses, claimed.error) == (2, 0, ERROR)
-    assert await store.quarantine(10) == []
-    (entry,) = [one for one in await store.journal(run_id) if one.verb == "release"]
+    assert await store.quarantine.quarantine(10) == []
+    (entry,) = [one for one in await store.reads.journal(run_id) if one.verb == "release"]
     assert (entry.actor, entry.n, entry.note) == ("ann", 1, "aaaa as agreed")
     assert await broken(store) == set()
 
@@ -262,10 +262,10 @@ async def test_a_released_step_that_kills_again_comes_back(store: Store) -> None
     """With the same fingerprint, and its run is stuck again."""
     run_id = await stuck(store)
     await settle(store, "release")
-    (claimed,) = await store.claim_steps(B, [1], 10)
-    assert await store.commit(B, [poisoned(run_id, 1, claimed.fence)]) == [Answer.ACCEPTED]
+    (claimed,) = await store.agents.claim_steps(B, [1], 10)
+    assert await store.batches.commit(B, [poisoned(run_id, 1, claimed.fence)]) == [Answer.ACCEPTED]
     assert await stick(store) == 1
-    assert [one.steps for one in await store.quarantine(10)] == [1]
+    assert [one.steps for one in await store.quarantine.quarantine(10)] == [1]
 
 
 @pytest.mark.parametrize(("act", "ended"), [("skip", StepState.SUCCEEDED), ("fail", StepState.FAILED)])
@@ -278,21 +278,21 @@ async def test_a_skipped_or_failed_step_is_an_outcome_to_deliver(
     row = await step(store, run_id)
     assert (row.state, row.delivered_seq) == (ended, None)
     assert (row.output, row.error) == ((b"7", None) if act == "skip" else (None, ERROR))
-    (claimed,) = await store.claim_runs(B, SERVED, 10)
+    (claimed,) = await store.schedulers.claim_runs(B, SERVED, 10)
     assert claimed.run.id == run_id
     hop = Hop(run_id, claimed.run.fence, delivered=[(1, 1)], close=closing())
-    assert await store.commit(B, [hop]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(B, [hop]) == [Answer.ACCEPTED]
     assert await broken(store) == set()
 
 
 async def test_a_run_with_several_goes_on_with_the_first_that_is_decided(store: Store) -> None:
     """What is released can be claimed at once; the others still wait."""
     run_id = await begin(store, held(1), held(2))
-    await store.commit(A, [poisoned(run_id, 1), poisoned(run_id, 2, alike="bbbb")])
+    await store.batches.commit(A, [poisoned(run_id, 1), poisoned(run_id, 2, alike="bbbb")])
     assert await stick(store) == 1
     assert await settle(store, "release", "bbbb") == 1
     assert await state(store, run_id) is RunState.RUNNING
-    assert [one.n for one in await store.claim_steps(B, [1], 10)] == [2]
+    assert [one.n for one in await store.agents.claim_steps(B, [1], 10)] == [2]
     assert await stick(store) == 0
 
 
@@ -320,10 +320,10 @@ async def test_a_release_that_meets_the_leader_leaves_no_run_behind(store: Store
     """Whichever comes first: a run with a step that can be claimed is not stuck."""
     for _ in range(10):
         run_id = await begin(store, held(1))
-        await store.commit(A, [poisoned(run_id)])
-        epoch = await store.lead(A, LONG_S)
+        await store.batches.commit(A, [poisoned(run_id)])
+        epoch = await store.leader.lead(A, LONG_S)
         assert epoch is not None
-        await asyncio.gather(store.stick_quarantined(epoch, 100), settle(other, "release"))
+        await asyncio.gather(store.quarantine.stick_quarantined(epoch, 100), settle(other, "release"))
         assert await state(store, run_id) is RunState.RUNNING
         assert not (await step(store, run_id)).quarantined
 
@@ -334,15 +334,15 @@ async def test_a_release_that_meets_the_leader_leaves_no_run_behind(store: Store
 async def test_a_stuck_run_can_be_cancelled(store: Store) -> None:
     """It is claimed with the request and gives the step up; nothing of it is left in quarantine."""
     run_id = await stuck(store)
-    assert await store.cancel_run(run_id, "ann", "") is RunState.RUNNING
-    (claimed,) = await store.claim_runs(B, SERVED, 10)
+    assert await store.operators.cancel_run(run_id, "ann", "") is RunState.RUNNING
+    (claimed,) = await store.schedulers.claim_runs(B, SERVED, 10)
     (signal,) = claimed.signals
     hop = Hop(
         run_id, claimed.run.fence, signals=[(signal.id, 1)], dropped=[1], close=closing(RunState.CANCELLED)
     )
-    assert await store.commit(B, [hop]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(B, [hop]) == [Answer.ACCEPTED]
     assert (await step(store, run_id)).state is StepState.CANCELLED
-    assert await store.quarantine(10) == []
+    assert await store.quarantine.quarantine(10) == []
     assert await broken(store) == set()
 
 
@@ -350,10 +350,10 @@ async def test_a_cancel_that_meets_the_leader_is_delivered(store: Store, other: 
     """Whichever comes first, the run can be claimed."""
     for _ in range(10):
         run_id = await begin(store, held(1), node=B)
-        await store.commit(B, [poisoned(run_id)])
-        epoch = await store.lead(A, LONG_S)
+        await store.batches.commit(B, [poisoned(run_id)])
+        epoch = await store.leader.lead(A, LONG_S)
         assert epoch is not None
-        await asyncio.gather(store.stick_quarantined(epoch, 100), other.cancel_run(run_id, "ann", ""))
+        await asyncio.gather(store.quarantine.stick_quarantined(epoch, 100), other.operators.cancel_run(run_id, "ann", ""))
         assert await state(store, run_id) is RunState.RUNNING
 
 
@@ -362,15 +362,15 @@ async def test_there_is_no_undo_to_steer_in_a_run_that_only_waits(store: Store) 
     run_id = await stuck(store)
     for act in ("skip", "abandon", "retry"):
         with pytest.raises(Exception, match="quarantine"):
-            await store.steer_undo(run_id, act, None, "ann", "")
+            await store.operators.steer_undo(run_id, act, None, "ann", "")
     assert await state(store, run_id) is RunState.STUCK
 
 
 async def test_retrying_what_backs_off_leaves_quarantine_alone(store: Store) -> None:
     """It is released by name, with fresh budgets."""
     run_id = await begin(store, held(1), call(2, ready_at=await store.now() + LONG_S))
-    await store.commit(A, [poisoned(run_id)])
-    assert await store.retry_now(run_id, "ann") == 1
+    await store.batches.commit(A, [poisoned(run_id)])
+    assert await store.operators.retry_now(run_id, "ann") == 1
     assert (await step(store, run_id)).quarantined
 
 
@@ -378,21 +378,21 @@ async def test_an_undoing_run_waits_and_goes_on_in_its_own_state(store: Store, t
     """An undo that kills its agents: stuck, and undoing again when it is released; what an operator says of undos counts."""
     run_id = await begin(store, held(1))
     tamper(f"UPDATE runs SET state = 'undoing', ending = 'failed' WHERE id = '{run_id}'")
-    await store.commit(A, [poisoned(run_id)])
+    await store.batches.commit(A, [poisoned(run_id)])
     assert await stick(store) == 1
     assert await settle(store, "release") == 1
     assert await state(store, run_id) is RunState.UNDOING
-    (claimed,) = await store.claim_steps(B, [1], 10)
-    await store.commit(B, [poisoned(run_id, 1, claimed.fence)])
+    (claimed,) = await store.agents.claim_steps(B, [1], 10)
+    await store.batches.commit(B, [poisoned(run_id, 1, claimed.fence)])
     assert await stick(store) == 1
-    assert await store.steer_undo(run_id, "skip", 1, "ann", "") is RunState.UNDOING
+    assert await store.operators.steer_undo(run_id, "skip", 1, "ann", "") is RunState.UNDOING
 
 
 async def test_a_held_run_keeps_its_steps_in_quarantine(store: Store) -> None:
     """It does not become stuck while it is held; deciding about its step does not release the run."""
     run_id = await begin(store, held(1))
-    await store.hold(run_id, "ann", "")
-    await store.commit(A, [poisoned(run_id)])
+    await store.operators.hold(run_id, "ann", "")
+    await store.batches.commit(A, [poisoned(run_id)])
     assert await stick(store) == 0
     assert await settle(store, "release") == 1
     assert await state(store, run_id) is RunState.HELD
@@ -408,10 +408,10 @@ async def test_an_undo_added_by_hand_keeps_no_run_from_being_stuck(store: Store)
 async def test_pruning_takes_what_is_left_of_quarantine(store: Store) -> None:
     """No row without its run."""
     run_id = await begin(store, held(1), held(2))
-    await store.commit(A, [poisoned(run_id, 1)])
+    await store.batches.commit(A, [poisoned(run_id, 1)])
     hop = Hop(run_id, 1, outcomes=[succeeded(2, 1, 1)], close=closing(), dropped=[1])
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    done = await store.prune(
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    done = await store.retention.prune(
         None,
         actor="ann",
         state="succeeded",
@@ -421,5 +421,5 @@ async def test_pruning_takes_what_is_left_of_quarantine(store: Store) -> None:
         rows_max=100,
     )
     assert done.runs == 1
-    assert await store.run(run_id) is None
+    assert await store.reads.run(run_id) is None
     assert await broken(store) == set()

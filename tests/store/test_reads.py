@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.model import RunState
 from holdfast.store.operations import NewSignal
-from holdfast.store.protocol import RunFilter, Store
+from holdfast.store.reads import RunFilter
+from holdfast.store.store import Store
 from tests.store.made import begin, call, child, ended, held, new_run, start
 
 
@@ -18,22 +19,22 @@ async def test_the_stores_clock_goes_forward(store: Store) -> None:
 
 async def test_what_is_not_there_is_none_or_empty(store: Store) -> None:
     """Reading an unknown run is no error."""
-    assert await store.run("no-such-run") is None
-    for read in (store.steps, store.attempts, store.signals, store.children, store.journal):
+    assert await store.reads.run("no-such-run") is None
+    for read in (store.reads.steps, store.reads.attempts, store.reads.signals, store.reads.children, store.reads.journal):
         assert await read("no-such-run") == []
-    assert await store.ended_runs([]) == []
-    assert await store.unknown_runs([]) == []
-    assert await store.leader() is None
+    assert await store.reads.ended_runs([]) == []
+    assert await store.reads.unknown_runs([]) == []
+    assert await store.leader.leader() is None
 
 
 async def test_ids_that_no_run_has_are_told_from_those_that_one_has(store: Store) -> None:
     """Whoever waits for a run is told that there is none."""
     known = [await start(store), await ended(store)]
-    assert sorted(await store.unknown_runs([*known, "no-such-run", "nor-this"])) == [
+    assert sorted(await store.reads.unknown_runs([*known, "no-such-run", "nor-this"])) == [
         "no-such-run",
         "nor-this",
     ]
-    assert await store.unknown_runs(known) == []
+    assert await store.reads.unknown_runs(known) == []
 
 
 async def test_runs_are_listed_newest_first_in_pages(store: Store) -> None:
@@ -41,7 +42,7 @@ async def test_runs_are_listed_newest_first_in_pages(store: Store) -> None:
     made = [await start(store) for _ in range(7)]
     seen: list[str] = []
     before = None
-    while page := await store.runs(RunFilter(limit=3, before=before)):
+    while page := await store.reads.runs(RunFilter(limit=3, before=before)):
         seen += [run.id for run in page]
         before = (page[-1].created_at, page[-1].id)
     assert seen == made[::-1]
@@ -54,7 +55,7 @@ async def test_runs_are_filtered(store: Store) -> None:
     c = await ended(store)
 
     async def found(**where: Any) -> list[str]:
-        return [run.id for run in await store.runs(RunFilter(**where))]
+        return [run.id for run in await store.reads.runs(RunFilter(**where))]
 
     assert await found(states=(RunState.PENDING,)) == [b, a]
     assert await found(states=(RunState.SUCCEEDED, RunState.FAILED)) == [c]
@@ -71,34 +72,34 @@ async def test_runs_are_counted_by_state(store: Store) -> None:
     await start(store)
     await start(store)
     await ended(store)
-    assert await store.runs_by_state() == {"pending": 2, "succeeded": 1}
+    assert await store.reads.runs_by_state() == {"pending": 2, "succeeded": 1}
 
 
 async def test_steps_are_read_in_pages(store: Store) -> None:
     """In order of issue, after a number, no more than asked for."""
     run_id = await begin(store, *(call(n) for n in range(1, 8)))
-    assert [one.n for one in await store.steps(run_id, limit=3)] == [1, 2, 3]
-    assert [one.n for one in await store.steps(run_id, after=5)] == [6, 7]
+    assert [one.n for one in await store.reads.steps(run_id, limit=3)] == [1, 2, 3]
+    assert [one.n for one in await store.reads.steps(run_id, after=5)] == [6, 7]
 
 
 @pytest.mark.parametrize("value", [b"", b"\x00\xff", "ü€😀".encode(), b"x" * 100_000])
 async def test_payloads_come_back_as_they_were(store: Store, value: bytes) -> None:
     """Bytes are bytes."""
     run_id = await begin(store, call(1, input=value), run=new_run(input=value))
-    run = await store.run(run_id)
+    run = await store.reads.run(run_id)
     assert run is not None
-    assert run.input == (await store.steps(run_id))[0].input == value
+    assert run.input == (await store.reads.steps(run_id))[0].input == value
 
 
 async def test_the_journal_is_newest_first_and_bounded(store: Store) -> None:
     """For one run or for all."""
     one, two = await begin(store), await begin(store)
-    await store.hold(one, "ann", "first")
-    await store.hold(two, "bob", "second")
-    await store.release(one, "cay", "third")
-    assert [entry.note for entry in await store.journal(None)] == ["third", "second", "first"]
-    assert [entry.note for entry in await store.journal(None, 1)] == ["third"]
-    assert [(entry.actor, entry.run_id) for entry in await store.journal(two)] == [("bob", two)]
+    await store.operators.hold(one, "ann", "first")
+    await store.operators.hold(two, "bob", "second")
+    await store.operators.release(one, "cay", "third")
+    assert [entry.note for entry in await store.reads.journal(None)] == ["third", "second", "first"]
+    assert [entry.note for entry in await store.reads.journal(None, 1)] == ["third"]
+    assert [(entry.actor, entry.run_id) for entry in await store.reads.journal(two)] == [("bob", two)]
 
 
 async def test_histories_of_children_are_their_steps(store: Store) -> None:
@@ -106,6 +107,6 @@ async def test_histories_of_children_are_their_steps(store: Store) -> None:
     parent = await begin(store, child(1))
     run = new_run(parent_id=parent, parent_n=1)
     await begin(store, held(1), run=run)
-    await store.send_signal(NewSignal(run.id, "paid", "1", b"1"))
-    (found,) = await store.child_histories(parent)
+    await store.operators.send_signal(NewSignal(run.id, "paid", "1", b"1"))
+    (found,) = await store.schedulers.child_histories(parent)
     assert (found.run.id, [one.n for one in found.steps], found.signals) == (run.id, [1], [])

@@ -10,7 +10,7 @@ from holdfast.errors import WrongState
 from holdfast.model import Inherited, RunState, StepState
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Hop, NewSignal, Outcome
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from tests.store.made import (
     ENVIRONMENT,
     SERVED,
@@ -46,8 +46,8 @@ async def history(store: Store, **more: Any) -> str:
     steps = [held(1), held(2), held(3), held(4), timer(5, 1.0, "$deadline")]
     run_id = await begin(store, *steps, run=run)
     for key in ("heard", "unheard"):
-        await store.send_signal(NewSignal(run_id, "paid", key, b"1"))
-    signal = (await store.undelivered(A, 10)).signals[0]
+        await store.operators.send_signal(NewSignal(run_id, "paid", key, b"1"))
+    signal = (await store.schedulers.undelivered(A, 10)).signals[0]
     hop = Hop(
         run_id,
         1,
@@ -58,17 +58,17 @@ async def history(store: Store, **more: Any) -> str:
         kept_n=3,
         close=closing(RunState.FAILED, error=why(seq=4, steps=[4], **more)),
     )
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
     return run_id
 
 
 async def test_a_retry_keeps_what_was_recorded(store: Store) -> None:
     """All that was delivered but the step that ended the run; what ran and is not kept has the key it had."""
     run_id = await history(store)
-    again = await store.retry_run(run_id, "ann")
+    again = await store.operators.retry_run(run_id, "ann")
     assert again == f"{run_id}~2"
-    (claimed,) = await store.claim_runs(A, SERVED, 10)
-    old, new = await store.run(run_id), claimed.run
+    (claimed,) = await store.schedulers.claim_runs(A, SERVED, 10)
+    old, new = await store.reads.run(run_id), claimed.run
     assert old is not None
     assert (new.id, new.retry_of, new.priority, new.tags, new.published) == (
         again,
@@ -91,7 +91,7 @@ async def test_a_retry_keeps_what_was_recorded(store: Store) -> None:
     ]
     assert [one.effect_key for one in claimed.steps] == [f"{run_id}::charge#1", f"{run_id}::charge#2"]
     assert [(one.key, one.delivered_seq) for one in claimed.signals] == [("heard", 2), ("unheard", None)]
-    assert claimed.inherited == await store.inherited(again)
+    assert claimed.inherited == await store.reads.inherited(again)
     assert claimed.inherited == [
         Inherited("", run_id),
         Inherited("charge#3", f"{run_id}::charge#3"),
@@ -102,74 +102,74 @@ async def test_a_retry_keeps_what_was_recorded(store: Store) -> None:
 
 async def test_what_was_undone_is_not_kept(store: Store) -> None:
     """Neither its outcome nor its key."""
-    again = await store.retry_run(await history(store, undone=[1, 3]), "ann")
-    assert [one.n for one in await store.steps(again)] == [2]
-    assert [one.key for one in await store.inherited(again)] == ["", "charge#4"]
+    again = await store.operators.retry_run(await history(store, undone=[1, 3]), "ann")
+    assert [one.n for one in await store.reads.steps(again)] == [2]
+    assert [one.key for one in await store.reads.inherited(again)] == ["", "charge#4"]
 
 
 async def test_a_retry_is_one_run(store: Store, other: Store) -> None:
     """Whoever asks how often, and at once. Of a chain only the newest can be retried."""
     run_id = await history(store)
-    said = await asyncio.gather(*(door.retry_run(run_id, "ann") for door in (store, other) * 3))
+    said = await asyncio.gather(*(door.operators.retry_run(run_id, "ann") for door in (store, other) * 3))
     assert set(said) == {f"{run_id}~2"}
-    assert len([one for one in await store.journal(run_id) if one.verb == "retry"]) == 1
-    (claimed,) = await store.claim_runs(A, SERVED, 10)
+    assert len([one for one in await store.reads.journal(run_id) if one.verb == "retry"]) == 1
+    (claimed,) = await store.schedulers.claim_runs(A, SERVED, 10)
     close = closing(RunState.FAILED, error=why(seq=3))
-    await store.commit(A, [Hop(claimed.run.id, claimed.run.fence, close=close)])
-    assert await store.retry_run(run_id, "ann") == said[0]
-    third = await store.retry_run(said[0], "ann")
+    await store.batches.commit(A, [Hop(claimed.run.id, claimed.run.fence, close=close)])
+    assert await store.operators.retry_run(run_id, "ann") == said[0]
+    third = await store.operators.retry_run(said[0], "ann")
     assert third == f"{run_id}~3"
     with pytest.raises(WrongState, match=third):
-        await store.retry_run(run_id, "ann")
+        await store.operators.retry_run(run_id, "ann")
 
 
 async def test_an_id_that_is_taken_is_passed_over(store: Store) -> None:
     run_id = await history(store)
     await start(store, new_run(f"{run_id}~2"))
-    assert await store.retry_run(run_id, "ann") == f"{run_id}~3"
+    assert await store.operators.retry_run(run_id, "ann") == f"{run_id}~3"
 
 
 async def test_only_what_ended_badly_is_retried(store: Store) -> None:
     """A live run is still trying, and one that succeeded has nothing to try again."""
     run_id = await begin(store, held(1))
     with pytest.raises(WrongState, match="only a run that has ended"):
-        await store.retry_run(run_id, "ann")
-    await store.commit(A, [Hop(run_id, 1, dropped=[1], close=closing())])
+        await store.operators.retry_run(run_id, "ann")
+    await store.batches.commit(A, [Hop(run_id, 1, dropped=[1], close=closing())])
     with pytest.raises(WrongState, match="nothing to retry"):
-        await store.retry_run(run_id, "ann")
+        await store.operators.retry_run(run_id, "ann")
 
 
 async def family(store: Store, *ends: RunState) -> tuple[str, list[str]]:
     """A run that failed, with a child that ended in each of these ways and was delivered."""
     parent = await begin(store, *(child(n) for n, _ in enumerate(ends, 1)))
     kids = [new_run(parent_id=parent, parent_n=n) for n, _ in enumerate(ends, 1)]
-    await store.commit(A, [Hop(parent, 1, children=kids)])
+    await store.batches.commit(A, [Hop(parent, 1, children=kids)])
     for kid, end in zip(kids, ends, strict=True):
-        claimed = await store.claim_run(A, kid.id)
+        claimed = await store.schedulers.claim_run(A, kid.id)
         assert claimed is not None
         error = None if end is RunState.SUCCEEDED else why(seq=0)
         close = closing(end, output=b"7", error=error, parent_id=parent, parent_n=kid.parent_n)
-        await store.commit(A, [Hop(kid.id, claimed.run.fence, close=close)])
+        await store.batches.commit(A, [Hop(kid.id, claimed.run.fence, close=close)])
     delivered = [(n, n) for n, _ in enumerate(ends, 1)]
     ended = [n for n, end in enumerate(ends, 1) if end is not RunState.SUCCEEDED]
     close = closing(RunState.FAILED, error=why(seq=len(ends), steps=ended))
-    assert await store.commit(A, [Hop(parent, 1, delivered=delivered, close=close)]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [Hop(parent, 1, delivered=delivered, close=close)]) == [Answer.ACCEPTED]
     return parent, [kid.id for kid in kids]
 
 
 async def test_children_that_succeeded_are_taken_over(store: Store) -> None:
     """They are the new run's; the others stay, and a child of the new run goes on from them when it is asked for."""
     parent, (good, bad) = await family(store, RunState.SUCCEEDED, RunState.FAILED)
-    again = await store.retry_run(parent, "ann")
-    assert [one.id for one in await store.children(again)] == [good]
-    assert [one.id for one in await store.children(parent)] == [bad]
-    assert await store.inherited(again) == [Inherited("", parent), Inherited("child#2", child=bad)]
-    claimed = await store.claim_run(A, again)
+    again = await store.operators.retry_run(parent, "ann")
+    assert [one.id for one in await store.reads.children(again)] == [good]
+    assert [one.id for one in await store.reads.children(parent)] == [bad]
+    assert await store.reads.inherited(again) == [Inherited("", parent), Inherited("child#2", child=bad)]
+    claimed = await store.schedulers.claim_run(A, again)
     assert claimed is not None
     wanted = new_run(f"{again}/child#2", parent_id=again, parent_n=2, retry_of=bad)
     hop = Hop(again, claimed.run.fence, issued=[child(2)], children=[wanted])
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    found = {one.id: one.retry_of for one in await store.children(again)}
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    found = {one.id: one.retry_of for one in await store.reads.children(again)}
     assert found == {good: None, wanted.id: bad}
     assert await broken(store) == set()
 
@@ -179,42 +179,42 @@ async def test_a_child_that_succeeded_unheard_is_the_child(store: Store) -> None
     parent, (good,) = await family(store, RunState.SUCCEEDED)
     other = await begin(store, child(1))
     wanted = new_run(new_id(), parent_id=other, parent_n=1, retry_of=good)
-    await store.commit(A, [Hop(other, 1, children=[wanted])])
+    await store.batches.commit(A, [Hop(other, 1, children=[wanted])])
     told = await step(store, other)
     assert (told.state, told.output, told.delivered_seq) == (StepState.SUCCEEDED, b"7", None)
-    assert [one.id for one in await store.children(other)] == [good]
-    assert await store.children(parent) == []
+    assert [one.id for one in await store.reads.children(other)] == [good]
+    assert await store.reads.children(parent) == []
 
 
 async def test_a_child_is_retried_with_its_parent(store: Store) -> None:
     """Not beside it; and nothing is retried above a run that has not ended."""
     parent, (bad,) = await family(store, RunState.FAILED)
     with pytest.raises(WrongState, match=f"retry {parent}"):
-        await store.retry_run(bad, "ann")
+        await store.operators.retry_run(bad, "ann")
     live = await begin(store, child(1))
     kid = new_run(parent_id=live, parent_n=1)
-    await store.commit(A, [Hop(live, 1, children=[kid])])
-    await store.commit(A, [Hop(live, 1, dropped=[1], close=closing(RunState.FAILED, error=why(seq=0)))])
+    await store.batches.commit(A, [Hop(live, 1, children=[kid])])
+    await store.batches.commit(A, [Hop(live, 1, dropped=[1], close=closing(RunState.FAILED, error=why(seq=0)))])
     with pytest.raises(WrongState, match=kid.id):
-        await store.retry_run(live, "ann")
+        await store.operators.retry_run(live, "ann")
 
 
 async def test_what_a_live_run_may_go_on_from_is_not_pruned(store: Store) -> None:
     """It goes when the run that inherits it has ended."""
     parent, (bad,) = await family(store, RunState.FAILED)
-    again = await store.retry_run(parent, "ann")
+    again = await store.operators.retry_run(parent, "ann")
 
     async def prune() -> int:
         later = ENVIRONMENT.now() + 60
-        done = await store.prune(
+        done = await store.retention.prune(
             None, actor="t", state="failed", before=later, after=(0.0, ""), runs_max=9, rows_max=99
         )
         return done.runs
 
     assert await prune() == 0
-    await store.cancel_run(again, "ann", "")
+    await store.operators.cancel_run(again, "ann", "")
     assert await prune() == 1
-    assert await store.run(bad) is None
+    assert await store.reads.run(bad) is None
     assert await broken(store) == set()
 
 
@@ -222,7 +222,7 @@ async def test_a_step_of_a_retry_is_claimed_with_its_key(store: Store) -> None:
     """As its effect was asked for before."""
     run_id = await begin(store)
     hop = Hop(run_id, 1, issued=[held(1), call(2)], effects=[(2, "before::charge#2")])
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    (claimed,) = await store.claim_steps(A, [1], 10)
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    (claimed,) = await store.agents.claim_steps(A, [1], 10)
     assert claimed.effect == "before::charge#2"
     assert (await step(store, run_id, 1)).effect is None

@@ -9,7 +9,7 @@ from holdfast.model import RunState, StepState
 from holdfast.store import open_store
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Hop, NewSignal, Start
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from tests.store.made import (
     ENVIRONMENT,
     LONG_S,
@@ -36,10 +36,10 @@ async def test_pending_runs_are_claimed_by_priority_then_age(store: Store) -> No
     """The highest priority first, within it the oldest; a claimed run is running and owned."""
     old, new = await start(store), await start(store)
     high = await start(store, new_run(priority=7))
-    first = await store.claim_runs(A, SERVED, 2)
+    first = await store.schedulers.claim_runs(A, SERVED, 2)
     assert set(ids(first)) == {high, old}
     assert all((one.run.owner, one.run.state, one.run.fence) == (A, RunState.RUNNING, 1) for one in first)
-    assert ids(await store.claim_runs(B, SERVED, 2)) == [new]
+    assert ids(await store.schedulers.claim_runs(B, SERVED, 2)) == [new]
 
 
 async def test_only_served_workflows_are_claimed(store: Store) -> None:
@@ -47,10 +47,10 @@ async def test_only_served_workflows_are_claimed(store: Store) -> None:
     await start(store, new_run(workflow="shop.refund"))
     await start(store, new_run(version="2"))
     parked_run = await parked(store, wait(1), run=new_run(version="2"))
-    await store.send_signal(NewSignal(parked_run, "paid", "k", b"1"))
-    assert await store.claim_runs(A, SERVED, 10) == []
-    assert await store.claim_runs(A, [], 10) == []
-    assert len(await store.claim_runs(A, [("shop.order", "2"), ("shop.refund", "1")], 10)) == 3
+    await store.operators.send_signal(NewSignal(parked_run, "paid", "k", b"1"))
+    assert await store.schedulers.claim_runs(A, SERVED, 10) == []
+    assert await store.schedulers.claim_runs(A, [], 10) == []
+    assert len(await store.schedulers.claim_runs(A, [("shop.order", "2"), ("shop.refund", "1")], 10)) == 3
 
 
 async def test_two_schedulers_never_get_the_same_run(store: Store, other: Store) -> None:
@@ -60,7 +60,7 @@ async def test_two_schedulers_never_get_the_same_run(store: Store, other: Store)
     async def take(through: Store, node: str) -> list[str]:
         got: list[str] = []
         for _ in range(10):
-            got += ids(await through.claim_runs(node, SERVED, 7))
+            got += ids(await through.schedulers.claim_runs(node, SERVED, 7))
         return got
 
     first, second = await asyncio.gather(take(store, A), take(other, B))
@@ -70,10 +70,10 @@ async def test_two_schedulers_never_get_the_same_run(store: Store, other: Store)
 async def test_a_claimed_run_comes_with_its_history(store: Store) -> None:
     """Steps in order of issue, delivered or not, and all its signals."""
     run_id = await begin(store, held(1), held(2), wait(3))
-    await store.send_signal(NewSignal(run_id, "paid", "k", b"1"))
-    await store.commit(A, [Hop(run_id, 1, outcomes=[succeeded(2, 1, 1)])])
-    await store.commit(A, [report(run_id, 1, 1), Hop(run_id, 1, park=True)])
-    (claimed,) = await store.claim_runs(B, SERVED, 10)
+    await store.operators.send_signal(NewSignal(run_id, "paid", "k", b"1"))
+    await store.batches.commit(A, [Hop(run_id, 1, outcomes=[succeeded(2, 1, 1)])])
+    await store.batches.commit(A, [report(run_id, 1, 1), Hop(run_id, 1, park=True)])
+    (claimed,) = await store.schedulers.claim_runs(B, SERVED, 10)
     assert [(one.n, one.state, one.delivered_seq) for one in claimed.steps] == [
         (1, StepState.SUCCEEDED, None),
         (2, StepState.SUCCEEDED, 1),
@@ -86,76 +86,76 @@ async def test_a_claimed_run_comes_with_its_history(store: Store) -> None:
 async def test_an_owned_run_is_not_claimed(store: Store) -> None:
     """Something to deliver to a run that has an owner is that owner's business."""
     run_id = await begin(store, held(1))
-    await store.commit(A, [report(run_id, 1, 1)])
-    assert await store.claim_runs(B, SERVED, 10) == []
-    assert await store.claim_run(B, run_id) is None
+    await store.batches.commit(A, [report(run_id, 1, 1)])
+    assert await store.schedulers.claim_runs(B, SERVED, 10) == []
+    assert await store.schedulers.claim_run(B, run_id) is None
 
 
 async def test_a_claimed_run_wakes_nobody_twice(store: Store) -> None:
     """Once claimed, the outcome that woke the run wakes no other."""
     run_id = await parked(store, held(1))
-    await store.commit(A, [report(run_id, 1, 1)])
-    assert ids(await store.claim_runs(A, SERVED, 10)) == [run_id]
-    assert await store.claim_runs(B, SERVED, 10) == []
+    await store.batches.commit(A, [report(run_id, 1, 1)])
+    assert ids(await store.schedulers.claim_runs(A, SERVED, 10)) == [run_id]
+    assert await store.schedulers.claim_runs(B, SERVED, 10) == []
 
 
 async def test_undelivered_names_what_others_recorded(store: Store) -> None:
     """Outcomes and signals of the runs a node owns, bounded, and nobody else's."""
     mine, theirs = await begin(store, held(1), held(2)), await begin(store, held(1), node=B)
-    await store.commit(A, [report(mine, 2, 1), report(mine, 1, 1)])
-    await store.commit(B, [report(theirs, 1, 1)])
-    await store.send_signal(NewSignal(mine, "paid", "k", b"1"))
-    found = await store.undelivered(A, 10)
+    await store.batches.commit(A, [report(mine, 2, 1), report(mine, 1, 1)])
+    await store.batches.commit(B, [report(theirs, 1, 1)])
+    await store.operators.send_signal(NewSignal(mine, "paid", "k", b"1"))
+    found = await store.schedulers.undelivered(A, 10)
     assert sorted(one.n for one in found.steps) == [1, 2]
     assert {one.run_id for one in found.steps} == {mine}
     assert [one.payload for one in found.signals] == [b"1"]
-    assert len((await store.undelivered(A, 1)).steps) == 1
+    assert len((await store.schedulers.undelivered(A, 1)).steps) == 1
 
 
 async def test_due_timers_of_ownerless_runs_fire(store: Store) -> None:
     """A timer whose time came ends its step, undelivered, so that the run is claimed."""
     run_id = await parked(store, timer(1, 1000.0), timer(2, ENVIRONMENT.now() + LONG_S))
-    assert await store.fire_timers(10) == 1
-    fired, waiting = await store.steps(run_id)
+    assert await store.schedulers.fire_timers(10) == 1
+    fired, waiting = await store.reads.steps(run_id)
     assert (fired.state, fired.delivered_seq, fired.fence) == (StepState.SUCCEEDED, None, 1)
     assert fired.finished_at is not None
     assert waiting.state is StepState.WAITING
-    assert await store.fire_timers(10) == 0
-    assert ids(await store.claim_runs(B, SERVED, 10)) == [run_id]
+    assert await store.schedulers.fire_timers(10) == 0
+    assert ids(await store.schedulers.claim_runs(B, SERVED, 10)) == [run_id]
 
 
 async def test_timers_fire_in_bounded_batches(store: Store) -> None:
     """No more than asked for, oldest first."""
     run_id = await parked(store, timer(1, 3000.0), timer(2, 1000.0), timer(3, 2000.0))
-    assert await store.fire_timers(2) == 2
-    assert [one.n for one in await store.steps(run_id) if one.state is StepState.WAITING] == [1]
-    assert await store.fire_timers(2) == 1
+    assert await store.schedulers.fire_timers(2) == 2
+    assert [one.n for one in await store.reads.steps(run_id) if one.state is StepState.WAITING] == [1]
+    assert await store.schedulers.fire_timers(2) == 1
 
 
 async def test_timers_of_owned_and_held_runs_are_left_alone(store: Store) -> None:
     """An owner fires its own timers; a held run's wait for its release."""
     await begin(store, timer(1, 1000.0))
     stopped = await parked(store, timer(1, 1000.0))
-    await store.hold(stopped, "ann", "")
-    assert await store.fire_timers(10) == 0
-    assert await store.next_timer() is None
+    await store.operators.hold(stopped, "ann", "")
+    assert await store.schedulers.fire_timers(10) == 0
+    assert await store.schedulers.next_timer() is None
 
 
 async def test_the_next_timer_is_the_earliest_that_nobody_watches(store: Store) -> None:
     """Only ownerless runs count."""
     soon, later = ENVIRONMENT.now() + 60, ENVIRONMENT.now() + 120
-    assert await store.next_timer() is None
+    assert await store.schedulers.next_timer() is None
     await begin(store, timer(1, soon))
     await parked(store, timer(1, later))
-    assert await store.next_timer() == pytest.approx(later, abs=0.001)
+    assert await store.schedulers.next_timer() == pytest.approx(later, abs=0.001)
 
 
 async def test_an_owner_holds_its_run(store: Store) -> None:
     """A run whose code cannot go on is held with the reason, and its owner is rid of it."""
     run_id = await begin(store, held(1))
-    assert await store.hold_run(run_id, 9, "stale") is Answer.FENCED
-    assert await store.hold_run(run_id, 1, "the code changed") is Answer.ACCEPTED
-    run = await store.run(run_id)
+    assert await store.schedulers.hold_run(run_id, 9, "stale") is Answer.FENCED
+    assert await store.schedulers.hold_run(run_id, 1, "the code changed") is Answer.ACCEPTED
+    run = await store.reads.run(run_id)
     assert run is not None
     assert (run.state, run.resume, run.note, run.owner, run.fence) == (
         RunState.HELD,
@@ -164,18 +164,18 @@ async def test_an_owner_holds_its_run(store: Store) -> None:
         None,
         2,
     )
-    assert [(one.verb, one.note) for one in await store.journal(run_id)] == [("hold", "the code changed")]
-    assert await store.hold_run("no-such-run", 1, "") is Answer.FENCED
+    assert [(one.verb, one.note) for one in await store.reads.journal(run_id)] == [("hold", "the code changed")]
+    assert await store.schedulers.hold_run("no-such-run", 1, "") is Answer.FENCED
 
 
 async def test_lost_runs_are_those_with_another_owner_or_fence(store: Store) -> None:
     """A node asks which of its runs it no longer owns."""
     mine, left = await begin(store), await parked(store)
-    assert sorted(await store.lost_runs(A, [(mine, 1), (left, 1), ("no-such-run", 1)])) == sorted(
+    assert sorted(await store.schedulers.lost_runs(A, [(mine, 1), (left, 1), ("no-such-run", 1)])) == sorted(
         [left, "no-such-run"]
     )
-    assert await store.lost_runs(B, [(mine, 1)]) == [mine]
-    assert await store.lost_runs(A, []) == []
+    assert await store.schedulers.lost_runs(B, [(mine, 1)]) == [mine]
+    assert await store.schedulers.lost_runs(A, []) == []
 
 
 async def test_a_child_and_its_parent_may_begin_in_one_batch(store: Store) -> None:
@@ -183,8 +183,8 @@ async def test_a_child_and_its_parent_may_begin_in_one_batch(store: Store) -> No
     parent = new_run()
     kid = new_run(parent_id=parent.id, parent_n=1)
     hop = Hop(parent.id, 1, begin=parent, begun_at=ENVIRONMENT.now(), issued=[child(1)], children=[kid])
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    assert ids(await store.claim_runs(B, SERVED, 10)) == [kid.id]
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert ids(await store.schedulers.claim_runs(B, SERVED, 10)) == [kid.id]
 
 
 async def test_a_released_step_number_is_never_given_twice(store: Store) -> None:
@@ -192,7 +192,7 @@ async def test_a_released_step_number_is_never_given_twice(store: Store) -> None
     run_id = await begin(store, call(1, input=b"[1]"))
     before = await step(store, run_id)
     try:
-        answer = (await store.commit(A, [Hop(run_id, 1, issued=[call(1, input=b"[2]")])]))[0]
+        answer = (await store.batches.commit(A, [Hop(run_id, 1, issued=[call(1, input=b"[2]")])]))[0]
     except Exception:  # noqa: BLE001  the scheduler never does this: any refusal is right
         answer = Answer.FENCED
     assert answer is Answer.FENCED
@@ -205,15 +205,15 @@ async def test_adopting_long_histories_is_bounded(store: Store) -> None:
     for _ in range(4):
         run_id = await begin(store, *(call(n) for n in range(1, 7)))
         (claimed,) = [
-            one for one in await store.claim_steps(A, [1], 100) if (one.run_id, one.n) == (run_id, 1)
+            one for one in await store.agents.claim_steps(A, [1], 100) if (one.run_id, one.n) == (run_id, 1)
         ]
-        await store.commit(A, [report(run_id, 1, claimed.fence), Hop(run_id, 1, park=True)])
+        await store.batches.commit(A, [report(run_id, 1, claimed.fence), Hop(run_id, 1, park=True)])
         told.append(run_id)
     sliced = open_store(store.url, ENVIRONMENT, Config(replay_slice_steps=10))
     await sliced.open()
-    found = [ids(await sliced.claim_runs(A, SERVED, 100)) for _ in range(3)]
+    found = [ids(await sliced.schedulers.claim_runs(A, SERVED, 100)) for _ in range(3)]
     assert [sorted(one) for one in found] == [sorted(told[:2]), sorted(told[2:]), []]
     for _ in range(5):
-        await store.commit(A, [Start(new_run())])
-    assert len(await sliced.claim_runs(A, SERVED, 100)) == 5, "what has no history costs nothing"
+        await store.batches.commit(A, [Start(new_run())])
+    assert len(await sliced.schedulers.claim_runs(A, SERVED, 100)) == 5, "what has no history costs nothing"
     await sliced.close()

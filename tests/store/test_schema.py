@@ -16,7 +16,7 @@ from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED
 from holdfast.model import Ending, RunState, StepKind, StepState
 from holdfast.store import open_store
 from holdfast.store.migrations import read_migrations
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from holdfast.store.statements import Statements, read_statements
 from tests.store.conftest import Tamper, run_sql
 from tests.store.made import ENVIRONMENT, begin, held
@@ -207,7 +207,7 @@ async def test_an_empty_database_migrates_itself(store_url: str) -> None:
     """A database without our tables needs no decision."""
     store = open_store(store_url, Environment())
     await store.open()
-    assert await store.runs_by_state() == {}
+    assert await store.reads.runs_by_state() == {}
     await store.close()
     run_sql(store_url, "SELECT version FROM migrations")
 
@@ -234,8 +234,8 @@ async def test_an_older_database_is_upgraded_with_what_is_in_it(
     assert await store.migrate() == (1, len(read_migrations(DIALECTS[0])))
     await store.close()
     await store.open()
-    assert [alert.key for alert in await store.open_alerts(10)] == ["run stuck:b", "run stuck:a"]
-    assert len(await store.alerts()) == 3
+    assert [alert.key for alert in await store.alerts.open_alerts(10)] == ["run stuck:b", "run stuck:a"]
+    assert len(await store.alerts.alerts()) == 3
     await store.close()
 
 
@@ -265,9 +265,9 @@ async def test_steps_of_an_older_database_have_spent_what_they_had(
     store = open_store(store_url, Environment())
     await store.migrate()
     await store.open()
-    (row,) = await store.steps("r")
+    (row,) = await store.reads.steps("r")
     assert (row.spent, row.timeouts, row.throttled, row.quarantined) == (2, 0, 0, False)
-    assert [name for name, _, rows in await store.doctor() if rows] == []
+    assert [name for name, _, rows in await store.reads.doctor() if rows] == []
     await store.close()
 
 

@@ -16,7 +16,8 @@ from holdfast.model import RunState
 from holdfast.store import open_store
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Hop, Start
-from holdfast.store.protocol import RunFilter, Store
+from holdfast.store.reads import RunFilter
+from holdfast.store.store import Store
 from holdfast.store.sqlite import database, schema
 from holdfast.store.sqlite.database import path_of
 from holdfast.store.sqlite.store import SqliteStore
@@ -104,7 +105,7 @@ async def test_what_was_accepted_is_there_after_opening_again(path: Path) -> Non
     assert not Path(f"{path}-wal").exists()
     second = open_store(f"sqlite:///{path}", ENVIRONMENT)
     await second.open()
-    assert await second.run(run_id) is not None
+    assert await second.reads.run(run_id) is not None
     await second.close()
 
 
@@ -113,15 +114,15 @@ async def test_a_database_in_memory_does_everything() -> None:
     store = open_store("sqlite://:memory:", ENVIRONMENT)
     await store.open()
     await join(store, A)
-    runs = await asyncio.gather(*(begin(store, held(1)) for _ in range(20)), store.run("no-such-run"))
+    runs = await asyncio.gather(*(begin(store, held(1)) for _ in range(20)), store.reads.run("no-such-run"))
     for run_id in runs[:-1]:
         assert run_id is not None
         hop = Hop(str(run_id), 1, outcomes=[succeeded(1, 1, 1)], close=closing())
-        assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    assert await store.runs_by_state() == {"succeeded": 20}
+        assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert await store.reads.runs_by_state() == {"succeeded": 20}
     assert await broken(store) == set()
-    assert await store.dead_nodes() == []
-    close = await store.listen(lambda bell: None)
+    assert await store.leader.dead_nodes() == []
+    close = await store.nodes.listen(lambda bell: None)
     await close()
     await store.close()
 
@@ -184,9 +185,9 @@ async def test_using_a_store_that_is_not_open_says_so(path: Path) -> None:
     """Neither a crash nor a hang."""
     store = open_store(f"sqlite:///{path}", ENVIRONMENT)
     with pytest.raises(StoreUnreachable, match="not open"):
-        await store.run("any")
+        await store.reads.run("any")
     with pytest.raises(StoreUnreachable, match="not open"):
-        await store.commit(A, [Start(new_run())])
+        await store.batches.commit(A, [Start(new_run())])
 
 
 def small_disk(store: Store) -> apsw.Connection:
@@ -204,10 +205,10 @@ async def test_a_full_disk_loses_nothing(store: Store) -> None:
     writer = small_disk(store)
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1, b"x" * 100_000)])
     with pytest.raises(StoreFull, match="is full: make room"):
-        await store.commit(A, [hop])
+        await store.batches.commit(A, [hop])
     assert (await step(store, run_id)).output is None
     writer.pragma("max_page_count", 1_000_000)
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
 
 
 async def test_a_full_disk_has_its_own_error_outside_the_writer(store: Store) -> None:
@@ -215,8 +216,8 @@ async def test_a_full_disk_has_its_own_error_outside_the_writer(store: Store) ->
     run_id = await begin(store)
     small_disk(store)
     with pytest.raises(StoreFull, match="is full"):
-        await store.hold(run_id, "ann", "x" * 100_000)
-    run = await store.run(run_id)
+        await store.operators.hold(run_id, "ann", "x" * 100_000)
+    run = await store.reads.run(run_id)
     assert run is not None
     assert run.state is RunState.RUNNING
 
@@ -237,8 +238,8 @@ async def test_a_bad_row_is_answered_alone(store: Store) -> None:
     run_id = await begin(store, held(1))
     bad = Hop(run_id, 1, issued=[call(2, kind="errand")])
     with pytest.raises(StoreError, match="CHECK constraint failed"):
-        await store.commit(A, [bad])
-    assert [one.n for one in await store.steps(run_id)] == [1]
+        await store.batches.commit(A, [bad])
+    assert [one.n for one in await store.reads.steps(run_id)] == [1]
 
 
 def test_the_store_keeps_its_contract() -> None:
@@ -254,11 +255,11 @@ async def test_the_log_does_not_grow_for_ever(
     monkeypatch.setattr(database, "CHECKPOINT_PAGES", 50)
     log, sizes = path.with_name(path.name + "-wal"), []
     for number in range(600):
-        await store.commit(A, [Start(new_run(f"run-{number}"))])
+        await store.batches.commit(A, [Start(new_run(f"run-{number}"))])
         sizes.append(log.stat().st_size)
     written = 600 * 3 * database.PAGE_BYTES  # at least: the row, and its place in two indexes
     assert max(sizes) < written / 3
-    assert len(await store.runs(RunFilter(limit=1_000))) == 600
+    assert len(await store.reads.runs(RunFilter(limit=1_000))) == 600
 
 
 async def test_what_is_moved_out_of_the_log_is_still_there(
@@ -267,7 +268,7 @@ async def test_what_is_moved_out_of_the_log_is_still_there(
     """Moving the log loses nothing: another process that opens the file afterwards finds every commit."""
     monkeypatch.setattr(database, "CHECKPOINT_PAGES", 20)
     for number in range(100):
-        await store.commit(A, [Start(new_run(f"run-{number}"))])
+        await store.batches.commit(A, [Start(new_run(f"run-{number}"))])
     other = apsw.Connection(str(path))
     assert other.execute("SELECT count(*) FROM runs").get == 100
     assert other.execute("PRAGMA integrity_check").get == "ok"

@@ -17,7 +17,7 @@ from holdfast.errors import Conflict, StoreUnreachable, StoreUnsupported
 from holdfast.store import open_store
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Start
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from holdfast.store.transaction import transaction_of
 from tests.store.made import ENVIRONMENT, LONG_S, SERVED, A, B, broken, join, new_run, start
 
@@ -63,7 +63,7 @@ async def test_cancelling_a_commit_leaves_the_store_sane(path: Path, times: int)
     disk.blocked.clear()
     disk.go.clear()
     run = new_run()
-    writing = asyncio.create_task(store.commit(A, [Start(run)]))
+    writing = asyncio.create_task(store.batches.commit(A, [Start(run)]))
     await disk.blocked.wait()
     for _ in range(times):
         writing.cancel()
@@ -72,8 +72,8 @@ async def test_cancelling_a_commit_leaves_the_store_sane(path: Path, times: int)
     disk.go.set()
     with pytest.raises(asyncio.CancelledError):
         await writing
-    assert await store.run(run.id) is not None
-    assert await store.commit(A, [Start(run)]) == [Answer.DUPLICATE]
+    assert await store.reads.run(run.id) is not None
+    assert await store.batches.commit(A, [Start(run)]) == [Answer.DUPLICATE]
     await store.close()
 
 
@@ -86,13 +86,13 @@ async def test_reading_does_not_wait_for_a_commit(path: Path) -> None:
     await start(store, first)
     disk.blocked.clear()
     disk.go.clear()
-    writing = asyncio.create_task(store.commit(A, [Start(second)]))
+    writing = asyncio.create_task(store.batches.commit(A, [Start(second)]))
     await disk.blocked.wait()
-    assert await store.run(first.id) is not None
-    assert await store.run(second.id) is None
+    assert await store.reads.run(first.id) is not None
+    assert await store.reads.run(second.id) is None
     disk.go.set()
     await writing
-    assert await store.run(second.id) is not None
+    assert await store.reads.run(second.id) is not None
     await store.close()
 
 
@@ -100,7 +100,7 @@ async def test_another_processs_transaction_is_waited_for(store: Store, path: Pa
     """A busy file is tried again until it is free; the event loop goes on meanwhile."""
     rival = apsw.Connection(str(path))
     rival.execute("BEGIN IMMEDIATE")
-    writing = asyncio.create_task(store.commit(A, [Start(new_run())]))
+    writing = asyncio.create_task(store.batches.commit(A, [Start(new_run())]))
     for _ in range(20):
         await asyncio.sleep(0)
     assert not writing.done()
@@ -123,10 +123,10 @@ async def test_a_file_that_stays_locked_is_an_error(path: Path) -> None:
     rival = apsw.Connection(str(path))
     rival.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnreachable, match="locked by another process"):
-        await store.commit(A, [Start(new_run())])
+        await store.batches.commit(A, [Start(new_run())])
     rival.execute("ROLLBACK")
     rival.close()
-    assert await store.commit(A, [Start(new_run())]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [Start(new_run())]) == [Answer.ACCEPTED]
     await store.close()
 
 
@@ -170,15 +170,15 @@ async def test_processes_that_are_killed_lose_nothing_they_were_told(store: Stor
     for process in processes:
         assert process.stdout is not None
         told |= {process.stdout.readline().strip() for _ in range(20)}
-    assert await store.dead_nodes() == []
+    assert await store.leader.dead_nodes() == []
     for process in processes:
         process.kill()
         with process:
             assert process.stdout is not None
             told |= {line.strip() for line in process.stdout if line.endswith("\n")}
     for run_id in told:
-        assert await store.run(run_id) is not None
-    assert sorted(node for node, _ in await store.dead_nodes()) == names
+        assert await store.reads.run(run_id) is not None
+    assert sorted(node for node, _ in await store.leader.dead_nodes()) == names
     assert await broken(store) == set()
 
 
@@ -187,18 +187,18 @@ async def test_a_run_starts_with_the_callers_transaction(store: Store, path: Pat
     mine = apsw.Connection(str(path))
     kept, dropped = new_run(), new_run()
     mine.execute("BEGIN IMMEDIATE")
-    await store.start_within(transaction_of(mine), dropped)
+    await store.batches.start_within(transaction_of(mine), dropped)
     mine.execute("ROLLBACK")
     mine.execute("BEGIN IMMEDIATE")
-    await store.start_within(transaction_of(mine), kept)
-    assert await store.run(kept.id) is None
+    await store.batches.start_within(transaction_of(mine), kept)
+    assert await store.reads.run(kept.id) is None
     mine.execute("COMMIT")
-    assert await store.run(dropped.id) is None
-    assert [one.run.id for one in await store.claim_runs(A, SERVED, 10)] == [kept.id]
+    assert await store.reads.run(dropped.id) is None
+    assert [one.run.id for one in await store.schedulers.claim_runs(A, SERVED, 10)] == [kept.id]
     with mine:
-        await store.start_within(transaction_of(mine), kept)
+        await store.batches.start_within(transaction_of(mine), kept)
         with pytest.raises(Conflict):
-            await store.start_within(transaction_of(mine), new_run(kept.id, digest=b"x" * 16))
+            await store.batches.start_within(transaction_of(mine), new_run(kept.id, digest=b"x" * 16))
     mine.close()
 
 
@@ -209,7 +209,7 @@ async def test_a_stale_transaction_is_told_to_begin_otherwise(store: Store, path
     mine.execute("SELECT count(*) FROM runs").fetchall()
     await start(store)
     with pytest.raises(StoreUnreachable, match="BEGIN IMMEDIATE"):
-        await store.start_within(transaction_of(mine), new_run())
+        await store.batches.start_within(transaction_of(mine), new_run())
     mine.execute("ROLLBACK")
     mine.close()
 
@@ -218,11 +218,11 @@ async def test_another_library_or_file_is_refused(store: Store, tmp_path: Path) 
     """Two SQLite libraries on one file in one process can corrupt it."""
     theirs = sqlite3.connect(":memory:")
     with pytest.raises(StoreUnsupported, match="overwrite each other"):
-        await store.start_within(transaction_of(theirs), new_run())
+        await store.batches.start_within(transaction_of(theirs), new_run())
     theirs.close()
     elsewhere = apsw.Connection(str(tmp_path / "other.db"))
     with pytest.raises(StoreUnsupported, match="another database"):
-        await store.start_within(transaction_of(elsewhere), new_run())
+        await store.batches.start_within(transaction_of(elsewhere), new_run())
     elsewhere.close()
 
 
@@ -243,9 +243,9 @@ async def test_lock_files_go_with_their_nodes(store: Store, path: Path) -> None:
     await join(doomed, B)
     await doomed.close()
     assert {file.name for file in folder.iterdir()} == {A, B}
-    assert await store.dead_nodes() == [(B, "its process is gone")]
-    epoch = await store.lead(A, LONG_S)
+    assert await store.leader.dead_nodes() == [(B, "its process is gone")]
+    epoch = await store.leader.lead(A, LONG_S)
     assert epoch is not None
-    await store.reclaim(B, epoch, "its process is gone", 3, 100)
-    await store.retire(A)
+    await store.leader.reclaim(B, epoch, "its process is gone", 3, 100)
+    await store.nodes.retire(A)
     assert list(folder.iterdir()) == []

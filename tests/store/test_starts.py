@@ -8,7 +8,7 @@ from holdfast.errors import StoreUnsupported
 from holdfast.model import RunState
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Hop, Start
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from holdfast.store.transaction import transaction_of
 from tests.store.made import SERVED, A, begin, call, new_run, start
 
@@ -16,8 +16,8 @@ from tests.store.made import SERVED, A, begin, call, new_run, start
 async def test_a_start_makes_a_pending_run(store: Store) -> None:
     """A started run is pending, owned by nobody, and has what its caller gave."""
     run = new_run(priority=5, tags={"customer": "7"}, timeout_s=60.0, namespace="eu")
-    assert await store.commit(A, [Start(run)]) == [Answer.ACCEPTED]
-    row = await store.run(run.id)
+    assert await store.batches.commit(A, [Start(run)]) == [Answer.ACCEPTED]
+    row = await store.reads.run(run.id)
     assert row is not None
     assert (row.state, row.owner, row.fence, row.priority) == (RunState.PENDING, None, 0, 5)
     assert (row.input, row.digest, row.namespace, row.generation) == (run.input, run.digest, "eu", 1)
@@ -30,8 +30,8 @@ async def test_a_start_makes_a_pending_run(store: Store) -> None:
 async def test_the_same_start_again_is_a_duplicate(store: Store) -> None:
     """A start whose reply was lost can be repeated: one run."""
     run = new_run()
-    assert await store.commit(A, [Start(run)]) == [Answer.ACCEPTED]
-    assert await store.commit(A, [Start(run)]) == [Answer.DUPLICATE]
+    assert await store.batches.commit(A, [Start(run)]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [Start(run)]) == [Answer.DUPLICATE]
 
 
 @pytest.mark.parametrize("change", [{"workflow": "shop.refund"}, {"digest": b"another digest.."}])
@@ -39,8 +39,8 @@ async def test_the_same_id_for_something_else_is_refused(store: Store, change: d
     """One id names one workflow and one input."""
     run = new_run()
     await start(store, run)
-    assert await store.commit(A, [Start(new_run(run.id, **change))]) == [Answer.FENCED]
-    row = await store.run(run.id)
+    assert await store.batches.commit(A, [Start(new_run(run.id, **change))]) == [Answer.FENCED]
+    row = await store.reads.run(run.id)
     assert row is not None
     assert (row.workflow, row.digest) == (run.workflow, run.digest)
 
@@ -50,7 +50,7 @@ async def test_starts_never_fail_their_batch(store: Store) -> None:
     old, new, twice = new_run(), new_run(), new_run()
     await start(store, old)
     batch = [Start(old), Start(new), Start(twice), Start(twice), Start(new_run(twice.id, digest=b"x" * 16))]
-    assert await store.commit(A, batch) == [
+    assert await store.batches.commit(A, batch) == [
         Answer.DUPLICATE,
         Answer.ACCEPTED,
         Answer.ACCEPTED,
@@ -64,7 +64,7 @@ async def test_one_start_tried_in_parallel_makes_one_run(store: Store, other: St
     run = new_run()
 
     async def insist(through: Store) -> list[Answer]:
-        return [(await through.commit(A, [Start(run)]))[0] for _ in range(10)]
+        return [(await through.batches.commit(A, [Start(run)]))[0] for _ in range(10)]
 
     answers = [answer for part in await asyncio.gather(insist(store), insist(other)) for answer in part]
     assert sorted(answers) == [Answer.ACCEPTED] + [Answer.DUPLICATE] * 19
@@ -74,12 +74,12 @@ async def test_a_begun_run_is_running_and_owned(store: Store) -> None:
     """A hop that begins a run makes it running, owned by the writer, with its first steps."""
     run = new_run()
     hop = Hop(run.id, 1, begin=run, begun_at=1000.0, deadline=2000.0, issued=[call()])
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    row = await store.run(run.id)
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    row = await store.reads.run(run.id)
     assert row is not None
     assert (row.state, row.owner, row.fence) == (RunState.RUNNING, A, 1)
     assert (row.created_at, row.started_at, row.deadline) == (1000.0, 1000.0, 2000.0)
-    assert [one.n for one in await store.steps(run.id)] == [1]
+    assert [one.n for one in await store.reads.steps(run.id)] == [1]
 
 
 async def test_beginning_a_run_twice_is_a_duplicate(store: Store) -> None:
@@ -87,27 +87,27 @@ async def test_beginning_a_run_twice_is_a_duplicate(store: Store) -> None:
     run = new_run()
     await begin(store, call(), run=run)
     again = Hop(run.id, 1, begin=run, begun_at=1.0, issued=[call(2)])
-    assert await store.commit(A, [again]) == [Answer.DUPLICATE]
-    assert [one.n for one in await store.steps(run.id)] == [1]
+    assert await store.batches.commit(A, [again]) == [Answer.DUPLICATE]
+    assert [one.n for one in await store.reads.steps(run.id)] == [1]
 
 
 async def test_a_started_run_can_be_claimed_by_its_id(store: Store) -> None:
     """Who asked for a run may go on with it at once; nobody else gets it then."""
     run_id = await start(store)
-    claimed = await store.claim_run(A, run_id)
+    claimed = await store.schedulers.claim_run(A, run_id)
     assert claimed is not None
     assert (claimed.run.owner, claimed.run.state, claimed.run.fence) == (A, RunState.RUNNING, 1)
     assert claimed.run.started_at is not None
-    assert await store.claim_run("node-b", run_id) is None
-    assert await store.claim_runs("node-b", SERVED, 10) == []
+    assert await store.schedulers.claim_run("node-b", run_id) is None
+    assert await store.schedulers.claim_runs("node-b", SERVED, 10) == []
 
 
 async def test_an_unknown_run_cannot_be_claimed(store: Store) -> None:
     """No row, no claim."""
-    assert await store.claim_run(A, "no-such-run") is None
+    assert await store.schedulers.claim_run(A, "no-such-run") is None
 
 
 async def test_a_foreign_connection_is_refused(store: Store) -> None:
     """`start_within` says what it needs instead of guessing."""
     with pytest.raises(StoreUnsupported):
-        await store.start_within(transaction_of(object()), new_run())
+        await store.batches.start_within(transaction_of(object()), new_run())

@@ -8,7 +8,7 @@ import pytest
 from holdfast.model import NEVER, BreakerState, HoldScope, RunState, StepState, TwinState
 from holdfast.store.answers import Answer, ClaimedStep
 from holdfast.store.operations import HandBack, Hop, RetryStep
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
     WORKFLOW,
@@ -33,7 +33,7 @@ LIMIT = 100
 
 
 async def lead(store: Store) -> int:
-    epoch = await store.lead(A, 60)
+    epoch = await store.leader.lead(A, 60)
     assert epoch is not None
     return epoch
 
@@ -41,17 +41,17 @@ async def lead(store: Store) -> int:
 async def twinned(store: Store, run_id: str, n: int = 1, agent: str = B) -> ClaimedStep:
     """The step's twin, made by the leader and claimed by another agent."""
     row = await step(store, run_id, n)
-    assert await store.make_twins(await lead(store), [(run_id, n, row.fence)]) == [(run_id, n)]
-    (claimed,) = await store.claim_twins(agent, [1], LIMIT)
+    assert await store.twins.make_twins(await lead(store), [(run_id, n, row.fence)]) == [(run_id, n)]
+    (claimed,) = await store.twins.claim_twins(agent, [1], LIMIT)
     return claimed
 
 
 async def win(store: Store, twin: ClaimedStep, agent: str = B, output: bytes = b'"twin"') -> Answer:
-    return await store.end_twin(agent, (twin.run_id, twin.n, twin.fence), TwinState.WON, output, OUTRAN)
+    return await store.twins.end_twin(agent, (twin.run_id, twin.n, twin.fence), TwinState.WON, output, OUTRAN)
 
 
 async def twin_of(store: Store, run_id: str) -> TwinState:
-    (twin,) = await store.twins(run_id)
+    (twin,) = await store.twins.twins(run_id)
     return twin.state
 
 
@@ -59,15 +59,15 @@ async def test_a_twin_is_the_same_step_on_another_agent(store: Store) -> None:
     """Same key and input, one attempt later; the step's own agent is not given it, and the step's row is as before."""
     run_id = await begin(store, held(1))
     before = await step(store, run_id)
-    assert await store.make_twins(await lead(store), [(run_id, 1, before.fence)]) == [(run_id, 1)]
-    assert await store.claim_twins(A, [1], LIMIT) == []
-    assert await store.claim_twins(B, [2], LIMIT) == []
-    (twin,) = await store.claim_twins(B, [1], LIMIT)
+    assert await store.twins.make_twins(await lead(store), [(run_id, 1, before.fence)]) == [(run_id, 1)]
+    assert await store.twins.claim_twins(A, [1], LIMIT) == []
+    assert await store.twins.claim_twins(B, [2], LIMIT) == []
+    (twin,) = await store.twins.claim_twins(B, [1], LIMIT)
     assert (twin.key, twin.name, twin.input) == (before.key, before.name, before.input)
     assert twin.attempt == before.attempt + 1
-    assert await store.claim_twins(C, [1], LIMIT) == []
+    assert await store.twins.claim_twins(C, [1], LIMIT) == []
     assert await step(store, run_id) == before
-    assert await store.steps(run_id) == [before]
+    assert await store.reads.steps(run_id) == [before]
 
 
 async def test_a_twin_that_succeeds_is_the_steps_outcome(store: Store) -> None:
@@ -79,14 +79,14 @@ async def test_a_twin_that_succeeds_is_the_steps_outcome(store: Store) -> None:
     after = await step(store, run_id)
     assert (after.state, after.output, after.agent) == (StepState.SUCCEEDED, b'"twin"', B)
     assert after.fence == before.fence + 1
-    (outran,) = await store.attempts(run_id)
+    (outran,) = await store.reads.attempts(run_id)
     assert (outran.agent, outran.ending) == (A, "refused")
-    assert await store.commit(A, [report(run_id, 1, before.fence)]) == [Answer.FENCED]
-    assert await store.commit(A, [Hop(run_id, 1, outcomes=[succeeded(1, before.fence, 1)])]) == [
+    assert await store.batches.commit(A, [report(run_id, 1, before.fence)]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [Hop(run_id, 1, outcomes=[succeeded(1, before.fence, 1)])]) == [
         Answer.FENCED
     ]
     assert await win(store, twin) is Answer.DUPLICATE
-    assert await store.commit(A, [Hop(run_id, 1, delivered=[(1, 1)], close=closing())]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [Hop(run_id, 1, delivered=[(1, 1)], close=closing())]) == [Answer.ACCEPTED]
     assert await broken(store) == set()
 
 
@@ -94,13 +94,13 @@ async def test_a_step_that_ended_takes_nothing_from_its_twin(store: Store) -> No
     """The first outcome stays. The twin is no longer held, and what it says is refused."""
     run_id = await begin(store, held(1))
     twin = await twinned(store, run_id)
-    assert await store.lost_twins(B, [(run_id, 1, twin.fence)]) == []
-    assert await store.commit(A, [report(run_id, 1, 1, b'"first"')]) == [Answer.ACCEPTED]
-    assert await store.lost_twins(B, [(run_id, 1, twin.fence)]) == [(run_id, 1)]
+    assert await store.twins.lost_twins(B, [(run_id, 1, twin.fence)]) == []
+    assert await store.batches.commit(A, [report(run_id, 1, 1, b'"first"')]) == [Answer.ACCEPTED]
+    assert await store.twins.lost_twins(B, [(run_id, 1, twin.fence)]) == [(run_id, 1)]
     assert await win(store, twin) is Answer.FENCED
     assert (await step(store, run_id)).output == b'"first"'
     assert await twin_of(store, run_id) is TwinState.OUTRUN
-    assert await store.attempts(run_id) == []
+    assert await store.reads.attempts(run_id) == []
 
 
 async def test_both_ending_at_once_leave_one_outcome(store: Store, other: Store) -> None:
@@ -109,7 +109,7 @@ async def test_both_ending_at_once_leave_one_outcome(store: Store, other: Store)
         run_id = await begin(store, held(1))
         twin = await twinned(store, run_id)
         answers = await asyncio.gather(
-            store.commit(A, [report(run_id, 1, 1, b'"step"')]), win(other, twin, output=b'"twin"')
+            store.batches.commit(A, [report(run_id, 1, 1, b'"step"')]), win(other, twin, output=b'"twin"')
         )
         first = answers[0][0] is Answer.ACCEPTED
         assert (answers[1] is Answer.ACCEPTED) is not first
@@ -121,18 +121,18 @@ async def test_one_step_gets_one_twin(store: Store) -> None:
     """However often the leader asks; and none from a leader whose time is over."""
     run_id = await begin(store, held(1))
     epoch = await lead(store)
-    assert await store.make_twins(epoch + 1, [(run_id, 1, 1)]) == []
-    assert await store.make_twins(epoch, [(run_id, 1, 1)]) == [(run_id, 1)]
-    assert await store.make_twins(epoch, [(run_id, 1, 1)]) == []
-    assert [entry.verb for entry in await store.journal(run_id)] == ["hedge"]
+    assert await store.twins.make_twins(epoch + 1, [(run_id, 1, 1)]) == []
+    assert await store.twins.make_twins(epoch, [(run_id, 1, 1)]) == [(run_id, 1)]
+    assert await store.twins.make_twins(epoch, [(run_id, 1, 1)]) == []
+    assert [entry.verb for entry in await store.reads.journal(run_id)] == ["hedge"]
 
 
 async def test_only_a_step_that_is_still_running_gets_a_twin(store: Store) -> None:
     """Not one that was handed back meanwhile, nor one that has ended."""
     back, done, ready = await begin(store, held(1)), await begin(store, held(1)), await begin(store, call(1))
     epoch = await lead(store)
-    await store.commit(A, [HandBack(back, 1, 1), report(done, 1, 1)])
-    assert await store.make_twins(epoch, [(back, 1, 1), (done, 1, 1), (ready, 1, 0), (back, 1, 2)]) == []
+    await store.batches.commit(A, [HandBack(back, 1, 1), report(done, 1, 1)])
+    assert await store.twins.make_twins(epoch, [(back, 1, 1), (done, 1, 1), (ready, 1, 0), (back, 1, 2)]) == []
 
 
 @pytest.mark.parametrize("act", ["hand back", "hold", "succeed"])
@@ -140,19 +140,19 @@ async def test_a_twin_does_not_begin_when_the_step_has_moved_on(store: Store, ac
     """Its step went back to be claimed by anybody, is held, or has ended."""
     run_id = await begin(store, held(1))
     epoch = await lead(store)
-    await store.make_twins(epoch, [(run_id, 1, 1)])
+    await store.twins.make_twins(epoch, [(run_id, 1, 1)])
     if act == "hand back":
-        await store.commit(A, [HandBack(run_id, 1, 1)])
+        await store.batches.commit(A, [HandBack(run_id, 1, 1)])
     elif act == "hold":
-        await store.hold(run_id, "me", "")
+        await store.operators.hold(run_id, "me", "")
     else:
-        await store.commit(A, [report(run_id, 1, 1)])
-    assert await store.claim_twins(B, [1], LIMIT) == []
-    assert await store.sweep_twins(epoch, LIMIT) == (0 if act == "hold" else 1)
+        await store.batches.commit(A, [report(run_id, 1, 1)])
+    assert await store.twins.claim_twins(B, [1], LIMIT) == []
+    assert await store.twins.sweep_twins(epoch, LIMIT) == (0 if act == "hold" else 1)
     if act == "hold":
-        await store.release(run_id, "me", "")
-        await store.claim_run(A, run_id)
-        assert len(await store.claim_twins(B, [1], LIMIT)) == 1
+        await store.operators.release(run_id, "me", "")
+        await store.schedulers.claim_run(A, run_id)
+        assert len(await store.twins.claim_twins(B, [1], LIMIT)) == 1
 
 
 async def test_a_twin_outlives_the_loss_of_the_steps_agent(store: Store) -> None:
@@ -160,11 +160,11 @@ async def test_a_twin_outlives_the_loss_of_the_steps_agent(store: Store) -> None
     run_id = await begin(store, held(1), node=C)
     twin = await twinned(store, run_id)
     epoch = await lead(store)
-    assert await store.reclaim(C, epoch, "gone", 3, LIMIT) is not None
-    assert await store.sweep_twins(epoch, LIMIT) == 0
-    (again,) = await store.claim_steps(A, [1], LIMIT)
+    assert await store.leader.reclaim(C, epoch, "gone", 3, LIMIT) is not None
+    assert await store.twins.sweep_twins(epoch, LIMIT) == 0
+    (again,) = await store.agents.claim_steps(A, [1], LIMIT)
     assert await win(store, twin) is Answer.ACCEPTED
-    assert await store.commit(A, [report(run_id, 1, again.fence)]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [report(run_id, 1, again.fence)]) == [Answer.FENCED]
     assert (await step(store, run_id)).output == b'"twin"'
 
 
@@ -172,11 +172,11 @@ async def test_a_step_that_backs_off_takes_its_twins_success(store: Store) -> No
     """Its attempt failed and another would come: none is needed."""
     run_id = await begin(store, held(1))
     twin = await twinned(store, run_id)
-    await store.commit(A, [RetryStep(run_id, 1, 1, 60.0, "failed", '{"type": "x", "message": "y"}')])
+    await store.batches.commit(A, [RetryStep(run_id, 1, 1, 60.0, "failed", '{"type": "x", "message": "y"}')])
     assert await win(store, twin) is Answer.ACCEPTED
     after = await step(store, run_id)
     assert (after.state, after.error) == (StepState.SUCCEEDED, None)
-    assert await store.claim_steps(C, [1], LIMIT) == []
+    assert await store.agents.claim_steps(C, [1], LIMIT) == []
 
 
 async def test_the_twin_of_a_lost_agent_is_swept(store: Store) -> None:
@@ -184,10 +184,10 @@ async def test_the_twin_of_a_lost_agent_is_swept(store: Store) -> None:
     run_id = await begin(store, held(1))
     twin = await twinned(store, run_id, agent=C)
     epoch = await lead(store)
-    assert await store.reclaim(C, epoch, "gone", 3, LIMIT) is not None
+    assert await store.leader.reclaim(C, epoch, "gone", 3, LIMIT) is not None
     assert await win(store, twin, agent=C) is Answer.FENCED
-    assert await store.sweep_twins(epoch + 1, LIMIT) == 0
-    assert await store.sweep_twins(epoch, LIMIT) == 1
+    assert await store.twins.sweep_twins(epoch + 1, LIMIT) == 0
+    assert await store.twins.sweep_twins(epoch, LIMIT) == 1
     assert await twin_of(store, run_id) is TwinState.OUTRUN
     assert (await step(store, run_id)).state is StepState.RUNNING
     assert await broken(store) == set()
@@ -197,8 +197,8 @@ async def test_a_swept_twin_cannot_win(store: Store) -> None:
     """Its fence was raised, although its agent is alive again."""
     run_id = await begin(store, held(1))
     twin = await twinned(store, run_id)
-    await store.stop_twin(run_id, 1)
-    assert await store.lost_twins(B, [(run_id, 1, twin.fence)]) == [(run_id, 1)]
+    await store.twins.stop_twin(run_id, 1)
+    assert await store.twins.lost_twins(B, [(run_id, 1, twin.fence)]) == [(run_id, 1)]
     assert await win(store, twin) is Answer.FENCED
     assert (await step(store, run_id)).state is StepState.RUNNING
 
@@ -208,7 +208,7 @@ async def test_a_twin_that_fails_leaves_the_step_alone(store: Store) -> None:
     run_id = await begin(store, held(1))
     before = await step(store, run_id)
     twin = await twinned(store, run_id)
-    ended = await store.end_twin(B, (run_id, 1, twin.fence), TwinState.FAILED, None, "")
+    ended = await store.twins.end_twin(B, (run_id, 1, twin.fence), TwinState.FAILED, None, "")
     assert ended is Answer.ACCEPTED
     assert await step(store, run_id) == before
     assert await twin_of(store, run_id) is TwinState.FAILED
@@ -218,16 +218,16 @@ async def test_a_step_about_to_fail_bars_its_twin(store: Store) -> None:
     """No twin may begin any more, made or not; one that has begun is told of."""
     none, made, begun = [await begin(store, held(1)) for _ in range(3)]
     epoch = await lead(store)
-    assert (await store.bar_twin(none, 1)).started_at is None
-    assert await store.make_twins(epoch, [(none, 1, 1)]) == []
-    await store.make_twins(epoch, [(made, 1, 1)])
-    assert (await store.bar_twin(made, 1)).started_at is None
-    assert await store.claim_twins(B, [1], LIMIT) == []
+    assert (await store.twins.bar_twin(none, 1)).started_at is None
+    assert await store.twins.make_twins(epoch, [(none, 1, 1)]) == []
+    await store.twins.make_twins(epoch, [(made, 1, 1)])
+    assert (await store.twins.bar_twin(made, 1)).started_at is None
+    assert await store.twins.claim_twins(B, [1], LIMIT) == []
     twin = await twinned(store, begun)
-    seen = await store.bar_twin(begun, 1)
+    seen = await store.twins.bar_twin(begun, 1)
     assert (seen.state, seen.agent, seen.ended_at) == (TwinState.RUNNING, B, None)
     assert await win(store, twin) is Answer.ACCEPTED
-    assert (await store.bar_twin(begun, 1)).ended_at is not None
+    assert (await store.twins.bar_twin(begun, 1)).ended_at is not None
 
 
 @pytest.mark.parametrize("end", ["cancelled", "dropped", "continued"])
@@ -240,11 +240,11 @@ async def test_the_end_of_the_run_ends_the_twin(store: Store, end: str) -> None:
         "dropped": Hop(run_id, 1, dropped=[1], issued=[call(2)]),
         "continued": Hop(run_id, 1, next_input=b"{}", begun_at=0.0, issued=[]),
     }[end]
-    assert await store.commit(A, [hop]) == [Answer.ACCEPTED]
-    assert await store.lost_twins(B, [(run_id, 1, twin.fence)]) == [(run_id, 1)]
-    before = await store.steps(run_id)
+    assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
+    assert await store.twins.lost_twins(B, [(run_id, 1, twin.fence)]) == [(run_id, 1)]
+    before = await store.reads.steps(run_id)
     assert await win(store, twin) is Answer.FENCED
-    assert await store.steps(run_id) == before
+    assert await store.reads.steps(run_id) == before
     assert await broken(store) == set()
 
 
@@ -252,12 +252,12 @@ async def test_pruning_takes_the_twins_with_the_run(store: Store) -> None:
     """Nothing of a run is left."""
     run_id = await begin(store, held(1))
     await win(store, await twinned(store, run_id))
-    await store.commit(A, [Hop(run_id, 1, delivered=[(1, 1)], close=closing())])
-    gone = await store.prune(
+    await store.batches.commit(A, [Hop(run_id, 1, delivered=[(1, 1)], close=closing())])
+    gone = await store.retention.prune(
         None, actor="me", state="succeeded", before=1e11, after=(0.0, ""), runs_max=10, rows_max=100
     )
     assert gone.runs == 1
-    assert await store.twins(run_id) == []
+    assert await store.twins.twins(run_id) == []
     assert await broken(store) == set()
 
 
@@ -275,30 +275,30 @@ async def test_a_twin_stands_before_the_same_gates(store: Store, scope: HoldScop
     """What is held begins no second time, and begins when it is released."""
     lane = await number_lane(store, "shop.charge", (), depends="bank")
     run_id = await begin(store, held(1, lane=lane))
-    await store.make_twins(await lead(store), [(run_id, 1, 1)])
-    await store.add_hold(scope, value, "me", "")
-    assert await store.claim_twins(B, [lane], LIMIT) == []
-    await store.remove_hold(scope, value, "me", "")
-    await store.force_breaker("bank", BreakerState.OPEN, "me", "")
-    assert await store.claim_twins(B, [lane], LIMIT) == []
-    await store.force_breaker("bank", BreakerState.CLOSED, "me", "")
-    assert len(await store.claim_twins(B, [lane], LIMIT)) == 1
+    await store.twins.make_twins(await lead(store), [(run_id, 1, 1)])
+    await store.gates.add_hold(scope, value, "me", "")
+    assert await store.twins.claim_twins(B, [lane], LIMIT) == []
+    await store.gates.remove_hold(scope, value, "me", "")
+    await store.gates.force_breaker("bank", BreakerState.OPEN, "me", "")
+    assert await store.twins.claim_twins(B, [lane], LIMIT) == []
+    await store.gates.force_breaker("bank", BreakerState.CLOSED, "me", "")
+    assert len(await store.twins.claim_twins(B, [lane], LIMIT)) == 1
 
 
 async def test_a_step_that_lost_an_agent_gets_no_twin(store: Store) -> None:
     """It may be what kills them."""
     run_id = await begin(store, held(1), node=C)
     epoch = await lead(store)
-    assert await store.reclaim(C, epoch, "gone", 3, LIMIT) is not None
-    (again,) = await store.claim_steps(A, [1], LIMIT)
-    assert await store.make_twins(epoch, [(run_id, 1, again.fence)]) == []
+    assert await store.leader.reclaim(C, epoch, "gone", 3, LIMIT) is not None
+    (again,) = await store.agents.claim_steps(A, [1], LIMIT)
+    assert await store.twins.make_twins(epoch, [(run_id, 1, again.fence)]) == []
 
 
 async def test_a_step_in_quarantine_waits_for_a_person(store: Store, tamper: Tamper) -> None:
     """Not for its twin, which is swept and cannot win."""
     run_id = await begin(store, held(1))
     twin = await twinned(store, run_id)
-    await store.commit(A, [HandBack(run_id, 1, 1)])
+    await store.batches.commit(A, [HandBack(run_id, 1, 1)])
     never = NEVER if store.url.startswith("sqlite") else f"to_timestamp({NEVER})"
     tamper(f"UPDATE steps SET ready_at = {never}")
     assert await win(store, twin) is Answer.FENCED
@@ -311,8 +311,8 @@ async def test_the_oldest_twin_is_claimed_first(store: Store) -> None:
     run_id = await begin(store, held(1, lane=2), held(2, lane=1))
     epoch = await lead(store)
     for n in (1, 2):
-        assert await store.make_twins(epoch, [(run_id, n, 1)]) == [(run_id, n)]
-    (first,) = await store.claim_twins(B, [1, 2], 1)
+        assert await store.twins.make_twins(epoch, [(run_id, n, 1)]) == [(run_id, n)]
+    (first,) = await store.twins.claim_twins(B, [1, 2], 1)
     assert first.n == 1
 
 
@@ -321,5 +321,5 @@ async def test_a_win_that_is_told_again_was_accepted_before(store: Store) -> Non
     run_id = await begin(store, held(1))
     twin = await twinned(store, run_id)
     assert await win(store, twin) is Answer.ACCEPTED
-    await store.retire(B)
+    await store.nodes.retire(B)
     assert await win(store, twin) is Answer.DUPLICATE

@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import NameTaken
 from holdfast.model import Declaration, RunState
 from holdfast.store.operations import Hop, Start
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from tests.store.conftest import Tamper
 from tests.store.made import LONG_S, A, D, closing, new_run, say_gone, start
 
@@ -33,28 +33,28 @@ def offers(origin: str, digest: str, *steps: str, workflows: tuple[str, ...] = (
 
 async def enter(store: Store, node: str, told: str = "{}", *declared: Declaration, **more: Any) -> None:
     settings: dict[str, Any] = {"host": "here", "pid": 7, "roles": "all", "capacity": 5, "lease_s": LONG_S}
-    await store.register(node, offers=told, declared=declared, **(settings | more))
+    await store.nodes.register(node, offers=told, declared=declared, **(settings | more))
 
 
 async def ids(store: Store) -> set[str]:
-    return {node.id for node in await store.nodes()}
+    return {node.id for node in await store.nodes.nodes()}
 
 
 async def test_a_node_declares_its_workflows_with_its_row(store: Store) -> None:
     """And what it declares can be read, of all and of an open run."""
     await enter(store, D, "{}", ORDER)
-    (found,) = await store.workflows(10)
+    (found,) = await store.workflows.workflows(10)
     assert found.first_at == found.last_at == pytest.approx(await store.now(), abs=5)
     assert [getattr(found, name) for name in Declaration.__struct_fields__[:9]] == [
         getattr(ORDER, name) for name in Declaration.__struct_fields__[:9]
     ]
     run = new_run(workflow="shop.order", version="1")
     other = new_run(workflow="shop.order", version="2")
-    await store.commit(A, [Start(run)])
-    await store.commit(A, [Start(other)])
-    assert await store.declared(run.id) == found
-    assert await store.declared(other.id) is None
-    assert await store.declared("no-such-run") is None
+    await store.batches.commit(A, [Start(run)])
+    await store.batches.commit(A, [Start(other)])
+    assert await store.workflows.declared(run.id) == found
+    assert await store.workflows.declared(other.id) is None
+    assert await store.workflows.declared("no-such-run") is None
 
 
 async def test_nothing_is_declared_of_a_run_that_has_ended(store: Store) -> None:
@@ -62,32 +62,32 @@ async def test_nothing_is_declared_of_a_run_that_has_ended(store: Store) -> None
     await enter(store, D, "{}", ORDER)
     run = new_run(workflow="shop.order", version="1")
     hop = Hop(run.id, 1, begin=run, begun_at=await store.now(), close=closing(RunState.SUCCEEDED))
-    await store.commit(A, [hop])
-    assert await store.declared(run.id) is None
+    await store.batches.commit(A, [hop])
+    assert await store.workflows.declared(run.id) is None
 
 
 async def test_the_same_again_changes_nothing(store: Store, tamper: Tamper) -> None:
     """Processes that come and go do not write; once an hour it is noted that somebody still has it."""
     await enter(store, D, "{}", ORDER)
-    (first,) = await store.workflows(10)
+    (first,) = await store.workflows.workflows(10)
     await enter(store, E, "{}", ORDER)
-    assert await store.workflows(10) == [first]
+    assert await store.workflows.workflows(10) == [first]
     hour = "first_at - 7200" if store.url.startswith("sqlite") else "first_at - interval '2 hours'"
     tamper(f"UPDATE workflows SET first_at = {hour}, last_at = {hour}")
     await enter(store, E, "{}", ORDER)
-    (noted,) = await store.workflows(10)
+    (noted,) = await store.workflows.workflows(10)
     assert noted.last_at - noted.first_at == pytest.approx(7200, abs=60)
 
 
 async def test_changed_code_is_declared_anew(store: Store) -> None:
     """Also while nodes with the old code are up: the newest start counts."""
     await enter(store, D, "{}", ORDER)
-    (first,) = await store.workflows(10)
+    (first,) = await store.workflows.workflows(10)
     changed = Declaration(
         "default", "shop.order", "1", "shop.order@1", "shop", "d2", "{}", '{"type":"null"}', "{}"
     )
     await enter(store, E, "{}", changed)
-    (found,) = await store.workflows(10)
+    (found,) = await store.workflows.workflows(10)
     assert (found.digest, found.result, found.first_at) == ("d2", '{"type":"null"}', first.first_at)
     assert found.last_at > first.last_at
 
@@ -103,7 +103,7 @@ class TestTakenNames:
             await enter(store, E, offers("mailing", "d2", "app.charge", "app.ship", "app.mail"), ORDER)
         assert await ids(store) >= {D}
         assert E not in await ids(store)
-        assert await store.workflows(10) == []
+        assert await store.workflows.workflows(10) == []
         for part in (
             "step app.charge",
             "1 more",
@@ -148,12 +148,12 @@ class TestTakenNames:
         """Its own claim does not stand in its way."""
         await enter(store, D, offers("billing", "d1", "app.charge"))
         await enter(store, D, offers("a session", "d2", "app.charge"))
-        (found,) = [node for node in await store.nodes() if node.id == D]
+        (found,) = [node for node in await store.nodes.nodes() if node.id == D]
         assert "a session" in found.offers
 
     async def test_a_node_that_left_claims_nothing(self, store: Store) -> None:
         await enter(store, D, offers("billing", "d1", "app.charge"))
-        await store.retire(D)
+        await store.nodes.retire(D)
         await enter(store, E, offers("mailing", "d2", "app.charge"))
 
     async def test_a_node_whose_lease_ran_out_claims_nothing(self, store: Store, tamper: Tamper) -> None:
@@ -185,9 +185,9 @@ class TestTakenNames:
         """One of each code, and none of those who publish nothing."""
         told = offers("billing", "d1", "app.charge")
         await enter(store, D, told)
-        (rival,) = await store.rivals("other")
+        (rival,) = await store.workflows.rivals("other")
         assert (rival.host, rival.pid, json.loads(rival.offers)) == ("here", 7, json.loads(told))
-        assert await store.rivals("other", D) == []
+        assert await store.workflows.rivals("other", D) == []
 
 
 class TestForgetting:
@@ -195,24 +195,24 @@ class TestForgetting:
 
     async def test_what_nobody_declared_for_long_goes(self, store: Store) -> None:
         await enter(store, D, "{}", ORDER)
-        epoch = await store.lead(A, LONG_S)
+        epoch = await store.leader.lead(A, LONG_S)
         assert epoch is not None
         now = await store.now()
-        assert await store.forget_workflows(epoch, now - 60, 10) == 0
-        assert await store.forget_workflows(epoch + 1, now + 60, 10) == 0
-        assert await store.forget_workflows(epoch, now + 60, 10) == 1
-        assert await store.workflows(10) == []
+        assert await store.retention.forget_workflows(epoch, now - 60, 10) == 0
+        assert await store.retention.forget_workflows(epoch + 1, now + 60, 10) == 0
+        assert await store.retention.forget_workflows(epoch, now + 60, 10) == 1
+        assert await store.workflows.workflows(10) == []
 
     async def test_what_a_live_node_has_stays(self, store: Store) -> None:
         """However long ago it started."""
         await enter(store, D, json.dumps({"workflows": ["shop.order@1"]}), ORDER)
-        epoch = await store.lead(A, LONG_S)
+        epoch = await store.leader.lead(A, LONG_S)
         assert epoch is not None
-        assert await store.forget_workflows(epoch, await store.now() + 60, 10) == 0
-        await store.retire(D)
-        assert await store.forget_workflows(epoch, await store.now() + 60, 10) == 1
+        assert await store.retention.forget_workflows(epoch, await store.now() + 60, 10) == 0
+        await store.nodes.retire(D)
+        assert await store.retention.forget_workflows(epoch, await store.now() + 60, 10) == 1
 
     async def test_a_run_may_outlive_its_declaration(self, store: Store) -> None:
         """Then nobody knows what it takes, as in a store where nobody declared anything."""
         run_id = await start(store)
-        assert await store.declared(run_id) is None
+        assert await store.workflows.declared(run_id) is None

@@ -10,7 +10,7 @@ from holdfast.decider.undo_plan import Family
 from holdfast.model import RunState
 from holdfast.scheduler.fit import Misfit, Workflows, misfits, needs_families
 from holdfast.store.answers import ClaimedRun
-from holdfast.store.protocol import RunFilter
+from holdfast.store.reads import RunFilter
 from holdfast.testing import Sim
 from holdfast.testing.stage import Stage
 from holdfast.testing.world import Process
@@ -34,19 +34,19 @@ def at_once(work: Coroutine[Any, Any, Any]) -> Any:
 def families(stage: Stage, run_id: str) -> dict[int, Family]:
     return {
         child.run.parent_n: Family(child.run, child.steps, families(stage, child.run.id))
-        for child in at_once(stage.store.child_histories(run_id))
+        for child in at_once(stage.store.schedulers.child_histories(run_id))
     }
 
 
 def all_misfits(stage: Stage, workflows: Workflows = registry.workflows) -> list[Misfit]:
     """What does not fit, of all runs in flight as they are committed now."""
-    lanes = {lane.id: lane for lane in at_once(stage.store.lanes())}
+    lanes = {lane.id: lane for lane in at_once(stage.store.agents.lanes())}
     found: list[Misfit] = []
-    for run in at_once(stage.store.runs(RunFilter(limit=100))):
+    for run in at_once(stage.store.reads.runs(RunFilter(limit=100))):
         if run.state in ENDED:
             continue
         history = ClaimedRun(
-            run, at_once(stage.store.steps(run.id, limit=1000)), at_once(stage.store.signals(run.id))
+            run, at_once(stage.store.reads.steps(run.id, limit=1000)), at_once(stage.store.reads.signals(run.id))
         )
         found += misfits(
             history,

@@ -1,61 +1,62 @@
-"""The Agent: holds steps by lease, executes them, and reports each outcome once.
+"""The Agent: takes steps by lease, executes them, and reports each outcome once.
 
-May change: only the steps it holds, named by their fence. Must never: write after it lost its lease. A report goes to
-`report`, which the node answers for; a refused one is not repeated.
+May change: only the steps it has, named by their fence. Must never: write after it lost its lease. A report goes to its host,
+the node, which answers for it; a refused one is not repeated.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from holdfast import breaker, codec, policy
-from holdfast.agent import isolation
 from holdfast.agent.assignment import Assignment
+from holdfast.agent.claims import Claims
+from holdfast.agent.executor import Executor, overran
 from holdfast.agent.gatekeeper import Gatekeeper
-from holdfast.agent.outcome import Raised, execute, raised, unstored
+from holdfast.agent.host import Host
+from holdfast.agent.outcome import Raised, raised
+from holdfast.agent.places import Places
 from holdfast.agent.tally import Tally
-from holdfast.agent.threads import StepThreads
 from holdfast.agent.twins import Twins
 from holdfast.config import Config
-from holdfast.decider.effect import undone_effect
+from holdfast.decider import Issue
 from holdfast.decider.history import hold_note, unreadable
 from holdfast.durations import Durations, step_name
 from holdfast.environment import Environment, StoreClock
-from holdfast.errors import InvalidInput, LeaseLost, StepLost, StepTimeout, StoreError, Unreadable
-from holdfast.interrupt import by_signal
-from holdfast.model import Ending, Lane, StepState, effect_key
-from holdfast.policy import Retry
+from holdfast.errors import InvalidInput, LeaseLost, StepLost, StoreError, Unreadable
+from holdfast.model import Ending, Outcome, StepState
 from holdfast.programs import name_of
 from holdfast.store.answers import Answer, ClaimedStep
-from holdfast.store.operations import HandBack, Quarantine, Report, RetryStep, Save
-from holdfast.store.protocol import AgentStore
-from holdfast.workflow.here import Attempting, here_var
+from holdfast.store.operations import HandBack, Quarantine, RetryStep, Save
+from holdfast.store.roles import AgentStore
+from holdfast.workflow.here import Attempting
 from holdfast.workflow.step import Step
 
 log = logging.getLogger("holdfast.agent")
 
 ERROR_MAX_CHARS = 200
 """Of an error, in what is told of a dependency."""
-
-Write = Callable[[Report | RetryStep | Quarantine | HandBack | Save, Callable[[Any], None] | None], None]
-
 NO_THREAD_WAITS_S = 1.0
 """A step for which the operating system gave no thread is tried again after this long."""
-SUSPECT_LOOK_S = 0.02
-"""How often to look whether the outcome of a suspect is written: some commits."""
+
+Held = tuple[str, int, bool]
+"""(run, n, whether it is the step's twin)."""
 
 
 class Agent:
+    claims_type: type[Claims] = Claims
+    executor_type: type[Executor] = Executor
+    """A simulation brings others, which pretend."""
+
     def __init__(
         self,
         store: AgentStore,
-        write: Write,
+        host: Host,
         node: str,
         *,
         steps: Mapping[str, Step[Any, Any]],
@@ -63,264 +64,104 @@ class Agent:
         environment: Environment,
         clock: StoreClock,
         config: Config,
+        durations: Durations,
+        only: set[str] | None = None,
     ) -> None:
-        self._store, self._write, self._node = store, write, node
-        self._steps, self._labels = steps, labels
+        """`durations` is where the node counts how long things take. `only` are the runs it works on, if not on whatever there
+        is."""
+        self._store, self._host, self._node = store, host, node
+        self._steps, self._durations = steps, durations
         self._environment, self._clock, self._config = environment, clock, config
-        self.held: dict[tuple[str, int], Assignment] = {}
-        self._free_async, self._free_threads = config.steps_max, config.threads_max
-        self._lanes: dict[bool, dict[int, str]] = {True: {}, False: {}}
-        """The lanes this agent can serve, each with what its steps depend on."""
-        self._hedged: dict[bool, set[int]] = {True: set(), False: set()}
-        """Those among them whose steps may have twins."""
-        self._threads = StepThreads(config.threads_max)
-        self.wake: Callable[[float], None] = lambda delay_s: None
-        """Set by the node: call `claim` again after so many seconds."""
-        self.claimed: Callable[[str, int], None] = lambda run_id, n: None
-        """Set by the node: told of every step claimed."""
-        self.lost: Callable[[str, int], None] = lambda run_id, n: None
-        """Set by the node: told of every step that turned out to be another's."""
-        self.holds: Callable[[], bool] = lambda: True
-        """Set by the node: whether it has its lease. Asked before a step begins."""
-        self.unwritten: Callable[[], set[tuple[str, int, int]]] = set
-        """Set by the node: (run, n, fence) of steps that are held here, or have ended and are not written yet."""
-        self._suspects_ended: set[tuple[str, int, int]] = set()
-        self._suspects_at = 0.0
-        self.gates = Gatekeeper(config)
-        self.tell: Callable[[float], None] = lambda delay_s: None
-        """Set by the node: call `look` after so many seconds."""
-        self.tally = Tally()
-        self.durations = Durations()
-        """Shared with others in this node: how long things took."""
         self._monotonic, self._uncounted = environment.monotonic, 0
-        self.only: set[str] | None = None
-        """Set by the node: the runs it works on, if not on whatever there is."""
-        self.twins = Twins(self, store, node, environment, config)
+        self.assignments: dict[Held, Assignment] = {}
         self.closing = False
-        self._hungry = False
-        """More was waiting than there were places."""
-        self._claim_at = min(100, max(1, config.steps_max // 4))
-        """Then claim again when so many are free: one claim for many steps."""
-
-    # --- capacity -----------------------------------------------------------------------------------------------------
-
-    def capable(self, name: str, needs: tuple[str, ...]) -> bool:
-        return name in self._steps and self._labels.issuperset(needs)
-
-    @property
-    def full(self) -> float:
-        """How much of its capacity is used, from 0 to 1: of its threads or of its places for `async def` steps, whichever
-        is nearer to its end."""
-        config = self._config
-        return max(1 - self._free_async / config.steps_max, 1 - self._free_threads / config.threads_max)
-
-    def reserve(
-        self, step: Step[Any, Any], workflow: str | None = None, namespace: str | None = None
-    ) -> bool:
-        """Keep a place for a step that this node's scheduler is about to issue."""
-        if self.closing or not self.capable(step.name, step.needs):
-            return False
-        if self.gates.shut and self.gates.bars(step, workflow, namespace):
-            return False
-        if (self._free_async if step.is_async else self._free_threads) <= 0:
-            self._hungry = True
-            return False
-        self._take_place(step)
-        return True
-
-    def _take_place(self, step: Step[Any, Any]) -> None:
-        if step.is_async:
-            self._free_async -= 1
-        else:
-            self._free_threads -= 1
-
-    def unreserve(self, step: Step[Any, Any]) -> None:
-        if step.is_async:
-            self._free_async += 1
-        else:
-            self._free_threads += 1
-        if self._hungry and (self._free_async >= self._claim_at if step.is_async else self._free_threads > 0):
-            self._hungry = False
-            self.wake(0.0)
+        self.tally = Tally()
+        self.gates = Gatekeeper(config)
+        self.places = Places(config, partial(host.claim_after, 0.0))
+        self.twins = Twins(self, store.twins, host, node, environment, config)
+        self._executor = self.executor_type(self, self.places, config)
+        self._claims = self.claims_type(
+            store,
+            host,
+            node,
+            self._begin_claimed,
+            steps=steps,
+            labels=labels,
+            places=self.places,
+            gates=self.gates,
+            environment=environment,
+            config=config,
+            only=only,
+        )
 
     # --- taking steps up ----------------------------------------------------------------------------------------------
 
     async def learn_lanes(self) -> None:
-        """Which lanes this agent can serve, those of `async def` steps and those of threads apart."""
-        served: dict[bool, dict[int, str]] = {True: {}, False: {}}
-        hedged: dict[bool, set[int]] = {True: set(), False: set()}
-        lane: Lane
-        for lane in await self._store.lanes():
-            if self.capable(lane.name, lane.needs):
-                served[self._steps[lane.name].is_async][lane.id] = lane.depends
-                if self._steps[lane.name].hedge:
-                    hedged[self._steps[lane.name].is_async].add(lane.id)
-        self._lanes, self._hedged = served, hedged
+        await self._claims.learn_lanes()
 
     async def claim(self) -> int:
-        """Claim as many steps as there are free places; twins first, because they are late already."""
-        claimed = 0
-        for is_async in (True, False):
-            if self.gates.probing:
-                claimed += await self._claim_probes(is_async)
-            if self._hedged[is_async] and self.only is None:
-                claimed += await self._claim_twins(is_async)
-            lanes = self._open_lanes(is_async)
-            free = self._free(is_async)
-            if free <= 0 or not lanes or self.closing:
-                continue
-            found = await self._store.claim_steps(
-                self._node,
-                lanes,
-                free,
-                suspect_losses=self._config.suspect_losses,
-                suspects=0 if self._has_suspect() else 1,
-                runs=self._runs(),
-            )
-            for item in found:
-                self.claimed(item.run_id, item.n)
-                self._begin_claimed(item)
-            claimed += len(found)
-            if len(found) == free:
-                self._hungry = True
-        return claimed
-
-    def _runs(self) -> list[str] | None:
-        return None if self.only is None else sorted(self.only)
-
-    def _free(self, is_async: bool) -> int:
-        return min(self._free_async if is_async else self._free_threads, self._config.claim_max)
-
-    def _is_crowded(self, step: Step[Any, Any]) -> bool:
-        """While a claim was on its way, this node's scheduler may have taken the places it was for."""
-        crowded = self._free(step.is_async) <= 0
-        self._hungry = self._hungry or crowded
-        return crowded
-
-    def _open_lanes(self, is_async: bool) -> list[int]:
-        """The lanes to claim from: not those this agent has stopped by itself. What else is shut the store knows."""
-        paused = self.gates.paused
-        return [lane for lane, depends in self._lanes[is_async].items() if depends not in paused]
-
-    async def _claim_probes(self, is_async: bool) -> int:
-        """Take up what a wave of probes allows."""
-        claimed = 0
-        for name in list(self.gates.probing):
-            lanes = [lane for lane, depends in self._lanes[is_async].items() if depends == name]
-            free = self._free(is_async)
-            if free <= 0 or not lanes or self.closing:
-                continue
-            found = await self._store.claim_probes(self._node, name, lanes, free, self._runs())
-            for item in found.steps:
-                self.claimed(item.run_id, item.n)
-                self._begin_claimed(item, (name, found.round))
-            claimed += len(found.steps)
-            if len(found.steps) == free:
-                self._hungry = True
-        return claimed
-
-    def _has_suspect(self) -> bool:
-        """Is there a suspect that was begun so lately that nobody knows yet whether it kills this agent? One at a time: the step that
-        kills agents must not take those with it that were beside it before. The others stay where they are until their turn."""
-        since = self._environment.monotonic() - self._config.suspect_s
-        if any(assignment.began_at > since for assignment in self.held.values()):
-            return True
-        if self._suspects_ended:
-            # Until its outcome is written, its agent's death would still be its loss.
-            self._suspects_ended &= self.unwritten()
-            now = self._environment.monotonic()
-            if self._suspects_ended and now >= self._suspects_at:
-                # Once for all who ask until then: every bell would be two questions, and each of them a bell.
-                self._suspects_at = now + SUSPECT_LOOK_S / 2
-                self.wake(SUSPECT_LOOK_S)
-        return bool(self._suspects_ended)
-
-    async def _claim_twins(self, is_async: bool) -> int:
-        free = self._free(is_async)
-        lanes = [lane for lane in self._open_lanes(is_async) if lane in self._hedged[is_async]]
-        if free <= 0 or not lanes or self.closing:
-            return 0
-        found = await self._store.claim_twins(self._node, lanes, free)
-        for item in found:
-            self._begin_claimed(item, twin=True)
-        return len(found)
+        """Claim what there are places for; how many."""
+        return await self._claims.claim(self.assignments.values())
 
     async def next_ready(self) -> float | None:
-        lanes = [*self._lanes[True], *self._lanes[False]]
-        return await self._store.next_ready(lanes, self._runs()) if lanes else None
+        """When the earliest step that backs off and that this agent can do becomes ready."""
+        return await self._claims.next_ready()
 
-    async def look(self) -> bool:
-        """Tell what became of attempts whose dependency is in trouble, and learn which gates are shut. True when other
-        agents should look, too."""
-        tallies = self.gates.untold()
-        if tallies:
-            try:
-                await self._store.observe(tallies, self._config.breaker_window_s)
-            except BaseException:
-                self.gates.keep(tallies)
-                raise
-        gates = await self._store.gates(self._config.breaker_window_s)
-        if self.gates.learn(gates, self._environment.monotonic()):
-            self.wake(0.0)
-        return any(told.round is None and told.failed for told in tallies)
+    def reserve(self, step: Step[Any, Any], workflow: str | None, namespace: str | None) -> bool:
+        """Keep a place for a step that this node's scheduler is about to issue."""
+        if self.closing or not self._claims.can_serve(step.name, step.needs):
+            return False
+        if self.gates.shut and self.gates.bars(step, workflow, namespace):
+            return False
+        return self.places.take(step)
 
-    def _begin_claimed(
-        self, item: ClaimedStep, probe: tuple[str, int] | None = None, *, twin: bool = False
-    ) -> None:
+    def begin_issued(self, run_id: str, n: int, issue: Issue, workflow: str, namespace: str) -> None:
+        """Execute a step that this node's scheduler issued, for which a place was reserved. Meanwhile it may have been barred."""
+        assignment = Assignment.of_issue(run_id, n, issue, self._clock.now())
+        gates = self.gates
+        self._begin(assignment, is_barred=gates.shut and gates.bars(assignment.step, workflow, namespace))
+
+    def _begin_claimed(self, item: ClaimedStep, probe: tuple[str, int] | None, is_twin: bool) -> None:
         step = self._steps[item.name]
-        crowded = self._is_crowded(step)
-        self._take_place(step)
-        assignment = Assignment(
-            step,
-            item.run_id,
-            -item.n if twin else item.n,
-            item.effect or effect_key(item.run_id, item.key),
-            item.fence,
-            None,
-            retry=Retry.decode(item.retry) if item.retry else step.retry,
-            timeout_s=item.timeout_s,
-            issued_at=item.issued_at,
-            attempt=item.attempt,
-            unsure=codec.is_unsure(item.losses, item.error),
-            undoes=undone_effect(item.key, item.input),
-            probe=probe,
-            twin=twin,
-        )
-        assignment.count(item)
+        # While the claim was on its way, this node's scheduler may have taken the places it was for.
+        is_crowded = not self.places.take(step)
+        if is_crowded:
+            self.places.overtake(step)
+        assignment = Assignment.of_claim(item, step, probe=probe, twin=is_twin)
         if item.losses >= self._config.suspect_losses:
-            assignment.began_at = self._environment.monotonic()
+            assignment.began_at = self._monotonic()
         try:
             assignment.arguments = step.shape.whole(item.input)
         except InvalidInput as wrong:
-            self.unreserve(step)
+            self.places.give_back(step)
             what = f"the input of step {item.key!r}"
             self._hold_run(assignment, unreadable(item.key, "input", what, item.input, wrong))
             return
-        barred = probe is None and step.depends in self.gates.paused
-        self.begin(assignment, item.checkpoint, barred=barred or crowded)
+        is_barred = probe is None and step.depends in self.gates.paused
+        self._begin(assignment, item.checkpoint, is_barred=is_barred or is_crowded)
 
-    def begin(self, assignment: Assignment, checkpoint: bytes | None = None, *, barred: bool = False) -> None:
-        """Execute a step whose lease is committed. Its place was reserved before; meanwhile it may have been barred."""
-        if barred or self.closing or not self.holds():
+    def _begin(
+        self, assignment: Assignment, checkpoint: bytes | None = None, *, is_barred: bool = False
+    ) -> None:
+        """Execute a step whose lease is committed and that has its place."""
+        if is_barred or self.closing or not self._host.has_lease():
             # It came while a gate was shut or all places were taken, while this agent was told to leave, or its process was
             # paused and the lease is gone: not begun.
-            self.unreserve(assignment.step)
+            self.places.give_back(assignment.step)
             self.hand_back(assignment)
             return
-        place = assignment.run_id, assignment.n
-        if (
-            place in self.held
-        ):  # an earlier attempt: the Supervisor reclaimed the step, and this agent claimed it again
-            self.stop(*place)
-        self.held[place] = assignment
+        key = (assignment.run_id, assignment.n, assignment.twin)
+        if key in self.assignments:
+            # An earlier attempt: the Supervisor reclaimed the step, and this agent claimed it again.
+            self._stop(self.assignments[key])
+        self.assignments[key] = assignment
         if assignment.step.hedge:
             assignment.started = self._monotonic()
         elif self._uncounted:
             self._uncounted -= 1
         else:
-            assignment.started, assignment.weight = self._monotonic(), self.durations.stride
+            assignment.started, assignment.weight = self._monotonic(), self._durations.stride
             self._uncounted = assignment.weight - 1
-        loop = asyncio.get_running_loop()
         assignment.here = Attempting(
             run_id=assignment.run_id,
             key=assignment.key,
@@ -330,141 +171,76 @@ class Agent:
             on_save=partial(self._save, assignment),
             saved_raw=checkpoint,
             undoes=assignment.undoes,
-            loop=loop,
+            loop=asyncio.get_running_loop(),
             limit=self._config.payload_max_bytes,
         )
-        assignment.task = loop.create_task(
-            self._run_async(assignment) if assignment.step.is_async else self._run_thread(assignment)
-        )
+        if log.isEnabledFor(logging.DEBUG):
+            self._log(assignment, "begins")
+        self._executor.begin(assignment)
 
-    # --- executing ----------------------------------------------------------------------------------------------------
-
-    async def _run_async(self, assignment: Assignment) -> None:
-        assignment.begun = True
-        here_var.set(assignment.here)  # the task's own context: it goes with the task
-        step, timer = assignment.step, None
-        if assignment.timeout_s is not None:
-            timer = asyncio.get_running_loop().call_later(assignment.timeout_s, self._time_out, assignment)
-        returned = False
-        try:
-            value = await step.shape.call(step.fn, assignment.arguments)
-            returned = True
-            output = step.shape.encode_result(value, self._config.payload_max_bytes)
-        except asyncio.CancelledError as error:
-            self._cancelled(assignment, error)
-        except BaseException as error:
-            if by_signal(error) or _is_torn_down(error):
-                self._leave(assignment)
-                raise
-            self._fail_with(assignment, unstored(step, error) if returned else raised(step, error))
-        else:
-            self._succeed(assignment, output)
-        finally:
-            if timer is not None:
-                timer.cancel()
-
-    async def _run_thread(self, assignment: Assignment) -> None:
-        """A thread cannot be stopped: after its timeout it is left to itself, and keeps its place until it returns."""
-        assignment.begun = True
-        step = assignment.step
-        if step.isolate:
-            await self._run_isolated(assignment)
-            return
-        here_var.set(assignment.here)
-        try:
-            call = asyncio.get_running_loop().run_in_executor(
-                self._threads,
-                contextvars.copy_context().run,
-                execute,
-                step,
-                assignment.arguments,
-                self._config.payload_max_bytes,
+    def _log(self, assignment: Assignment, what: str, *more: Any) -> None:
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug(
+                "attempt %d of %s %s of run %s (%s) %s",
+                assignment.attempt,
+                "the twin of step" if assignment.twin else "step",
+                assignment.n,
+                assignment.run_id,
+                assignment.step.name,
+                what % more,
             )
-        except RuntimeError as error:  # no thread can be started: it has not begun
-            log.warning("step %s of run %s: %s", assignment.step.name, assignment.run_id, error)
-            if self._let_go(assignment):
-                told = codec.encode_error(error, step=step.name, unsure=assignment.unsure)
-                again = (
-                    assignment.run_id,
-                    assignment.n,
-                    assignment.fence,
-                    NO_THREAD_WAITS_S,
-                    Ending.FAILED,
-                    told,
-                )
-                self._write(RetryStep(*again, excused=True), lambda _: self.wake(NO_THREAD_WAITS_S))
-            return
-        try:
-            async with asyncio.timeout(assignment.timeout_s):
-                ended = await asyncio.shield(call)
-        except TimeoutError:
-            assignment.timed_out = True
-            self._abandon_thread(assignment, call)
-            self._fail(assignment, _overran(assignment), Ending.TIMED_OUT)
-        except asyncio.CancelledError as error:
-            self._abandon_thread(assignment, call)
-            self._cancelled(assignment, error)
-        else:
-            self._end(assignment, ended)
 
-    async def _run_isolated(self, assignment: Assignment) -> None:
-        """A process of its own can be killed: at its timeout, or when the step is no longer wanted."""
-        assert assignment.here is not None
-        limit = asyncio.timeout(assignment.timeout_s)
-        try:
-            async with limit:
-                ended = await isolation.execute(
-                    assignment.step, assignment.arguments, assignment.here, self._config.payload_max_bytes
-                )
-        except asyncio.CancelledError as error:
-            self._cancelled(assignment, error)
-        except isolation.ChildDied as died:
-            self._fail(assignment, died.error, Ending.LOST, place=died.place)
-        except Exception as error:  # noqa: BLE001  it could not be started
-            if limit.expired():
-                self._fail(assignment, _overran(assignment), Ending.TIMED_OUT)
-            else:
-                self._fail(assignment, error, Ending.FAILED)
-        else:
-            self._end(assignment, ended)
+    # --- gates --------------------------------------------------------------------------------------------------------
 
-    def _end(self, assignment: Assignment, ended: bytes | Raised) -> None:
+    async def exchange_gates(self) -> bool:
+        """Tell the store what became of attempts whose dependency is in trouble, and learn which gates are shut. True when other
+        agents should look, too."""
+        tallies = self.gates.untold()
+        if tallies:
+            try:
+                await self._store.gates.observe(tallies, self._config.breaker_window_s)
+            except BaseException:
+                self.gates.keep(tallies)
+                raise
+        gates = await self._store.gates.gates(self._config.breaker_window_s)
+        if self.gates.learn(gates, self._environment.monotonic()):
+            self._host.claim_after(0.0)
+        return any(told.round is None and told.failed for told in tallies)
+
+    def _note(self, assignment: Assignment, sign: breaker.Sign, error: BaseException | None = None) -> None:
+        """Count what the attempt said of its dependency, and have the store told when it matters."""
+        words = (
+            None if error is None else f"{type(error).__name__}: {codec.message_of(error)}"[:ERROR_MAX_CHARS]
+        )
+        if self.gates.note(assignment, sign, words, self._environment.monotonic()):
+            self._host.exchange_gates_after(self._config.breaker_tell_s)
+
+    # --- how executions end: the executor calls these ------------------------------------------------------------------
+
+    def end(self, assignment: Assignment, ended: bytes | Raised) -> None:
         if isinstance(ended, Raised):
-            self._fail_with(assignment, ended)
+            self._fail(assignment, ended)
         else:
             self._succeed(assignment, ended)
 
-    def _abandon_thread(self, assignment: Assignment, call: asyncio.Future[Any]) -> None:
-        if assignment.here is not None:
-            assignment.here.cancelled = True
-        if not call.done():
-            self._free_threads -= 1
-
-            def returned(done: asyncio.Future[Any]) -> None:
-                self._free_threads += 1
-                if not done.cancelled():
-                    done.exception()
-
-            call.add_done_callback(returned)
-
-    def _time_out(self, assignment: Assignment) -> None:
-        assignment.timed_out = True
-        if assignment.here is not None:
-            assignment.here.cancelled = True
-        if assignment.task is not None:
-            assignment.task.cancel()
-
-    def _cancelled(self, assignment: Assignment, error: BaseException) -> None:
+    def cancelled(self, assignment: Assignment, error: BaseException) -> None:
         if assignment.lost:
             self._let_go(assignment)
         elif assignment.timed_out:
-            self._fail(assignment, _overran(assignment), Ending.TIMED_OUT)
+            self._fail(assignment, overran(assignment))
         elif self.closing:
-            self._leave(assignment)
+            self.leave(assignment)
         else:
-            self._fail_with(assignment, raised(assignment.step, error))
+            self._fail(assignment, raised(assignment.step, error))
 
-    def _leave(self, assignment: Assignment) -> None:
+    def put_off(self, assignment: Assignment, error: Exception) -> None:
+        log.warning("step %s of run %s: %s", assignment.step.name, assignment.run_id, error)
+        if self._let_go(assignment):
+            told = codec.encode_error(error, step=assignment.step.name, unsure=assignment.unsure)
+            again = RetryStep(*assignment.place, NO_THREAD_WAITS_S, Ending.FAILED, told, excused=True)
+            self._host.write_step(again, lambda _: self._host.claim_after(NO_THREAD_WAITS_S))
+
+    def leave(self, assignment: Assignment) -> None:
         """This agent leaves, and the step has not ended: another agent's turn. If its code has begun, it may have had its effect,
         and nobody would know any more once the next attempt fails."""
         if not self._let_go(assignment):
@@ -474,15 +250,122 @@ class Agent:
             return
         left = StepLost("its agent left before it had finished", step=assignment.step.name)
         told = codec.encode_error(left, step=assignment.step.name, ending=Ending.LOST, unsure=True)
-        step = assignment.run_id, assignment.n, assignment.fence
-        self._write(RetryStep(*step, 0.0, Ending.LOST, told, excused=True), None)
+        self._host.write_step(RetryStep(*assignment.place, 0.0, Ending.LOST, told, excused=True))
+
+    def _let_go(self, assignment: Assignment) -> bool:
+        """Give the place back, once; False when nothing may be reported."""
+        if assignment.ended:
+            return False
+        assignment.ended = True
+        key = (assignment.run_id, assignment.n, assignment.twin)
+        if self.assignments.get(key) is assignment:  # else a later attempt of the step is here
+            del self.assignments[key]
+        self.places.give_back(assignment.step)
+        if assignment.began_at > -math.inf:
+            self._claims.suspect_ended(assignment.place)
+        assignment.task = assignment.here = None  # both refer back to it: without them, it is freed at once
+        return not assignment.lost
+
+    # --- reporting ----------------------------------------------------------------------------------------------------
+
+    def _succeed(self, assignment: Assignment, output: bytes) -> None:
+        if not self._let_go(assignment):
+            return
+        self.tally.succeeded += 1
+        if self.gates.windows or assignment.probe is not None:
+            self._note(assignment, breaker.Sign.WELL)
+        if assignment.started is not None:
+            took_s = self._monotonic() - assignment.started
+            self._durations.add(step_name(assignment.step.name), took_s, assignment.weight)
+        if log.isEnabledFor(logging.DEBUG):
+            self._log(assignment, "succeeded")
+        if assignment.twin:
+            self.twins.win(assignment, output)
+            return
+        self._host.write_step(
+            Outcome(
+                assignment.run_id,
+                assignment.n,
+                StepState.SUCCEEDED,
+                output,
+                None,
+                self._clock.now(),
+                assignment.fence,
+            )
+        )
+
+    def _fail(self, assignment: Assignment, left: Raised) -> None:
+        """The attempt failed: what follows is its policy's to say."""
+        if not self._let_go(assignment):
+            return
+        error, ending = left.error, left.ending
+        if isinstance(error, Unreadable) and error.kind in ("input", "checkpoint"):
+            self._hold_run(assignment, error)
+            return
+        self.tally.failed += 1
+        sign = breaker.read_failure(assignment.retry, error, ending)
+        is_known = sign is breaker.Sign.TROUBLE and self.gates.excuses(assignment)
+        self._note(assignment, sign, error)
+        if assignment.twin:
+            self._log(assignment, "failed: %s", codec.message_of(error))
+            self.twins.fail(assignment)
+            return
+        verdict = policy.decide(
+            assignment.retry,
+            policy.classify(ending, error),
+            assignment,
+            error=error,
+            elapsed_s=self._clock.now() - assignment.issued_at,
+            random=self._environment.random,
+            config=self._config,
+            outage=is_known,
+        )
+        self._log(assignment, "%s: %s: %s", ending, codec.message_of(error), verdict)
+        unsure = left.unsure or assignment.unsure or ending is not Ending.FAILED
+        if isinstance(verdict, policy.RetryAfter):
+            self._retry(assignment, left, verdict, unsure)
+            return
+        give_up = partial(self._give_up, assignment, left, verdict)
+        if assignment.step.hedge:
+            self.twins.outwait(assignment, ending, unsure, give_up)
+        else:
+            give_up(unsure)
+
+    def _retry(self, assignment: Assignment, left: Raised, verdict: policy.RetryAfter, unsure: bool) -> None:
+        delay_s = verdict.after_s
+        if verdict.excused and assignment.retry.total is None:
+            delay_s = max(delay_s, self.gates.rest_s(assignment))
+
+        def written(answer: Any) -> None:
+            if answer is Answer.ACCEPTED:
+                self._host.claim_after(delay_s)
+
+        told = _recorded(assignment, left, unsure)
+        again = RetryStep(*assignment.place, delay_s, left.ending, told, verdict.excused, verdict.failure)
+        self._host.write_step(again, written)
+
+    def _give_up(
+        self, assignment: Assignment, left: Raised, verdict: policy.GiveUp | policy.Quarantine, unsure: bool
+    ) -> None:
+        """The step fails for good, or waits for a person."""
+        told = _recorded(assignment, left, unsure)
+        if isinstance(verdict, policy.GiveUp):
+            run_id, n, fence = assignment.place
+            self._host.write_step(Outcome(run_id, n, StepState.FAILED, None, told, self._clock.now(), fence))
+            return
+        name, kind = assignment.step.name, name_of(type(left.error))
+        where = left.place or codec.place_of(left.error) or str(left.ending)
+        fingerprint = policy.fingerprint(name, kind, where)
+        self._host.write_step(
+            Quarantine(*assignment.place, left.ending, told, verdict.failure, fingerprint, name, kind, where)
+        )
 
     def hand_back(self, assignment: Assignment) -> None:
         """Not begun: another agent's turn. A twin is just given up."""
         if assignment.twin:
             self.twins.fail(assignment)
         else:
-            self._write(HandBack(assignment.run_id, assignment.n, assignment.fence), None)
+            self._host.write_step(HandBack(*assignment.place))
 
     def _hold_run(self, assignment: Assignment, error: Unreadable) -> None:
         """The code here cannot read what was recorded for the step. Nobody knows whether another agent's can, so a person
@@ -491,141 +374,17 @@ class Agent:
         if assignment.twin:
             self.twins.fail(assignment)
         else:
-            note = hold_note("drift", error)
-            self._write(HandBack(assignment.run_id, assignment.n, assignment.fence, hold=note), None)
+            self._host.write_step(HandBack(*assignment.place, hold=hold_note("drift", error)))
 
-    # --- reporting ----------------------------------------------------------------------------------------------------
-
-    def _succeed(self, assignment: Assignment, output: bytes) -> None:
-        if self._let_go(assignment):
-            self.tally.succeeded += 1
-            if self.gates.windows or assignment.probe is not None:
-                self._note(assignment, breaker.Sign.WELL)
-            if assignment.started is not None:
-                took_s = self._monotonic() - assignment.started
-                self.durations.add(step_name(assignment.step.name), took_s, assignment.weight)
-            if assignment.twin:
-                self.twins.win(assignment, output)
-                return
-            self._write(
-                Report(
-                    assignment.run_id,
-                    assignment.n,
-                    assignment.fence,
-                    StepState.SUCCEEDED,
-                    output,
-                    None,
-                    self._clock.now(),
-                ),
-                None,
-            )
-
-    def _fail_with(self, assignment: Assignment, left: Raised) -> None:
-        self._fail(assignment, left.error, Ending.FAILED, unsure=left.unsure, told=left.told)
-
-    def _fail(
-        self,
-        assignment: Assignment,
-        error: BaseException,
-        ending: Ending,
-        *,
-        place: str = "",
-        unsure: bool = False,
-        told: str | None = None,
-    ) -> None:
-        """The attempt failed. `unsure`: it may have had its effect all the same. `told`: the error as it is recorded, if somebody
-        who knew more of it has written it down."""
-        if not self._let_go(assignment):
-            return
-        if isinstance(error, Unreadable) and error.kind in ("input", "checkpoint"):
-            self._hold_run(assignment, error)
-            return
-        self.tally.failed += 1
-        now = self._clock.now()
-        sign = breaker.read_failure(assignment.retry, error, ending)
-        known = sign is breaker.Sign.TROUBLE and self.gates.excuses(assignment)
-        self._note(assignment, sign, error)
-        if assignment.twin:
-            self.twins.fail(assignment)
-            return
-        verdict = policy.decide(
-            assignment.retry,
-            policy.classify(ending, error),
-            assignment,
-            error=error,
-            elapsed_s=now - assignment.issued_at,
-            random=self._environment.random,
-            config=self._config,
-            outage=known,
-        )
-        unsure = unsure or assignment.unsure or ending is not Ending.FAILED
-        step = assignment.run_id, assignment.n, assignment.fence
-
-        def recorded(unsure: bool) -> str:
-            if told is not None:
-                return codec.mark_unsure(told, unsure=unsure)
-            return codec.encode_error(error, step=assignment.step.name, ending=ending, unsure=unsure)
-
-        def give_up(unsure: bool) -> None:
-            if isinstance(verdict, policy.Quarantine):
-                name, kind = assignment.step.name, name_of(type(error))
-                where = place or codec.place_of(error) or str(ending)
-                fingerprint = policy.fingerprint(name, kind, where)
-                op = Quarantine(
-                    *step, ending, recorded(unsure), verdict.failure, fingerprint, name, kind, where
-                )
-                self._write(op, None)
-            else:
-                self._write(Report(*step, StepState.FAILED, None, recorded(unsure), self._clock.now()), None)
-
-        if isinstance(verdict, policy.RetryAfter):
-            delay_s = verdict.after_s
-            if verdict.excused and assignment.retry.total is None:
-                delay_s = max(delay_s, self.gates.rest_s(assignment))
-
-            def waiting(answer: Any) -> None:
-                if answer is Answer.ACCEPTED:
-                    self.wake(delay_s)
-
-            again = RetryStep(*step, delay_s, ending, recorded(unsure), verdict.excused, verdict.failure)
-            self._write(again, waiting)
-        elif assignment.step.hedge:
-            self.twins.outwait(assignment, ending, unsure, give_up)
-        else:
-            give_up(unsure)
-
-    def _note(self, assignment: Assignment, sign: breaker.Sign, error: BaseException | None = None) -> None:
-        """Count what the attempt said of its dependency, and have the store told when it matters."""
-        words = (
-            None if error is None else f"{type(error).__name__}: {codec.message_of(error)}"[:ERROR_MAX_CHARS]
-        )
-        if self.gates.note(assignment, sign, words, self._environment.monotonic()):
-            self.tell(self._config.breaker_tell_s)
-
-    def _let_go(self, assignment: Assignment) -> bool:
-        """Give the place back, once; False when nothing may be reported."""
-        if assignment.ended:
-            return False
-        assignment.ended = True
-        if (
-            self.held.get((assignment.run_id, assignment.n)) is assignment
-        ):  # else a later attempt of the step is here
-            del self.held[assignment.run_id, assignment.n]
-        self.unreserve(assignment.step)
-        if assignment.began_at > -math.inf:
-            self._suspects_ended.add((assignment.run_id, assignment.n, assignment.fence))
-            self.wake(SUSPECT_LOOK_S)  # the next one may begin
-        assignment.task = assignment.here = None  # both refer back to it: without them, it is freed at once
-        return not assignment.lost
-
-    # --- beating ------------------------------------------------------------------------------------------------------
+    # --- while steps run ----------------------------------------------------------------------------------------------
 
     async def _save(self, assignment: Assignment, raw: bytes) -> None:
+        """Write a checkpoint, and wait until it is written."""
         if assignment.twin:
             return  # what the next attempt finds is what the step itself saved
         saved: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._write(
-            Save(assignment.run_id, assignment.n, assignment.fence, checkpoint=raw),
+        self._host.write_step(
+            Save(*assignment.place, checkpoint=raw),
             lambda answer: None if saved.done() else saved.set_result(answer),
         )
         answer = await saved
@@ -633,77 +392,78 @@ class Agent:
             raise answer  # a step that believes that it is saved would not do it again
 
     async def beat(self) -> None:
-        """Write progress, and drop what this agent no longer holds: cancelled, timed out elsewhere, reclaimed."""
-        for assignment in list(self.held.values()):
+        """Write progress, and stop what this agent no longer has: cancelled, timed out elsewhere, reclaimed."""
+        for assignment in list(self.assignments.values()):
             if assignment.progress is not None and not assignment.twin:
                 progress, assignment.progress = assignment.progress, None
-                self._write(Save(assignment.run_id, assignment.n, assignment.fence, progress=progress), None)
-        held = {place: assignment.fence for place, assignment in self.held.items()}
-        if steps := [(run_id, n, fence) for (run_id, n), fence in held.items() if n > 0]:
-            for run_id, n in await self._store.lost_steps(self._node, steps):
-                if self._is_still(run_id, n, held):
-                    self.stop(run_id, n)
-                    self.lost(run_id, n)
-        if twins := [(run_id, -n, fence) for (run_id, n), fence in held.items() if n < 0]:
-            for run_id, n in await self._store.lost_twins(self._node, twins):
-                if self._is_still(run_id, -n, held):
-                    self.stop(run_id, -n)
+                self._host.write_step(Save(*assignment.place, progress=progress))
+        known = {key: one.place for key, one in self.assignments.items()}
+        if steps := [place for (_, _, twin), place in known.items() if not twin]:
+            for run_id, n in await self._store.agents.lost_steps(steps):
+                if self._stop_known((run_id, n, False), known):
+                    self._host.note_loss(run_id, n)
+        if twins := [place for (_, _, twin), place in known.items() if twin]:
+            for run_id, n in await self._store.twins.lost_twins(self._node, twins):
+                self._stop_known((run_id, n, True), known)
 
-    def _is_still(self, run_id: str, n: int, held: dict[tuple[str, int], int]) -> bool:
-        """Another attempt of the same step may have come here since: that one is ours."""
-        now = self.held.get((run_id, n))
-        return now is not None and now.fence == held[run_id, n]
+    def _stop_known(self, key: Held, known: dict[Held, tuple[str, int, int]]) -> bool:
+        """Stop it, unless it is another attempt by now: that one is ours."""
+        assignment = self.assignments.get(key)
+        if assignment is None or assignment.place != known[key]:
+            return False
+        self._stop(assignment)
+        return True
 
     def stop(self, run_id: str, n: int) -> None:
         """This step is no longer ours: stop it, report nothing."""
-        assignment = self.held.get((run_id, n))
+        assignment = self.assignments.get((run_id, n, False))
         if assignment is not None:
-            assignment.lost = True
-            if assignment.here is not None:
-                assignment.here.cancelled = True
-            self._cancel(assignment)
+            self._stop(assignment)
+
+    def _stop(self, assignment: Assignment) -> None:
+        self._log(assignment, "is stopped")
+        assignment.lost = True
+        if assignment.here is not None:
+            assignment.here.cancelled = True
+        self._cancel(assignment)
 
     def _cancel(self, assignment: Assignment) -> None:
         if assignment.task is not None:
             assignment.task.cancel()
             if not assignment.begun:
-                self._cancelled(assignment, asyncio.CancelledError())
+                self.cancelled(assignment, asyncio.CancelledError())
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 
+    def close_doors(self) -> None:
+        """Take up nothing more."""
+        self.closing = self._claims.closing = True
+
     async def drain(self, limit_s: float) -> None:
         """Finish what is running within the limit, hand the rest back."""
-        self.closing = True
-        tasks = [assignment.task for assignment in self.held.values() if assignment.task is not None]
+        self.close_doors()
+        tasks = [one.task for one in self.assignments.values() if one.task is not None]
         if tasks and limit_s > 0:
             await asyncio.wait(tasks, timeout=limit_s)
-        left = [assignment for assignment in self.held.values() if assignment.task is not None]
+        left = [one for one in self.assignments.values() if one.task is not None]
         for assignment in left:
             self._cancel(assignment)
         if left:
-            await asyncio.wait(
-                [assignment.task for assignment in left if assignment.task is not None], timeout=5
-            )
+            await asyncio.wait([one.task for one in left if one.task is not None], timeout=5)
         await self.twins.drain()
 
     def abandon(self) -> None:
         """This node lost its lease: stop everything, report nothing."""
-        self.closing = True
-        for run_id, n in list(self.held):
-            self.stop(run_id, n)
+        self.close_doors()
+        for assignment in list(self.assignments.values()):
+            self._stop(assignment)
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._executor.close()
 
 
-def _is_torn_down(error: BaseException) -> bool:
-    """Whether the event loop is gone, and Python takes apart what was left on it."""
-    return issubclass(type(error), GeneratorExit) and asyncio._get_running_loop() is None
-
-
-def _overran(assignment: Assignment) -> StepTimeout:
-    return StepTimeout(
-        f"attempt {assignment.attempt} did not complete within {assignment.timeout_s:g} s",
-        error_type="holdfast.errors.StepTimeout",
-        step=assignment.step.name,
-    )
+def _recorded(assignment: Assignment, left: Raised, unsure: bool) -> str:
+    """The error as it is recorded: by who knew more of it, if somebody did."""
+    if left.told is not None:
+        return codec.mark_unsure(left.told, unsure=unsure)
+    return codec.encode_error(left.error, step=assignment.step.name, ending=left.ending, unsure=unsure)

@@ -1,4 +1,4 @@
-"""One step an agent holds, from lease to report."""
+"""One step that an agent has, from lease to report."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model import Counted
+from holdfast import codec
+from holdfast.decider import Issue
+from holdfast.decider.effect import undone_effect
+from holdfast.model import effect_key
 from holdfast.policy import Retry
+from holdfast.store.answers import ClaimedStep
 from holdfast.workflow.here import Attempting
 from holdfast.workflow.step import Step
 
@@ -56,10 +60,59 @@ class Assignment(msgspec.Struct, eq=False):
     ended: bool = False
     """Its place was given back."""
 
-    def count(self, step: Counted) -> None:
-        """What earlier attempts cost."""
-        self.losses, self.excused = step.losses, step.excused
-        self.timeouts, self.throttled = step.timeouts, step.throttled
+    @classmethod
+    def of_issue(cls, run_id: str, n: int, issue: Issue, issued_at: float) -> Assignment:
+        """A step that this node's scheduler issued already leased to this agent: its first attempt."""
+        step = issue.step
+        assert step is not None
+        return cls(
+            step,
+            run_id,
+            n,
+            issue.effect or effect_key(run_id, issue.key),
+            1,
+            issue.arguments,
+            step.retry,
+            step.timeout_s,
+            issued_at,
+            undoes=undone_effect(issue.key, issue.input),
+        )
+
+    @classmethod
+    def of_claim(
+        cls,
+        claimed: ClaimedStep,
+        step: Step[Any, Any],
+        *,
+        probe: tuple[str, int] | None = None,
+        twin: bool = False,
+    ) -> Assignment:
+        """A step that was claimed. Its arguments are still to be read."""
+        return cls(
+            step,
+            claimed.run_id,
+            claimed.n,
+            claimed.effect or effect_key(claimed.run_id, claimed.key),
+            claimed.fence,
+            None,
+            Retry.decode(claimed.retry) if claimed.retry else step.retry,
+            claimed.timeout_s,
+            claimed.issued_at,
+            claimed.attempt,
+            unsure=codec.is_unsure(claimed.losses, claimed.error),
+            undoes=undone_effect(claimed.key, claimed.input),
+            probe=probe,
+            twin=twin,
+            losses=claimed.losses,
+            excused=claimed.excused,
+            timeouts=claimed.timeouts,
+            throttled=claimed.throttled,
+        )
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """(run, n, fence): what every write about it names."""
+        return self.run_id, self.n, self.fence
 
     def beat(self, progress: float | None, note: str) -> None:
         """Keep what the step says of itself until the agent next writes progress."""

@@ -1,4 +1,4 @@
-"""What became of one execution of a step's code: its result as it is stored, or what left the code instead."""
+"""How one execution of a step's code ended: with its result as it is stored, or with what left the code instead."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from typing import Any, NamedTuple
 
 from holdfast import codec
 from holdfast.errors import InvalidInput
+from holdfast.model import Ending
 from holdfast.workflow.step import Step
 
 
 class Raised(NamedTuple):
-    """What left a step's code, whatever its class. It travels as a value: futures, threads and event loops each have exceptions
-    that they refuse, convert or end the process with."""
+    """What left a step's code, whatever its class, or what became of the attempt instead. It travels as a value: futures, threads
+    and event loops each have exceptions that they refuse, convert or end the process with."""
 
     error: BaseException
-    unsure: bool
+    unsure: bool = False
     """The step may have had its effect."""
     told: str | None = None
     """The error as it is recorded, where it was raised in another process."""
+    ending: Ending = Ending.FAILED
+    place: str = ""
+    """Where it happened, if the error does not tell."""
 
 
 def execute(step: Step[Any, Any], arguments: Any, limit: int) -> bytes | Raised:

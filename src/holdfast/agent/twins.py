@@ -1,5 +1,5 @@
-"""Twins at their agent: a twin that succeeds becomes the step's outcome, anything else of it is nobody's loss; and a hedged
-step that is about to fail for good waits for its twin first.
+"""Twins at their agent. When a twin succeeds, its result becomes the step's outcome; when it fails, nothing happens, because the
+step itself goes on. And a hedged step that is about to fail for good waits for its twin first.
 
 These writes are rare, so each is a transaction of its own. Losing one costs nothing: the step itself goes on.
 """
@@ -9,20 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
 from holdfast.agent.assignment import Assignment
+from holdfast.agent.host import Host
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import StoreError
 from holdfast.model import Ending, Twin, TwinState
 from holdfast.store.answers import Answer
-from holdfast.store.protocol import AgentStore, Bell
-
-if TYPE_CHECKING:
-    from holdfast.agent.agent import Agent
+from holdfast.store.bell import Bell
+from holdfast.store.twins import AgentTwins
 
 log = logging.getLogger("holdfast.agent")
 
@@ -35,15 +34,27 @@ WAIT_MAX_S = 60.0
 """How long it does so when it has no timeout."""
 
 
+class Hedged(Protocol):
+    """The agent, as its twins see it."""
+
+    assignments: dict[tuple[str, int, bool], Assignment]
+
+    def hand_back(self, assignment: Assignment) -> None: ...
+
+
 class Twins:
     def __init__(
-        self, agent: Agent, store: AgentStore, node: str, environment: Environment, config: Config
+        self,
+        agent: Hedged,
+        store: AgentTwins,
+        host: Host,
+        node: str,
+        environment: Environment,
+        config: Config,
     ) -> None:
-        self._agent, self._store, self._node = agent, store, node
+        self._agent, self._store, self._host, self._node = agent, store, host, node
         self._environment, self._config = environment, config
         self._writing: set[asyncio.Task[None]] = set()
-        self.ring: Callable[[Bell], None] = lambda bell: None
-        """Set by the node."""
 
     def win(self, twin: Assignment, output: bytes) -> None:
         """The twin succeeded: so did the step, unless it has ended before."""
@@ -61,22 +72,21 @@ class Twins:
                 "ending": "outrun",
             }
         ).decode()
-        if not self._agent.holds():
+        if not self._host.has_lease():
             return
         try:
-            name = (twin.run_id, -twin.n, twin.fence)
-            answer = await self._store.end_twin(self._node, name, state, output, outran)
+            answer = await self._store.end_twin(self._node, twin.place, state, output, outran)
         except StoreError as error:
-            log.warning("the twin of step %s of run %s: %s", -twin.n, twin.run_id, error)
+            log.warning("the twin of step %s of run %s: %s", twin.n, twin.run_id, error)
             return
         if state is TwinState.WON and answer is not Answer.FENCED:
-            self.ring(Bell.OUTCOMES)
-            self.ring(Bell.CANCELS)
+            self._host.ring(Bell.OUTCOMES)
+            self._host.ring(Bell.CANCELS)
 
     def outwait(self, assignment: Assignment, ending: Ending, unsure: bool, give_up: GiveUp) -> None:
         """The step failed for good. If its twin has begun, that may still succeed, or may have had the effect: wait for
-        it, then give the step up. It stays held meanwhile."""
-        self._agent.held[assignment.run_id, assignment.n] = assignment
+        it, then give the step up. It stays assigned meanwhile."""
+        self._agent.assignments[assignment.run_id, assignment.n, False] = assignment
         assignment.task = self._soon(self._outwait(assignment, ending, unsure, give_up))
 
     async def _outwait(self, assignment: Assignment, ending: Ending, unsure: bool, give_up: GiveUp) -> None:
@@ -92,7 +102,7 @@ class Twins:
         except StoreError:
             unsure = True  # nobody knows
         finally:
-            self._agent.held.pop((assignment.run_id, assignment.n), None)
+            self._agent.assignments.pop((assignment.run_id, assignment.n, False), None)
         if not assignment.lost:
             give_up(unsure)
 
@@ -106,7 +116,7 @@ class Twins:
                 return twin
             if ending is not Ending.FAILED or now() > until:
                 await self._store.stop_twin(assignment.run_id, assignment.n)
-                self.ring(Bell.CANCELS)
+                self._host.ring(Bell.CANCELS)
                 await self._environment.sleep(self._config.stop_grace_s)
                 return twin
             await self._environment.sleep(LOOK_S)

@@ -67,7 +67,7 @@ async def drive(hf: Holdfast, runs: int, length: int) -> float:
 
 async def demand_recorded(hf: Holdfast, before: dict[str, int], runs: int) -> None:
     """The store itself must have every run that was counted, ended well."""
-    after = await hf.store.runs_by_state()
+    after = await hf.store.reads.runs_by_state()
     ended = {state: after.get(state, 0) - before.get(state, 0) for state in RUN_ENDED}
     if {state: count for state, count in ended.items() if count} != {"succeeded": runs}:
         raise NotMeasured(f"{runs} runs were acknowledged, the store has {ended}")

@@ -9,7 +9,8 @@ from holdfast.bench.driver import PATIENCE_S, Bench, NotMeasured, begun, drive, 
 from holdfast.bench.figures import Figure, figure
 from holdfast.bench.throughput import CHAIN, chain_rates
 from holdfast.bench.work import chain, chain_then_wait, noop
-from holdfast.client import Holdfast, Run
+from holdfast.client import Holdfast
+from holdfast.run import Run
 
 SHORT = 100
 SHORT_RUNS = 10
@@ -36,7 +37,7 @@ async def _store_history(bench: Bench) -> list[Figure]:
 
 
 async def _ended(hf: Holdfast) -> int:
-    return (await hf.store.runs_by_state()).get("succeeded", 0)
+    return (await hf.store.reads.runs_by_state()).get("succeeded", 0)
 
 
 async def _run_history(bench: Bench) -> list[Figure]:

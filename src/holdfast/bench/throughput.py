@@ -83,7 +83,7 @@ async def _rates(bench: Bench, hf: Holdfast, runs: int, length: int, what: str) 
     rates = Rates([], [])
     for round_ in range(bench.size(ROUNDS, QUICK_ROUNDS)):
         bench.say(f"{what}: round {round_ + 1}, {runs:,} runs")
-        before, cpu_s = await hf.store.runs_by_state(), time.process_time()
+        before, cpu_s = await hf.store.reads.runs_by_state(), time.process_time()
         rates.per_s.append(runs * length / await drive(hf, runs, length))
         rates.cpu_us.append((time.process_time() - cpu_s) / (runs * length) * 1e6)
         await demand_recorded(hf, before, runs)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from holdfast.addresses import shown_address
-from holdfast.client import Holdfast, Run
+from holdfast.client import Holdfast
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import (
     Asked,
@@ -21,6 +21,7 @@ from holdfast.commands.options import (
 from holdfast.environment import Environment
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import CANCEL, RunState
+from holdfast.run import Run
 from holdfast.store import open_store
 from holdfast.terminal import output
 
@@ -97,7 +98,9 @@ def cancel(run_id: str, note: str, force: bool, store: str, as_json: bool) -> No
             row = (await hf.run(run_id).rows()).run
             # Stuck at a step in quarantine it is as good as running: its code can still be told.
             before = RunState.RUNNING if row.resume is RunState.RUNNING else row.state
-            heard = any(one.name == CANCEL and one.delivered_seq for one in await hf.store.signals(run_id))
+            heard = any(
+                one.name == CANCEL and one.delivered_seq for one in await hf.store.reads.signals(run_id)
+            )
             return before, heard, await hf.run(run_id).cancel(note, force=force)
 
     before, heard, state = run_quickly(ask())

@@ -52,9 +52,9 @@ def agents(everything: bool, store: str, as_json: bool) -> None:
 
 async def _examined(url: str, everything: bool) -> tuple[list[Health], Leader | None, float]:
     async with opened(url) as hf:
-        nodes = [node for node in await hf.store.nodes() if everything or node.retired_at is None]
-        loads = await hf.store.loads()
-        leader = await hf.store.leader()
+        nodes = [node for node in await hf.store.nodes.nodes() if everything or node.retired_at is None]
+        loads = await hf.store.nodes.loads()
+        leader = await hf.store.leader.leader()
         now = await hf.store.now()
     if leader is not None and leader.expires_at < now:
         leader = None

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.client import actor
+from holdfast.actor import actor
 from holdfast.commands.errors import DONE, ENDED_OTHERWISE
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import alerts_option, command, opened
@@ -62,8 +62,10 @@ def alerts(
 
 async def _list(everything: bool, store: str, as_json: bool) -> None:
     async with opened(store) as hf:
-        found = await (hf.store.alerts(LISTED_MAX) if everything else hf.store.open_alerts(LISTED_MAX))
-        deliveries = await hf.store.deliveries([alert.id for alert in found])
+        found = await (
+            hf.store.alerts.alerts(LISTED_MAX) if everything else hf.store.alerts.open_alerts(LISTED_MAX)
+        )
+        deliveries = await hf.store.alerts.deliveries([alert.id for alert in found])
         now = await hf.store.now()
     told: dict[int, list[Delivery]] = {}
     for one in deliveries:
@@ -164,7 +166,7 @@ async def _test(file: str | None, channel: str | None, as_json: bool) -> int:
 
 async def _clear(ids: tuple[int, ...], store: str, as_json: bool) -> int:
     async with opened(store) as hf:
-        cleared = {one: await hf.store.clear_alert(one, actor()) for one in ids}
+        cleared = {one: await hf.store.alerts.clear_alert(one, actor()) for one in ids}
     if as_json:
         output.print_json([{"id": one, "cleared": done} for one, done in cleared.items()])
     else:

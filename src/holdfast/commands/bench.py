@@ -17,6 +17,7 @@ from holdfast.client import Holdfast
 from holdfast.commands.errors import DONE
 from holdfast.commands.event_loop import leaving, run_long
 from holdfast.errors import WrongState
+from holdfast.store import dialect_of
 from holdfast.terminal import output
 from holdfast.terminal.lines import print_words
 from holdfast.terminal.logs import Brief, log_to_errors
@@ -119,11 +120,11 @@ async def _measure(url: str | None, letters: tuple[str, ...], *, quick: bool, fo
 
     if url is not None:
         await _demand_empty(url, force=force)
-    is_file = url is None or url.startswith("sqlite:")
+    is_local = url is None or dialect_of(url).IS_LOCAL
     found = Measured(
         "sqlite" if url is None else shown_address(url),
         quick,
-        plan.fsync_ms() if is_file else None,
+        plan.fsync_ms() if is_local else None,
         {},
     )
     with _progress() as say:
@@ -135,7 +136,7 @@ async def _measure(url: str | None, letters: tuple[str, ...], *, quick: bool, fo
 
 async def _demand_empty(url: str, *, force: bool) -> None:
     async with Holdfast(url, roles=()) as hf:
-        runs = sum((await hf.store.runs_by_state()).values())
+        runs = sum((await hf.store.reads.runs_by_state()).values())
     if runs and not force:
         raise WrongState(
             f"the store has {runs:,} runs: name an empty one, or measure on this one all the same with --force"

@@ -19,7 +19,7 @@ from holdfast.decider.undo_plan import Family
 from holdfast.model import Lane, Run, RunState, Step
 from holdfast.scheduler.fit import Misfit, misfits, needs_families
 from holdfast.store.answers import ClaimedRun
-from holdfast.store.protocol import RunFilter
+from holdfast.store.reads import RunFilter
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
 from holdfast.workflow import registry
@@ -98,8 +98,8 @@ def check(files: tuple[str, ...], limit: int, store: str, as_json: bool) -> int:
 async def _check(url: str, limit: int, as_json: bool) -> Checked:
     checked = Checked(limit)
     async with opened(url) as hf:
-        lanes = {lane.id: lane for lane in await hf.store.lanes()}
-        counts = await hf.store.runs_by_state()
+        lanes = {lane.id: lane for lane in await hf.store.agents.lanes()}
+        counts = await hf.store.reads.runs_by_state()
         total = sum(counts.get(state, 0) for state in IN_FLIGHT)
         with _progress(total) as say:
             async for run in _in_flight(hf):
@@ -115,7 +115,7 @@ async def _check(url: str, limit: int, as_json: bool) -> Checked:
 
 async def _in_flight(hf: Holdfast) -> AsyncIterator[Run]:
     where = RunFilter(states=tuple(str(state) for state in IN_FLIGHT), limit=PAGE)
-    while page := await hf.store.runs(where):
+    while page := await hf.store.reads.runs(where):
         for run in page:
             yield run
         where.before = (page[-1].created_at, page[-1].id)
@@ -143,20 +143,20 @@ async def _misfits(hf: Holdfast, run_id: str, lanes: dict[int, Lane]) -> tuple[R
 
 
 async def _history(hf: Holdfast, run_id: str) -> ClaimedRun | None:
-    run = await hf.store.run(run_id)
+    run = await hf.store.reads.run(run_id)
     if run is None or run.state not in IN_FLIGHT:
         return None
     steps: list[Step] = []
-    while page := await hf.store.steps(run_id, after=steps[-1].n if steps else 0, limit=STEPS_PAGE):
+    while page := await hf.store.reads.steps(run_id, after=steps[-1].n if steps else 0, limit=STEPS_PAGE):
         steps += page
-    inherited = await hf.store.inherited(run_id) if run.retry_of is not None else []
-    return ClaimedRun(run, steps, await hf.store.signals(run_id), inherited)
+    inherited = await hf.store.reads.inherited(run_id) if run.retry_of is not None else []
+    return ClaimedRun(run, steps, await hf.store.reads.signals(run_id), inherited)
 
 
 async def _families(hf: Holdfast, run_id: str) -> dict[int, Family]:
     return {
         child.run.parent_n: Family(child.run, child.steps, await _families(hf, child.run.id))
-        for child in await hf.store.child_histories(run_id)
+        for child in await hf.store.schedulers.child_histories(run_id)
         if child.run.parent_n is not None
     }
 

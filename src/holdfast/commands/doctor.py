@@ -21,8 +21,7 @@ from holdfast.model import (
     Step,
     StepState,
 )
-from holdfast.store.migrations import read_migrations
-from holdfast.store.protocol import RunFilter
+from holdfast.store.reads import RunFilter
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
 
@@ -84,18 +83,17 @@ def doctor(store: str, as_json: bool) -> int:
 async def _examine(url: str) -> Health:
     async with opened(url) as hf:
         now = await hf.store.now()
-        nodes = [node for node in await hf.store.nodes() if node.retired_at is None]
+        nodes = [node for node in await hf.store.nodes.nodes() if node.retired_at is None]
         alive = [node for node in nodes if node.lease_until > now]
-        runs = output.by_state(await hf.store.runs_by_state())
-        leader = await hf.store.leader()
-        invariants = [Invariant(*row) for row in await hf.store.doctor()]
+        runs = output.by_state(await hf.store.reads.runs_by_state())
+        leader = await hf.store.leader.leader()
+        invariants = [Invariant(*row) for row in await hf.store.reads.doctor()]
         pending_s = await _oldest_pending(hf, now)
         ready = await _oldest_ready(hf, now)
         gates = await hf.gates.breakers(), await hf.gates.holds()
         poison = await hf.quarantine()
-        declared = await hf.store.workflows(WORKFLOWS_MAX)
-    dialect = "sqlite" if url.startswith("sqlite:") else "postgres"
-    schema = len(read_migrations(f"holdfast.store.{dialect}"))
+        declared = await hf.store.workflows.workflows(WORKFLOWS_MAX)
+        schema = hf.store.schema
     leads = leader is not None and leader.expires_at > now
     facts = [
         Fact("store", f"{shown_address(url)}, schema {schema}"),
@@ -161,15 +159,17 @@ async def _examine(url: str) -> Health:
 
 async def _oldest_pending(hf: Holdfast, now: float) -> float | None:
     """How long the oldest pending run waits; of more than PENDING_MAX, the oldest of the newest."""
-    pending = await hf.store.runs(RunFilter(states=(RunState.PENDING,), limit=PENDING_MAX))
+    pending = await hf.store.reads.runs(RunFilter(states=(RunState.PENDING,), limit=PENDING_MAX))
     return now - pending[-1].created_at if pending else None
 
 
 async def _oldest_ready(hf: Holdfast, now: float) -> Step | None:
     """The step that waits longest for an agent, in the newest ACTIVE_MAX runs."""
     oldest: Step | None = None
-    for run in await hf.store.runs(RunFilter(states=(RunState.RUNNING, RunState.UNDOING), limit=ACTIVE_MAX)):
-        for step in await hf.store.steps(run.id, limit=PENDING_MAX):
+    for run in await hf.store.reads.runs(
+        RunFilter(states=(RunState.RUNNING, RunState.UNDOING), limit=ACTIVE_MAX)
+    ):
+        for step in await hf.store.reads.steps(run.id, limit=PENDING_MAX):
             waits = step.state is StepState.READY and step.ready_at <= now
             if waits and (oldest is None or step.ready_at < oldest.ready_at):
                 oldest = step

@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import wraps
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -16,6 +15,7 @@ from holdfast.client import DEFAULT_STORE, Holdfast
 from holdfast.codec import read_json
 from holdfast.commands.program import find_workflow
 from holdfast.errors import InvalidInput, StoreUnreachable
+from holdfast.store import dialect_of
 from holdfast.workflow.workflow import Workflow
 
 Command = Callable[..., Any]
@@ -173,11 +173,7 @@ async def opened(url: str) -> AsyncIterator[Holdfast]:
 
 
 def demand_file(url: str) -> None:
-    if url.startswith("sqlite:"):
-        from holdfast.store.sqlite.database import path_of  # noqa: PLC0415  only when SQLite is meant
-
-        path = path_of(url)
-        if path != ":memory:" and not Path(path).exists():
-            raise StoreUnreachable(
-                f"there is no store at {path}: `holdfast run` and `holdfast start` make one, --store names another"
-            )
+    if (path := dialect_of(url).missing(url)) is not None:
+        raise StoreUnreachable(
+            f"there is no store at {path}: `holdfast run` and `holdfast start` make one, --store names another"
+        )

@@ -6,13 +6,13 @@ import re
 
 import click
 
-from holdfast.client import actor
+from holdfast.actor import actor
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import command, opened
 from holdfast.config import DEFAULT
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import RunState
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from holdfast.supervisor.retention import BEGINNING, RUNS_MAX
 from holdfast.terminal import output, wording
 
@@ -70,7 +70,7 @@ async def _prune(older_s: float, states: tuple[str, ...], dry_run: bool, url: st
     async with opened(url) as hf:
         before = await hf.store.now() - older_s
         if dry_run:
-            return sum([await hf.store.count_old_runs(state, before) for state in states]), 0
+            return sum([await hf.store.retention.count_old_runs(state, before) for state in states]), 0
         removed = rows = 0
         more = True
         while more:  # once more when a round removed something: what had children may have none now
@@ -84,7 +84,7 @@ async def _round(store: Store, states: tuple[str, ...], before: float) -> tuple[
     for state in states:
         after: tuple[float, str] | None = BEGINNING
         while after is not None:
-            done = await store.prune(
+            done = await store.retention.prune(
                 None,
                 actor=actor(),
                 state=state,

@@ -14,7 +14,7 @@ from holdfast.commands.options import command, opened, run_argument, tag_option
 from holdfast.durations import Eta
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Breaker, Hold, Lane, Run, RunState, Step
-from holdfast.store.protocol import RunFilter
+from holdfast.store.reads import RunFilter
 from holdfast.supervisor.outlook import etas
 from holdfast.supervisor.why import gate_in_short, gate_of
 from holdfast.terminal import output, wording
@@ -61,11 +61,11 @@ def ps(
 
 async def _ps(where: RunFilter, everything: bool, store: str, as_json: bool) -> None:
     async with opened(store) as hf:
-        runs = await hf.store.runs(where)
+        runs = await hf.store.reads.runs(where)
         page = runs
         while everything and len(page) == where.limit:
             where.before = (page[-1].created_at, page[-1].id)
-            page = await hf.store.runs(where)
+            page = await hf.store.reads.runs(where)
             runs += page
         now = await hf.store.now()
         expected = await etas(hf.store, runs)
@@ -85,7 +85,9 @@ async def _ps(where: RunFilter, everything: bool, store: str, as_json: bool) -> 
             narrowed = where.states or where.workflow or where.tags
             output.say("no such run" if narrowed else "no run yet: `holdfast run FILE.py` makes one")
             return
-        gates = Gates(await hf.store.lanes(), await hf.store.holds(), await hf.store.breakers())
+        gates = Gates(
+            await hf.store.agents.lanes(), await hf.store.gates.holds(), await hf.store.gates.breakers()
+        )
         rows = [(run, await _in_short(hf, run, now, expected.get(run.id), gates)) for run in runs]
     from holdfast.terminal.screen import print_runs  # noqa: PLC0415  for people only
 
@@ -112,7 +114,7 @@ async def _in_short(hf: Holdfast, run: Run, now: float, eta: Eta | None, gates: 
         return "" if run.state is RunState.SUCCEEDED else wording.failure(run)
     if run.state is RunState.PENDING:
         return "waits for a scheduler"
-    steps = await hf.store.steps(run.id, limit=LOOK_INTO_STEPS)
+    steps = await hf.store.reads.steps(run.id, limit=LOOK_INTO_STEPS)
     waits = f"{LOOK_INTO_STEPS}+ steps"
     if len(steps) < LOOK_INTO_STEPS:
         waits = wording.waits_for(steps, now, partial(gates.words, run))

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from holdfast.addresses import shown_address
-from holdfast.client import DEFAULT_STORE, Holdfast, RunRows
+from holdfast.client import DEFAULT_STORE, Holdfast
 from holdfast.commands.errors import DONE, ENDED_OTHERWISE
 from holdfast.commands.event_loop import Leaving, leaving, run_long, run_quickly
 from holdfast.commands.options import Asked, command, label_option, opened, run_argument, start_options
@@ -19,6 +19,7 @@ from holdfast.commands.watch import Follower, follow, shown
 from holdfast.errors import Conflict, StoreError, StoreFull, UnknownWorkflow
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import DEADLINE, Run, RunState
+from holdfast.run import RunRows
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
 from holdfast.terminal.logs import Brief, log_to_errors, notice_full_disk
@@ -105,7 +106,7 @@ async def _recorded(workflow: Workflow[Any, Any], raw: bytes | None, looking: Ho
     if workflow.id is None:
         return None
     async with looking:
-        known = await looking.store.run(workflow.id)
+        known = await looking.store.reads.run(workflow.id)
         if known is None:
             return None
         _check_same(known, workflow)

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from holdfast.client import Run as Handle
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import command, opened, run_argument
+from holdfast.run import Run as Handle
 from holdfast.supervisor.outlook import outlook
 from holdfast.terminal import output
 from holdfast.terminal.page import Page, page_object
@@ -47,9 +47,9 @@ async def _read(run_id: str, store: str) -> Page:
         view = await run.rows()
         return Page(
             view,
-            await hf.store.signals(run_id),
-            await hf.store.children(run_id),
-            await hf.store.journal(run_id),
+            await hf.store.reads.signals(run_id),
+            await hf.store.reads.children(run_id),
+            await hf.store.reads.journal(run_id),
             await run.why(),
             await hf.store.now(),
             await outlook(hf.store, view.run, view.steps, hf.config),

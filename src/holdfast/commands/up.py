@@ -257,7 +257,7 @@ async def _report(hf: Holdfast, to: NodeView, stops: Sequence[asyncio.Future[Any
         if not to.wants_status:
             continue
         try:
-            leader, runs = await store.leader(), await store.runs_by_state()
+            leader, runs = await store.leader.leader(), await store.reads.runs_by_state()
         except StoreError as error:
             to.trouble(str(error))
             continue

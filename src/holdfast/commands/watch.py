@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable, Container
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from holdfast.client import Holdfast, RunRows, unknown_run
+from holdfast.client import Holdfast
 from holdfast.commands.event_loop import Leaving
 from holdfast.environment import StoreClock
 from holdfast.errors import StoreUnreachable
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.model import DEADLINE, Run, RunState, Step, StepState
+from holdfast.run import RunRows, unknown_run
 from holdfast.supervisor.outlook import Outlook, outlook
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
@@ -45,14 +46,14 @@ class Follower:
 
     async def look(self) -> RunRows:
         store = self._hf.store
-        run = await store.run(self.run_id)
+        run = await store.reads.run(self.run_id)
         if run is None:
             raise unknown_run(self.run_id)
         for n in [n for n in self._steps if n <= run.base_n]:
             del self._steps[n]  # it continued as new: the earlier history is gone
         after = min((n for n, step in self._steps.items() if step.state not in STEP_ENDED), default=None)
         after = max(self._steps, default=0) if after is None else after - 1
-        while page := await store.steps(self.run_id, after=after, limit=PAGE):
+        while page := await store.reads.steps(self.run_id, after=after, limit=PAGE):
             self._steps.update((step.n, step) for step in page)
             after = page[-1].n
             if len(page) < PAGE:
@@ -61,7 +62,7 @@ class Follower:
         mark = sum(step.attempt + step.losses for step in steps)
         attempts = self._view.attempts if self._view else []
         if mark != self._attempts_mark or any(step.state is StepState.READY for step in steps):
-            attempts, self._attempts_mark = await store.attempts(self.run_id), mark
+            attempts, self._attempts_mark = await store.reads.attempts(self.run_id), mark
         self._view = RunRows(run, steps, attempts, await self._look_ahead(run, steps))
         return self._view
 

@@ -4,7 +4,7 @@
 starts no thread and reads no clock; whoever drives it writes the turn and the delivery in one commit.
 """
 
-from holdfast.decider.commands import Child, Finish, Issue, Op, Send, Turn
+from holdfast.decider.commands import Child, Finish, Issue, Op, Turn
 from holdfast.decider.decider import Decider
 
-__all__ = ["Child", "Decider", "Finish", "Issue", "Op", "Send", "Turn"]
+__all__ = ["Child", "Decider", "Finish", "Issue", "Op", "Turn"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from holdfast.codec import Payload, Shape
-from holdfast.model import Revoked, StepKind
+from holdfast.model import NewSignal, Revoked, StepKind
 
 if TYPE_CHECKING:
     from holdfast.decider.loop import Timer
@@ -76,15 +76,6 @@ class Op(msgspec.Struct, eq=False):
     """Its end is already recorded: whatever the code does with it now needs no writing."""
 
 
-class Send(msgspec.Struct, frozen=True):
-    """A signal to another run, to be written in the same commit."""
-
-    run_id: str
-    name: str
-    key: str
-    payload: bytes
-
-
 class Finish(msgspec.Struct, frozen=True):
     """The end of this generation of the run. `input` is the next generation's, when it continues as new.
 
@@ -116,7 +107,7 @@ class Turn(msgspec.Struct, gc=False):
     """n of steps whose child runs are to be asked to cancel themselves."""
     ended: list[tuple[int, int, bytes]]
     """Satisfied signal waits: their n, the number of the signal that satisfied them, what of it they read."""
-    sends: list[Send]
+    sends: list[NewSignal]
     progress: str | None
     published: dict[str, bytes] | None
     finish: Finish | None

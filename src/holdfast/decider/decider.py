@@ -20,11 +20,11 @@ import msgspec
 from holdfast import codec
 from holdfast.codec import digest
 from holdfast.config import DEFAULT
-from holdfast.decider.commands import Child, Finish, Issue, Op, Send, Turn
+from holdfast.decider.commands import Child, Finish, Issue, Op, Turn
 from holdfast.decider.effect import Effect, open_scope
 from holdfast.decider.finish import Why, failed, finish_of, interrupted, stalled
 from holdfast.decider.heritage import Heritage
-from holdfast.decider.history import Outcome, Recorded, described, drift, timeline, unreadable
+from holdfast.decider.history import Recorded, described, drift, timeline, unreadable
 from holdfast.decider.loop import Runaway, RunLoop, Timer
 from holdfast.errors import Drift, HoldfastError, StepFailed
 from holdfast.lifecycle import STEP_ENDED
@@ -33,6 +33,8 @@ from holdfast.model import (
     DEADLINE,
     UNDO_PREFIX,
     Inherited,
+    NewSignal,
+    Outcome,
     Signal,
     Step,
     StepKind,
@@ -140,7 +142,7 @@ class Decider:
         self._dropped: list[int] = []
         self._cancelled: list[int] = []
         self._ended: list[tuple[Op, int, bytes]] = []
-        self._sends: list[Send] = []
+        self._sends: list[NewSignal] = []
         self._progress: str | None = None
         self._published: dict[str, bytes] = {}
         self._changed: dict[str, bytes] = {}
@@ -208,7 +210,7 @@ class Decider:
                 break
             self.seq = seq - 1
             if isinstance(event, Step):
-                self.deliver(event.n, event.state, event.output, event.error, event.finished_at or 0.0)
+                self.deliver(event.outcome)
             else:
                 self.deliver_signal(event.name, event.payload, event.sent_at, event.set_aside)
         self._replaying = self._loop.quiet = False
@@ -216,22 +218,12 @@ class Decider:
             self._drift = self._broken()
         self._come_to_rest()
 
-    def deliver(
-        self,
-        n: int,
-        state: StepState,
-        output: bytes | None,
-        error: str | None,
-        at: float,
-        *,
-        whole: bool = False,
-    ) -> int:
-        """Hand one outcome to the code and run it on. `at` is the step's recorded `finished_at`; `whole`: other code than
-        this process's may have written it."""
+    def deliver(self, outcome: Outcome, *, whole: bool = False) -> int:
+        """Hand one outcome to the code and run it on; its place in the history. `whole`: other code than this process's may have
+        written it."""
         self.seq += 1
-        loop = self._loop
-        if at > loop.now:  # noqa: PLR1730  twice as fast as max(), and run for every step
-            loop.now = at
+        loop, n = self._loop, outcome.n
+        loop.now = max(loop.now, outcome.at)
         op = self.waiting.pop(n, None)
         if op is None:
             self._abandoned.discard(n)
@@ -240,9 +232,9 @@ class Decider:
                     n
                 )  # given up in this very turn: it has ended, there is nothing to cancel
             elif self._recorded is not None:
-                self._recorded.keep(n, Outcome(state, output, error))
+                self._recorded.keep(outcome)
             return self.seq
-        self._resolve(op, state, output, error, whole=whole or self._replaying)
+        self._resolve(op, outcome, whole=whole or self._replaying)
         self._run()
         return self.seq
 
@@ -512,7 +504,7 @@ class Decider:
         place = self._loop.branch().name(f"{name}.send")
         if not self._replaying:
             self._sends.append(
-                Send(run_id, name, f"{self._heritage.identity}/{place}" if key is None else key, payload)
+                NewSignal(run_id, name, f"{self._heritage.identity}/{place}" if key is None else key, payload)
             )
 
     def set_progress(self, fraction: float, note: str) -> None:
@@ -574,7 +566,7 @@ class Decider:
         if recorded.delivered_seq == 0:
             self._ghosts.append(op)
         if outcome is not None:
-            self._resolve(op, outcome.state, outcome.output, outcome.error, whole=True)
+            self._resolve(op, outcome, whole=True)
         elif op.kind is _SIGNAL and recorded.delivered_seq and recorded.delivered_seq <= self.seq:
             self._retake(op, recorded.output or b"null")
         else:
@@ -592,9 +584,7 @@ class Decider:
 
     # Answering.
 
-    def _resolve(
-        self, op: Op, state: StepState, output: bytes | None, error: str | None, *, whole: bool
-    ) -> None:
+    def _resolve(self, op: Op, outcome: Outcome, *, whole: bool) -> None:
         if op.timer is not None:
             if op.ready_at is not None and op.ready_at > self._loop.now:
                 self._loop.now = op.ready_at
@@ -608,8 +598,9 @@ class Decider:
         future = op.future
         if future.done():
             return
+        state, error = outcome.state, outcome.error
         if state is _SUCCEEDED:
-            raw = output if output is not None else b"null"
+            raw = outcome.output if outcome.output is not None else b"null"
             if self._watched and op.key in self._watched:
                 self._watched[op.key].succeeded(raw)
             result = op.result
@@ -679,8 +670,10 @@ class Decider:
     def _cancel(self, why: Why) -> None:
         if self._why is None:
             self._why = why
-        if self._main is not None:
-            self._main.cancel()
+        if self._main is not None and not self._main.cancel():
+            # The code has returned, and only tasks that it left behind in a saga are being undone. The run has not ended yet, so it
+            # ends as it was told to.
+            self._passed_over = True
 
     # Running and ending.
 

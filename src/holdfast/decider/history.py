@@ -6,23 +6,15 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from holdfast.errors import Drift, InvalidInput, Unreadable
 from holdfast.lifecycle import STEP_ENDED
-from holdfast.model import Signal, Step, StepKind, StepState
+from holdfast.model import Outcome, Signal, Step, StepKind
 
 if TYPE_CHECKING:
     from holdfast.decider.commands import Issue
 
 SHOWN_CHARS = 200
 """Of an input, in a drift: enough to see what differs, short enough for one line of a table."""
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    state: StepState
-    output: bytes | None
-    error: str | None
 
 
 class Recorded:
@@ -54,9 +46,9 @@ class Recorded:
             step for key, step in self.by_key.items() if step.delivered_seq is None and key not in self.kept
         ]
 
-    def keep(self, n: int, outcome: Outcome) -> None:
+    def keep(self, outcome: Outcome) -> None:
         """An outcome came before the code asked for its step. One that no code knows is ignored."""
-        key = self.keys.get(n)
+        key = self.keys.get(outcome.n)
         if key is not None:
             self.kept[key] = outcome
 

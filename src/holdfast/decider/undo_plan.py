@@ -24,6 +24,7 @@ from holdfast.model import (
     UNDO,
     UNDO_PREFIX,
     Lane,
+    Outcome,
     Revoked,
     Run,
     RunState,
@@ -235,17 +236,9 @@ class Undoing:
         self._undone = sum(leaf.fate in (_Fate.DONE, _Fate.SKIPPED) for leaf in self._leaves)
         self._root.restart()
 
-    def deliver(
-        self,
-        n: int,
-        state: StepState,
-        output: bytes | None,
-        error: str | None,
-        at: float,
-        *,
-        whole: bool = False,
-    ) -> int:
+    def deliver(self, outcome: Outcome, *, whole: bool = False) -> int:
         """Take in how an undo or a child ended. What it returned, nobody reads here."""
+        n, state = outcome.n, outcome.state
         self.seq += 1
         self._idle.discard(n)
         if self.waiting.pop(n, None) is None:
@@ -255,7 +248,7 @@ class Undoing:
             if state is StepState.SUCCEEDED:
                 self._resolve(leaf, _Fate.DONE)
             else:
-                leaf.error = error
+                leaf.error = outcome.error
                 self._resolve(leaf, _Fate.GAVE_UP)
         elif part is not None:
             if state is StepState.SUCCEEDED:

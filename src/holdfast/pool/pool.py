@@ -15,7 +15,7 @@ from holdfast.pool import badge
 from holdfast.pool.badge import Badge
 from holdfast.pool.fleet import Fleet, How, Seen
 from holdfast.pool.plan import Load, Member, Start, Stop, Strength, next_start_at, plan, weigh
-from holdfast.store.protocol import PoolStore
+from holdfast.store.roles import PoolStore
 
 NODES_MAX = 10_000
 """Live nodes that are looked through for the pool's own."""
@@ -138,7 +138,7 @@ class Pool:
         store = self._store()
         now = await store.now()
         shown: dict[str, tuple[Node, dict[str, Any]]] = {}
-        for node in await store.living(NODES_MAX):
+        for node in await store.nodes.living(NODES_MAX):
             offers = json.loads(node.offers)
             worn = badge.of_offers(offers)
             if worn is not None and worn.by == self._by and node.lease_until > now:
@@ -150,10 +150,10 @@ class Pool:
             steps, labels = self._offers
             lanes = [
                 lane.id
-                for lane in await store.lanes()
+                for lane in await store.agents.lanes()
                 if lane.name in steps and labels.issuperset(lane.needs)
             ]
-            backlog = await store.backlog(lanes, self._config.pool_backlog_max)
+            backlog = await store.agents.backlog(lanes, self._config.pool_backlog_max)
             waited_s = 0.0 if backlog.since is None else max(0.0, now - backlog.since)
             self.load = Load(backlog.ready, waited_s)
 

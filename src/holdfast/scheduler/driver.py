@@ -10,7 +10,7 @@ from holdfast.decider.undo_plan import Family, Undoing
 from holdfast.errors import HoldfastError, UnknownWorkflow
 from holdfast.model import RunState
 from holdfast.store.answers import ClaimedRun
-from holdfast.store.protocol import SchedulerStore
+from holdfast.store.schedulers import Schedulers
 from holdfast.workflow import registry
 from holdfast.workflow.workflow import Workflow
 
@@ -18,7 +18,7 @@ Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
 
 
 async def replayed(
-    claimed: ClaimedRun, workflows: Workflows, store: SchedulerStore, now: float, payload_max: int
+    claimed: ClaimedRun, workflows: Workflows, store: Schedulers, now: float, payload_max: int
 ) -> Decider | Undoing:
     """The decider of a run as its history left it. Raises when its code no longer fits that, or is not loaded here."""
     run = claimed.run
@@ -52,7 +52,7 @@ async def replayed(
     return decider
 
 
-async def _families(run_id: str, store: SchedulerStore) -> dict[int, Family]:
+async def _families(run_id: str, store: Schedulers) -> dict[int, Family]:
     """The run's children by the step that waits for each, with their own children."""
     found: dict[int, Family] = {}
     for child in await store.child_histories(run_id):

@@ -165,8 +165,7 @@ def _deliver_rest(decider: Decider, history: ClaimedRun) -> dict[int, str]:
     """What is recorded and waits to be delivered. The names of all signals by the number they have, or would get."""
     for step in history.steps:
         if step.delivered_seq is None and step.state in STEP_ENDED and decider.expects(step.n):
-            at = step.finished_at or 0.0
-            decider.deliver(step.n, step.state, step.output, step.error, at, whole=True)
+            decider.deliver(step.outcome, whole=True)
     names = {row.delivered_seq: row.name for row in history.signals if row.delivered_seq}
     for row in history.signals:
         if row.delivered_seq is None and not decider.done:

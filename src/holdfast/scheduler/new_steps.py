@@ -14,7 +14,7 @@ from holdfast.environment import StoreClock
 from holdfast.model import NewRun, StepKind, StepState
 from holdfast.scheduler.owned_run import Lease, Owned, Seat
 from holdfast.store.operations import Hop, NewStep
-from holdfast.store.protocol import LaneKey, SchedulerStore
+from holdfast.store.schedulers import LaneKey, Schedulers
 from holdfast.workflow import registry
 from holdfast.workflow.step import Step
 
@@ -22,7 +22,7 @@ from holdfast.workflow.step import Step
 class Lanes:
     """The numbers of lanes, as far as this node has asked for them."""
 
-    def __init__(self, store: SchedulerStore) -> None:
+    def __init__(self, store: Schedulers) -> None:
         self._store = store
         self.numbers: dict[LaneKey, int] = {}
 

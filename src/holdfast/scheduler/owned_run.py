@@ -12,32 +12,10 @@ import msgspec
 
 from holdfast.decider import Decider, Issue
 from holdfast.decider.undo_plan import Undoing
-from holdfast.model import DEFAULT_NAMESPACE, StepState
+from holdfast.model import DEFAULT_NAMESPACE, Outcome, Run, Signal
 from holdfast.scheduler.landmarks import Trace
-from holdfast.store.answers import Recorded
 
-
-class Ended(msgspec.Struct, gc=False):
-    """An outcome known here first: a local agent's report, or a timer of this run that came due."""
-
-    n: int
-    fence: int
-    state: StepState
-    output: bytes | None
-    error: str | None
-    at: float
-
-
-class Sent(msgspec.Struct, gc=False):
-    """A signal that waits in the store."""
-
-    id: int
-    name: str
-    payload: bytes
-    at: float
-
-
-Arrival = Ended | Recorded | Sent
+Arrival = Outcome | Signal
 
 
 class Lease(msgspec.Struct, gc=False):
@@ -118,18 +96,38 @@ class Owned:
         self.trace: Trace | None = None
         """When it came by its landmarks, if this run is followed."""
 
+    @classmethod
+    def of(cls, run: Run, decider: Decider | Undoing) -> Owned:
+        """A run that was claimed."""
+        return cls(
+            run.id,
+            run.fence,
+            decider,
+            priority=run.priority,
+            generation=run.generation,
+            parent_id=run.parent_id,
+            parent_n=run.parent_n,
+            workflow=run.workflow,
+            namespace=run.namespace,
+        )
+
     def arrive(self, arrival: Arrival) -> bool:
         """Keep an arrival for the next hop; False when it is known already."""
-        if isinstance(arrival, Sent):
-            if arrival.id in self.signals_seen:
-                return False
-            self.signals_seen.add(arrival.id)
-        else:
+        if type(arrival) is Outcome:
             if arrival.n in self.pending:
                 return False
             self.pending.add(arrival.n)
+        else:
+            assert isinstance(arrival, Signal)
+            if arrival.id in self.signals_seen:
+                return False
+            self.signals_seen.add(arrival.id)
         self.inbox.append(arrival)
         return True
+
+    def unrecorded(self) -> list[Outcome]:
+        """Outcomes of this node's own agent that wait in the inbox: nobody has recorded them. (A timer has the fence 0.)"""
+        return [item for item in self.inbox if type(item) is Outcome and item.fence]
 
     @property
     def quiet(self) -> bool:

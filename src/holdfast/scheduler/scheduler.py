@@ -11,9 +11,9 @@ import asyncio
 import heapq
 import json
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,19 +22,30 @@ from holdfast.config import Config
 from holdfast.decider import Decider, Turn
 from holdfast.decider.finish import interrupted
 from holdfast.decider.history import hold_note
-from holdfast.decider.undo_plan import Undoing
 from holdfast.durations import Durations
 from holdfast.environment import StoreClock
 from holdfast.errors import Drift, HoldfastError, LeaseLost, StoreError, UndoMissing
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
-from holdfast.model import CANCEL, UNDO, NewRun, Run, RunState, StepKind, StepState
+from holdfast.model import (
+    CANCEL,
+    UNDO,
+    NewRun,
+    NewSignal,
+    Outcome,
+    Run,
+    RunState,
+    Signal,
+    StepKind,
+    StepState,
+)
 from holdfast.scheduler.driver import Workflows, replayed
 from holdfast.scheduler.landmarks import Followed
 from holdfast.scheduler.new_steps import Issuing, Lanes, is_derived, lane_key
-from holdfast.scheduler.owned_run import Arrival, Ended, Lease, Owned, Seat, Sent
-from holdfast.store.answers import Answer, ClaimedRun, Recorded
-from holdfast.store.operations import BeginUndo, Close, Hop, NewSignal, NewStep, Op, Outcome, Report
-from holdfast.store.protocol import Bell, SchedulerStore
+from holdfast.scheduler.owned_run import Arrival, Lease, Owned, Seat
+from holdfast.store.answers import Answer, ClaimedRun
+from holdfast.store.bell import Bell
+from holdfast.store.operations import BeginUndo, Close, Hop, NewStep, Op
+from holdfast.store.schedulers import Schedulers
 from holdfast.workflow.step import Step
 
 log = logging.getLogger("holdfast.scheduler")
@@ -42,26 +53,51 @@ log = logging.getLogger("holdfast.scheduler")
 REFUSED_MAX = 5
 """Refused hops of one run in this node before a person should look. One or two are a race; five are a bug."""
 
-Submit = Callable[[Op, Callable[[Any], None]], None]
+Then = Callable[[Any], None]
+"""Called with the answer to a write, or with the exception that ended it."""
+
+
+class Host(Protocol):
+    """What a scheduler needs of its node."""
+
+    def submit(self, op: Op, then: Then) -> None:
+        """Write this with the next commit, then call `then`."""
+
+    def record(self, outcome: Outcome) -> None:
+        """Record an outcome of this node's agent that goes with no hop."""
+
+    def ring(self, bell: Bell) -> None: ...
+
+    def run_ended(self, run_id: str, close: Close) -> None:
+        """A run has ended here."""
 
 
 class Scheduler:
     def __init__(
         self,
-        store: SchedulerStore,
-        submit: Submit,
+        store: Schedulers,
+        host: Host,
         node: str,
         *,
         workflows: Workflows,
         seat: Seat | None,
-        ring: Callable[[Bell], None],
-        ended: Callable[[str, Close], None],
         clock: StoreClock,
         config: Config,
+        durations: Durations,
+        only: set[str] | None = None,
     ) -> None:
-        self._store, self._submit, self._node = store, submit, node
-        self._workflows, self._seat, self._ring, self._ended = workflows, seat, ring, ended
+        """`durations` is where the node counts how long things take. `only` are the runs it works on, if not on whatever there
+        is: their children are added as they come."""
+        self._store, self._node = store, node
+        self._submit, self._record, self._ring, self._run_ended = (
+            host.submit,
+            host.record,
+            host.ring,
+            host.run_ended,
+        )
+        self._workflows, self._seat = workflows, seat
         self._clock, self._config = clock, config
+        self._durations, self._only = durations, only
         self.runs: dict[str, Owned] = {}
         self._timers: list[tuple[float, str, int]] = []
         self.timer_set = asyncio.Event()
@@ -74,15 +110,6 @@ class Scheduler:
         self._behind = False
         """The last look at what waits to be delivered was cut off: look again once this much is committed."""
         self._refused: dict[str, int] = {}
-        self.only: set[str] | None = None
-        """Set by the node: the runs it works on, if not on whatever there is. Their children are added as they come."""
-        self.report: Callable[[Report], None] = lambda report: submit(
-            report, lambda answer: ring(Bell.OUTCOMES)
-        )
-        """Record an outcome of this node's agent that goes with no hop. The node brings a way that sees to it when that cannot be
-        written."""
-        self.durations = Durations()
-        """Shared with others in this node: how long things took."""
         self._followed = Followed(clock, config.rests_per_s)
         self._doing: set[asyncio.Future[None]] = set()
         self._holding: list[Owned] = []
@@ -96,7 +123,7 @@ class Scheduler:
     def room(self) -> int:
         return 0 if self.closing else self._config.runs_max - len(self.runs)
 
-    def begin(self, run: NewRun, then: Callable[[Any], None]) -> bool:
+    def begin(self, run: NewRun, then: Then) -> bool:
         """Start a run here, its first steps in the same commit; False when it must be started another way."""
         workflow = self._workflows.get((run.workflow, run.version))
         if workflow is None or self.room <= 0 or run.id in self.runs:
@@ -141,7 +168,7 @@ class Scheduler:
         limit = min(self.room, self._config.claim_max)
         if limit <= 0 or not self._workflows:
             return 0
-        only = None if self.only is None else sorted(self.only - self.runs.keys())
+        only = None if self._only is None else sorted(self._only - self.runs.keys())
         if only == []:
             return 0
         claimed = await self._store.claim_runs(self._node, list(self._workflows), limit, only)
@@ -184,8 +211,8 @@ class Scheduler:
             # It was taken from this node, which has not noticed yet, and claimed again by it: what was known of it is over.
             before = self.runs[run.id]
             self._leave(before)
-            self._report_apart(before)
-        owned = _owned(run, decider)
+            self._record_apart(before.unrecorded())
+        owned = Owned.of(run, decider)
         owned.published = published
         if any(step.kind is StepKind.CHILD for step in claimed.steps):
             await self._add_children(run.id)
@@ -202,12 +229,11 @@ class Scheduler:
                 self.joining.add(run.id)
         for step in claimed.steps:
             if step.delivered_seq is None and step.state in STEP_ENDED:
-                at = step.finished_at or self._clock.now()
-                owned.arrive(Recorded(run.id, step.n, step.state, step.output, step.error, at))
-        for row in claimed.signals:
-            if row.delivered_seq is None:
-                owned.arrive(Sent(row.id, row.name, row.payload, row.sent_at))
-        self._advance_loaded(owned)
+                owned.arrive(step.outcome)
+        for signal in claimed.signals:
+            if signal.delivered_seq is None:
+                owned.arrive(signal)
+        self._advance(owned, is_adopted=True)
 
     async def _hold(self, run: Run, why: str, error: HoldfastError) -> None:
         log.warning("run %s is held: %s", run.id, error)
@@ -257,14 +283,13 @@ class Scheduler:
 
     # --- deliveries ---------------------------------------------------------------------------------------------------
 
-    def deliver(self, report: Report) -> bool:
+    def deliver(self, outcome: Outcome) -> bool:
         """Take an outcome from an agent in this node; False when the run is not in memory here."""
-        owned = self.runs.get(report.run_id)
-        if owned is None or report.n not in owned.mine:
+        owned = self.runs.get(outcome.run_id)
+        if owned is None or outcome.n not in owned.mine:
             return False
-        owned.mine.discard(report.n)
-        ended = Ended(report.n, report.fence, report.state, report.output, report.error, report.at)
-        if owned.arrive(ended):
+        owned.mine.discard(outcome.n)
+        if owned.arrive(outcome):
             self._advance(owned)
         return True
 
@@ -285,24 +310,24 @@ class Scheduler:
             return 0
         found = await self._store.undelivered(self._node, self._config.claim_max)
         touched: dict[str, Owned] = {}
-        for ended in found.steps:
-            owned = self.runs.get(ended.run_id)
-            if owned is None or not owned.decider.expects(ended.n):
+        for outcome in found.steps:
+            owned = self.runs.get(outcome.run_id)
+            if owned is None or not owned.decider.expects(outcome.n):
                 continue
-            if ended.n in owned.mine:
+            if outcome.n in owned.mine:
                 # Somebody else ended it while this node's agent still runs it: the leader, or its twin.
-                owned.mine.discard(ended.n)
+                owned.mine.discard(outcome.n)
                 if self._seat is not None:
-                    self._seat.stop(ended.run_id, [ended.n])
-            if owned.arrive(ended):
-                touched[ended.run_id] = owned
+                    self._seat.stop(outcome.run_id, [outcome.n])
+            if owned.arrive(outcome):
+                touched[outcome.run_id] = owned
         self._behind = len(found.steps) >= self._config.claim_max
-        for row in found.signals:
-            owned = self.runs.get(row.run_id)
-            if owned is not None and owned.arrive(Sent(row.id, row.name, row.payload, row.sent_at)):
-                touched[row.run_id] = owned
+        for signal in found.signals:
+            owned = self.runs.get(signal.run_id)
+            if owned is not None and owned.arrive(signal):
+                touched[signal.run_id] = owned
         for owned in touched.values():
-            self._advance_loaded(owned)
+            self._advance(owned)
         return len(touched)
 
     def _set_timer(self, ready_at: float, run_id: str, n: int) -> None:
@@ -324,7 +349,7 @@ class Scheduler:
             # A hop that was never written may have left its timer here; its number is another's by now.
             if owned is None or op is None or op.kind is not StepKind.TIMER or (op.ready_at or 0.0) > now:
                 continue
-            if owned.arrive(Ended(n, 0, StepState.SUCCEEDED, None, None, now)):
+            if owned.arrive(Outcome(run_id, n, StepState.SUCCEEDED, None, None, now, fence=0)):
                 self._advance(owned)
             fired += 1
         return fired
@@ -332,6 +357,10 @@ class Scheduler:
     async def fire_sleeping(self) -> int:
         """Record due timers of runs that are in nobody's memory, so that they can be claimed."""
         return await self._store.fire_timers(self._config.claim_max)
+
+    async def next_sleeping(self) -> float | None:
+        """When the earliest timer of a run that is in nobody's memory comes due."""
+        return await self._store.next_timer()
 
     def look_at_joins(self) -> None:
         """A run has ended that one in memory here may have joined: its loop should look."""
@@ -347,65 +376,50 @@ class Scheduler:
 
     # --- one hop ------------------------------------------------------------------------------------------------------
 
-    def _advance(self, owned: Owned) -> None:
-        """Deliver the inbox, let the code run on, submit the hop."""
-        if owned.in_flight or not owned.inbox:
+    def _advance(self, owned: Owned, *, is_adopted: bool = False) -> None:
+        """Deliver the inbox, let the code run on, submit the hop. The code of a run that was just adopted may have more to say than
+        what is delivered to it now."""
+        if owned.in_flight or not (owned.inbox or is_adopted):
             return
         hop = Hop(owned.run_id, owned.fence)
-        turn = self._turn(owned, hop)
-        if turn is not None:
-            self._commit(owned, hop, turn, None)
-
-    def _turn(self, owned: Owned, hop: Hop) -> Turn | None:
-        """Deliver what waits and take what the code did; None when the code no longer fits its history: then it is held."""
         arrived, owned.inbox = owned.inbox, []
         try:
-            return self._delivered(owned, hop, arrived)
+            turn = self._delivered(owned, hop, arrived)
         except HoldfastError as error:
+            # The code no longer fits its history.
             log.warning("run %s is held: %s", owned.run_id, error)
             self._leave(owned)
             owned.inbox = arrived
-            self._report_apart(owned, hop)
+            self._record_apart(owned.unrecorded())
             self._hold_soon(owned, hold_note("drift", error))
-            return None
+            return
+        self._commit(owned, hop, turn, None)
 
     def _delivered(self, owned: Owned, hop: Hop, arrived: list[Arrival]) -> Turn:
+        """Deliver what arrived, in its order, and take what the code did with it."""
         decider = owned.decider
         outcomes: list[Outcome] = []
-        delivered: list[tuple[int, int]] = []
         signals: list[tuple[int, int]] = []
         for item in arrived:
-            if decider.done and type(item) is not Ended:
-                continue  # the code has ended: what it did not hear stays undelivered, for the generation that follows
-            if type(item) is Ended:
-                if not decider.expects(item.n):
-                    continue  # given up while it ran: the store would refuse it
-                seq = decider.deliver(item.n, item.state, item.output, item.error, item.at)
-                outcomes.append(
-                    Outcome(item.n, item.fence, item.state, item.output, item.error, item.at, seq)
-                )
-            elif type(item) is Recorded:
-                seq = decider.deliver(item.n, item.state, item.output, item.error, item.at, whole=True)
-                delivered.append((item.n, seq))
-            elif type(item) is Sent:
-                signals.append((item.id, decider.deliver_signal(item.name, item.payload, item.at)))
-        hop.outcomes, hop.delivered, hop.signals = outcomes, delivered, signals
+            if type(item) is Outcome:
+                is_recorded = item.fence is None
+                if decider.done if is_recorded else not decider.expects(item.n):
+                    # Of a code that has ended, what is recorded stays undelivered, for the generation that follows. What this node
+                    # did itself and the code no longer waits for was given up while it ran: the store would refuse it.
+                    continue
+                item.seq = decider.deliver(item, whole=is_recorded)
+                outcomes.append(item)
+            elif not decider.done:
+                assert isinstance(item, Signal)
+                signals.append((item.id, decider.deliver_signal(item.name, item.payload, item.sent_at)))
+        hop.outcomes, hop.signals = outcomes, signals
         return decider.take()
 
     async def learn_lanes(self) -> None:
         """Number the lanes of all steps, so that issuing one needs no look-up."""
         await self._issuing.lanes.learn()
 
-    def _advance_loaded(self, owned: Owned) -> None:
-        """As `_advance`, for a run whose code may have more to say than what is delivered to it now."""
-        if owned.in_flight:
-            return
-        hop = Hop(owned.run_id, owned.fence)
-        turn = self._turn(owned, hop)
-        if turn is not None:
-            self._commit(owned, hop, turn, None)
-
-    def _commit(self, owned: Owned, hop: Hop, turn: Turn, then: Callable[[Any], None] | None) -> None:
+    def _commit(self, owned: Owned, hop: Hop, turn: Turn, then: Then | None) -> None:
         """Complete the hop by what the code did, and submit it."""
         leases: list[Lease] = []
         finish = turn.finish
@@ -424,7 +438,7 @@ class Scheduler:
         if turn.set_aside:
             hop.set_aside = turn.set_aside
         if turn.sends:
-            hop.sends = [*hop.sends, *(NewSignal(s.run_id, s.name, s.key, s.payload) for s in turn.sends)]
+            hop.sends = [*hop.sends, *turn.sends]
         if turn.progress is not None:
             hop.progress = turn.progress
         if turn.kept_n is not None:
@@ -474,11 +488,9 @@ class Scheduler:
         """(run, n, fence) of steps that this node's agent has ended, and whose outcome is not with the writer yet: it waits for
         the hop in flight, or for the lanes of the next one."""
         for owned in self.runs.values():
-            for item in owned.inbox:
-                if type(item) is Ended and item.fence:
-                    yield owned.run_id, item.n, item.fence
+            yield from _places(owned.unrecorded())
         for hop in self._unsubmitted:
-            yield from ((hop.run_id, end.n, end.fence) for end in hop.outcomes)
+            yield from _places(hop.outcomes)
 
     async def _number(
         self,
@@ -486,7 +498,7 @@ class Scheduler:
         owned: Owned,
         hop: Hop,
         leases: list[Lease],
-        then: Callable[[Any], None] | None,
+        then: Then | None,
     ) -> None:
         """The code asked for needs that have no lane yet: number it, then commit."""
         try:
@@ -497,7 +509,7 @@ class Scheduler:
         except Exception as error:  # noqa: BLE001  a run whose hop is never answered would stand still
             # Its code has gone on, and nothing of that is written: whoever claims it next replays it.
             self._evict(owned, error, leases)
-            self._report_apart(owned, hop)
+            self._record_apart([*hop.outcomes, *owned.unrecorded()])
             self._give_back(owned.run_id, owned.fence)
             if then is not None:
                 then(error)
@@ -510,9 +522,7 @@ class Scheduler:
         """The run leaves memory with this commit and must be taken up again: an undelivered signal sees to that."""
         hop.sends = [*hop.sends, _wake(owned.run_id, key)]
 
-    def _committed(
-        self, owned: Owned, hop: Hop, leases: list[Lease], then: Callable[[Any], None] | None, answer: Any
-    ) -> None:
+    def _committed(self, owned: Owned, hop: Hop, leases: list[Lease], then: Then | None, answer: Any) -> None:
         if self._refused and answer is Answer.ACCEPTED:
             self._refused.pop(owned.run_id, None)
         self._take_up(owned, hop, leases, answer)
@@ -525,14 +535,12 @@ class Scheduler:
         if answer is not Answer.ACCEPTED:
             self._evict(owned, answer, leases)
             if not isinstance(answer, LeaseLost):
-                self._report_apart(owned, hop)
+                self._record_apart([*hop.outcomes, *owned.unrecorded()])
                 self._let_others(owned, hop, answer)
             return
-        for out in hop.outcomes:
-            owned.pending.discard(out.n)
-        for n, _ in hop.delivered:
-            owned.pending.discard(n)
-        if self._behind and hop.delivered:
+        for outcome in hop.outcomes:
+            owned.pending.discard(outcome.n)
+        if self._behind and any(outcome.fence is None for outcome in hop.outcomes):
             self._ring(Bell.OUTCOMES)
         if leases and self._seat is not None:
             self._seat.begin(leases)
@@ -553,7 +561,9 @@ class Scheduler:
             self._continue(owned, hop)
         elif hop.park or hop.undo is not None:
             self._leave(owned)
-            self._report_apart(owned)  # this node's agent may have claimed and ended a step of it meanwhile
+            self._record_apart(
+                owned.unrecorded()
+            )  # this node's agent may have claimed and ended a step of it meanwhile
             if hop.sends:
                 self._ring(Bell.RUNS)
         elif owned.inbox:
@@ -562,7 +572,7 @@ class Scheduler:
             self._rest(owned)
 
     def _children_asked(self, owned: Owned, hop: Hop) -> None:
-        if self.only is not None:
+        if self._only is not None:
             self._soon(self._add_children(owned.run_id))
         self._ring(Bell.RUNS)
         if any(child.joins for child in hop.children):
@@ -574,21 +584,21 @@ class Scheduler:
 
     async def _add_children(self, run_id: str) -> None:
         """Work on the run's own children, too. Asked of the store: an id that the code chose may be another's run."""
-        if self.only is None:
+        if self._only is None:
             return
         children = await self._store.children(run_id)
-        self.only.update(child.id for child in children if child.state not in RUN_ENDED)
+        self._only.update(child.id for child in children if child.state not in RUN_ENDED)
         self._ring(Bell.RUNS)
 
     def _closed(self, owned: Owned, close: Close) -> None:
         if owned.trace is not None and close.state is RunState.SUCCEEDED:
-            owned.trace.count(self.durations, close.at)
+            owned.trace.count(self._durations, close.at)
         self._leave(owned)
-        if self.only is not None:
-            self.only.discard(owned.run_id)
+        if self._only is not None:
+            self._only.discard(owned.run_id)
         if close.parent_id is not None:
             self._ring(Bell.OUTCOMES)
-        self._ended(owned.run_id, close)
+        self._run_ended(owned.run_id, close)
 
     def _continue(self, owned: Owned, hop: Hop) -> None:
         """Begin the next generation of a run that continues as new."""
@@ -663,16 +673,12 @@ class Scheduler:
         """A run that is in this node's memory no longer, and still its own as far as the store knows."""
         self._submit(Hop(run_id, fence, park=True), lambda answer: self._ring(Bell.OUTCOMES))
 
-    def _report_apart(self, owned: Owned, refused: Hop | None = None) -> None:
+    def _record_apart(self, outcomes: Iterable[Outcome]) -> None:
         """The run is no longer ours, but a step that this node's agent executed may be: its outcome stands by itself."""
-        ended = [
-            Ended(out.n, out.fence, out.state, out.output, out.error, out.at)
-            for out in (() if refused is None else refused.outcomes)
-            if out.fence > 0
-        ]
-        ended += [item for item in owned.inbox if isinstance(item, Ended) and item.fence > 0]
-        for out in ended:
-            self.report(Report(owned.run_id, out.n, out.fence, out.state, out.output, out.error, out.at))
+        for outcome in outcomes:
+            if outcome.fence:
+                outcome.seq = None
+                self._record(outcome)
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 
@@ -715,25 +721,14 @@ class Scheduler:
             self._leave(owned)
 
 
-def _owned(run: Run, decider: Decider | Undoing) -> Owned:
-    return Owned(
-        run.id,
-        run.fence,
-        decider,
-        priority=run.priority,
-        generation=run.generation,
-        parent_id=run.parent_id,
-        parent_n=run.parent_n,
-        workflow=run.workflow,
-        namespace=run.namespace,
-    )
+def _places(outcomes: Iterable[Outcome]) -> Iterator[tuple[str, int, int]]:
+    return ((one.run_id, one.n, one.fence) for one in outcomes if one.fence is not None)
 
 
 def _nothing(hop: Hop) -> bool:
     return not (
         hop.begin
         or hop.outcomes
-        or hop.delivered
         or hop.signals
         or hop.set_aside
         or hop.issued

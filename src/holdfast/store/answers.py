@@ -7,7 +7,19 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.model import Alert, Breaker, Hold, Inherited, Run, Signal, Step, StepState
+from holdfast.model import (
+    Alert,
+    Breaker,
+    Ending,
+    Hold,
+    Inherited,
+    Outcome,
+    Quarantined,
+    Run,
+    Signal,
+    Step,
+    StepState,
+)
 
 
 class PreconditionFailed(Exception):
@@ -91,31 +103,75 @@ class Observation(msgspec.Struct):
     round: int | None = None
 
 
-class Recorded(msgspec.Struct, gc=False):
-    """An outcome that somebody else recorded in the store: of its step's row, what delivering it needs."""
-
-    run_id: str
-    n: int
-    state: StepState
-    output: bytes | None
-    error: str | None
-    at: float
-
-
 class Undelivered(msgspec.Struct):
     """What an owner has yet to deliver to its runs."""
 
-    steps: list[Recorded]
+    steps: list[Outcome]
     signals: list[Signal]
 
 
+class SeenNode(msgspec.Struct, frozen=True):
+    """A node, as far as the leader needs it to tell whether it is dead."""
+
+    id: str
+    host: str
+    pid: int
+    roles: str
+    lease_until: float
+    retired_at: float | None
+    gone_at: float | None
+    """When it was noticed that its process is gone."""
+
+
+class LostStep(msgspec.Struct, frozen=True):
+    """A running step whose agent is gone or did not end it in time, as far as the verdict about it needs it."""
+
+    run_id: str
+    n: int
+    fence: int
+    name: str
+    attempt: int
+    losses: int
+    excused: int
+    timeouts: int
+    throttled: int
+    attempts_max: int
+    retry: str | None
+    issued_at: float
+
+
+class Remedy(msgspec.Struct, frozen=True):
+    """What becomes of a step that is taken from its agent."""
+
+    step: LostStep
+    ending: Ending
+    """How the attempt ended."""
+    state: StepState
+    after_s: float
+    """When it is ready, unless it is in quarantine."""
+    error: str
+    """How the attempt ended, as it is recorded."""
+    losses: int = 0
+    timeouts: int = 0
+    """What the attempt adds to the step's counts."""
+    quarantine: Quarantined | None = None
+    """The step's entry, if it goes into quarantine. `at` is the store's to say."""
+
+    @property
+    def needs_person(self) -> bool:
+        """Does it end here, for a person to see? Then the error is the step's."""
+        return self.state is StepState.FAILED or self.quarantine is not None
+
+
 class Reclaimed(msgspec.Struct):
-    """What burying a node did."""
+    """What reclaiming a node did."""
 
     runs: int
     steps: int
     failed: int
     quarantined: int = 0
+    is_retired: bool = False
+    """Nothing is left of the node."""
 
 
 class FailureNote(msgspec.Struct):

@@ -19,7 +19,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -184,13 +183,10 @@ def watched(pid: int) -> list[int]:
 
 
 def renewer(order: Order) -> Renewer:
-    if urlsplit(order.url).scheme == "sqlite":
-        from holdfast.store.sqlite.heart import SqliteRenewer  # noqa: PLC0415  only the dialect in use is loaded
+    from holdfast.store import dialect_of  # noqa: PLC0415  a dialect needs what is above
 
-        return SqliteRenewer(order.url, order.node, order.lease_s, Environment())
-    from holdfast.store.postgres.heart import PostgresRenewer  # noqa: PLC0415  an optional dependency
-
-    return PostgresRenewer(order.url, order.node, order.lease_s)
+    made: Renewer = dialect_of(order.url).open_renewer(order)
+    return made
 
 
 def is_stopped(pid: int) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.model import Failure, NewRun, Revoked, RunState, StepKind, StepState
+from holdfast.model import Failure, NewRun, NewSignal, Outcome, Revoked, RunState, StepKind, StepState
 
 # `gc=False` where there are thousands of them at once: they refer to payloads and to each other, never back, so that the
 # cycle collector has nothing to find there.
@@ -32,25 +32,6 @@ class NewStep(msgspec.Struct, gc=False):
     digest: bytes | None = None
     retry: str | None = None
     after_seq: int = 0
-
-
-class Outcome(msgspec.Struct, gc=False):
-    """The end of a step that this hop records and delivers. `fence` is the last one its holder knew."""
-
-    n: int
-    fence: int
-    state: StepState
-    output: bytes | None
-    error: str | None
-    at: float
-    seq: int
-
-
-class NewSignal(msgspec.Struct):
-    run_id: str
-    name: str
-    key: str
-    payload: bytes
 
 
 class Close(msgspec.Struct):
@@ -81,8 +62,7 @@ class Hop(msgspec.Struct, gc=False):
     begun_at: float = 0.0
     deadline: float | None = None
     outcomes: Sequence[Outcome] = ()
-    delivered: Sequence[tuple[int, int]] = ()
-    """(n, seq) of outcomes that others recorded."""
+    """What is delivered, numbered, and recorded too unless somebody else has done that."""
     signals: Sequence[tuple[int, int]] = ()
     """(signal id, seq)."""
     set_aside: Sequence[tuple[int, str]] = ()
@@ -114,18 +94,6 @@ class Hop(msgspec.Struct, gc=False):
     """With `close`: runs below this one that had succeeded, and were taken back with it."""
     park: bool = False
     """Leave memory: the owner is cleared and the fence raised."""
-
-
-class Report(msgspec.Struct, gc=False):
-    """The end of a step, recorded by its agent and delivered later by the run's owner."""
-
-    run_id: str
-    n: int
-    fence: int
-    state: StepState
-    output: bytes | None
-    error: str | None
-    at: float
 
 
 class RetryStep(msgspec.Struct):
@@ -185,4 +153,6 @@ class Start(msgspec.Struct):
     run: NewRun
 
 
-Op = Hop | Report | RetryStep | Quarantine | HandBack | Save | Start
+StepOp = Outcome | RetryStep | Quarantine | HandBack | Save
+"""What an agent writes of a step that it has. An outcome by itself is recorded, and delivered later by the run's owner."""
+Op = Hop | StepOp | Start

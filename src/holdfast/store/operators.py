@@ -1,13 +1,128 @@
-"""Which runs an operator can steer in their undoing, and what a request to cancel is called. Pure."""
+"""What callers and operators do to a run. Every act leaves a row in the journal."""
 
 from __future__ import annotations
 
-from holdfast.errors import WrongState
-from holdfast.model import Run, RunState
+import json
+
+from holdfast.errors import UnknownRun, WrongState
+from holdfast.model import CANCEL, UNDO, NewSignal, Run, RunState, StepState
+from holdfast.store.answers import Answer
+from holdfast.store.children import CANCEL_KEY, ChildOutcome, cancelled_error
+from holdfast.store.database import Part, Session, look, statement, transaction
+from holdfast.store.retries import demand_alone, demand_retryable, newest, retried_as, retry
+from holdfast.store.rows import run_of
+from holdfast.store.verbs import Verb
+
+
+class Operators(Part):
+    async def send_signal(self, signal: NewSignal) -> Answer:
+        """ACCEPTED, DUPLICATE (same key before), or FENCED when the run has ended. UnknownRun if there is none."""
+        return Answer.ACCEPTED if await self._send_signal(signal) else await self._not_sent(signal)
+
+    @statement
+    async def _send_signal(self, session: Session, signal: NewSignal) -> int:
+        return await session.run(Verb.send_signal, signal.run_id, signal.name, signal.key, signal.payload)
+
+    @look
+    async def _not_sent(self, session: Session, signal: NewSignal) -> Answer:
+        """Why the signal was not taken."""
+        if await session.row(Verb.run, signal.run_id) is None:
+            raise _unknown(signal.run_id)
+        sent = await session.row(Verb.sent_before, signal.run_id, signal.name, signal.key)
+        return Answer.FENCED if sent is None else Answer.DUPLICATE
+
+    @transaction
+    async def cancel_run(
+        self, session: Session, run_id: str, actor: str, note: str, again: bool = False
+    ) -> RunState:
+        """A pending run nobody owns is cancelled at once, any other gets the `$cancel` signal: one, unless `again`, which
+        asks anew whose code has heard the last one. Returns the state now."""
+        run = await _known(session, run_id)
+        if await session.run(Verb.cancel_pending, run_id, note):
+            await _journal(session, actor, "cancel", run_id, note)
+            if run.parent_id is not None and run.parent_n is not None:
+                told = ChildOutcome(
+                    run.parent_id, run.parent_n, StepState.FAILED, None, cancelled_error(run_id)
+                )
+                await session.each(Verb.tell_parents, [told])
+            return RunState.CANCELLED
+        if run.state is RunState.HELD:
+            await self._release(session, run, actor, "cancelled while held")
+        payload = json.dumps({"actor": actor, "note": note}).encode()
+        key = cancel_key(await session.value(Verb.heard_cancels, run_id), again=again)
+        if await session.run(Verb.send_signal, run_id, CANCEL, key, payload):
+            await _journal(session, actor, "cancel", run_id, note)
+        await session.run(Verb.unstick_quarantined, [run_id])
+        return (await _known(session, run_id)).state
+
+    @transaction
+    async def hold(self, session: Session, run_id: str, actor: str, note: str) -> RunState:
+        run = await _known(session, run_id)
+        if await session.run(Verb.hold, run_id, note):
+            await _journal(session, actor, "hold", run_id, note)
+        elif run.state is not RunState.HELD:
+            raise WrongState(f"run {run_id!r} is {run.state}: only a run that has not ended can be held")
+        return RunState.HELD
+
+    @transaction
+    async def release(self, session: Session, run_id: str, actor: str, note: str) -> RunState:
+        return await self._release(session, await _known(session, run_id), actor, note)
+
+    async def _release(self, session: Session, run: Run, actor: str, note: str) -> RunState:
+        state = await session.value(Verb.release, run.id)
+        if state is None:
+            raise WrongState(f"run {run.id!r} is {run.state}: only a held run can be released")
+        await _journal(session, actor, "release", run.id, note)
+        if state == RunState.UNDOING:  # in the same commit: nothing else would wake it
+            await self._steer(session, run.id, "resume", None, actor, note)
+        return RunState(state)
+
+    @transaction
+    async def steer_undo(
+        self, session: Session, run_id: str, act: str, n: int | None, actor: str, note: str
+    ) -> RunState:
+        """Tell a run that undoes itself, or is stuck at it, to retry, skip or abandon; a stuck one goes on."""
+        demand_undoing(await _known(session, run_id), act)
+        await session.run(Verb.unstick, run_id)
+        await session.run(Verb.clear_stuck, run_id)
+        await self._steer(session, run_id, act, n, actor, note)
+        return (await _known(session, run_id)).state
+
+    async def _steer(
+        self, session: Session, run_id: str, act: str, n: int | None, actor: str, note: str
+    ) -> None:
+        payload = json.dumps({"act": act, "n": n, "actor": actor, "note": note}).encode()
+        await session.run(Verb.send_signal, run_id, UNDO, self._database.environment.new_id(), payload)
+        await _journal(session, actor, act, run_id, note, n)
+
+    @transaction
+    async def retry_now(self, session: Session, run_id: str, actor: str) -> int:
+        """Make the run's backing-off steps ready at once; how many."""
+        await _known(session, run_id)
+        count = await session.run(Verb.retry_now, run_id)
+        if count:
+            await _journal(session, actor, "retry", run_id, f"{count} steps ready at once")
+        return count
+
+    @transaction
+    async def retry_run(self, session: Session, run_id: str, actor: str) -> str:
+        """Start a run that goes on from where this one ended, and keeps what `retries.plan` says; its id. Asked again, it is the
+        same run. WrongState when the run has not ended, succeeded, was retried and that one since, is the child of a run
+        that is to be retried instead, or has a child that has not ended."""
+        run = await _known(session, run_id)
+        later = await retried_as(session, run)
+        demand_retryable(run, later, await newest(session, run_id))
+        if later is not None:
+            return later.id
+        parent = await newest(session, run.parent_id)
+        demand_alone(run, parent, await session.value(Verb.live_below, run_id))
+        new_id = await retry(session, run)
+        await _journal(session, actor, "retry", run_id, f"as {new_id}")
+        return new_id
 
 
 def demand_undoing(run: Run, act: str) -> None:
-    """Raise unless the run takes itself back, or is stuck at that."""
+    """Raise unless the run undoes itself, or is stuck at that."""
     if run.state is RunState.STUCK and run.resume is RunState.RUNNING:
         raise WrongState(
             f"run {run.id!r} waits for a step in quarantine: there is no undo to {act}; "
@@ -20,4 +135,22 @@ def demand_undoing(run: Run, act: str) -> None:
 def cancel_key(heard: int, *, again: bool) -> str:
     """The key of a request to cancel a run whose code has heard so many. The same again is the same request, and does not
     disturb code that is cleaning up; only who insists asks anew, once the last one was heard."""
-    return f"cancel#{heard + 1}" if again and heard else "cancel"
+    return f"{CANCEL_KEY}#{heard + 1}" if again and heard else CANCEL_KEY
+
+
+async def _known(session: Session, run_id: str) -> Run:
+    """The run, locked for the rest of the transaction."""
+    row = await session.row(Verb.lock_run, run_id)
+    if row is None:
+        raise _unknown(run_id)
+    return run_of(row)
+
+
+def _unknown(run_id: str) -> UnknownRun:
+    return UnknownRun(f"no run has the id {run_id!r}: `holdfast ps` lists the newest")
+
+
+async def _journal(
+    session: Session, actor: str, verb: str, run_id: str, note: str, n: int | None = None
+) -> None:
+    await session.each(Verb.journal_add, [(actor, verb, run_id, n, note)])

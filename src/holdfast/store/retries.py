@@ -1,6 +1,6 @@
-"""What a retry keeps of the run before it. Pure: rows in, a plan out; both dialects carry it out.
+"""A retry: a run that goes on from where another ended.
 
-A retry is a new run that goes on from where another ended. It keeps all that was recorded, handled failures included, but
+It keeps all that was recorded, handled failures included, but
 what ended the run and what was undone: that is done again. A step that may have had its effect, and was not undone, keeps
 its `here.key`; what was undone gets a new one. A child that succeeded belongs to the new run from then on; one that did not
 is retried itself, when the code asks for it.
@@ -29,6 +29,9 @@ from holdfast.model import (
     StepState,
     undone_key,
 )
+from holdfast.store.database import Session
+from holdfast.store.rows import run_of, step_of
+from holdfast.store.verbs import Verb
 
 _SUCCEEDED, _FAILED = StepState.SUCCEEDED, StepState.FAILED
 
@@ -62,6 +65,63 @@ class Plan(NamedTuple):
     """(id, n of the step that asked for it) of children that belong to the new run from now on."""
     inherited: list[Inherited]
     kept_n: int
+
+
+async def retried_as(session: Session, run: Run) -> Run | None:
+    """What the run was retried as."""
+    row = await session.row(Verb.retried_as, run.id)
+    return None if row is None else run_of(row)
+
+
+async def newest(session: Session, run_id: str | None) -> Run | None:
+    """The last of this run's chain of retries."""
+    row = None if run_id is None else await session.row(Verb.run, run_id)
+    run = None if row is None else run_of(row)
+    while run is not None and (later := await retried_as(session, run)) is not None:
+        run = later
+    return run
+
+
+async def inherited(session: Session, run_ids: Sequence[str]) -> dict[str, list[Inherited]]:
+    """What each of these takes over from the run that it is the retry of."""
+    found: dict[str, list[Inherited]] = {}
+    for run_id, *rest in await session.rows(Verb.inherited, list(run_ids)):
+        found.setdefault(run_id, []).append(Inherited(*rest))
+    return found
+
+
+async def retry(
+    session: Session,
+    run: Run,
+    *,
+    wanted_id: str | None = None,
+    parent: tuple[str | None, int | None] = (None, None),
+) -> str:
+    """Start a run that goes on from where this one ended, and keeps what the plan says; its id."""
+    children = [run_of(row) for row in await session.rows(Verb.children, run.id)]
+    kept = plan(
+        run,
+        [step_of(row) for row in await session.rows(Verb.history_steps, [run.id])],
+        [Signal(*row) for row in await session.rows(Verb.signals, run.id)],
+        {child.parent_n or 0: child for child in children},
+        (await inherited(session, [run.id])).get(run.id, []),
+    )
+    new_id = await _copied(session, run, kept, wanted_id, parent)
+    await session.each(Verb.copy_steps, kept.steps, run.id, new_id)
+    await session.each(Verb.copy_signals, kept.signals, new_id)
+    await session.each(Verb.take_over, [(new_id, n, child_id) for child_id, n in kept.taken_over])
+    await session.each(Verb.inherit, [(new_id, one.key, one.effect, one.child) for one in kept.inherited])
+    return new_id
+
+
+async def _copied(
+    session: Session, run: Run, kept: Plan, wanted_id: str | None, parent: tuple[str | None, int | None]
+) -> str:
+    """Copy the run's row under the first id that is free."""
+    for new_id in next_ids(run, wanted_id):
+        if await session.row(Verb.copy_run, run.id, new_id, kept.kept_n, *parent) is not None:
+            return new_id
+    raise AssertionError("there is no end of ids")
 
 
 def demand_retryable(run: Run, again: Run | None, newest: Run | None) -> None:

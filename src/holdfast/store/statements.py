@@ -1,45 +1,115 @@
-"""Loads SQL files: `-- name: verb` starts a statement. Strict: a statement nobody asked for fails the load.
+"""Loads a dialect's SQL files. Strict: a statement or fragment that is missing, twice, or used by nobody fails the load, at
+start-up and not at three in the morning.
 
-A dialect declares its statements as a class with one annotated attribute per verb; `load` fills it in. A file that
-lacks a verb, has one twice or has one too many is an error at start-up, not at three in the morning.
+    -- name: verb                     begins a statement; comments before it belong to it
+    -- fragment: name(x)              begins a piece of SQL that statements share: {name(s)} puts it in, with s for {x}
+    {Run}, {Run(r)}                   the columns of a noun, in the order of its fields; with a table's alias before each
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
+from typing import NamedTuple
 
-_NAME = re.compile(r"^--\s*name:\s*(\w+)\s*$")
+from holdfast import model
+from holdfast.store import answers
+
+_HEAD = re.compile(r"^--\s*(name|fragment):\s*(\w+)(?:\((\w+)\))?\s*$")
+_USE = re.compile(r"\{(\w+)(?:\(([^(){}]*)\))?\}")
+
+NOUNS: Mapping[str, tuple[str, ...]] = {
+    noun.__name__: noun.__struct_fields__
+    for noun in (
+        model.Alert,
+        model.Attempt,
+        model.Breaker,
+        model.Declaration,
+        model.Delivery,
+        model.Hold,
+        model.JournalEntry,
+        model.Node,
+        model.Quarantined,
+        model.Run,
+        model.Signal,
+        model.Step,
+        model.Twin,
+        answers.ClaimedStep,
+        answers.LostStep,
+        answers.SeenNode,
+    )
+}
+"""Nouns whose fields are the columns of a table, or some of them."""
+
+
+class Fragment(NamedTuple):
+    parameter: str | None
+    text: str
 
 
 def read_statements(package: str) -> dict[str, str]:
-    """All statements in the `statements` folder of `package`, by verb."""
+    """All statements in the `statements` folder of `package`, by verb, with their fragments put in."""
     found: dict[str, str] = {}
+    fragments: dict[str, Fragment] = {}
+    for kind, name, parameter, text in _blocks(package):
+        if name in (found if kind == "name" else fragments):
+            raise ValueError(f"{package}: {name!r} stands twice")
+        if kind == "name":
+            found[name] = text
+        else:
+            fragments[name] = Fragment(parameter, text)
+    used: set[str] = set()
+    whole = {verb: _put_in(text, fragments, used, f"{package}: {verb}") for verb, text in found.items()}
+    if unused := fragments.keys() - used:
+        raise ValueError(f"{package}: nobody uses the fragments {', '.join(sorted(unused))}")
+    return whole
+
+
+def load(package: str, verbs: Iterable[str]) -> dict[str, str]:
+    """The statements of `package`, which must be just these."""
+    found, wanted = read_statements(package), set(verbs)
+    if missing := wanted - found.keys():
+        raise ValueError(f"{package}: no statement for {', '.join(sorted(missing))}")
+    if unused := found.keys() - wanted:
+        raise ValueError(f"{package}: nobody uses {', '.join(sorted(unused))}")
+    return found
+
+
+def _blocks(package: str) -> Iterable[tuple[str, str, str | None, str]]:
+    """(name or fragment, its name, its parameter, its text) of every block in every file."""
     for file in sorted(files(package).joinpath("statements").iterdir(), key=lambda entry: entry.name):
         if not file.name.endswith(".sql"):
             continue
-        verb = ""
-        for line in file.read_text("utf-8").splitlines():
-            match = _NAME.match(line)
-            if match:
-                verb = match.group(1)
-                if verb in found:
-                    raise ValueError(f"{package}: statement {verb!r} stands twice, again in {file.name}")
-                found[verb] = ""
-            elif verb and not line.lstrip().startswith("--"):
-                found[verb] += line + "\n"
-    return {verb: text.strip() for verb, text in found.items()}
+        head: re.Match[str] | None = None
+        lines: list[str] = []
+        for line in [*file.read_text("utf-8").splitlines(), "-- name: end"]:
+            begins = _HEAD.match(line)
+            if begins is None:
+                if not line.lstrip().startswith("--"):
+                    lines.append(line)
+                continue
+            if head is not None:
+                yield head[1], head[2], head[3], "\n".join(lines).strip()
+            head, lines = begins, []
 
 
-class Statements:
-    """Base of a dialect's verbs: subclass it and annotate one `str` attribute per statement."""
+def _put_in(text: str, fragments: Mapping[str, Fragment], used: set[str], where: str) -> str:
+    def put(use: re.Match[str]) -> str:
+        name, argument = use[1], use[2]
+        if name in NOUNS:
+            prefix = "" if argument is None else f"{argument}."
+            return ", ".join(prefix + column for column in NOUNS[name])
+        if name not in fragments:
+            raise ValueError(f"{where}: there is no fragment {name!r}")
+        parameter, body = fragments[name]
+        if (parameter is None) != (argument is None):
+            raise ValueError(
+                f"{where}: the fragment {name!r} takes {'no' if parameter is None else 'an'} argument"
+            )
+        used.add(name)
+        if parameter is not None:
+            body = body.replace(f"{{{parameter}}}", str(argument))
+        return _put_in(body, fragments, used, where)
 
-    def __init__(self, package: str) -> None:
-        found = read_statements(package)
-        wanted = set(type(self).__annotations__)
-        if missing := wanted - found.keys():
-            raise ValueError(f"{package}: no statement for {', '.join(sorted(missing))}")
-        if unused := found.keys() - wanted:
-            raise ValueError(f"{package}: nobody uses {', '.join(sorted(unused))}")
-        for verb, text in found.items():
-            setattr(self, verb, text)
+    return _USE.sub(put, text)

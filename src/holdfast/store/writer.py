@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import LeaseLost, StoreError, StoreFull, StoreGone, StoreUnreachable
 from holdfast.store.answers import PreconditionFailed
+from holdfast.store.batch import Batches
 from holdfast.store.operations import Hop, Op, Start
-from holdfast.store.protocol import Writes
 
 log = logging.getLogger("holdfast.writer")
 
@@ -39,9 +39,24 @@ Then = Callable[[Any], None]
 """Called with the operation's answer, or with the exception that ended it."""
 
 
+class Host(Protocol):
+    """What a writer needs of whoever it writes for."""
+
+    def has_lease(self) -> bool:
+        """Asked before every commit: a process that was paused writes nothing."""
+
+    async def reconcile(self) -> None:
+        """An answer was lost, and the store is back: see what the store believes, before anything else is written."""
+
+    def lose_store(self, gone: StoreGone) -> None:
+        """There is no store any more."""
+
+
 class Writer:
-    def __init__(self, store: Writes, node: str, environment: Environment, config: Config) -> None:
-        self._store, self._node = store, node
+    def __init__(
+        self, store: Batches, node: str, environment: Environment, config: Config, host: Host
+    ) -> None:
+        self._store, self._node, self._host = store, node, host
         self._environment, self._config = environment, config
         self._queue: list[tuple[Op, Then]] = []
         self._bell = asyncio.Event()
@@ -63,12 +78,6 @@ class Writer:
         """No try of it is under way at this moment."""
         self.trouble: StoreError | None = None
         """Why the store does not answer at the moment."""
-        self.after_trouble: Callable[[], Awaitable[None]] | None = None
-        """Called when the store is back, before the lost batch is repeated."""
-        self.holds: Callable[[], bool] = lambda: True
-        """Whether the node has its lease. Asked before every commit: a process that was paused writes nothing."""
-        self.on_gone: Callable[[StoreGone], None] = lambda gone: None
-        """Called when there is no store any more."""
 
     def doubt(self) -> None:
         """Somebody else's write to the store was not answered: look what it left, before the next commit."""
@@ -167,7 +176,7 @@ class Writer:
             self._refuse(batch)
             return
         except StoreGone as gone:
-            self.on_gone(gone)
+            self._host.lose_store(gone)
             for _, then in batch:
                 then(gone)
             return
@@ -208,7 +217,7 @@ class Writer:
                 if self._in_doubt:
                     await self._look_around()
                 ops = [op for op, _ in batch]
-                if not self.holds() and any(type(op) is not Start for op in ops):
+                if not self._host.has_lease() and any(type(op) is not Start for op in ops):
                     raise LeaseLost("this node lost its lease")
                 asking = True
                 answers = await self._store.commit(self._node, ops) if ops else []
@@ -246,8 +255,7 @@ class Writer:
         self._in_doubt = False  # before it looks: what is doubted meanwhile is looked at again
         self._tell()  # or what the last commit gave this node would seem unknown to it
         try:
-            if self.after_trouble is not None:
-                await self.after_trouble()
+            await self._host.reconcile()
         except (StoreUnreachable, StoreGone):
             raise
         except Exception as error:

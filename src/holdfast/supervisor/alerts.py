@@ -17,7 +17,7 @@ from holdfast.config import Config
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Alert, AlertKind, Ending, Leader, Level, NewAlert, RunState, StepKind, spent
 from holdfast.store.answers import FailureNote, Late
-from holdfast.store.protocol import SupervisorStore
+from holdfast.store.roles import SupervisorStore
 
 log = logging.getLogger("holdfast.alerts")
 
@@ -40,11 +40,11 @@ _LOG_LEVELS = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING, Level.E
 
 async def raise_failures(store: SupervisorStore, epoch: int, config: Config) -> int:
     """Make alerts of the failures noted since the last look. Bounded: what is left waits for the next pass."""
-    notes = await store.failures(config.claim_max)
+    notes = await store.alerts.failures(config.claim_max)
     if not notes:
         return 0
     alerts = judge_failures(notes)
-    await store.raise_alerts(epoch, alerts, [note.id for note in notes])
+    await store.alerts.raise_alerts(epoch, alerts, [note.id for note in notes])
     return len(alerts)
 
 
@@ -52,9 +52,9 @@ async def watch_backlog(store: SupervisorStore, epoch: int, config: Config, now:
     """Raise what waits longer than its bound, clear what does not any more, and close the windows that are over."""
     most = config.claim_max
     late = [
-        await store.late_steps(config.backlog_s, most),
-        await store.late_runs(config.backlog_s, most),
-        await store.late_wakes(config.backlog_s, most, most),
+        await store.alerts.late_steps(config.backlog_s, most),
+        await store.alerts.late_runs(config.backlog_s, most),
+        await store.alerts.late_wakes(config.backlog_s, most, most),
     ]
     whole = all(len(part) < most for part in late)
     lasting = judge_backlog(late[0], late[1] + late[2], now)
@@ -62,7 +62,7 @@ async def watch_backlog(store: SupervisorStore, epoch: int, config: Config, now:
     for kind in sorted(COUNTED):
         over = [one.id for one in await opened(store, config, kind) if one.at < now - config.alert_window_s]
         if over:
-            await store.clear_alerts(epoch, over)
+            await store.alerts.clear_alerts(epoch, over)
     return new
 
 
@@ -70,7 +70,7 @@ async def opened(store: SupervisorStore, config: Config, kind: AlertKind) -> lis
     """All open alerts of this kind, oldest first, read in parts."""
     found: list[Alert] = []
     while True:
-        part = await store.open_alerts_of(kind, found[-1].id if found else 0, config.claim_max)
+        part = await store.alerts.open_alerts_of(kind, found[-1].id if found else 0, config.claim_max)
         found += part
         if len(part) < config.claim_max:
             return found
@@ -89,9 +89,9 @@ async def reconcile(
     """Of a kind that lasts: raise what is not open yet, clear what does not last any more; how many are new."""
     new, over = compare(await opened(store, config, kind), lasting, whole=whole, most=most)
     if over:
-        await store.clear_alerts(epoch, over)
+        await store.alerts.clear_alerts(epoch, over)
     if new:
-        await store.raise_alerts(epoch, new)
+        await store.alerts.raise_alerts(epoch, new)
     return len(new)
 
 
@@ -99,14 +99,14 @@ async def raise_succession(store: SupervisorStore, leader: Leader) -> None:
     """The leader was lost, and this one leads instead of it."""
     after = f", {leader.vacant_s:.1f} s after its last sign of life" if leader.vacant_s is not None else ""
     message = f"leader {leader.predecessor} is lost; {leader.node} leads in epoch {leader.epoch}{after}"
-    await store.raise_alerts(
+    await store.alerts.raise_alerts(
         leader.epoch, [NewAlert(AlertKind.LEADER_LOST, Level.WARNING, AlertKind.LEADER_LOST, message)]
     )
 
 
 async def log_alerts(store: SupervisorStore, epoch: int, config: Config) -> int:
     """Every alert stands in the leader's log once, whoever raised it and whether or not a channel is configured."""
-    alerts = await store.log_alerts(epoch, config.claim_max)
+    alerts = await store.alerts.log_alerts(epoch, config.claim_max)
     for alert in alerts:
         log.log(_LOG_LEVELS[Level(alert.level)], "%s: %s", alert.kind, in_words(alert))
     return len(alerts)

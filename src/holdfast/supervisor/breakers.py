@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from holdfast.breaker import GiveBack, decide
 from holdfast.config import Config
 from holdfast.model import AlertKind, Breaker, BreakerState, Level, NewAlert
-from holdfast.store.protocol import SupervisorStore
+from holdfast.store.roles import SupervisorStore
 from holdfast.supervisor.alerts import reconcile, trimmed
 
 
 async def turn_breakers(store: SupervisorStore, epoch: int, config: Config) -> int:
     """Decide for each breaker that needs it. How many changed: agents should look, and people may want to know."""
-    looks = await store.breaker_looks(config.breaker_window_s)
+    looks = await store.gates.breaker_looks(config.breaker_window_s)
     if not looks:
         return 0
     now, changed = await store.now(), 0
@@ -25,15 +25,15 @@ async def turn_breakers(store: SupervisorStore, epoch: int, config: Config) -> i
         row = look.breaker
         change = decide(look, now, config)
         if isinstance(change, GiveBack):
-            changed += await store.give_back_probes(epoch, row.name, row.round, change.probes)
+            changed += await store.gates.give_back_probes(epoch, row.name, row.round, change.probes)
         elif change is not None:
-            changed += await store.change_breaker(epoch, row.name, row.round, change)
+            changed += await store.gates.change_breaker(epoch, row.name, row.round, change)
     return changed
 
 
 async def tell_of_breakers(store: SupervisorStore, epoch: int, config: Config) -> int:
     """Raise an alert for every breaker that opened by itself, and clear those of breakers that closed."""
-    gates = await store.gates(config.breaker_window_s)
+    gates = await store.gates.gates(config.breaker_window_s)
     return await reconcile(store, epoch, config, AlertKind.BREAKER_OPEN, judge_breakers(gates.breakers))
 
 

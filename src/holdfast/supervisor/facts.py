@@ -20,7 +20,7 @@ from holdfast.model import (
     Step,
     StepKind,
 )
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from holdfast.supervisor.outlook import Outlook, outlook
 from holdfast.supervisor.staff import Staff
 
@@ -83,26 +83,28 @@ async def gather(
         run,
         steps,
         attempts,
-        await store.signals(run.id),
-        await store.nodes(),
-        await store.lanes(),
+        await store.reads.signals(run.id),
+        await store.nodes.nodes(),
+        await store.agents.lanes(),
         await store.now(),
-        await store.breakers(),
-        await store.holds(),
-        await store.quarantined(run.id) if any(step.quarantined for step in steps) else (),
-        await store.children(run.id) if waits else (),
+        await store.gates.breakers(),
+        await store.gates.holds(),
+        await store.quarantine.quarantined(run.id) if any(step.quarantined for step in steps) else (),
+        await store.reads.children(run.id) if waits else (),
         await outlook(store, run, steps, config),
-        await store.journal(run.id),
+        await store.reads.journal(run.id),
         await _retried(store, run) if run.state in RUN_ENDED else None,
         declared,
-        await store.joins(run.id) if waits else {},
+        await store.reads.joins(run.id) if waits else {},
     )
 
 
 async def _retried(store: Store, run: Run) -> Run | None:
     """The newest of those that were retried one after the other, from this one on."""
     newest = None
-    while (found := await store.run(next_try(newest or run))) is not None and found.retry_of is not None:
+    while (
+        found := await store.reads.run(next_try(newest or run))
+    ) is not None and found.retry_of is not None:
         newest = found
     return newest
 

@@ -17,7 +17,7 @@ from holdfast.environment import Environment
 from holdfast.model import Node
 from holdfast.sketch import Sketch
 from holdfast.store.answers import Overlong
-from holdfast.store.protocol import SupervisorStore
+from holdfast.store.roles import SupervisorStore
 
 BURST = 10
 """Twins of one step that may be made at once, even if few attempts of it were seen."""
@@ -82,32 +82,36 @@ class Hedging:
         swept = 0
         if at >= self._learn_at:
             await self._learn(at)
-            swept = await self._store.sweep_twins(epoch, self._config.claim_max)
+            swept = await self._store.twins.sweep_twins(epoch, self._config.claim_max)
         elif self._offers:
-            swept = await self._store.sweep_twins(epoch, self._config.claim_max)
+            swept = await self._store.twins.sweep_twins(epoch, self._config.claim_max)
         if not self._bounds or at < self._look_at:
             return swept
         # A step that takes an hour need not be looked at five times a second.
         self._look_at = at + min(1.0, min(self._bounds.values()) / 10)
-        overlong = await self._store.overlong_steps(list(self._bounds.items()), self._config.claim_max)
+        overlong = await self._store.durations.overlong_steps(
+            list(self._bounds.items()), self._config.claim_max
+        )
         if not overlong:
             return swept
         late = lateness(overlong, self._bounds, await self._store.now())
         chosen = choose(late, self._offers, self._needs, self._allowances)
         if not chosen:
             return swept
-        made = await self._store.make_twins(epoch, [(step.run_id, step.n, step.fence) for step in chosen])
+        made = await self._store.twins.make_twins(
+            epoch, [(step.run_id, step.n, step.fence) for step in chosen]
+        )
         return swept + len(made)
 
     async def _learn(self, at: float) -> None:
         """Who offers which hedged step, and when each takes too long."""
-        self._offers = offers_of(await self._store.nodes(), await self._store.now())
+        self._offers = offers_of(await self._store.nodes.nodes(), await self._store.now())
         self._learn_at = at + (self._config.learn_s if self._offers else IDLE_S)
         self._bounds = {}
         if not self._offers:
             return
-        self._needs = {lane.id: lane.needs for lane in await self._store.lanes()}
-        known = sketches(await self._store.durations([step_name(name) for name in self._offers]))
+        self._needs = {lane.id: lane.needs for lane in await self._store.agents.lanes()}
+        known = sketches(await self._store.durations.durations([step_name(name) for name in self._offers]))
         for name in self._offers:
             sketch = known.get(step_name(name))
             if sketch is None:

@@ -18,14 +18,13 @@ from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import StoreError
 from holdfast.model import Alert, AlertKind, Level
+from holdfast.store.alerts import ALERTS, OutboxAlerts
 from holdfast.store.answers import Route, Sending
-from holdfast.store.protocol import OutboxStore
 from holdfast.supervisor.alerts import COUNTED, in_words
 from holdfast.supervisor.channels import Channel, Notice, NotSent
 
 log = logging.getLogger("holdfast.alerts")
 
-LEASE = "alerts"
 AT_ONCE = 10
 """Deliveries one channel is given at a time."""
 GRACE_S = 30.0
@@ -59,7 +58,7 @@ def route(
 class Outbox:
     def __init__(
         self,
-        store: OutboxStore,
+        store: OutboxAlerts,
         node: str,
         channels: Sequence[Channel],
         environment: Environment,
@@ -86,7 +85,7 @@ class Outbox:
 
     async def _pass(self) -> int:
         config = self._config
-        self.epoch = await self._store.lead(self._node, config.leader_lease_s, LEASE)
+        self.epoch = await self._store.lead(self._node, config.leader_lease_s, ALERTS)
         self._held = self.epoch is not None
         if self.epoch is None:
             return 0

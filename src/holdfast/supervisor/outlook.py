@@ -8,7 +8,7 @@ from typing import NamedTuple
 from holdfast.config import Config
 from holdfast.durations import Eta, eta, eta_names, sketches, step_name
 from holdfast.model import Landmark, Run, RunState, Step, StepKind, StepState, Twin, TwinState
-from holdfast.store.protocol import Store
+from holdfast.store.store import Store
 from holdfast.supervisor.stragglers import bounds_of
 
 
@@ -45,9 +45,9 @@ async def etas(store: Store, runs: Sequence[Run]) -> dict[str, Eta]:
     running = [run for run in runs if run.state is RunState.RUNNING]
     if not running:
         return {}
-    marks = {mark.run_id: mark for mark in await store.landmarks([run.id for run in running])}
+    marks = {mark.run_id: mark for mark in await store.durations.landmarks([run.id for run in running])}
     names = {name for run in running for name in eta_names(run, marks.get(run.id))}
-    known = sketches(await store.durations(sorted(names)))
+    known = sketches(await store.durations.durations(sorted(names)))
     now = await store.now()
     found = {run.id: eta(run, marks.get(run.id), known, now) for run in running}
     return {run_id: one for run_id, one in found.items() if one is not None}
@@ -55,13 +55,13 @@ async def etas(store: Store, runs: Sequence[Run]) -> dict[str, Eta]:
 
 async def outlook(store: Store, run: Run, steps: Sequence[Step], config: Config) -> Outlook:
     """Of one run whose steps are known."""
-    twins = {twin.n: twin for twin in await store.twins(run.id)}
+    twins = {twin.n: twin for twin in await store.twins.twins(run.id)}
     calls = {step_name(step.name) for step in steps if step.state is StepState.RUNNING}
     last = max(steps, key=lambda step: step.n, default=None)
     mark = None if last is None else Landmark(run.id, last.n, last.name, last.issued_at)
     names = [*sorted(calls), *eta_names(run, mark)]
     if not names:
         return Outlook(twins=twins)
-    known = sketches(await store.durations(names))
+    known = sketches(await store.durations.durations(names))
     bounds = bounds_of({name: sketch for name, sketch in known.items() if name in calls}, config)
     return Outlook(eta(run, mark, known, await store.now()), bounds, twins)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from holdfast.config import Config
 from holdfast.model import AlertKind, Level, NewAlert, Node
-from holdfast.store.protocol import SupervisorStore
+from holdfast.store.roles import SupervisorStore
 from holdfast.supervisor.alerts import reconcile, trimmed
 
 NODES_MAX = 10_000
@@ -17,7 +17,7 @@ ROLE = "pool"
 
 async def watch_pools(store: SupervisorStore, epoch: int, config: Config) -> int:
     """Raise what pools complain of, and clear what they no longer do."""
-    troubled = judge_pools(await store.living(NODES_MAX))
+    troubled = judge_pools(await store.nodes.living(NODES_MAX))
     return await reconcile(store, epoch, config, AlertKind.POOL_TROUBLE, troubled)
 
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.config import Config
 from holdfast.model import Alert, AlertKind, Poison
-from holdfast.store.protocol import SupervisorStore
+from holdfast.store.roles import SupervisorStore
 from holdfast.supervisor.alerts import opened, quarantine_key
 
 
 async def stick_quarantined(store: SupervisorStore, epoch: int, config: Config) -> int:
     """Make runs stuck that cannot go on without a person. Bounded: what is left waits for the next pass."""
-    return await store.stick_quarantined(epoch, config.claim_max)
+    return await store.quarantine.stick_quarantined(epoch, config.claim_max)
 
 
 async def clear_released(store: SupervisorStore, epoch: int, config: Config) -> int:
@@ -24,9 +24,9 @@ async def clear_released(store: SupervisorStore, epoch: int, config: Config) -> 
     known = await opened(store, config, AlertKind.STEP_QUARANTINED)
     if not known:
         return 0
-    poison = await store.quarantine(config.claim_max)
+    poison = await store.quarantine.quarantine(config.claim_max)
     over = released(known, poison) if len(poison) < config.claim_max else []
-    return await store.clear_alerts(epoch, over) if over else 0
+    return await store.alerts.clear_alerts(epoch, over) if over else 0
 
 
 def released(known: Sequence[Alert], poison: Iterable[Poison]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Old runs go: in small batches, oldest first, for a bounded time in each pass.
+"""What is old goes: runs in small batches, oldest first, for a bounded time in each pass; and rows that belong to no run.
 
 A cursor walks each ended state from its oldest run to the newest that is old enough, past runs that must stay because
 one above or below them is live. At the end of a walk the duty rests.
@@ -10,7 +10,7 @@ from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import RunState
-from holdfast.store.protocol import SupervisorStore
+from holdfast.store.retention import Retention
 
 DAY_S = 86_400.0
 RUNS_MAX = 100
@@ -31,7 +31,7 @@ def keeps_s(config: Config) -> dict[str, float]:
 
 
 class Pruning:
-    def __init__(self, store: SupervisorStore, environment: Environment, config: Config) -> None:
+    def __init__(self, store: Retention, environment: Environment, config: Config) -> None:
         self._store, self._environment, self._config = store, environment, config
         self._keeps_s = keeps_s(config)
         self._walks: list[tuple[str, tuple[float, str]]] = []
@@ -68,3 +68,24 @@ class Pruning:
         await self._store.prune_alerts(epoch, now - min(self._keeps_s.values()), self._config.claim_max)
         self._rest_until = self._environment.monotonic() + self._config.prune_every_s
         return removed
+
+
+class Forgetting:
+    """What belongs to no run: processes that left, what was done to no run in particular, and workflows that no code has."""
+
+    def __init__(self, store: Retention, config: Config) -> None:
+        self._store, self._config = store, config
+        self._rest_until = 0.0
+
+    async def forget(self, epoch: int, at: float, now: float) -> None:
+        """`at` is on the monotonic clock, `now` on the store's."""
+        if at <= self._rest_until:
+            return
+        config, most = self._config, self._config.prune_rows_max
+        gone = (
+            await self._store.forget_nodes(epoch, now - config.keep_nodes_days * DAY_S, most),
+            await self._store.forget_journal(epoch, now - config.keep_journal_days * DAY_S, most),
+            await self._store.forget_workflows(epoch, now - config.keep_workflows_days * DAY_S, most),
+        )
+        if max(gone) < most:  # else there may be more: the next time round
+            self._rest_until = at + config.prune_every_s

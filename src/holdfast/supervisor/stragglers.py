@@ -13,7 +13,7 @@ from holdfast.environment import Environment
 from holdfast.model import AlertKind, Level, NewAlert
 from holdfast.sketch import Sketch
 from holdfast.store.answers import Overlong
-from holdfast.store.protocol import SupervisorStore
+from holdfast.store.roles import SupervisorStore
 from holdfast.supervisor.alerts import reconcile
 
 FADE_S = 60.0
@@ -31,14 +31,18 @@ class Stragglers:
         at, config = self._environment.monotonic(), self._config
         if at - self._faded_at > FADE_S:
             self._faded_at = at
-            await self._store.fade_durations(
+            await self._store.durations.fade_durations(
                 epoch,
                 attempts_max=config.durations_max,
                 keep_s=config.durations_keep_days * DAY_S,
                 rows_max=config.durations_rows_max,
             )
-        bounds = bounds_of(sketches(await self._store.durations()), config)
-        late = await self._store.overlong_steps(list(bounds.items()), config.claim_max) if bounds else []
+        bounds = bounds_of(sketches(await self._store.durations.durations()), config)
+        late = (
+            await self._store.durations.overlong_steps(list(bounds.items()), config.claim_max)
+            if bounds
+            else []
+        )
         found = judge(late, bounds, now)
         whole = len(late) < config.claim_max
         return await reconcile(self._store, epoch, config, AlertKind.STRAGGLER, found, whole=whole)

@@ -12,10 +12,10 @@ from rich.constrain import Constrain
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from holdfast.client import RunRows
 from holdfast.errors import StoreUnreachable
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import DEADLINE, Attempt, Step, StepKind
+from holdfast.run import RunRows
 from holdfast.terminal import wording
 from holdfast.terminal.screen import Screen, Text, styled_state
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.client import RunRows
 from holdfast.model import JournalEntry, Run, Signal
+from holdfast.run import RunRows
 from holdfast.supervisor.outlook import Outlook
 from holdfast.terminal import output, wording
 

@@ -20,8 +20,7 @@ import msgspec
 from holdfast import codec
 from holdfast.errors import HoldfastError, RunError, Stop, WrongState
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import RunState
-from holdfast.store.operations import NewSignal
+from holdfast.model import NewSignal, RunState
 from holdfast.testing import interpreters
 from holdfast.testing.interpreters import Elsewhere, NotReplayed
 from holdfast.testing.judge import (

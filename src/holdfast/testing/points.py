@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.errors import HoldfastError
+from holdfast.model import Outcome
 from holdfast.store.operations import HandBack, Hop, RetryStep, Start
-from holdfast.store.operations import Report as Reported
 from holdfast.testing.world import Fate, Faults, Past, Process, Rows
 
 CRASHABLE = frozenset({"commit", "claim_runs", "claim_run", "claim_steps", "fire_timers", "answer_joins"})
@@ -142,7 +142,7 @@ class Points(Faults):
             if isinstance(op, Hop):
                 self.keys.update({(op.run_id, step.n): step.key for step in op.issued})
                 said.append(self._hop(op))
-            elif isinstance(op, Reported):
+            elif isinstance(op, Outcome):
                 said.append(f"of {self._key(op.run_id, op.n)}'s result")
             elif isinstance(op, RetryStep):
                 said.append(f"that lets {self._key(op.run_id, op.n)} be tried again")
@@ -153,10 +153,7 @@ class Points(Faults):
         return f"the commit {' and '.join(dict.fromkeys(said)) or 'of a checkpoint'}"
 
     def _hop(self, hop: Hop) -> str:
-        ends = [
-            self._key(hop.run_id, n)
-            for n in (*(out.n for out in hop.outcomes), *(n for n, _ in hop.delivered))
-        ]
+        ends = [self._key(hop.run_id, outcome.n) for outcome in hop.outcomes]
         issues = [step.key for step in hop.issued]
         then = [
             f"issues {_listed(issues)}" if issues else "",

@@ -15,11 +15,11 @@ from typing import Any, Generic, NamedTuple, NoReturn, ParamSpec, Self, TypeVar
 
 import msgspec
 
-from holdfast.client import Run as Handle
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import RUN_ENDED, STEP_LIVE
-from holdfast.model import DEADLINE, RunState, StepKind
-from holdfast.store.operations import Close, NewSignal
+from holdfast.model import DEADLINE, NewSignal, RunState, StepKind
+from holdfast.run import Run as Handle
+from holdfast.store.operations import Close
 from holdfast.testing.crashes import Explorer, NotEnded, Settings, executing
 from holdfast.testing.parts import Part
 from holdfast.testing.report import Report

@@ -16,16 +16,18 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from holdfast.agent import Agent
 from holdfast.agent.assignment import Assignment
+from holdfast.agent.claims import Claims
+from holdfast.agent.executor import Executor
 from holdfast.config import DEFAULT, Config
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import STEP_ENDED
-from holdfast.model import DEADLINE, Run, RunState, Signal, Step, StepKind, StepState
+from holdfast.model import DEADLINE, NewSignal, Run, RunState, Signal, Step, StepKind, StepState
 from holdfast.node import Node
-from holdfast.store.operations import NewSignal
-from holdfast.store.protocol import RunFilter, Store
+from holdfast.store.reads import RunFilter
+from holdfast.store.store import Store
 from holdfast.supervisor.facts import gather
 from holdfast.supervisor.why import explain
-from holdfast.testing.world import EPOCH, Faults, Past, Process, SharedStore, World
+from holdfast.testing.world import EPOCH, Faults, Past, Process, SharedDatabase, World
 from holdfast.workflow import outside
 from holdfast.workflow.here import Attempting
 from holdfast.workflow.step import Step as AuthoredStep
@@ -113,16 +115,29 @@ class Doing(NamedTuple):
 Perform = Callable[[Doing], Awaitable[Any]]
 
 
-class PretendingAgent(Agent):
-    """Holds and reports steps like any agent; what they do is somebody else's business. There are no threads."""
+class _AllClaims(Claims):
+    def can_serve(self, name: str, needs: tuple[str, ...]) -> bool:
+        return name in self._steps
 
+
+class _LoopExecutor(Executor):
+    """There are no threads and no other processes."""
+
+    def begin(self, assignment: Assignment) -> None:
+        assignment.task = asyncio.get_running_loop().create_task(self._in_loop(assignment))
+
+
+class PretendingAgent(Agent):
+    """Takes and reports steps like any agent; what they do is somebody else's business."""
+
+    claims_type = _AllClaims
+    executor_type = _LoopExecutor
     process: Process
     perform: Perform
 
-    def capable(self, name: str, needs: tuple[str, ...]) -> bool:
-        return name in self._steps
-
-    def begin(self, assignment: Assignment, checkpoint: bytes | None = None, *, barred: bool = False) -> None:
+    def _begin(
+        self, assignment: Assignment, checkpoint: bytes | None = None, *, is_barred: bool = False
+    ) -> None:
         step = assignment.step
 
         async def pretend(*args: Any, **kwargs: Any) -> Any:
@@ -131,12 +146,9 @@ class PretendingAgent(Agent):
 
         assignment.step = step.using()
         assignment.step.fn = cast("FunctionType", pretend)
-        super().begin(assignment, checkpoint, barred=barred)
+        super()._begin(assignment, checkpoint, is_barred=is_barred)
         if assignment.here is not None:
             assignment.here = Watched.of(assignment.here)
-
-    async def _run_thread(self, assignment: Assignment) -> None:
-        await self._run_async(assignment)
 
 
 class _StageNode(Node):
@@ -147,8 +159,13 @@ class _StageProcess(Process):
     perform: Perform
 
     def _new_node(self, store: Store) -> Node:
-        node = _StageNode(store, roles=self._roles, environment=self.environment, config=self.config)
-        node.on_fenced = self._on_fenced
+        node = _StageNode(
+            store,
+            roles=self._roles,
+            environment=self.environment,
+            config=self.config,
+            on_fenced=self._on_fenced,
+        )
         assert isinstance(node.agent, PretendingAgent)
         node.agent.process, node.agent.perform = self, self.perform
         return node
@@ -192,7 +209,7 @@ class Stage:
         self.opened = opened
         """How many processes there have been, those of the past included: dice go by their numbers."""
         observer = self.world.process("observer", roles=())
-        self.store = SharedStore(self.world, observer)
+        self.store = Store(SharedDatabase(self.world, observer))
         self._see(self.store.open())
         self._looked: tuple[int, float, Look] | None = None
         self._changes, self._changed_at = 0, self.loop.now
@@ -340,34 +357,34 @@ class Stage:
         return self.world.processes[0].environment.new_id()
 
     def run(self, run_id: str) -> Run:
-        row = self._see(self.store.run(run_id))
+        row = self._see(self.store.reads.run(run_id))
         assert row is not None
         return row
 
     def history(self, run_id: str) -> tuple[list[Step], list[Signal]]:
-        return self._see(_steps(self.store, run_id)), self._see(self.store.signals(run_id))
+        return self._see(_steps(self.store, run_id)), self._see(self.store.reads.signals(run_id))
 
     def runs(self) -> list[Run]:
-        found = self._see(self.store.runs(RunFilter(limit=PAGE)))
+        found = self._see(self.store.reads.runs(RunFilter(limit=PAGE)))
         if len(found) == PAGE:
             raise HoldfastError(f"there are {PAGE:,} runs or more: give it less to do")
         return found
 
     def goes_on(self) -> bool:
         """Is there a run that has not ended?"""
-        return bool(self._see(self.store.runs(RunFilter(states=ACTIVE, limit=1))))
+        return bool(self._see(self.store.reads.runs(RunFilter(states=ACTIVE, limit=1))))
 
     def why(self, run_id: str) -> str:
         steps, _ = self.history(run_id)
-        attempts = self._see(self.store.attempts(run_id))
+        attempts = self._see(self.store.reads.attempts(run_id))
         return explain(self._see(gather(self.store, self.run(run_id), steps, attempts, DEFAULT)))
 
 
 def _bury(process: Process) -> None:
     """The code of its runs leaves memory."""
-    node = process._node
-    if node is not None and node.scheduler is not None:
-        node.scheduler.abandon()
+    caller = process._caller
+    if isinstance(caller, Node) and caller.scheduler is not None:
+        caller.scheduler.abandon()
 
 
 def _forget(task: asyncio.Task[Any]) -> None:
@@ -377,19 +394,19 @@ def _forget(task: asyncio.Task[Any]) -> None:
         task.get_coro().close()
 
 
-async def _steps(store: SharedStore, run_id: str) -> list[Step]:
+async def _steps(store: Store, run_id: str) -> list[Step]:
     found: list[Step] = []
-    while page := await store.steps(run_id, after=found[-1].n if found else 0, limit=PAGE):
+    while page := await store.reads.steps(run_id, after=found[-1].n if found else 0, limit=PAGE):
         found += page
     return found
 
 
-async def _look_at(store: SharedStore, now: float) -> Look:
+async def _look_at(store: Store, now: float) -> Look:
     busy = False
     ready: list[float] = []
     timers: list[float] = []
     deadlines: list[float] = []
-    for run in await store.runs(RunFilter(states=ACTIVE, limit=PAGE)):
+    for run in await store.reads.runs(RunFilter(states=ACTIVE, limit=PAGE)):
         steps = await _steps(store, run.id)
         waits = False
         for step in steps:
@@ -408,7 +425,7 @@ async def _look_at(store: SharedStore, now: float) -> Look:
             elif step.kind is not StepKind.UNDO:
                 waits = True
         busy |= not waits  # it has been decided that it goes on, or ends
-        busy |= any(signal.delivered_seq is None for signal in await store.signals(run.id))
+        busy |= any(signal.delivered_seq is None for signal in await store.reads.signals(run.id))
     busy |= any(at <= now for at in (*ready, *timers, *deadlines))
     return Look(busy, min(ready, default=None), min(timers, default=None), min(deadlines, default=None))
 

@@ -22,26 +22,24 @@ monotonic clock and an idea of the time of day of its own (`skew_s`, `rate`).
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
 from enum import Enum
 from random import Random
-from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self, TypeAlias, TypeVar
 
 from holdfast.client import Holdfast
 from holdfast.config import DEFAULT, Config
 from holdfast.environment import Environment
 from holdfast.errors import StoreFull, StoreUnreachable
-from holdfast.node import ROLES
-from holdfast.store.protocol import Bell
+from holdfast.node import ROLES, Node
+from holdfast.store.bell import Bell
+from holdfast.store.database import Call, Session
 from holdfast.store.sqlite import schema
-from holdfast.store.sqlite.database import IN_MEMORY, Database
+from holdfast.store.sqlite.database import SqliteDatabase
 from holdfast.store.sqlite.faults import explained
-from holdfast.store.sqlite.liveness import Liveness
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.store import Store
 from holdfast.testing.loop import PROCESS, Handle, VirtualLoop
 
 T = TypeVar("T")
@@ -134,145 +132,81 @@ class _StoreEnvironment(VirtualEnvironment):
         return self._world.store_now()
 
 
-class _Reading:
-    """One look at the store. What is read may be old when its reader hears of it."""
+class SharedDatabase(SqliteDatabase):
+    """One process's way to the database that all of them share. All of the dialect is the product's own; only the seam is
+    simulated."""
 
-    __slots__ = ("_database", "_verb")
-
-    def __init__(self, database: SharedDatabase, verb: str) -> None:
-        self._database, self._verb = database, verb
-
-    async def __aenter__(self) -> Any:
-        database = self._database
-        await database.world.faults.reach(database.process, self._verb, False)
-        return database.connection()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            with explained(self._database.what):
-                raise error
-        await self._database.world.faults.answer(self._database.process, self._verb, False)
-
-
-class _Transaction:
-    """One write: begun, done and committed with nothing else in between."""
-
-    __slots__ = ("_asked", "_before", "_connection", "_database", "_verb")
-
-    def __init__(self, database: SharedDatabase, verb: str, asked: dict[str, Any]) -> None:
-        self._database, self._verb, self._asked = database, verb, asked
-
-    async def __aenter__(self) -> Any:
-        database = self._database
-        await database.world.faults.reach(database.process, self._verb, True)
-        self._connection = connection = database.connection()
-        self._before = connection.total_changes()
-        connection.execute("BEGIN IMMEDIATE")
-        return connection
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        database, connection = self._database, self._connection
-        world, process = database.world, database.process
-        if error is not None:
-            connection.execute("ROLLBACK")
-            world.rolled_back()
-            with explained(database.what):
-                raise error
-        if connection.total_changes() == self._before:
-            connection.execute("ROLLBACK")
-            world.rolled_back()
-            await world.faults.answer(process, self._verb, True)
-            return
-        fate = world.faults.fate(process, self._verb)
-        if fate in (Fate.LOST, Fate.FULL, Fate.DIES_BEFORE):
-            connection.execute("ROLLBACK")
-            world.rolled_back()
-            if fate is Fate.DIES_BEFORE:
-                world.kill(process)
-                await world.for_ever()
-            if fate is Fate.FULL:
-                raise StoreFull(f"the disk under {database.what} is full: make room")
-            raise StoreUnreachable(f"{database.what} is away")
-        connection.execute("COMMIT")
-        world.committed(process, self._verb, self._asked)
-        if fate is Fate.DIES_AFTER:
-            world.kill(process)
-            await world.for_ever()
-        if fate is Fate.UNANSWERED:
-            raise StoreUnreachable(f"{database.what} did not answer")
-        await world.faults.answer(process, self._verb, True)
-
-
-class SharedDatabase(Database):
-    """One process's way to the database that all of them share."""
-
-    def __init__(self, world: World, process: Process, environment: Environment) -> None:
-        super().__init__(IN_MEMORY, environment)
+    def __init__(self, world: World, process: Process) -> None:
+        super().__init__(MEMORY, _StoreEnvironment(world, process.name), process.config)
         self.world, self.process = world, process
+        self.processes = _SharedProcesses(world, process)
         self._is_open = False
 
-    @property
-    def is_open(self) -> bool:
-        return self._is_open
-
-    async def open(self, check: Callable[[Any], None]) -> None:
+    async def open(self) -> None:
         self._is_open = True
 
     async def close(self) -> None:
         self._is_open = False
 
-    def connection(self) -> Any:
+    def _connection(self) -> Any:
         if not self._is_open:
             raise StoreUnreachable(f"{self.what} is not open")
         return self.world.connection
 
-    def reading(self) -> Any:
-        return _Reading(self, sys._getframe(1).f_code.co_name)
+    async def look(
+        self, call: Call, read: Callable[[Session], Awaitable[T]], *, patiently: bool = False
+    ) -> T:
+        """What is read may be old when its reader hears of it."""
+        await self.world.faults.reach(self.process, call.verb, False)
+        with explained(self.what):
+            found = await read(self._session(self._connection()))
+        await self.world.faults.answer(self.process, call.verb, False)
+        return found
 
-    def transaction(self) -> Any:
-        asking = sys._getframe(1)
-        return _Transaction(self, asking.f_code.co_name, asking.f_locals)
+    async def write(
+        self, call: Call, act: Callable[[Session], Awaitable[T]], *, is_single: bool = False
+    ) -> T:
+        """Begun, done and committed with nothing else in between."""
+        world, process = self.world, self.process
+        await world.faults.reach(process, call.verb, True)
+        connection = self._connection()
+        before = connection.total_changes()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            with explained(self.what):
+                done = await act(self._session(connection))
+        except BaseException:
+            self._roll_back()
+            raise
+        if connection.total_changes() == before:
+            self._roll_back()
+        else:
+            await self._commit(call)
+        await world.faults.answer(process, call.verb, True)
+        return done
 
-    async def exclusively(self, call: Callable[[Any], T]) -> T:
-        return call(self.world.connection)
+    async def _commit(self, call: Call) -> None:
+        world, process = self.world, self.process
+        fate = world.faults.fate(process, call.verb)
+        if fate in (Fate.LOST, Fate.FULL, Fate.DIES_BEFORE):
+            self._roll_back()
+            if fate is Fate.DIES_BEFORE:
+                world.kill(process)
+                await world.for_ever()
+            if fate is Fate.FULL:
+                raise StoreFull(f"the disk under {self.what} is full: make room")
+            raise StoreUnreachable(f"{self.what} is away")
+        world.connection.execute("COMMIT")
+        world.committed(process, call.verb, call.asked)
+        if fate is Fate.DIES_AFTER:
+            world.kill(process)
+            await world.for_ever()
+        if fate is Fate.UNANSWERED:
+            raise StoreUnreachable(f"{self.what} did not answer")
 
-
-class _SharedLiveness(Liveness):
-    """Who is alive: the kernel of the simulated host knows."""
-
-    def __init__(self, world: World, process: Process) -> None:
-        super().__init__(None)
-        self._world, self._process = world, process
-
-    def take(self, node: str) -> None:
-        self._world.alive[node] = self._process
-
-    def is_gone(self, node: str) -> bool:
-        holder = self._world.alive.get(node)
-        return holder is not None and holder.dead and not holder.vanished
-
-    def let_go(self, node: str) -> None:
-        self._world.alive.pop(node, None)
-
-    def let_all_go(self) -> None: ...
-
-
-class SharedStore(SqliteStore):
-    """A store object of one process. All of the dialect is the product's own; only the seam is simulated."""
-
-    def __init__(self, world: World, process: Process) -> None:
-        environment = _StoreEnvironment(world, process.name)
-        super().__init__(MEMORY, environment, process.config)
-        self.world, self.process = world, process
-        self._database = SharedDatabase(world, process, environment)
-        self._liveness = _SharedLiveness(world, process)
-
-    async def open(self) -> None:
-        await self._database.open(lambda connection: None)
+    def _roll_back(self) -> None:
+        self.world.connection.execute("ROLLBACK")
+        self.world.rolled_back()
 
     async def ring(self, bells: set[Bell]) -> None:
         world = self.world
@@ -291,6 +225,25 @@ class SharedStore(SqliteStore):
                 self.world.listeners.remove(entry)
 
         return close
+
+
+class _SharedProcesses:
+    """Who is alive: the kernel of the simulated host knows."""
+
+    can_tell = True
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world, self._process = world, process
+
+    def take(self, node: str) -> None:
+        self._world.alive[node] = self._process
+
+    def is_gone(self, node: str) -> bool:
+        holder = self._world.alive.get(node)
+        return holder is not None and holder.dead and not holder.vanished
+
+    def let_go(self, node: str) -> None:
+        self._world.alive.pop(node, None)
 
 
 class Process(Holdfast):
@@ -318,7 +271,7 @@ class Process(Holdfast):
         self.context.run(PROCESS.set, self)
 
     async def open(self, first: str | None = None) -> Self:
-        store = SharedStore(self.world, self)
+        store = Store(SharedDatabase(self.world, self))
         await store.open()
         await self._join(store, first)
         return self
@@ -360,7 +313,9 @@ class World:
         self.processes: list[Process] = []
         self.listeners: list[tuple[Process, Callable[[Bell], None]]] = []
         self.alive: dict[str, Process | Gone] = {}
-        self.connection = _take_connection()
+        self._memory = _take_memory()
+        self._memory.clock.world = self
+        self.connection = self._memory.connection
         self._clock_s = 0.0
         if past is not None:
             self.loop.now = past.now
@@ -432,10 +387,12 @@ class World:
         """Forget everybody. The database goes to the next world, empty."""
         for process in self.processes:
             process.dead = True
-            if process._node is not None and process._node.scheduler is not None:
-                process._node.scheduler.abandon()
+            caller = process._caller
+            if isinstance(caller, Node) and caller.scheduler is not None:
+                caller.scheduler.abandon()
         self.loop.close()
-        _give_connection(self.connection)
+        if self.connection is not None:
+            _give_memory(self._memory)
         self.connection = None
 
     def __enter__(self) -> Self:
@@ -445,22 +402,43 @@ class World:
         self.close()
 
 
-_spare: list[Any] = []
+class _WorldClock(Environment):
+    """The time of the world that a database in memory is in."""
+
+    world: World | None = None
+
+    def now(self) -> float:
+        return 0.0 if self.world is None else self.world.store_now()
+
+
+class _Memory(NamedTuple):
+    """A database in memory."""
+
+    connection: Any
+    clock: _WorldClock
+
+
+_spare: list[_Memory] = []
 """Emptying a database is ten times as fast as making one, and its statements are prepared already."""
 
 
-def _take_connection() -> Any:
+def _take_memory() -> _Memory:
     if _spare:
-        connection = _spare.pop()
-        for table in _tables(connection):
-            connection.execute(f"DELETE FROM {table}")  # noqa: S608  a name from the schema itself
-        return connection
-    database = Database(IN_MEMORY, Environment())
-    database._open(lambda connection: None)
-    connection = database._writer
-    assert connection is not None
-    schema.migrate(connection, database.what, 0.0)
-    return connection
+        memory = _spare.pop()
+        for table in _tables(memory.connection):
+            memory.connection.execute(f"DELETE FROM {table}")  # noqa: S608  a name from the schema itself
+        return memory
+    clock = _WorldClock()
+    database = SqliteDatabase(MEMORY, clock, DEFAULT)
+    database.connections.open_now()
+    schema.migrate(database.connections.writer, database.what)
+    return _Memory(database.connections.writer, clock)
+
+
+def _give_memory(memory: _Memory) -> None:
+    memory.clock.world = None
+    if not memory.connection.in_transaction and not _spare:
+        _spare.append(memory)
 
 
 _columns: dict[str, str] = {}
@@ -497,8 +475,3 @@ def _fill(connection: Any, rows: Rows) -> None:
             places = ", ".join("?" * len(content[0]))
             connection.executemany(f"INSERT INTO {table} ({tables[table]}) VALUES ({places})", content)  # noqa: S608  names from the schema itself
     connection.execute("COMMIT")
-
-
-def _give_connection(connection: Any) -> None:
-    if connection is not None and not connection.in_transaction and not _spare:
-        _spare.append(connection)

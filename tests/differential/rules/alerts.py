@@ -18,7 +18,7 @@ class Alerts(Asking):
     async def _number(self, subject: Subject, number: int) -> int:
         """The store's number of an alert: they were raised in one order everywhere."""
         place = list(self.spec.alerts).index(number)
-        return sorted(alert.id for alert in await subject.store.alerts(ALL))[place]
+        return sorted(alert.id for alert in await subject.store.alerts.alerts(ALL))[place]
 
     @rule(
         data=st.data(),
@@ -36,9 +36,9 @@ class Alerts(Asking):
         said = self.spec.raise_alerts(epoch, new, looked_at)
 
         async def ask(subject: Subject) -> bool:
-            found = await subject.store.failures(ALL)
+            found = await subject.store.alerts.failures(ALL)
             ids = [note.id for note in found if (note.run_id, note.n) in looked_at]
-            return await subject.store.raise_alerts(epoch, new, ids)
+            return await subject.store.alerts.raise_alerts(epoch, new, ids)
 
         self._same(said, ask)
 
@@ -53,8 +53,8 @@ class Alerts(Asking):
         async def ask(subject: Subject) -> object:
             found = await self._number(subject, number)
             if leader:
-                return await subject.store.clear_alerts(epoch, [found])
-            return await subject.store.clear_alert(found, "me")
+                return await subject.store.alerts.clear_alerts(epoch, [found])
+            return await subject.store.alerts.clear_alert(found, "me")
 
         self._same(said, ask)
 
@@ -66,7 +66,7 @@ class Alerts(Asking):
         said = self.spec.log_alerts(epoch, limit)
 
         async def ask(subject: Subject) -> list[str]:
-            return [alert.key for alert in await subject.store.log_alerts(epoch, limit)]
+            return [alert.key for alert in await subject.store.alerts.log_alerts(epoch, limit)]
 
         self._same(said, ask)
 
@@ -87,7 +87,7 @@ class Alerts(Asking):
         said = self.spec.lead(node, lease_h, OUTBOX)
         if said is not None:
             self.outbox_epochs.append(said)
-        self._same(said, lambda s: s.store.lead(node, lease_h * HOUR, OUTBOX))
+        self._same(said, lambda s: s.store.leader.lead(node, lease_h * HOUR, OUTBOX))
 
     @precondition(lambda self: self.spec.alerts)
     @rule(data=st.data(), event=st.sampled_from(("raised", "cleared")))
@@ -103,7 +103,7 @@ class Alerts(Asking):
 
         async def ask(subject: Subject) -> int:
             found = await self._number(subject, number)
-            return await subject.store.route_alerts(epoch, [Route(found, event, routed, letters)])
+            return await subject.store.alerts.route_alerts(epoch, [Route(found, event, routed, letters)])
 
         self._same(said, ask)
 
@@ -115,7 +115,7 @@ class Alerts(Asking):
         said = sorted(self.spec.claim_deliveries(epoch, channel, limit, 1.5))
 
         async def ask(subject: Subject) -> list[tuple[str, int]]:
-            found = await subject.store.claim_deliveries(epoch, channel, limit, 1.5 * HOUR)
+            found = await subject.store.alerts.claim_deliveries(epoch, channel, limit, 1.5 * HOUR)
             return sorted((one.id, one.attempt) for one in found)
 
         self._same(said, ask)
@@ -133,7 +133,7 @@ class Alerts(Asking):
         again_s = None if again_h is None else again_h * HOUR
         self._tick()
         said = self.spec.end_delivery(epoch, name, attempt, error, again_h)
-        self._same(said, lambda s: s.store.end_delivery(epoch, name, attempt, error, again_s))
+        self._same(said, lambda s: s.store.alerts.end_delivery(epoch, name, attempt, error, again_s))
 
     @precondition(lambda self: self.spec.deliveries)
     @rule(data=st.data())
@@ -141,7 +141,7 @@ class Alerts(Asking):
         epoch = data.draw(st.sampled_from(self.outbox_epochs))
         self._tick()
         said = self.spec.expire_deliveries(epoch, 0.5)
-        self._same(said, lambda s: s.store.expire_deliveries(epoch, 0.5 * HOUR))
+        self._same(said, lambda s: s.store.alerts.expire_deliveries(epoch, 0.5 * HOUR))
 
     # --- retention --------------------------------------------------------------------------------------------------
 
@@ -151,13 +151,13 @@ class Alerts(Asking):
         self._tick()
         if what == "alerts":
             said = self.spec.prune_alerts(epoch, before)
-            self._same(said, lambda s: s.store.prune_alerts(epoch, s.at(self.spec, before), ALL))
+            self._same(said, lambda s: s.store.retention.prune_alerts(epoch, s.at(self.spec, before), ALL))
         elif what == "nodes":
             said = self.spec.forget_nodes(epoch, before)
-            self._same(said, lambda s: s.store.forget_nodes(epoch, s.at(self.spec, before), ALL))
+            self._same(said, lambda s: s.store.retention.forget_nodes(epoch, s.at(self.spec, before), ALL))
         elif what == "journal":
             said = self.spec.forget_journal(epoch, before)
-            self._same(said, lambda s: s.store.forget_journal(epoch, s.at(self.spec, before), ALL))
+            self._same(said, lambda s: s.store.retention.forget_journal(epoch, s.at(self.spec, before), ALL))
         else:  # what is left of ended runs may be marked by then: not how many are, but that they are alike
             for subject in self.subjects:
-                self._do(subject.store.close_signals(epoch, ALL))
+                self._do(subject.store.leader.close_signals(epoch, ALL))

@@ -38,7 +38,7 @@ class Gates(Asking):
         tallies = [told, Observation("post", 1, 0, None)]
         self._tick()
         self.spec.observe(tallies, WINDOW_H)
-        self._same(None, lambda s: s.store.observe(tallies, WINDOW_H * HOUR))
+        self._same(None, lambda s: s.store.gates.observe(tallies, WINDOW_H * HOUR))
 
     @precondition(lambda self: self.spec.breakers)
     @rule(
@@ -57,7 +57,7 @@ class Gates(Asking):
         )
         self._tick()
         said = self.spec.change_breaker(epoch, name, round_, change)
-        self._same(said, lambda s: s.store.change_breaker(epoch, name, round_, change))
+        self._same(said, lambda s: s.store.gates.change_breaker(epoch, name, round_, change))
 
     @precondition(lambda self: self.spec.breakers)
     @rule(
@@ -77,7 +77,7 @@ class Gates(Asking):
         self._grant(*(Grant(node, run_id, n, fence) for run_id, n, fence, _ in said[1]))
 
         async def ask(subject: Subject) -> tuple[int, list[tuple[str, int, int, int]]]:
-            found = await subject.store.claim_probes(node, name, lanes, limit, runs)
+            found = await subject.store.gates.claim_probes(node, name, lanes, limit, runs)
             taken = sorted((one.run_id, one.n, one.fence, one.attempt) for one in found.steps)
             return (found.round if taken else 0), taken
 
@@ -89,7 +89,7 @@ class Gates(Asking):
         epoch, round_ = data.draw(st.sampled_from(self.epochs)), self._round(name, data)
         self._tick()
         said = self.spec.give_back_probes(epoch, name, round_, probes)
-        self._same(said, lambda s: s.store.give_back_probes(epoch, name, round_, probes))
+        self._same(said, lambda s: s.store.gates.give_back_probes(epoch, name, round_, probes))
 
     @rule(name=breakers, state=st.sampled_from((BreakerState.OPEN, BreakerState.CLOSED)))
     def force_breaker(self, name: str, state: BreakerState) -> None:
@@ -97,7 +97,7 @@ class Gates(Asking):
         said = self.spec.force_breaker(name, state)
 
         async def ask(subject: Subject) -> BreakerState:
-            return (await subject.store.force_breaker(name, state, "me", "why")).state
+            return (await subject.store.gates.force_breaker(name, state, "me", "why")).state
 
         self._same(said, ask)
 
@@ -107,7 +107,7 @@ class Gates(Asking):
         said = self.spec.reset_breaker(name)
 
         async def ask(subject: Subject) -> BreakerState | None:
-            found = await subject.store.reset_breaker(name, "me", "why")
+            found = await subject.store.gates.reset_breaker(name, "me", "why")
             return None if found is None else found.state
 
         self._same(said, ask)
@@ -116,11 +116,11 @@ class Gates(Asking):
     def add_hold(self, hold: tuple[HoldScope, str]) -> None:
         self._tick()
         said = self.spec.add_hold(*hold)
-        self._same(said, lambda s: s.store.add_hold(*hold, "me", "why"))
+        self._same(said, lambda s: s.store.gates.add_hold(*hold, "me", "why"))
 
     @precondition(lambda self: self.spec.holds)
     @rule(hold=holds)
     def remove_hold(self, hold: tuple[HoldScope, str]) -> None:
         self._tick()
         said = self.spec.remove_hold(*hold)
-        self._same(said, lambda s: s.store.remove_hold(*hold, "me", "why"))
+        self._same(said, lambda s: s.store.gates.remove_hold(*hold, "me", "why"))

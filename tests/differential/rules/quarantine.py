@@ -41,7 +41,7 @@ class Quarantines(Runs):
         said = self.spec.resolve_quarantine(act, alike, run_id, before, b"3", limit)
 
         async def ask(subject: Subject) -> int:
-            return await subject.store.resolve_quarantine(
+            return await subject.store.quarantine.resolve_quarantine(
                 act,
                 fingerprint=alike,
                 run_id=run_id,
@@ -60,4 +60,4 @@ class Quarantines(Runs):
         epoch = data.draw(st.sampled_from(self.epochs))
         self._tick()
         said = self.spec.stick_quarantined(epoch, limit)
-        self._same(said, lambda s: s.store.stick_quarantined(epoch, limit))
+        self._same(said, lambda s: s.store.quarantine.stick_quarantined(epoch, limit))

@@ -28,7 +28,7 @@ from holdfast.store.operations import (
     Save,
     Start,
 )
-from holdfast.store.protocol import LOSSES_NEVER
+from holdfast.store.claims import LOSSES_NEVER
 from tests.differential import spec as model
 from tests.differential.questions import (
     ALL,
@@ -213,7 +213,7 @@ class Runs(Asking):
         def make(subject: Subject | None) -> Hop:
             numbers = {place: place for place, _ in heard}
             if subject is not None and heard:
-                signals = self._do(subject.store.signals(run_id))
+                signals = self._do(subject.store.reads.signals(run_id))
                 numbers = {place: signals[place].id for place, _ in heard}
             at = self._at(subject, now)
             return Hop(
@@ -275,9 +275,9 @@ class Runs(Asking):
 
             async def commit(subject: Subject, ops: list[Op]) -> list[Any]:
                 try:
-                    return await subject.store.commit(node, ops)
+                    return await subject.store.batches.commit(node, ops)
                 except PreconditionFailed:
-                    return [(await subject.store.commit(node, [op]))[0] for op in ops]
+                    return [(await subject.store.batches.commit(node, [op]))[0] for op in ops]
 
             said = self._do(commit(subject, [make(subject) for make in makers]))
             assert said == answers, f"{type(subject).__name__} answers {said}, the model {answers}"
@@ -352,10 +352,10 @@ class Runs(Asking):
         self._grant(*(Grant(node, run_id, 0, fence) for run_id, fence in said))
 
         async def ask(subject: Subject) -> list[tuple[str, int]]:
-            claimed = await subject.store.claim_runs(node, WORKFLOWS, ALL, runs)
+            claimed = await subject.store.schedulers.claim_runs(node, WORKFLOWS, ALL, runs)
             for one in claimed:
-                assert one.steps == await subject.store.steps(one.run.id)
-                assert one.signals == await subject.store.signals(one.run.id)
+                assert one.steps == await subject.store.reads.steps(one.run.id)
+                assert one.signals == await subject.store.reads.signals(one.run.id)
             return sorted((one.run.id, one.run.fence) for one in claimed)
 
         self._same(said, ask)
@@ -370,7 +370,7 @@ class Runs(Asking):
             self._grant(Grant(node, run_id, 0, said[1]))
 
         async def ask(subject: Subject) -> tuple[str, int] | None:
-            claimed = await subject.store.claim_run(node, run_id)
+            claimed = await subject.store.schedulers.claim_run(node, run_id)
             return None if claimed is None else (claimed.run.id, claimed.run.fence)
 
         self._same(said, ask)
@@ -395,12 +395,12 @@ class Runs(Asking):
     ) -> None:
         runs = self._some_runs(data)
         self._tick()
-        self._alike("next_ready", lambda s: s.store.next_ready(lanes, runs))
+        self._alike("next_ready", lambda s: s.store.agents.next_ready(lanes, runs))
         said = sorted(self.spec.claim_steps(node, lanes, limit, suspect_losses, suspects, runs))
         self._grant(*(Grant(node, run_id, n, fence) for run_id, n, fence, _ in said))
 
         async def ask(subject: Subject) -> list[tuple[str, int, int, int]]:
-            claimed = await subject.store.claim_steps(
+            claimed = await subject.store.agents.claim_steps(
                 node, lanes, limit, suspect_losses=suspect_losses, suspects=suspects, runs=runs
             )
             return sorted((one.run_id, one.n, one.fence, one.attempt) for one in claimed)
@@ -426,8 +426,8 @@ class Runs(Asking):
 
         async def ask(subject: Subject) -> tuple[list[str], list[tuple[str, int]]]:
             return (
-                sorted(await subject.store.lost_runs(node, runs)),
-                sorted(await subject.store.lost_steps(node, steps)),
+                sorted(await subject.store.schedulers.lost_runs(node, runs)),
+                sorted(await subject.store.agents.lost_steps(node, steps)),
             )
 
         self._same((sorted(lost_runs), sorted(lost_steps)), ask)
@@ -435,12 +435,12 @@ class Runs(Asking):
     @rule()
     def fire_timers(self) -> None:
         self._tick()
-        self._same(self.spec.fire_timers(), lambda subject: subject.store.fire_timers(ALL))
+        self._same(self.spec.fire_timers(), lambda subject: subject.store.schedulers.fire_timers(ALL))
 
     @rule()
     def answer_joins(self) -> None:
         self._tick()
-        self._same(self.spec.answer_joins(), lambda subject: subject.store.answer_joins(ALL))
+        self._same(self.spec.answer_joins(), lambda subject: subject.store.schedulers.answer_joins(ALL))
 
     @precondition(lambda self: self.grants)
     @rule(data=st.data())
@@ -449,7 +449,7 @@ class Runs(Asking):
         if not grant.n:
             self._tick()
             said = self.spec.hold_run(grant.run_id, grant.fence, "drift")
-            self._same(said, lambda subject: subject.store.hold_run(grant.run_id, grant.fence, "drift"))
+            self._same(said, lambda subject: subject.store.schedulers.hold_run(grant.run_id, grant.fence, "drift"))
 
     # --- nodes and the leader ---------------------------------------------------------------------------------------
 
@@ -462,7 +462,7 @@ class Runs(Asking):
         said = self.spec.renew(node, lease_h)
 
         async def ask(subject: Subject) -> bool:
-            return await subject.store.renew(node, lease_h * HOUR) is not None
+            return await subject.store.nodes.renew(node, lease_h * HOUR) is not None
 
         self._same(said, ask)
 
@@ -480,7 +480,7 @@ class Runs(Asking):
             node = data.draw(st.sampled_from(live))
             self._tick()
             self.spec.retire(node)
-            self._same(None, lambda subject: subject.store.retire(node))
+            self._same(None, lambda subject: subject.store.nodes.retire(node))
 
     @rule(data=st.data(), node=nodes)
     def reconcile(self, data: st.DataObject, node: str) -> None:
@@ -490,7 +490,7 @@ class Runs(Asking):
         steps = [(one.run_id, one.n, one.fence) for one in mine if one.n]
         self._tick()
         said = self.spec.reconcile(node, runs, steps)
-        self._same(said, lambda subject: subject.store.reconcile(node, runs, steps))
+        self._same(said, lambda subject: subject.store.nodes.reconcile(node, runs, steps))
 
     @rule(node=nodes, lease_h=st.sampled_from((1.5, 4.5)))
     def lead(self, node: str, lease_h: float) -> None:
@@ -498,13 +498,13 @@ class Runs(Asking):
         said = self.spec.lead(node, lease_h)
         if said is not None:
             self.epochs.append(said)
-        self._same(said, lambda subject: subject.store.lead(node, lease_h * HOUR))
+        self._same(said, lambda subject: subject.store.leader.lead(node, lease_h * HOUR))
 
     @rule(node=nodes)
     def resign(self, node: str) -> None:
         self._tick()
         self.spec.resign(node)
-        self._same(None, lambda subject: subject.store.resign(node))
+        self._same(None, lambda subject: subject.store.leader.resign(node))
 
     @rule(data=st.data())
     def reclaim(self, data: st.DataObject) -> None:
@@ -512,7 +512,7 @@ class Runs(Asking):
         dead = self.spec.dead_nodes()
 
         async def look(subject: Subject) -> set[str]:
-            return {node for node, _ in await subject.store.dead_nodes()}
+            return {node for node, _ in await subject.store.leader.dead_nodes()}
 
         self._same(dead, look)
         if dead:
@@ -521,7 +521,7 @@ class Runs(Asking):
             said = self.spec.reclaim(node, epoch, LOSSES_MAX)
 
             async def ask(subject: Subject) -> tuple[int, int, int] | None:
-                done = await subject.store.reclaim(node, epoch, "gone", LOSSES_MAX, ALL)
+                done = await subject.store.leader.reclaim(node, epoch, "gone", LOSSES_MAX, ALL)
                 return None if done is None else (done.runs, done.steps, done.failed)
 
             self._same(said, ask)
@@ -535,7 +535,7 @@ class Runs(Asking):
         epoch = data.draw(st.sampled_from(self.epochs))
         self._tick()
         said = self.spec.end_overdue(epoch, 0.0)
-        self._same(said, lambda subject: subject.store.end_overdue(epoch, 0.0, ALL))
+        self._same(said, lambda subject: subject.store.leader.end_overdue(epoch, 0.0, ALL))
         if said:
             self.time_passes(
                 1
@@ -549,7 +549,7 @@ class Runs(Asking):
         said = self.spec.prune(epoch, state, before)
 
         async def ask(subject: Subject) -> int:
-            done = await subject.store.prune(
+            done = await subject.store.retention.prune(
                 epoch,
                 actor="me",
                 state=state,
@@ -570,7 +570,7 @@ class Runs(Asking):
         signal = NewSignal(data.draw(st.sampled_from(self._runs())), "paid", key, b"2")
         self._tick()
         said = self.spec.send_signal(signal)
-        self._same(said, lambda subject: subject.store.send_signal(signal))
+        self._same(said, lambda subject: subject.store.operators.send_signal(signal))
 
     @precondition(lambda self: self.spec.runs)
     @rule(
@@ -588,21 +588,21 @@ class Runs(Asking):
         verbs: dict[str, tuple[Callable[[], Any], Callable[[Subject], Coroutine[Any, Any, Any]]]] = {
             "cancel_run": (
                 lambda: spec.cancel_run(run_id, again=again),
-                lambda s: s.store.cancel_run(run_id, "me", "why", again=again),
+                lambda s: s.store.operators.cancel_run(run_id, "me", "why", again=again),
             ),
             "hold": (
                 lambda: spec.hold(run_id),
-                lambda s: s.store.hold(run_id, "me", "why"),
+                lambda s: s.store.operators.hold(run_id, "me", "why"),
             ),
-            "release": (lambda: spec.release(run_id), lambda s: s.store.release(run_id, "me", "why")),
+            "release": (lambda: spec.release(run_id), lambda s: s.store.operators.release(run_id, "me", "why")),
             "steer_undo": (
                 lambda: spec.steer_undo(run_id, "retry"),
-                lambda s: s.store.steer_undo(run_id, "retry", None, "me", "why"),
+                lambda s: s.store.operators.steer_undo(run_id, "retry", None, "me", "why"),
             ),
-            "retry_now": (lambda: spec.retry_now(run_id), lambda s: s.store.retry_now(run_id, "me")),
+            "retry_now": (lambda: spec.retry_now(run_id), lambda s: s.store.operators.retry_now(run_id, "me")),
             "retry_run": (
                 lambda: spec.retry_run(run_id),
-                lambda s: s.store.retry_run(run_id, "me"),
+                lambda s: s.store.operators.retry_run(run_id, "me"),
             ),
         }
         act, ask = verbs[verb]

@@ -23,7 +23,7 @@ class Twins(Asking):
         said = self.spec.make_twins(epoch, steps)
 
         async def ask(subject: Subject) -> list[tuple[str, int]]:
-            return sorted(await subject.store.make_twins(epoch, steps))
+            return sorted(await subject.store.twins.make_twins(epoch, steps))
 
         self._same(sorted(said), ask)
 
@@ -37,7 +37,7 @@ class Twins(Asking):
         self.twins += [Grant(node, run_id, n, fence) for run_id, n, fence, _ in said]
 
         async def ask(subject: Subject) -> list[tuple[str, int, int, int]]:
-            claimed = await subject.store.claim_twins(node, lanes, limit)
+            claimed = await subject.store.twins.claim_twins(node, lanes, limit)
             return sorted((one.run_id, one.n, one.fence, one.attempt) for one in claimed)
 
         self._same(said, ask)
@@ -58,7 +58,7 @@ class Twins(Asking):
         grant = data.draw(st.sampled_from(self.twins))
         self._tick()
         said = self.spec.end_twin(grant.node, grant[1:], state, b"4")
-        self._same(said, lambda s: s.store.end_twin(grant.node, grant[1:], state, b"4", "outrun"))
+        self._same(said, lambda s: s.store.twins.end_twin(grant.node, grant[1:], state, b"4", "outrun"))
 
     @precondition(lambda self: self.twins)
     @rule(node=nodes)
@@ -66,7 +66,7 @@ class Twins(Asking):
         held = [grant[1:] for grant in self.twins if grant.node == node]
 
         async def ask(subject: Subject) -> list[tuple[str, int]]:
-            return sorted(await subject.store.lost_twins(node, held))
+            return sorted(await subject.store.twins.lost_twins(node, held))
 
         self._same(sorted(self.spec.lost_twins(node, held)), ask)
 
@@ -77,12 +77,12 @@ class Twins(Asking):
         self._tick()
         if not bars:
             self.spec.stop_twin(run_id, n)
-            self._same(None, lambda s: s.store.stop_twin(run_id, n))
+            self._same(None, lambda s: s.store.twins.stop_twin(run_id, n))
             return
         said = self.spec.bar_twin(run_id, n)
 
         async def ask(subject: Subject) -> TwinState:
-            return (await subject.store.bar_twin(run_id, n)).state
+            return (await subject.store.twins.bar_twin(run_id, n)).state
 
         self._same(said, ask)
 
@@ -92,7 +92,7 @@ class Twins(Asking):
         epoch = data.draw(st.sampled_from(self.epochs))
         self._tick()
         said = self.spec.sweep_twins(epoch)
-        self._same(said, lambda s: s.store.sweep_twins(epoch, ALL))
+        self._same(said, lambda s: s.store.twins.sweep_twins(epoch, ALL))
 
     @rule(
         name=st.sampled_from(("step:charge", "step:ship", "run:shop.order")),
@@ -103,7 +103,7 @@ class Twins(Asking):
         counts = [(name, bucket, count)]
         self._tick()
         self.spec.add_durations(counts)
-        self._same(None, lambda s: s.store.add_durations(counts))
+        self._same(None, lambda s: s.store.durations.add_durations(counts))
 
     @precondition(lambda self: self.spec.durations)
     @rule(data=st.data(), keep_h=st.sampled_from((0.5, 4.5)), rows_max=st.sampled_from((1, 3, ALL)))
@@ -113,7 +113,7 @@ class Twins(Asking):
         said = self.spec.fade_durations(epoch, 10.0, keep_h, rows_max)
         self._same(
             said,
-            lambda s: s.store.fade_durations(
+            lambda s: s.store.durations.fade_durations(
                 epoch, attempts_max=10.0, keep_s=keep_h * HOUR, rows_max=rows_max
             ),
         )

@@ -25,15 +25,15 @@ class Workflows(Asking):
         epoch, before = data.draw(st.sampled_from(self.epochs)), self.spec.now - 0.5
         self._tick()
         said = self.spec.forget_workflows(epoch, before)
-        self._same(said, lambda s: s.store.forget_workflows(epoch, s.at(self.spec, before), ALL))
+        self._same(said, lambda s: s.store.retention.forget_workflows(epoch, s.at(self.spec, before), ALL))
 
     @rule(limit=st.sampled_from((1, ALL)), node=nodes, code=st.sampled_from(("a", "other")))
     def read_workflows(self, limit: int, node: str, code: str) -> None:
-        self._alike("workflows", lambda s: s.store.workflows(limit))
-        self._alike("rivals", lambda s: s.store.rivals(code, node), ordered=False)
+        self._alike("workflows", lambda s: s.store.workflows.workflows(limit))
+        self._alike("rivals", lambda s: s.store.workflows.rivals(code, node), ordered=False)
 
     @precondition(lambda self: self.spec.runs)
     @rule(data=st.data())
     def read_what_a_run_takes(self, data: st.DataObject) -> None:
         run_id = data.draw(st.sampled_from([*self._runs(), "unknown"]))
-        self._alike("declared", lambda s: s.store.declared(run_id))
+        self._alike("declared", lambda s: s.store.workflows.declared(run_id))

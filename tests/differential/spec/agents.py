@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.lifecycle import By
 from holdfast.model import StepState
-from holdfast.store.protocol import LOSSES_NEVER
+from holdfast.store.claims import LOSSES_NEVER
 from tests.differential.spec.commits import Commits
 from tests.differential.spec.rows import SECOND, Node, Step, moved_step
 

@@ -9,7 +9,8 @@ import asyncpg
 
 from holdfast.config import Config
 from holdfast.store.postgres.connections import bounded, connect
-from holdfast.store.postgres.verbs import VERBS
+from holdfast.store.postgres.verbs import STATEMENTS
+from holdfast.store.verbs import Verb
 
 
 class PostgresRenewer:
@@ -20,12 +21,12 @@ class PostgresRenewer:
 
     def renew(self, pulse: str | None, silent_s: float) -> float | None:
         renewed = self._loop.run_until_complete(
-            self._ask(VERBS.renew, self._node, self._lease_s, pulse, silent_s)
+            self._ask(STATEMENTS[Verb.renew], self._node, self._lease_s, pulse, silent_s)
         )
         return None if renewed is None else float(renewed.timestamp())
 
     def say_gone(self) -> None:
-        self._loop.run_until_complete(self._ask(VERBS.say_gone, self._node))
+        self._loop.run_until_complete(self._ask(STATEMENTS[Verb.say_gone], self._node))
 
     async def _ask(self, statement: str, *arguments: Any) -> Any:
         async with asyncio.timeout(self._lease_s / 2):

@@ -1,215 +1,31 @@
-"""The statements of this dialect, by verb. The loader checks that each is there and used."""
+"""The statements of this dialect: those that every dialect has, and its own."""
 
 from __future__ import annotations
 
-from holdfast.store.statements import Statements
+from enum import StrEnum, auto
+
+from holdfast.store.statements import load
+from holdfast.store.verbs import Verb
 
 
-class Verbs(Statements):
-    hop_begun: str
-    hop_owned: str
-    hop_ended: str
-    hop_delivered: str
-    hop_issued: str
-    hop_closed: str
-    deliver_signals: str
-    set_aside_signals: str
-    end_waits: str
-    drop_steps: str
-    send_signals: str
-    met_runs: str
-    awaits: str
-    join_runs: str
-    cancel_children: str
-    due_joins: str
-    forget_joins: str
-    joins: str
-    joined: str
-    prune_joins: str
-    note_runs: str
-    tell_parents: str
-    revoke_runs: str
-    park_runs: str
-    undo_runs: str
-    unstick: str
-    alert: str
-    note_failures: str
-    failures: str
-    raise_alerts: str
-    clear_alerts: str
-    clear_alert: str
-    clear_stuck: str
-    log_alerts: str
-    alerts: str
-    open_alerts: str
-    open_alerts_of: str
-    deliveries: str
-    unrouted_alerts: str
-    route_alerts: str
-    claim_deliveries: str
-    end_delivery: str
-    expire_deliveries: str
-    late_steps: str
-    late_runs: str
-    late_wakes: str
-    by_index: str
-    old_runs: str
-    count_old_runs: str
-    prunable: str
-    prune_steps: str
-    prune_attempts: str
-    prune_signals: str
-    prune_journal: str
-    prune_runs: str
-    prune_alerts: str
-    forget_nodes: str
-    forget_journal: str
-    continue_run: str
-    start: str
-    place: str
-    started_as: str
-    report: str
-    reported_before: str
-    refuse_report: str
-    try_again: str
-    hold_runs: str
-    hand_back: str
-    save: str
-    lanes: str
-    number_lanes: str
-    claim_steps: str
-    claim_steps_of: str
-    gate_breakers: str
-    breakers: str
-    holds: str
-    observe: str
-    observe_probes: str
-    probing: str
-    claim_probes: str
-    take_allowance: str
-    breaker_looks: str
-    change_breaker: str
-    give_back_probes: str
-    force_breaker: str
-    reset_breaker: str
-    add_hold: str
-    remove_hold: str
-    lost_steps: str
-    next_ready: str
-    next_ready_of: str
-    claim_pending: str
-    claim_awake: str
-    claim_runs_of: str
-    claim_run: str
-    history_steps: str
-    history_signals: str
-    undelivered_steps: str
-    undelivered_signals: str
-    fire_timers: str
-    next_timer: str
-    hold_run: str
-    lost_runs: str
-    register: str
-    rivals: str
-    declare: str
-    declared: str
-    workflows: str
-    forget_workflows: str
-    register_in_turn: str
-    renew: str
-    retire: str
-    reconcile_runs: str
-    reconcile_steps: str
-    lead: str
-    resign: str
-    leader: str
-    living: str
-    backlog: str
-    say_gone: str
-    dead_nodes: str
-    strangers: str
-    reclaim: str
-    held_by: str
-    reclaim_steps: str
-    retire_reclaimed: str
-    close_signals: str
-    overdue_steps: str
-    quarantine_steps: str
-    list_quarantined: str
-    quarantine: str
-    quarantined: str
-    to_resolve: str
-    lock_runs: str
-    resolve_steps: str
-    forget_quarantined: str
-    unstick_quarantined: str
-    journal_resolved: str
-    leads: str
-    stale_quarantined: str
-    unmoving_runs: str
-    stick_runs: str
-    prune_quarantine: str
-    journal_add: str
-    store_now: str
-    run: str
-    runs: str
-    ended_runs: str
-    unknown_runs: str
-    runs_by_state: str
-    steps: str
-    attempts: str
-    signals: str
-    children: str
-    nodes: str
-    loads: str
-    journal: str
-    send_signal: str
-    sent_before: str
-    cancel_pending: str
-    heard_cancels: str
-    hold: str
-    release: str
-    retry_now: str
-    lock_run: str
-    retried_as: str
-    live_below: str
-    copy_run: str
-    copy_steps: str
-    copy_signals: str
-    take_over: str
-    inherit: str
-    inherited: str
-    name_effects: str
-    prune_inherited: str
-    doctor: str
-    make_schema: str
-    make_migrations: str
-    applied_migrations: str
-    lock_schema: str
-    schema_lock_holder: str
-    nodes_in_the_way: str
-    record_migration: str
-    add_durations: str
-    durations: str
-    step_durations: str
-    fade_durations: str
-    forget_durations: str
-    landmarks: str
-    overlong_steps: str
-    make_twins: str
-    claim_twins: str
-    lost_twins: str
-    end_twin: str
-    twin_won_before: str
-    keep_outrun: str
-    take_twins_outcome: str
-    outrun_twin: str
-    bar_twin: str
-    stop_twin: str
-    twin: str
-    twins: str
-    sweep_twins: str
-    prune_twins: str
+class Own(StrEnum):
+    """Statements that only this dialect has."""
+
+    # claims.sql
+    claim_steps_of = auto()
+    claim_probes = auto()
+    claim_pending = auto()
+    claim_awake = auto()
+    claim_runs_of = auto()
+
+    # batch.sql, workflows.sql, retention.sql, reads.sql, migrations.sql
+    database_identity = auto()
+    register_in_turn = auto()
+    by_index = auto()
+    store_now = auto()
+    make_schema = auto()
+    lock_schema = auto()
+    schema_lock_holder = auto()
 
 
-VERBS = Verbs(__package__ or "")
+STATEMENTS = load(__package__ or "", [*Verb, *Own])

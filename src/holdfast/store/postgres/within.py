@@ -14,10 +14,11 @@ import asyncpg
 from holdfast.environment import Environment
 from holdfast.errors import Conflict, StoreUnsupported
 from holdfast.model import NewRun
-from holdfast.store.postgres.batch import Batch
-from holdfast.store.postgres.verbs import VERBS
-from holdfast.store.protocol import Bell
+from holdfast.store.bell import Bell
+from holdfast.store.postgres.verbs import STATEMENTS, Own
+from holdfast.store.rows import start_row
 from holdfast.store.transaction import Transaction, no_transaction
+from holdfast.store.verbs import Verb
 
 CHANNEL = "holdfast"
 
@@ -27,15 +28,15 @@ Said: TypeAlias = Generator[tuple[str, Sequence[Any]], Sequence[Any], None]
 
 def start(run: NewRun, place: str) -> Said:
     """`place` is the database that Holdfast itself is connected to."""
-    ((where,),) = yield VERBS.place, ()
+    ((where,),) = yield STATEMENTS[Own.database_identity], ()
     if where != place:
         raise StoreUnsupported(
             "hf.within() got a connection to another database than the store's: a transaction holds in one database only; name "
             "the same in both addresses"
         )
-    made = yield VERBS.start, [[value] for value in Batch.start_row(run)]
+    made = yield STATEMENTS[Verb.start_runs], [[value] for value in start_row(run)]
     if not made:
-        for _, workflow, digest in (yield VERBS.started_as, [[run.id]]):
+        for _, workflow, digest in (yield STATEMENTS[Verb.started_as], [[run.id]]):
             if (workflow, bytes(digest)) != (run.workflow, run.digest):
                 raise Conflict(
                     f"run {run.id!r} exists and was started with another workflow or input: "

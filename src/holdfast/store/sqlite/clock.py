@@ -3,7 +3,7 @@
 A host's clock may jump: somebody sets it, a virtual machine wakes up. Leases would seem to have run out, and timers fire an hour
 early or late. So the store's time is what the kernel counts since the host started, which nobody can set, plus an anchor that
 stands in the file and is the same for everybody. The anchor is the host's clock when the first node came. It is taken anew when
-no node lives; or by the leader (`take_over`), when the host's clock has been ahead for so long that it must be meant.
+no node lives; or by the leader (`follow_host`), when the host's clock has been ahead for so long that it must be meant.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import apsw
 
 from holdfast.environment import Environment
-from holdfast.store.sqlite.verbs import VERBS
+from holdfast.store.sqlite.verbs import STATEMENTS, Own
 
 log = logging.getLogger("holdfast.store")
 
@@ -38,18 +38,24 @@ def _steady() -> float:
 
 
 class Clock:
-    def __init__(self, environment: Environment, *, shared: bool) -> None:
+    def __init__(self, environment: Environment, *, is_shared: bool) -> None:
         self._environment = environment
-        self._boot = _boot() if shared and environment.is_real and hasattr(time, "CLOCK_BOOTTIME") else None
+        self._boot = (
+            _boot() if is_shared and environment.is_real and hasattr(time, "CLOCK_BOOTTIME") else None
+        )
         self._anchor: float | None = None
         self._ahead_since: float | None = None
 
     def now(self) -> float:
         return self._environment.now() if self._anchor is None else _steady() + self._anchor
 
+    def serve(self, connection: apsw.Connection) -> None:
+        """Statements on this connection can ask for the store's time."""
+        connection.create_scalar_function("store_now", lambda *_: self.now(), 0)
+
     def learn(self, connection: apsw.Connection) -> bool:
         """Take over what stands in the file; whether that is of use here."""
-        row = connection.execute(VERBS.clock).get if self._boot is not None else None
+        row = connection.execute(STATEMENTS[Own.clock]).get if self._boot is not None else None
         if row is None or row[0] != self._boot:
             return False
         self._anchor = row[1]
@@ -62,15 +68,17 @@ class Clock:
         if not self.learn(connection):
             return False
         ahead_s = self._environment.now() - self.now()
-        return abs(ahead_s) < APART_S or bool(connection.execute(VERBS.clock_in_use, (self.now(),)).get)
+        return abs(ahead_s) < APART_S or bool(
+            connection.execute(STATEMENTS[Own.clock_in_use], (self.now(),)).get
+        )
 
     def anchor(self, connection: apsw.Connection | None) -> None:
         """From now on the store's time is the host's. Without a connection, which may only read, for this process alone."""
         self._anchor = self._environment.now() - _steady()
         if connection is not None:
-            connection.execute(VERBS.set_clock, (self._boot, self._anchor))
+            connection.execute(STATEMENTS[Own.set_clock], (self._boot, self._anchor))
 
-    def take_over(self, connection: apsw.Connection) -> bool:
+    def follow_host(self, connection: apsw.Connection) -> bool:
         """Follow a host's clock that has been ahead for long. Called by the leader, within a transaction: leases and what runs
         move along, so that nothing runs out by it; whether they did. Nothing follows a clock that was set back: times would go backwards."""
         if self._anchor is None:
@@ -86,7 +94,11 @@ class Clock:
             return False
         log.warning("the host's clock has been %.0f s ahead for long: the store follows it", ahead_s)
         self._ahead_since = None
-        for statement in (VERBS.move_leases, VERBS.move_nodes, VERBS.move_steps):
+        for statement in (
+            STATEMENTS[Own.move_leases],
+            STATEMENTS[Own.move_nodes],
+            STATEMENTS[Own.move_steps],
+        ):
             connection.execute(statement, (ahead_s,))
         self.anchor(connection)
         return True

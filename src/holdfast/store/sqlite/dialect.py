@@ -1,33 +1,30 @@
-"""What the parts of this dialect share: the database and the clock. Each part serves one role's protocol."""
+"""How a store on SQLite is opened."""
 
 from __future__ import annotations
 
-import apsw
+from pathlib import Path
 
 from holdfast.config import Config
 from holdfast.environment import Environment
-from holdfast.store.sqlite.clock import Clock
-from holdfast.store.sqlite.database import Database, path_of
-from holdfast.store.sqlite.liveness import Liveness
-from holdfast.store.sqlite.verbs import VERBS
+from holdfast.store.database import Database
+from holdfast.store.heart import Order, Renewer
+from holdfast.store.sqlite.connections import IN_MEMORY, path_of
+from holdfast.store.sqlite.database import SqliteDatabase
+from holdfast.store.sqlite.heart import SqliteRenewer
+
+IS_LOCAL = True
+"""The store is a file on this host: a commit waits for this host's disk."""
 
 
-class Dialect:
-    def __init__(self, url: str, environment: Environment, config: Config) -> None:
-        self.url = url
-        self._environment, self._config = environment, config
-        self._database = Database(path_of(url), environment)
-        self._clock = Clock(environment, shared=not self._database.in_memory)
-        self._liveness = Liveness(None if self._database.in_memory else self._database.path)
+def open_database(url: str, environment: Environment, config: Config) -> Database:
+    return SqliteDatabase(url, environment, config)
 
-    def _journal(
-        self,
-        connection: apsw.Connection,
-        actor: str,
-        verb: str,
-        note: str,
-        run_id: str | None = None,
-        n: int | None = None,
-    ) -> None:
-        row = (self._clock.now(), actor, verb, run_id, n, note)
-        connection.execute(VERBS.journal_add, row)
+
+def open_renewer(order: Order) -> Renewer:
+    return SqliteRenewer(order.url, order.node, order.lease_s, Environment())
+
+
+def missing(url: str) -> str | None:
+    """What there would have to be for a look at this store, and is not: its file."""
+    path = path_of(url)
+    return None if path == IN_MEMORY or Path(path).exists() else path

@@ -10,38 +10,39 @@ import apsw
 
 from holdfast.environment import Environment
 from holdfast.store.sqlite.clock import Clock
-from holdfast.store.sqlite.database import path_of
-from holdfast.store.sqlite.verbs import VERBS
+from holdfast.store.sqlite.connections import path_of
+from holdfast.store.sqlite.verbs import STATEMENTS
+from holdfast.store.verbs import Verb
 
 
 class SqliteRenewer:
     def __init__(self, url: str, node: str, lease_s: float, environment: Environment) -> None:
         self._node, self._lease_s = node, lease_s
-        self._clock = Clock(environment, shared=True)
+        self._clock = Clock(environment, is_shared=True)
         self._connection = apsw.Connection(path_of(url), flags=apsw.SQLITE_OPEN_READWRITE)
         self._connection.set_busy_timeout(int(lease_s * 1000 / 4))
         self._connection.pragma("synchronous", "NORMAL")
         self._connection.wal_autocheckpoint(0)
+        self._clock.serve(self._connection)
 
     def renew(self, pulse: str | None, silent_s: float) -> float | None:
-        with self._writing() as now:
-            before = self._connection.total_changes()
-            self._connection.execute(VERBS.renew, (now + self._lease_s, pulse, now - silent_s, self._node))
-            renewed = self._connection.total_changes() > before
-        return now if renewed else None
+        with self._writing():
+            values = (self._node, self._lease_s, pulse, silent_s)
+            renewed: float | None = self._connection.execute(STATEMENTS[Verb.renew], values).get
+        return renewed
 
     def say_gone(self) -> None:
-        with self._writing() as now:
-            self._connection.execute(VERBS.say_gone, (now, self._node))
+        with self._writing():
+            self._connection.execute(STATEMENTS[Verb.say_gone], (self._node,))
 
     @contextmanager
-    def _writing(self) -> Iterator[float]:
-        """A transaction, and its time."""
+    def _writing(self) -> Iterator[None]:
+        """A transaction, with the store's time as it is in the file."""
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
             self._clock.learn(connection)
-            yield self._clock.now()
+            yield
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:

@@ -6,7 +6,8 @@ import apsw
 
 from holdfast.errors import SchemaMismatch
 from holdfast.store.migrations import Migration, demand_current, demand_nobody, judge, read_migrations
-from holdfast.store.sqlite.verbs import VERBS
+from holdfast.store.sqlite.verbs import STATEMENTS
+from holdfast.store.verbs import Verb
 
 APPLICATION_ID = int.from_bytes(b"Hold", "big")
 """Stands in the file's header, so that `file` and other programs can tell whose it is."""
@@ -20,7 +21,9 @@ def applied(connection: apsw.Connection) -> list[tuple[int, str]]:
     # Asked by a statement, which sees what another process just made; the library's own table_exists() may not.
     if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'migrations'").get:
         return []
-    return [(version, checksum) for version, checksum in connection.execute(VERBS.applied_migrations)]
+    return [
+        (version, checksum) for version, checksum in connection.execute(STATEMENTS[Verb.applied_migrations])
+    ]
 
 
 def is_empty(connection: apsw.Connection) -> bool:
@@ -40,7 +43,7 @@ def check(connection: apsw.Connection, what: str) -> None:
         demand_current(applied(connection), known(), what)
 
 
-def migrate(connection: apsw.Connection, what: str, now: float) -> tuple[int, int]:
+def migrate(connection: apsw.Connection, what: str) -> tuple[int, int]:
     """Run what is missing, in one transaction under the write lock, so that two processes do not both."""
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -48,14 +51,14 @@ def migrate(connection: apsw.Connection, what: str, now: float) -> tuple[int, in
         done = applied(connection)
         pending = judge(done, known(), what)
         if pending and done:
-            demand_nobody(connection.execute(VERBS.nodes_in_the_way, (now,)).fetchall(), what)
+            demand_nobody(connection.execute(STATEMENTS[Verb.nodes_in_the_way]).fetchall(), what)
         if pending:
-            connection.execute(VERBS.make_migrations)
+            connection.execute(STATEMENTS[Verb.make_migrations])
             connection.pragma("application_id", APPLICATION_ID)
         for migration in pending:
             connection.execute(migration.sql)
             connection.execute(
-                VERBS.record_migration, (migration.version, migration.name, migration.checksum, now)
+                STATEMENTS[Verb.record_migration], (migration.version, migration.name, migration.checksum)
             )
             connection.pragma("user_version", migration.version)
         connection.execute("COMMIT")

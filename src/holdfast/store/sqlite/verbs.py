@@ -1,243 +1,36 @@
-"""The statements of this dialect, by verb. The loader checks that each is there and used."""
+"""The statements of this dialect: those that every dialect has, and its own."""
 
 from __future__ import annotations
 
-from holdfast.store.statements import Statements
+from enum import StrEnum, auto
+
+from holdfast.store.statements import load
+from holdfast.store.verbs import Verb
 
 
-class Verbs(Statements):
-    is_live: str
-    begin_runs: str
-    owned_runs: str
-    record_outcomes: str
-    deliver_steps: str
-    deliver_signals: str
-    set_aside_signals: str
-    end_waits: str
-    issue_steps: str
-    drop_steps: str
-    send_signals: str
-    met_run: str
-    awaits: str
-    join_runs: str
-    cancel_children: str
-    due_joins: str
-    forget_join: str
-    joins: str
-    prune_joins: str
-    note_runs: str
-    close_runs: str
-    revoke_runs: str
-    sweep_closed_steps: str
-    sweep_closed_signals: str
-    tell_parents: str
-    undo_runs: str
-    unstick: str
-    holds_lease: str
-    alert: str
-    note_failures: str
-    failures: str
-    forget_failures: str
-    raise_alerts: str
-    clear_alert: str
-    clear_stuck: str
-    unlogged_alerts: str
-    log_alerts: str
-    alerts: str
-    open_alerts: str
-    open_alerts_of: str
-    deliveries: str
-    unrouted_alerts: str
-    route_alerts: str
-    add_deliveries: str
-    due_deliveries: str
-    claim_deliveries: str
-    end_delivery: str
-    told_alert: str
-    expire_deliveries: str
-    late_steps: str
-    late_runs: str
-    late_wakes: str
-    old_runs: str
-    count_old_runs: str
-    prunable: str
-    prune_steps: str
-    prune_attempts: str
-    prune_signals: str
-    prune_journal: str
-    prune_run: str
-    old_alerts: str
-    prune_deliveries: str
-    prune_alerts: str
-    left_nodes: str
-    forget_nodes: str
-    old_journal: str
-    forget_journal: str
-    place: str
-    park_runs: str
-    continue_run: str
-    forget_steps: str
-    forget_attempts: str
-    unread_signals: str
-    forget_signals: str
-    start: str
-    started_as: str
-    report: str
-    reported_before: str
-    refuse_report: str
-    keep_attempt: str
-    try_again: str
-    hand_back: str
-    save: str
-    lanes: str
-    lane: str
-    make_lane: str
-    any_ready: str
-    next_priority: str
-    due_steps: str
-    due_steps_of: str
-    claim_step: str
-    gate_breakers: str
-    breakers: str
-    holds: str
-    observe: str
-    observe_probes: str
-    probing: str
-    probe_lanes: str
-    shut_lanes: str
-    take_allowance: str
-    breaker_looks: str
-    change_breaker: str
-    give_back_probes: str
-    force_breaker: str
-    reset_breaker: str
-    add_hold: str
-    remove_hold: str
-    holds_step: str
-    next_ready: str
-    next_ready_of: str
-    pending_runs: str
-    awake_runs: str
-    claimable_run: str
-    claim_run: str
-    undelivered_steps: str
-    undelivered_signals: str
-    due_timers: str
-    fire_timers: str
-    next_timer: str
-    hold_run: str
-    owns_run: str
-    register: str
-    rivals: str
-    declare: str
-    declared: str
-    workflows: str
-    forget_workflows: str
-    old_workflows: str
-    renew: str
-    say_gone: str
-    owned_by: str
-    held_by: str
-    free_runs: str
-    retire: str
-    node: str
-    lead: str
-    resign: str
-    leader: str
-    living: str
-    backlog: str
-    leads: str
-    live_nodes: str
-    holders: str
-    counters: str
-    reclaim_steps: str
-    overdue_steps: str
-    quarantine_step: str
-    list_quarantined: str
-    quarantine: str
-    quarantined: str
-    to_resolve: str
-    release_step: str
-    skip_step: str
-    fail_step: str
-    forget_quarantined: str
-    unstick_quarantined: str
-    stale_quarantined: str
-    unmoving_runs: str
-    stick_run: str
-    prune_quarantine: str
-    late_signals: str
-    close_signals: str
-    journal_add: str
-    run: str
-    runs: str
-    ended_run: str
-    unknown_run: str
-    runs_by_state: str
-    steps: str
-    attempts: str
-    signals: str
-    children: str
-    nodes: str
-    held_counts: str
-    owned_counts: str
-    journal: str
-    journal_of_run: str
-    sent_before: str
-    cancel_pending: str
-    heard_cancels: str
-    hold: str
-    release: str
-    retry_now: str
-    retried_as: str
-    live_below: str
-    copy_run: str
-    copy_step: str
-    copy_signal: str
-    take_over: str
-    inherit: str
-    inherited: str
-    name_effects: str
-    prune_inherited: str
-    make_migrations: str
-    applied_migrations: str
-    nodes_in_the_way: str
-    record_migration: str
-    doctor: str
-    clock: str
-    clock_in_use: str
-    set_clock: str
-    move_leases: str
-    move_nodes: str
-    move_steps: str
-    add_durations: str
-    durations: str
-    step_durations: str
-    well_known: str
-    halve_durations: str
-    faded_durations: str
-    count_durations: str
-    forget_oldest_durations: str
-    forget_durations: str
-    landmark: str
-    overlong_steps: str
-    make_twins: str
-    ready_twins: str
-    claim_twin: str
-    twin_step: str
-    holds_twin: str
-    end_twin: str
-    twin_won_before: str
-    keep_outrun: str
-    take_twins_outcome: str
-    outrun_twin: str
-    bar_twin: str
-    stop_twin: str
-    twin: str
-    twins: str
-    idle_twins: str
-    sweep_twin: str
-    prune_twins: str
+class Own(StrEnum):
+    """Statements that only this dialect has."""
+
+    # claims.sql
+    is_member = auto()
+    any_ready = auto()
+    passable_lanes = auto()
+    next_priority = auto()
+    due_steps = auto()
+    due_steps_of = auto()
+    probe_lanes = auto()
+    pending_runs = auto()
+    awake_runs = auto()
+    claimable_run = auto()
+    history_size = auto()
+
+    # clock.sql
+    clock = auto()
+    clock_in_use = auto()
+    set_clock = auto()
+    move_leases = auto()
+    move_nodes = auto()
+    move_steps = auto()
 
 
-VERBS = Verbs(__package__ or "")
+STATEMENTS = load(__package__ or "", [*Verb, *Own])

@@ -1,22 +1,22 @@
--- Alerts and the outbox that tells them. The leader raises, logs and clears; whoever holds the lease named alerts routes
--- and sends. Each write checks its epoch in the same statement.
+-- Alerts and the outbox that tells them. The leader raises, logs and clears; whoever holds the lease named alerts routes and
+-- sends.
 
--- name: alert
+-- name: alert_stuck_runs
 INSERT INTO holdfast.alerts (kind, run_id, message, key, last_at)
-SELECT u.kind, u.run_id, u.message, u.kind || ':' || u.run_id, clock_timestamp()
-FROM unnest($1::text[], $2::text[], $3::text[]) u(kind, run_id, message)
+SELECT 'run stuck', u.run_id, u.message, 'run stuck:' || u.run_id, clock_timestamp()
+FROM unnest($1::text[], $2::text[]) u(run_id, message)
 ON CONFLICT (key) WHERE cleared_at IS NULL DO UPDATE SET times = alerts.times + 1, last_at = excluded.last_at
 
 -- Step 0 is the run itself; below it, -seq is the signal with this number, which was set aside.
 -- name: note_failures
-INSERT INTO holdfast.failures (run_id, n) SELECT * FROM unnest($1::text[], $2::int[])
+INSERT INTO holdfast.failures (run_id, n) SELECT u.run_id, u.n FROM unnest($1::text[], $2::int[]) u(run_id, n)
 
 -- name: failures
 SELECT f.id, f.run_id, f.n, r.workflow, r.state, r.parent_id,
        CASE WHEN f.n = 0 THEN r.error WHEN f.n < 0 THEN g.set_aside ELSE s.error END,
        s.key, coalesce(s.name, g.name), s.kind, coalesce(s.attempt, 0), coalesce(s.losses, 0), coalesce(s.excused, 0),
        coalesce(s.attempts_max, 1), coalesce(s.timeouts, 0), coalesce(s.throttled, 0),
-       CASE WHEN s.state = 'ready' AND s.ready_at >= to_timestamp(253402300799) THEN q.fingerprint END
+       CASE WHEN {quarantined(s)} THEN q.fingerprint END
 FROM (SELECT id, run_id, n FROM holdfast.failures ORDER BY id LIMIT $1) f
 LEFT JOIN holdfast.runs r ON r.id = f.run_id
 LEFT JOIN holdfast.steps s ON s.run_id = f.run_id AND s.n = f.n
@@ -24,135 +24,97 @@ LEFT JOIN holdfast.quarantine q ON q.run_id = f.run_id AND q.n = f.n
 LEFT JOIN holdfast.signals g ON f.n < 0 AND g.run_id = f.run_id AND g.delivered_seq = -f.n
 ORDER BY f.id
 
+-- name: forget_failures
+DELETE FROM holdfast.failures f USING unnest($1::bigint[]) u(id) WHERE f.id = u.id
+
 -- name: raise_alerts
-WITH leads AS (
-    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
-looked_at AS (
-    DELETE FROM holdfast.failures WHERE id = ANY($2::bigint[]) AND EXISTS (SELECT FROM leads)),
-raised AS (
-    INSERT INTO holdfast.alerts (kind, level, key, run_id, message, times, last_at)
-    SELECT u.kind, u.level, u.key, u.run_id, u.message, u.times, clock_timestamp()
-    FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[])
-         u(kind, level, key, run_id, message, times)
-    WHERE EXISTS (SELECT FROM leads)
-    ON CONFLICT (key) WHERE cleared_at IS NULL
-    DO UPDATE SET times = alerts.times + excluded.times, last_at = excluded.last_at)
-SELECT count(*) FROM leads
+INSERT INTO holdfast.alerts (kind, level, key, run_id, message, times, last_at)
+SELECT u.kind, u.level, u.key, u.run_id, u.message, u.times, clock_timestamp()
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[])
+     u(kind, level, key, run_id, message, times)
+ON CONFLICT (key) WHERE cleared_at IS NULL
+DO UPDATE SET times = alerts.times + excluded.times, last_at = excluded.last_at
 
 -- name: clear_alerts
-WITH leads AS (
-    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
-UPDATE holdfast.alerts SET cleared_at = clock_timestamp()
-WHERE id = ANY($2::bigint[]) AND cleared_at IS NULL AND EXISTS (SELECT FROM leads)
-RETURNING 1
-
--- name: clear_alert
-UPDATE holdfast.alerts SET cleared_at = clock_timestamp() WHERE id = $1 AND cleared_at IS NULL RETURNING run_id
+UPDATE holdfast.alerts a SET cleared_at = clock_timestamp() FROM unnest($1::bigint[]) u(id)
+WHERE a.id = u.id AND a.cleared_at IS NULL
+RETURNING a.run_id
 
 -- name: clear_stuck
 UPDATE holdfast.alerts SET cleared_at = clock_timestamp() WHERE key = 'run stuck:' || $1 AND cleared_at IS NULL
 
+-- name: unlogged_alerts
+SELECT {Alert} FROM holdfast.alerts WHERE logged = 0 ORDER BY id LIMIT $1
+
 -- name: log_alerts
-WITH leads AS (
-    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
-new AS (SELECT id FROM holdfast.alerts WHERE logged = 0 AND EXISTS (SELECT FROM leads) ORDER BY id LIMIT $2)
-UPDATE holdfast.alerts a SET logged = 1 FROM new WHERE a.id = new.id AND a.logged = 0
-RETURNING a.id, a.at, a.kind, a.run_id, a.message, a.sent_at, a.level, a.key, a.times, a.last_at, a.cleared_at
+UPDATE holdfast.alerts a SET logged = 1 FROM unnest($1::bigint[]) u(id) WHERE a.id = u.id AND a.logged = 0
 
 -- name: alerts
-SELECT id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at FROM holdfast.alerts
-ORDER BY id DESC LIMIT $1
+SELECT {Alert} FROM holdfast.alerts ORDER BY id DESC LIMIT $1
 
 -- name: open_alerts
-SELECT id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at FROM holdfast.alerts
-WHERE cleared_at IS NULL ORDER BY id DESC LIMIT $1
+SELECT {Alert} FROM holdfast.alerts WHERE cleared_at IS NULL ORDER BY id DESC LIMIT $1
 
 -- name: open_alerts_of
-SELECT id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at FROM holdfast.alerts
-WHERE cleared_at IS NULL AND kind = $1 AND id > $2 ORDER BY id LIMIT $3
+SELECT {Alert} FROM holdfast.alerts WHERE cleared_at IS NULL AND kind = $1 AND id > $2 ORDER BY id LIMIT $3
 
 -- name: deliveries
-SELECT id, alert_id, channel, event, attempts, next_try_at, sent_at, given_up_at, last_error FROM holdfast.deliveries
-WHERE alert_id = ANY($1::bigint[]) ORDER BY id
+SELECT {Delivery} FROM holdfast.deliveries WHERE alert_id = ANY($1::bigint[]) ORDER BY id
 
 -- name: unrouted_alerts
-SELECT routed, id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at FROM holdfast.alerts
+SELECT routed, {Alert} FROM holdfast.alerts
 WHERE routed = 0 OR (routed = 1 AND cleared_at IS NOT NULL) ORDER BY id LIMIT $1
 
 -- name: route_alerts
-WITH leads AS (
-    SELECT epoch FROM holdfast.leases WHERE name = 'alerts' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
-due AS (
-    INSERT INTO holdfast.deliveries (id, alert_id, channel, event, next_try_at)
-    SELECT u.id, u.alert_id, u.channel, u.event, clock_timestamp()
-    FROM unnest($4::text[], $5::bigint[], $6::text[], $7::text[]) u(id, alert_id, channel, event)
-    WHERE EXISTS (SELECT FROM leads)
-    ON CONFLICT (alert_id, event, channel) DO NOTHING)
-UPDATE holdfast.alerts a SET routed = u.routed
-FROM unnest($2::bigint[], $3::int[]) u(id, routed)
-WHERE a.id = u.id AND a.routed < u.routed AND EXISTS (SELECT FROM leads)
-RETURNING 1
+UPDATE holdfast.alerts a SET routed = u.routed FROM unnest($1::bigint[], $2::int[]) u(id, routed)
+WHERE a.id = u.id AND a.routed < u.routed
 
--- The try is counted when it is claimed, and comes again after $4 seconds unless somebody says what became of it.
+-- name: add_deliveries
+INSERT INTO holdfast.deliveries (id, alert_id, channel, event, next_try_at)
+SELECT u.id, u.alert_id, u.channel, u.event, clock_timestamp()
+FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) u(id, alert_id, channel, event)
+ON CONFLICT (alert_id, event, channel) DO NOTHING
+
+-- name: due_deliveries
+SELECT d.id, d.event, d.attempts + 1, {Alert(a)}
+FROM holdfast.deliveries d JOIN holdfast.alerts a ON a.id = d.alert_id
+WHERE d.channel = $1 AND d.sent_at IS NULL AND d.given_up_at IS NULL AND d.next_try_at <= (SELECT clock_timestamp())
+ORDER BY d.next_try_at LIMIT $2 FOR UPDATE OF d SKIP LOCKED
+
+-- The try is counted when it is claimed, and comes again unless somebody says what became of it.
 -- name: claim_deliveries
-WITH leads AS (
-    SELECT epoch FROM holdfast.leases WHERE name = 'alerts' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
-due AS (
-    SELECT id FROM holdfast.deliveries
-    WHERE channel = $2 AND sent_at IS NULL AND given_up_at IS NULL AND next_try_at <= clock_timestamp()
-      AND EXISTS (SELECT FROM leads)
-    ORDER BY next_try_at LIMIT $3 FOR UPDATE SKIP LOCKED)
-UPDATE holdfast.deliveries d SET attempts = d.attempts + 1, next_try_at = clock_timestamp() + make_interval(secs => $4)
-FROM due, holdfast.alerts a WHERE d.id = due.id AND a.id = d.alert_id
-RETURNING d.id AS delivery, d.event, d.attempts,
-          a.id, a.at, a.kind, a.run_id, a.message, a.sent_at, a.level, a.key, a.times, a.last_at, a.cleared_at
+UPDATE holdfast.deliveries d SET attempts = d.attempts + 1, next_try_at = clock_timestamp() + make_interval(secs => $2)
+FROM unnest($1::text[]) u(id) WHERE d.id = u.id
 
 -- name: end_delivery
-WITH leads AS (
-    SELECT epoch FROM holdfast.leases WHERE name = 'alerts' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
-ended AS (
-    UPDATE holdfast.deliveries SET last_error = $4,
-        sent_at = CASE WHEN $4::text IS NULL THEN clock_timestamp() END,
-        given_up_at = CASE WHEN $4::text IS NOT NULL AND $5::float8 IS NULL THEN clock_timestamp() END,
-        next_try_at = clock_timestamp() + make_interval(secs => coalesce($5::float8, 0))
-    WHERE id = $2 AND attempts = $3 AND sent_at IS NULL AND EXISTS (SELECT FROM leads)
-    RETURNING alert_id, sent_at),
-told AS (
-    UPDATE holdfast.alerts a SET sent_at = coalesce(a.sent_at, ended.sent_at) FROM ended WHERE a.id = ended.alert_id)
-SELECT 1 FROM ended
+UPDATE holdfast.deliveries SET last_error = $3,
+    sent_at = CASE WHEN $3::text IS NULL THEN clock_timestamp() END,
+    given_up_at = CASE WHEN $3::text IS NOT NULL AND $4::float8 IS NULL THEN clock_timestamp() END,
+    next_try_at = clock_timestamp() + make_interval(secs => coalesce($4::float8, 0))
+WHERE id = $1 AND attempts = $2 AND sent_at IS NULL
+RETURNING alert_id, sent_at
+
+-- name: note_sent
+UPDATE holdfast.alerts SET sent_at = coalesce(sent_at, $2) WHERE id = $1
 
 -- Whatever was meant for a channel that is no longer there.
 -- name: expire_deliveries
-WITH leads AS (
-    SELECT epoch FROM holdfast.leases WHERE name = 'alerts' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
 UPDATE holdfast.deliveries SET given_up_at = clock_timestamp(), last_error = coalesce(last_error, 'nobody sent it')
-WHERE sent_at IS NULL AND given_up_at IS NULL AND next_try_at < clock_timestamp() - make_interval(secs => $2)
-  AND EXISTS (SELECT FROM leads)
-RETURNING 1
+WHERE sent_at IS NULL AND given_up_at IS NULL AND next_try_at < clock_timestamp() - make_interval(secs => $1)
 
 -- The step of each lane that waits longest for an agent, if longer than $1 seconds. One index look per lane and priority;
 -- steps that are held or behind a breaker do not wait for an agent.
 -- name: late_steps
 WITH RECURSIVE places(lane, name, priority) AS (
-    SELECT l.id, l.name, (SELECT s.priority FROM holdfast.steps s WHERE s.state = 'ready' AND s.lane = l.id
-                          ORDER BY s.priority DESC LIMIT 1)
-    FROM holdfast.lanes l
-    WHERE NOT EXISTS (SELECT FROM holdfast.breakers b WHERE b.name = l.depends AND b.state <> 'closed')
-      AND NOT EXISTS (SELECT FROM holdfast.holds h WHERE h.scope = 'all'
-                      OR (h.scope = 'dependency' AND h.value = l.depends) OR (h.scope = 'step' AND h.value = l.name))
+    SELECT l.id, l.name, {top_priority(l.id)} FROM holdfast.lanes l WHERE {passable(l)}
     UNION ALL
-    SELECT p.lane, p.name, (SELECT s.priority FROM holdfast.steps s WHERE s.state = 'ready' AND s.lane = p.lane
-                            AND s.priority < p.priority ORDER BY s.priority DESC LIMIT 1)
-    FROM places p WHERE p.priority IS NOT NULL)
+    SELECT p.lane, p.name, {next_priority(p)} FROM places p WHERE p.priority IS NOT NULL)
 SELECT p.name, w.run_id, w.ready_at FROM places p
 CROSS JOIN LATERAL (
     SELECT s.run_id, s.ready_at FROM holdfast.steps s
     WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority = p.priority
       AND s.ready_at < (SELECT clock_timestamp() - make_interval(secs => $1))
-      AND (SELECT r.state IN ('running', 'undoing') AND NOT EXISTS (
-               SELECT FROM holdfast.holds h
-               WHERE (h.scope = 'workflow' AND h.value = r.workflow) OR (h.scope = 'namespace' AND h.value = r.namespace))
-           FROM holdfast.runs r WHERE r.id = s.run_id)
+      AND (SELECT {goes_on(r)} FROM holdfast.runs r WHERE r.id = s.run_id)
     ORDER BY s.ready_at LIMIT 1) w
 WHERE p.priority IS NOT NULL ORDER BY w.ready_at LIMIT $2
 

@@ -1,8 +1,9 @@
--- The hot path. One statement carries a whole batch of hops: begin runs, lock owned runs by fence, record and deliver
--- outcomes, issue steps, close runs. Here are its parts; a batch's statement is made of those it has rows for (see
--- batch.py). Rows come in as arrays of their types. Plans are pinned on the connection that runs it (see store.py).
+-- The hot path. Rows come in the order that batch.py makes them.
 
--- name: hop_begun
+-- The hops of a batch are one statement, made of those of these six that it has rows for (see session.py). Their rows come as
+-- arrays of their types. Plans are pinned on the connection that runs it (see database.py).
+
+-- name: begin_runs
 INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, owner, fence, input, digest, tags,
                   parent_id, parent_n, deadline, created_at, started_at, output, error, finished_at)
 SELECT u.id, u.namespace, u.workflow, u.version, u.state, u.priority, CASE WHEN u.ended IS NULL THEN $1 END,
@@ -10,29 +11,29 @@ SELECT u.id, u.namespace, u.workflow, u.version, u.state, u.priority, CASE WHEN 
        to_timestamp(u.deadline), to_timestamp(u.at),
        to_timestamp(u.at), u.output, u.error, to_timestamp(u.ended)
 FROM unnest($2::holdfast.begun_run[]) u
-WHERE EXISTS (SELECT FROM holdfast.nodes WHERE id = $1 AND retired_at IS NULL)
+WHERE {is_member($1)}
 ON CONFLICT (id) DO NOTHING
 RETURNING 1
 
--- name: hop_owned
+-- name: own_runs
 SELECT r.id FROM unnest($3::holdfast.owned_run[]) u
 JOIN holdfast.runs r ON r.id = u.id AND r.fence = u.fence
 FOR NO KEY UPDATE OF r
 
--- name: hop_ended
+-- name: record_outcomes
 UPDATE holdfast.steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
                    finished_at = to_timestamp(u.at), delivered_seq = u.seq
 FROM unnest($4::holdfast.ended_step[]) u
 WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
 RETURNING 1
 
--- name: hop_delivered
+-- name: deliver_steps
 UPDATE holdfast.steps s SET delivered_seq = u.seq
 FROM unnest($5::holdfast.delivered_step[]) u
 WHERE s.run_id = u.run_id AND s.n = u.n AND s.delivered_seq IS NULL AND s.finished_at IS NOT NULL
 RETURNING 1
 
--- name: hop_issued
+-- name: issue_steps
 INSERT INTO holdfast.steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, fence, agent, attempts_max,
                    timeout_s, complete_by, input, digest, retry, issued_at, started_at, after_seq)
 SELECT u.run_id, u.n, u.key, u.kind, u.name, u.lane, u.state, u.priority,
@@ -44,7 +45,7 @@ SELECT u.run_id, u.n, u.key, u.kind, u.name, u.lane, u.state, u.priority,
 FROM unnest($6::holdfast.issued_step[]) u
 RETURNING 1
 
--- name: hop_closed
+-- name: close_runs
 UPDATE holdfast.runs r SET state = u.state, output = u.output, owner = NULL, fence = r.fence + 1,
     error = CASE WHEN u.state = 'stuck' THEN r.error ELSE u.error END,
     note = CASE WHEN u.state = 'stuck' THEN u.error ELSE r.note END,
@@ -53,37 +54,28 @@ FROM unnest($7::holdfast.closed_run[]) u
 WHERE r.id = u.id AND r.fence = u.fence
 RETURNING 1
 
--- The rest of a hop, each only when a batch has any.
+-- The rest of a batch, each only when there are rows for it.
 
 -- Written so that the planner does not take the partial index of undelivered signals, which is mostly dead entries.
 -- name: deliver_signals
-WITH heard AS (
-    UPDATE holdfast.signals s SET delivered_seq = u.seq
-    FROM unnest($1::bigint[], $2::int[]) u(id, seq)
-    WHERE s.id = u.id AND coalesce(s.delivered_seq, -1) = -1
-    RETURNING 1)
-SELECT holdfast.demand((SELECT count(*) FROM heard) = cardinality($1))
+UPDATE holdfast.signals s SET delivered_seq = u.seq
+FROM unnest($1::bigint[], $2::int[]) u(id, seq)
+WHERE s.id = u.id AND coalesce(s.delivered_seq, -1) = -1
 
 -- name: set_aside_signals
-WITH aside AS (
-    UPDATE holdfast.signals s SET set_aside = u.why
-    FROM unnest($1::text[], $2::int[], $3::text[]) u(run_id, seq, why)
-    WHERE s.run_id = u.run_id AND s.delivered_seq = u.seq AND s.set_aside IS NULL
-    RETURNING 1)
-SELECT holdfast.demand((SELECT count(*) FROM aside) = cardinality($1))
+UPDATE holdfast.signals s SET set_aside = u.why
+FROM unnest($1::text[], $2::int[], $3::text[]) u(run_id, seq, why)
+WHERE s.run_id = u.run_id AND s.delivered_seq = u.seq AND s.set_aside IS NULL
 
 -- name: end_waits
-WITH ended AS (
-    UPDATE holdfast.steps s SET state = 'succeeded', fence = s.fence + 1, output = u.output, delivered_seq = u.seq,
-                       finished_at = to_timestamp(u.at)
-    FROM unnest($1::text[], $2::int[], $3::int[], $4::bytea[], $5::float8[]) u(run_id, n, seq, output, at)
-    WHERE s.run_id = u.run_id AND s.n = u.n AND s.state = 'waiting'
-    RETURNING 1)
-SELECT holdfast.demand((SELECT count(*) FROM ended) = cardinality($1))
+UPDATE holdfast.steps s SET state = 'succeeded', fence = s.fence + 1, output = u.output, delivered_seq = u.seq,
+                   finished_at = to_timestamp(u.at)
+FROM unnest($1::text[], $2::int[], $3::int[], $4::bytea[], $5::float8[]) u(run_id, n, seq, output, at)
+WHERE s.run_id = u.run_id AND s.n = u.n AND s.state = 'waiting'
 
 -- name: drop_steps
 UPDATE holdfast.steps s SET fence = s.fence + (s.finished_at IS NULL)::int, delivered_seq = 0,
-                   state = CASE WHEN s.state IN ('waiting', 'ready', 'running') THEN 'cancelled' ELSE s.state END,
+                   state = CASE WHEN s.finished_at IS NULL THEN 'cancelled' ELSE s.state END,
                    finished_at = coalesce(s.finished_at, clock_timestamp())
 FROM unnest($1::text[], $2::int[]) u(run_id, n)
 WHERE s.run_id = u.run_id AND s.n = u.n AND s.delivered_seq IS NULL
@@ -108,15 +100,15 @@ FROM unnest($1::text[], $2::int[], $3::text[], $4::bytea[], $5::text[], $6::floa
      u(run_id, n, state, output, error, at)
 WHERE s.run_id = u.run_id AND s.n = u.n AND s.state = 'waiting' AND s.kind = 'child'
 
--- What it returned is its parent's to know: the parent's step has it.
+-- Only the parent's step keeps what the run returned.
 -- name: revoke_runs
 UPDATE holdfast.runs r SET state = 'undone', output = NULL, error = u.error, finished_at = to_timestamp(u.at),
                   fence = r.fence + 1
 FROM unnest($1::text[], $2::text[], $3::text[], $4::float8[]) u(id, parent_id, error, at)
 WHERE r.id = u.id AND r.parent_id = u.parent_id AND r.state = 'succeeded'
 
--- As when it is freed: a run that has not said yet what it waits for is pending again, so that it is claimed. Two nodes that
--- begin one run have the same fence, so the owner is asked for, too.
+-- A run that has not asked for anything yet becomes pending again, so that it is claimed. Two nodes that begin one run have
+-- the same fence, so the owner is compared, too.
 -- name: park_runs
 UPDATE holdfast.runs r SET owner = NULL, fence = r.fence + 1, state = holdfast.freed(r.id, r.state)
 FROM unnest($1::text[], $2::int[], $3::text[]) u(id, fence, owner)
@@ -127,15 +119,101 @@ UPDATE holdfast.runs r SET state = 'undoing', ending = u.ending, error = u.error
 FROM unnest($1::text[], $2::int[], $3::text[], $4::text[]) u(id, fence, ending, error)
 WHERE r.id = u.id AND r.fence = u.fence
 
--- The digest stays that of the input the run was started with: starting it again is still the same run. Nothing differs from
--- all of an empty array, not even NULL: signals that nobody has heard yet are left out by name.
--- name: continue_run
-WITH gone AS (DELETE FROM holdfast.steps WHERE run_id = $1 RETURNING n),
-     tries AS (DELETE FROM holdfast.attempts WHERE run_id = $1),
-     heard AS (DELETE FROM holdfast.signals
-               WHERE run_id = $1 AND delivered_seq IS NOT NULL AND delivered_seq <> ALL($4::int[])),
-     unread AS (UPDATE holdfast.signals SET delivered_seq = NULL WHERE run_id = $1 AND delivered_seq = ANY($4::int[]))
-UPDATE holdfast.runs SET input = $2, generation = generation + 1, fence = fence + 1, progress = NULL,
-                started_at = to_timestamp($3),
-                base_n = greatest(base_n, (SELECT coalesce(max(n), 0) FROM gone)), kept_n = 0
-WHERE id = $1
+-- Continue as new: the run first, because it counts the steps, which go next.
+
+-- The digest stays that of the input the run was started with: starting it again is still the same run.
+-- name: continue_runs
+UPDATE holdfast.runs r SET input = u.input, generation = r.generation + 1, fence = r.fence + 1, progress = NULL, kept_n = 0,
+                  started_at = to_timestamp(u.at),
+                  base_n = greatest(r.base_n, (SELECT coalesce(max(s.n), 0) FROM holdfast.steps s WHERE s.run_id = r.id))
+FROM unnest($1::text[], $2::bytea[], $3::float8[]) u(id, input, at)
+WHERE r.id = u.id
+
+-- name: forget_steps
+DELETE FROM holdfast.steps s USING unnest($1::text[]) u(run_id) WHERE s.run_id = u.run_id
+
+-- name: forget_attempts
+DELETE FROM holdfast.attempts a USING unnest($1::text[]) u(run_id) WHERE a.run_id = u.run_id
+
+-- Signals that no wait took belong to the next generation. They lose their number first, because those with one go.
+-- name: unread_signals
+UPDATE holdfast.signals s SET delivered_seq = NULL FROM unnest($1::text[], $2::int[]) u(run_id, seq)
+WHERE s.run_id = u.run_id AND s.delivered_seq = u.seq
+
+-- name: forget_signals
+DELETE FROM holdfast.signals s USING unnest($1::text[]) u(run_id)
+WHERE s.run_id = u.run_id AND s.delivered_seq IS NOT NULL
+
+-- What agents write: only steps that they have, named by (run, n, fence).
+
+-- The attempt as the step's row has it, before the row goes on.
+-- name: keep_attempts
+INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error, started_at)
+SELECT s.run_id, s.n, s.attempt, u.ending, s.agent, u.error, s.started_at
+FROM unnest($1::text[], $2::int[], $3::int[], $4::text[], $5::text[]) u(run_id, n, fence, ending, error)
+JOIN holdfast.steps s ON s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
+
+-- name: retry_steps
+UPDATE holdfast.steps s SET state = 'ready', fence = s.fence + 1, agent = NULL, complete_by = NULL,
+                   excused = s.excused + u.excused, losses = s.losses + u.losses,
+                   timeouts = s.timeouts + u.timeouts, throttled = s.throttled + u.throttled, error = u.error,
+                   ready_at = clock_timestamp() + make_interval(secs => u.delay_s)
+FROM unnest($1::text[], $2::int[], $3::int[], $4::float8[], $5::text[], $6::int[], $7::int[], $8::int[], $9::int[])
+     u(run_id, n, fence, delay_s, error, excused, losses, timeouts, throttled)
+WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
+
+-- name: quarantine_steps
+UPDATE holdfast.steps s SET state = 'ready', fence = s.fence + 1, agent = NULL, complete_by = NULL,
+                   losses = s.losses + u.losses, timeouts = s.timeouts + u.timeouts,
+                   throttled = s.throttled + u.throttled, error = u.error, ready_at = {never}
+FROM unnest($1::text[], $2::int[], $3::int[], $4::text[], $5::int[], $6::int[], $7::int[])
+     u(run_id, n, fence, error, losses, timeouts, throttled)
+WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
+
+-- name: hand_back_steps
+UPDATE holdfast.steps s SET state = 'ready', fence = s.fence + 1, agent = NULL, complete_by = NULL, excused = s.excused + 1
+FROM unnest($1::text[], $2::int[], $3::int[]) u(run_id, n, fence)
+WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
+
+-- name: save_steps
+UPDATE holdfast.steps s SET checkpoint = coalesce(u.checkpoint, s.checkpoint), progress = coalesce(u.progress, s.progress)
+FROM unnest($1::text[], $2::int[], $3::int[], $4::bytea[], $5::text[]) u(run_id, n, fence, checkpoint, progress)
+WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
+
+-- The runs of steps that are handed back because the agent's code cannot read what was recorded for them.
+-- name: hold_runs
+UPDATE holdfast.runs r SET resume = r.state, state = 'held', note = u.note, owner = NULL, fence = r.fence + 1
+FROM unnest($1::text[], $2::text[]) u(id, note)
+WHERE r.id = u.id AND r.state IN ('pending', 'running', 'undoing')
+RETURNING r.id, r.note
+
+-- Whether this very report was accepted before, and its answer lost.
+-- name: reported_before
+SELECT 1 FROM holdfast.steps
+WHERE run_id = $1 AND n = $2 AND fence = $3::int + 1 AND agent = $4 AND state = $5
+
+-- name: refuse_report
+INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error)
+SELECT run_id, n, attempt, 'refused', $3, $4 FROM holdfast.steps WHERE run_id = $1 AND n = $2 FOR KEY SHARE
+
+-- Starts. The first two also run on connections of callers, whose search path is theirs. A function that is called with
+-- fewer arguments than it has is named with its schema: a nearer match in another schema would be called instead. `unnest`
+-- of several arrays is part of the language, and always the server's own.
+
+-- name: start_runs
+INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, input, digest, tags, parent_id, parent_n, deadline)
+SELECT u.id, u.namespace, u.workflow, u.version, 'pending', u.priority, u.input, u.digest, u.tags, u.parent_id,
+       u.parent_n, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => u.timeout_s)
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bytea[], $7::bytea[], $8::text[],
+            $9::text[], $10::int[], $11::float8[])
+     u(id, namespace, workflow, version, priority, input, digest, tags, parent_id, parent_n, timeout_s)
+ON CONFLICT (id) DO NOTHING
+RETURNING id
+
+-- name: started_as
+SELECT id, workflow, digest FROM holdfast.runs WHERE id = ANY($1::text[])
+
+-- Tells two databases apart, also two of one name.
+-- name: database_identity
+SELECT pg_catalog.concat(oid, ' since ', extract(epoch FROM pg_catalog.pg_postmaster_start_time()))
+FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()

@@ -14,9 +14,9 @@ WITH RECURSIVE above(id) AS (
         UNION ALL SELECT j.waiter_id FROM holdfast.joins j WHERE j.run_id = a.id) up)
 SELECT 1 FROM above WHERE id = $2 AND (SELECT finished_at IS NULL FROM holdfast.runs WHERE id = $2) LIMIT 1
 
--- name: join_runs
-INSERT INTO holdfast.joins (run_id, waiter_id, waiter_n)
-SELECT * FROM unnest($1::text[], $2::text[], $3::int[]) ON CONFLICT (waiter_id, waiter_n) DO NOTHING
+-- name: join_run
+INSERT INTO holdfast.joins (run_id, waiter_id, waiter_n) VALUES ($1, $2, $3)
+ON CONFLICT (waiter_id, waiter_n) DO NOTHING
 
 -- name: cancel_children
 INSERT INTO holdfast.signals (run_id, name, key, payload)

@@ -1,12 +1,12 @@
 -- The invariants, as queries that count the rows which break them. The names are those of the guarantees.
 
 -- name: doctor
-SELECT * FROM (VALUES
+SELECT name, meaning, broken FROM (VALUES
+    ('I2', 'an ended step has a fence above that of its last attempt',
+     (SELECT count(*) FROM holdfast.steps s WHERE {has_ended(s)} AND s.fence <= s.attempt)),
     ('I4', 'an active run nobody owns has something that can wake it or be delivered',
-     (SELECT count(*) FROM holdfast.runs r WHERE r.state IN ('running', 'undoing') AND r.owner IS NULL
-      AND EXISTS (SELECT FROM holdfast.steps s WHERE s.run_id = r.id)
-      AND NOT EXISTS (SELECT FROM holdfast.steps s WHERE s.run_id = r.id
-                      AND (s.state IN ('waiting', 'ready', 'running') OR s.delivered_seq IS NULL))
+     (SELECT count(*) FROM holdfast.runs r WHERE {active(r)} AND r.owner IS NULL
+      AND NOT EXISTS (SELECT FROM holdfast.steps s WHERE s.run_id = r.id AND s.delivered_seq IS NULL)
       AND NOT EXISTS (SELECT FROM holdfast.signals s WHERE s.run_id = r.id AND s.delivered_seq IS NULL))),
     ('I9', 'an ended run has an end time, a live one has none',
      (SELECT count(*) FROM holdfast.runs WHERE (state IN ('succeeded', 'failed', 'undone', 'cancelled')) <> (finished_at IS NOT NULL))),
@@ -26,6 +26,8 @@ SELECT * FROM (VALUES
     ('I11', 'no two outcomes of one run share a place in its history',
      (SELECT count(*) FROM (SELECT 1 FROM holdfast.steps WHERE delivered_seq > 0 AND kind <> 'signal'
       GROUP BY run_id, delivered_seq HAVING count(*) > 1) twice)),
+    ('I11b', 'only what has ended is delivered',
+     (SELECT count(*) FROM holdfast.steps s WHERE s.delivered_seq IS NOT NULL AND NOT {has_ended(s)})),
     ('I12', 'an ended run has no live step',
      (SELECT count(*) FROM holdfast.steps s JOIN holdfast.runs r ON r.id = s.run_id
       WHERE r.finished_at IS NOT NULL AND s.state IN ('waiting', 'ready', 'running'))),
@@ -34,7 +36,7 @@ SELECT * FROM (VALUES
       OR s.timeouts > CASE WHEN holdfast.is_json(convert_to(s.retry, 'UTF8'))
           THEN coalesce((s.retry::json->>'timeouts')::int, s.attempts_max) ELSE s.attempts_max END))),
     ('I19', 'what is in quarantine is listed there',
-     (SELECT count(*) FROM holdfast.steps s WHERE s.state = 'ready' AND s.ready_at >= to_timestamp(253402300799)
+     (SELECT count(*) FROM holdfast.steps s WHERE {quarantined(s)}
       AND NOT EXISTS (SELECT FROM holdfast.quarantine q WHERE q.run_id = s.run_id AND q.n = s.n))),
     ('I17', 'no step, twin, attempt or signal without its run',
      (SELECT count(*) FROM holdfast.twins t WHERE NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.id = t.run_id)) +
@@ -51,11 +53,14 @@ SELECT * FROM (VALUES
     ('I18', 'a waiting child step has its child, or a run that it joined',
      (SELECT count(*) FROM holdfast.steps s WHERE s.kind = 'child' AND s.state = 'waiting'
       AND NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)
-      AND NOT EXISTS (SELECT FROM holdfast.joins j WHERE j.waiter_id = s.run_id AND j.waiter_n = s.n)))
+      AND NOT EXISTS (SELECT FROM holdfast.joins j WHERE j.waiter_id = s.run_id AND j.waiter_n = s.n))),
+    ('I18b', 'a child that ended has told its parent',
+     (SELECT count(*) FROM holdfast.steps s JOIN holdfast.runs r ON r.parent_id = s.run_id AND r.parent_n = s.n
+      WHERE s.kind = 'child' AND s.state = 'waiting' AND r.finished_at IS NOT NULL))
 ) facts(name, meaning, broken)
 -- Of the newest runs: there may be millions.
 UNION ALL SELECT 'I26', 'what is recorded as JSON can be read' || coalesce(', but not all of run ' || min(id), ''), count(*) FROM (
-    SELECT id FROM (SELECT * FROM holdfast.runs ORDER BY created_at DESC LIMIT 10000) r
+    SELECT id FROM (SELECT id, input, output, tags, published, progress, error FROM holdfast.runs ORDER BY created_at DESC LIMIT 10000) r
     WHERE NOT (holdfast.is_json(input) AND holdfast.is_json(output) AND holdfast.is_json(convert_to(tags, 'UTF8'))
                AND holdfast.is_json(convert_to(published, 'UTF8')) AND holdfast.is_json(convert_to(progress, 'UTF8'))
                AND holdfast.is_json(convert_to(error, 'UTF8')))

@@ -11,29 +11,17 @@ SELECT name, bucket, count FROM holdfast.durations WHERE name = ANY($1::text[])
 -- name: step_durations
 SELECT name, bucket, count FROM holdfast.durations WHERE name >= 'step:' AND name < 'step;'
 
--- name: fade_durations
-WITH leads AS (
-    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
-well_known AS (
-    SELECT name FROM holdfast.durations GROUP BY name HAVING sum(count) > $2),
-halved AS (
-    UPDATE holdfast.durations d SET count = d.count / 2 FROM well_known w
-    WHERE d.name = w.name AND EXISTS (SELECT FROM leads) RETURNING 1)
-SELECT count(*) FROM halved
+-- name: halve_durations
+UPDATE holdfast.durations SET count = count / 2
+WHERE name IN (SELECT name FROM holdfast.durations GROUP BY name HAVING sum(count) > $1)
 
 -- name: forget_durations
-WITH leads AS (
-    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
-kept AS (
-    SELECT name, bucket, last_at FROM holdfast.durations
-    WHERE last_at >= clock_timestamp() - make_interval(secs => $2) AND count >= 0.05),
-beyond AS (
-    SELECT name, bucket FROM kept ORDER BY last_at LIMIT greatest(0, (SELECT count(*) FROM kept) - $3::bigint))
-DELETE FROM holdfast.durations d
-WHERE ((d.name, d.bucket) NOT IN (SELECT name, bucket FROM kept)
-       OR (d.name, d.bucket) IN (SELECT name, bucket FROM beyond))
-  AND EXISTS (SELECT FROM leads)
-RETURNING 1
+DELETE FROM holdfast.durations WHERE last_at < clock_timestamp() - make_interval(secs => $1) OR count < 0.05
+
+-- name: forget_oldest_durations
+DELETE FROM holdfast.durations WHERE (name, bucket) IN (
+    SELECT name, bucket FROM holdfast.durations ORDER BY last_at
+    LIMIT greatest(0, (SELECT count(*) FROM holdfast.durations) - $1::bigint))
 
 -- name: landmarks
 SELECT s.run_id, s.n, s.name, s.issued_at FROM unnest($1::text[]) u(id)

@@ -7,12 +7,9 @@
 SET LOCAL enable_seqscan = off
 
 -- name: old_runs
-WITH leads AS (
-    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
 SELECT id, finished_at FROM holdfast.runs
-WHERE state = $2 AND finished_at IS NOT NULL AND finished_at < $3 AND (finished_at, id) > ($4, $5)
-  AND ($1::int IS NULL OR EXISTS (SELECT FROM leads))
-ORDER BY finished_at, id LIMIT $6
+WHERE state = $1 AND finished_at IS NOT NULL AND finished_at < $2 AND (finished_at, id) > ($3, $4)
+ORDER BY finished_at, id LIMIT $5
 
 -- name: count_old_runs
 SELECT count(*) FROM holdfast.runs WHERE state = $1 AND finished_at IS NOT NULL AND finished_at < $2
@@ -52,6 +49,10 @@ DELETE FROM holdfast.signals WHERE ctid = ANY(ARRAY(
 DELETE FROM holdfast.quarantine WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.quarantine WHERE run_id = ANY($1::text[]) LIMIT $2))
 
+-- name: prune_twins
+DELETE FROM holdfast.twins WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.twins WHERE run_id = ANY($1::text[]) LIMIT $2))
+
 -- name: prune_joins
 DELETE FROM holdfast.joins WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.joins WHERE waiter_id = ANY($1::text[]) LIMIT $2))
@@ -67,28 +68,27 @@ DELETE FROM holdfast.journal WHERE ctid = ANY(ARRAY(
 -- name: prune_runs
 DELETE FROM holdfast.runs WHERE id = ANY($1::text[])
 
--- name: prune_alerts
-WITH leads AS (
-    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
-old AS (
-    SELECT id FROM holdfast.alerts WHERE cleared_at < $2 AND EXISTS (SELECT FROM leads) ORDER BY cleared_at LIMIT $3),
-letters AS (DELETE FROM holdfast.deliveries d USING old WHERE d.alert_id = old.id)
-DELETE FROM holdfast.alerts a USING old WHERE a.id = old.id RETURNING 1
+-- name: old_alerts
+SELECT id FROM holdfast.alerts WHERE cleared_at < $1 ORDER BY cleared_at LIMIT $2
 
--- A node that still holds something stays until that is taken back.
+-- name: prune_deliveries
+DELETE FROM holdfast.deliveries d USING unnest($1::bigint[]) u(id) WHERE d.alert_id = u.id
+
+-- name: prune_alerts
+DELETE FROM holdfast.alerts a USING unnest($1::bigint[]) u(id) WHERE a.id = u.id
+
+-- A node that still has something stays until that is reclaimed.
+-- name: left_nodes
+SELECT id FROM holdfast.nodes n WHERE retired_at < $1
+  AND NOT EXISTS (SELECT FROM holdfast.runs WHERE owner = n.id)
+  AND NOT EXISTS (SELECT FROM holdfast.steps WHERE agent = n.id AND state = 'running')
+ORDER BY retired_at LIMIT $2
+
 -- name: forget_nodes
-WITH leads AS (
-    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
-DELETE FROM holdfast.nodes WHERE id = ANY(ARRAY(
-    SELECT id FROM holdfast.nodes n WHERE retired_at < $2 AND EXISTS (SELECT FROM leads)
-      AND NOT EXISTS (SELECT FROM holdfast.runs WHERE owner = n.id)
-      AND NOT EXISTS (SELECT FROM holdfast.steps WHERE agent = n.id AND state = 'running')
-    ORDER BY retired_at LIMIT $3))
-RETURNING 1
+DELETE FROM holdfast.nodes n USING unnest($1::text[]) u(id) WHERE n.id = u.id
+
+-- name: old_journal
+SELECT id FROM holdfast.journal WHERE run_id IS NULL AND at < $1 ORDER BY at LIMIT $2
 
 -- name: forget_journal
-WITH leads AS (
-    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE)
-DELETE FROM holdfast.journal WHERE id = ANY(ARRAY(
-    SELECT id FROM holdfast.journal WHERE run_id IS NULL AND at < $2 AND EXISTS (SELECT FROM leads) ORDER BY at LIMIT $3))
-RETURNING 1
+DELETE FROM holdfast.journal j USING unnest($1::bigint[]) u(id) WHERE j.id = u.id

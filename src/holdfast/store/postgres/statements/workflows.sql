@@ -4,9 +4,9 @@
 -- name: register_in_turn
 LOCK TABLE holdfast.workflows IN SHARE ROW EXCLUSIVE MODE
 
--- Live nodes with other code, one for each code. Who has none publishes nothing.
+-- Live nodes with other code, one for each code. A node without code publishes nothing.
 -- name: rivals
-SELECT DISTINCT ON (code) host, pid, offers FROM holdfast.nodes
+SELECT DISTINCT ON (code) id, host, pid, offers FROM holdfast.nodes
 WHERE retired_at IS NULL AND lease_until > clock_timestamp() AND code <> '' AND code <> $1 AND id <> $2
 ORDER BY code, started_at
 
@@ -14,9 +14,9 @@ ORDER BY code, started_at
 -- name: declare
 INSERT INTO holdfast.workflows AS known
     (namespace, name, version, code, origin, digest, input, result, signals, first_at, last_at)
-SELECT told.*, at, at
+SELECT u.namespace, u.name, u.version, u.code, u.origin, u.digest, u.input, u.result, u.signals, at, at
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-            $9::text[]) told, clock_timestamp() at
+            $9::text[]) u(namespace, name, version, code, origin, digest, input, result, signals), clock_timestamp() at
 ON CONFLICT (namespace, name, version) DO UPDATE
 SET code = excluded.code, origin = excluded.origin, digest = excluded.digest, input = excluded.input,
     result = excluded.result, signals = excluded.signals, last_at = excluded.last_at
@@ -26,25 +26,21 @@ WHERE (known.code, known.origin, known.digest, known.input, known.result, known.
    OR known.last_at < excluded.last_at - make_interval(secs => $10)
 
 -- name: declared
-SELECT w.namespace, w.name, w.version, w.code, w.origin, w.digest, w.input, w.result, w.signals, w.first_at, w.last_at
-FROM holdfast.runs r JOIN holdfast.workflows w
+SELECT {Declaration(w)} FROM holdfast.runs r JOIN holdfast.workflows w
   ON w.namespace = 'default' AND w.name = r.workflow AND w.version = r.version
 WHERE r.id = $1 AND r.finished_at IS NULL
 
 -- name: workflows
-SELECT namespace, name, version, code, origin, digest, input, result, signals, first_at, last_at FROM holdfast.workflows
+SELECT {Declaration} FROM holdfast.workflows
 ORDER BY namespace COLLATE "C", name COLLATE "C", version COLLATE "C" LIMIT $1
 
 -- What a node that lives has loaded stays, however long ago it started.
+-- name: old_workflows
+SELECT namespace, name, version FROM holdfast.workflows w
+WHERE last_at < $1 AND NOT EXISTS (SELECT FROM holdfast.nodes n WHERE n.retired_at IS NULL
+                                   AND n.offers::jsonb -> 'workflows' @> to_jsonb(w.code))
+ORDER BY last_at LIMIT $2
+
 -- name: forget_workflows
-WITH leads AS (
-    SELECT epoch FROM holdfast.leases WHERE name = 'leader' AND epoch = $1 AND expires_at > clock_timestamp() FOR SHARE),
-old AS (
-    SELECT namespace, name, version FROM holdfast.workflows w
-    WHERE last_at < $2 AND EXISTS (SELECT FROM leads)
-      AND NOT EXISTS (SELECT FROM holdfast.nodes n WHERE n.retired_at IS NULL
-                      AND n.offers::jsonb -> 'workflows' @> to_jsonb(w.code))
-    ORDER BY last_at LIMIT $3)
-DELETE FROM holdfast.workflows w USING old
-WHERE w.namespace = old.namespace AND w.name = old.name AND w.version = old.version AND w.last_at < $2
-RETURNING 1
+DELETE FROM holdfast.workflows w USING unnest($1::text[], $2::text[], $3::text[]) u(namespace, name, version)
+WHERE w.namespace = u.namespace AND w.name = u.name AND w.version = u.version

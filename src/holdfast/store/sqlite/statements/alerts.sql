@@ -1,131 +1,116 @@
--- Alerts and the outbox that tells them. The leader raises, logs and clears; whoever holds the lease named alerts routes
--- and sends. Each write is in the transaction that found its epoch current.
+-- Alerts and the outbox that tells them. The leader raises, logs and clears; whoever holds the lease named alerts routes and
+-- sends.
 
--- name: holds_lease
-SELECT 1 FROM leases WHERE name = ? AND epoch = ? AND expires_at > ?
-
--- name: alert
-INSERT INTO alerts (at, kind, run_id, message, key, last_at) VALUES (?1, ?2, ?3, ?4, ?2 || ':' || ?3, ?1)
+-- name: alert_stuck_runs
+INSERT INTO alerts (at, kind, run_id, message, key, last_at)
+VALUES (store_now(), 'run stuck', ?1, ?2, 'run stuck:' || ?1, store_now())
 ON CONFLICT (key) WHERE cleared_at IS NULL DO UPDATE SET times = times + 1, last_at = excluded.last_at
 
 -- Step 0 is the run itself; below it, -seq is the signal with this number, which was set aside.
 -- name: note_failures
-INSERT INTO failures (run_id, n) VALUES (?, ?)
+INSERT INTO failures (run_id, n) VALUES (?1, ?2)
 
 -- name: failures
 SELECT f.id, f.run_id, f.n, r.workflow, r.state, r.parent_id,
        CASE WHEN f.n = 0 THEN r.error WHEN f.n < 0 THEN g.set_aside ELSE s.error END,
        s.key, coalesce(s.name, g.name), s.kind, coalesce(s.attempt, 0), coalesce(s.losses, 0), coalesce(s.excused, 0),
        coalesce(s.attempts_max, 1), coalesce(s.timeouts, 0), coalesce(s.throttled, 0),
-       CASE WHEN s.state = 'ready' AND s.ready_at >= 253402300799 THEN q.fingerprint END
+       CASE WHEN {quarantined(s)} THEN q.fingerprint END
 FROM failures f
 LEFT JOIN runs r ON r.id = f.run_id
 LEFT JOIN steps s ON s.run_id = f.run_id AND s.n = f.n
 LEFT JOIN quarantine q ON q.run_id = f.run_id AND q.n = f.n
 LEFT JOIN signals g ON f.n < 0 AND g.run_id = f.run_id AND g.delivered_seq = -f.n
-ORDER BY f.id LIMIT ?
+ORDER BY f.id LIMIT ?1
 
 -- name: forget_failures
-DELETE FROM failures WHERE id = ?
+DELETE FROM failures WHERE id = ?1
 
 -- name: raise_alerts
-INSERT INTO alerts (at, kind, level, key, run_id, message, times, last_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?1)
+INSERT INTO alerts (at, kind, level, key, run_id, message, times, last_at)
+VALUES (store_now(), ?1, ?2, ?3, ?4, ?5, ?6, store_now())
 ON CONFLICT (key) WHERE cleared_at IS NULL
 DO UPDATE SET times = times + excluded.times, last_at = excluded.last_at
 
--- name: clear_alert
-UPDATE alerts SET cleared_at = ? WHERE id = ? AND cleared_at IS NULL RETURNING run_id
+-- name: clear_alerts
+UPDATE alerts SET cleared_at = store_now() WHERE id = ?1 AND cleared_at IS NULL RETURNING run_id
 
 -- name: clear_stuck
-UPDATE alerts SET cleared_at = ? WHERE key = 'run stuck:' || ? AND cleared_at IS NULL
+UPDATE alerts SET cleared_at = store_now() WHERE key = 'run stuck:' || ?1 AND cleared_at IS NULL
 
 -- name: unlogged_alerts
-SELECT id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at
-FROM alerts INDEXED BY alerts_unlogged WHERE logged = 0 ORDER BY id LIMIT ?
+SELECT {Alert} FROM alerts INDEXED BY alerts_unlogged WHERE logged = 0 ORDER BY id LIMIT ?1
 
 -- name: log_alerts
-UPDATE alerts SET logged = 1 WHERE id = ?
+UPDATE alerts SET logged = 1 WHERE id = ?1
 
 -- name: alerts
-SELECT id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at
-FROM alerts ORDER BY id DESC LIMIT ?
+SELECT {Alert} FROM alerts ORDER BY id DESC LIMIT ?1
 
 -- name: open_alerts
-SELECT id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at
-FROM alerts INDEXED BY alerts_open WHERE cleared_at IS NULL ORDER BY id DESC LIMIT ?
+SELECT {Alert} FROM alerts INDEXED BY alerts_open WHERE cleared_at IS NULL ORDER BY id DESC LIMIT ?1
 
 -- name: open_alerts_of
-SELECT id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at
-FROM alerts INDEXED BY alerts_open_by_kind WHERE cleared_at IS NULL AND kind = ? AND id > ? ORDER BY id LIMIT ?
+SELECT {Alert} FROM alerts INDEXED BY alerts_open_by_kind WHERE cleared_at IS NULL AND kind = ?1 AND id > ?2 ORDER BY id LIMIT ?3
 
 -- name: deliveries
-SELECT id, alert_id, channel, event, attempts, next_try_at, sent_at, given_up_at, last_error
-FROM deliveries WHERE alert_id = ? ORDER BY id
+SELECT {Delivery} FROM deliveries WHERE alert_id IN (SELECT value FROM json_each(?1)) ORDER BY id
 
 -- name: unrouted_alerts
-SELECT routed, id, at, kind, run_id, message, sent_at, level, key, times, last_at, cleared_at
-FROM alerts INDEXED BY alerts_unrouted WHERE routed = 0 OR (routed = 1 AND cleared_at IS NOT NULL) ORDER BY id LIMIT ?
+SELECT routed, {Alert} FROM alerts INDEXED BY alerts_unrouted
+WHERE routed = 0 OR (routed = 1 AND cleared_at IS NOT NULL) ORDER BY id LIMIT ?1
 
 -- name: route_alerts
 UPDATE alerts SET routed = ?2 WHERE id = ?1 AND routed < ?2
 
 -- name: add_deliveries
-INSERT INTO deliveries (id, alert_id, channel, event, next_try_at) VALUES (?, ?, ?, ?, ?)
+INSERT INTO deliveries (id, alert_id, channel, event, next_try_at) VALUES (?1, ?2, ?3, ?4, store_now())
 ON CONFLICT (alert_id, event, channel) DO NOTHING
 
 -- name: due_deliveries
-SELECT d.id, d.event, d.attempts + 1,
-       a.id, a.at, a.kind, a.run_id, a.message, a.sent_at, a.level, a.key, a.times, a.last_at, a.cleared_at
+SELECT d.id, d.event, d.attempts + 1, {Alert(a)}
 FROM deliveries d INDEXED BY deliveries_due CROSS JOIN alerts a ON a.id = d.alert_id
-WHERE d.channel = ? AND d.sent_at IS NULL AND d.given_up_at IS NULL AND d.next_try_at <= ?
-ORDER BY d.next_try_at LIMIT ?
+WHERE d.channel = ?1 AND d.sent_at IS NULL AND d.given_up_at IS NULL AND d.next_try_at <= (SELECT store_now())
+ORDER BY d.next_try_at LIMIT ?2
 
 -- The try is counted when it is claimed, and comes again unless somebody says what became of it.
 -- name: claim_deliveries
-UPDATE deliveries SET attempts = attempts + 1, next_try_at = ? WHERE id = ?
+UPDATE deliveries SET attempts = attempts + 1, next_try_at = store_now() + ?2 WHERE id = ?1
 
 -- name: end_delivery
-UPDATE deliveries SET sent_at = ?, given_up_at = ?, last_error = ?, next_try_at = ?
-WHERE id = ? AND attempts = ? AND sent_at IS NULL
-RETURNING alert_id
+UPDATE deliveries SET last_error = ?3, sent_at = CASE WHEN ?3 IS NULL THEN store_now() END,
+                      given_up_at = CASE WHEN ?3 IS NOT NULL AND ?4 IS NULL THEN store_now() END,
+                      next_try_at = store_now() + coalesce(?4, 0)
+WHERE id = ?1 AND attempts = ?2 AND sent_at IS NULL
+RETURNING alert_id, sent_at
 
--- name: told_alert
-UPDATE alerts SET sent_at = coalesce(sent_at, ?) WHERE id = ?
+-- name: note_sent
+UPDATE alerts SET sent_at = coalesce(sent_at, ?2) WHERE id = ?1
 
 -- Whatever was meant for a channel that is no longer there.
 -- name: expire_deliveries
-UPDATE deliveries SET given_up_at = ?1, last_error = coalesce(last_error, 'nobody sent it')
-WHERE sent_at IS NULL AND given_up_at IS NULL AND next_try_at < ?2
+UPDATE deliveries SET given_up_at = store_now(), last_error = coalesce(last_error, 'nobody sent it')
+WHERE sent_at IS NULL AND given_up_at IS NULL AND next_try_at < (SELECT store_now() - ?1)
 
--- The step of each lane that waits longest for an agent, if it is ready since before ?1. One index look per lane and
--- priority; steps that are held or behind a breaker do not wait for an agent.
+-- The step of each lane that waits longest for an agent, if longer than ?1 seconds. One index look per lane and priority;
+-- steps that are held or behind a breaker do not wait for an agent.
 -- name: late_steps
 WITH RECURSIVE places (lane, name, priority) AS (
-    SELECT l.id, l.name, (SELECT s.priority FROM steps s INDEXED BY steps_ready
-                          WHERE s.state = 'ready' AND s.lane = l.id ORDER BY s.priority DESC LIMIT 1)
-    FROM lanes l
-    WHERE NOT EXISTS (SELECT 1 FROM breakers b WHERE b.name = l.depends AND b.state <> 'closed')
-      AND NOT EXISTS (SELECT 1 FROM holds h WHERE h.scope = 'all' OR (h.scope = 'dependency' AND h.value = l.depends)
-                                               OR (h.scope = 'step' AND h.value = l.name))
+    SELECT l.id, l.name, {top_priority(l.id)} FROM lanes l WHERE {passable(l)}
     UNION ALL
-    SELECT p.lane, p.name, (SELECT s.priority FROM steps s INDEXED BY steps_ready
-                            WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority < p.priority
-                            ORDER BY s.priority DESC LIMIT 1)
-    FROM places p WHERE p.priority IS NOT NULL)
+    SELECT p.lane, p.name, {next_priority(p)} FROM places p WHERE p.priority IS NOT NULL)
 SELECT p.name, w.run_id, w.ready_at FROM places p CROSS JOIN steps w ON w.rowid = (
     SELECT s.rowid FROM steps s INDEXED BY steps_ready CROSS JOIN runs r ON r.id = s.run_id
-    WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority = p.priority AND s.ready_at < ?1
-      AND (r.state = 'running' OR r.state = 'undoing')
-      AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'workflow' AND value = r.workflow)
-      AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'namespace' AND value = r.namespace)
+    WHERE s.state = 'ready' AND s.lane = p.lane AND s.priority = p.priority AND s.ready_at < (SELECT store_now() - ?1)
+      AND {goes_on(r)}
     ORDER BY s.ready_at LIMIT 1)
 WHERE p.priority IS NOT NULL ORDER BY w.ready_at LIMIT ?2
 
--- The run of each workflow and version that waits longest for a scheduler, if it was made before ?1. A run that was
+-- The run of each workflow and version that waits longest for a scheduler, if longer than ?1 seconds. A run that was
 -- started before does not count: it has just been released or freed.
 -- name: late_runs
 WITH RECURSIVE kinds (workflow, version) AS (
-    SELECT * FROM (SELECT workflow, version FROM runs INDEXED BY runs_pending WHERE state = 'pending'
+    SELECT workflow, version FROM (SELECT workflow, version FROM runs INDEXED BY runs_pending WHERE state = 'pending'
                    ORDER BY workflow, version LIMIT 1)
     UNION ALL
     SELECT r.workflow, r.version FROM kinds k CROSS JOIN runs r ON r.rowid = coalesce(
@@ -145,22 +130,22 @@ places (workflow, version, priority) AS (
 SELECT p.workflow || '@' || p.version, w.id, w.created_at FROM places p CROSS JOIN runs w ON w.rowid = (
     SELECT r.rowid FROM runs r INDEXED BY runs_pending
     WHERE r.state = 'pending' AND r.workflow = p.workflow AND r.version = p.version AND r.priority = p.priority
-      AND r.created_at < ?1 AND r.started_at IS NULL
+      AND r.created_at < (SELECT store_now() - ?1) AND r.started_at IS NULL
     ORDER BY r.created_at LIMIT 1)
 WHERE p.priority IS NOT NULL ORDER BY w.created_at LIMIT ?2
 
 -- By workflow and version, the begun run that nobody owns and that has waited longest for a scheduler to deliver something
--- to it: an outcome, a signal, a timer that is due since before ?1. At most ?2 rows of each are looked at.
+-- to it: an outcome, a signal, a timer that is due, for longer than ?1 seconds. At most ?2 rows of each are looked at.
 -- name: late_wakes
 SELECT r.workflow || '@' || r.version, w.run_id, min(w.since) FROM (
-    SELECT * FROM (SELECT run_id, finished_at AS since FROM steps INDEXED BY steps_undelivered
-                   WHERE delivered_seq IS NULL AND finished_at IS NOT NULL AND finished_at < ?1 LIMIT ?2)
+    SELECT run_id, since FROM (SELECT run_id, finished_at AS since FROM steps INDEXED BY steps_undelivered
+                   WHERE delivered_seq IS NULL AND finished_at IS NOT NULL AND finished_at < (SELECT store_now() - ?1) LIMIT ?2)
     UNION ALL
-    SELECT * FROM (SELECT run_id, sent_at FROM signals INDEXED BY signals_undelivered
-                   WHERE delivered_seq IS NULL AND sent_at < ?1 LIMIT ?2)
+    SELECT run_id, sent_at FROM (SELECT run_id, sent_at FROM signals INDEXED BY signals_undelivered
+                   WHERE delivered_seq IS NULL AND sent_at < (SELECT store_now() - ?1) LIMIT ?2)
     UNION ALL
-    SELECT * FROM (SELECT run_id, ready_at FROM steps INDEXED BY steps_timers
-                   WHERE state = 'waiting' AND kind = 'timer' AND ready_at < ?1 ORDER BY ready_at LIMIT ?2)) w
+    SELECT run_id, ready_at FROM (SELECT run_id, ready_at FROM steps INDEXED BY steps_timers
+                   WHERE state = 'waiting' AND kind = 'timer' AND ready_at < (SELECT store_now() - ?1) ORDER BY ready_at LIMIT ?2)) w
 CROSS JOIN runs r ON r.id = w.run_id
-WHERE +r.owner IS NULL AND +r.state IN ('running', 'undoing')
+WHERE +r.owner IS NULL AND {active(r)}
 GROUP BY r.workflow, r.version ORDER BY min(w.since) LIMIT ?3

@@ -1,109 +1,152 @@
--- The hot path: what the writer's batches run, each with one row of parameters per operation. The number of changed
--- rows tells whether every precondition held.
+-- The hot path, each with one row of values per operation, in the order that batch.py makes them.
+
+-- The six of which hops are made. ?17 and ?18 are the node and the time.
 
 -- name: begin_runs
 INSERT INTO runs (id, namespace, workflow, version, state, priority, owner, fence, input, digest, tags, parent_id,
-                  parent_n, deadline, created_at, started_at)
-VALUES (?, ?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                  parent_n, deadline, created_at, started_at, output, error, finished_at)
+SELECT ?1, ?2, ?3, ?4, ?14, ?5, CASE WHEN ?17 IS NULL THEN ?18 END, ?6 + (?17 IS NOT NULL), ?7, ?8, ?9, ?10,
+       ?11, ?12, ?13, ?13, ?15, ?16, ?17
+WHERE {is_member(?18)}
 ON CONFLICT (id) DO NOTHING
 
--- name: owned_runs
-SELECT 1 FROM runs WHERE id = ? AND fence = ?
+-- name: own_runs
+SELECT 1 FROM runs WHERE id = ?1 AND fence = ?2
 
 -- name: record_outcomes
-UPDATE steps SET state = ?, output = ?, error = ?, finished_at = ?, delivered_seq = ?, fence = fence + 1
-WHERE run_id = ? AND n = ? AND fence = ?
+UPDATE steps SET state = ?4, output = ?5, error = ?6, finished_at = ?7, delivered_seq = ?8, fence = fence + 1
+WHERE run_id = ?1 AND n = ?2 AND fence = ?3
 
--- The plus keeps the planner on the primary key: a partial index names the same columns.
 -- name: deliver_steps
-UPDATE steps SET delivered_seq = ?
-WHERE run_id = ? AND n = ? AND +delivered_seq IS NULL AND finished_at IS NOT NULL
-
--- name: deliver_signals
-UPDATE signals SET delivered_seq = ? WHERE id = ? AND run_id = ? AND +delivered_seq IS NULL
-
--- name: set_aside_signals
-UPDATE signals SET set_aside = ? WHERE run_id = ? AND delivered_seq = ? AND set_aside IS NULL
-
--- name: end_waits
-UPDATE steps SET state = 'succeeded', output = ?, delivered_seq = ?, finished_at = ?, fence = fence + 1
-WHERE run_id = ? AND n = ? AND +state = 'waiting'
+UPDATE steps SET delivered_seq = ?3
+WHERE run_id = ?1 AND n = ?2 AND +delivered_seq IS NULL AND finished_at IS NOT NULL
 
 -- name: issue_steps
 INSERT INTO steps (run_id, n, key, kind, name, lane, state, priority, ready_at, attempt, fence, agent, attempts_max,
                    timeout_s, complete_by, input, digest, retry, issued_at, started_at, after_seq)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, coalesce(?9, ?18), ?10, ?10, iif(?10, ?17, NULL), ?11,
+        ?12, iif(?10, ?18 + ?12, NULL), ?13, ?14, ?15, ?18, iif(?10, ?18, NULL), ?16)
 ON CONFLICT (run_id, n) DO NOTHING
 
+-- name: close_runs
+UPDATE runs SET state = ?3, output = ?4, owner = NULL, fence = fence + 1,
+                error = CASE WHEN ?3 = 'stuck' THEN error ELSE ?5 END,
+                note = CASE WHEN ?3 = 'stuck' THEN ?5 ELSE note END,
+                finished_at = CASE WHEN ?3 <> 'stuck' THEN ?6 END
+WHERE id = ?1 AND fence = ?2
+
+-- The rest of a batch, each only when there are rows for it.
+
+-- name: deliver_signals
+UPDATE signals SET delivered_seq = ?2 WHERE id = ?1 AND +delivered_seq IS NULL
+
+-- name: set_aside_signals
+UPDATE signals SET set_aside = ?3 WHERE run_id = ?1 AND delivered_seq = ?2 AND set_aside IS NULL
+
+-- name: end_waits
+UPDATE steps SET state = 'succeeded', output = ?4, delivered_seq = ?3, finished_at = ?5, fence = fence + 1
+WHERE run_id = ?1 AND n = ?2 AND +state = 'waiting'
+
 -- name: drop_steps
-UPDATE steps SET delivered_seq = 0, finished_at = coalesce(finished_at, ?),
+UPDATE steps SET delivered_seq = 0, finished_at = coalesce(finished_at, store_now()),
                  fence = fence + (finished_at IS NULL),
                  state = CASE WHEN finished_at IS NULL THEN 'cancelled' ELSE state END
-WHERE run_id = ? AND n = ? AND +delivered_seq IS NULL
+WHERE run_id = ?1 AND n = ?2 AND +delivered_seq IS NULL
 
 -- name: send_signals
 INSERT INTO signals (run_id, name, key, payload, sent_at)
-SELECT id, ?2, ?3, ?4, ?5 FROM runs WHERE id = ?1 AND finished_at IS NULL
+SELECT id, ?2, ?3, ?4, store_now() FROM runs WHERE id = ?1 AND finished_at IS NULL
 ON CONFLICT (run_id, name, key) DO NOTHING
 
 -- name: note_runs
-UPDATE runs SET progress = coalesce(?, progress), published = coalesce(?, published), kept_n = max(kept_n, ?)
-WHERE id = ?
-
--- name: close_runs
-UPDATE runs SET state = ?1, output = ?2, finished_at = ?4, owner = NULL, fence = fence + 1,
-                error = CASE WHEN ?1 = 'stuck' THEN error ELSE ?3 END,
-                note = CASE WHEN ?1 = 'stuck' THEN ?3 ELSE note END
-WHERE id = ?5 AND fence = ?6
-
--- What it returned is its parent's to know: the parent's step has it.
--- name: revoke_runs
-UPDATE runs SET state = 'undone', output = NULL, error = ?, finished_at = ?, fence = fence + 1
-WHERE id = ? AND +parent_id = ? AND +state = 'succeeded'
-
--- name: sweep_closed_steps
-UPDATE steps SET delivered_seq = 0, finished_at = coalesce(finished_at, ?),
-                 fence = fence + (finished_at IS NULL),
-                 state = CASE WHEN finished_at IS NULL THEN 'cancelled' ELSE state END
-WHERE run_id = ? AND +delivered_seq IS NULL
-
--- name: sweep_closed_signals
-UPDATE signals SET delivered_seq = 0 WHERE run_id = ? AND delivered_seq IS NULL
+UPDATE runs SET progress = coalesce(?2, progress), published = coalesce(?3, published), kept_n = max(kept_n, ?4)
+WHERE id = ?1
 
 -- name: tell_parents
-UPDATE steps SET state = ?, output = ?, error = ?, finished_at = ?, fence = fence + 1
-WHERE run_id = ? AND n = ? AND +state = 'waiting' AND +kind = 'child'
+UPDATE steps SET state = ?3, output = ?4, error = ?5, finished_at = coalesce(?6, store_now()), fence = fence + 1
+WHERE run_id = ?1 AND n = ?2 AND +state = 'waiting' AND +kind = 'child'
+
+-- Only the parent's step keeps what the run returned.
+-- name: revoke_runs
+UPDATE runs SET state = 'undone', output = NULL, error = ?3, finished_at = ?4, fence = fence + 1
+WHERE id = ?1 AND +parent_id = ?2 AND +state = 'succeeded'
+
+-- A run that has not asked for anything yet becomes pending again, so that it is claimed. Two nodes that begin one run have
+-- the same fence, so the owner is compared, too.
+-- name: park_runs
+UPDATE runs SET owner = NULL, fence = fence + 1, state = {freed(runs)}
+WHERE id = ?1 AND fence = ?2 AND +owner IS ?3
 
 -- name: undo_runs
-UPDATE runs SET state = 'undoing', ending = ?, error = ?, owner = NULL, fence = fence + 1 WHERE id = ? AND fence = ?
+UPDATE runs SET state = 'undoing', ending = ?3, error = ?4, owner = NULL, fence = fence + 1 WHERE id = ?1 AND fence = ?2
 
--- As when it is freed: a run that has not said yet what it waits for is pending again, so that it is claimed. Two nodes that
--- begin one run have the same fence, so the owner is asked for, too.
--- name: park_runs
-UPDATE runs SET owner = NULL, fence = fence + 1,
-                state = CASE WHEN state <> 'running'
-                               OR EXISTS (SELECT 1 FROM steps WHERE run_id = runs.id AND +delivered_seq IS NULL)
-                               OR EXISTS (SELECT 1 FROM signals WHERE run_id = runs.id AND delivered_seq IS NULL)
-                             THEN state ELSE 'pending' END
-WHERE id = ? AND fence = ? AND +owner = ?
-
--- Continue as new, in this order: count, restart, then let the history go.
+-- Continue as new: the run first, because it counts the steps, which go next.
 
 -- The digest stays that of the input the run was started with: starting it again is still the same run.
--- name: continue_run
+-- name: continue_runs
 UPDATE runs SET input = ?2, generation = generation + 1, fence = fence + 1, progress = NULL, started_at = ?3, kept_n = 0,
                 base_n = max(base_n, coalesce((SELECT max(n) FROM steps WHERE run_id = ?1), 0))
 WHERE id = ?1
 
 -- name: forget_steps
-DELETE FROM steps WHERE run_id = ?
+DELETE FROM steps WHERE run_id = ?1
 
 -- name: forget_attempts
-DELETE FROM attempts WHERE run_id = ?
+DELETE FROM attempts WHERE run_id = ?1
+
+-- Signals that no wait took belong to the next generation. They lose their number first, because those with one go.
+-- name: unread_signals
+UPDATE signals SET delivered_seq = NULL WHERE run_id = ?1 AND delivered_seq = ?2
 
 -- name: forget_signals
-DELETE FROM signals
-WHERE run_id = ? AND delivered_seq IS NOT NULL AND delivered_seq NOT IN (SELECT value FROM json_each(?))
+DELETE FROM signals WHERE run_id = ?1 AND delivered_seq IS NOT NULL
 
--- name: unread_signals
-UPDATE signals SET delivered_seq = NULL WHERE run_id = ? AND delivered_seq IS NOT NULL
+-- What agents write: only steps that they have, named by (run, n, fence).
+
+-- The attempt as the step's row has it, before the row goes on.
+-- name: keep_attempts
+INSERT INTO attempts (run_id, n, attempt, ending, agent, error, started_at, finished_at)
+SELECT run_id, n, attempt, ?4, agent, ?5, started_at, store_now() FROM steps WHERE run_id = ?1 AND n = ?2 AND fence = ?3
+
+-- name: retry_steps
+UPDATE steps SET state = 'ready', fence = fence + 1, agent = NULL, complete_by = NULL, excused = excused + ?6,
+                 losses = losses + ?7, timeouts = timeouts + ?8, throttled = throttled + ?9, error = ?5,
+                 ready_at = store_now() + ?4
+WHERE run_id = ?1 AND n = ?2 AND fence = ?3
+
+-- name: quarantine_steps
+UPDATE steps SET state = 'ready', fence = fence + 1, agent = NULL, complete_by = NULL, losses = losses + ?5,
+                 timeouts = timeouts + ?6, throttled = throttled + ?7, error = ?4, ready_at = {never}
+WHERE run_id = ?1 AND n = ?2 AND fence = ?3
+
+-- name: hand_back_steps
+UPDATE steps SET state = 'ready', fence = fence + 1, agent = NULL, complete_by = NULL, excused = excused + 1
+WHERE run_id = ?1 AND n = ?2 AND fence = ?3
+
+-- name: save_steps
+UPDATE steps SET checkpoint = coalesce(?4, checkpoint), progress = coalesce(?5, progress)
+WHERE run_id = ?1 AND n = ?2 AND fence = ?3
+
+-- The runs of steps that are handed back because the agent's code cannot read what was recorded for them.
+-- name: hold_runs
+UPDATE runs SET resume = state, state = 'held', note = ?2, owner = NULL, fence = fence + 1
+WHERE id = ?1 AND +state IN ('pending', 'running', 'undoing')
+RETURNING id, note
+
+-- Whether this very report was accepted before, and its answer lost.
+-- name: reported_before
+SELECT 1 FROM steps WHERE run_id = ?1 AND n = ?2 AND fence = ?3 + 1 AND agent = ?4 AND +state = ?5
+
+-- name: refuse_report
+INSERT INTO attempts (run_id, n, attempt, ending, agent, error, finished_at)
+SELECT run_id, n, attempt, 'refused', ?3, ?4, store_now() FROM steps WHERE run_id = ?1 AND n = ?2
+
+-- name: start_runs
+INSERT INTO runs (id, namespace, workflow, version, state, priority, input, digest, tags, parent_id, parent_n, deadline,
+                  created_at)
+VALUES (?1, ?2, ?3, ?4, 'pending', ?5, ?6, ?7, ?8, ?9, ?10, store_now() + ?11, store_now())
+ON CONFLICT (id) DO NOTHING
+RETURNING id
+
+-- name: started_as
+SELECT id, workflow, digest FROM runs WHERE id IN (SELECT value FROM json_each(?1))

@@ -1,7 +1,7 @@
 -- Children by the step that asked for them, and steps that wait for a run which is not their own child.
 
--- name: met_run
-SELECT id, parent_id, parent_n, workflow, digest FROM runs WHERE id = ?
+-- name: met_runs
+SELECT id, parent_id, parent_n, workflow, digest FROM runs WHERE id IN (SELECT value FROM json_each(?1)) ORDER BY id
 
 -- Does ?2 wait for ?1, through children and joins?
 -- name: awaits
@@ -11,22 +11,22 @@ WITH RECURSIVE above (id) AS (
     UNION SELECT j.waiter_id FROM above a CROSS JOIN joins j INDEXED BY joins_of ON j.run_id = a.id)
 SELECT 1 FROM above WHERE id = ?2 AND (SELECT finished_at IS NULL FROM runs WHERE id = ?2) LIMIT 1
 
--- name: join_runs
-INSERT INTO joins (run_id, waiter_id, waiter_n) VALUES (?, ?, ?) ON CONFLICT (waiter_id, waiter_n) DO NOTHING
+-- name: join_run
+INSERT INTO joins (run_id, waiter_id, waiter_n) VALUES (?1, ?2, ?3) ON CONFLICT (waiter_id, waiter_n) DO NOTHING
 
 -- name: cancel_children
 INSERT INTO signals (run_id, name, key, payload, sent_at)
-SELECT id, '$cancel', ?3, ?4, ?5 FROM runs INDEXED BY runs_parent
+SELECT id, '$cancel', ?3, ?4, store_now() FROM runs INDEXED BY runs_parent
 WHERE parent_id = ?1 AND parent_n = ?2 AND finished_at IS NULL
 ON CONFLICT (run_id, name, key) DO NOTHING
 
 -- name: due_joins
 SELECT j.run_id, j.waiter_id, j.waiter_n, r.state, r.output, r.error
 FROM joins j LEFT JOIN runs r ON r.id = j.run_id
-WHERE r.id IS NULL OR r.finished_at IS NOT NULL LIMIT ?
+WHERE r.id IS NULL OR r.finished_at IS NOT NULL LIMIT ?1
 
--- name: forget_join
-DELETE FROM joins WHERE waiter_id = ? AND waiter_n = ?
+-- name: forget_joins
+DELETE FROM joins WHERE waiter_id = ?1 AND waiter_n = ?2
 
 -- name: joins
-SELECT waiter_n, run_id FROM joins WHERE waiter_id = ? ORDER BY waiter_n
+SELECT waiter_n, run_id FROM joins WHERE waiter_id = ?1 ORDER BY waiter_n

@@ -36,7 +36,7 @@ UNION ALL SELECT 'I12', 'an ended run has no live step',
     (SELECT count(*) FROM steps s JOIN runs r ON r.id = s.run_id
      WHERE r.finished_at IS NOT NULL AND s.state IN ('waiting', 'ready', 'running'))
 UNION ALL SELECT 'I19', 'what is in quarantine is listed there',
-    (SELECT count(*) FROM steps s WHERE s.state = 'ready' AND s.ready_at >= 253402300799
+    (SELECT count(*) FROM steps s WHERE {quarantined(s)}
      AND NOT EXISTS (SELECT 1 FROM quarantine q WHERE q.run_id = s.run_id AND q.n = s.n))
 UNION ALL SELECT 'I17', 'no step, twin, attempt or signal without its run',
     (SELECT count(*) FROM twins t WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = t.run_id)) +
@@ -56,7 +56,7 @@ UNION ALL SELECT 'I18b', 'a child that ended has told its parent',
      WHERE s.kind = 'child' AND s.state = 'waiting' AND r.finished_at IS NOT NULL)
 -- Of the newest runs: there may be millions.
 UNION ALL SELECT 'I26', 'what is recorded as JSON can be read' || coalesce(', but not all of run ' || min(id), ''), count(*) FROM (
-    SELECT id FROM (SELECT * FROM runs ORDER BY created_at DESC LIMIT 10000) r
+    SELECT id FROM (SELECT id, input, output, tags, published, progress, error FROM runs ORDER BY created_at DESC LIMIT 10000) r
     WHERE NOT (json_valid(CAST(input AS TEXT)) AND coalesce(json_valid(CAST(output AS TEXT)), 1) AND json_valid(tags)
                AND json_valid(published) AND coalesce(json_valid(progress), 1) AND coalesce(json_valid(error), 1))
        OR EXISTS (SELECT 1 FROM steps s WHERE s.run_id = r.id

@@ -6,7 +6,7 @@ CREATE TABLE IF NOT EXISTS migrations (
 SELECT version, checksum FROM migrations ORDER BY version
 
 -- name: record_migration
-INSERT INTO migrations (version, name, checksum, applied_at) VALUES (?, ?, ?, ?)
+INSERT INTO migrations (version, name, checksum, applied_at) VALUES (?1, ?2, ?3, store_now())
 
 -- name: nodes_in_the_way
-SELECT host, pid, lease_until - ?1 FROM nodes WHERE retired_at IS NULL AND lease_until > ?1 ORDER BY host, pid
+SELECT host, pid, lease_until - store_now() FROM nodes WHERE retired_at IS NULL AND lease_until > store_now() ORDER BY host, pid

@@ -1,33 +1,44 @@
--- What callers and operators ask for, about one run each.
+-- What callers and operators do, about one run each.
+
+-- A transaction is alone here: nothing needs a lock.
+-- name: lock_run
+SELECT {Run} FROM runs WHERE id = ?1
+
+-- name: send_signal
+INSERT INTO signals (run_id, name, key, payload, sent_at)
+SELECT id, ?2, ?3, ?4, store_now() FROM runs WHERE id = ?1 AND finished_at IS NULL
+ON CONFLICT (run_id, name, key) DO NOTHING
 
 -- name: sent_before
-SELECT 1 FROM signals WHERE run_id = ? AND name = ? AND key = ?
+SELECT 1 FROM signals WHERE run_id = ?1 AND name = ?2 AND key = ?3
 
 -- Requests that the run's code has heard: one that it caught and went on after is no answer to the next.
 -- name: heard_cancels
-SELECT count(*) FROM signals WHERE run_id = ? AND name = '$cancel' AND delivered_seq IS NOT NULL
+SELECT count(*) FROM signals WHERE run_id = ?1 AND name = '$cancel' AND delivered_seq IS NOT NULL
 
--- A run with steps has done something: it must undo that itself, so it gets the signal instead.
+-- A run that has done something is cancelled by its own code; one that has done nothing is cancelled here.
 -- name: cancel_pending
-UPDATE runs SET state = 'cancelled', finished_at = ?, fence = fence + 1, note = ?
-WHERE id = ? AND +owner IS NULL AND +state = 'pending' AND NOT EXISTS (SELECT 1 FROM steps WHERE run_id = runs.id)
-RETURNING parent_id, parent_n
+UPDATE runs SET state = 'cancelled', finished_at = store_now(), fence = fence + 1, note = ?2
+WHERE id = ?1 AND +owner IS NULL AND +state = 'pending' AND NOT EXISTS (SELECT 1 FROM steps WHERE run_id = runs.id)
 
 -- name: hold
-UPDATE runs SET resume = state, state = 'held', owner = NULL, fence = fence + 1, note = ?
-WHERE id = ? AND +state IN ('pending', 'running', 'undoing')
+UPDATE runs SET resume = state, state = 'held', owner = NULL, fence = fence + 1, note = ?2
+WHERE id = ?1 AND +state IN ('pending', 'running', 'undoing')
 
 -- A released run is pending again, so that a scheduler looks at it at once, with its history.
 -- name: release
 UPDATE runs SET state = CASE resume WHEN 'undoing' THEN 'undoing' ELSE 'pending' END, resume = NULL, note = NULL,
                 fence = fence + 1
-WHERE id = ? AND +state = 'held'
+WHERE id = ?1 AND +state = 'held'
 RETURNING state
 
 -- name: unstick
 UPDATE runs SET state = 'undoing', resume = NULL, note = NULL, fence = fence + 1
-WHERE id = ? AND ((+state = 'stuck' AND resume IS NOT 'running') OR (+state = 'held' AND resume = 'undoing'))
+WHERE id = ?1 AND ((+state = 'stuck' AND resume IS NOT 'running') OR (+state = 'held' AND resume = 'undoing'))
 
 -- name: retry_now
-UPDATE steps SET ready_at = ?1, fence = fence + 1
-WHERE run_id = ?2 AND +state = 'ready' AND +ready_at > ?1 AND +ready_at < 253402300799
+UPDATE steps SET ready_at = store_now(), fence = fence + 1
+WHERE run_id = ?1 AND +state = 'ready' AND +ready_at > (SELECT store_now()) AND NOT {quarantined(steps)}
+
+-- name: journal_add
+INSERT INTO journal (at, actor, verb, run_id, n, note) VALUES (store_now(), ?1, ?2, ?3, ?4, ?5)

@@ -4,17 +4,16 @@
 
 -- name: old_runs
 SELECT id, finished_at FROM runs INDEXED BY runs_ended
-WHERE state = ? AND finished_at IS NOT NULL AND finished_at < ? AND (finished_at, id) > (?, ?)
-ORDER BY finished_at, id LIMIT ?
+WHERE state = ?1 AND finished_at IS NOT NULL AND finished_at < ?2 AND (finished_at, id) > (?3, ?4)
+ORDER BY finished_at, id LIMIT ?5
 
 -- name: count_old_runs
-SELECT count(*) FROM runs INDEXED BY runs_ended WHERE state = ? AND finished_at IS NOT NULL AND finished_at < ?
+SELECT count(*) FROM runs INDEXED BY runs_ended WHERE state = ?1 AND finished_at IS NOT NULL AND finished_at < ?2
 
 -- name: prunable
-SELECT 1 FROM runs r
-WHERE r.id = ? AND r.finished_at IS NOT NULL
+SELECT r.id FROM json_each(?1) u CROSS JOIN runs r ON r.id = u.value
+WHERE r.finished_at IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM runs c INDEXED BY runs_parent WHERE c.parent_id = r.id)
-  AND NOT EXISTS (SELECT 1 FROM joins j INDEXED BY joins_of WHERE j.run_id = r.id)
   AND NOT EXISTS (SELECT 1 FROM inherited i INDEXED BY inherited_child CROSS JOIN runs n ON n.id = i.run_id
                   WHERE i.child = r.id AND n.finished_at IS NULL)
   AND NOT EXISTS (
@@ -23,52 +22,67 @@ WHERE r.id = ? AND r.finished_at IS NOT NULL
           UNION ALL
           SELECT p.parent_id, p.finished_at FROM above a CROSS JOIN runs p ON p.id = a.parent_id)
       SELECT 1 FROM above WHERE finished_at IS NULL)
+ORDER BY r.finished_at, r.id
+
+-- name: joined
+SELECT DISTINCT j.run_id FROM json_each(?1) u CROSS JOIN joins j INDEXED BY joins_of ON j.run_id = u.value
 
 -- name: prune_steps
-DELETE FROM steps WHERE rowid IN (SELECT rowid FROM steps WHERE run_id = ? LIMIT ?)
+DELETE FROM steps WHERE rowid IN (
+    SELECT t.rowid FROM json_each(?1) u CROSS JOIN steps t ON t.run_id = u.value LIMIT ?2)
 
 -- name: prune_attempts
-DELETE FROM attempts WHERE rowid IN (SELECT rowid FROM attempts WHERE run_id = ? LIMIT ?)
+DELETE FROM attempts WHERE rowid IN (
+    SELECT t.rowid FROM json_each(?1) u CROSS JOIN attempts t ON t.run_id = u.value LIMIT ?2)
 
 -- name: prune_signals
-DELETE FROM signals WHERE rowid IN (SELECT rowid FROM signals WHERE run_id = ? LIMIT ?)
+DELETE FROM signals WHERE rowid IN (
+    SELECT t.rowid FROM json_each(?1) u CROSS JOIN signals t ON t.run_id = u.value LIMIT ?2)
 
 -- name: prune_quarantine
-DELETE FROM quarantine WHERE rowid IN (SELECT rowid FROM quarantine WHERE run_id = ? LIMIT ?)
+DELETE FROM quarantine WHERE rowid IN (
+    SELECT t.rowid FROM json_each(?1) u CROSS JOIN quarantine t ON t.run_id = u.value LIMIT ?2)
+
+-- name: prune_twins
+DELETE FROM twins WHERE rowid IN (
+    SELECT t.rowid FROM json_each(?1) u CROSS JOIN twins t ON t.run_id = u.value LIMIT ?2)
 
 -- name: prune_joins
-DELETE FROM joins WHERE rowid IN (SELECT rowid FROM joins WHERE waiter_id = ? LIMIT ?)
+DELETE FROM joins WHERE rowid IN (
+    SELECT t.rowid FROM json_each(?1) u CROSS JOIN joins t ON t.waiter_id = u.value LIMIT ?2)
 
 -- name: prune_inherited
-DELETE FROM inherited WHERE (run_id, key) IN (SELECT run_id, key FROM inherited WHERE run_id = ? LIMIT ?)
+DELETE FROM inherited WHERE (run_id, key) IN (
+    SELECT t.run_id, t.key FROM json_each(?1) u CROSS JOIN inherited t ON t.run_id = u.value LIMIT ?2)
 
 -- name: prune_journal
-DELETE FROM journal WHERE rowid IN (SELECT rowid FROM journal INDEXED BY journal_of WHERE run_id = ? LIMIT ?)
+DELETE FROM journal WHERE rowid IN (
+    SELECT t.rowid FROM json_each(?1) u CROSS JOIN journal t INDEXED BY journal_of ON t.run_id = u.value LIMIT ?2)
 
--- name: prune_run
-DELETE FROM runs WHERE id = ?
+-- name: prune_runs
+DELETE FROM runs WHERE id IN (SELECT value FROM json_each(?1))
 
 -- name: old_alerts
-SELECT id FROM alerts INDEXED BY alerts_cleared WHERE cleared_at < ? ORDER BY cleared_at LIMIT ?
+SELECT id FROM alerts INDEXED BY alerts_cleared WHERE cleared_at < ?1 ORDER BY cleared_at LIMIT ?2
 
 -- name: prune_deliveries
-DELETE FROM deliveries WHERE alert_id = ?
+DELETE FROM deliveries WHERE alert_id = ?1
 
 -- name: prune_alerts
-DELETE FROM alerts WHERE id = ?
+DELETE FROM alerts WHERE id = ?1
 
--- A node that still holds something stays until that is taken back.
+-- A node that still has something stays until that is reclaimed.
 -- name: left_nodes
-SELECT id FROM nodes n INDEXED BY nodes_left WHERE retired_at < ?
+SELECT id FROM nodes n INDEXED BY nodes_left WHERE retired_at < ?1
   AND NOT EXISTS (SELECT 1 FROM runs INDEXED BY runs_owned WHERE owner = n.id)
   AND NOT EXISTS (SELECT 1 FROM steps INDEXED BY steps_held WHERE state = 'running' AND agent = n.id)
-ORDER BY retired_at LIMIT ?
+ORDER BY retired_at LIMIT ?2
 
 -- name: forget_nodes
-DELETE FROM nodes WHERE id = ?
+DELETE FROM nodes WHERE id = ?1
 
 -- name: old_journal
-SELECT id FROM journal INDEXED BY journal_apart WHERE run_id IS NULL AND at < ? ORDER BY at LIMIT ?
+SELECT id FROM journal INDEXED BY journal_apart WHERE run_id IS NULL AND at < ?1 ORDER BY at LIMIT ?2
 
 -- name: forget_journal
-DELETE FROM journal WHERE id = ?
+DELETE FROM journal WHERE id = ?1

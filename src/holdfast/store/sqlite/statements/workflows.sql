@@ -1,38 +1,36 @@
 -- What code declares, and who publishes which names.
 
--- Live nodes with other code. Who has none publishes nothing.
+-- Live nodes with other code. A node without code publishes nothing.
 -- name: rivals
 SELECT id, host, pid, offers FROM nodes INDEXED BY nodes_live
-WHERE retired_at IS NULL AND lease_until > ? AND code <> '' AND code <> ? AND id <> ?
+WHERE retired_at IS NULL AND lease_until > (SELECT store_now()) AND code <> '' AND code <> ?1 AND id <> ?2
 ORDER BY started_at
 
 -- The same again changes nothing, but that it was declared is noted now and then.
 -- name: declare
 INSERT INTO workflows (namespace, name, version, code, origin, digest, input, result, signals, first_at, last_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, store_now(), store_now())
 ON CONFLICT (namespace, name, version) DO UPDATE
 SET code = excluded.code, origin = excluded.origin, digest = excluded.digest, input = excluded.input,
     result = excluded.result, signals = excluded.signals, last_at = excluded.last_at
 WHERE (code, origin, digest, input, result, signals)
       IS NOT (excluded.code, excluded.origin, excluded.digest, excluded.input, excluded.result, excluded.signals)
-   OR last_at < excluded.last_at - ?11
+   OR last_at < excluded.last_at - ?10
 
 -- name: declared
-SELECT w.namespace, w.name, w.version, w.code, w.origin, w.digest, w.input, w.result, w.signals, w.first_at, w.last_at
-FROM runs r JOIN workflows w ON w.namespace = 'default' AND w.name = r.workflow AND w.version = r.version
-WHERE r.id = ? AND r.finished_at IS NULL
+SELECT {Declaration(w)} FROM runs r JOIN workflows w ON w.namespace = 'default' AND w.name = r.workflow AND w.version = r.version
+WHERE r.id = ?1 AND r.finished_at IS NULL
 
 -- name: workflows
-SELECT namespace, name, version, code, origin, digest, input, result, signals, first_at, last_at FROM workflows
-ORDER BY namespace, name, version LIMIT ?
+SELECT {Declaration} FROM workflows ORDER BY namespace, name, version LIMIT ?1
 
 -- What a node that lives has loaded stays, however long ago it started.
 -- name: old_workflows
 SELECT namespace, name, version FROM workflows INDEXED BY workflows_last
-WHERE last_at < ?
+WHERE last_at < ?1
   AND NOT EXISTS (SELECT 1 FROM nodes n, json_each(n.offers, '$.workflows') w
                   WHERE n.retired_at IS NULL AND w.value = workflows.code)
-ORDER BY last_at LIMIT ?
+ORDER BY last_at LIMIT ?2
 
 -- name: forget_workflows
-DELETE FROM workflows WHERE namespace = ? AND name = ? AND version = ?
+DELETE FROM workflows WHERE namespace = ?1 AND name = ?2 AND version = ?3

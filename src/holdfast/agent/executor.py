@@ -1,0 +1,162 @@
+"""Executes steps: `async def` steps in the agent's event loop, `def` steps in threads, isolated ones in processes of their own.
+
+Each way ends by one word to the agent: how the execution ended, that it was cancelled, that it could not begin, or that the whole
+process is being torn down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import Any, Protocol
+
+from holdfast.agent import isolation
+from holdfast.agent.assignment import Assignment
+from holdfast.agent.outcome import Raised, execute, raised, unstored
+from holdfast.agent.places import Places
+from holdfast.agent.threads import StepThreads
+from holdfast.config import Config
+from holdfast.errors import StepTimeout
+from holdfast.interrupt import by_signal
+from holdfast.model import Ending
+from holdfast.workflow.here import here_var
+
+
+class Ends(Protocol):
+    """Who is told how an execution ended."""
+
+    def end(self, assignment: Assignment, ended: bytes | Raised) -> None: ...
+
+    def cancelled(self, assignment: Assignment, error: BaseException) -> None:
+        """It was cancelled: by its agent, or its own code raised CancelledError."""
+
+    def put_off(self, assignment: Assignment, error: Exception) -> None:
+        """It could not begin here, for now."""
+
+    def leave(self, assignment: Assignment) -> None:
+        """The process goes, and the step has not ended."""
+
+
+class Executor:
+    def __init__(self, ends: Ends, places: Places, config: Config) -> None:
+        self._ends, self._places, self._config = ends, places, config
+        self._threads = StepThreads(config.threads_max)
+
+    def begin(self, assignment: Assignment) -> None:
+        """Execute it, in a task of its own."""
+        step = assignment.step
+        run = self._in_loop if step.is_async else self._isolated if step.isolate else self._in_thread
+        assignment.task = asyncio.get_running_loop().create_task(run(assignment))
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_loop(self, assignment: Assignment) -> None:
+        assignment.begun = True
+        here_var.set(assignment.here)  # the task's own context: it goes with the task
+        step, timer = assignment.step, None
+        if assignment.timeout_s is not None:
+            timer = asyncio.get_running_loop().call_later(assignment.timeout_s, _time_out, assignment)
+        returned = False
+        try:
+            value = await step.shape.call(step.fn, assignment.arguments)
+            returned = True
+            output = step.shape.encode_result(value, self._config.payload_max_bytes)
+        except asyncio.CancelledError as error:
+            self._ends.cancelled(assignment, error)
+        except BaseException as error:
+            if by_signal(error) or _is_torn_down(error):
+                self._ends.leave(assignment)
+                raise
+            self._ends.end(assignment, unstored(step, error) if returned else raised(step, error))
+        else:
+            self._ends.end(assignment, output)
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _in_thread(self, assignment: Assignment) -> None:
+        """A thread cannot be stopped: after its timeout it is left to itself, and keeps its place until it returns."""
+        assignment.begun = True
+        here_var.set(assignment.here)
+        try:
+            call = asyncio.get_running_loop().run_in_executor(
+                self._threads,
+                contextvars.copy_context().run,
+                execute,
+                assignment.step,
+                assignment.arguments,
+                self._config.payload_max_bytes,
+            )
+        except RuntimeError as error:  # no thread can be started
+            self._ends.put_off(assignment, error)
+            return
+        try:
+            async with asyncio.timeout(assignment.timeout_s):
+                ended = await asyncio.shield(call)
+        except TimeoutError:
+            assignment.timed_out = True
+            self._abandon(assignment, call)
+            self._ends.end(assignment, overran(assignment))
+        except asyncio.CancelledError as error:
+            self._abandon(assignment, call)
+            self._ends.cancelled(assignment, error)
+        else:
+            self._ends.end(assignment, ended)
+
+    def _abandon(self, assignment: Assignment, call: asyncio.Future[Any]) -> None:
+        """Leave a thread to itself."""
+        if assignment.here is not None:
+            assignment.here.cancelled = True
+        if not call.done():
+            self._places.overtake(assignment.step)
+
+            def returned(done: asyncio.Future[Any]) -> None:
+                self._places.give_back(assignment.step)
+                if not done.cancelled():
+                    done.exception()
+
+            call.add_done_callback(returned)
+
+    async def _isolated(self, assignment: Assignment) -> None:
+        """A process of its own can be killed: at its timeout, or when the step is no longer wanted."""
+        assignment.begun = True
+        assert assignment.here is not None
+        limit = asyncio.timeout(assignment.timeout_s)
+        ended: bytes | Raised
+        try:
+            async with limit:
+                ended = await isolation.execute(
+                    assignment.step, assignment.arguments, assignment.here, self._config.payload_max_bytes
+                )
+        except asyncio.CancelledError as error:
+            self._ends.cancelled(assignment, error)
+            return
+        except isolation.ChildDied as died:
+            ended = Raised(died.error, ending=Ending.LOST, place=died.place)
+        except Exception as error:  # noqa: BLE001  it could not be started
+            ended = overran(assignment) if limit.expired() else Raised(error)
+        self._ends.end(assignment, ended)
+
+
+def overran(assignment: Assignment) -> Raised:
+    """The attempt did not complete in time."""
+    error = StepTimeout(
+        f"attempt {assignment.attempt} did not complete within {assignment.timeout_s:g} s",
+        error_type="holdfast.errors.StepTimeout",
+        step=assignment.step.name,
+    )
+    return Raised(error, ending=Ending.TIMED_OUT)
+
+
+def _time_out(assignment: Assignment) -> None:
+    assignment.timed_out = True
+    if assignment.here is not None:
+        assignment.here.cancelled = True
+    if assignment.task is not None:
+        assignment.task.cancel()
+
+
+def _is_torn_down(error: BaseException) -> bool:
+    """Whether the event loop is gone, and Python takes apart what was left on it."""
+    return issubclass(type(error), GeneratorExit) and asyncio._get_running_loop() is None

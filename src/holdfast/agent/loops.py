@@ -1,0 +1,66 @@
+"""The loops of an agent: claim steps, keep what runs in order, and exchange what is known of gates."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from holdfast.agent.agent import Agent
+from holdfast.environment import Environment, StoreClock
+from holdfast.loops import Loops
+from holdfast.store.bell import Bell
+
+
+class AgentLoops:
+    def __init__(
+        self,
+        agent: Agent,
+        loops: Loops,
+        claim: Callable[[], Awaitable[int]],
+        declare: Callable[[], Awaitable[None]],
+        environment: Environment,
+        clock: StoreClock,
+    ) -> None:
+        """`claim` is the agent's, guarded by its node; `declare` tells the store of code that was declared since."""
+        self._agent, self._loops, self._claim, self._declare = agent, loops, claim, declare
+        self._environment, self._clock = environment, clock
+        self._is_exchange_due = False
+
+    def all(self) -> list[Coroutine[Any, Any, None]]:
+        return [self._claim_steps(), self._beat(), self._exchange_gates()]
+
+    async def _claim_steps(self) -> None:
+        agent, loops = self._agent, self._loops
+        poll_s, lanes_at = loops.config.poll_s, 0.0
+        while not loops.is_over:
+            await loops.wait(Bell.STEPS, poll_s)
+            if self._environment.monotonic() - lanes_at > poll_s:
+                lanes_at = self._environment.monotonic()
+                await loops.guarded("declaring", self._declare)
+                await loops.guarded("lanes", agent.learn_lanes)
+            while await loops.guarded("claiming steps", self._claim):
+                pass
+            due = await loops.guarded("back-off", agent.next_ready)
+            if due and due - self._clock.now() < poll_s:
+                loops.bells.ring_here_after(max(0.0, due - self._clock.now()), Bell.STEPS)
+
+    async def _beat(self) -> None:
+        loops = self._loops
+        while not loops.is_over:
+            await loops.wait(Bell.CANCELS, loops.config.beat_s)
+            await loops.guarded("beating", self._agent.beat)
+
+    def exchange_gates_after(self, delay_s: float) -> None:
+        """Once for all that is to be told within this time."""
+        if not self._is_exchange_due:
+            self._is_exchange_due = True
+            self._loops.bells.ring_here_after(delay_s, Bell.GATES)
+
+    async def _exchange_gates(self) -> None:
+        loops = self._loops
+        while not loops.is_over:
+            await loops.wait(Bell.GATES, loops.config.poll_s)
+            self._is_exchange_due = False
+            if await loops.guarded("looking at gates", self._agent.exchange_gates):
+                loops.bells.ring(Bell.GATES)
+            await self._environment.sleep(loops.config.breaker_tell_s / 2)  # bells may ring at every commit

@@ -1,0 +1,54 @@
+"""How many steps an agent executes at once: places for `async def` steps, and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.config import Config
+from holdfast.workflow.step import Step
+
+
+class Places:
+    def __init__(self, config: Config, on_room: Callable[[], None]) -> None:
+        self._config, self._on_room = config, on_room
+        self._free_async, self._free_threads = config.steps_max, config.threads_max
+        self.is_short = False
+        """More was waiting than there were places: `on_room` is called when there are some again."""
+        self._room_at = min(100, max(1, config.steps_max // 4))
+        """So many must be free then: one claim for many steps."""
+
+    def free(self, is_async: bool) -> int:
+        """How many steps of this kind may be claimed at once."""
+        return min(self._free_async if is_async else self._free_threads, self._config.claim_max)
+
+    @property
+    def full(self) -> float:
+        """How much of it is used, from 0 to 1: of the threads or of the places for `async def` steps, whichever is nearer to
+        its end."""
+        config = self._config
+        return max(1 - self._free_async / config.steps_max, 1 - self._free_threads / config.threads_max)
+
+    def take(self, step: Step[Any, Any]) -> bool:
+        """Take a place for this step; False, and none is taken, when there is none."""
+        if (self._free_async if step.is_async else self._free_threads) <= 0:
+            self.is_short = True
+            return False
+        self.overtake(step)
+        return True
+
+    def overtake(self, step: Step[Any, Any]) -> None:
+        """Take a place even if there is none."""
+        if step.is_async:
+            self._free_async -= 1
+        else:
+            self._free_threads -= 1
+
+    def give_back(self, step: Step[Any, Any]) -> None:
+        if step.is_async:
+            self._free_async += 1
+        else:
+            self._free_threads += 1
+        if self.is_short and (self._free_async >= self._room_at if step.is_async else self._free_threads > 0):
+            self.is_short = False
+            self._on_room()

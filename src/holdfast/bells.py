@@ -1,0 +1,64 @@
+"""The doorbells of one process: its own loops wake at once, other processes soon."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from holdfast.environment import Environment
+from holdfast.errors import StoreError
+from holdfast.store.bell import Bell
+from holdfast.store.nodes import Nodes
+
+RING_EVERY_S = 0.005
+"""Doorbells to other processes are coalesced: at most one round this often."""
+
+
+class Bells:
+    def __init__(self, store: Nodes, environment: Environment) -> None:
+        self._store, self._environment = store, environment
+        self._events = {bell: asyncio.Event() for bell in Bell}
+        self._outside: set[Bell] = set()
+        self._ring_outside = asyncio.Event()
+        self._unlisten: Callable[[], Awaitable[None]] | None = None
+
+    def __getitem__(self, bell: Bell) -> asyncio.Event:
+        return self._events[bell]
+
+    def ring(self, bell: Bell) -> None:
+        """Wake this process's loops at once, and other processes soon."""
+        self._events[bell].set()
+        if bell not in self._outside:
+            self._outside.add(bell)
+            self._ring_outside.set()
+
+    def ring_here(self, bell: Bell) -> None:
+        """Wake this process's loops."""
+        self._events[bell].set()
+
+    def ring_here_after(self, delay_s: float, bell: Bell) -> None:
+        asyncio.get_running_loop().call_later(delay_s + 0.001, self._events[bell].set)
+
+    async def listen(self, heard: Callable[[Bell], None]) -> None:
+        """From now on bells that other processes ring are heard here, by this process's loops and by `heard`."""
+
+        def hear(bell: Bell) -> None:
+            self._events[bell].set()
+            heard(bell)
+
+        self._unlisten = await self._store.listen(hear)
+
+    async def unlisten(self) -> None:
+        if self._unlisten is not None:
+            await self._unlisten()
+
+    async def pass_on(self) -> None:
+        """Ring at other processes, for ever."""
+        while True:
+            await self._ring_outside.wait()
+            self._ring_outside.clear()
+            bells, self._outside = self._outside, set()
+            with contextlib.suppress(StoreError):
+                await self._store.ring(bells)
+            await self._environment.sleep(RING_EVERY_S)

@@ -1,0 +1,97 @@
+"""The endless loops of one process. Each pass of a loop is bounded, and a pass that fails does not end its loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from holdfast.bells import Bells
+from holdfast.config import Config
+from holdfast.environment import Environment
+from holdfast.errors import HoldfastError, StoreGone, StoreUnreachable
+from holdfast.store.bell import Bell
+
+log = logging.getLogger("holdfast.node")
+
+
+class Loops:
+    def __init__(
+        self,
+        bells: Bells,
+        environment: Environment,
+        config: Config,
+        *,
+        has_lease: Callable[[], bool],
+        lose_store: Callable[[StoreGone], None],
+    ) -> None:
+        self.bells, self.config, self._environment = bells, config, environment
+        self._has_lease, self._lose_store = has_lease, lose_store
+        self._tasks: list[asyncio.Task[None]] = []
+        self.is_over = False
+        """The process has stopped for good what its loops are for: they should end."""
+
+    def spawn(self, *loops: Coroutine[Any, Any, None]) -> None:
+        for loop in loops:
+            self._tasks.append(
+                asyncio.create_task(loop, name=f"holdfast-{getattr(loop, '__name__', 'loop')}")
+            )
+
+    async def stop(self) -> None:
+        await ended(self._tasks)
+
+    async def guarded(self, what: str, tick: Callable[[], Awaitable[Any]]) -> Any:
+        """One pass. What keeps it from being done is logged: the store may be away, and comes back."""
+        if not self._has_lease():
+            return 0
+        try:
+            return await tick()
+        except StoreGone as gone:
+            self._lose_store(gone)
+            await self._environment.sleep(self.config.poll_s)
+        except StoreUnreachable as error:
+            log.warning("%s: %s", what, error)
+            await self._environment.sleep(0.2 + self._environment.random.random() * 0.3)
+        except HoldfastError as error:
+            log.error("%s: %s", what, error)
+            await self._environment.sleep(self.config.poll_s)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("%s", what)
+            await self._environment.sleep(self.config.poll_s)
+        return 0
+
+    async def wait(self, bell: Bell, limit_s: float) -> None:
+        """Until the bell rings, or as the safety net, for about `limit_s`."""
+        await wait_for(self.bells[bell], limit_s * (0.75 + self._environment.random.random() / 2))
+
+    async def pause(self, about_s: float) -> None:
+        """For about this long: so the loops of many processes do not keep step."""
+        await self._environment.sleep(about_s * (0.75 + self._environment.random.random() / 2))
+
+
+async def wait_for(event: asyncio.Event, limit_s: float) -> None:
+    """Until the event is set, at most so long; leaves it cleared."""
+    if not event.is_set():
+        timer = asyncio.get_running_loop().call_later(limit_s, event.set)
+        try:
+            await event.wait()
+        finally:
+            timer.cancel()
+    event.clear()
+
+
+async def ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel these until they have ended. Once is not always enough: a driver that gives a connection up in that very moment may
+    lose the cancellation."""
+    left = list(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=0.1)
+        left = [task for task in left if not task.done()]
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # each loop has logged what happened to it

@@ -1,0 +1,305 @@
+"""A handle to one run: wait for its result, look at it, steer it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from holdfast import codec
+from holdfast.actor import actor
+from holdfast.caller import Caller
+from holdfast.codec.schema import data_words
+from holdfast.config import Config
+from holdfast.decider.history import shown
+from holdfast.durations import Eta
+from holdfast.environment import Environment
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInput,
+    RunCancelled,
+    RunFailed,
+    RunStuck,
+    RunUndone,
+    UnknownRun,
+    Unreadable,
+)
+from holdfast.info import AttemptInfo, RunInfo, RunView, StepInfo
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import Attempt, RunState, Step
+from holdfast.model import Run as RunRow
+from holdfast.store.bell import Bell
+from holdfast.store.operations import Close
+from holdfast.store.store import Store
+from holdfast.supervisor.facts import SignalsDeclared, gather
+from holdfast.supervisor.outlook import Outlook, etas
+from holdfast.supervisor.why import explain
+from holdfast.workflow import options
+from holdfast.workflow.declaration import Takes
+from holdfast.workflow.options import Seconds
+from holdfast.workflow.workflow import Workflow
+
+R = TypeVar("R")
+
+
+class RunRows(NamedTuple):
+    """A run and its steps as the store has them, for the command line."""
+
+    run: RunRow
+    steps: list[Step]
+    attempts: list[Attempt]
+    outlook: Outlook = Outlook()
+    """What was learned from others, where somebody asked for it."""
+
+
+class Opened(Protocol):
+    """The Holdfast that a handle came from."""
+
+    config: Config
+    environment: Environment
+
+    @property
+    def caller(self) -> Caller: ...
+
+    @property
+    def store(self) -> Store: ...
+
+    async def resolve(self, act: Any, *, run_id: str | None = None) -> int: ...
+
+
+class Run(Generic[R]):
+    """A handle to one run. Whatever is asked of a run that does not exist raises UnknownRun."""
+
+    def __init__(
+        self,
+        hf: Opened,
+        run_id: str,
+        workflow: Workflow[..., R] | None,
+        *,
+        known: bool = False,
+        within: bool = False,
+    ) -> None:
+        self._hf, self.id, self._workflow = hf, run_id, workflow
+        self._known, self._within = known, within
+        """Whether it was seen in the store; whether it was started in a transaction of the caller."""
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id}>"
+
+    async def result(self, timeout: Seconds | None = None) -> R:
+        """The workflow's result, when the run has ended; raises RunFailed or a subclass when it ended otherwise, and
+        TimeoutError when it has not within `timeout`."""
+        patience_s = options.patience(timeout, "run.result(timeout=…)")
+        if patience_s == 0:
+            row = await self._row()
+            if row.state not in RUN_ENDED and row.state is not RunState.STUCK:
+                raise TimeoutError(f"run {self.id} is {row.state}")
+        async with asyncio.timeout(patience_s or None):
+            await self._demand_known()
+            close = await self._ended()
+        if close is None:
+            raise unknown_run(self.id, self._within)
+        return self._result(close)
+
+    async def _ended(self) -> Close | None:
+        watcher = self._hf.caller.watch_end(self.id)
+        try:
+            return await watcher
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise HoldfastError(f"this Holdfast was closed while somebody waited for run {self.id}") from None
+
+    def _result(self, close: Close) -> R:
+        if close.state is RunState.SUCCEEDED:
+            if self._workflow is not None:
+                return self._read(self._workflow, close.output or b"null")
+            plain: R = json.loads(close.output or b"null")
+            return plain
+        told = codec.describe_error(close.error) if close.error else "no reason was recorded"
+        error_type = json.loads(close.error).get("type", "") if close.error else ""
+        kind = {RunState.CANCELLED: RunCancelled, RunState.UNDONE: RunUndone, RunState.STUCK: RunStuck}
+        raise kind.get(RunState(close.state), RunFailed)(
+            f"run {self.id} {close.state}: {told}", run_id=self.id, error_type=error_type
+        ) from codec.own_error(close.error)
+
+    def _read(self, workflow: Workflow[Any, R], raw: bytes) -> R:
+        try:
+            value: R = workflow.shape.result.whole(raw)
+        except InvalidInput as wrong:
+            what = f"the result of run {self.id}, which succeeded,"
+            plain = f"{wrong}; `hf.run({self.id!r}).result()` gives it as plain JSON"
+            raise Unreadable("", "result", what, shown(raw), plain) from None
+        return value
+
+    async def _row(self) -> RunRow:
+        row = await self._hf.store.reads.run(self.id) if may_exist(self.id) else None
+        if row is None:
+            raise unknown_run(self.id, self._within)
+        self._known = True
+        return row
+
+    async def _demand_known(self) -> None:
+        if not self._known:
+            await self._row()
+
+    async def info(self) -> RunInfo:
+        """The run as it is now."""
+        return RunInfo(await self._row())
+
+    async def state(self) -> RunState:
+        return (await self._row()).state
+
+    async def published(self) -> dict[str, Any]:
+        """What the workflow made visible with `publish`."""
+        return (await self.info()).published
+
+    async def steps(self) -> list[StepInfo]:
+        """Its steps, in the order in which the workflow asked for them."""
+        return [StepInfo(step) for step in await self._steps()]
+
+    async def _steps(self) -> list[Step]:
+        await self._demand_known()
+        found: list[Step] = []
+        while True:
+            page = await self._hf.store.reads.steps(self.id, after=found[-1].n if found else 0, limit=1000)
+            found += page
+            if len(page) < 1000:
+                return found
+
+    async def view(self) -> RunView:
+        """The run, its steps and their failed attempts."""
+        return _view(await self.rows())
+
+    async def rows(self) -> RunRows:
+        return RunRows(await self._row(), await self._steps(), await self._hf.store.reads.attempts(self.id))
+
+    async def why(self) -> str:
+        """One sentence: what the run waits for, and what would move it."""
+        view, hf = await self.rows(), self._hf
+        declared = await self._signals_declared()
+        return explain(await gather(hf.store, view.run, view.steps, view.attempts, hf.config, declared))
+
+    async def _signals_declared(self) -> SignalsDeclared | None:
+        declared = await self._hf.store.workflows.declared(self.id)
+        if declared is None:
+            return None
+        told = Takes.read(declared)
+        data = {name: data_words(schema) for name, schema in told.signals.items()}
+        return SignalsDeclared(data, frozenset(told.named), told.open)
+
+    async def eta(self) -> Eta | None:
+        """When the run will end if it goes on like those before it: `left_s` seconds for half of them, `most_s` for nine
+        of ten. None when it is not running, or too few runs came this far to tell."""
+        return (await etas(self._hf.store, [await self._row()])).get(self.id)
+
+    async def watch(self, every_s: float = 0.1) -> AsyncIterator[RunView]:
+        """The run's view, now and whenever it changed, until the run has ended."""
+        pause_s = options.seconds(every_s, "run.watch(every_s=…)") or 0.0
+        last: object = None
+        while True:
+            view = await self.rows()
+            mark = (
+                view.run.state,
+                view.run.fence,
+                view.run.progress,
+                view.run.published,
+                len(view.attempts),
+                [(step.fence, step.delivered_seq, step.progress) for step in view.steps],
+            )
+            if mark != last:
+                last = mark
+                yield _view(view)
+            if view.run.state in RUN_ENDED:
+                return
+            await self._hf.environment.sleep(pause_s)
+
+    async def cancel(self, note: str = "", *, force: bool = False) -> RunState:
+        """Ask the run to cancel itself; its running steps are cancelled, what it did is undone. Returns the state right
+        after. A run that is already undoing goes on with that, unless `force` makes it stop where it is. One whose code
+        heard this before and goes on is asked again by `force` alone."""
+        codec.stored_text(note, "note")
+        row = await self._row()
+        state = row.state
+        # One that is stuck at a step in quarantine, and not at an undo, can be cancelled like any other.
+        if RunState.UNDOING in {state, row.resume} or (state is RunState.STUCK and row.resume is None):
+            if force:
+                state = await self._hf.store.operators.steer_undo(self.id, "abandon", None, actor(), note)
+        else:
+            state = await self._hf.store.operators.cancel_run(self.id, actor(), note, again=force)
+        for bell in (Bell.OUTCOMES, Bell.RUNS, Bell.ENDED):
+            self._hf.caller.ring(bell)
+        self._hf.caller.look_for_ends()
+        return state
+
+    async def hold(self, note: str = "") -> RunState:
+        """Stop deciding: no further step is issued until `release`. Steps already running end and are recorded."""
+        await self._demand_known()
+        state = await self._hf.store.operators.hold(self.id, actor(), codec.stored_text(note, "note"))
+        self._hf.caller.ring(Bell.OUTCOMES)
+        return state
+
+    async def release(self, note: str = "") -> RunState:
+        await self._demand_known()
+        state = await self._hf.store.operators.release(self.id, actor(), codec.stored_text(note, "note"))
+        self._hf.caller.ring(Bell.RUNS)
+        return state
+
+    async def retry(self) -> Run[R]:
+        """Try again: a live run's backing-off steps at once, and those in quarantine; a stuck run's undos that gave up; an
+        ended run as a new one, which keeps all that was recorded and executes again what ended the run and what was undone.
+        Retrying the same run again gives the same new run; once that one was retried, only the newest can be."""
+        row = await self._row()
+        if row.state not in RUN_ENDED:
+            await self._hf.resolve("release", run_id=self.id)
+        if row.state is RunState.STUCK and row.resume is not RunState.RUNNING:
+            await self._hf.store.operators.steer_undo(self.id, "retry", None, actor(), "")
+            self._hf.caller.ring(Bell.OUTCOMES)
+            return self
+        if row.state not in RUN_ENDED:
+            await self._hf.store.operators.retry_now(self.id, actor())
+            self._hf.caller.ring(Bell.STEPS)
+            return self
+        new_id = await self._hf.store.operators.retry_run(self.id, actor())
+        self._hf.caller.ring(Bell.RUNS)
+        return Run(self._hf, new_id, self._workflow, known=True)
+
+    async def skip(self, step: str | None = None, note: str = "") -> RunState:
+        """Count an undo that gave up as done, by hand: this one (the key of the step or of its undo), or all of them."""
+        await self._demand_known()
+        n = None
+        codec.stored_text(note, "note")
+        if step is not None:
+            found = [row.n for row in await self._steps() if row.key in {step, f"undo:{step}"}]
+            if not found:
+                raise UnknownRun(
+                    f"run {self.id!r} has no step {step!r}: `holdfast show {self.id}` lists them"
+                )
+            n = found[-1]
+        state = await self._hf.store.operators.steer_undo(self.id, "skip", n, actor(), note)
+        self._hf.caller.ring(Bell.OUTCOMES)
+        return state
+
+
+def _view(rows: RunRows) -> RunView:
+    return RunView(
+        RunInfo(rows.run), [StepInfo(one) for one in rows.steps], [AttemptInfo(one) for one in rows.attempts]
+    )
+
+
+def unknown_run(run_id: str, within: bool = False) -> UnknownRun:
+    if within:
+        return UnknownRun(
+            f"no run has the id {run_id!r}: the transaction it was started in is not committed, or was rolled back"
+        )
+    return UnknownRun(f"no run has the id {run_id!r}: `holdfast ps` lists the newest")
+
+
+def may_exist(run_id: object) -> bool:
+    """Whether a store can be asked for it at all: a text that both of them can hold."""
+    try:
+        return isinstance(run_id, str) and b"\0" not in run_id.encode()
+    except UnicodeEncodeError:
+        return False

@@ -1,0 +1,75 @@
+"""The loops of a scheduler: claim runs, deliver what others recorded, fire timers, and let runs that wait leave memory."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from holdfast.environment import Environment, StoreClock
+from holdfast.loops import Loops, wait_for
+from holdfast.scheduler.scheduler import Scheduler
+from holdfast.store.bell import Bell
+
+PARK_EVERY_S = 1.0
+
+
+class SchedulerLoops:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        loops: Loops,
+        claim: Callable[[], Awaitable[int]],
+        declare: Callable[[], Awaitable[None]],
+        environment: Environment,
+        clock: StoreClock,
+    ) -> None:
+        """`claim` is the scheduler's, guarded by its node; `declare` tells the store of code that was declared since."""
+        self._scheduler, self._loops, self._claim, self._declare = scheduler, loops, claim, declare
+        self._environment, self._clock = environment, clock
+
+    def all(self) -> list[Coroutine[Any, Any, None]]:
+        return [self._claim_runs(), self._collect(), self._fire_timers(), self._park()]
+
+    async def _claim_runs(self) -> None:
+        loops = self._loops
+        while not loops.is_over:
+            await loops.wait(Bell.RUNS, loops.config.poll_s)
+            while await loops.guarded("claiming runs", self._claim):
+                pass
+
+    async def _collect(self) -> None:
+        loops = self._loops
+        while not loops.is_over:
+            await loops.wait(Bell.OUTCOMES, loops.config.poll_s)
+            await loops.guarded("delivering", self._scheduler.collect)
+            # What is not in memory here may be claimable by now.
+            loops.bells.ring_here(Bell.RUNS)
+
+    async def _fire_timers(self) -> None:
+        scheduler, loops, now = self._scheduler, self._loops, self._clock.now
+        look_at = 0.0
+        while not loops.is_over:
+            scheduler.fire()
+            if scheduler.joins_due or now() >= look_at:
+                scheduler.joins_due = False
+                await loops.guarded("answering those who joined", scheduler.answer_joins)
+            if now() >= look_at:
+                if await loops.guarded("firing timers", scheduler.fire_sleeping):
+                    loops.bells.ring_here(Bell.RUNS)
+                    continue
+                look_at = now() + loops.config.poll_s
+                due = await loops.guarded("looking at timers", scheduler.next_sleeping)
+                if due:
+                    look_at = min(look_at, due)
+            mine = scheduler.next_due()
+            until = look_at if mine is None else min(look_at, mine)
+            await wait_for(scheduler.timer_set, max(0.0005, until - now()))
+
+    async def _park(self) -> None:
+        scheduler, loops = self._scheduler, self._loops
+        while not loops.is_over:
+            await self._environment.sleep(PARK_EVERY_S)
+            scheduler.park_quiet()
+            await loops.guarded("declaring", self._declare)
+            await loops.guarded("checking runs", scheduler.check_lost)
+            await loops.guarded("lanes", scheduler.learn_lanes)

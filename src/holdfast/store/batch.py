@@ -1,0 +1,365 @@
+"""The hot path: the operations of one commit as rows, by the verb that writes them; the same rows for every dialect.
+
+A batch is optimistic: most of its verbs demand that each of their rows changed one, and if one did not, nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+from holdfast.lifecycle import RUN_ENDED
+from holdfast.model import Failure, NewRun, Outcome, RunState, StepState
+from holdfast.store.answers import Answer, PreconditionFailed
+from holdfast.store.children import CANCEL_KEY, cancel_payload, start_children
+from holdfast.store.database import Call, Part, Session, transaction
+from holdfast.store.operations import HandBack, Hop, NewStep, Op, Quarantine, RetryStep, Save, Start, StepOp
+from holdfast.store.rows import start_row, tags_text
+from holdfast.store.transaction import Transaction
+from holdfast.store.verbs import Verb
+
+Rows = list[tuple[Any, ...]]
+
+_RUNNING, _FAILED = StepState.RUNNING, StepState.FAILED
+_FAILED_RUN = frozenset({RunState.FAILED, RunState.UNDONE})
+_by_run = attrgetter("run_id")
+_by_step = attrgetter("run_id", "n")
+
+ORDER = (
+    (Verb.deliver_signals, True),
+    (Verb.set_aside_signals, True),
+    (Verb.end_waits, True),
+    (Verb.drop_steps, False),
+    (Verb.cancel_children, False),
+    (Verb.name_effects, False),
+    (Verb.send_signals, False),
+    (Verb.note_runs, False),
+    (Verb.tell_parents, False),
+    (Verb.revoke_runs, False),
+    (Verb.undo_runs, True),
+    (Verb.alert_stuck_runs, False),
+    (Verb.park_runs, True),
+    (Verb.continue_runs, False),
+    (Verb.forget_steps, False),
+    (Verb.forget_attempts, False),
+    (Verb.unread_signals, False),
+    (Verb.forget_signals, False),
+    (Verb.keep_attempts, False),
+    (Verb.retry_steps, True),
+    (Verb.quarantine_steps, True),
+    (Verb.list_quarantined, False),
+    (Verb.hand_back_steps, True),
+    (Verb.save_steps, True),
+    (Verb.note_failures, False),
+    (Verb.journal_add, False),
+)
+"""What a batch has beside its hops, in this order; and whether each row must change one."""
+
+
+class Batch:
+    """One commit's worth of operations of one node."""
+
+    def __init__(self, node: str, ops: Sequence[Op]) -> None:
+        self.node, self.ops = node, ops
+        # The rows of which hops are made.
+        self.begun: Rows = []
+        self.owned: Rows = []
+        self.recorded: Rows = []
+        self.delivered: Rows = []
+        self.issued: Rows = []
+        self.closed: Rows = []
+        self._more: dict[Verb, Rows] = {}
+        self._held: dict[str, str] = {}
+        self._children: list[NewRun] = []
+        self._starts: list[Start] = []
+        hops: list[Hop] = []
+        steps: list[StepOp] = []
+        for op in ops:
+            if type(op) is Hop:
+                hops.append(op)
+            elif type(op) is Start:
+                self._starts.append(op)
+            else:
+                assert not isinstance(op, Hop | Start)
+                steps.append(op)
+        # One order of locks for every batch of every node, so that two batches cannot wait for one another.
+        hops.sort(key=_by_run)
+        for hop in hops:
+            self._add_hop(hop)
+        if steps:
+            steps.sort(key=_by_step)
+            for step in steps:
+                self._add_step(step)
+            self.recorded.sort(key=_place)
+
+    # --- gathering ----------------------------------------------------------------------------------------------
+
+    def _add(self, verb: Verb, row: tuple[Any, ...]) -> None:
+        self._more.setdefault(verb, []).append(row)
+
+    def _add_hop(self, hop: Hop) -> None:
+        run_id, close = hop.run_id, hop.close
+        if hop.begin is None:
+            self.owned.append((run_id, hop.fence))
+        else:
+            self.begun.append(_begun_row(hop, hop.begin))
+        for outcome in hop.outcomes:
+            if outcome.fence is None:
+                self.delivered.append((run_id, outcome.n, outcome.seq))
+            else:
+                self._record(outcome)
+        for step in hop.issued:
+            self.issued.append(_issued_row(run_id, step))
+        if close is not None:
+            if hop.begin is None:  # else its row begins closed
+                self.closed.append((run_id, hop.fence, close.state, close.output, close.error, close.at))
+            self._add_close(hop)
+        if hop.signals or hop.set_aside or hop.ended or hop.dropped or hop.sends:
+            self._add_waits(hop)
+        if hop.children or hop.cancelled or hop.effects:
+            self._add_family(hop)
+        if hop.progress is not None or hop.published is not None or hop.kept_n is not None:
+            self._add(Verb.note_runs, (run_id, hop.progress, hop.published, hop.kept_n or 0))
+        if hop.undo is not None:
+            self._add(Verb.undo_runs, (run_id, hop.fence, hop.undo.ending, hop.undo.error))
+        if hop.park:
+            self._add(Verb.park_runs, (run_id, hop.fence, self.node))
+        if hop.next_input is not None:
+            self._add_generation(hop)
+
+    def _record(self, outcome: Outcome) -> None:
+        self.recorded.append(
+            (
+                outcome.run_id,
+                outcome.n,
+                outcome.fence,
+                outcome.state,
+                outcome.output,
+                outcome.error,
+                outcome.at,
+                outcome.seq,
+            )
+        )
+        if outcome.state is _FAILED:
+            self._add(Verb.note_failures, (outcome.run_id, outcome.n))
+
+    def _add_close(self, hop: Hop) -> None:
+        close = hop.close
+        assert close is not None
+        if close.state not in RUN_ENDED:  # stuck: a person will move it on, with what it had
+            self._add(Verb.alert_stuck_runs, (hop.run_id, close.error or ""))
+        elif close.parent_id is not None:
+            state = StepState.SUCCEEDED if close.state is RunState.SUCCEEDED else _FAILED
+            told = (close.parent_id, close.parent_n, state, close.output, close.error, close.at)
+            self._add(Verb.tell_parents, told)
+        elif close.state in _FAILED_RUN:
+            self._add(Verb.note_failures, (hop.run_id, 0))
+        for one in hop.revoked:
+            self._add(Verb.revoke_runs, (one.run_id, one.parent_id, one.error, close.at))
+
+    def _add_waits(self, hop: Hop) -> None:
+        run_id = hop.run_id
+        for signal in hop.signals:
+            self._add(Verb.deliver_signals, signal)
+        for seq, why in hop.set_aside:
+            self._add(Verb.set_aside_signals, (run_id, seq, why))
+            self._add(Verb.note_failures, (run_id, -seq))
+        for wait in hop.ended:
+            self._add(Verb.end_waits, (run_id, *wait))
+        for n in hop.dropped:
+            self._add(Verb.drop_steps, (run_id, n))
+        for send in hop.sends:
+            self._add(Verb.send_signals, (send.run_id, send.name, send.key, send.payload))
+
+    def _add_family(self, hop: Hop) -> None:
+        self._children += hop.children
+        payload = cancel_payload(hop.run_id)
+        for n in hop.cancelled:
+            self._add(Verb.cancel_children, (hop.run_id, n, CANCEL_KEY, payload))
+        for n, effect in hop.effects:
+            self._add(Verb.name_effects, (hop.run_id, n, effect))
+
+    def _add_generation(self, hop: Hop) -> None:
+        """The run continues as new."""
+        self._add(Verb.continue_runs, (hop.run_id, hop.next_input, hop.begun_at))
+        for verb in (Verb.forget_steps, Verb.forget_attempts, Verb.forget_signals):
+            self._add(verb, (hop.run_id,))
+        for seq in hop.unread:
+            self._add(Verb.unread_signals, (hop.run_id, seq))
+        self._add(Verb.journal_add, ("scheduler", "continue", hop.run_id, None, "the next generation began"))
+
+    def _add_step(self, op: StepOp) -> None:
+        place = (op.run_id, op.n, op.fence)
+        if type(op) is Outcome:
+            self._record(op)
+        elif type(op) is RetryStep:
+            self._add(Verb.keep_attempts, (*place, op.ending, op.error))
+            self._add(Verb.retry_steps, (*place, op.delay_s, op.error, *_counts(op)))
+        elif type(op) is Quarantine:
+            self._add(Verb.keep_attempts, (*place, op.ending, op.error))
+            self._add(Verb.quarantine_steps, (*place, op.error, *_counts(op)[1:]))
+            listed = (op.run_id, op.n, op.fingerprint, op.step, op.kind, op.place)
+            self._add(Verb.list_quarantined, listed)
+            self._add(Verb.note_failures, (op.run_id, op.n))
+        elif type(op) is HandBack:
+            self._add(Verb.hand_back_steps, place)
+            if op.hold is not None:
+                self._held[op.run_id] = op.hold
+        elif type(op) is Save:
+            self._save((*place, op.checkpoint, op.progress))
+        else:
+            raise TypeError(f"not an operation: {op!r}")
+
+    def _save(self, row: tuple[Any, ...]) -> None:
+        """Two saves of one step are one: a statement changes a row once."""
+        rows = self._more.setdefault(Verb.save_steps, [])
+        if rows and rows[-1][:3] == row[:3]:
+            row = (
+                *row[:3],
+                *(new if new is not None else old for new, old in zip(row[3:], rows.pop()[3:], strict=True)),
+            )
+        rows.append(row)
+
+    # --- writing ------------------------------------------------------------------------------------------------
+
+    @property
+    def has_hops(self) -> bool:
+        return bool(self.owned or self.begun or self.recorded or self.delivered or self.issued or self.closed)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one statement, which is atomic by itself."""
+        if self._starts or self._children or self._held:
+            return False
+        return len(self._more) + self.has_hops == 1
+
+    async def write(self, session: Session) -> list[Answer]:
+        """Write all of it. PreconditionFailed if that cannot be; then nothing of it may be kept."""
+        if self.has_hops:
+            await session.hop(self)
+        if self._more:
+            for verb, is_demanded in ORDER:
+                if rows := self._more.get(verb):
+                    if is_demanded:
+                        await session.demand(verb, rows)
+                    else:
+                        await session.each(verb, rows)
+        if self._held:
+            await self._hold(session)
+        if self._children:
+            await start_children(session, self._children)
+        if not self._starts:
+            return [Answer.ACCEPTED] * len(self.ops)
+        started = await self._start(session)
+        return [started[id(op)] if type(op) is Start else Answer.ACCEPTED for op in self.ops]
+
+    async def _hold(self, session: Session) -> None:
+        """An agent's code cannot read what was recorded for a step: its run waits for a person."""
+        held = await session.all(Verb.hold_runs, sorted(self._held.items()))
+        await session.each(Verb.journal_add, [("agent", "hold", run_id, None, note) for run_id, note in held])
+        await session.each(Verb.note_failures, [(run_id, 0) for run_id, _ in held])
+
+    async def _start(self, session: Session) -> dict[int, Answer]:
+        """A start never fails its batch: the same id again is an answer."""
+        first: dict[str, Start] = {}
+        for op in self._starts:
+            first.setdefault(op.run.id, op)
+        rows = [start_row(op.run) for _, op in sorted(first.items())]
+        made = {row[0] for row in await session.all(Verb.start_runs, rows)}
+        answers = {id(first[run_id]): Answer.ACCEPTED for run_id in made}
+        rest = [op for op in self._starts if id(op) not in answers]
+        if rest:
+            found = await session.rows(Verb.started_as, sorted({op.run.id for op in rest}))
+            seen = {run_id: (workflow, digest) for run_id, workflow, digest in found}
+            for op in rest:
+                same = seen.get(op.run.id) == (op.run.workflow, op.run.digest)
+                answers[id(op)] = Answer.DUPLICATE if same else Answer.FENCED
+        return answers
+
+
+class Batches(Part):
+    async def commit(self, node: str, ops: Sequence[Op]) -> list[Answer]:
+        """Write all operations in one transaction; what became of each. PreconditionFailed, and nothing is written, if one of
+        several cannot be: ask again, one at a time."""
+        call = Call("commit", ("node", "ops"), (node, ops), {})
+        try:
+            return await self._database.commit(call, Batch(node, ops))
+        except PreconditionFailed:
+            if len(ops) > 1:
+                raise
+        return [await self._refuse(node, ops[0])]
+
+    @transaction
+    async def _refuse(self, session: Session, node: str, op: Op) -> Answer:
+        """Why a single operation was not accepted."""
+        if isinstance(op, Outcome):
+            asked = (op.run_id, op.n, op.fence, node, op.state)
+            if await session.row(Verb.reported_before, *asked) is not None:
+                return Answer.DUPLICATE
+            await session.run(Verb.refuse_report, op.run_id, op.n, node, op.error)
+        if isinstance(op, Hop) and op.begin is not None:
+            return Answer.DUPLICATE
+        return Answer.FENCED
+
+    async def start_within(self, caller: Transaction, run: NewRun) -> None:
+        """Start a run inside the caller's own transaction on the same database."""
+        await self._database.start_within(caller, run)
+
+
+def _place(row: tuple[Any, ...]) -> tuple[str, int]:
+    return row[0], row[1]
+
+
+def _begun_row(hop: Hop, run: NewRun) -> tuple[Any, ...]:
+    close = hop.close
+    return (
+        run.id,
+        run.namespace,
+        run.workflow,
+        run.version,
+        run.priority,
+        hop.fence,
+        run.input,
+        run.digest,
+        tags_text(run),
+        run.parent_id,
+        run.parent_n,
+        hop.deadline,
+        hop.begun_at,
+        *(
+            (RunState.RUNNING, None, None, None)
+            if close is None
+            else (close.state, close.output, close.error, close.at)
+        ),
+    )
+
+
+def _issued_row(run_id: str, step: NewStep) -> tuple[Any, ...]:
+    return (
+        run_id,
+        step.n,
+        step.key,
+        step.kind,
+        step.name,
+        step.lane,
+        step.state,
+        step.priority,
+        step.ready_at,
+        1 if step.state is _RUNNING else 0,
+        step.attempts_max,
+        step.timeout_s,
+        step.input,
+        step.digest,
+        step.retry,
+        step.after_seq,
+    )
+
+
+def _counts(op: RetryStep | Quarantine) -> tuple[int, int, int, int]:
+    """What a failed attempt adds to (excused, losses, timeouts, throttled)."""
+    if isinstance(op, RetryStep) and op.excused:
+        return 1, 0, 0, 0
+    failure = op.failure
+    is_lost = failure is Failure.LOST or failure is Failure.POISON
+    return 0, int(is_lost), int(failure is Failure.TIMEOUT), int(failure is Failure.THROTTLED)

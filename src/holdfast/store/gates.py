@@ -1,0 +1,142 @@
+"""Breakers and holds: what agents tell and take, what the leader decides, what operators force."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.breaker import Change, Look
+from holdfast.model import Breaker, BreakerState, Hold, HoldScope
+from holdfast.store.answers import ClaimedStep, Observation, Probes
+from holdfast.store.answers import Gates as Shut
+from holdfast.store.claims import StepClaim
+from holdfast.store.database import Call, Part, Session, leading, look, transaction
+from holdfast.store.rows import breaker_of, hold_of
+from holdfast.store.verbs import Verb
+
+_WIDTH = len(Breaker.__struct_fields__)
+
+
+class SeenGates(Part):
+    @look
+    async def gates(self, session: Session, window_s: float) -> Shut:
+        """What keeps steps from beginning; recent is what was told within `window_s`."""
+        breakers = await session.rows(Verb.gate_breakers, window_s)
+        holds = await session.rows(Verb.holds)
+        return Shut([breaker_of(row) for row in breakers], [hold_of(row) for row in holds])
+
+
+class AgentGates(SeenGates):
+    @transaction
+    async def observe(self, session: Session, tallies: Sequence[Observation], window_s: float) -> None:
+        """Add outcomes to the breakers: of a closed one to its window, which begins anew after `window_s`; of probes to
+        their wave, if it is still that one. Decides nothing."""
+        told = sorted(tallies, key=lambda one: (one.name, one.round or 0))
+        steps = [(one.name, one.ok, one.failed, one.error) for one in told if one.round is None]
+        probes = [
+            (one.name, one.round, one.ok, one.failed, one.error) for one in told if one.round is not None
+        ]
+        await session.each(Verb.observe, steps, window_s)
+        await session.each(Verb.observe_probes, probes)
+
+    async def claim_probes(
+        self, node: str, name: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
+    ) -> Probes:
+        """Take steps as `claim_steps` does, of lanes that depend on `name`, while its breaker is probing: at most what its
+        allowance has left, which is taken from it in the same transaction."""
+        claim = StepClaim(node, lanes, limit, runs=runs, probes_of=name)
+
+        async def take(session: Session) -> list[Probes]:
+            row = await session.row(Verb.probing, name)
+            if row is None:
+                return []
+            round_, allowance = row
+            taken = await session.claim_steps(claim._replace(limit=min(allowance, limit)))
+            if taken:
+                await session.run(Verb.take_allowance, name, len(taken))
+            return [Probes(round_, [ClaimedStep(*one) for one in taken])]
+
+        call = Call(
+            "claim_probes", ("node", "name", "lanes", "limit", "runs"), (node, name, lanes, limit, runs), {}
+        )
+        found = await self._database.claim(call, lambda session: session.any_steps(claim), take)
+        return found[0] if found else Probes(0, [])
+
+
+class LeaderGates(SeenGates):
+    @look
+    async def breaker_looks(self, session: Session, window_s: float) -> list[Look]:
+        """Breakers that are not closed, or were told of trouble within `window_s`."""
+        rows = await session.rows(Verb.breaker_looks, window_s)
+        return [
+            Look(breaker_of(row[:_WIDTH]), row[_WIDTH], bool(row[_WIDTH + 1])) for row in map(tuple, rows)
+        ]
+
+    @leading(False)
+    async def change_breaker(self, session: Session, name: str, round: int, change: Change) -> bool:
+        """False when the breaker is not any more in this round, or an operator decided."""
+        asked = (name, round, change.state, change.wave, change.open_s, change.note)
+        if not await session.run(Verb.change_breaker, *asked):
+            return False
+        if change.journalled:
+            note = f"{name}: {change.note}".strip(": ")
+            said = ("supervisor", f"breaker {change.state}", None, None, note)
+            await session.each(Verb.journal_add, [said])
+        return True
+
+    @leading(False)
+    async def give_back_probes(self, session: Session, name: str, round: int, probes: int) -> bool:
+        """So many probes of the wave are lost: others may begin."""
+        return bool(await session.run(Verb.give_back_probes, name, round, probes))
+
+
+class Gates(AgentGates, LeaderGates):
+    @look
+    async def breakers(self, session: Session) -> list[Breaker]:
+        """All there ever were, by name."""
+        return [breaker_of(row) for row in await session.rows(Verb.breakers)]
+
+    @look
+    async def holds(self, session: Session) -> list[Hold]:
+        """All there are, oldest first."""
+        return [hold_of(row) for row in await session.rows(Verb.holds)]
+
+    @transaction
+    async def add_hold(self, session: Session, scope: HoldScope, value: str, actor: str, note: str) -> bool:
+        """False when there was one already."""
+        if not await session.run(Verb.add_hold, scope, value, actor, note):
+            return False
+        await _journal(session, actor, "hold", f"{scope} {value}: {note}")
+        return True
+
+    @transaction
+    async def remove_hold(
+        self, session: Session, scope: HoldScope, value: str, actor: str, note: str
+    ) -> bool:
+        """False when there was none."""
+        if not await session.run(Verb.remove_hold, scope, value):
+            return False
+        await _journal(session, actor, "release", f"{scope} {value}: {note}")
+        return True
+
+    @transaction
+    async def force_breaker(
+        self, session: Session, name: str, state: BreakerState, actor: str, note: str
+    ) -> Breaker:
+        """Open or closed: it stays so until it is reset."""
+        row = await session.row(Verb.force_breaker, name, state, actor, note)
+        assert row is not None
+        await _journal(session, actor, f"breaker {state}", f"{name}: by hand: {note}")
+        return breaker_of(row)
+
+    @transaction
+    async def reset_breaker(self, session: Session, name: str, actor: str, note: str) -> Breaker | None:
+        """Let it decide by itself again. One that is not closed is tried first. None: there is no such breaker."""
+        row = await session.row(Verb.reset_breaker, name, actor, note)
+        if row is None:
+            return None
+        await _journal(session, actor, "breaker reset", f"{name}: {note}")
+        return breaker_of(row)
+
+
+async def _journal(session: Session, actor: str, verb: str, said: str) -> None:
+    await session.each(Verb.journal_add, [(actor, verb, None, None, said.strip(": "))])

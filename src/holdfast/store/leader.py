@@ -1,0 +1,175 @@
+"""Leading, and what the leader does about nodes and attempts that are lost or overdue.
+
+Who is dead, and what follows for each step, is decided by the Supervisor: it passes its verdict in, which is asked when the rows
+are locked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from holdfast.model import Leader as Led
+from holdfast.model import NewAlert, Node, StepState
+from holdfast.store.answers import LostStep, Reclaimed, Remedy, SeenNode
+from holdfast.store.database import LEADER, Part, Session, leading, look, statement, transaction
+from holdfast.store.rows import alert_row
+from holdfast.store.verbs import Verb
+
+ALIVE_MAX = 10_000
+"""Nodes that are looked at for a process that is gone: those of one host."""
+
+Judge = Callable[[SeenNode | None, float], str | None]
+"""Why a node is dead at this time; None when it is not. No node: something has it for its agent or owner, and it left."""
+PrescribeAt = Callable[[LostStep, str, float], Remedy]
+"""What becomes of a step whose node is dead for this reason, at this time."""
+Prescribe = Callable[[LostStep, float], Remedy]
+"""What becomes of a step that is taken from its agent at this time."""
+Announce = Callable[[SeenNode, str], NewAlert]
+"""What people are told of a node that is gone, with what was done."""
+
+
+class Leases(Part):
+    async def now(self) -> float:
+        """The store's time."""
+        return await self._database.now()
+
+    @transaction
+    async def lead(self, session: Session, node: str, lease_s: float, lease: str = LEADER) -> int | None:
+        """Take or keep the lease with this name; the epoch, or None when another node holds it. A holder whose process is gone
+        is succeeded at once."""
+        row = await session.row(Verb.leader, lease)
+        if row is not None and row[0] == node:
+            await session.follow_clock()
+        elif row is not None and self._database.processes.is_gone(row[0]):
+            await session.run(Verb.say_gone, row[0])
+        epoch: int | None = await session.value(Verb.lead, node, lease_s, lease)
+        return epoch
+
+    @look
+    async def leader(self, session: Session) -> Led | None:
+        row = await session.row(Verb.leader, LEADER)
+        return None if row is None else Led(*row)
+
+    @statement
+    async def resign(self, session: Session, node: str) -> None:
+        """Give up every lease this node holds."""
+        await session.run(Verb.resign, node)
+
+
+class Leader(Leases):
+    @look
+    async def suspects(self, session: Session) -> list[str]:
+        """Nodes that may be dead: their lease ran out, their process is gone, or they left and still have something. A
+        connection that is lost says nothing of a process."""
+        processes = self._database.processes
+        found = [row[0] for row in await session.rows(Verb.lapsed_nodes)]
+        if processes.can_tell:
+            alive = [Node(*row).id for row in await session.rows(Verb.living, ALIVE_MAX)]
+            found += [node for node in alive if node not in found and processes.is_gone(node)]
+        if holders := [row[0] for row in await session.rows(Verb.holders)]:
+            found += [row[0] for row in await session.rows(Verb.strangers, holders)]
+        return found
+
+    async def reclaim(
+        self,
+        epoch: int,
+        node: str,
+        judge: Judge,
+        prescribe: PrescribeAt,
+        announce: Announce,
+        limit: int,
+    ) -> Reclaimed | None:
+        """Free the runs of a node that is dead and take its steps from it, raising their fences; None when the epoch is over.
+        Nothing is done to a node that turns out to be alive. Bounded by `limit`: call again until nothing is left."""
+        done = await self._reclaim(epoch, node, judge, prescribe, announce, limit)
+        if done is not None and done.is_retired:
+            self._database.processes.let_go(node)
+        return done
+
+    @leading(None)
+    async def _reclaim(
+        self,
+        session: Session,
+        node: str,
+        judge: Judge,
+        prescribe: PrescribeAt,
+        announce: Announce,
+        limit: int,
+    ) -> Reclaimed | None:
+        if self._database.processes.is_gone(node):
+            await session.run(Verb.say_gone, node)
+        row = await session.row(Verb.lock_node, node)
+        seen, now = None if row is None else SeenNode(*row), await session.now()
+        why = judge(seen, now)
+        if why is None:
+            return Reclaimed(0, 0, 0)
+        runs = await session.run(Verb.free_runs, node, limit)
+        lost = [LostStep(*one) for one in await session.rows(Verb.lost_by, node, limit)]
+        remedies = [prescribe(step, why, now) for step in lost]
+        await _apply(session, remedies)
+        retired = bool(await session.run(Verb.retire_reclaimed, node))
+        failed = sum(one.state is StepState.FAILED for one in remedies)
+        quarantined = sum(one.quarantine is not None for one in remedies)
+        if runs or lost or retired:
+            note = f"{why}: {runs} runs freed, {len(lost)} steps reclaimed, {failed} of them failed, {quarantined} in quarantine"
+            said = ("supervisor", "reclaim", None, None, f"node {node}: {note}")
+            await session.each(Verb.journal_add, [said])
+            if retired and seen is not None:
+                await session.each(Verb.raise_alerts, [alert_row(announce(seen, note))])
+        return Reclaimed(runs, len(lost), failed, quarantined, retired)
+
+    async def end_overdue(self, epoch: int, grace_s: float, prescribe: Prescribe, limit: int) -> int:
+        """Take attempts from agents that should have ended them, `grace_s` ago; how many."""
+        if not await self._any(Verb.overdue_steps, grace_s, 1):
+            return 0
+        return await self._end_overdue(epoch, grace_s, prescribe, limit)
+
+    @leading(0)
+    async def _end_overdue(self, session: Session, grace_s: float, prescribe: Prescribe, limit: int) -> int:
+        late = [LostStep(*row) for row in await session.rows(Verb.overdue_steps, grace_s, limit)]
+        now = await session.now()
+        await _apply(session, [prescribe(step, now) for step in late])
+        said = [("supervisor", "end_overdue", step.run_id, step.n, "attempt overdue") for step in late]
+        await session.each(Verb.journal_add, said)
+        return len(late)
+
+    async def close_signals(self, epoch: int, limit: int) -> int:
+        """Mark signals that ended runs never took in, so that nobody looks at them again; how many."""
+        return await self._close_signals(epoch, limit) if await self._any(Verb.late_signals, 1) else 0
+
+    @leading(0)
+    async def _close_signals(self, session: Session, limit: int) -> int:
+        return await session.each(Verb.close_signals, await session.rows(Verb.late_signals, limit))
+
+
+async def _apply(session: Session, remedies: Sequence[Remedy]) -> None:
+    """Take these steps, whose rows are locked, from their agents."""
+    remedies = sorted(remedies, key=lambda one: (one.step.run_id, one.step.n))
+    places = [(one.step.run_id, one.step.n, one.step.fence) for one in remedies]
+    kept = [(*place, one.ending, one.error) for place, one in zip(places, remedies, strict=True)]
+    await session.each(Verb.keep_attempts, kept)
+    await session.each(
+        Verb.reclaim_steps,
+        [
+            (
+                *place,
+                one.state,
+                one.after_s if one.quarantine is None else None,
+                one.losses,
+                one.timeouts,
+                one.error if one.needs_person else None,
+            )
+            for place, one in zip(places, remedies, strict=True)
+        ],
+    )
+    poison = [one.quarantine for one in remedies if one.quarantine is not None]
+    await session.each(
+        Verb.list_quarantined,
+        [(one.run_id, one.n, one.fingerprint, one.step, one.error, one.place) for one in poison],
+    )
+    await session.each(
+        Verb.journal_add,
+        [("supervisor", "quarantine", one.run_id, one.n, f"{one.fingerprint} {one.place}") for one in poison],
+    )
+    seen = [(one.step.run_id, one.step.n) for one in remedies if one.needs_person]
+    await session.each(Verb.note_failures, seen)

@@ -1,0 +1,518 @@
+"""The State Store on PostgreSQL, through asyncpg.
+
+Connections of one node: the *hot* one runs the writer's batches with pinned plans; the *direct* one listens for doorbells
+and renews the lease when the heart does not, so that renewing never waits for anything else; a small pool does everything
+else. None of them says anything of the node's life: each may be lost at any time and is made again, the first two and the
+pool's when they are next used, the direct one as soon as it is lost, because nobody else would notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+import asyncpg
+
+from holdfast.config import Config
+from holdfast.environment import Environment
+from holdfast.errors import HoldfastError, StoreError, StoreFull, StoreUnreachable, StoreUnsupported
+from holdfast.model import NewRun
+from holdfast.store.answers import Answer, PreconditionFailed
+from holdfast.store.batch import Batch
+from holdfast.store.bell import Bell
+from holdfast.store.database import Call, Database, Session, UnknownProcesses
+from holdfast.store.migrations import demand_current, demand_nobody, judge, read_migrations
+from holdfast.store.postgres import within
+from holdfast.store.postgres.connections import (
+    AWAY,
+    HANG_UP_S,
+    PASSING,
+    POOLED,
+    bounded,
+    connect,
+    hang_up,
+    refuses_settings,
+)
+from holdfast.store.postgres.session import PostgresSession
+from holdfast.store.postgres.verbs import STATEMENTS, Own
+from holdfast.store.postgres.within import CHANNEL
+from holdfast.store.transaction import Transaction
+from holdfast.store.verbs import Verb
+
+OLDEST_SERVER = 14
+PINNED = {
+    # Estimates for unnest joins flip between index lookups and whole-table hash joins as statistics change; on this
+    # connection every plan is by primary key or named index.
+    "plan_cache_mode": "force_generic_plan",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "jit": "off",
+}
+EPOCH_2000_US = 946_684_800 * 1_000_000
+AGAIN_MIN_S, AGAIN_MAX_S = 0.05, 1.0
+"""Between two tries to listen again, while the server is away."""
+
+SCHEMA_LOCK = 4870117
+"""The number of the advisory lock under which the schema is changed."""
+SCHEMA_LOCK_S = 20.0
+"""How long another process may keep it. A migration of ours takes less than a second unless tables are large."""
+SCHEMA_LOCK_LOOK_S = 0.1
+
+T = TypeVar("T")
+
+log = logging.getLogger("holdfast.store")
+
+
+async def _prepare_connection(connection: asyncpg.Connection[Any]) -> None:
+    """Times are floats (seconds since the epoch) in Python and timestamptz in the database."""
+    await connection.set_type_codec(
+        "timestamptz",
+        schema="pg_catalog",
+        format="tuple",
+        encoder=lambda at: (round(at * 1_000_000) - EPOCH_2000_US,),
+        decoder=lambda value: (value[0] + EPOCH_2000_US) / 1_000_000,
+    )
+
+
+async def _leave_as_is(connection: asyncpg.Connection[Any]) -> None:
+    """Nothing that runs on the pool changes its session: the driver's own reset would be a second round trip for each."""
+
+
+class PostgresDatabase(Database):
+    def __init__(self, url: str, environment: Environment, config: Config) -> None:
+        self.url = url
+        self.environment, self.config = environment, config
+        self.processes = UnknownProcesses()
+        self._pool: asyncpg.Pool[Any] | None = None
+        self.hot: asyncpg.Connection[Any] | None = None
+        self._direct: asyncpg.Connection[Any] | None = None
+        self._connecting = asyncio.Lock()
+        """Held while the direct connection is made: whoever needs it finds it lost at the same moment as the others."""
+        self._heard: Callable[[Bell], None] | None = None
+        self._listening_again: asyncio.Task[None] | None = None
+
+    @property
+    def schema(self) -> int:
+        return len(read_migrations(__package__ or ""))
+
+    @property
+    def shared_url(self) -> str | None:
+        return self.url
+
+    # --- connecting ---------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._pool is None:
+            await self._connect_pool()
+        try:
+            applied = await self._applied()
+            if not applied:
+                # A database without our tables needs no decision; an older one is upgraded by `holdfast migrate`.
+                await self.migrate()
+                applied = await self._applied()
+            demand_current(applied, read_migrations(__package__ or ""), "the database")
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        self._heard = None
+        if self._listening_again is not None:
+            self._listening_again.cancel()
+            await asyncio.wait([self._listening_again])
+        for connection in (self.hot, self._direct):
+            await hang_up(connection)
+        if self._pool is not None:
+            self._pool.terminate() if self._pool.is_closing() else await self._close_pool(self._pool)
+        self.hot = self._direct = self._pool = None
+
+    @staticmethod
+    async def _close_pool(pool: asyncpg.Pool[Any]) -> None:
+        try:
+            await asyncio.wait_for(pool.close(), 5)
+        except TimeoutError:
+            pool.terminate()
+
+    async def migrate(self) -> tuple[int, int]:
+        if self._pool is None:
+            await self._connect_pool()
+        known = read_migrations(__package__ or "")
+
+        async def run(connection: asyncpg.Connection[Any]) -> tuple[int, int]:
+            async with connection.transaction():
+                await self._lock_schema(connection)
+                await connection.execute(STATEMENTS[Own.make_schema])
+                await connection.execute(STATEMENTS[Verb.make_migrations])
+                applied = [
+                    (row[0], row[1]) for row in await connection.fetch(STATEMENTS[Verb.applied_migrations])
+                ]
+                pending = judge(applied, known, "the database")
+                if pending and applied:
+                    demand_nobody(await connection.fetch(STATEMENTS[Verb.nodes_in_the_way]), "the database")
+                for migration in pending:
+                    await connection.execute(migration.sql)
+                    await connection.execute(
+                        STATEMENTS[Verb.record_migration],
+                        migration.version,
+                        migration.name,
+                        migration.checksum,
+                    )
+                return len(applied), len(known)
+
+        return await self.on_pool(run, patiently=True)
+
+    async def _lock_schema(self, connection: asyncpg.Connection[Any]) -> None:
+        """Only one process changes the schema at a time. Asked again and again instead of waited for in the server, so that
+        the wait has an end and Ctrl-C ends it."""
+        monotonic = self.environment.monotonic
+        begun = monotonic()
+        while not await connection.fetchval(STATEMENTS[Own.lock_schema], SCHEMA_LOCK):
+            if monotonic() - begun > SCHEMA_LOCK_S:
+                holder = await connection.fetchrow(STATEMENTS[Own.schema_lock_holder], SCHEMA_LOCK)
+                who = "another session" if holder is None else "session {} of {} ({})".format(*holder)
+                raise StoreUnreachable(
+                    f"{who} has kept the schema locked for {SCHEMA_LOCK_S:.0f} s: another process is migrating it; wait for "
+                    "that, or end the session with pg_terminate_backend"
+                )
+            await self.environment.sleep(SCHEMA_LOCK_LOOK_S)
+
+    async def _applied(self) -> list[tuple[int, str]]:
+        async def run(connection: asyncpg.Connection[Any]) -> list[tuple[int, str]]:
+            if not await connection.fetchval("SELECT to_regclass('holdfast.migrations') IS NOT NULL"):
+                return []
+            return [(row[0], row[1]) for row in await connection.fetch(STATEMENTS[Verb.applied_migrations])]
+
+        return await self.on_pool(run)
+
+    async def _connect_pool(self) -> None:
+        pool: asyncpg.Pool[Any] | None = None
+        try:
+            pool = await asyncpg.create_pool(
+                self.url,
+                min_size=0,  # when it cannot keep more, the driver logs a traceback each time it tries
+                max_size=4,
+                init=_prepare_connection,
+                reset=_leave_as_is,
+                connect=cast("Any", self._connect_pooled),
+            )
+            async with pool.acquire() as connection:
+                version = connection.get_server_version()
+        except AWAY as error:
+            if pool is not None:
+                pool.terminate()
+            raise (_pooler(error) if refuses_settings(error) else _unreachable(error)) from error
+        except ValueError as error:
+            raise StoreUnsupported(
+                f"the store's URL cannot be read: {error}: write postgresql://user@host:5432/database"
+            ) from error
+        self._pool = pool
+        if version.major < OLDEST_SERVER:
+            raise StoreUnsupported(
+                f"the server is PostgreSQL {version.major}: Holdfast needs {OLDEST_SERVER} or newer"
+            )
+
+    async def _connect_pooled(self, url: str, **options: Any) -> asyncpg.Connection[Any]:
+        """In the pool's own way, which says what it needs in `options`."""
+        return await connect(url, self.config, {"jit": "off"}, **options)
+
+    async def _connect_hot(self) -> asyncpg.Connection[Any]:
+        if self.hot is None or self.hot.is_closed():
+            try:
+                self.hot = await connect(self.url, self.config, PINNED)
+            except Exception as error:
+                raise _not_done(_unreachable(error)) from error
+        return self.hot
+
+    async def _connect_direct(self) -> asyncpg.Connection[Any]:
+        """The node's own session. Reconnecting takes the doorbell up again."""
+        async with self._connecting:
+            if self._direct is None or self._direct.is_closed():
+                try:
+                    self._direct = await self._new_direct()
+                except AWAY as error:
+                    raise _unreachable(error) from error
+            return self._direct
+
+    async def _new_direct(self) -> asyncpg.Connection[Any]:
+        direct = await connect(self.url, self.config)
+        try:
+            with bounded(direct, self.config.answer_s):
+                await _prepare_connection(direct)
+                if self._heard is not None:
+                    await direct.add_listener(CHANNEL, self._on_notify)
+        except BaseException:
+            direct.terminate()
+            raise
+        direct.add_termination_listener(self._on_lost)
+        return direct
+
+    def _on_lost(self, connection: Any) -> None:
+        """The direct connection is gone. Idle as it is, nobody would make another."""
+        if self._heard is not None and (self._listening_again is None or self._listening_again.done()):
+            self._listening_again = asyncio.create_task(self._listen_again(), name="holdfast-listen-again")
+
+    async def _listen_again(self) -> None:
+        pause_s = AGAIN_MIN_S
+        while self._heard is not None:
+            try:
+                await self._connect_direct()
+            except Exception as error:  # noqa: BLE001  whatever it is: those who listen must not go deaf
+                log.debug("listening again: %s", error)
+                await self.environment.sleep(pause_s * (0.5 + self.environment.random.random()))
+                pause_s = min(pause_s * 2, AGAIN_MAX_S)
+            else:
+                for bell in Bell:  # whatever rang meanwhile was not heard
+                    self._heard(bell)
+                return
+
+    async def on_pool(
+        self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]], *, patiently: bool = False
+    ) -> T:
+        """`patiently`: what may take as long as it takes, because it reads or changes whole tables."""
+        if self._pool is None:
+            raise StoreUnreachable("the store is not open")
+        limit_s = None if patiently else self.config.answer_s
+        for attempt in range(5):
+            try:
+                async with self._pool.acquire(timeout=limit_s) as taken:
+                    connection = cast("asyncpg.Connection[Any]", taken)
+                    with bounded(connection, limit_s):
+                        try:
+                            return await use(connection)
+                        except asyncpg.ReadOnlySQLTransactionError as error:
+                            raise await _read_only(connection, error) from error
+                        except (HoldfastError, asyncpg.PostgresError, *AWAY):
+                            raise
+                        except Exception as error:
+                            if (
+                                connection.is_closed()
+                            ):  # a driver in the middle of losing it may raise anything
+                                raise _unreachable(error) from error
+                            raise
+            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+                if attempt == 4:
+                    raise
+            except AWAY as error:
+                # Where one connection leads nowhere, so may the others, and each would be waited for as long as this one.
+                await self._pool.expire_connections()
+                raise _unreachable(error) from error
+            except POOLED as error:
+                raise _pooler(error) from error
+            except asyncpg.DiskFullError as error:
+                raise _full(error) from error
+            except asyncpg.InsufficientPrivilegeError as error:
+                raise StoreError(f"the database user may not do this: {error}") from error
+            except PASSING as error:
+                raise _passing(error) from error
+        raise AssertionError("unreachable")
+
+    # --- reading and writing ------------------------------------------------------------------------------------
+
+    async def now(self) -> float:
+        at: float = await self.on_pool(lambda connection: connection.fetchval(STATEMENTS[Own.store_now]))
+        return at
+
+    async def look(
+        self, call: Call, read: Callable[[Session], Awaitable[T]], *, patiently: bool = False
+    ) -> T:
+        return await self.on_pool(lambda connection: read(PostgresSession(connection)), patiently=patiently)
+
+    async def write(
+        self, call: Call, act: Callable[[Session], Awaitable[T]], *, is_single: bool = False
+    ) -> T:
+        async def run(connection: asyncpg.Connection[Any]) -> T:
+            if is_single:
+                return await act(_OneStatement(connection))
+            async with connection.transaction():
+                return await act(PostgresSession(connection))
+
+        return await self.on_pool(run)
+
+    async def claim(
+        self,
+        call: Call,
+        is_any: Callable[[Session], Awaitable[bool]],
+        act: Callable[[Session], Awaitable[list[T]]],
+    ) -> list[T]:
+        return await self.write(call, act)
+
+    # --- the hot path -------------------------------------------------------------------------------------------
+
+    async def commit(self, call: Call, batch: Batch) -> list[Answer]:
+        connection = await self._connect_hot()
+        while True:
+            try:
+                with bounded(connection, self.config.answer_s):
+                    return await _written(connection, batch)
+            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+                continue
+            except asyncio.CancelledError:
+                # To take the statement back the server would have to answer, and the next commit would wait for that.
+                connection.terminate()
+                self.hot = None
+                raise
+            except (*AWAY, asyncpg.NoActiveSQLTransactionError) as error:
+                # What such a connection believes of its transaction is not to be trusted any more.
+                connection.terminate()
+                self.hot = None
+                raise _unreachable(error) from error
+            except asyncpg.ReadOnlySQLTransactionError as error:
+                self.hot = None
+                raise await _read_only(connection, error) from error
+            except asyncpg.DiskFullError as error:
+                raise _full(error) from error
+            except PASSING as error:
+                raise _passing(error) from error
+            except asyncpg.PostgresError as error:
+                # With several operations, each gets its own answer. A hop that was written before, and whose answer was lost,
+                # issues its steps again.
+                is_repeated = (
+                    isinstance(error, asyncpg.UniqueViolationError) and error.constraint_name == "steps_pkey"
+                )
+                if len(batch.ops) > 1 or is_repeated:
+                    raise PreconditionFailed from error
+                raise StoreError(f"the database refused a write: {error}") from error
+            except PreconditionFailed:
+                raise
+            except Exception as error:
+                was_lost = connection.is_closed()
+                connection.terminate()
+                self.hot = None
+                if was_lost:  # a driver in the middle of losing its connection may raise anything
+                    raise _unreachable(error) from error
+                raise
+
+    async def start_within(self, transaction: Transaction, run: NewRun) -> None:
+        place: str = await self.on_pool(
+            lambda connection: connection.fetchval(STATEMENTS[Own.database_identity])
+        )
+        await within.say(within.start(run, place), transaction, self.environment)
+
+    # --- the node's own session ---------------------------------------------------------------------------------
+
+    async def renew(self, node: str, lease_s: float, pulse: str | None) -> float | None:
+        connection = await self._connect_direct()
+        try:
+            with bounded(connection, min(lease_s, self.config.answer_s)):
+                renewed: float | None = await connection.fetchval(
+                    STATEMENTS[Verb.renew], node, lease_s, pulse, 0.0
+                )
+        except AWAY as error:
+            raise _unreachable(error) from error
+        except asyncpg.ReadOnlySQLTransactionError as error:
+            raise await _read_only(connection, error) from error
+        except PASSING as error:
+            raise _passing(error) from error
+        return renewed
+
+    async def ring(self, bells: set[Bell]) -> None:
+        async def run(connection: asyncpg.Connection[Any]) -> None:
+            for bell in sorted(bells):
+                await connection.execute("SELECT pg_catalog.pg_notify($1, $2)", CHANNEL, bell.value)
+
+        await self.on_pool(run)
+
+    async def listen(self, heard: Callable[[Bell], None]) -> Callable[[], Awaitable[None]]:
+        self._heard = heard
+        connection = await self._connect_direct()
+        try:
+            with bounded(connection, self.config.answer_s):
+                await connection.remove_listener(CHANNEL, self._on_notify)
+                await connection.add_listener(CHANNEL, self._on_notify)
+        except AWAY as error:
+            raise _unreachable(error) from error
+
+        async def close() -> None:
+            self._heard = None
+            direct = self._direct
+            if direct is not None and not direct.is_closed():
+                try:
+                    with bounded(direct, HANG_UP_S):
+                        await direct.remove_listener(CHANNEL, self._on_notify)
+                except AWAY:
+                    pass  # nobody listens on a connection that is gone
+
+        return close
+
+    def _on_notify(self, connection: Any, pid: int, channel: str, payload: Any) -> None:
+        if self._heard is not None and pid != getattr(connection, "get_server_pid", lambda: 0)():
+            try:
+                bell = Bell(payload)
+            except ValueError:
+                return
+            self._heard(bell)
+
+
+class _OneStatement(PostgresSession):
+    """A session outside a transaction, for one statement, which is atomic by itself. A second one would not be."""
+
+    __slots__ = ("_is_used",)
+
+    def __init__(self, connection: asyncpg.Connection[Any]) -> None:
+        super().__init__(connection)
+        self._is_used = False
+
+    def _statement(self, verb: str) -> str:
+        assert not self._is_used, f"{verb} is the second statement of a method that promised one"
+        self._is_used = True
+        return super()._statement(verb)
+
+
+async def _written(connection: asyncpg.Connection[Any], batch: Batch) -> list[Answer]:
+    session = PostgresSession(connection)
+    if batch.is_single:
+        return await batch.write(session)
+    async with connection.transaction():
+        return await batch.write(session)
+
+
+def _unreachable(error: BaseException) -> StoreUnreachable:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return StoreUnreachable(f"cannot reach the database: {reason}: check the URL and that the server runs")
+
+
+def _pooler(error: BaseException) -> StoreUnsupported:
+    reason = str(error).strip().splitlines()[0]
+    return StoreUnsupported(
+        f"the store's URL names a connection pooler: {reason}: name the PostgreSQL server itself; a node needs sessions "
+        "that are its own, for its doorbell and its settings"
+    )
+
+
+def _not_done(error: StoreUnreachable) -> StoreUnreachable:
+    error.maybe_done = False
+    return error
+
+
+def _full(error: BaseException) -> StoreFull:
+    return StoreFull(
+        f"the database cannot write: {error}: make room on its disk; nothing that was accepted is lost"
+    )
+
+
+def _passing(error: BaseException) -> StoreUnreachable:
+    return _not_done(
+        StoreUnreachable(
+            f"the database does not do it now: {error}: look at what limits or cancels statements there "
+            "(statement_timeout, lock_timeout, grants, memory)"
+        )
+    )
+
+
+async def _read_only(connection: asyncpg.Connection[Any], error: BaseException) -> StoreUnreachable:
+    """Why, and what to do. The connection is given up: the next one may find the server that takes writes."""
+    try:
+        is_standby = await connection.fetchval("SELECT pg_catalog.pg_is_in_recovery()", timeout=HANG_UP_S)
+    except (*AWAY, asyncpg.PostgresError):
+        is_standby = True
+    connection.terminate()
+    why = (
+        "it is a standby, or was demoted: name all hosts in the URL, and the one that takes writes is found"
+        if is_standby
+        else "default_transaction_read_only is on for this server, database or user: switch it off, or name another"
+    )
+    return _not_done(StoreUnreachable(f"the database only reads ({error}): {why}"))

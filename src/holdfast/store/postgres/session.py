@@ -1,0 +1,156 @@
+"""Statements on one connection to PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import asyncpg
+
+from holdfast.store.answers import PreconditionFailed
+from holdfast.store.batch import Batch
+from holdfast.store.claims import RunClaim, StepClaim
+from holdfast.store.database import Row
+from holdfast.store.postgres.verbs import STATEMENTS, Own
+from holdfast.store.verbs import Verb
+
+FAILED_PRECONDITION = "HF001"
+"""What `holdfast.demand` raises."""
+
+HOP_PARTS = (
+    (Verb.begin_runs, "begun_run"),
+    (Verb.own_runs, "owned_run"),
+    (Verb.record_outcomes, "ended_step"),
+    (Verb.deliver_steps, "delivered_step"),
+    (Verb.issue_steps, "issued_step"),
+    (Verb.close_runs, "closed_run"),
+)
+"""What hops are made of, in the order of their arrays, which are $2 to $7: verb, type of a row."""
+
+
+@cache
+def hop_of(*has_rows: bool) -> str:
+    """The statement of a batch that has rows for these parts of a hop. It raises when a part changed another number of rows
+    than were sent. The others are left out, because the server opens all tables and indexes a statement names, which
+    takes longer than the work of a run that is alone."""
+    parts, demands = [], ["$1::text IS NOT NULL"]  # an argument that nothing names has no type
+    for number, ((verb, row), has) in enumerate(zip(HOP_PARTS, has_rows, strict=True), start=2):
+        if has:
+            parts.append(f"{verb} AS (\n{STATEMENTS[verb]})")
+        count = f"(SELECT count(*) FROM {verb})" if has else "0"  # noqa: S608  a name from above
+        demands.append(f"{count} = cardinality(${number}::holdfast.{row}[])")
+    return f"WITH {', '.join(parts)}\nSELECT holdfast.demand({' AND '.join(demands)})"
+
+
+@cache
+def demanded(verb: Verb) -> str:
+    """The statement, which then raises unless each of its rows changed one."""
+    return (
+        f"WITH changed AS (\n{STATEMENTS[verb]}\nRETURNING 1)\n"  # noqa: S608  our own statement
+        "SELECT holdfast.demand((SELECT count(*) FROM changed) = cardinality($1))"
+    )
+
+
+class PostgresSession:
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: asyncpg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def _statement(self, verb: str) -> str:
+        return STATEMENTS[verb]
+
+    async def now(self) -> float:
+        at: float = await self._connection.fetchval(self._statement(Own.store_now))
+        return at
+
+    async def rows(self, verb: Verb, *values: Any) -> list[Row]:
+        return await self._connection.fetch(self._statement(verb), *values)
+
+    async def row(self, verb: Verb, *values: Any) -> Row | None:
+        found = await self._connection.fetch(self._statement(verb), *values)
+        return found[0] if found else None
+
+    async def value(self, verb: Verb, *values: Any) -> Any:
+        found = await self._connection.fetch(self._statement(verb), *values)
+        return found[0][0] if found else None
+
+    async def run(self, verb: Verb, *values: Any) -> int:
+        return _count(await self._connection.execute(self._statement(verb), *values))
+
+    async def each(self, verb: Verb, rows: Sequence[Row], *same: Any) -> int:
+        if not rows:
+            return 0
+        return _count(await self._connection.execute(self._statement(verb), *_columns(rows), *same))
+
+    async def all(self, verb: Verb, rows: Sequence[Row], *same: Any) -> list[Row]:
+        if not rows:
+            return []
+        return await self._connection.fetch(self._statement(verb), *_columns(rows), *same)
+
+    async def demand(self, verb: Verb, rows: Sequence[Row]) -> None:
+        await self._demand(demanded(verb), *_columns(rows))
+
+    async def hop(self, batch: Batch) -> None:
+        rows = (batch.begun, batch.owned, batch.recorded, batch.delivered, batch.issued, batch.closed)
+        await self._demand(hop_of(*map(bool, rows)), batch.node, *rows)
+
+    async def _demand(self, statement: str, *values: Any) -> None:
+        try:
+            await self._connection.fetch(statement, *values)
+        except asyncpg.PostgresError as error:
+            if error.sqlstate == FAILED_PRECONDITION:
+                raise PreconditionFailed from error
+            raise
+
+    async def claim_steps(self, claim: StepClaim) -> list[Row]:
+        lanes = list(claim.lanes)
+        if claim.probes_of is not None:
+            asked = (claim.node, lanes, claim.limit, claim.probes_of, claim.runs)
+            return await self._connection.fetch(self._statement(Own.claim_probes), *asked)
+        wanted = (claim.node, lanes, claim.limit, claim.suspect_losses, claim.suspects)
+        if claim.runs is None:
+            return await self._connection.fetch(self._statement(Verb.claim_steps), *wanted)
+        return await self._connection.fetch(self._statement(Own.claim_steps_of), *wanted, claim.runs)
+
+    async def any_steps(self, claim: StepClaim) -> bool:
+        """Never asked: who claims here keeps nobody waiting."""
+        return True
+
+    async def claim_runs(self, claim: RunClaim) -> list[Row]:
+        names = [name for name, _ in claim.workflows]
+        wanted = (claim.node, names, [version for _, version in claim.workflows])
+        fetch = self._connection.fetch
+        if claim.runs is not None:
+            return await fetch(self._statement(Own.claim_runs_of), *wanted, claim.limit, claim.runs)
+        claimed: list[Row] = await fetch(
+            self._statement(Own.claim_awake), *wanted, claim.limit, claim.steps_max
+        )
+        limit = claim.limit - len(claimed)
+        if limit > 0:
+            claimed += await fetch(self._statement(Own.claim_pending), *wanted, limit, claim.steps_max)
+        return claimed
+
+    async def any_runs(self, claim: RunClaim) -> bool:
+        """Never asked: who claims here keeps nobody waiting."""
+        return True
+
+    async def in_turn(self) -> None:
+        await self._connection.execute(self._statement(Own.register_in_turn))
+
+    async def by_index(self) -> None:
+        await self._connection.execute(self._statement(Own.by_index))
+
+    async def follow_clock(self) -> None:
+        """The server has a clock."""
+
+
+def _columns(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    """Rows as the arrays that a statement unnests."""
+    return list(zip(*rows, strict=True))
+
+
+def _count(tag: str) -> int:
+    """How many rows a statement changed, by what the server said of it: `UPDATE 3`, `INSERT 0 3`."""
+    return int(tag.rsplit(" ", 1)[-1])

@@ -1,0 +1,95 @@
+-- Leading, and what the leader does about nodes and attempts that are lost or overdue. Each of its writes is in a transaction
+-- that found its epoch current, and keeps that so (`leads`).
+
+-- A lease is taken by whoever holds it, and by others when nobody does: it ran out, or its holder is gone. Whoever takes it over
+-- notes since when it was not renewed, and by whom.
+-- name: lead
+INSERT INTO holdfast.leases (name, holder, epoch, expires_at, since, renewed_at)
+VALUES ($3, $1, 1, clock_timestamp() + make_interval(secs => $2), clock_timestamp(), clock_timestamp())
+ON CONFLICT (name) DO UPDATE
+SET holder = $1, expires_at = clock_timestamp() + make_interval(secs => $2), renewed_at = clock_timestamp(),
+    (epoch, since, vacant_s, predecessor) = (
+        SELECT CASE WHEN keeps THEN leases.epoch ELSE leases.epoch + 1 END,
+               CASE WHEN keeps THEN leases.since ELSE clock_timestamp() END,
+               CASE WHEN keeps THEN leases.vacant_s
+                    ELSE extract(epoch FROM clock_timestamp() - leases.renewed_at)::float8 END,
+               CASE WHEN keeps THEN leases.predecessor ELSE leases.holder END
+        FROM (SELECT leases.holder IS NOT DISTINCT FROM $1 AND leases.expires_at > clock_timestamp() AS keeps) now)
+WHERE leases.holder = $1 OR leases.holder IS NULL OR leases.expires_at <= clock_timestamp()
+   OR EXISTS (SELECT FROM holdfast.nodes WHERE nodes.id = leases.holder
+              AND (nodes.retired_at IS NOT NULL OR nodes.gone_at IS NOT NULL))
+RETURNING epoch
+
+-- name: leader
+SELECT holder, epoch, expires_at, since, vacant_s, predecessor FROM holdfast.leases WHERE name = $1 AND holder IS NOT NULL
+
+-- name: leads
+SELECT 1 FROM holdfast.leases WHERE name = $1 AND epoch = $2 AND expires_at > clock_timestamp() FOR SHARE
+
+-- name: resign
+UPDATE holdfast.leases SET holder = NULL, expires_at = clock_timestamp(), renewed_at = clock_timestamp() WHERE holder = $1
+
+-- name: lapsed_nodes
+SELECT {SeenNode(n)} FROM holdfast.nodes n
+WHERE n.retired_at IS NULL AND n.lease_until < clock_timestamp() ORDER BY n.lease_until LIMIT 1000
+
+-- Whoever has a step or a run: one index look each, however much each has.
+-- name: holders
+WITH RECURSIVE
+agents(id) AS (
+    SELECT min(agent) FROM holdfast.steps WHERE state = 'running'
+    UNION ALL
+    SELECT (SELECT min(agent) FROM holdfast.steps WHERE state = 'running' AND agent > agents.id) FROM agents
+    WHERE agents.id IS NOT NULL),
+owners(id) AS (
+    SELECT min(owner) FROM holdfast.runs WHERE owner IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(owner) FROM holdfast.runs WHERE owner IS NOT NULL AND owner > owners.id) FROM owners
+    WHERE owners.id IS NOT NULL)
+SELECT id FROM agents WHERE id IS NOT NULL UNION SELECT id FROM owners WHERE id IS NOT NULL
+
+-- Of these, those that are no live node, whatever their row says: a paused process may claim after it was reclaimed.
+-- name: strangers
+SELECT u.id FROM unnest($1::text[]) u(id)
+WHERE NOT EXISTS (SELECT FROM holdfast.nodes n WHERE n.id = u.id AND n.retired_at IS NULL)
+
+-- The node's row is locked before its lease is looked at: a renewal that is on its way comes before or after.
+-- name: lock_node
+SELECT {SeenNode(n)} FROM holdfast.nodes n WHERE n.id = $1 FOR UPDATE
+
+-- name: free_runs
+UPDATE holdfast.runs r SET owner = NULL, fence = r.fence + 1, state = holdfast.freed(r.id, r.state)
+WHERE r.id = ANY(ARRAY(SELECT id FROM holdfast.runs WHERE owner = $1 ORDER BY id LIMIT $2 FOR UPDATE))
+
+-- What an agent has, as the verdict about each needs it.
+-- name: lost_by
+SELECT {LostStep(s)} FROM holdfast.steps s WHERE s.agent = $1 AND s.state = 'running' ORDER BY s.run_id, s.n LIMIT $2 FOR UPDATE
+
+-- name: overdue_steps
+SELECT {LostStep(s)} FROM holdfast.steps s
+WHERE s.state = 'running' AND s.complete_by < (SELECT clock_timestamp() - make_interval(secs => $1))
+ORDER BY s.complete_by LIMIT $2 FOR UPDATE SKIP LOCKED
+
+-- name: reclaim_steps
+UPDATE holdfast.steps s SET fence = s.fence + 1, complete_by = NULL, agent = NULL, state = u.state,
+    losses = s.losses + u.losses, timeouts = s.timeouts + u.timeouts, error = coalesce(u.error, s.error),
+    finished_at = CASE WHEN u.state = 'failed' THEN clock_timestamp() END,
+    ready_at = CASE WHEN u.after_s IS NULL THEN {never} ELSE clock_timestamp() + make_interval(secs => u.after_s) END
+FROM unnest($1::text[], $2::int[], $3::int[], $4::text[], $5::float8[], $6::int[], $7::int[], $8::text[])
+     u(run_id, n, fence, state, after_s, losses, timeouts, error)
+WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
+
+-- Only a node that has nothing left.
+-- name: retire_reclaimed
+UPDATE holdfast.nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retired_at IS NULL
+  AND NOT EXISTS (SELECT FROM holdfast.runs WHERE owner = $1)
+  AND NOT EXISTS (SELECT FROM holdfast.steps WHERE agent = $1 AND state = 'running')
+
+-- Signals that their run can no longer take in.
+-- name: late_signals
+SELECT s.id FROM holdfast.signals s JOIN holdfast.runs r ON r.id = s.run_id
+WHERE s.delivered_seq IS NULL AND r.finished_at IS NOT NULL ORDER BY s.id LIMIT $1
+
+-- name: close_signals
+UPDATE holdfast.signals s SET delivered_seq = 0 FROM unnest($1::bigint[]) u(id)
+WHERE s.id = u.id AND coalesce(s.delivered_seq, -1) = -1

@@ -1,0 +1,73 @@
+"""What each role may ask of the State Store, so that the type checker enforces who may write what.
+
+A scheduler may ask what `Schedulers` has, whoever tells alerts what `OutboxAlerts` has; the others have some nouns each. A noun that several roles share has a class for each of them: `Gates` is what operators may do, `AgentGates` and `LeaderGates` are
+the parts of it that agents and the leader have.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast.store.agents import Agents, Lanes
+from holdfast.store.alerts import LeaderAlerts
+from holdfast.store.durations import Durations
+from holdfast.store.gates import AgentGates, LeaderGates
+from holdfast.store.leader import Leader
+from holdfast.store.nodes import Nodes
+from holdfast.store.quarantine import LeaderQuarantine
+from holdfast.store.retention import Retention
+from holdfast.store.twins import AgentTwins, LeaderTwins
+
+
+class AgentStore(Protocol):
+    @property
+    def agents(self) -> Agents: ...
+
+    @property
+    def gates(self) -> AgentGates: ...
+
+    @property
+    def twins(self) -> AgentTwins: ...
+
+
+class SupervisorStore(Protocol):
+    @property
+    def leader(self) -> Leader: ...
+
+    @property
+    def gates(self) -> LeaderGates: ...
+
+    @property
+    def twins(self) -> LeaderTwins: ...
+
+    @property
+    def quarantine(self) -> LeaderQuarantine: ...
+
+    @property
+    def alerts(self) -> LeaderAlerts: ...
+
+    @property
+    def durations(self) -> Durations: ...
+
+    @property
+    def retention(self) -> Retention: ...
+
+    @property
+    def agents(self) -> Lanes: ...
+
+    @property
+    def nodes(self) -> Nodes: ...
+
+    async def now(self) -> float: ...
+
+
+class PoolStore(Protocol):
+    """What keeps agents at strength may ask. It changes nothing here."""
+
+    @property
+    def agents(self) -> Lanes: ...
+
+    @property
+    def nodes(self) -> Nodes: ...
+
+    async def now(self) -> float: ...

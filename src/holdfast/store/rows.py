@@ -1,0 +1,107 @@
+"""Rows as nouns. Statements name their columns in the order of the nouns' fields."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from holdfast.model import (
+    Attempt,
+    Breaker,
+    BreakerState,
+    Ending,
+    Hold,
+    HoldScope,
+    Lane,
+    NewAlert,
+    NewRun,
+    Outcome,
+    Run,
+    RunState,
+    Step,
+    StepKind,
+    StepState,
+    Twin,
+    TwinState,
+)
+
+Row = Any
+
+# Looked up in a table: making an enum's member of its value takes four times as long, and a history has thousands.
+_RUN_STATES: dict[str | None, RunState | None] = {state.value: state for state in RunState} | {None: None}
+_STEP_STATES = {state.value: state for state in StepState}
+_STEP_KINDS = {kind.value: kind for kind in StepKind}
+_RUN_STATE, _RUN_RESUME = (Run.__struct_fields__.index(field) for field in ("state", "resume"))
+_STEP_STATE, _STEP_KIND = (Step.__struct_fields__.index(field) for field in ("state", "kind"))
+
+
+def run_of(row: Row) -> Run:
+    values = list(row)
+    values[_RUN_STATE] = _RUN_STATES[values[_RUN_STATE]]
+    values[_RUN_RESUME] = _RUN_STATES[values[_RUN_RESUME]]
+    return Run(*values)
+
+
+def step_of(row: Row) -> Step:
+    values = list(row)
+    values[_STEP_STATE] = _STEP_STATES[values[_STEP_STATE]]
+    values[_STEP_KIND] = _STEP_KINDS[values[_STEP_KIND]]
+    return Step(*values)
+
+
+def outcome_of(row: Row) -> Outcome:
+    """Of a step that has ended, and that somebody else has recorded."""
+    run_id, n, state, output, error, at = row
+    return Outcome(run_id, n, _STEP_STATES[state], output, error, at)
+
+
+def attempt_of(row: Row) -> Attempt:
+    run_id, n, attempt, ending, *rest = row
+    return Attempt(run_id, n, attempt, Ending(ending), *rest)
+
+
+def twin_of(row: Row) -> Twin:
+    run_id, n, state, *rest = row
+    return Twin(run_id, n, TwinState(state), *rest)
+
+
+def breaker_of(row: Row) -> Breaker:
+    values = dict(zip(Breaker.__struct_fields__, row, strict=True))
+    values["state"], values["forced"] = BreakerState(values["state"]), bool(values["forced"])
+    return Breaker(**values)
+
+
+def hold_of(row: Row) -> Hold:
+    scope, *rest = row
+    return Hold(HoldScope(scope), *rest)
+
+
+def lane_of(row: Row) -> Lane:
+    lane, name, needs, undo, depends = row
+    return Lane(lane, name, tuple(json.loads(needs)), undo, depends)
+
+
+def start_row(run: NewRun) -> tuple[Any, ...]:
+    """The values of `start_runs`."""
+    return (
+        run.id,
+        run.namespace,
+        run.workflow,
+        run.version,
+        run.priority,
+        run.input,
+        run.digest,
+        tags_text(run),
+        run.parent_id,
+        run.parent_n,
+        run.timeout_s,
+    )
+
+
+def tags_text(run: NewRun) -> str | None:
+    return json.dumps(run.tags) if run.tags else None
+
+
+def alert_row(alert: NewAlert) -> tuple[Any, ...]:
+    """The values of `raise_alerts`."""
+    return (alert.kind, alert.level, alert.key, alert.run_id, alert.message, alert.times)

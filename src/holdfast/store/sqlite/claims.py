@@ -1,0 +1,126 @@
+"""Claiming on SQLite: candidates are found by small index ranges, and taken by their fences.
+
+A transaction is alone, so what was found in it is there to be taken.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import apsw
+
+from holdfast.store.claims import LOSSES_NEVER, RunClaim, StepClaim
+from holdfast.store.database import Row
+from holdfast.store.sqlite.verbs import STATEMENTS, Own
+from holdfast.store.verbs import Verb
+
+ABOVE_ALL = 2**31
+"""Higher than any priority."""
+DueStep = tuple[int, float, str, int, int, int]
+"""(-priority, ready_at, run, n, fence, losses): sorts by priority, then age."""
+DueRun = tuple[int, float, str]
+"""(-priority, created_at, id): sorts by priority, then age."""
+
+
+def claim_steps(connection: apsw.Connection, claim: StepClaim, now: float) -> list[Row]:
+    """Take steps for an agent."""
+    if not _find(connection, Own.is_member, claim.node):
+        return []
+    due = _due_steps(connection, claim, _lanes(connection, claim), now)
+    if claim.suspects:
+        suspects = [step for step in due if step[-1] >= claim.suspect_losses]
+        due = [step for step in due if step[-1] < claim.suspect_losses] + suspects[: claim.suspects]
+    rows = [(run_id, n, fence, claim.node, now) for _, _, run_id, n, fence, _ in due]
+    taken: list[Row] = connection.executemany(STATEMENTS[Verb.claim_steps], rows).fetchall() if rows else []
+    return taken
+
+
+def any_steps(connection: apsw.Connection, claim: StepClaim, now: float) -> bool:
+    """Whether there is anything to claim: an idle agent does not take the write lock."""
+    if not _find(connection, Own.any_ready):
+        return False  # the usual case of a poll, whatever the number of lanes
+    if claim.probes_of is not None and not _find(connection, Verb.probing, claim.probes_of):
+        return False
+    return bool(_due_steps(connection, claim._replace(limit=1), _lanes(connection, claim), now))
+
+
+def _lanes(connection: apsw.Connection, claim: StepClaim) -> list[int]:
+    """Those that no gate keeps the agent from."""
+    asked = json.dumps(list(claim.lanes))
+    if claim.probes_of is None:
+        found = _find(connection, Own.passable_lanes, asked)
+    else:
+        found = _find(connection, Own.probe_lanes, claim.probes_of, asked)
+    return [row[0] for row in found]
+
+
+def _due_steps(
+    connection: apsw.Connection, claim: StepClaim, lanes: Sequence[int], now: float
+) -> list[DueStep]:
+    """Ready steps whose time has come, by priority, then age. Suspects only if there is room for one."""
+    losses_below = LOSSES_NEVER if claim.suspects or claim.probes_of is not None else claim.suspect_losses
+    found: list[DueStep] = []
+    for run_id in claim.runs or ():
+        rows = _find(connection, Own.due_steps_of, run_id, now, losses_below)
+        found += [(-row[0], *row[1:6]) for row in rows if row[6] in lanes]
+    for lane in lanes if claim.runs is None else ():
+        wanted = claim.limit
+        for priority in _priorities(connection, lane):
+            rows = _find(connection, Own.due_steps, lane, priority, now, losses_below, wanted)
+            found += [(-row[0], *row[1:]) for row in rows]
+            wanted -= len(rows)
+            if wanted <= 0:
+                break
+    found.sort()
+    return found[: claim.limit]
+
+
+def _priorities(connection: apsw.Connection, lane: int) -> Iterator[int]:
+    """The priorities that ready steps of a lane have, highest first."""
+    priority = ABOVE_ALL
+    while found := _find(connection, Own.next_priority, lane, priority):
+        priority = found[0][0]
+        yield priority
+
+
+def claim_runs(connection: apsw.Connection, claim: RunClaim) -> list[Row]:
+    """Take runs for a scheduler."""
+    claimed: list[Row] = []
+    steps = 0
+    for _, _, run_id in _due_runs(connection, claim):
+        if steps >= claim.steps_max:
+            break  # the rest is claimed after these were replayed
+        claimed += _find(connection, Verb.claim_run, claim.node, run_id)
+        steps += _find(connection, Own.history_size, run_id)[0][0]
+    return claimed
+
+
+def any_runs(connection: apsw.Connection, claim: RunClaim) -> bool:
+    """Whether there is anything to claim: an idle scheduler does not take the write lock."""
+    return bool(_due_runs(connection, claim._replace(limit=1)))
+
+
+def _due_runs(connection: apsw.Connection, claim: RunClaim) -> list[DueRun]:
+    """One index range per workflow, and those that something waits to be delivered to."""
+    found: set[DueRun] = set()
+    awake: Iterable[Any]
+    if claim.runs is None:
+        for workflow, version in claim.workflows:
+            for priority, created_at, run_id in _find(
+                connection, Own.pending_runs, workflow, version, claim.limit
+            ):
+                found.add((-priority, created_at, run_id))
+        awake = _find(connection, Own.awake_runs)
+    else:
+        awake = (row for run_id in claim.runs for row in _find(connection, Own.claimable_run, run_id))
+    served = set(claim.workflows)
+    for priority, created_at, run_id, workflow, version in awake:
+        if (workflow, version) in served:
+            found.add((-priority, created_at, run_id))
+    return sorted(found)[: claim.limit]
+
+
+def _find(connection: apsw.Connection, verb: Verb | Own, *values: Any) -> list[Any]:
+    return connection.execute(STATEMENTS[verb], values).fetchall()

@@ -1,0 +1,117 @@
+"""Statements on one connection to SQLite.
+
+Nothing here waits: a statement touches only the page cache. So these coroutines never suspend, and nothing else of the process
+runs between two statements of a transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from holdfast.store.answers import PreconditionFailed
+from holdfast.store.batch import Batch
+from holdfast.store.claims import RunClaim, StepClaim
+from holdfast.store.database import Row
+from holdfast.store.sqlite import claims
+from holdfast.store.sqlite.clock import Clock
+from holdfast.store.sqlite.verbs import STATEMENTS
+from holdfast.store.verbs import Verb
+
+
+class SqliteSession:
+    __slots__ = ("_clock", "_connection")
+
+    def __init__(self, connection: apsw.Connection, clock: Clock) -> None:
+        self._connection, self._clock = connection, clock
+
+    async def now(self) -> float:
+        return self._clock.now()
+
+    async def rows(self, verb: Verb, *values: Any) -> list[Row]:
+        # Never half of them: an unfinished statement keeps its snapshot open.
+        return self._connection.execute(STATEMENTS[verb], _bound(values)).fetchall()
+
+    async def row(self, verb: Verb, *values: Any) -> Row | None:
+        found = self._connection.execute(STATEMENTS[verb], _bound(values)).fetchall()
+        return found[0] if found else None
+
+    async def value(self, verb: Verb, *values: Any) -> Any:
+        row = await self.row(verb, *values)
+        return None if row is None else row[0]
+
+    async def run(self, verb: Verb, *values: Any) -> int:
+        before = self._connection.total_changes()
+        self._connection.execute(STATEMENTS[verb], _bound(values)).fetchall()
+        return self._connection.total_changes() - before
+
+    async def each(self, verb: Verb, rows: Sequence[Row], *same: Any) -> int:
+        before = self._connection.total_changes()
+        self._many(verb, rows, same)
+        return self._connection.total_changes() - before
+
+    async def all(self, verb: Verb, rows: Sequence[Row], *same: Any) -> list[Row]:
+        return self._many(verb, rows, same)
+
+    async def demand(self, verb: Verb, rows: Sequence[Row]) -> None:
+        self._demand(verb, rows)
+
+    def _many(self, verb: Verb, rows: Sequence[Row], same: tuple[Any, ...]) -> list[Row]:
+        if not rows:
+            return []
+        values = rows if not same else [(*row, *same) for row in rows]
+        found: list[Row] = self._connection.executemany(STATEMENTS[verb], values).fetchall()
+        return found
+
+    def _demand(self, verb: Verb, rows: Sequence[Row]) -> None:
+        before = self._connection.total_changes()
+        self._connection.executemany(STATEMENTS[verb], rows)
+        if self._connection.total_changes() - before != len(rows):
+            raise PreconditionFailed
+
+    async def hop(self, batch: Batch) -> None:
+        node, now = batch.node, self._clock.now()
+        if batch.begun:
+            self._demand(Verb.begin_runs, [(*row, node) for row in batch.begun])
+        if batch.owned and len(self._many(Verb.own_runs, batch.owned, ())) != len(batch.owned):
+            raise PreconditionFailed
+        if batch.recorded:
+            self._demand(Verb.record_outcomes, batch.recorded)
+        if batch.delivered:
+            self._demand(Verb.deliver_steps, batch.delivered)
+        if batch.issued:
+            self._demand(Verb.issue_steps, [(*row, node, now) for row in batch.issued])
+        if batch.closed:
+            self._demand(Verb.close_runs, batch.closed)
+
+    async def claim_steps(self, claim: StepClaim) -> list[Row]:
+        return claims.claim_steps(self._connection, claim, self._clock.now())
+
+    async def any_steps(self, claim: StepClaim) -> bool:
+        return claims.any_steps(self._connection, claim, self._clock.now())
+
+    async def claim_runs(self, claim: RunClaim) -> list[Row]:
+        return claims.claim_runs(self._connection, claim)
+
+    async def any_runs(self, claim: RunClaim) -> bool:
+        return claims.any_runs(self._connection, claim)
+
+    async def in_turn(self) -> None:
+        """A transaction is alone."""
+
+    async def by_index(self) -> None:
+        """Every plan is meant: statements name their indexes."""
+
+    async def follow_clock(self) -> None:
+        self._clock.follow_host(self._connection)
+
+
+def _bound(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Lists go over as JSON arrays."""
+    for value in values:
+        if type(value) is list:
+            return tuple(json.dumps(one) if type(one) is list else one for one in values)
+    return values

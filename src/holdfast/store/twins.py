@@ -1,0 +1,101 @@
+"""Twins: made and swept by the leader, taken and ended by agents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.model import Twin, TwinState
+from holdfast.store.answers import Answer, ClaimedStep
+from holdfast.store.database import Call, Part, Session, leading, look, statement, transaction
+from holdfast.store.rows import twin_of
+from holdfast.store.verbs import Verb
+
+
+class AgentTwins(Part):
+    async def claim_twins(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
+        """Take twins of steps that run elsewhere. What is claimed is the step, but its fence is the twin's."""
+        asked = (node, list(lanes), limit)
+
+        async def is_any(session: Session) -> bool:
+            return await session.row(Verb.ready_twins, *asked) is not None
+
+        async def take(session: Session) -> list[ClaimedStep]:
+            ready = await session.rows(Verb.ready_twins, *asked)
+            await session.each(Verb.claim_twins, ready, node)
+            return [ClaimedStep(*row) for row in await session.all(Verb.twin_steps, ready)]
+
+        call = Call("claim_twins", ("node", "lanes", "limit"), asked, {})
+        return await self._database.claim(call, is_any, take)
+
+    @look
+    async def lost_twins(
+        self, session: Session, node: str, held: Sequence[tuple[str, int, int]]
+    ) -> list[tuple[str, int]]:
+        """(run, n) among twins (run, n, fence) that are no longer wanted: their step has ended, or they were swept."""
+        return [(row[0], row[1]) for row in await session.all(Verb.lost_twins, held, node)]
+
+    @transaction
+    async def end_twin(
+        self,
+        session: Session,
+        node: str,
+        twin: tuple[str, int, int],
+        state: TwinState,
+        output: bytes | None,
+        outran: str,
+    ) -> Answer:
+        """End a twin (run, n, fence). When it won, its output becomes the step's outcome in the same transaction, and
+        the attempt it outran is kept with the error `outran`; FENCED when the step had ended or the twin was swept."""
+        run_id, n, _ = twin
+        ended = await session.row(Verb.end_twin, *twin, node, state)
+        if ended is None:
+            won = await session.row(Verb.twin_won_before, *twin, node) is not None
+            return Answer.DUPLICATE if won and state is TwinState.WON else Answer.FENCED
+        if state is not TwinState.WON:
+            return Answer.ACCEPTED
+        await session.run(Verb.keep_outrun, run_id, n, outran)
+        if await session.run(Verb.outrun_step, run_id, n, output, node, ended[0]):
+            return Answer.ACCEPTED
+        await session.run(Verb.outrun_twin, run_id, n)
+        return Answer.FENCED
+
+    @transaction
+    async def bar_twin(self, session: Session, run_id: str, n: int) -> Twin:
+        """The step is about to fail: no twin of it may begin any more. The twin as it is then: it has begun if it has
+        `started_at`, and may still win unless it has `ended_at`."""
+        await session.run(Verb.bar_twin, run_id, n)
+        row = await session.row(Verb.twin, run_id, n)
+        assert row is not None
+        return twin_of(row)
+
+    @statement
+    async def stop_twin(self, session: Session, run_id: str, n: int) -> None:
+        """End the step's twin, whoever runs it."""
+        await session.run(Verb.stop_twin, run_id, n)
+
+
+class LeaderTwins(Part):
+    @leading([])
+    async def make_twins(
+        self, session: Session, steps: Sequence[tuple[str, int, int]]
+    ) -> list[tuple[str, int]]:
+        """Give those of these running steps (run, n, fence) a twin that are still as they were and never had one."""
+        made = [(row[0], row[1]) for row in await session.all(Verb.make_twins, steps)]
+        said = [("supervisor", "hedge", run_id, n, "it got a twin") for run_id, n in made]
+        await session.each(Verb.journal_add, said)
+        return made
+
+    async def sweep_twins(self, epoch: int, limit: int) -> int:
+        """End twins that are not wanted any more: their step has ended, or their agent is lost; how many."""
+        return await self._sweep_twins(epoch, limit) if await self._any(Verb.idle_twins, 1) else 0
+
+    @leading(0)
+    async def _sweep_twins(self, session: Session, limit: int) -> int:
+        return await session.each(Verb.sweep_twins, await session.rows(Verb.idle_twins, limit))
+
+
+class Twins(AgentTwins, LeaderTwins):
+    @look
+    async def twins(self, session: Session, run_id: str) -> list[Twin]:
+        """The twins of a run's steps."""
+        return [twin_of(row) for row in await session.rows(Verb.twins, run_id)]

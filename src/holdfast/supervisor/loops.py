@@ -1,0 +1,25 @@
+"""The loops of a Supervisor: one pass over every duty after another, and telling alerts."""
+
+from __future__ import annotations
+
+from holdfast.loops import Loops
+from holdfast.store.bell import Bell
+from holdfast.supervisor.outbox import Outbox
+from holdfast.supervisor.supervisor import Supervisor
+
+
+async def supervise(supervisor: Supervisor, loops: Loops) -> None:
+    while not loops.is_over:
+        if await loops.guarded("supervising", supervisor.tick):
+            for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES, Bell.CANCELS):
+                loops.bells.ring(bell)
+        if supervisor.turned_gates:
+            supervisor.turned_gates = False
+            loops.bells.ring(Bell.GATES)
+        await loops.pause(loops.config.sweep_s)
+
+
+async def tell_alerts(outbox: Outbox, loops: Loops) -> None:
+    while not loops.is_over:
+        await loops.guarded("telling alerts", outbox.tick)
+        await loops.pause(loops.config.watch_s)
