@@ -21,6 +21,7 @@ from holdfast import Holdfast
 from holdfast.config import DEFAULT
 from holdfast.model import Ending, Leader, Node, RunState
 from tests.chaos import app
+from tests.store.made import end_overdue, reclaim
 
 ROUNDS = int(os.environ.get("HOLDFAST_LEADERS", "2"))
 SEED = int(os.environ.get("HOLDFAST_SEED", "1"))
@@ -167,7 +168,9 @@ async def test_leaders_killed_and_stopped_under_load(store_url: str, tmp_path: P
                         await crew.signal(leading, signal.SIGCONT)
                     assert (await leader_of(hf)).epoch == after.epoch, "one that was deposed leads again"
             await nothing_lost_nothing_twice(hf, tmp_path, begun)
-            buried = [entry.note for entry in await hf.store.reads.journal(None, 10_000) if entry.verb == "reclaim"]
+            buried = [
+                entry.note for entry in await hf.store.reads.journal(None, 10_000) if entry.verb == "reclaim"
+            ]
             assert {agent: sum(agent in note for note in buried) for agent in lost_agents} == dict.fromkeys(
                 lost_agents, 1
             )
@@ -187,8 +190,8 @@ async def test_leaders_killed_and_stopped_under_load(store_url: str, tmp_path: P
 
 async def deposed_changes_nothing(hf: Holdfast, epoch: int, node: str) -> None:
     """What the leader before could still write."""
-    assert await hf.store.leader.reclaim(node, epoch, "a deposed leader says so", 3, 100) is None
-    assert await hf.store.leader.end_overdue(epoch, -60.0, 100) == 0
+    assert await reclaim(hf.store, node, epoch, "a deposed leader says so", 3, 100) is None
+    assert await end_overdue(hf.store, epoch, -60.0, 100) == 0
     assert await hf.store.alerts.raise_alerts(epoch, []) is False
     assert await hf.store.retention.forget_nodes(epoch, time.time() + 60, 100) == 0
 

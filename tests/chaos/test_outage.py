@@ -91,7 +91,9 @@ async def test_an_outage_costs_few_attempts_and_ends_without_a_spike(store_url: 
                 await asyncio.sleep(0.02)
             took_s = time.time() - healed_at
             await reach(hf, {BreakerState.CLOSED})
-            while any(alert.kind == AlertKind.BREAKER_OPEN for alert in await hf.store.alerts.open_alerts(100)):
+            while any(
+                alert.kind == AlertKind.BREAKER_OPEN for alert in await hf.store.alerts.open_alerts(100)
+            ):
                 assert time.time() - began < LIMIT_S
                 await asyncio.sleep(0.05)
         states = [await run.state() for run in runs]

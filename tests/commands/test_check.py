@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.store.operations import NewSignal
+from holdfast.model import NewSignal
 from tests.commands.conftest import Cli, until
 
 APP = """

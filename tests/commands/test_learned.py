@@ -20,7 +20,9 @@ def teach(store: str, *counts: tuple[str, float, float]) -> None:
 
     async def add() -> None:
         async with Holdfast(store, roles=[]) as hf:
-            await hf.store.durations.add_durations([(name, bucket_of(took), times) for name, took, times in counts])
+            await hf.store.durations.add_durations(
+                [(name, bucket_of(took), times) for name, took, times in counts]
+            )
 
     asyncio.run(add())
 

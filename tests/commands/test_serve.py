@@ -10,6 +10,7 @@ from holdfast.config import DEFAULT
 from holdfast.environment import Environment
 from holdfast.store import open_store
 from tests.commands.conftest import Cli, until
+from tests.store.made import reclaim
 
 
 def state(cli: Cli, run_id: str) -> str:
@@ -70,7 +71,7 @@ def test_a_node_that_lost_its_lease_joins_again(cli: Cli) -> None:
     until(lambda: cli("doctor", "--json", code=None).json.get("nodes"), process)
     (node,) = cli("doctor", "--json").json["nodes"]
 
-    async def reclaim() -> None:
+    async def reclaim_it() -> None:
         store = open_store(
             cli.store.replace("sqlite:///holdfast", f"sqlite:///{cli.folder}/holdfast"), Environment()
         )
@@ -78,11 +79,11 @@ def test_a_node_that_lost_its_lease_joins_again(cli: Cli) -> None:
         try:
             epoch = await store.leader.lead("the test", 60)
             assert epoch is not None
-            assert await store.leader.reclaim(node["id"], epoch, "the test says so", 3, 100) is not None
+            assert await reclaim(store, node["id"], epoch, "the test says so", 3, 100) is not None
         finally:
             await store.close()
 
-    asyncio.run(reclaim())
+    asyncio.run(reclaim_it())
     until(
         lambda: (cli("doctor", "--json", code=None).json.get("nodes") or [node])[0]["id"] != node["id"],
         process,

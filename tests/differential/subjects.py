@@ -21,11 +21,12 @@ from psycopg.rows import dict_row
 from holdfast.environment import Environment
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import UNDO, Breaker, Declaration
+from holdfast.store import open_store
+from holdfast.store.database import Call, Part
 from holdfast.store.origins import Claims
-from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.workflows import declare
+from holdfast.store.sqlite.database import SqliteDatabase
 from holdfast.store.store import Store
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.workflows import declare
 from tests.differential.spec import Alert, Delivery, Listed, Run, Spec, Step, Twin
 from tests.differential.spec.retention import CODED
 
@@ -79,16 +80,19 @@ class ModelClock(Environment):
 
 
 class Asked:
-    """A store that counts what it is asked."""
+    """A store, or one of its nouns, that counts what it is asked."""
 
     times: ClassVar[Counter[str]] = Counter()
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, asked: Any) -> None:
+        self._asked = asked
 
-    def __getattr__(self, verb: str) -> Any:
-        self.times[verb] += 1
-        return getattr(self._store, verb)
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._asked, name)
+        if isinstance(found, Part):
+            return Asked(found)
+        self.times[name] += 1
+        return found
 
 
 class Subject(ABC):
@@ -331,11 +335,17 @@ def _code(node: str) -> str:
     return node if node in CODED else ""
 
 
+async def _declare(store: Store, one: Declaration) -> None:
+    """What a node's registration does, without the node."""
+    await store.database.write(
+        Call("declare", (), (), {}),
+        lambda session: declare(session, store.database.processes, "", Claims(), [one]),
+    )
+
+
 class Sqlite(Subject):
     def __init__(self, spec: Spec) -> None:
-        from holdfast.config import DEFAULT
-
-        self._store = SqliteStore("sqlite://:memory:", ModelClock(spec), DEFAULT)
+        self._store = open_store("sqlite://:memory:", ModelClock(spec))
         self.store = cast("Store", Asked(self._store))
 
     def at(self, spec: Spec, hours: float) -> float:
@@ -345,9 +355,8 @@ class Sqlite(Subject):
         """The model's clock is this store's."""
 
     def _execute(self, sql: str, values: tuple[Any, ...] = ()) -> list[Rows]:
-        connection = self._store._database._writer
-        assert connection is not None
-        cursor = connection.execute(sql, values)
+        assert isinstance(self._store.database, SqliteDatabase)
+        cursor = self._store.database.connections.writer.execute(sql, values)
         found = []
         for row in cursor:
             names = [name for name, _ in cursor.get_description()]
@@ -363,8 +372,7 @@ class Sqlite(Subject):
         )
 
     async def declare(self, one: Declaration) -> None:
-        async with self._store._database.transaction() as connection:
-            self._store._declare(connection, "", Claims(), [one])
+        await _declare(self._store, one)
 
     def tables(self) -> Tables:
         return {table: self._execute(f"SELECT * FROM {table}") for table in TABLES}
@@ -372,9 +380,7 @@ class Sqlite(Subject):
 
 class Postgres(Subject):
     def __init__(self, url: str) -> None:
-        from holdfast.config import DEFAULT
-
-        self._store = PostgresStore(url, Environment(), DEFAULT)
+        self._store = open_store(url, Environment())
         self.store = cast("Store", Asked(self._store))
         self._sql = psycopg.connect(
             url, autocommit=True, row_factory=dict_row, options="-c search_path=holdfast"
@@ -403,7 +409,7 @@ class Postgres(Subject):
         )
 
     async def declare(self, one: Declaration) -> None:
-        await self._store._on_pool(lambda connection: declare(connection, "", Claims(), [one]))
+        await _declare(self._store, one)
 
     def tables(self) -> Tables:
         found = {}

@@ -13,10 +13,10 @@ from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED, STEP_LIVE
-from holdfast.model import Failure, NewRun, RunState, StepKind, StepState
+from holdfast.model import Failure, NewRun, Outcome, RunState, StepKind, StepState
 from holdfast.policy import GiveUp, Retry, decide
 from holdfast.store.answers import Answer
-from holdfast.store.operations import Close, HandBack, Hop, NewStep, Op, Report, RetryStep, Start
+from holdfast.store.operations import Close, HandBack, Hop, NewStep, Op, RetryStep, Start
 from tests.differential.spec import NEVER, Node, Spec, Step
 from tests.modelcheck.search import Move
 
@@ -140,7 +140,7 @@ def as_op(grant: tuple[str, int, int, int], op: tuple[str, ...]) -> Op:
         good = op[1] == StepState.SUCCEEDED
         # Every attempt's result is its own, so that one written over another shows.
         output = f"{attempt}/{fence}".encode() if good else None
-        return Report(run_id, n, fence, StepState(op[1]), output, None if good else "boom", 0.0)
+        return Outcome(run_id, n, StepState(op[1]), output, None if good else "boom", 0.0, fence)
     if op[0] == "again":
         return RetryStep(run_id, n, fence, 0.0, "failed", "boom")
     return HandBack(run_id, n, fence)
@@ -309,7 +309,7 @@ def _hop(steps: int, plan: Hashable) -> Hop:
     return Hop(
         RUN,
         fence,
-        delivered=delivered,
+        outcomes=[Outcome(RUN, n, StepState.SUCCEEDED, None, None, 0.0, None, seq) for n, seq in delivered],
         issued=issued if issues else (),
         close=Close(state, b"", None, 0.0) if closes else None,
     )

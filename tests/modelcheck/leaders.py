@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
-from holdfast.model import NewRun, StepKind, StepState
+from holdfast.model import NewRun, Outcome, StepKind, StepState
 from holdfast.store.answers import Answer
-from holdfast.store.operations import Hop, NewStep, Report
+from holdfast.store.operations import Hop, NewStep
 from tests.differential.spec import Lease, Node, Spec
 from tests.modelcheck.search import Move
 
@@ -137,7 +137,7 @@ def _agent_moves(world: World) -> Iterator[Move[World]]:
     for agent, fence in world.held:
         after = world.altered()
         after.held = world.held - {(agent, fence)}
-        report = Report(RUN, 1, fence, StepState.SUCCEEDED, f"{agent}/{fence}".encode(), None, 0.0)
+        report = Outcome(RUN, 1, StepState.SUCCEEDED, f"{agent}/{fence}".encode(), None, 0.0, fence)
         after.spec.commit(agent, report)
         yield Move(f"{agent} reports", after)
 

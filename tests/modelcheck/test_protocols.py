@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from holdfast.model import StepState
-from holdfast.store.operations import HandBack
 from holdfast.store.claims import LOSSES_NEVER
+from holdfast.store.operations import HandBack
 from tests.chaos.world import publish
 from tests.differential.spec import Lease, Run, Spec, Step
 from tests.modelcheck import claims, leaders
@@ -86,7 +86,7 @@ def test_leader_takeover_keeps_its_rules() -> None:
 class NoFence(Spec):
     """An agent's write names the step, and not its fence."""
 
-    def _held(self, run_id: str, n: int, fence: int) -> Step:
+    def _held(self, run_id: str, n: int, fence: int | None) -> Step:
         return self.steps[run_id, n]
 
     def _end(self, step: Step, by: Any, state: StepState, **changes: Any) -> None:

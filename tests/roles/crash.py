@@ -78,14 +78,14 @@ async def crashing(url: str, points: Points, config: Config) -> Holdfast:
 async def kill(hf: Holdfast) -> None:
     """What is left after kill -9: nothing."""
     node, store = hf.node, hf.store
-    node.fenced, node.on_fenced = True, None
+    node.fenced, node.on_fenced = True, lambda: None
     node.heartbeat.end()
     agent = node.agent
     assert agent is not None
-    tasks: list[asyncio.Task[Any]] = [*node._tasks]
+    tasks: list[asyncio.Task[Any]] = [*node.loops._tasks]
     if node._writing is not None:
         tasks.append(node._writing)
-    for assignment in list(agent.held.values()):
+    for assignment in list(agent.assignments.values()):
         assignment.lost = True
         if assignment.task is not None:
             tasks.append(assignment.task)
@@ -95,7 +95,7 @@ async def kill(hf: Holdfast) -> None:
     agent.close()
     await store.close()
     await say_gone(hf.url, node.id)
-    hf._node = hf._store = None
+    hf._caller = hf._store = None
 
 
 async def through(

@@ -125,7 +125,9 @@ async def test_a_step_that_gives_up_is_told_though_its_run_goes_on(hf_quick: Hol
     assert await (await hf_quick.start(flows.times_out.using(id="t"), "x")).result(10)
 
     async def told() -> bool:
-        return any(one.kind == AlertKind.STEP_EXHAUSTED for one in await hf_quick.store.alerts.open_alerts(10))
+        return any(
+            one.kind == AlertKind.STEP_EXHAUSTED for one in await hf_quick.store.alerts.open_alerts(10)
+        )
 
     await until_store(told)
     (alert,) = await hf_quick.store.alerts.open_alerts(10)
@@ -215,7 +217,9 @@ async def test_a_lost_leader_is_told(store_url: str) -> None:
 
         await until_store(told)
         assert "leader somebody is lost" in (await store.alerts.alerts())[0].message
-        await store.alerts.clear_alerts((await hf.store.leader.leader() or ("", 0))[1], [(await store.alerts.alerts())[0].id])
+        await store.alerts.clear_alerts(
+            (await hf.store.leader.leader() or ("", 0))[1], [(await store.alerts.alerts())[0].id]
+        )
     async with Holdfast(store_url, config=QUICK):
         assert await store.alerts.open_alerts(10) == []
     await store.close()
@@ -279,7 +283,7 @@ async def idle(*outboxes: Outbox) -> None:
 async def test_a_failed_delivery_is_tried_again_and_stays_the_same_delivery(store: Store) -> None:
     """Under the same id, until it is taken; then never again."""
     channel = Observation("c", failures=2)
-    outbox = Outbox(store, "n", [channel], Environment(), QUICK)
+    outbox = Outbox(store.alerts, "n", [channel], Environment(), QUICK)
     await raise_one(store)
     await work(outbox, done=lambda: len(channel.notices) == 3)
     await idle(outbox)
@@ -295,7 +299,7 @@ async def test_a_bad_channel_does_not_stop_the_others_and_is_given_up(store: Sto
     hangs, fails, works = Observation("hangs"), Observation("fails", failures=1000), Observation("works")
     hangs.gate = asyncio.Event()
     config = msgspec.structs.replace(QUICK, alert_tries_max=3)
-    outbox = Outbox(store, "n", [hangs, fails, works], Environment(), config)
+    outbox = Outbox(store.alerts, "n", [hangs, fails, works], Environment(), config)
     await raise_one(store, "a")
     await work(outbox, done=lambda: len(works.notices) == 1)
     await raise_one(store, "b")
@@ -317,7 +321,8 @@ async def test_two_supervisors_tell_once(store: Store, store_url: str) -> None:
     await other.open()
     channel = Observation("c")
     outboxes = [
-        Outbox(door, node, [channel], Environment(), QUICK) for door, node in ((store, "a"), (other, "b"))
+        Outbox(door.alerts, node, [channel], Environment(), QUICK)
+        for door, node in ((store, "a"), (other, "b"))
     ]
     for n in range(5):
         await raise_one(store, f"k{n}")
@@ -332,11 +337,11 @@ async def test_two_supervisors_tell_once(store: Store, store_url: str) -> None:
 async def test_who_lost_the_lease_sends_nothing(store: Store) -> None:
     """It believes to hold it, and the store knows better: the claim finds no row."""
     old, new = Observation("c"), Observation("c")
-    deposed = Outbox(store, "old", [old], Environment(), QUICK)
+    deposed = Outbox(store.alerts, "old", [old], Environment(), QUICK)
     await deposed.tick()
     assert deposed.epoch is not None
     await store.leader.resign("old")
-    heir = Outbox(store, "new", [new], Environment(), QUICK)
+    heir = Outbox(store.alerts, "new", [new], Environment(), QUICK)
     await heir.tick()
     await raise_one(store)
     await work(heir, done=lambda: len(new.notices) == 1)
@@ -353,12 +358,12 @@ async def test_a_crash_between_sending_and_recording_sends_once_more(store: Stor
     """Under the same delivery id, by which the receiver knows it."""
     first, second = Observation("c"), Observation("c")
     first.gate = asyncio.Event()
-    doomed = Outbox(store, "a", [first], Environment(), QUICK)
+    doomed = Outbox(store.alerts, "a", [first], Environment(), QUICK)
     await raise_one(store)
     await work(doomed, done=lambda: len(first.notices) == 1)
     await doomed.close()
     await store.leader.resign("a")
-    heir = Outbox(store, "b", [second], Environment(), QUICK)
+    heir = Outbox(store.alerts, "b", [second], Environment(), QUICK)
     await idle(heir)
     assert second.notices == [], "the claim is kept for a while"
     (row,) = await store.alerts.deliveries([(await store.alerts.alerts())[0].id])
@@ -375,7 +380,7 @@ async def test_a_store_that_is_away_is_told_without_it(store_url: str) -> None:
     await store.open()
     channel = Observation("c")
     config = msgspec.structs.replace(QUICK, store_trouble_s=0.1)
-    outbox = Outbox(store, "n", [channel], Environment(), config)
+    outbox = Outbox(store.alerts, "n", [channel], Environment(), config)
     await outbox.tick()
     await store.close()
     for _ in range(10):
@@ -541,7 +546,9 @@ async def test_secrets_stay_out_of_logs_rows_and_errors(
         ),
         Environment(),
     )
-    outbox = Outbox(store, "n", channels, Environment(), msgspec.structs.replace(QUICK, alert_tries_max=2))
+    outbox = Outbox(
+        store.alerts, "n", channels, Environment(), msgspec.structs.replace(QUICK, alert_tries_max=2)
+    )
     await raise_one(store)
 
     async def given_up() -> bool:

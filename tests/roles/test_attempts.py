@@ -48,11 +48,11 @@ async def test_a_later_attempt_at_the_same_agent_is_the_one_that_counts(store_ur
         past = PAST["sqlite" if store_url.startswith("sqlite") else "postgres"]
         run_sql(store_url, f"UPDATE steps SET complete_by = {past} WHERE state = 'running'")
         await until(lambda: began == [1, 2])
-        assert agent.full == 1.0
+        assert agent.places.full == 1.0
         may_end[1].set()
-        await until(lambda: agent.full == 0.5)
+        await until(lambda: agent.places.full == 0.5)
         assert (await run.steps())[0].state == "running"
         may_end[2].set()
         assert await run.result(10) == 2
         assert began == [1, 2]
-        assert agent.full == 0.0
+        assert agent.places.full == 0.0

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.run import Run
 from holdfast.commands.check import _misfits
-from holdfast.model import AlertKind, RunState
+from holdfast.model import AlertKind, NewSignal, RunState
+from holdfast.run import Run
 from holdfast.scheduler.fit import Misfit
-from holdfast.store.operations import NewSignal
 from holdfast.workflow import registry
 from tests.roles.conftest import FAST
 

@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Holdfast, now, step, workflow
-from holdfast.config import Config
 from holdfast.environment import Environment, StoreClock
 from holdfast.scheduler.driver import replayed
+from holdfast.store import open_store
 from holdfast.store.answers import ClaimedRun
 from holdfast.store.sqlite import clock
-from holdfast.store.sqlite.store import SqliteStore
 from holdfast.workflow import registry
 
 HOUR_S = 3600.0
@@ -79,11 +78,11 @@ async def test_a_process_that_comes_later_has_the_same_time(tmp_path: Path) -> N
     url, late = f"sqlite:///{tmp_path / 'holdfast.db'}", SetClock()
     late.ahead_s = HOUR_S
     async with Holdfast(url) as hf:
-        other = SqliteStore(url, late, Config())
+        other = open_store(url, late)
         await other.open()
         assert abs(await other.now() - await hf.store.now()) < 0.5
         await other.close()
-    other = SqliteStore(url, late, Config())
+    other = open_store(url, late)
     await other.open()
     assert abs(await other.now() - late.now()) < 0.5
     await other.close()
@@ -183,5 +182,7 @@ async def test_a_replayed_run_sees_the_times_it_saw(store_url: str) -> None:
             row = await hf.store.reads.run(run.id)
             assert row is not None
             claimed = ClaimedRun(row, await hf.store.reads.steps(run.id), [])
-            decider = await replayed(claimed, registry.workflows, hf.store, await hf.store.now(), 10**6)
+            decider = await replayed(
+                claimed, registry.workflows, hf.store.schedulers, await hf.store.now(), 10**6
+            )
             decider.close()

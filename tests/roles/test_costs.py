@@ -21,7 +21,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.bench.work import chain
 from holdfast.config import Config
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.database import SqliteDatabase
 
 QUIET = Config(poll_s=600, sweep_s=600, beat_s=600, park_after_s=600, learn_s=600, rests_per_s=0)
 """No safety net comes between, and no sample that is taken by time: what is counted is the work."""
@@ -70,15 +70,14 @@ async def together(hf: Holdfast, runs: int, steps: int) -> None:
 async def counted(hf: Holdfast) -> AsyncIterator[list[str]]:
     """The statements that the writer's connection runs in the block."""
     seen: list[str] = []
-    store: Any = hf.store
-    if isinstance(store, SqliteStore):
-        writer = store._database._writer
-        assert writer is not None
+    database: Any = hf.store.database
+    if isinstance(database, SqliteDatabase):
+        writer = database.connections.writer
         writer.trace_v2(apsw.SQLITE_TRACE_STMT, lambda told: seen.append(told["sql"]))
         yield seen
         writer.trace_v2(0, None)
     else:
-        hot: asyncpg.Connection[Any] = store._hot
+        hot: asyncpg.Connection[Any] = database.hot
 
         def note(record: Any) -> None:
             seen.append(record.query)
@@ -91,17 +90,17 @@ async def counted(hf: Holdfast) -> AsyncIterator[list[str]]:
 
 async def rows_written(hf: Holdfast) -> int:
     """Rows inserted, updated and deleted so far."""
-    store: Any = hf.store
-    if isinstance(store, SqliteStore):
-        assert store._database._writer is not None
-        return store._database._writer.total_changes()
-    await store._hot.execute("SELECT pg_stat_force_next_flush()")
-    await store._hot.execute("SELECT 1")
-    rows = await store._fetch(
+    database: Any = hf.store.database
+    if isinstance(database, SqliteDatabase):
+        changes: int = database.connections.writer.total_changes()
+        return changes
+    await database.hot.execute("SELECT pg_stat_force_next_flush()")
+    await database.hot.execute("SELECT 1")
+    written = (
         "SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_user_tables WHERE schemaname = 'holdfast' "
         "AND relname IN ('runs', 'steps', 'signals', 'attempts', 'journal')"
     )
-    return int(rows[0][0])
+    return int(await database.on_pool(lambda connection: connection.fetchval(written)))
 
 
 async def test_a_hop_is_one_commit(quiet: Holdfast) -> None:
@@ -170,13 +169,14 @@ async def test_runs_leave_no_cycles(quiet: Holdfast) -> None:
 async def test_a_step_is_so_many_bytes(quiet: Holdfast, dialect: str) -> None:
     """Of a step with small payloads: its row stays narrow."""
     await together(quiet, RUNS, STEPS)
-    store: Any = quiet.store
-    if isinstance(store, SqliteStore):
-        async with store._database.reading() as connection:
+    database: Any = quiet.store.database
+    if isinstance(database, SqliteDatabase):
+        async with database.connections.reading() as connection:
             size: float = connection.execute(
                 "SELECT sum(payload) FROM dbstat WHERE name IN ('steps', 'sqlite_autoindex_steps_1')"
             ).get
             size /= connection.execute("SELECT count(*) FROM steps").get
     else:
-        size = float((await store._fetch("SELECT avg(pg_column_size(s.*)) FROM holdfast.steps s"))[0][0])
+        average = "SELECT avg(pg_column_size(s.*)) FROM holdfast.steps s"
+        size = float(await database.on_pool(lambda connection: connection.fetchval(average)))
     assert 100 < size <= BYTES_OF_A_STEP_MAX[dialect]

@@ -387,7 +387,9 @@ class TestHolds:
         async with Holdfast(store_url, config=Config(poll_s=60.0)) as hf:
             agent = hf.node.agent
             assert agent is not None
-            await hf.store.gates.add_hold(scope, value, "somebody", "")  # without a bell: the agent does not know
+            await hf.store.gates.add_hold(
+                scope, value, "somebody", ""
+            )  # without a bell: the agent does not know
             starting = asyncio.create_task(hf.start(post.using(namespace="acme"), 3))
             await asyncio.sleep(0)  # the place is taken, nothing is committed
             agent.gates.learn(

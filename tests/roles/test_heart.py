@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.run import Run
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.heartbeat import Heartbeat, HeartProcess, keeps_lease
 from holdfast.model import Node
+from holdfast.run import Run
 from holdfast.store import open_store
 from holdfast.workflow.workflow import Workflow
 from tests.roles import blockers, outside
@@ -240,4 +240,4 @@ def test_a_heart_is_for_processes_that_share_a_store(
     url: str, config: Config, environment: Environment, kind: type[Heartbeat]
 ) -> None:
     """In memory and in a simulation the event loop renews; `Config(heart=False)` says so, too."""
-    assert keeps_lease(open_store(url, environment, config), environment, config) is kind
+    assert keeps_lease(open_store(url, environment, config).nodes, environment, config) is kind

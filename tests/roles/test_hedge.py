@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast
-from holdfast.run import Run
 from holdfast.durations import step_name
 from holdfast.errors import RunCancelled, RunFailed, RunUndone
 from holdfast.model import StepState, TwinState
+from holdfast.run import Run
 from tests.roles import stragglers
 from tests.roles.conftest import FAST, until
 from tests.roles.outside import effects

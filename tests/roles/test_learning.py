@@ -119,4 +119,4 @@ async def test_what_others_ended_is_delivered_although_this_node_runs_it(
     run_sql(store_url, f"UPDATE steps SET complete_by = {past} WHERE run_id = '{run.id}'")
     assert await run.result(30) == "StepTimeout"
     assert hf.node.agent is not None
-    await until(lambda: hf.node.agent is not None and not hf.node.agent.held)
+    await until(lambda: hf.node.agent is not None and not hf.node.agent.assignments)

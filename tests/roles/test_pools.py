@@ -105,7 +105,9 @@ async def test_a_pool_serves_what_its_agents_can_do(store: Store) -> None:
     lane = await number_lane(store, "shop.charge", ())
     other = await number_lane(store, "shop.print", ("printer",))
     now = await store.now()
-    await store.nodes.register("s", host="h", pid=1, roles="scheduler", offers="{}", capacity=1, lease_s=LONG_S)
+    await store.nodes.register(
+        "s", host="h", pid=1, roles="scheduler", offers="{}", capacity=1, lease_s=LONG_S
+    )
     late = [call(n, lane=lane, ready_at=now - 30) for n in (1, 2)]
     await begin(store, *late, *(call(n, lane=other, ready_at=now - 30) for n in range(3, 30)), node="s")
     loads = []
@@ -219,7 +221,9 @@ async def test_crashes_are_told_in_the_pulse_until_one_stays(store: Store) -> No
 async def test_the_leader_forgets_nodes_that_left(store: Store) -> None:
     """After their time, with its other duties."""
     for node in ("leads", "old", "new"):
-        await store.nodes.register(node, host="h", pid=1, roles="agent", offers="{}", capacity=1, lease_s=LONG_S)
+        await store.nodes.register(
+            node, host="h", pid=1, roles="agent", offers="{}", capacity=1, lease_s=LONG_S
+        )
     await store.nodes.retire("old")
     await store.nodes.retire("new")
     long_ago = "'2020-01-01'" if store.url.startswith("postgresql") else "1577836800.0"

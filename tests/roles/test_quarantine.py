@@ -144,13 +144,13 @@ async def test_suspects_wait_their_turn_without_being_claimed(store_url: str) ->
                 return claims[-1]
 
             agent.claim = counted  # type: ignore[method-assign]
-            await until(lambda: len(agent.held) == 1, LONG_S)
+            await until(lambda: len(agent.assignments) == 1, LONG_S)
             flows.gates["no suspect"] = asyncio.Event()
             flows.gates["no suspect"].set()
             await (await hf.start(flows.gate, "no suspect")).result(LONG_S)
             polls = len(claims)
             await until(lambda: len(claims) >= polls + 10, LONG_S)
-            assert len(agent.held) == 1
+            assert len(agent.assignments) == 1
             waiting = [run for run in runs if (await run.steps())[0].state is StepState.READY]
             assert len(waiting) == many - 1
             assert "this one waits for its turn" in await waiting[-1].why()

@@ -15,6 +15,7 @@ from holdfast.config import Config
 from tests.roles import outside
 from tests.roles.conftest import until
 from tests.roles.outside import effects
+from tests.store.made import reclaim
 
 LEASE_S = 30.0
 """Longer than any test waits: recovery within it is the heart's doing."""
@@ -160,7 +161,7 @@ async def test_a_node_that_lost_its_lease_begins_again_as_another(store_url: str
         first = hf.node.id
         epoch = await other.store.leader.lead(first, 30)
         assert epoch is not None
-        assert await other.store.leader.reclaim(first, epoch, "the test says so", 3, 100) is not None
+        assert await reclaim(other.store, first, epoch, "the test says so", 3, 100) is not None
         await until(lambda: hf.node.id != first)
         (tmp_path / "gate").touch()
         assert await waiting == 2

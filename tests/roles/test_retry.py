@@ -30,10 +30,10 @@ from holdfast import (
     uuid4,
     workflow,
 )
-from holdfast.run import Run
 from holdfast.config import Config
 from holdfast.errors import RunCancelled, RunUndone, WrongState
 from holdfast.model import RunState
+from holdfast.run import Run
 from tests.roles.conftest import until
 from tests.roles.crash import point, through
 
@@ -518,7 +518,9 @@ async def test_a_child_without_anything_to_undo_is_taken_over(hf: Holdfast) -> N
     with pytest.raises(RunUndone):
         await again.result(20)
     assert await hf.store.reads.children("p") == []
-    assert [(row.id, row.state) for row in await hf.store.reads.children("p~2")] == [("whole", RunState.UNDONE)]
+    assert [(row.id, row.state) for row in await hf.store.reads.children("p~2")] == [
+        ("whole", RunState.UNDONE)
+    ]
     assert undone == ["late p~2::book", "whole first whole::book"]
     assert keys("whole first") == ["whole::book"]
     broken.clear()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.run import Run
 from holdfast.errors import Conflict, InvalidInput, RunCancelled, RunFailed, UnknownRun, WrongState
 from holdfast.model import RunState
+from holdfast.run import Run
 from tests.roles import flows
 from tests.roles.conftest import until
 from tests.roles.flows import Parcel, effects, gates
@@ -308,7 +308,7 @@ async def test_a_held_run_waits_until_released(hf: Holdfast) -> None:
     gates["g"].set()
     agent = hf.node.agent
     assert agent is not None
-    await until(lambda: not agent.held)
+    await until(lambda: not agent.assignments)
     assert await run.state() is RunState.HELD
     await run.release()
     assert await run.result(10) == "g"

@@ -187,7 +187,9 @@ async def test_pruning_takes_its_share_and_rests(store_url: str) -> None:
 
         async def one_pass(share_s: float) -> int:
             settings = with_(keep_days=0.0, prune_rows_max=3, prune_share_s=share_s)
-            return await Pruning(hf.store, Environment(), settings).prune(epoch, await hf.store.now() + 60)
+            return await Pruning(hf.store.retention, Environment(), settings).prune(
+                epoch, await hf.store.now() + 60
+            )
 
         epoch = 0
         while not epoch:
@@ -199,9 +201,11 @@ async def test_pruning_takes_its_share_and_rests(store_url: str) -> None:
         assert not await hf.runs()
         await ended()
         resting = Pruning(
-            hf.store, Environment(), with_(keep_days=0.0, prune_share_s=60.0, prune_every_s=600.0)
+            hf.store.retention, Environment(), with_(keep_days=0.0, prune_share_s=60.0, prune_every_s=600.0)
         )
-        eager = Pruning(hf.store, Environment(), with_(keep_days=0.0, prune_share_s=60.0, prune_every_s=0.0))
+        eager = Pruning(
+            hf.store.retention, Environment(), with_(keep_days=0.0, prune_share_s=60.0, prune_every_s=0.0)
+        )
         now = await hf.store.now() + 60
         assert await resting.prune(epoch, now) == 4
         await ended()

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, RunFailed, Stop, here, step, workflow
-from holdfast.run import Run
 from holdfast.config import Config
 from holdfast.errors import StoreError
-from holdfast.model import NewRun, RunState, StepState
-from holdfast.store.operations import Hop, Op, Report, Start
+from holdfast.model import NewRun, Outcome, RunState, StepState
+from holdfast.run import Run
+from holdfast.store.operations import Hop, Op, Start
 from tests.roles import flows
 from tests.roles.conftest import FAST, until
 
@@ -108,7 +108,7 @@ async def out_of_reach() -> None:
 async def nothing_left(hf: Holdfast) -> None:
     assert [name for name, _, rows in await hf.store.reads.doctor() if rows] == []
     assert hf.node.agent is not None
-    assert hf.node.agent.held == {}
+    assert hf.node.agent.assignments == {}
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -149,7 +149,7 @@ async def test_an_outcome_that_cannot_be_written_is_a_failure(store_url: str) ->
         Holdfast(store_url, roles=["scheduler", "supervisor"], config=FAST) as hf,
         Holdfast(store_url, roles=["agent"], config=FAST) as agent,
     ):
-        Disturbed(agent).before = whenever(lambda op: isinstance(op, Report) and op.output == b'"yes"')
+        Disturbed(agent).before = whenever(lambda op: isinstance(op, Outcome) and op.output == b'"yes"')
         run = await hf.start(telling, False)
         with pytest.raises(RunFailed, match="cannot be recorded: the write failed: TypeError"):
             await run.result(30)
@@ -162,7 +162,7 @@ async def test_an_outcome_that_no_hop_can_carry_holds_no_run_back(hf: Holdfast) 
     """The same in one process, where the outcome travels with the next decision."""
     bad = whenever(
         lambda op: (
-            (isinstance(op, Report) and op.output == b'"yes"')
+            (isinstance(op, Outcome) and op.output == b'"yes"')
             or (isinstance(op, Hop) and any(end.output == b'"yes"' for end in op.outcomes))
         )
     )
@@ -203,7 +203,7 @@ async def test_hand_backs_survive_the_driver(store_url: str, caplog: pytest.LogC
         agent = await Holdfast(store_url, roles=["agent"], config=FAST).open()
         runs = [await hf.start(flows.gate, "gate") for _ in range(9)]
         assert agent.node.agent is not None
-        await until(lambda: agent.node.agent is not None and len(agent.node.agent.held) == 9)
+        await until(lambda: agent.node.agent is not None and len(agent.node.agent.assignments) == 9)
         disturbed = Disturbed(agent)
         disturbed.before = times(2)
         await agent.close()
@@ -225,7 +225,9 @@ async def test_what_runs_here_unknown_goes_back_within_a_lease(store_url: str) -
         claimed: list[Any] = []
         while not claimed:
             claimed = await other.store.agents.claim_steps(hf.node.id, lanes, 10)
-        await other.store.batches.commit("x", [Start(NewRun("unknown", "no.such.workflow", "1", b"{}", b"d"))])
+        await other.store.batches.commit(
+            "x", [Start(NewRun("unknown", "no.such.workflow", "1", b"{}", b"d"))]
+        )
         assert await other.store.schedulers.claim_run(hf.node.id, "unknown") is not None
         async with asyncio.timeout(lease_s + SLOW_S):
             while True:

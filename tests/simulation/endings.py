@@ -43,9 +43,10 @@ def check_endings(simulation: Simulation) -> Iterator[str]:
 
 
 def _doctor() -> str:
-    from holdfast.store.sqlite.verbs import VERBS
+    from holdfast.store.sqlite.verbs import STATEMENTS
+    from holdfast.store.verbs import Verb
 
-    return VERBS.doctor
+    return STATEMENTS[Verb.doctor]
 
 
 def result_is_foretold(simulation: Simulation, run: Run) -> Iterator[str]:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from holdfast.codec import is_unsure
 from holdfast.lifecycle import RUN_ENDED, RUN_TRANSITIONS, STEP_ENDED, STEP_LIVE, STEP_TRANSITIONS
-from holdfast.model import NEVER
-from holdfast.store.operations import HandBack, Hop, Report, RetryStep, Save
+from holdfast.model import NEVER, Outcome
+from holdfast.store.operations import HandBack, Hop, RetryStep, Save
 
 
 class Run(NamedTuple):
@@ -425,7 +425,7 @@ def I2_by_its_holder(checker: Checker, commit: Commit) -> Broken:
     if commit.verb != "commit":
         return
     for op in commit.asked["ops"]:
-        if isinstance(op, Report | RetryStep | HandBack | Save):
+        if isinstance(op, Outcome | RetryStep | HandBack | Save):
             before = checker.steps.get((op.run_id, op.n))
             if before is None or before.fence == op.fence:
                 continue
@@ -499,9 +499,15 @@ def I6_within_capacity(checker: Checker, commit: Commit) -> Broken:
         if len(claimed) > commit.asked["limit"]:
             yield f"{commit.node} asked for {commit.asked['limit']} steps and got {len(claimed)}"
     agent = commit.process.node.agent if commit.process._node is not None else None
-    if agent is not None and len(agent.held) > min(checker.config.steps_max, checker.config.threads_max):
+    if agent is not None and len(agent.assignments) > min(
+        checker.config.steps_max, checker.config.threads_max
+    ):
         # One that failed and waits for its twin is held, and takes no place.
-        held = [assignment.step.is_async for assignment in agent.held.values() if assignment.here is not None]
+        held = [
+            assignment.step.is_async
+            for assignment in agent.assignments.values()
+            if assignment.here is not None
+        ]
         if sum(held) > checker.config.steps_max or len(held) - sum(held) > checker.config.threads_max:
             yield f"{commit.node} executes more than it has places for"
 

@@ -15,8 +15,9 @@ from unittest.mock import patch
 from msgspec import structs
 
 from holdfast import breaker, policy
-from holdfast.agent import Agent, agent, outcome
+from holdfast.agent import Agent, executor, outcome
 from holdfast.agent.gatekeeper import Gatekeeper
+from holdfast.agent.places import Places
 from holdfast.agent.twins import Twins
 from holdfast.client import Holdfast
 from holdfast.decider import decider as deciding
@@ -25,20 +26,17 @@ from holdfast.decider.decider import Decider
 from holdfast.decider.heritage import Heritage
 from holdfast.decider.undo_order import Reverse
 from holdfast.errors import InvalidInput
-from holdfast.model import BreakerState, StepState
+from holdfast.model import BreakerState, Outcome, StepState
 from holdfast.node import Node
 from holdfast.scheduler.new_steps import Issuing
-from holdfast.scheduler.owned_run import Ended, Owned
+from holdfast.scheduler.owned_run import Owned
 from holdfast.scheduler.scheduler import Scheduler
-from holdfast.store import retries
+from holdfast.store import children, retries
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Start
-from holdfast.store.sqlite import leader
-from holdfast.store.sqlite.batch import Batch
-from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.verbs import VERBS
+from holdfast.store.sqlite.verbs import STATEMENTS
 from holdfast.store.writer import Writer
-from holdfast.supervisor import breakers
+from holdfast.supervisor import breakers, reclaim
 from holdfast.testing import world as worlds
 from holdfast.workflow import undo as saga_undo
 
@@ -76,9 +74,9 @@ def switched_on(mutant: Mutant) -> Iterator[None]:
 
 
 def sql(stack: ExitStack, verb: str, old: str, new: str) -> None:
-    text = getattr(VERBS, verb)
+    text = STATEMENTS[verb]
     assert old in text, f"{verb} no longer says {old!r}: change the mutant"
-    stack.enter_context(patch.object(VERBS, verb, text.replace(old, new)))
+    stack.enter_context(patch.dict(STATEMENTS, {verb: text.replace(old, new)}))
 
 
 def code(stack: ExitStack, owner: Any, name: str, new: Any) -> None:
@@ -92,31 +90,26 @@ def never_reconciled(stack: ExitStack) -> None:
 
     async def rest(self: Any) -> None: ...
 
-    code(stack, Node, "_reconcile_loop", rest)
+    code(stack, Node, "_reconcile_now_and_then", rest)
 
 
 # --- fences -----------------------------------------------------------------------------------------------------------
 
 
-@mutant("a report names the fence its agent got", within=60)
-def no_fence_in_report(stack: ExitStack) -> None:
-    sql(stack, "report", "AND fence = ?", "AND ? IS NOT NULL")
-
-
-@mutant("an outcome in a hop names the fence of its step", within=200)
+@mutant("an outcome names the fence its agent got", within=60)
 def no_fence_in_outcome(stack: ExitStack) -> None:
-    sql(stack, "record_outcomes", "AND fence = ?", "AND ? IS NOT NULL")
+    sql(stack, "record_outcomes", "AND fence = ?3", "AND ?3 IS NOT NULL")
 
 
 @mutant("a hop names the fence of its run", within=200)
 def no_fence_in_hop(stack: ExitStack) -> None:
-    sql(stack, "owned_runs", "AND fence = ?", "AND ? IS NOT NULL")
+    sql(stack, "own_runs", "AND fence = ?2", "AND ?2 IS NOT NULL")
 
 
 @mutant("a retry names the fence its agent got", within=200)
 def no_fence_in_retry(stack: ExitStack) -> None:
-    sql(stack, "try_again", "AND fence = ?", "AND ? IS NOT NULL")
-    sql(stack, "keep_attempt", "AND fence = ?3", "AND ?3 IS NOT NULL")
+    sql(stack, "retry_steps", "AND fence = ?3", "AND ?3 IS NOT NULL")
+    sql(stack, "keep_attempts", "AND fence = ?3", "AND ?3 IS NOT NULL")
 
 
 @mutant("a reclaim raises the fence", within=100)
@@ -132,57 +125,50 @@ def freed_runs_keep_their_fence(stack: ExitStack) -> None:
 # --- leases and leaders -------------------------------------------------------------------------------------------------
 
 
-@mutant("only a node whose lease has ended is buried", within=30)
+@mutant("only a node whose lease has ended is reclaimed", within=30)
 def reclaims_live_leases(stack: ExitStack) -> None:
-    sql(stack, "live_nodes", "SELECT id, lease_until", "SELECT id, lease_until - 1.9")
-    code(stack, leader, "LAPSED", _Never("its lease ran out"))
+    sql(
+        stack,
+        "lapsed_nodes",
+        "lease_until < (SELECT store_now())",
+        "lease_until - 1.9 < (SELECT store_now())",
+    )
+    _judges_without_looking(stack)
 
 
-@mutant("was: a node that renewed its lease since somebody looked is not buried", within=1, first=2222)
-def buries_without_a_second_look(stack: ExitStack) -> None:
-    code(stack, leader, "LAPSED", _Never("its lease ran out"))
+@mutant("was: a node that renewed its lease since somebody looked is not reclaimed", within=1, first=2222)
+def reclaims_without_a_second_look(stack: ExitStack) -> None:
+    _judges_without_looking(stack)
 
 
-class _Never(str):
-    __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return False
-
-    __hash__ = str.__hash__
+def _judges_without_looking(stack: ExitStack) -> None:
+    real = reclaim.death_of
+    code(stack, reclaim, "death_of", lambda node, now: real(node, now) or reclaim.Death.LAPSED)
 
 
 @mutant("a leader's write checks its epoch", within=400)
 def deposed_leaders_write(stack: ExitStack) -> None:
-    sql(stack, "leads", VERBS.leads, "SELECT 1 WHERE ? IS NOT NULL AND ? IS NOT NULL")
+    sql(stack, "leads", STATEMENTS["leads"], "SELECT 1 WHERE ?1 IS NOT NULL AND ?2 IS NOT NULL")
 
 
 @mutant("a leader's lease keeps others from leading", within=60)
 def two_leaders(stack: ExitStack) -> None:
-    real = SqliteStore.lead
-
-    async def lead(self: Any, node: str, lease_s: float, lease: str = "leader") -> int | None:
-        async with self._database.transaction() as connection:
-            row = connection.execute(VERBS.leader, (lease,)).get
-            epoch = (row or (None, 0, 0.0))[1] + 1
-            connection.execute(VERBS.lead, (node, epoch, self._environment.now() + lease_s, lease))
-            return int(epoch)
-
-    assert real is not None
-    code(stack, SqliteStore, "lead", lead)
+    sql(stack, "lead", "WHERE holder = ?1 OR", "WHERE 1 OR")
 
 
 @mutant("a node that could not renew stops itself", within=200)
 def never_fences_itself(stack: ExitStack) -> None:
     async def rest(self: Any) -> None: ...
 
-    code(stack, Node, "holds", lambda self: True)
-    code(stack, Node, "_lease_loop", rest)
+    code(stack, Node, "has_lease", lambda self: True)
+    code(stack, Node, "_keep_lease", rest)
 
 
-@mutant("a node that was buried claims nothing more", within=600)
+@mutant("a node that was reclaimed claims nothing more", within=600)
 def the_dead_claim(stack: ExitStack) -> None:
-    sql(stack, "is_live", VERBS.is_live, "SELECT 1 WHERE ? IS NOT NULL")
+    for verb in ("is_member", "claim_run"):
+        is_member = "EXISTS (SELECT 1 FROM nodes WHERE id = ?1 AND retired_at IS NULL)"
+        sql(stack, verb, is_member, "?1 IS NOT NULL")
 
 
 @mutant("leases go by the store's clock, not by each node's", within=100)
@@ -206,12 +192,12 @@ def skewed_clocks(stack: ExitStack) -> None:
 
 @mutant("a claim counts the attempt", within=10)
 def claims_are_not_counted(stack: ExitStack) -> None:
-    sql(stack, "claim_step", "attempt = attempt + 1,", "")
+    sql(stack, "claim_steps", "attempt = attempt + 1,", "")
 
 
 @mutant("a loss is counted", within=60)
 def losses_are_not_counted(stack: ExitStack) -> None:
-    sql(stack, "reclaim_steps", "losses = losses + ?", "losses = losses + 0 * ?")
+    sql(stack, "reclaim_steps", "losses = losses + ?6", "losses = losses + 0 * ?6")
 
 
 @mutant("a budget ends the retries", within=60)
@@ -228,9 +214,9 @@ def retries_for_ever(stack: ExitStack) -> None:
 # --- losing -------------------------------------------------------------------------------------------------------------
 
 
-@mutant("the steps of a dead node are taken back", within=60)
+@mutant("the steps of a dead node are reclaimed", within=60)
 def lost_on_reclaim(stack: ExitStack) -> None:
-    sql(stack, "held_by", "WHERE state = 'running'", "WHERE state = 'running' AND 0")
+    sql(stack, "lost_by", "WHERE state = 'running'", "WHERE state = 'running' AND 0")
 
 
 @mutant("a start is answered when it is durable", within=200)
@@ -255,14 +241,14 @@ def sleeping_timers_never_fire(stack: ExitStack) -> None:
 
 @mutant("a child that ends tells its parent", within=60)
 def parents_are_not_told(stack: ExitStack) -> None:
-    sql(stack, "tell_parents", "WHERE run_id = ?", "WHERE 0 AND run_id = ?")
+    sql(stack, "tell_parents", "WHERE run_id = ?1", "WHERE 0 AND run_id = ?1")
 
 
 @mutant("a node that was away gives back what it does not know of", within=400)
 def nothing_is_reconciled(stack: ExitStack) -> None:
     async def nothing(self: Any) -> None: ...
 
-    code(stack, Node, "_give_up_unknown", nothing)
+    code(stack, Node, "reconcile", nothing)
 
 
 @mutant("was: what a claim took whose answer was lost is given back", within=400)
@@ -282,29 +268,29 @@ def leaves_by_name(stack: ExitStack) -> None:
 
 @mutant("was: what came when all places were taken is handed back", within=1, first=2617)
 def agents_are_crowded(stack: ExitStack) -> None:
-    code(stack, Agent, "_is_crowded", lambda self, step: False)
+    code(stack, Agent, "_is_crowded", lambda self, step: bool(self.places.overtake(step)))
 
 
 @mutant("was: a node that gives up beginning is not replaced", within=1, first=4142)
 def joins_behind_backs(stack: ExitStack) -> None:
-    async def leave(self: Any, drain_s: float | None) -> None:
-        if self._rejoining is not None:
-            self._rejoining.cancel()
-        await self._node.stop(drain_s)
-        await self._store.close()
+    real = Holdfast._on_fenced
 
-    code(stack, Holdfast, "_leave", leave)
+    def on_fenced(self: Any) -> None:
+        self._is_leaving = False
+        real(self)
+
+    code(stack, Holdfast, "_on_fenced", on_fenced)
 
 
 @mutant("was: only its owner gives a run back", within=200)
 def anybody_parks(stack: ExitStack) -> None:
-    sql(stack, "park_runs", "AND +owner = ?", "AND ? IS NOT NULL")
+    sql(stack, "park_runs", "AND +owner IS ?3", "AND ?3 IS NOT NULL")
 
 
 @mutant("was: a run that waits for nothing yet is claimed again", within=200)
 def parked_before_it_spoke(stack: ExitStack) -> None:
-    sql(stack, "park_runs", "ELSE 'pending' END", "ELSE state END")
-    sql(stack, "free_runs", "ELSE 'pending' END", "ELSE state END")
+    sql(stack, "park_runs", "ELSE 'pending' END", "ELSE runs.state END")
+    sql(stack, "free_runs", "ELSE 'pending' END", "ELSE runs.state END")
 
 
 # --- order and time -----------------------------------------------------------------------------------------------------
@@ -331,9 +317,9 @@ def delivers_twice(stack: ExitStack) -> None:
 def numbers_have_gaps(stack: ExitStack) -> None:
     real = Decider.deliver
 
-    def deliver(self: Any, *args: Any) -> int:
+    def deliver(self: Any, *args: Any, **more: Any) -> int:
         self.seq += 1
-        return real(self, *args)
+        return real(self, *args, **more)
 
     code(stack, Decider, "deliver", deliver)
 
@@ -346,7 +332,7 @@ def timers_fire_early(stack: ExitStack) -> None:
             _, run_id, n = heapq.heappop(self._timers)
             owned = self.runs.get(run_id)
             if owned is not None and n in owned.decider.waiting:
-                if owned.arrive(Ended(n, 0, StepState.SUCCEEDED, None, None, now)):
+                if owned.arrive(Outcome(run_id, n, StepState.SUCCEEDED, None, None, now, 0)):
                     self._advance(owned)
         return 0
 
@@ -355,12 +341,12 @@ def timers_fire_early(stack: ExitStack) -> None:
 
 @mutant("a step that backs off waits", within=60)
 def back_off_is_ignored(stack: ExitStack) -> None:
-    sql(stack, "due_steps", "s.ready_at <= ?", "s.ready_at <= ? + 1")
+    sql(stack, "due_steps", "s.ready_at <= ?3", "s.ready_at <= ?3 + 1")
 
 
 @mutant("a held run's steps are not begun", within=600)
 def held_runs_go_on(stack: ExitStack) -> None:
-    sql(stack, "due_steps", "AND +r.state IN ('running', 'undoing')", "")
+    sql(stack, "due_steps", "(+r.state = 'running' OR +r.state = 'undoing')", "1")
 
 
 @mutant("a cancel ends the run", within=300)
@@ -418,17 +404,17 @@ def sagas_take_nothing_back(stack: ExitStack) -> None:
 
 @mutant("a twin's outcome is taken only by a step that has none", within=120, part="hedge")
 def twins_win_twice(stack: ExitStack) -> None:
-    sql(stack, "take_twins_outcome", "AND finished_at IS NULL", "")
+    sql(stack, "outrun_step", "AND finished_at IS NULL", "")
 
 
 @mutant("a twin ends once, by the fence its agent got", within=40, part="hedge")
 def no_fence_for_twins(stack: ExitStack) -> None:
-    sql(stack, "end_twin", "AND fence = ? AND agent = ?", "AND ? IS NOT NULL AND ? IS NOT NULL")
+    sql(stack, "end_twin", "AND fence = ?3 AND agent = ?4", "AND ?3 IS NOT NULL AND ?4 IS NOT NULL")
 
 
 @mutant("a twin runs on another agent than its step", within=20, part="hedge")
 def twins_beside_themselves(stack: ExitStack) -> None:
-    sql(stack, "ready_twins", "AND t.not_agent <> ?2", "AND ?2 IS NOT NULL")
+    sql(stack, "ready_twins", "AND t.not_agent <> ?1", "AND ?1 IS NOT NULL")
 
 
 @mutant("a twin begins only while its step is as it was", within=150, part="hedge")
@@ -448,13 +434,13 @@ def failures_do_not_wait_for_twins(stack: ExitStack) -> None:
 def twins_take_no_place(stack: ExitStack) -> None:
     real = Agent._begin_claimed
 
-    def begin_claimed(self: Any, item: Any, probe: Any = None, *, twin: bool = False) -> None:
-        real(self, item, probe, twin=twin)
-        if twin:
-            self._free_async += 1
+    def begin_claimed(self: Any, item: Any, probe: Any, is_twin: bool) -> None:
+        real(self, item, probe, is_twin)
+        if is_twin:
+            self.places._free_async += 1
 
     code(stack, Agent, "_begin_claimed", begin_claimed)
-    code(stack, Agent, "_free", lambda self, is_async: 8 if is_async else self._free_threads)
+    code(stack, Places, "free", lambda self, is_async: 8 if is_async else self._free_threads)
 
 
 @mutant("what a twin lost is swept", within=60, part="hedge")
@@ -467,7 +453,7 @@ def twins_are_not_swept(stack: ExitStack) -> None:
 
 @mutant("nothing is claimed behind an open breaker", within=20, part="gates")
 def breakers_are_passed(stack: ExitStack) -> None:
-    sql(stack, "shut_lanes", "WHERE state <> 'closed'", "WHERE 0")
+    sql(stack, "passable_lanes", "AND b.state <> 'closed'", "AND 0")
 
 
 @mutant("a twin keeps to the breakers", within=150, part="both")
@@ -508,7 +494,7 @@ def namespaces_are_not_held(stack: ExitStack) -> None:
 
 @mutant("a hold on a step keeps it", within=120, part="gates")
 def steps_are_not_held(stack: ExitStack) -> None:
-    sql(stack, "shut_lanes", "scope = 'step'", "scope = 'nobody'")
+    sql(stack, "passable_lanes", "scope = 'step'", "scope = 'nobody'")
 
 
 @mutant("what is handed over inside a node keeps to the gates", within=60, part="gates")
@@ -531,12 +517,12 @@ def agents_hear_of_no_hold(stack: ExitStack) -> None:
 
 @mutant("what an operator releases begins again", within=60, part="any")
 def released_and_forgotten(stack: ExitStack) -> None:
-    sql(stack, "release_step", "SET ready_at = ?", "SET ready_at = 253402300799 + 0 * ?")
+    sql(stack, "resolve_steps", "WHEN 'release' THEN store_now()", "WHEN 'release' THEN 253402300799")
 
 
 @mutant("a run that is settled goes on", within=60, part="any")
 def settled_runs_stay_stuck(stack: ExitStack) -> None:
-    sql(stack, "unstick_quarantined", "WHERE id = ?", "WHERE 0 AND id = ?")
+    sql(stack, "unstick_quarantined", "WHERE id IN", "WHERE 0 AND id IN")
 
 
 # --- families -----------------------------------------------------------------------------------------------------------
@@ -544,7 +530,9 @@ def settled_runs_stay_stuck(stack: ExitStack) -> None:
 
 @mutant("a child whose id another run has is refused", within=60, part="names")
 def conflicts_are_ignored(stack: ExitStack) -> None:
-    code(stack, Batch, "_meet", lambda self, connection, children: None)
+    async def nothing(session: Any, child: Any, met: Any) -> None: ...
+
+    code(stack, children, "_meet", nothing)
 
 
 @mutant("a run that was only joined is not cancelled by who joined it", within=200, part="names")
@@ -588,7 +576,7 @@ def retries_forget_keys(stack: ExitStack) -> None:
 
 @mutant("a child that a retry keeps belongs to it", within=60, part="retries")
 def kept_children_stay_behind(stack: ExitStack) -> None:
-    sql(stack, "take_over", "WHERE id = ?", "WHERE 0 AND id = ?")
+    sql(stack, "take_over", "WHERE id = ?3", "WHERE 0 AND id = ?3")
 
 
 # --- what nobody can read -----------------------------------------------------------------------------------------------
@@ -599,7 +587,7 @@ def unstored_effects_stay(stack: ExitStack) -> None:
     def unstored(step: Any, error: BaseException) -> Any:
         return outcome.Raised(error, unsure=False)
 
-    code(stack, agent, "unstored", unstored)
+    code(stack, executor, "unstored", unstored)
     code(stack, outcome, "unstored", unstored)
 
 

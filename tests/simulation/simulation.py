@@ -26,11 +26,13 @@ from holdfast.config import Config
 from holdfast.durations import step_name
 from holdfast.errors import HoldfastError, StoreError, UnknownRun, WrongState
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import NEVER, UNDO_PREFIX
+from holdfast.model import NEVER, UNDO_PREFIX, NewSignal, Outcome
+from holdfast.node import Node
 from holdfast.sketch import bucket_of
 from holdfast.store.answers import Answer
-from holdfast.store.operations import HandBack, Hop, NewSignal, Report, RetryStep
-from holdfast.store.sqlite.verbs import VERBS
+from holdfast.store.operations import HandBack, Hop, RetryStep
+from holdfast.store.sqlite.verbs import STATEMENTS
+from holdfast.store.verbs import Verb
 from holdfast.testing.loop import PROCESS
 from holdfast.testing.world import EPOCH, Process, World
 from holdfast.workflow import registry
@@ -206,7 +208,7 @@ class Simulation(World):
 
     def _is_twin(self, process: Process, run_id: str, n: int) -> bool:
         agent = process.node.agent
-        assignment = None if agent is None else agent.held.get((run_id, -n))
+        assignment = None if agent is None else agent.assignments.get((run_id, n, True))
         return assignment is not None and assignment.here is here_var.get()
 
     def takes_place(self, node: str) -> None:
@@ -306,15 +308,15 @@ class Simulation(World):
         return [
             process
             for process in self.processes
-            if not process.dead and process.missed is None and process._node is not None
+            if not process.dead and process.missed is None and isinstance(process._caller, Node)
         ]
 
     def kill(self, process: Process, *, vanish: bool = False) -> None:
         super().kill(process, vanish=vanish)
         self.tell(f"{process.name} is killed")
         self.sometimes("a process was killed")
-        node = process._node
-        if node is not None and node.agent is not None and node.agent.held:
+        node = process._caller
+        if isinstance(node, Node) and node.agent is not None and node.agent.assignments:
             self.sometimes("a process was killed in the middle of a step")
         if not self.healed:
             after_s = self.dice.choice((0.1, 0.5, 2.0))
@@ -423,7 +425,7 @@ class Simulation(World):
 
     def _double(self, process: Process, asked: dict[str, Any]) -> None:
         """A message that comes again, later: what it says is no longer true."""
-        ops = [op for op in asked["ops"] if isinstance(op, Report | RetryStep | HandBack | Hop)]
+        ops = [op for op in asked["ops"] if isinstance(op, Outcome | RetryStep | HandBack | Hop)]
         if ops and self.swarm.strikes("doubled"):
             op = self.swarm.dice.choice(ops)
             store, node = process.store, asked["node"]
@@ -537,7 +539,9 @@ class Simulation(World):
         while run_id not in self.accepted:  # noqa: ASYNC110  virtual time: looking costs nothing
             await asyncio.sleep(0.3)
         payload = json.dumps(key).encode()
-        await self._asked(lambda process: process.store.operators.send_signal(NewSignal(run_id, "note", key, payload)))
+        await self._asked(
+            lambda process: process.store.operators.send_signal(NewSignal(run_id, "note", key, payload))
+        )
 
     async def _cancel(self, run_id: str) -> None:
         await asyncio.sleep(self.dice.random() * 3)
@@ -549,7 +553,10 @@ class Simulation(World):
 
     async def _hold(self, run_id: str) -> None:
         await asyncio.sleep(self.dice.random() * 2.5)
-        if await self._asked(lambda process: process.store.operators.hold(run_id, "sim", "wait"), tries=4) is None:
+        if (
+            await self._asked(lambda process: process.store.operators.hold(run_id, "sim", "wait"), tries=4)
+            is None
+        ):
             return
         self.sometimes("a run was held")
         await asyncio.sleep(self.dice.random() * 2)
@@ -687,7 +694,7 @@ class Simulation(World):
     def _learn_before(self) -> None:
         """What the store learned in an earlier life: how long hedged steps take."""
         usual = [(step_name(step.name), bucket_of(USUAL_S), 200.0, EPOCH) for step in program.HEDGED]
-        self.connection.executemany(VERBS.add_durations, usual)
+        self.connection.executemany(STATEMENTS[Verb.add_durations], usual)
         self.checker.forget()
 
     def _heal(self) -> None:
@@ -773,15 +780,7 @@ async def _retry_undo(run_id: str, process: Process) -> Any:
 def _is_harmless(op: Hop) -> bool:
     """A hop that says nothing that is counted: saying it twice is no different."""
     return not (
-        op.begin
-        or op.outcomes
-        or op.delivered
-        or op.signals
-        or op.ended
-        or op.issued
-        or op.close
-        or op.undo
-        or op.park
+        op.begin or op.outcomes or op.signals or op.ended or op.issued or op.close or op.undo or op.park
     )
 
 

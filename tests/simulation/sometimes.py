@@ -57,7 +57,7 @@ SOMETIMES = (
     "a run ended: undone",
     "a run ended: cancelled",
     "a node that was away gave back what it did not know of",
-    "a doubled Report was duplicate",
+    "a doubled Outcome was duplicate",
     "a doubled Hop was fenced",
     "a doubled RetryStep was fenced",
     "a twin was made",

@@ -3,14 +3,21 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import msgspec
+
+from holdfast.config import DEFAULT
 from holdfast.environment import Environment
-from holdfast.model import NewRun, RunState, Step, StepKind, StepState
-from holdfast.store.answers import Answer, ClaimedRun, ClaimedStep
+from holdfast.model import NewRun, Outcome, RunState, Step, StepKind, StepState
+from holdfast.store.answers import Answer, ClaimedRun, ClaimedStep, Reclaimed, SeenNode
+from holdfast.store.database import Call
 from holdfast.store.heart import Order, renewer
-from holdfast.store.operations import Close, Hop, NewStep, Outcome, Report, Start
+from holdfast.store.operations import Close, Hop, NewStep, Start
 from holdfast.store.store import Store
+from holdfast.store.verbs import Verb
+from holdfast.supervisor import reclaim as verdicts
 
 ENVIRONMENT = Environment()
 WORKFLOW = "shop.order"
@@ -91,14 +98,21 @@ def child(n: int) -> NewStep:
 
 
 def succeeded(n: int, fence: int, seq: int, output: bytes = b'"ok"') -> Outcome:
-    return Outcome(n, fence, StepState.SUCCEEDED, output, None, ENVIRONMENT.now(), seq)
+    """In a hop: an outcome that it records and delivers."""
+    return Outcome("", n, StepState.SUCCEEDED, output, None, ENVIRONMENT.now(), fence, seq)
 
 
-def report(run_id: str, n: int, fence: int, output: bytes = b'"ok"') -> Report:
-    return Report(run_id, n, fence, StepState.SUCCEEDED, output, None, ENVIRONMENT.now())
+def delivered(n: int, seq: int) -> Outcome:
+    """In a hop: an outcome that somebody else recorded."""
+    return Outcome("", n, StepState.SUCCEEDED, None, None, 0.0, None, seq)
 
 
-def report_of(step: ClaimedStep, output: bytes = b'"ok"') -> Report:
+def report(run_id: str, n: int, fence: int, output: bytes = b'"ok"') -> Outcome:
+    """What an agent writes by itself."""
+    return Outcome(run_id, n, StepState.SUCCEEDED, output, None, ENVIRONMENT.now(), fence)
+
+
+def report_of(step: ClaimedStep, output: bytes = b'"ok"') -> Outcome:
     return report(step.run_id, step.n, step.fence, output)
 
 
@@ -155,3 +169,35 @@ async def broken(store: Store) -> set[str]:
 
 def ids(claimed: Sequence[ClaimedRun]) -> list[str]:
     return [one.run.id for one in claimed]
+
+
+async def deaths(store: Store) -> dict[str, str]:
+    """Nodes that are dead, and why, as a leader would find them."""
+    found = {}
+    for node in await store.leader.suspects():
+        row = await store.database.look(
+            Call("deaths", (), (), {}), lambda session: session.row(Verb.lock_node, node)
+        )  # noqa: B023  awaited at once
+        gone = store.database.processes.is_gone(node)
+        death = verdicts.death_of(None if row is None else SeenNode(*row), await store.now())
+        if gone or death is not None:
+            found[node] = str(verdicts.Death.GONE if gone else death)
+    return found
+
+
+async def reclaim(
+    store: Store, node: str, epoch: int, why: str | None = None, losses_max: int = 3, limit: int = 100
+) -> Reclaimed | None:
+    """Reclaim what the node has: because the test says so, or if it is found dead."""
+    config = msgspec.structs.replace(DEFAULT, losses_max=losses_max)
+
+    def judge(seen: SeenNode | None, now: float) -> str | None:
+        return verdicts.death_of(seen, now) if why is None else why
+
+    remedy = partial(verdicts._remedy_of, node, ENVIRONMENT.random, config)
+    return await store.leader.reclaim(epoch, node, judge, remedy, verdicts.offline, limit)
+
+
+async def end_overdue(store: Store, epoch: int, grace_s: float, limit: int = 100) -> int:
+    remedy = partial(verdicts.remedy_of, verdicts.overdue(), ENVIRONMENT.random, DEFAULT)
+    return await store.leader.end_overdue(epoch, grace_s, remedy, limit)

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from holdfast.model import Ending, RunState, StepState
+from holdfast.model import Ending, Outcome, RunState, StepState
 from holdfast.store.answers import Answer
-from holdfast.store.operations import HandBack, Hop, Report, RetryStep, Save
+from holdfast.store.operations import HandBack, Hop, RetryStep, Save
 from holdfast.store.store import Store
 from tests.store.made import (
     ENVIRONMENT,
@@ -20,6 +20,7 @@ from tests.store.made import (
     join,
     new_run,
     number_lane,
+    reclaim,
     report,
     report_of,
     start,
@@ -31,7 +32,7 @@ async def test_a_report_ends_the_step_and_waits_for_its_owner(store: Store) -> N
     """The outcome is recorded and undelivered; the run's owner finds it."""
     run_id = await begin(store, held(1))
     at = ENVIRONMENT.now()
-    failed = Report(run_id, 1, 1, StepState.FAILED, None, '{"type": "x"}', at)
+    failed = Outcome(run_id, 1, StepState.FAILED, None, '{"type": "x"}', at, 1)
     assert await store.batches.commit(A, [failed]) == [Answer.ACCEPTED]
     row = await step(store, run_id)
     assert (row.state, row.error, row.fence, row.delivered_seq) == (
@@ -117,7 +118,9 @@ async def test_handing_back_costs_nothing(store: Store) -> None:
 async def test_a_checkpoint_survives_the_attempt(store: Store) -> None:
     """What one attempt saved the next finds; None leaves a column alone; the fence stays the holder's."""
     run_id = await begin(store, held(1))
-    assert await store.batches.commit(A, [Save(run_id, 1, 1, checkpoint=b"7", progress="half")]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [Save(run_id, 1, 1, checkpoint=b"7", progress="half")]) == [
+        Answer.ACCEPTED
+    ]
     assert await store.batches.commit(A, [Save(run_id, 1, 1, progress="most")]) == [Answer.ACCEPTED]
     assert (await step(store, run_id)).progress == "most"
     await store.batches.commit(A, [RetryStep(run_id, 1, 1, 0.0, Ending.FAILED, None)])
@@ -204,7 +207,10 @@ async def test_a_step_handed_back_with_a_hold_holds_its_run(store: Store) -> Non
     run = await store.reads.run(run_id)
     assert run is not None
     assert (run.state, run.resume, run.owner, run.note) == (RunState.HELD, RunState.RUNNING, None, "why")
-    assert [(step.state, step.spent) for step in await store.reads.steps(run_id)] == [("ready", 0), ("ready", 0)]
+    assert [(step.state, step.spent) for step in await store.reads.steps(run_id)] == [
+        ("ready", 0),
+        ("ready", 0),
+    ]
     assert [(note.run_id, note.n) for note in await store.alerts.failures(10)] == [(run_id, 0)]
     assert ("agent", "hold", "why") in [
         (row.actor, row.verb, row.note) for row in await store.reads.journal(run_id)
@@ -228,7 +234,7 @@ async def test_an_agent_learns_what_it_lost(store: Store) -> None:
     run_id = await begin(store, held(1), held(2), held(3))
     await store.batches.commit(A, [report(run_id, 2, 1)])
     asked = [(run_id, 1, 1), (run_id, 2, 1), (run_id, 3, 9), ("no-such-run", 1, 1)]
-    lost = await store.agents.lost_steps(A, asked)
+    lost = await store.agents.lost_steps(asked)
     assert sorted(lost) == sorted([(run_id, 2), (run_id, 3), ("no-such-run", 1)])
 
 
@@ -257,7 +263,7 @@ async def test_a_late_report_is_refused_after_reclaim(store: Store) -> None:
     (claimed,) = await store.agents.claim_steps(D, [1], 10)
     epoch = await store.leader.lead(A, LONG_S)
     assert epoch is not None
-    await store.leader.reclaim(D, epoch, "its process is gone", 3, 100)
+    await reclaim(store, D, epoch, "its process is gone", 3, 100)
     (again,) = await store.agents.claim_steps(A, [1], 10)
     assert (again.attempt, again.losses) == (2, 1)
     assert await store.batches.commit(D, [report_of(claimed, b'"late"')]) == [Answer.FENCED]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.model import Alert, AlertKind, Level, NewAlert, RunState, StepState
+from holdfast.model import Alert, AlertKind, Level, NewAlert, NewSignal, Outcome, RunState, StepState
 from holdfast.store.answers import Answer, Route
-from holdfast.store.operations import Hop, NewSignal, Outcome, Report
+from holdfast.store.operations import Hop
 from holdfast.store.store import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
@@ -19,12 +19,14 @@ from tests.store.made import (
     call,
     child,
     closing,
+    end_overdue,
     held,
     join,
     new_id,
     new_run,
     number_lane,
     parked,
+    reclaim,
     report,
     start,
     succeeded,
@@ -69,7 +71,9 @@ async def test_open_alerts_of_a_kind_are_read_in_parts(store: Store) -> None:
     """In the order of their ids, from any of them on; those of other kinds and cleared ones are not among them."""
     epoch = await lead(store)
     others = [NewAlert(AlertKind.BACKLOG, Level.WARNING, f"b{i}", "it waits") for i in range(3)]
-    await store.alerts.raise_alerts(epoch, [alert("k1"), others[0], alert("k2"), others[1], alert("k3"), others[2]])
+    await store.alerts.raise_alerts(
+        epoch, [alert("k1"), others[0], alert("k2"), others[1], alert("k3"), others[2]]
+    )
     first, second, third = await store.alerts.open_alerts_of(AlertKind.RUN_FAILED, 0, 10)
     assert [one.key for one in (first, second, third)] == ["k1", "k2", "k3"]
     assert await store.alerts.open_alerts_of(AlertKind.RUN_FAILED, 0, 2) == [first, second]
@@ -99,9 +103,9 @@ async def test_failures_are_noted_with_what_fails(store: Store) -> None:
     """A run that fails or is undone, a step that fails by its agent or in a hop: noted in the same commit; a run that
     succeeds and a child are not."""
     by_hop, by_agent = await begin(store, held(1)), await begin(store, held(1))
-    failed = Outcome(1, 1, StepState.FAILED, None, FAILURE, ENVIRONMENT.now(), 1)
+    failed = Outcome("", 1, StepState.FAILED, None, FAILURE, ENVIRONMENT.now(), 1, 1)
     hop = Hop(by_hop, 1, outcomes=[failed], close=closing(RunState.FAILED, error=FAILURE))
-    report = Report(by_agent, 1, 1, StepState.FAILED, None, FAILURE, ENVIRONMENT.now())
+    report = Outcome(by_agent, 1, StepState.FAILED, None, FAILURE, ENVIRONMENT.now(), 1)
     assert await store.batches.commit(A, [hop, report]) == [Answer.ACCEPTED] * 2
     parent = await begin(store, child(1))
     family = new_run(parent_id=parent, parent_n=1)
@@ -123,7 +127,7 @@ async def test_failures_are_noted_with_what_fails(store: Store) -> None:
 async def test_a_refused_commit_notes_nothing(store: Store) -> None:
     """A late report leaves no failure."""
     run_id = await begin(store, held(1))
-    report = Report(run_id, 1, 7, StepState.FAILED, None, FAILURE, ENVIRONMENT.now())
+    report = Outcome(run_id, 1, StepState.FAILED, None, FAILURE, ENVIRONMENT.now(), 7)
     assert await store.batches.commit(A, [report]) == [Answer.FENCED]
     assert await store.alerts.failures(10) == []
 
@@ -134,8 +138,8 @@ async def test_what_the_supervisor_lets_fail_is_noted(store: Store) -> None:
     await join(store, D, lease_s=-1.0)
     lost = await begin(store, held(1), node=D)
     late = await begin(store, held(1, timeout_s=-60.0, attempts_max=1))
-    await store.leader.reclaim(D, epoch, "gone", 0, 100)
-    await store.leader.end_overdue(epoch, 0.0, 100)
+    await reclaim(store, D, epoch, "gone", 0, 100)
+    await end_overdue(store, epoch, 0.0, 100)
     assert {(note.run_id, note.n) for note in await store.alerts.failures(10)} == {(lost, 1), (late, 1)}
 
 
@@ -144,7 +148,7 @@ async def test_a_buried_node_is_an_alert(store: Store) -> None:
     epoch = await lead(store)
     for node in (D, "node-e"):
         await join(store, node, lease_s=-1.0)
-        await store.leader.reclaim(node, epoch, "its process is gone", 3, 100)
+        await reclaim(store, node, epoch, "its process is gone", 3, 100)
     (one,) = await store.alerts.open_alerts(10)
     assert (one.kind, one.level, one.key, one.times) == ("agent offline", "warning", "agent offline:here", 2)
     assert D in one.message

@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.store.operations import Hop, NewSignal
+from holdfast.model import NewSignal
+from holdfast.store.operations import Hop
 from holdfast.store.store import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
@@ -81,5 +82,7 @@ async def test_planted_damage_is_named(store: Store, tamper: Tamper, name: str) 
 async def test_a_closed_run_is_healthy(store: Store) -> None:
     """Closing with live steps listed as dropped leaves nothing to complain about."""
     run_id = await begin(store, held(1), timer(2, 1.0), wait(3))
-    await store.batches.commit(A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], dropped=[2, 3], close=closing())])
+    await store.batches.commit(
+        A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], dropped=[2, 3], close=closing())]
+    )
     assert await broken(store) == set()

@@ -31,7 +31,11 @@ async def test_old_counts_fade(store: Store, tamper: Tamper) -> None:
     await store.durations.fade_durations(epoch + 1, **wanted)  # type: ignore[arg-type]
     assert len(await store.durations.durations()) == 4
     await store.durations.fade_durations(epoch, **wanted)  # type: ignore[arg-type]
-    assert sorted(await store.durations.durations()) == [("step:a", 1, 50.0), ("step:a", 2, 0.5), ("step:b", 1, 50.0)]
+    assert sorted(await store.durations.durations()) == [
+        ("step:a", 1, 50.0),
+        ("step:a", 2, 0.5),
+        ("step:b", 1, 50.0),
+    ]
 
 
 async def test_there_are_never_too_many_counts(store: Store, tamper: Tamper) -> None:
@@ -70,7 +74,9 @@ async def test_overlong_is_what_runs_beyond_the_bound_of_its_name(store: Store, 
 async def test_the_landmark_of_a_run_is_what_it_asked_for_last(store: Store) -> None:
     """Whether or not it has ended; a run that asked for nothing has none."""
     one, none = await begin(store, held(1)), await begin(store)
-    await store.batches.commit(A, [Hop(one, 1, outcomes=[succeeded(1, 1, 1)], issued=[held(2, name="shop.ship")])])
+    await store.batches.commit(
+        A, [Hop(one, 1, outcomes=[succeeded(1, 1, 1)], issued=[held(2, name="shop.ship")])]
+    )
     (found,) = await store.durations.landmarks([one, none, "unknown"])
     assert (found.run_id, found.n, found.name) == (one, 2, "shop.ship")
     assert found.issued_at == pytest.approx(await store.now(), abs=60)
@@ -85,6 +91,10 @@ async def test_what_fades_is_counted_by_rows_and_makes_room(store: Store, tamper
     epoch = await store.leader.lead(A, 60)
     assert epoch is not None
     changed = await store.durations.fade_durations(epoch, attempts_max=100.0, keep_s=3600.0, rows_max=3)
-    assert sorted(await store.durations.durations()) == [("step:a", 1, 100.0), ("step:c", 2, 1.0), ("step:c", 3, 1.0)]
+    assert sorted(await store.durations.durations()) == [
+        ("step:a", 1, 100.0),
+        ("step:c", 2, 1.0),
+        ("step:c", 3, 1.0),
+    ]
     assert changed == 2 + 2 + 2
     assert await store.durations.fade_durations(epoch, attempts_max=100.0, keep_s=3600.0, rows_max=3) == 0

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from holdfast.breaker import Change
-from holdfast.model import Breaker, BreakerState, HoldScope, StepState
+from holdfast.model import Breaker, BreakerState, HoldScope, Outcome, StepState
 from holdfast.store.answers import Observation
-from holdfast.store.operations import HandBack, Report
+from holdfast.store.operations import HandBack
 from holdfast.store.store import Store
 from tests.store.conftest import Tamper
 from tests.store.made import ENVIRONMENT, LONG_S, A, B, begin, broken, call, held, new_run, number_lane, step
@@ -94,7 +94,9 @@ class TestBreakers:
         assert (await store.gates.claim_probes(B, "stripe", [shut], 9)).steps == []
         await store.gates.change_breaker(epoch, "stripe", 1, Change(PROBING, 9, 5.0, ""))
         assert (await store.gates.claim_probes(B, "stripe", [other], 9)).steps == []
-        assert [found.n for found in (await store.gates.claim_probes(B, "stripe", [shut, other], 9)).steps] == [1]
+        assert [
+            found.n for found in (await store.gates.claim_probes(B, "stripe", [shut, other], 9)).steps
+        ] == [1]
 
     async def test_the_allowance_is_never_overspent(self, store: Store, other: Store) -> None:
         """Whoever claims at once, through whatever connections: together they get the wave and not one more."""
@@ -126,7 +128,9 @@ class TestBreakers:
 
     async def test_outcomes_add_up_within_the_window(self, store: Store, tamper: Tamper) -> None:
         """Of all agents; when the window is over, counting begins anew."""
-        await store.gates.observe([Observation("stripe", 3, 5, "a"), Observation("mail", 0, 1, None)], WINDOW_S)
+        await store.gates.observe(
+            [Observation("stripe", 3, 5, "a"), Observation("mail", 0, 1, None)], WINDOW_S
+        )
         await store.gates.observe([Observation("stripe", 1, 2, None)], WINDOW_S)
         row = await one(store)
         assert (row.state, row.ok, row.failed, row.error, row.round) == (CLOSED, 4, 7, "a", 0)
@@ -208,7 +212,7 @@ class TestBreakers:
         assert (look.in_flight, look.waiting) == (1, True)
         await store.gates.change_breaker(epoch, "stripe", 2, Change(PROBING, 4, 5.0, ""))
         assert (await store.gates.breaker_looks(WINDOW_S))[0].in_flight == 0
-        await store.batches.commit(A, [Report(run_id, 1, 1, StepState.SUCCEEDED, b"1", None, now)])
+        await store.batches.commit(A, [Outcome(run_id, 1, StepState.SUCCEEDED, b"1", None, now, 1)])
         assert await broken(store) == set()
 
     async def test_what_an_operator_forces_stays_until_it_is_reset(self, store: Store) -> None:

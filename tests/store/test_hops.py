@@ -6,9 +6,9 @@ import pytest
 
 from holdfast import codec
 from holdfast.errors import Conflict
-from holdfast.model import RunState, StepState
+from holdfast.model import NewSignal, Outcome, RunState, StepState
 from holdfast.store.answers import Answer, PreconditionFailed
-from holdfast.store.operations import Hop, NewSignal, Op, Outcome, Report
+from holdfast.store.operations import Hop, Op
 from holdfast.store.store import Store
 from tests.store.made import (
     ENVIRONMENT,
@@ -20,6 +20,7 @@ from tests.store.made import (
     call,
     child,
     closing,
+    delivered,
     held,
     ids,
     new_id,
@@ -38,8 +39,10 @@ async def test_an_outcome_is_recorded_delivered_and_followed(store: Store) -> No
     """The hot hop: the step ends with its place in history, the next one is leased to the writer."""
     run_id = await begin(store, held(1, timeout_s=30.0))
     at = ENVIRONMENT.now()
-    outcome = Outcome(1, 1, StepState.SUCCEEDED, b'"paid"', None, at, 1)
-    assert await store.batches.commit(A, [Hop(run_id, 1, outcomes=[outcome], issued=[held(2)])]) == [Answer.ACCEPTED]
+    outcome = Outcome("", 1, StepState.SUCCEEDED, b'"paid"', None, at, 1, 1)
+    assert await store.batches.commit(A, [Hop(run_id, 1, outcomes=[outcome], issued=[held(2)])]) == [
+        Answer.ACCEPTED
+    ]
     first, second = await store.reads.steps(run_id)
     assert (first.state, first.output, first.delivered_seq, first.fence) == (
         StepState.SUCCEEDED,
@@ -77,7 +80,7 @@ async def test_issued_steps_are_leased_ready_or_waiting(store: Store) -> None:
         Hop("", 0, outcomes=[succeeded(1, 1, 1)]),
         Hop("", 1, outcomes=[succeeded(1, 0, 1)], issued=[call(2)]),
         Hop("", 1, outcomes=[succeeded(9, 1, 1)], issued=[call(2)]),
-        Hop("", 1, delivered=[(9, 1)], issued=[call(2)]),
+        Hop("", 1, outcomes=[delivered(9, 1)], issued=[call(2)]),
         Hop("", 0, close=closing()),
         Hop("", 0, park=True),
     ],
@@ -124,9 +127,9 @@ async def test_an_outcome_recorded_by_others_is_delivered_once(store: Store) -> 
     """Delivery gives an ended step its number; a second delivery is refused."""
     run_id = await begin(store, held(1))
     await store.batches.commit(A, [report(run_id, 1, 1)])
-    assert await store.batches.commit(A, [Hop(run_id, 1, delivered=[(1, 1)])]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [Hop(run_id, 1, outcomes=[delivered(1, 1)])]) == [Answer.ACCEPTED]
     assert (await step(store, run_id)).delivered_seq == 1
-    assert await store.batches.commit(A, [Hop(run_id, 1, delivered=[(1, 2)])]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [Hop(run_id, 1, outcomes=[delivered(1, 2)])]) == [Answer.FENCED]
     assert (await step(store, run_id)).delivered_seq == 1
 
 
@@ -190,7 +193,7 @@ async def test_dropped_steps_are_cancelled_and_never_delivered(store: Store) -> 
     }
     assert all(one.finished_at is not None for one in await store.reads.steps(run_id))
     assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
-    assert await store.agents.lost_steps(A, [(run_id, 1, 1)]) == [(run_id, 1)]
+    assert await store.agents.lost_steps([(run_id, 1, 1)]) == [(run_id, 1)]
     assert await store.schedulers.next_timer() is None
 
 
@@ -228,7 +231,9 @@ async def test_closing_leaves_nothing_undelivered(store: Store) -> None:
     """A late outcome that the last hop dropped is not found by anybody's look for outcomes."""
     run_id = await begin(store, held(1), held(2))
     await store.batches.commit(A, [report(run_id, 2, 1)])
-    await store.batches.commit(A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], dropped=[2], close=closing())])
+    await store.batches.commit(
+        A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], dropped=[2], close=closing())]
+    )
     assert (await store.schedulers.undelivered(A, 10)).steps == []
     assert await store.schedulers.claim_runs(A, SERVED, 10) == []
     assert all(rows == 0 for _, _, rows in await store.reads.doctor())
@@ -248,7 +253,9 @@ async def test_a_childs_end_reaches_its_parents_step(store: Store, end: RunState
     assert claimed.run.id == wanted.id
     error = None if end is RunState.SUCCEEDED else json.dumps({"type": "x"})
     close = closing(end, output=b"1" if error is None else None, error=error, parent_id=parent, parent_n=1)
-    assert await store.batches.commit(B, [Hop(wanted.id, claimed.run.fence, close=close)]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(B, [Hop(wanted.id, claimed.run.fence, close=close)]) == [
+        Answer.ACCEPTED
+    ]
     told = await step(store, parent)
     assert (told.state, told.error, told.delivered_seq) == (state, error, None)
     assert ids(await store.schedulers.claim_runs(B, SERVED, 10)) == [parent]
@@ -414,7 +421,7 @@ async def test_an_old_owner_finds_no_row(store: Store) -> None:
 async def test_one_bad_report_does_not_harm_a_hop(store: Store) -> None:
     """Different kinds in one batch: the failed precondition of one leaves the other unwritten, then answered."""
     run_id = await begin(store, held(1), held(2))
-    late = Report(run_id, 2, 9, StepState.SUCCEEDED, b"1", None, 1.0)
+    late = Outcome(run_id, 2, StepState.SUCCEEDED, b"1", None, 1.0, 9)
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)])
     with pytest.raises(PreconditionFailed):
         await store.batches.commit(A, [hop, late])
@@ -438,7 +445,9 @@ async def test_only_its_owner_gives_a_run_back(store: Store) -> None:
 async def test_a_run_that_waits_for_nothing_yet_is_claimed_after_it_was_given_back(store: Store) -> None:
     """A run that has just continued as new has no step: given back then, it is pending, so that somebody goes on."""
     run_id = await begin(store, held())
-    await store.batches.commit(A, [Hop(run_id, 1, begun_at=ENVIRONMENT.now(), dropped=[1], next_input=b"[2]")])
+    await store.batches.commit(
+        A, [Hop(run_id, 1, begun_at=ENVIRONMENT.now(), dropped=[1], next_input=b"[2]")]
+    )
     assert await store.batches.commit(A, [Hop(run_id, 2, park=True)]) == [Answer.ACCEPTED]
     found = await store.reads.run(run_id)
     assert found is not None
@@ -449,7 +458,9 @@ async def test_a_run_that_waits_for_nothing_yet_is_claimed_after_it_was_given_ba
 async def test_a_hop_of_the_last_generation_is_refused(store: Store) -> None:
     """The history that it would go on with is gone, and with it the fence it names."""
     run_id = await begin(store, held())
-    await store.batches.commit(A, [Hop(run_id, 1, begun_at=ENVIRONMENT.now(), dropped=[1], next_input=b"[2]")])
+    await store.batches.commit(
+        A, [Hop(run_id, 1, begun_at=ENVIRONMENT.now(), dropped=[1], next_input=b"[2]")]
+    )
     assert await store.batches.commit(A, [Hop(run_id, 1, issued=[held()])]) == [Answer.FENCED]
 
 
@@ -461,8 +472,10 @@ async def test_what_was_delivered_is_not_delivered_again(store: Store) -> None:
     heard = Hop(run_id, 1, signals=[(signal.id, 1)], ended=[(1, 1, b"1", ENVIRONMENT.now())])
     assert await store.batches.commit(A, [heard]) == [Answer.ACCEPTED]
     assert await store.batches.commit(A, [Hop(run_id, 1, signals=[(signal.id, 2)])]) == [Answer.FENCED]
-    assert await store.batches.commit(A, [Hop(run_id, 1, ended=[(1, 2, b"1", ENVIRONMENT.now())])]) == [Answer.FENCED]
-    assert await store.batches.commit(A, [Hop(run_id, 1, delivered=[(2, 2)])]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [Hop(run_id, 1, ended=[(1, 2, b"1", ENVIRONMENT.now())])]) == [
+        Answer.FENCED
+    ]
+    assert await store.batches.commit(A, [Hop(run_id, 1, outcomes=[delivered(2, 2)])]) == [Answer.FENCED]
     assert [one.delivered_seq for one in await store.reads.steps(run_id)] == [1, None]
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from holdfast.environment import Environment
 from holdfast.errors import StoreUnreachable
-from holdfast.model import Ending, RunState, StepState
+from holdfast.model import Ending, NewSignal, RunState, StepState
 from holdfast.policy import Retry, fingerprint
 from holdfast.store import open_store
 from holdfast.store.answers import Answer, ClaimedStep, Reclaimed
-from holdfast.store.operations import Hop, NewSignal
 from holdfast.store.bell import Bell
-from holdfast.store.protocol import GONE, LAPSED
+from holdfast.store.operations import Hop
 from holdfast.store.store import Store
+from holdfast.supervisor.reclaim import Death
 from tests.store.conftest import Tamper, run_sql
 from tests.store.made import (
     LONG_S,
@@ -29,10 +29,13 @@ from tests.store.made import (
     broken,
     call,
     closing,
+    deaths,
+    end_overdue,
     held,
     ids,
     join,
     new_id,
+    reclaim,
     report,
     report_of,
     say_gone,
@@ -137,15 +140,15 @@ async def test_a_leader_whose_process_is_gone_is_succeeded_at_once(store: Store)
 async def test_a_node_whose_lease_ran_out_is_dead(store: Store) -> None:
     """Where nobody says that its process is gone, the lease counts."""
     await join(store, D, lease_s=-1.0)
-    assert dict(await store.leader.dead_nodes())[D] == LAPSED
+    assert (await deaths(store))[D] == Death.LAPSED
 
 
 async def test_a_node_whose_process_is_gone_is_dead_before_its_lease_ends(store: Store) -> None:
     """Its heart says so, in the store."""
     await join(store, D)
-    assert await store.leader.dead_nodes() == []
+    assert await deaths(store) == {}
     await say_gone(store.url, D)
-    assert await store.leader.dead_nodes() == [(D, GONE)]
+    assert await deaths(store) == {D: Death.GONE}
     assert await store.nodes.renew(D, LONG_S) is None
     (node,) = [node for node in await store.nodes.nodes() if node.id == D]
     assert node.lease_until <= await store.now()
@@ -156,7 +159,7 @@ async def test_nothing_is_said_of_a_node_that_left(store: Store) -> None:
     await join(store, D)
     await store.nodes.retire(D)
     await say_gone(store.url, D)
-    assert await store.leader.dead_nodes() == []
+    assert await deaths(store) == {}
 
 
 async def test_a_file_lock_vanishes_with_its_process(tmp_path: Path) -> None:
@@ -166,10 +169,10 @@ async def test_a_file_lock_vanishes_with_its_process(tmp_path: Path) -> None:
     for store in (looking, doomed):
         await store.open()
     await join(doomed, D)
-    assert await looking.leader.dead_nodes() == []
+    assert await deaths(looking) == {}
     epoch = await lead(doomed, D)
     await doomed.close()
-    assert await looking.leader.dead_nodes() == [(D, GONE)]
+    assert await deaths(looking) == {D: Death.GONE}
     assert await lead(looking) > epoch
     await looking.close()
 
@@ -189,7 +192,7 @@ async def test_a_lost_connection_says_nothing_of_a_process(pg_url: str) -> None:
     )
     while True:
         with suppress(StoreUnreachable):
-            assert await looking.leader.dead_nodes() == []
+            assert await deaths(looking) == {}
             assert await looking.leader.lead(A, LONG_S) is None
             break
     while True:
@@ -226,21 +229,21 @@ async def test_a_holder_that_is_no_live_node_is_found(store: Store, tamper: Tamp
     owned, assignment = await begin(store, node=B), await begin(store, held(1))
     tamper("UPDATE runs SET owner = 'never-registered' WHERE owner = 'node-b'")
     tamper("UPDATE steps SET agent = 'long-gone'")
-    assert {node for node, _ in await store.leader.dead_nodes()} == {"never-registered", "long-gone"}
+    assert set(await deaths(store)) == {"never-registered", "long-gone"}
     epoch = await lead(store)
     for node in ("never-registered", "long-gone"):
-        assert await store.leader.reclaim(node, epoch, "it left", 3, 100) is not None
+        assert await reclaim(store, node, epoch, "it left", 3, 100) is not None
     assert (await step(store, assignment)).state is StepState.READY
     run = await store.reads.run(owned)
     assert run is not None
     assert run.owner is None
-    assert await store.leader.dead_nodes() == []
+    assert await deaths(store) == {}
 
 
 async def test_a_buried_node_claims_nothing(store: Store) -> None:
     """A paused process that wakes after its burial gets no work."""
     await join(store, D, lease_s=-1.0)
-    await store.leader.reclaim(D, await lead(store), "its lease ran out", 3, 100)
+    await reclaim(store, D, await lead(store), "its lease ran out", 3, 100)
     await start(store)
     await begin(store, call(1))
     assert await store.schedulers.claim_runs(D, SERVED, 10) == []
@@ -252,7 +255,7 @@ async def test_burying_frees_runs_and_takes_back_steps(store: Store) -> None:
     """Both fences rise, the attempts are remembered as lost, the node is retired, the journal says so."""
     await join(store, D, lease_s=-1.0)
     run_id = await begin(store, held(1), call(2), wait(3), node=D)
-    reclaimed = await store.leader.reclaim(D, await lead(store), "its lease ran out", 3, 100)
+    reclaimed = await reclaim(store, D, await lead(store), "its lease ran out", 3, 100)
     assert reclaimed is not None
     assert (reclaimed.runs, reclaimed.steps, reclaimed.failed) == (1, 1, 0)
     run = await store.reads.run(run_id)
@@ -264,7 +267,7 @@ async def test_burying_frees_runs_and_takes_back_steps(store: Store) -> None:
     assert await store.batches.commit(D, [Hop(run_id, 1, issued=[call(4)])]) == [Answer.FENCED]
     assert await store.batches.commit(D, [report(run_id, 1, 1)]) == [Answer.FENCED]
     assert sorted(one.n for one in await store.agents.claim_steps(A, [1], 10)) == [1, 2]
-    assert D not in dict(await store.leader.dead_nodes())
+    assert D not in await deaths(store)
     (node,) = [one for one in await store.nodes.nodes() if one.id == D]
     assert node.retired_at is not None
     assert any(one.verb == "reclaim" and D in one.note for one in await store.reads.journal(None))
@@ -278,8 +281,8 @@ async def test_a_deposed_leaders_bury_changes_nothing(store: Store) -> None:
     old = await lead(store, B, -1.0)
     await lead(store, C)
     before = await store.reads.run(run_id), await store.reads.steps(run_id)
-    assert await store.leader.reclaim(D, old, "", 3, 100) is None
-    assert await store.leader.end_overdue(old, 0.0, 100) == 0
+    assert await reclaim(store, D, old, "", 3, 100) is None
+    assert await end_overdue(store, old, 0.0, 100) == 0
     assert (await store.reads.run(run_id), await store.reads.steps(run_id)) == before
 
 
@@ -287,7 +290,7 @@ async def test_a_leader_whose_lease_lapsed_changes_nothing(store: Store) -> None
     """Leadership is a deadline on the store's clock, not a remembered flag."""
     await join(store, D, lease_s=-1.0)
     run_id = await begin(store, held(1), node=D)
-    assert await store.leader.reclaim(D, await lead(store, A, -1.0), "", 3, 100) is None
+    assert await reclaim(store, D, await lead(store, A, -1.0), "", 3, 100) is None
     assert (await step(store, run_id)).state is StepState.RUNNING
 
 
@@ -298,10 +301,10 @@ async def test_burying_is_bounded_and_goes_on(store: Store) -> None:
     epoch = await lead(store)
     counts = []
     for _ in range(4):
-        reclaimed = await store.leader.reclaim(D, epoch, "", 3, 2)
+        reclaimed = await reclaim(store, D, epoch, "", 3, 2)
         assert reclaimed is not None
         counts.append((reclaimed.runs, reclaimed.steps))
-        if D not in dict(await store.leader.dead_nodes()):
+        if D not in await deaths(store):
             break
     assert sum(runs for runs, _ in counts) == sum(steps for _, steps in counts) == 5
     assert all(part <= 2 for count in counts for part in count)
@@ -315,7 +318,7 @@ async def lose(store: Store, times: int, losses_max: int = 3) -> list[tuple[str,
         node = new_id()
         await join(store, node, lease_s=-1.0)
         claims += [(node, one) for one in await store.agents.claim_steps(node, [1], 10)]
-        await store.leader.reclaim(node, await lead(store), "its process is gone", losses_max, 100)
+        await reclaim(store, node, await lead(store), "its process is gone", losses_max, 100)
         for run_id in {one.run_id for _, one in claims}:
             await store.operators.retry_now(run_id, "the test, which does not wait")
     return claims
@@ -351,7 +354,7 @@ async def test_losses_back_off_after_the_first(store: Store) -> None:
     waits = []
     for losses in range(3):
         before = await store.now()
-        await store.leader.reclaim(A if losses == 0 else f"{D}-{losses}", await lead(store), "", 9, 100)
+        await reclaim(store, A if losses == 0 else f"{D}-{losses}", await lead(store), "", 9, 100)
         after, ready_at = await store.now(), (await step(store, run_id)).ready_at
         waits.append((ready_at - after, ready_at - before))
         await store.operators.retry_now(run_id, "the test")
@@ -386,7 +389,7 @@ async def test_a_run_whose_owner_died_before_its_first_hop_is_claimed_again(stor
     run_id = await start(store)
     await join(store, D, lease_s=-1.0)
     assert ids(await store.schedulers.claim_runs(D, SERVED, 10)) == [run_id]
-    await store.leader.reclaim(D, await lead(store), "", 3, 100)
+    await reclaim(store, D, await lead(store), "", 3, 100)
     assert ids(await store.schedulers.claim_runs(A, SERVED, 10)) == [run_id]
 
 
@@ -398,11 +401,13 @@ async def test_a_retried_run_whose_owner_died_before_its_first_hop_is_claimed_ag
     run = await store.reads.run(first)
     assert run is not None
     (signal,) = (await store.schedulers.undelivered(A, 10)).signals
-    await store.batches.commit(A, [Hop(first, 1, signals=[(signal.id, 2)], close=closing(RunState.CANCELLED))])
+    await store.batches.commit(
+        A, [Hop(first, 1, signals=[(signal.id, 2)], close=closing(RunState.CANCELLED))]
+    )
     again = await store.operators.retry_run(first, "ann")
     await join(store, D, lease_s=-1.0)
     assert ids(await store.schedulers.claim_runs(D, SERVED, 10)) == [again]
-    await store.leader.reclaim(D, await lead(store), "", 3, 100)
+    await reclaim(store, D, await lead(store), "", 3, 100)
     assert ids(await store.schedulers.claim_runs(A, SERVED, 10)) == [again]
 
 
@@ -410,8 +415,8 @@ async def test_an_overdue_attempt_is_ended(store: Store) -> None:
     """After the grace the attempt is timed out, its step ready after a moment, the agent's word worth nothing."""
     run_id = await begin(store, held(1, timeout_s=-60.0), held(2, timeout_s=LONG_S), held(3))
     epoch = await lead(store)
-    assert await store.leader.end_overdue(epoch, LONG_S, 100) == 0
-    assert await store.leader.end_overdue(epoch, 2.0, 100) == 1
+    assert await end_overdue(store, epoch, LONG_S, 100) == 0
+    assert await end_overdue(store, epoch, 2.0, 100) == 1
     rows = await store.reads.steps(run_id)
     assert [one.state for one in rows] == [StepState.READY, StepState.RUNNING, StepState.RUNNING]
     assert rows[0].agent is None
@@ -419,13 +424,13 @@ async def test_an_overdue_attempt_is_ended(store: Store) -> None:
     assert [(one.ending, one.agent) for one in await store.reads.attempts(run_id)] == [(Ending.TIMED_OUT, A)]
     assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
     assert any(one.verb == "end_overdue" for one in await store.reads.journal(None))
-    assert await store.leader.end_overdue(epoch, 2.0, 100) == 0
+    assert await end_overdue(store, epoch, 2.0, 100) == 0
 
 
 async def test_an_overdue_attempt_that_was_the_last_fails_the_step(store: Store) -> None:
     """The budget counts what was neither lost nor excused."""
     run_id = await begin(store, held(1, timeout_s=-60.0, attempts_max=1))
-    assert await store.leader.end_overdue(await lead(store), 2.0, 100) == 1
+    assert await end_overdue(store, await lead(store), 2.0, 100) == 1
     row = await step(store, run_id)
     assert (row.state, row.delivered_seq) == (StepState.FAILED, None)
     assert json.loads(row.error or "")["type"] == "holdfast.errors.StepTimeout"
@@ -438,13 +443,13 @@ async def test_timeouts_do_not_spend_the_steps_attempts(store: Store) -> None:
         store, held(1, timeout_s=-60.0, attempts_max=2), held(2, timeout_s=-60.0, attempts_max=1)
     )
     epoch = await lead(store)
-    assert await store.leader.end_overdue(epoch, 2.0, 100) == 2
+    assert await end_overdue(store, epoch, 2.0, 100) == 2
     first, second = await store.reads.steps(run_id)
     assert (first.state, first.timeouts, first.spent) == (StepState.READY, 1, 0)
     assert second.state is StepState.FAILED
     policy = Retry(attempts=1, timeouts=2).encode()
     other = await begin(store, held(1, timeout_s=-60.0, attempts_max=1, retry=policy))
-    assert await store.leader.end_overdue(epoch, 2.0, 100) == 1
+    assert await end_overdue(store, epoch, 2.0, 100) == 1
     assert (await step(store, other)).state is StepState.READY
     assert await broken(store) == set()
 
@@ -453,7 +458,7 @@ async def test_an_overdue_step_goes_into_quarantine_if_its_policy_says_so(store:
     """Whichever budget is spent."""
     policy = Retry(attempts=1, quarantine=True).encode()
     run_id = await begin(store, held(1, timeout_s=-60.0, attempts_max=1, retry=policy))
-    assert await store.leader.end_overdue(await lead(store), 2.0, 100) == 1
+    assert await end_overdue(store, await lead(store), 2.0, 100) == 1
     assert (await step(store, run_id)).quarantined
     (one,) = await store.quarantine.quarantined(run_id)
     assert (one.error, one.place) == ("holdfast.errors.StepTimeout", "attempt overdue")
@@ -463,7 +468,7 @@ async def test_ending_overdue_attempts_is_bounded(store: Store) -> None:
     """No more than asked for in one pass."""
     await begin(store, *(held(n, timeout_s=-60.0) for n in range(1, 6)))
     epoch = await lead(store)
-    assert [await store.leader.end_overdue(epoch, 2.0, 2) for _ in range(4)] == [2, 2, 1, 0]
+    assert [await end_overdue(store, epoch, 2.0, 2) for _ in range(4)] == [2, 2, 1, 0]
 
 
 async def test_signals_that_came_too_late_are_hushed(store: Store, tamper: Tamper) -> None:
@@ -486,7 +491,7 @@ async def test_burying_who_holds_nothing_does_no_harm(store: Store, node: str) -
     """Twice buried, or never known."""
     epoch = await lead(store)
     for _ in range(2):
-        reclaimed = await store.leader.reclaim(node, epoch, "", 3, 100)
+        reclaimed = await reclaim(store, node, epoch, "", 3, 100)
         assert reclaimed is not None
         assert (reclaimed.runs, reclaimed.steps, reclaimed.failed) == (0, 0, 0)
 
@@ -496,11 +501,13 @@ async def test_a_node_that_renewed_since_it_was_looked_at_is_not_buried(store: S
     epoch = await lead(store)
     await join(store, D, lease_s=-1.0)
     run_id = await begin(store, held(), node=D)
-    assert (D, LAPSED) in await store.leader.dead_nodes()
+    assert (await deaths(store))[D] == Death.LAPSED
     assert await store.nodes.renew(D, LONG_S) is not None
-    assert await store.leader.reclaim(D, epoch, LAPSED, 3, 100) == Reclaimed(0, 0, 0)
+    assert await reclaim(store, D, epoch) == Reclaimed(0, 0, 0)
     assert (await step(store, run_id)).agent == D
-    assert await store.leader.reclaim(D, epoch, "its process is gone", 3, 100) == Reclaimed(1, 1, 0)
+    assert await reclaim(store, D, epoch, "its process is gone", 3, 100) == Reclaimed(
+        1, 1, 0, is_retired=True
+    )
 
 
 async def test_a_leader_that_leaves_leads_no_more(store: Store) -> None:
@@ -509,7 +516,7 @@ async def test_a_leader_that_leaves_leads_no_more(store: Store) -> None:
     assert epoch is not None
     await store.nodes.retire(A)
     assert await store.leader.leader() is None
-    assert await store.leader.reclaim(B, epoch, "late", 3, 10) is None
+    assert await reclaim(store, B, epoch, "late", 3, 10) is None
 
 
 async def test_burying_who_left_and_held_something_is_journalled(store: Store, tamper: Tamper) -> None:
@@ -519,7 +526,7 @@ async def test_burying_who_left_and_held_something_is_journalled(store: Store, t
     tamper(f"UPDATE nodes SET retired_at = {at} WHERE id = '{B}'")
     epoch = await lead(store, A)
     for _ in range(2):
-        await store.leader.reclaim(B, epoch, "it left and still holds something", 3, 100)
+        await reclaim(store, B, epoch, "it left and still holds something", 3, 100)
     said = [entry.note for entry in await store.reads.journal(None) if entry.verb == "reclaim"]
     assert len(said) == 1
     assert f"node {B}: it left and still holds something: 1 runs freed, 1 steps taken back" in said[0]

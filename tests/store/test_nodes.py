@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.model import RunState, StepState
 from holdfast.store.answers import Answer
-from holdfast.store.operations import Hop, Start
 from holdfast.store.bell import Bell
+from holdfast.store.operations import Hop, Start
 from holdfast.store.store import Store
 from tests.store.made import (
     LONG_S,
@@ -17,6 +17,7 @@ from tests.store.made import (
     D,
     begin,
     call,
+    deaths,
     held,
     ids,
     join,
@@ -30,7 +31,9 @@ from tests.store.made import (
 
 async def test_a_registered_node_is_listed(store: Store) -> None:
     """With what it said about itself, and a lease from now."""
-    await store.nodes.register(D, host="here", pid=7, roles="agent", offers='{"a": 1}', capacity=5, lease_s=60.0)
+    await store.nodes.register(
+        D, host="here", pid=7, roles="agent", offers='{"a": 1}', capacity=5, lease_s=60.0
+    )
     (node,) = [one for one in await store.nodes.nodes() if one.id == D]
     assert (node.host, node.pid, node.roles, node.offers, node.capacity) == (
         "here",
@@ -70,7 +73,7 @@ async def test_a_retired_node_holds_nothing(store: Store) -> None:
     row = await step(store, run_id)
     assert (row.state, row.agent, row.fence, row.excused) == (StepState.READY, None, 2, 1)
     assert await store.leader.lead(B, LONG_S) is not None
-    assert A not in dict(await store.leader.dead_nodes())
+    assert A not in dict(await deaths(store))
     assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
 
 

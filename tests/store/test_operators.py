@@ -5,9 +5,9 @@ import json
 import pytest
 
 from holdfast.errors import UnknownRun, WrongState
-from holdfast.model import CANCEL, RunState, StepState
+from holdfast.model import CANCEL, NewSignal, RunState, StepState
 from holdfast.store.answers import Answer
-from holdfast.store.operations import BeginUndo, Hop, NewSignal, RetryStep
+from holdfast.store.operations import BeginUndo, Hop, RetryStep
 from holdfast.store.store import Store
 from tests.store.made import (
     ENVIRONMENT,

@@ -7,7 +7,7 @@ from holdfast.store.answers import Backlog
 from holdfast.store.operations import Hop
 from holdfast.store.store import Store
 from tests.store.conftest import Tamper
-from tests.store.made import ENVIRONMENT, WORKFLOW, A, B, C, begin, call, held, join, number_lane
+from tests.store.made import ENVIRONMENT, WORKFLOW, A, B, C, begin, call, held, join, number_lane, reclaim
 
 SOON_S = 3600.0
 
@@ -110,7 +110,7 @@ async def test_the_journal_of_no_run_is_forgotten(store: Store, tamper: Tamper) 
     run_id = await begin(store, call(1))
     await store.operators.hold(run_id, "ann", "why not")
     await join(store, "doomed", lease_s=-1.0)
-    await store.leader.reclaim("doomed", epoch, "its lease ran out", 3, 100)
+    await reclaim(store, "doomed", epoch, "its lease ran out", 3, 100)
     assert await store.retention.forget_journal(epoch, now - SOON_S, 100) == 0
     long_ago = "'2020-01-01'" if store.url.startswith("postgresql") else "1577836800.0"
     tamper(f"UPDATE journal SET at = {long_ago}")

@@ -12,7 +12,7 @@ from holdfast import Holdfast, step, workflow
 from holdfast.config import DEFAULT
 from holdfast.environment import Environment
 from holdfast.errors import StoreUnreachable
-from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.database import PostgresDatabase
 
 LIMITS = ("statement_timeout", "lock_timeout", "idle_session_timeout")
 
@@ -52,7 +52,7 @@ async def test_an_administrators_limits_do_not_reach_our_sessions(impatient_url:
 
 async def test_a_limit_that_strikes_is_named(pg_url: str) -> None:
     """With the setting to look for, and not as something that should not happen."""
-    store = PostgresStore(pg_url, Environment(), DEFAULT)
+    store = PostgresDatabase(pg_url, Environment(), DEFAULT)
     await store.open()
 
     async def slow(connection: asyncpg.Connection) -> None:
@@ -63,5 +63,5 @@ async def test_a_limit_that_strikes_is_named(pg_url: str) -> None:
             await connection.execute("SET statement_timeout = 0")
 
     with pytest.raises(StoreUnreachable, match="statement_timeout"):
-        await store._on_pool(slow)
+        await store.on_pool(slow)
     await store.close()

@@ -9,9 +9,10 @@ import pytest
 
 from holdfast.environment import Environment
 from holdfast.store import open_store
-from holdfast.store.postgres.batch import HOP_PARTS, hop_of
-from holdfast.store.postgres.store import PINNED
-from holdfast.store.postgres.verbs import VERBS
+from holdfast.store.batch import ORDER
+from holdfast.store.postgres.database import PINNED
+from holdfast.store.postgres.session import HOP_PARTS, demanded, hop_of
+from holdfast.store.postgres.verbs import STATEMENTS
 
 HOT = [
     "deliver_signals",
@@ -21,10 +22,10 @@ HOT = [
     "note_runs",
     "tell_parents",
     "park_runs",
-    "report",
-    "try_again",
-    "hand_back",
-    "save",
+    "keep_attempts",
+    "retry_steps",
+    "hand_back_steps",
+    "save_steps",
 ]
 LARGE = """
 UPDATE pg_class SET reltuples = 1e7, relpages = 500000 WHERE relname IN ('runs', 'steps', 'signals', 'attempts')
@@ -71,7 +72,8 @@ async def test_hot_statements_use_primary_keys(session: psycopg.Connection, size
         session.execute(f"SET {name} = {value}".encode())
     if size == "large":
         session.execute(LARGE.encode())
-    hot = {verb: getattr(VERBS, verb) for verb in HOT}
+    hot = {verb: STATEMENTS[verb] for verb in HOT}
+    hot |= {f"demanded {verb}": demanded(verb) for verb, is_demanded in ORDER if is_demanded}
     for has_rows in product([True, False], repeat=len(HOP_PARTS)):
         if any(has_rows):
             hot[f"hop_of{has_rows}"] = hop_of(*has_rows)
@@ -85,8 +87,8 @@ async def test_hot_statements_use_primary_keys(session: psycopg.Connection, size
     ("verb", "index"),
     [
         ("overlong_steps", "steps_held"),
-        ("claim_twins", "twins_live"),
-        ("sweep_twins", "twins_live"),
+        ("ready_twins", "twins_live"),
+        ("idle_twins", "twins_live"),
         ("landmarks", "steps_pkey"),
     ],
 )
@@ -95,7 +97,7 @@ async def test_what_the_leader_asks_often_is_found_by_index(
 ) -> None:
     """Where there is a history, by the planner's own choice."""
     session.execute(MANY.encode())
-    plan = planned(session, getattr(VERBS, verb))
+    plan = planned(session, STATEMENTS[verb])
     assert re.search(rf"(?:using|on) {index}\b", plan), plan
     assert not re.search(r"Seq Scan on (runs|steps|twins)", plan), plan
 
@@ -106,7 +108,7 @@ async def test_a_pool_finds_its_backlog_by_index(session: psycopg.Connection, si
     if size == "large":
         session.execute(LARGE.encode())
         session.execute("SET enable_seqscan = off")  # the statistics are made up, the pages are not there
-    plan = planned(session, VERBS.backlog)
+    plan = planned(session, STATEMENTS["backlog"])
     assert re.search(
         r"using steps_ready.*\n *Index Cond: .*lane = .*priority = .*ready_at <= (?:.InitPlan|\$\d)", plan
     ), plan
@@ -119,8 +121,8 @@ async def test_a_pool_finds_its_backlog_by_index(session: psycopg.Connection, si
 @pytest.mark.parametrize(
     ("verb", "index"),
     [
-        ("forget_nodes", "nodes_left"),
-        ("forget_journal", "journal_apart"),
+        ("left_nodes", "nodes_left"),
+        ("old_journal", "journal_apart"),
         ("old_runs", "runs_ended"),
         ("prunable", "runs_pkey"),
         ("prune_steps", "steps_pkey"),
@@ -137,8 +139,8 @@ async def test_pruning_finds_its_rows_by_index(
     with session.transaction():
         if size == "large":
             session.execute(LARGE.encode())
-        session.execute(VERBS.by_index.encode())
-        plan = planned(session, getattr(VERBS, verb))
+        session.execute(STATEMENTS["by_index"].encode())
+        plan = planned(session, STATEMENTS[verb])
         assert re.search(rf"(?:using|on) {index}\b", plan), plan
         assert not re.search(r"Seq Scan on (runs|steps|signals|attempts|journal) \w+_1", plan), plan
 
@@ -155,7 +157,7 @@ async def test_what_a_scheduler_has_to_hear_is_found_from_its_own_runs(
     if size == "large":
         session.execute(LARGE.encode())
         session.execute("SET enable_seqscan = off")  # the statistics are made up, the pages are not there
-    plan = planned(session, getattr(VERBS, verb))
+    plan = planned(session, STATEMENTS[verb])
     owned, found = plan.find("runs_owned"), plan.find(f"Index Scan using {index}")
     assert 0 < owned < found, plan
     assert re.search(r"Index Cond: \(run_id = runs\.id\)", plan[found:]), plan
@@ -186,7 +188,7 @@ async def test_what_nodes_ask_often_reads_no_table_whatever_was_there_when_it_wa
     session: psycopg.Connection, verb: str
 ) -> None:
     """Connections keep a plan until statistics come, which is a minute after the first run at the earliest."""
-    plan = planned(session, getattr(VERBS, verb))
+    plan = planned(session, STATEMENTS[verb])
     assert not re.search(r"Seq Scan on (runs|steps|signals)", plan), plan
 
 
@@ -207,7 +209,7 @@ async def test_a_claim_reads_each_lane_in_the_order_of_its_index(
 ) -> None:
     """In a store with a backlog: no table is scanned, no lane sorted, and each step's run found by its key."""
     session.execute(FILLED.encode())
-    plan = planned(session, getattr(VERBS, verb))
+    plan = planned(session, STATEMENTS[verb])
     assert re.search(r"Index Scan using steps_ready on steps w", plan), plan
     assert re.search(r"Index Scan using runs_pkey on runs r", plan), plan
     assert not re.search(r"Seq Scan on (runs|steps)", plan), plan
@@ -219,6 +221,6 @@ async def test_what_is_not_due_is_not_read(session: psycopg.Connection, verb: st
     """However many timers sleep and steps back off: the time bounds the index, and is no filter over all of them."""
     session.execute("SET enable_seqscan = off")  # as it does with rows in the table
     session.execute("SET enable_bitmapscan = off")
-    plan = planned(session, getattr(VERBS, verb))
+    plan = planned(session, STATEMENTS[verb])
     assert re.search(r"Index Cond: .*ready_at <= ", plan), plan
     assert not re.search(r"Filter: .*ready_at <= ", plan), plan

@@ -9,7 +9,7 @@ import pytest
 from holdfast.config import DEFAULT
 from holdfast.environment import Environment
 from holdfast.errors import StoreUnsupported
-from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.database import PostgresDatabase
 
 REFUSAL = b"SERROR\0C08P01\0Munsupported startup parameter: jit\0\0"
 
@@ -36,14 +36,14 @@ async def pooler_url() -> AsyncIterator[str]:
 
 async def test_a_pooler_that_takes_no_settings_is_refused(pooler_url: str) -> None:
     """It would hand sessions round, and with them doorbells."""
-    store = PostgresStore(pooler_url, Environment(), DEFAULT)
+    store = PostgresDatabase(pooler_url, Environment(), DEFAULT)
     with pytest.raises(StoreUnsupported, match="names a connection pooler: unsupported startup parameter"):
         await store.open()
 
 
 async def test_a_session_that_is_changed_underneath_is_refused(pg_url: str) -> None:
     """A pooler that ignores the settings shows when what was prepared is gone: not as the database's own error."""
-    store = PostgresStore(pg_url, Environment(), DEFAULT)
+    store = PostgresDatabase(pg_url, Environment(), DEFAULT)
     await store.open()
 
     async def hand_round(connection: asyncpg.Connection) -> None:
@@ -52,5 +52,5 @@ async def test_a_session_that_is_changed_underneath_is_refused(pg_url: str) -> N
         await connection.fetchval("SELECT 1 + 1")
 
     with pytest.raises(StoreUnsupported, match="name the PostgreSQL server itself"):
-        await store._on_pool(hand_round)
+        await store.on_pool(hand_round)
     await store.close()

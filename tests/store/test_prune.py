@@ -2,9 +2,9 @@
 
 from itertools import pairwise
 
-from holdfast.model import RunState
+from holdfast.model import NewSignal, Outcome, RunState
 from holdfast.store.answers import Pruned
-from holdfast.store.operations import Hop, NewSignal, Report, RetryStep
+from holdfast.store.operations import Hop, RetryStep
 from holdfast.store.store import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
@@ -17,6 +17,7 @@ from tests.store.made import (
     broken,
     child,
     closing,
+    delivered,
     held,
     new_run,
     report,
@@ -141,7 +142,7 @@ async def test_children_go_before_their_parent_and_not_while_one_above_lives(sto
         close = closing(parent_id=parent, parent_n=1)
         await store.batches.commit(A, [Hop(run_id, 1, dropped=[1], close=close)])
     assert (await prune(store)).runs == 0, "the one at the top is live"
-    await store.batches.commit(A, [Hop(family[0], 1, delivered=[(1, 1)], close=closing())])
+    await store.batches.commit(A, [Hop(family[0], 1, outcomes=[delivered(1, 1)], close=closing())])
     removed = []
     for _ in family:
         assert (await prune(store)).runs == 1
@@ -225,7 +226,7 @@ async def test_cleared_alerts_go_with_their_deliveries(store: Store, tamper: Tam
 async def test_a_refused_reports_attempt_goes_with_its_run(store: Store) -> None:
     """The note of a late report belongs to the run."""
     run_id = await ended(store)
-    await store.batches.commit(A, [Report(run_id, 1, 9, (await step(store, run_id)).state, None, None, 0.0)])
+    await store.batches.commit(A, [Outcome(run_id, 1, (await step(store, run_id)).state, None, None, 0.0, 9)])
     assert await store.reads.attempts(run_id)
     await prune(store)
     assert await store.reads.attempts(run_id) == []

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.model import NEVER, Ending, Failure, RunState, StepKind, StepState
+from holdfast.model import NEVER, Ending, Failure, NewSignal, RunState, StepKind, StepState
 from holdfast.store.answers import Answer
-from holdfast.store.operations import Hop, NewSignal, NewStep, Quarantine, RetryStep
+from holdfast.store.operations import Hop, NewStep, Quarantine, RetryStep
 from holdfast.store.store import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
@@ -20,6 +20,7 @@ from tests.store.made import (
     broken,
     call,
     closing,
+    delivered,
     held,
     ids,
     report,
@@ -169,7 +170,9 @@ async def test_a_run_with_something_to_deliver_is_not_stuck(store: Store) -> Non
     await store.operators.send_signal(NewSignal(second, "paid", "k", b"1"))
     assert await stick(store) == 0
     (signal,) = (await store.schedulers.undelivered(A, 10)).signals
-    await store.batches.commit(A, [Hop(first, 1, delivered=[(2, 1)]), Hop(second, 1, signals=[(signal.id, 1)])])
+    await store.batches.commit(
+        A, [Hop(first, 1, outcomes=[delivered(2, 1)]), Hop(second, 1, signals=[(signal.id, 1)])]
+    )
     assert await stick(store) == 2
 
 
@@ -227,7 +230,10 @@ async def test_it_is_listed_by_fingerprint(store: Store) -> None:
     assert (one.steps, one.runs, one.example) == (3, 2, first)
     assert one.since <= one.last_at <= await store.now()
     assert (other.fingerprint, other.steps, other.example) == ("bbbb", 1, second)
-    assert [(one.n, one.fingerprint) for one in await store.quarantine.quarantined(second)] == [(1, "aaaa"), (2, "bbbb")]
+    assert [(one.n, one.fingerprint) for one in await store.quarantine.quarantined(second)] == [
+        (1, "aaaa"),
+        (2, "bbbb"),
+    ]
     assert len(await store.quarantine.quarantine(1)) == 1
 
 
@@ -280,7 +286,7 @@ async def test_a_skipped_or_failed_step_is_an_outcome_to_deliver(
     assert (row.output, row.error) == ((b"7", None) if act == "skip" else (None, ERROR))
     (claimed,) = await store.schedulers.claim_runs(B, SERVED, 10)
     assert claimed.run.id == run_id
-    hop = Hop(run_id, claimed.run.fence, delivered=[(1, 1)], close=closing())
+    hop = Hop(run_id, claimed.run.fence, outcomes=[delivered(1, 1)], close=closing())
     assert await store.batches.commit(B, [hop]) == [Answer.ACCEPTED]
     assert await broken(store) == set()
 
@@ -353,7 +359,9 @@ async def test_a_cancel_that_meets_the_leader_is_delivered(store: Store, other: 
         await store.batches.commit(B, [poisoned(run_id)])
         epoch = await store.leader.lead(A, LONG_S)
         assert epoch is not None
-        await asyncio.gather(store.quarantine.stick_quarantined(epoch, 100), other.operators.cancel_run(run_id, "ann", ""))
+        await asyncio.gather(
+            store.quarantine.stick_quarantined(epoch, 100), other.operators.cancel_run(run_id, "ann", "")
+        )
         assert await state(store, run_id) is RunState.RUNNING
 
 

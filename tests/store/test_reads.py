@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model import RunState
-from holdfast.store.operations import NewSignal
+from holdfast.model import NewSignal, RunState
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
 from tests.store.made import begin, call, child, ended, held, new_run, start
@@ -20,7 +19,13 @@ async def test_the_stores_clock_goes_forward(store: Store) -> None:
 async def test_what_is_not_there_is_none_or_empty(store: Store) -> None:
     """Reading an unknown run is no error."""
     assert await store.reads.run("no-such-run") is None
-    for read in (store.reads.steps, store.reads.attempts, store.reads.signals, store.reads.children, store.reads.journal):
+    for read in (
+        store.reads.steps,
+        store.reads.attempts,
+        store.reads.signals,
+        store.reads.children,
+        store.reads.journal,
+    ):
         assert await read("no-such-run") == []
     assert await store.reads.ended_runs([]) == []
     assert await store.reads.unknown_runs([]) == []

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import WrongState
-from holdfast.model import Inherited, RunState, StepState
+from holdfast.model import Inherited, NewSignal, Outcome, RunState, StepState
 from holdfast.store.answers import Answer
-from holdfast.store.operations import Hop, NewSignal, Outcome
+from holdfast.store.operations import Hop
 from holdfast.store.store import Store
 from tests.store.made import (
     ENVIRONMENT,
@@ -20,6 +20,7 @@ from tests.store.made import (
     call,
     child,
     closing,
+    delivered,
     held,
     new_id,
     new_run,
@@ -31,7 +32,7 @@ from tests.store.made import (
 
 
 def failed(n: int, fence: int, seq: int) -> Outcome:
-    return Outcome(n, fence, StepState.FAILED, None, json.dumps({"type": "x"}), ENVIRONMENT.now(), seq)
+    return Outcome("", n, StepState.FAILED, None, json.dumps({"type": "x"}), ENVIRONMENT.now(), fence, seq)
 
 
 def why(**more: Any) -> str:
@@ -150,10 +151,10 @@ async def family(store: Store, *ends: RunState) -> tuple[str, list[str]]:
         error = None if end is RunState.SUCCEEDED else why(seq=0)
         close = closing(end, output=b"7", error=error, parent_id=parent, parent_n=kid.parent_n)
         await store.batches.commit(A, [Hop(kid.id, claimed.run.fence, close=close)])
-    delivered = [(n, n) for n, _ in enumerate(ends, 1)]
+    heard = [delivered(n, n) for n, _ in enumerate(ends, 1)]
     ended = [n for n, end in enumerate(ends, 1) if end is not RunState.SUCCEEDED]
     close = closing(RunState.FAILED, error=why(seq=len(ends), steps=ended))
-    assert await store.batches.commit(A, [Hop(parent, 1, delivered=delivered, close=close)]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [Hop(parent, 1, outcomes=heard, close=close)]) == [Answer.ACCEPTED]
     return parent, [kid.id for kid in kids]
 
 
@@ -194,7 +195,9 @@ async def test_a_child_is_retried_with_its_parent(store: Store) -> None:
     live = await begin(store, child(1))
     kid = new_run(parent_id=live, parent_n=1)
     await store.batches.commit(A, [Hop(live, 1, children=[kid])])
-    await store.batches.commit(A, [Hop(live, 1, dropped=[1], close=closing(RunState.FAILED, error=why(seq=0)))])
+    await store.batches.commit(
+        A, [Hop(live, 1, dropped=[1], close=closing(RunState.FAILED, error=why(seq=0)))]
+    )
     with pytest.raises(WrongState, match=kid.id):
         await store.operators.retry_run(live, "ann")
 

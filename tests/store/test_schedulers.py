@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from holdfast.config import Config
-from holdfast.model import RunState, StepState
+from holdfast.model import NewSignal, RunState, StepState
 from holdfast.store import open_store
 from holdfast.store.answers import Answer
-from holdfast.store.operations import Hop, NewSignal, Start
+from holdfast.store.operations import Hop, Start
 from holdfast.store.store import Store
 from tests.store.made import (
     ENVIRONMENT,
@@ -164,7 +164,9 @@ async def test_an_owner_holds_its_run(store: Store) -> None:
         None,
         2,
     )
-    assert [(one.verb, one.note) for one in await store.reads.journal(run_id)] == [("hold", "the code changed")]
+    assert [(one.verb, one.note) for one in await store.reads.journal(run_id)] == [
+        ("hold", "the code changed")
+    ]
     assert await store.schedulers.hold_run("no-such-run", 1, "") is Answer.FENCED
 
 

@@ -16,8 +16,9 @@ from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED
 from holdfast.model import Ending, RunState, StepKind, StepState
 from holdfast.store import open_store
 from holdfast.store.migrations import read_migrations
+from holdfast.store.statements import NOUNS, load, read_statements
 from holdfast.store.store import Store
-from holdfast.store.statements import Statements, read_statements
+from holdfast.store.verbs import Verb
 from tests.store.conftest import Tamper, run_sql
 from tests.store.made import ENVIRONMENT, begin, held
 
@@ -155,9 +156,7 @@ def package_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str) -> s
     return name
 
 
-class TwoVerbs(Statements):
-    claim: str
-    renew: str
+VERBS = ("claim", "renew")
 
 
 def test_statements_are_loaded_by_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,8 +166,22 @@ def test_statements_are_loaded_by_verb(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch,
         "-- about\n-- name: claim\nSELECT 1\n-- why\nFROM a\n\n-- name: renew\nSELECT 2\n",
     )
-    verbs = TwoVerbs(package)
-    assert (verbs.claim, verbs.renew) == ("SELECT 1\nFROM a", "SELECT 2")
+    assert load(package, VERBS) == {"claim": "SELECT 1\nFROM a", "renew": "SELECT 2"}
+
+
+def test_fragments_and_columns_are_put_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fragment may use another; a noun stands for its fields."""
+    package = package_with(
+        tmp_path,
+        monkeypatch,
+        "-- name: claim\nSELECT {Landed(s)} FROM s WHERE {done(s)}\n-- fragment: never\n7\n"
+        "-- fragment: done(x)\n({x}.at < {never})\n-- name: renew\nSELECT {Landed}\n",
+    )
+    monkeypatch.setitem(NOUNS, "Landed", ("id", "at"))
+    assert load(package, VERBS) == {
+        "claim": "SELECT s.id, s.at FROM s WHERE (s.at < 7)",
+        "renew": "SELECT id, at",
+    }
 
 
 @pytest.mark.parametrize(
@@ -180,6 +193,10 @@ def test_statements_are_loaded_by_verb(tmp_path: Path, monkeypatch: pytest.Monke
             "nobody uses other",
         ),
         ("-- name: claim\nSELECT 1\n-- name: claim\nSELECT 2\n", "stands twice"),
+        ("-- name: claim\n{gone}\n-- name: renew\nSELECT 2\n", "claim: there is no fragment 'gone'"),
+        ("-- name: claim\n1\n-- name: renew\n2\n-- fragment: idle\n3\n", "nobody uses the fragments idle"),
+        ("-- name: claim\n{f}\n-- name: renew\n2\n-- fragment: f(x)\n{x}\n", "'f' takes an argument"),
+        ("-- name: claim\n{f(s)}\n-- name: renew\n2\n-- fragment: f\n3\n", "'f' takes no argument"),
     ],
 )
 def test_a_missing_unused_or_doubled_statement_fails_the_load(
@@ -188,19 +205,40 @@ def test_a_missing_unused_or_doubled_statement_fails_the_load(
     """At start-up, not at three in the morning."""
     package = package_with(tmp_path, monkeypatch, sql)
     with pytest.raises(ValueError, match=says):
-        TwoVerbs(package)
+        load(package, VERBS)
 
 
 @pytest.mark.parametrize("package", DIALECTS)
 def test_every_statement_is_used(package: str) -> None:
-    """Each verb of the SQL files is named by some code of its dialect."""
+    """Each verb is named by some code: of the store, or of its dialect."""
+    folders = files("holdfast.store"), files(package)
     code = "".join(
         file.read_text("utf-8")
-        for file in files(package).iterdir()
+        for folder in folders
+        for file in folder.iterdir()
         if file.name.endswith(".py") and file.name != "verbs.py"
     )
-    unused = [verb for verb in read_statements(package) if not re.search(rf"VERBS\.{verb}\b", code)]
+    unused = [verb for verb in read_statements(package) if not re.search(rf"(?:Verb|Own)\.{verb}\b", code)]
     assert unused == []
+
+
+def test_both_dialects_have_the_same_verbs() -> None:
+    """What only one has is how it claims, and how it keeps itself."""
+    own = [set(read_statements(package)) - set(Verb) for package in DIALECTS]
+    assert all(set(Verb) <= set(read_statements(package)) for package in DIALECTS)
+    assert not own[0] & own[1]
+    assert len(own[0] | own[1]) < len(Verb) / 6
+
+
+@pytest.mark.parametrize("package", DIALECTS)
+def test_statements_name_their_columns(package: str) -> None:
+    """A column can be added under nodes of an older version: none of their statements would return it."""
+    starred = [
+        verb
+        for verb, text in read_statements(package).items()
+        if re.search(r"(?:SELECT|RETURNING|,)\s+(?:DISTINCT\s+)?(?:\w+\.)?\*", text)
+    ]
+    assert starred == []
 
 
 async def test_an_empty_database_migrates_itself(store_url: str) -> None:

@@ -6,6 +6,7 @@ import sqlite3
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -17,10 +18,10 @@ from holdfast.store import open_store
 from holdfast.store.answers import Answer
 from holdfast.store.operations import Hop, Start
 from holdfast.store.reads import RunFilter
+from holdfast.store.sqlite import connections, schema
+from holdfast.store.sqlite.connections import path_of
+from holdfast.store.sqlite.database import SqliteDatabase
 from holdfast.store.store import Store
-from holdfast.store.sqlite import database, schema
-from holdfast.store.sqlite.database import path_of
-from holdfast.store.sqlite.store import SqliteStore
 from tests.store.made import (
     ENVIRONMENT,
     A,
@@ -28,6 +29,7 @@ from tests.store.made import (
     broken,
     call,
     closing,
+    deaths,
     held,
     join,
     new_run,
@@ -35,6 +37,12 @@ from tests.store.made import (
     step,
     succeeded,
 )
+
+
+def connections_of(store: Store) -> connections.Connections:
+    """The connections behind a store on SQLite."""
+    assert isinstance(store.database, SqliteDatabase)
+    return store.database.connections
 
 
 @pytest.fixture
@@ -91,8 +99,7 @@ async def test_a_file_is_durable_and_says_whose_it_is(store: Store, path: Path) 
     assert connection.pragma("application_id") == schema.APPLICATION_ID
     assert connection.pragma("user_version") == len(schema.known())
     connection.close()
-    assert isinstance(store, SqliteStore)
-    async with store._database.transaction() as writer:
+    async with connections_of(store).transaction() as writer:
         assert writer.pragma("synchronous") == 2
 
 
@@ -121,7 +128,7 @@ async def test_a_database_in_memory_does_everything() -> None:
         assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
     assert await store.reads.runs_by_state() == {"succeeded": 20}
     assert await broken(store) == set()
-    assert await store.leader.dead_nodes() == []
+    assert await deaths(store) == {}
     close = await store.nodes.listen(lambda bell: None)
     await close()
     await store.close()
@@ -190,11 +197,9 @@ async def test_using_a_store_that_is_not_open_says_so(path: Path) -> None:
         await store.batches.commit(A, [Start(new_run())])
 
 
-def small_disk(store: Store) -> apsw.Connection:
+def small_disk(store: Store) -> Any:
     """Let the file grow no further, as a full disk would."""
-    assert isinstance(store, SqliteStore)
-    writer = store._database._writer
-    assert writer is not None
+    writer = connections_of(store).writer
     writer.pragma("max_page_count", writer.pragma("page_count"))
     return writer
 
@@ -225,12 +230,10 @@ async def test_a_full_disk_has_its_own_error_outside_the_writer(store: Store) ->
 async def test_a_read_only_file_is_named(store: Store) -> None:
     """Read-only is said, with what to do."""
     run_id = await begin(store)
-    assert isinstance(store, SqliteStore)
-    writer = store._database._writer
-    assert writer is not None
+    writer = connections_of(store).writer
     writer.pragma("query_only", 1)
     with pytest.raises(StoreFull, match="read-only: make the file"):
-        await store.hold(run_id, "ann", "")
+        await store.operators.hold(run_id, "ann", "")
 
 
 async def test_a_bad_row_is_answered_alone(store: Store) -> None:
@@ -244,7 +247,7 @@ async def test_a_bad_row_is_answered_alone(store: Store) -> None:
 
 def test_the_store_keeps_its_contract() -> None:
     """The type checker agrees that this is a Store."""
-    store: Store = SqliteStore("sqlite://:memory:", ENVIRONMENT, DEFAULT)
+    store = open_store("sqlite://:memory:", ENVIRONMENT, DEFAULT)
     assert store.url == "sqlite://:memory:"
 
 
@@ -252,12 +255,12 @@ async def test_the_log_does_not_grow_for_ever(
     store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While commit follows commit, the write-ahead log is moved into the file beside them, and begins anew."""
-    monkeypatch.setattr(database, "CHECKPOINT_PAGES", 50)
+    monkeypatch.setattr(connections, "CHECKPOINT_PAGES", 50)
     log, sizes = path.with_name(path.name + "-wal"), []
     for number in range(600):
         await store.batches.commit(A, [Start(new_run(f"run-{number}"))])
         sizes.append(log.stat().st_size)
-    written = 600 * 3 * database.PAGE_BYTES  # at least: the row, and its place in two indexes
+    written = 600 * 3 * connections.PAGE_BYTES  # at least: the row, and its place in two indexes
     assert max(sizes) < written / 3
     assert len(await store.reads.runs(RunFilter(limit=1_000))) == 600
 
@@ -266,7 +269,7 @@ async def test_what_is_moved_out_of_the_log_is_still_there(
     store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Moving the log loses nothing: another process that opens the file afterwards finds every commit."""
-    monkeypatch.setattr(database, "CHECKPOINT_PAGES", 20)
+    monkeypatch.setattr(connections, "CHECKPOINT_PAGES", 20)
     for number in range(100):
         await store.batches.commit(A, [Start(new_run(f"run-{number}"))])
     other = apsw.Connection(str(path))

@@ -19,7 +19,7 @@ from holdfast.store.answers import Answer
 from holdfast.store.operations import Start
 from holdfast.store.store import Store
 from holdfast.store.transaction import transaction_of
-from tests.store.made import ENVIRONMENT, LONG_S, SERVED, A, B, broken, join, new_run, start
+from tests.store.made import ENVIRONMENT, LONG_S, SERVED, A, B, broken, deaths, join, new_run, reclaim, start
 
 T = TypeVar("T")
 
@@ -170,7 +170,7 @@ async def test_processes_that_are_killed_lose_nothing_they_were_told(store: Stor
     for process in processes:
         assert process.stdout is not None
         told |= {process.stdout.readline().strip() for _ in range(20)}
-    assert await store.leader.dead_nodes() == []
+    assert await deaths(store) == {}
     for process in processes:
         process.kill()
         with process:
@@ -178,7 +178,7 @@ async def test_processes_that_are_killed_lose_nothing_they_were_told(store: Stor
             told |= {line.strip() for line in process.stdout if line.endswith("\n")}
     for run_id in told:
         assert await store.reads.run(run_id) is not None
-    assert sorted(node for node, _ in await store.leader.dead_nodes()) == names
+    assert sorted(await deaths(store)) == names
     assert await broken(store) == set()
 
 
@@ -243,9 +243,9 @@ async def test_lock_files_go_with_their_nodes(store: Store, path: Path) -> None:
     await join(doomed, B)
     await doomed.close()
     assert {file.name for file in folder.iterdir()} == {A, B}
-    assert await store.leader.dead_nodes() == [(B, "its process is gone")]
+    assert await deaths(store) == {B: "its process is gone"}
     epoch = await store.leader.lead(A, LONG_S)
     assert epoch is not None
-    await store.leader.reclaim(B, epoch, "its process is gone", 3, 100)
+    await reclaim(store, B, epoch, "its process is gone", 3, 100)
     await store.nodes.retire(A)
     assert list(folder.iterdir()) == []

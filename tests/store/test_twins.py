@@ -19,8 +19,10 @@ from tests.store.made import (
     broken,
     call,
     closing,
+    delivered,
     held,
     number_lane,
+    reclaim,
     report,
     step,
     succeeded,
@@ -86,7 +88,9 @@ async def test_a_twin_that_succeeds_is_the_steps_outcome(store: Store) -> None:
         Answer.FENCED
     ]
     assert await win(store, twin) is Answer.DUPLICATE
-    assert await store.batches.commit(A, [Hop(run_id, 1, delivered=[(1, 1)], close=closing())]) == [Answer.ACCEPTED]
+    assert await store.batches.commit(A, [Hop(run_id, 1, outcomes=[delivered(1, 1)], close=closing())]) == [
+        Answer.ACCEPTED
+    ]
     assert await broken(store) == set()
 
 
@@ -132,7 +136,9 @@ async def test_only_a_step_that_is_still_running_gets_a_twin(store: Store) -> No
     back, done, ready = await begin(store, held(1)), await begin(store, held(1)), await begin(store, call(1))
     epoch = await lead(store)
     await store.batches.commit(A, [HandBack(back, 1, 1), report(done, 1, 1)])
-    assert await store.twins.make_twins(epoch, [(back, 1, 1), (done, 1, 1), (ready, 1, 0), (back, 1, 2)]) == []
+    assert (
+        await store.twins.make_twins(epoch, [(back, 1, 1), (done, 1, 1), (ready, 1, 0), (back, 1, 2)]) == []
+    )
 
 
 @pytest.mark.parametrize("act", ["hand back", "hold", "succeed"])
@@ -160,7 +166,7 @@ async def test_a_twin_outlives_the_loss_of_the_steps_agent(store: Store) -> None
     run_id = await begin(store, held(1), node=C)
     twin = await twinned(store, run_id)
     epoch = await lead(store)
-    assert await store.leader.reclaim(C, epoch, "gone", 3, LIMIT) is not None
+    assert await reclaim(store, C, epoch, "gone", 3, LIMIT) is not None
     assert await store.twins.sweep_twins(epoch, LIMIT) == 0
     (again,) = await store.agents.claim_steps(A, [1], LIMIT)
     assert await win(store, twin) is Answer.ACCEPTED
@@ -184,7 +190,7 @@ async def test_the_twin_of_a_lost_agent_is_swept(store: Store) -> None:
     run_id = await begin(store, held(1))
     twin = await twinned(store, run_id, agent=C)
     epoch = await lead(store)
-    assert await store.leader.reclaim(C, epoch, "gone", 3, LIMIT) is not None
+    assert await reclaim(store, C, epoch, "gone", 3, LIMIT) is not None
     assert await win(store, twin, agent=C) is Answer.FENCED
     assert await store.twins.sweep_twins(epoch + 1, LIMIT) == 0
     assert await store.twins.sweep_twins(epoch, LIMIT) == 1
@@ -252,7 +258,7 @@ async def test_pruning_takes_the_twins_with_the_run(store: Store) -> None:
     """Nothing of a run is left."""
     run_id = await begin(store, held(1))
     await win(store, await twinned(store, run_id))
-    await store.batches.commit(A, [Hop(run_id, 1, delivered=[(1, 1)], close=closing())])
+    await store.batches.commit(A, [Hop(run_id, 1, outcomes=[delivered(1, 1)], close=closing())])
     gone = await store.retention.prune(
         None, actor="me", state="succeeded", before=1e11, after=(0.0, ""), runs_max=10, rows_max=100
     )
@@ -289,7 +295,7 @@ async def test_a_step_that_lost_an_agent_gets_no_twin(store: Store) -> None:
     """It may be what kills them."""
     run_id = await begin(store, held(1), node=C)
     epoch = await lead(store)
-    assert await store.leader.reclaim(C, epoch, "gone", 3, LIMIT) is not None
+    assert await reclaim(store, C, epoch, "gone", 3, LIMIT) is not None
     (again,) = await store.agents.claim_steps(A, [1], LIMIT)
     assert await store.twins.make_twins(epoch, [(run_id, 1, again.fence)]) == []
 

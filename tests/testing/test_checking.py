@@ -46,7 +46,9 @@ def all_misfits(stage: Stage, workflows: Workflows = registry.workflows) -> list
         if run.state in ENDED:
             continue
         history = ClaimedRun(
-            run, at_once(stage.store.reads.steps(run.id, limit=1000)), at_once(stage.store.reads.signals(run.id))
+            run,
+            at_once(stage.store.reads.steps(run.id, limit=1000)),
+            at_once(stage.store.reads.signals(run.id)),
         )
         found += misfits(
             history,

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 
 from holdfast import codec
-from holdfast.decider import Decider, Finish, Issue, Send, Turn
+from holdfast.decider import Decider, Finish, Issue, Turn
 from holdfast.errors import Drift
-from holdfast.model import CANCEL, Signal, Step, StepKind, StepState
+from holdfast.model import CANCEL, NewSignal, Outcome, Signal, Step, StepKind, StepState
 from holdfast.workflow.workflow import Workflow
 
 
@@ -37,7 +37,7 @@ class Recorder:
         self.steps: dict[int, Step] = {}
         self.signals: list[Signal] = []
         self.turns: list[Turn] = []
-        self.sends: list[Send] = []
+        self.sends: list[NewSignal] = []
         self.progress: list[str] = []
         self.published: dict[str, bytes] = {}
         self.finish: Finish | None = None
@@ -102,7 +102,7 @@ class Recorder:
     ) -> Turn:
         n = self.n(key)
         self.at += after
-        seq = self.decider.deliver(n, state, output, error, self.at)
+        seq = self.decider.deliver(Outcome("", n, state, output, error, self.at))
         self.steps[n] = msgspec.structs.replace(
             self.steps[n], state=state, output=output, error=error, delivered_seq=seq, finished_at=self.at
         )

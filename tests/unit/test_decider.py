@@ -15,7 +15,7 @@ import pytest
 from holdfast import Signal, continue_as_new, now, publish, random, set_progress, step, uuid4, workflow
 from holdfast.decider import Decider
 from holdfast.errors import Unreadable
-from holdfast.model import StepKind, StepState
+from holdfast.model import Outcome, StepKind, StepState
 from holdfast.workflow.workflow import Workflow
 from tests.unit.recorder import Recorder
 
@@ -270,8 +270,8 @@ class TestAsyncio:
             return "late"
 
         run = Recorder(flow).begin()
-        run.decider.deliver(run.n("timeout"), StepState.SUCCEEDED, None, None, 1005.0)
-        assert run.decider.deliver(run.n("charge"), StepState.SUCCEEDED, b"1", None, 1005.0) == 2
+        run.decider.deliver(Outcome("", run.n("timeout"), StepState.SUCCEEDED, None, None, 1005.0))
+        assert run.decider.deliver(Outcome("", run.n("charge"), StepState.SUCCEEDED, b"1", None, 1005.0)) == 2
         turn = run.decider.take()
         assert turn.dropped == []
         assert [issue.key for issue in turn.issued] == ["charge#2"]
@@ -736,7 +736,7 @@ class TestEnding:
         run = Recorder(order, "tok").begin()
         run.fail("charge", ValueError("no"))
         seq = run.decider.seq
-        assert run.decider.deliver(1, StepState.SUCCEEDED, b"1", None, 5000.0) == seq + 1
+        assert run.decider.deliver(Outcome("", 1, StepState.SUCCEEDED, b"1", None, 5000.0)) == seq + 1
         assert run.decider.take().finish is None
 
 
@@ -1069,7 +1069,7 @@ class TestMemory:
         issued = decider.take().issued
         assert issued[-1].key == "charge#10000"
         for issue in issued:
-            decider.deliver(issue.n, StepState.SUCCEEDED, b"1", None, 1.0)
+            decider.deliver(Outcome("", issue.n, StepState.SUCCEEDED, b"1", None, 1.0))
         finish = decider.take().finish
         assert finish is not None
         assert finish.output == b"10000"

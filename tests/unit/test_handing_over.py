@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.config import DEFAULT
 from holdfast.environment import Environment
-from holdfast.errors import LeaseLost, StoreUnreachable
+from holdfast.errors import LeaseLost, StoreGone, StoreUnreachable
 from holdfast.model import NewRun
 from holdfast.store.answers import Answer
 from holdfast.store.operations import HandBack, Op, Start
@@ -29,8 +29,19 @@ class Answers:
         return [Answer.ACCEPTED for _ in ops]
 
 
+class Anybody:
+    """Whoever a writer writes for."""
+
+    def has_lease(self) -> bool:
+        return True
+
+    async def reconcile(self) -> None: ...
+
+    def lose_store(self, gone: StoreGone) -> None: ...
+
+
 def writer(store: Swallows | Answers) -> Writer:
-    return Writer(store, "node", Environment(), DEFAULT)
+    return Writer(store, "node", Environment(), DEFAULT, Anybody())
 
 
 def start(run_id: str) -> Start:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast import Signal, now, publish, random, set_progress, step, uuid4, workflow
 from holdfast.decider import Decider
 from holdfast.errors import Drift
-from holdfast.model import StepKind, StepState
+from holdfast.model import Outcome, StepKind, StepState
 from holdfast.workflow.workflow import Workflow
 from tests.unit.recorder import Recorder
 
@@ -198,7 +198,7 @@ def repeat(shadow: Recorder, run: Recorder) -> None:
             return
     (row,) = (r for r in run.steps.values() if r.delivered_seq == seq and r.kind is not StepKind.SIGNAL)
     assert row.finished_at is not None
-    shadow.decider.deliver(row.n, row.state, row.output, row.error, row.finished_at)
+    shadow.decider.deliver(Outcome("", row.n, row.state, row.output, row.error, row.finished_at))
     shadow.steps[row.n] = row
     shadow.commit()
 
@@ -230,7 +230,7 @@ def test_several_deliveries_in_one_turn_are_replayed_alike(tree: list[Any], data
         for key in data.draw(st.permutations(ready))[:3]:
             n = run.n(key)
             if n in run.decider.waiting:
-                delivered[n] = run.decider.deliver(n, StepState.SUCCEEDED, b"7", None, run.at)
+                delivered[n] = run.decider.deliver(Outcome("", n, StepState.SUCCEEDED, b"7", None, run.at))
         for n, seq in delivered.items():
             row = run.steps[n]
             run.steps[n] = type(row)(
@@ -408,7 +408,7 @@ class TestChangedCode:
         with pytest.raises(
             Drift, match=r"step 'go' was recorded with signal go, the code now asks for signal gone"
         ):
-            other.deliver(run.n("work"), StepState.SUCCEEDED, b"1", None, 1.0)
+            other.deliver(Outcome("", run.n("work"), StepState.SUCCEEDED, b"1", None, 1.0))
         other.close()
 
     def test_a_wait_may_come_later_or_beside_others(self) -> None:
@@ -521,7 +521,7 @@ class TestChangedCode:
         run = Recorder(old).begin()
         run.adopt(new)
         with pytest.raises(Drift, match="other"):
-            run.decider.deliver(run.n("work"), StepState.SUCCEEDED, b"1", None, 1.0)
+            run.decider.deliver(Outcome("", run.n("work"), StepState.SUCCEEDED, b"1", None, 1.0))
 
     def test_waiting_for_what_was_given_up_is_drift(self) -> None:
         """A dropped step is never delivered: code that now waits for it would wait for ever."""

@@ -18,7 +18,7 @@ from holdfast.policy import Retry
 from holdfast.pool.plan import Load, Member, Strength, next_start_at, plan, weigh
 from holdfast.sketch import Sketch, bucket_of
 from holdfast.supervisor import hedge, outbox, retention, stragglers
-from holdfast.supervisor.supervisor import leader_lease_s
+from holdfast.supervisor.leadership import lease_s
 from tests.unit.test_breaker import CLOSED, NOW, PROBING, probed, row
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +72,7 @@ DECIDED: dict[str, tuple[Any, Callable[[Config], object]]] = {
     "alert_back_off_max_s": (9.0, lambda config: outbox.back_off_s(9, config, 0.5)),
     "keep_days": (1.0, retention.keeps_s),
     "keep_failed_days": (1.0, retention.keeps_s),
-    "leader_lease_s": (9.0, leader_lease_s),
+    "leader_lease_s": (9.0, lease_s),
     "straggler_samples": (20, lambda config: stragglers.bound_of(_sketch(), config)),
     "straggler_factor": (9.0, lambda config: stragglers.bound_of(_sketch(), _few(config))),
     "straggler_floor_s": (99.0, lambda config: stragglers.bound_of(_sketch(), _few(config))),

@@ -13,7 +13,7 @@ from holdfast.codec import describe_error
 from holdfast.decider.effect import undo_input
 from holdfast.decider.undo_plan import Family, Undoing
 from holdfast.errors import UndoMissing, Unreadable
-from holdfast.model import CANCEL, Run, RunState, Step, StepKind, StepState, undo_key, undone_key
+from holdfast.model import CANCEL, Outcome, Run, RunState, Step, StepKind, StepState, undo_key, undone_key
 from tests.unit.undo_recorder import Lanes, UndoPlanned, run_of, step_of
 
 
@@ -144,7 +144,7 @@ class TestOrder:
         for n in range(count, 0, -1):
             (issue,) = undoing.take().issued
             assert issue.key == f"undo:a{n}"
-            undoing.deliver(issue.n, StepState.SUCCEEDED, b"null", None, 0.0)
+            undoing.deliver(Outcome("", issue.n, StepState.SUCCEEDED, b"null", None, 0.0))
         finish = undoing.take().finish
         assert finish is not None
         assert finish.how == "undone"
@@ -554,7 +554,7 @@ def test_every_effect_is_undone_once_in_the_reverse_of_completion(
         error = None if outcome is StepState.SUCCEEDED else NO
         if error:
             failed.add(key)
-        twin.deliver(n, outcome, b"null", error, 0.0)
+        twin.deliver(Outcome("", n, outcome, b"null", error, 0.0))
         before = len(taken.steps)
         turn = taken.end(key, outcome, error)
         assert seen(twin) == (

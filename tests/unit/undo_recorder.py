@@ -9,7 +9,7 @@ from holdfast import codec
 from holdfast.decider import Turn
 from holdfast.decider.commands import Finish
 from holdfast.decider.undo_plan import Family, Undoing
-from holdfast.model import UNDO, Lane, Run, RunState, Signal, Step, StepKind, StepState
+from holdfast.model import UNDO, Lane, Outcome, Run, RunState, Signal, Step, StepKind, StepState
 from holdfast.workflow import registry
 from holdfast.workflow.step import Step as AuthoredStep
 from tests.unit.recorder import Recorder, row_of
@@ -180,7 +180,7 @@ class UndoPlanned:
 
     def end(self, key: str, state: StepState, error: str | None = None) -> Turn:
         n = self.n(key)
-        seq = self.undoing.deliver(n, state, b"null", error, 1.0)
+        seq = self.undoing.deliver(Outcome("", n, state, b"null", error, 1.0))
         self.steps[n] = msgspec.structs.replace(
             self.steps[n], state=state, attempt=1, error=error, delivered_seq=seq
         )

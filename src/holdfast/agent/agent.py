@@ -123,10 +123,7 @@ class Agent:
 
     def _begin_claimed(self, item: ClaimedStep, probe: tuple[str, int] | None, is_twin: bool) -> None:
         step = self._steps[item.name]
-        # While the claim was on its way, this node's scheduler may have taken the places it was for.
-        is_crowded = not self.places.take(step)
-        if is_crowded:
-            self.places.overtake(step)
+        is_crowded = self._is_crowded(step)
         assignment = Assignment.of_claim(item, step, probe=probe, twin=is_twin)
         if item.losses >= self._config.suspect_losses:
             assignment.began_at = self._monotonic()
@@ -139,6 +136,14 @@ class Agent:
             return
         is_barred = probe is None and step.depends in self.gates.paused
         self._begin(assignment, item.checkpoint, is_barred=is_barred or is_crowded)
+
+    def _is_crowded(self, step: Step[Any, Any]) -> bool:
+        """Whether there is no place: while the claim was on its way, this node's scheduler may have taken those it was for. One is
+        taken all the same, until the step is handed back."""
+        if self.places.take(step):
+            return False
+        self.places.overtake(step)
+        return True
 
     def _begin(
         self, assignment: Assignment, checkpoint: bytes | None = None, *, is_barred: bool = False

@@ -103,7 +103,7 @@ class OutboxAlerts(Leases):
     ) -> list[Sending]:
         due = await session.rows(Verb.due_deliveries, channel, limit)
         await session.each(Verb.claim_deliveries, [(row[0],) for row in due], hold_s)
-        return [Sending(*row[:3], Alert(*row[3:])) for row in map(tuple, due)]
+        return [Sending(row[0], row[1], row[2], Alert(*row[3:])) for row in map(tuple, due)]
 
     @leading(False, ALERTS)
     async def end_delivery(

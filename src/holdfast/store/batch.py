@@ -108,7 +108,7 @@ class Batch:
             if outcome.fence is None:
                 self.delivered.append((run_id, outcome.n, outcome.seq))
             else:
-                self._record(outcome)
+                self._record(run_id, outcome)
         for step in hop.issued:
             self.issued.append(_issued_row(run_id, step))
         if close is not None:
@@ -128,10 +128,10 @@ class Batch:
         if hop.next_input is not None:
             self._add_generation(hop)
 
-    def _record(self, outcome: Outcome) -> None:
+    def _record(self, run_id: str, outcome: Outcome) -> None:
         self.recorded.append(
             (
-                outcome.run_id,
+                run_id,
                 outcome.n,
                 outcome.fence,
                 outcome.state,
@@ -142,7 +142,7 @@ class Batch:
             )
         )
         if outcome.state is _FAILED:
-            self._add(Verb.note_failures, (outcome.run_id, outcome.n))
+            self._add(Verb.note_failures, (run_id, outcome.n))
 
     def _add_close(self, hop: Hop) -> None:
         close = hop.close
@@ -192,13 +192,13 @@ class Batch:
     def _add_step(self, op: StepOp) -> None:
         place = (op.run_id, op.n, op.fence)
         if type(op) is Outcome:
-            self._record(op)
+            self._record(op.run_id, op)
         elif type(op) is RetryStep:
             self._add(Verb.keep_attempts, (*place, op.ending, op.error))
-            self._add(Verb.retry_steps, (*place, op.delay_s, op.error, *_counts(op)))
+            self._add(Verb.retry_steps, (*place, op.delay_s, op.error, *counts_of(op)))
         elif type(op) is Quarantine:
             self._add(Verb.keep_attempts, (*place, op.ending, op.error))
-            self._add(Verb.quarantine_steps, (*place, op.error, *_counts(op)[1:]))
+            self._add(Verb.quarantine_steps, (*place, op.error, *counts_of(op)[1:]))
             listed = (op.run_id, op.n, op.fingerprint, op.step, op.kind, op.place)
             self._add(Verb.list_quarantined, listed)
             self._add(Verb.note_failures, (op.run_id, op.n))
@@ -356,7 +356,7 @@ def _issued_row(run_id: str, step: NewStep) -> tuple[Any, ...]:
     )
 
 
-def _counts(op: RetryStep | Quarantine) -> tuple[int, int, int, int]:
+def counts_of(op: RetryStep | Quarantine) -> tuple[int, int, int, int]:
     """What a failed attempt adds to (excused, losses, timeouts, throttled)."""
     if isinstance(op, RetryStep) and op.excused:
         return 1, 0, 0, 0

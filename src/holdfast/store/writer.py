@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import LeaseLost, StoreError, StoreFull, StoreGone, StoreUnreachable
 from holdfast.store.answers import PreconditionFailed
-from holdfast.store.batch import Batches
 from holdfast.store.operations import Hop, Op, Start
 
 log = logging.getLogger("holdfast.writer")
@@ -52,9 +51,15 @@ class Host(Protocol):
         """There is no store any more."""
 
 
+class Commits(Protocol):
+    """Where a writer writes: `Batches` of the store."""
+
+    async def commit(self, node: str, ops: Sequence[Op]) -> list[Any]: ...
+
+
 class Writer:
     def __init__(
-        self, store: Batches, node: str, environment: Environment, config: Config, host: Host
+        self, store: Commits, node: str, environment: Environment, config: Config, host: Host
     ) -> None:
         self._store, self._node, self._host = store, node, host
         self._environment, self._config = environment, config

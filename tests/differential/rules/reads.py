@@ -43,7 +43,9 @@ class Reads(Asking):
         self._alike("landmarks", lambda s: s.store.durations.landmarks(some), ordered=False)
         self._alike("runs_by_state", lambda s: s.store.reads.runs_by_state())
         before, state = self.spec.now - 0.5, data.draw(st.sampled_from(sorted(RUN_ENDED)))
-        self._alike("count_old_runs", lambda s: s.store.retention.count_old_runs(state, s.at(self.spec, before)))
+        self._alike(
+            "count_old_runs", lambda s: s.store.retention.count_old_runs(state, s.at(self.spec, before))
+        )
 
     @rule(node=nodes, limit=st.sampled_from((1, ALL)))
     def read_nodes(self, node: str, limit: int) -> None:
@@ -103,7 +105,9 @@ class Reads(Asking):
 
     @staticmethod
     async def _deliveries(subject: Subject) -> object:
-        return await subject.store.alerts.deliveries([alert.id for alert in await subject.store.alerts.alerts(ALL)])
+        return await subject.store.alerts.deliveries(
+            [alert.id for alert in await subject.store.alerts.alerts(ALL)]
+        )
 
     @precondition(lambda self: self.spec.runs)
     @rule()

@@ -11,24 +11,21 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from holdfast import errors
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
-from holdfast.model import UNDO, Failure, NewRun, Revoked, RunState, StepKind, StepState
+from holdfast.model import UNDO, Failure, NewRun, NewSignal, Outcome, Revoked, RunState, StepKind, StepState
 from holdfast.store.answers import PreconditionFailed
+from holdfast.store.claims import LOSSES_NEVER
 from holdfast.store.operations import (
     BeginUndo,
     Close,
     HandBack,
     Hop,
-    NewSignal,
     NewStep,
     Op,
-    Outcome,
     Quarantine,
-    Report,
     RetryStep,
     Save,
     Start,
 )
-from holdfast.store.claims import LOSSES_NEVER
 from tests.differential import spec as model
 from tests.differential.questions import (
     ALL,
@@ -45,6 +42,7 @@ from tests.differential.questions import (
     small,
 )
 from tests.differential.subjects import HOUR, Subject
+from tests.store.made import deaths, end_overdue, reclaim
 
 FINGERPRINTS = ("alike", "apart")
 
@@ -220,8 +218,13 @@ class Runs(Asking):
                 run_id,
                 grant.fence,
                 begun_at=at,
-                outcomes=[Outcome(n, f, state, b"1", None, at, number) for n, f, state, number in ends],
-                delivered=delivered,
+                outcomes=[
+                    *(Outcome(run_id, n, state, b"1", None, at, f, number) for n, f, state, number in ends),
+                    *(
+                        Outcome(run_id, n, StepState.SUCCEEDED, None, None, at, None, number)
+                        for n, number in delivered
+                    ),
+                ],
                 signals=[(numbers[place], number) for place, number in heard],
                 set_aside=aside,
                 ended=[(n, number, b"2", at) for n, number in waits],
@@ -252,9 +255,9 @@ class Runs(Asking):
         failure = draw(st.sampled_from((Failure.APPLICATION, Failure.TIMEOUT, Failure.THROTTLED)))
         alike = draw(st.sampled_from(FINGERPRINTS))
         if way == "report":
-            return lambda s: Report(run_id, n, fence, StepState.SUCCEEDED, b"1", None, self._at(s, now))
+            return lambda s: Outcome(run_id, n, StepState.SUCCEEDED, b"1", None, self._at(s, now), fence)
         if way == "failed":
-            return lambda s: Report(run_id, n, fence, StepState.FAILED, None, "boom", self._at(s, now))
+            return lambda s: Outcome(run_id, n, StepState.FAILED, None, "boom", self._at(s, now), fence)
         if way == "again":
             return lambda _: RetryStep(run_id, n, fence, delay_s, "failed", "boom", excused, failure)
         if way == "back":
@@ -427,7 +430,7 @@ class Runs(Asking):
         async def ask(subject: Subject) -> tuple[list[str], list[tuple[str, int]]]:
             return (
                 sorted(await subject.store.schedulers.lost_runs(node, runs)),
-                sorted(await subject.store.agents.lost_steps(node, steps)),
+                sorted(await subject.store.agents.lost_steps(steps)),
             )
 
         self._same((sorted(lost_runs), sorted(lost_steps)), ask)
@@ -449,7 +452,9 @@ class Runs(Asking):
         if not grant.n:
             self._tick()
             said = self.spec.hold_run(grant.run_id, grant.fence, "drift")
-            self._same(said, lambda subject: subject.store.schedulers.hold_run(grant.run_id, grant.fence, "drift"))
+            self._same(
+                said, lambda subject: subject.store.schedulers.hold_run(grant.run_id, grant.fence, "drift")
+            )
 
     # --- nodes and the leader ---------------------------------------------------------------------------------------
 
@@ -512,7 +517,7 @@ class Runs(Asking):
         dead = self.spec.dead_nodes()
 
         async def look(subject: Subject) -> set[str]:
-            return {node for node, _ in await subject.store.leader.dead_nodes()}
+            return set(await deaths(subject.store))
 
         self._same(dead, look)
         if dead:
@@ -521,7 +526,7 @@ class Runs(Asking):
             said = self.spec.reclaim(node, epoch, LOSSES_MAX)
 
             async def ask(subject: Subject) -> tuple[int, int, int] | None:
-                done = await subject.store.leader.reclaim(node, epoch, "gone", LOSSES_MAX, ALL)
+                done = await reclaim(subject.store, node, epoch, "gone", LOSSES_MAX, ALL)
                 return None if done is None else (done.runs, done.steps, done.failed)
 
             self._same(said, ask)
@@ -535,7 +540,7 @@ class Runs(Asking):
         epoch = data.draw(st.sampled_from(self.epochs))
         self._tick()
         said = self.spec.end_overdue(epoch, 0.0)
-        self._same(said, lambda subject: subject.store.leader.end_overdue(epoch, 0.0, ALL))
+        self._same(said, lambda subject: end_overdue(subject.store, epoch, 0.0, ALL))
         if said:
             self.time_passes(
                 1
@@ -594,12 +599,18 @@ class Runs(Asking):
                 lambda: spec.hold(run_id),
                 lambda s: s.store.operators.hold(run_id, "me", "why"),
             ),
-            "release": (lambda: spec.release(run_id), lambda s: s.store.operators.release(run_id, "me", "why")),
+            "release": (
+                lambda: spec.release(run_id),
+                lambda s: s.store.operators.release(run_id, "me", "why"),
+            ),
             "steer_undo": (
                 lambda: spec.steer_undo(run_id, "retry"),
                 lambda s: s.store.operators.steer_undo(run_id, "retry", None, "me", "why"),
             ),
-            "retry_now": (lambda: spec.retry_now(run_id), lambda s: s.store.operators.retry_now(run_id, "me")),
+            "retry_now": (
+                lambda: spec.retry_now(run_id),
+                lambda s: s.store.operators.retry_now(run_id, "me"),
+            ),
             "retry_run": (
                 lambda: spec.retry_run(run_id),
                 lambda s: s.store.operators.retry_run(run_id, "me"),

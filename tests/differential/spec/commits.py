@@ -6,22 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED, STEP_ENDED, STEP_LIVE, By
-from holdfast.model import CANCEL, NewRun, Revoked, RunState, StepKind, StepState
+from holdfast.model import CANCEL, NewRun, NewSignal, Outcome, Revoked, RunState, StepKind, StepState
 from holdfast.store.answers import Answer
-from holdfast.store.operations import (
-    Close,
-    HandBack,
-    Hop,
-    NewSignal,
-    NewStep,
-    Op,
-    Quarantine,
-    Report,
-    RetryStep,
-    Save,
-    Start,
-)
-from holdfast.store.remedies import counts_of
+from holdfast.store.batch import counts_of
+from holdfast.store.operations import Close, HandBack, Hop, NewStep, Op, Quarantine, RetryStep, Save, Start
 from tests.differential.spec.retries import Retries
 from tests.differential.spec.rows import (
     CLOSES,
@@ -54,7 +42,7 @@ class Commits(Retries):
             return self._start(op.run)
         if isinstance(op, Hop):
             self._hop(node, op)
-        elif isinstance(op, Report):
+        elif isinstance(op, Outcome):
             self._report(op)
         elif isinstance(op, RetryStep):
             self._try_again(node, op)
@@ -74,8 +62,8 @@ class Commits(Retries):
     def _refuse(self, node: str, op: Op) -> Answer:
         if isinstance(op, Hop) and op.begin is not None:
             return Answer.DUPLICATE
-        if isinstance(op, Report) and (step := self.steps.get((op.run_id, op.n))) is not None:
-            if (step.fence, step.agent, step.state) == (op.fence + 1, node, op.state):
+        if isinstance(op, Outcome) and (step := self.steps.get((op.run_id, op.n))) is not None:
+            if (step.fence, step.agent, step.state) == ((op.fence or 0) + 1, node, op.state):
                 return Answer.DUPLICATE
             self.attempts.append((step.run_id, step.n, step.attempt, "refused", node))
         return Answer.FENCED
@@ -148,7 +136,7 @@ class Commits(Retries):
             created_at=self.now,
         )
 
-    def _held(self, run_id: str, n: int, fence: int) -> Step:
+    def _held(self, run_id: str, n: int, fence: int | None) -> Step:
         """The fence: an agent's whole precondition."""
         step = self.steps.get((run_id, n))
         if step is None or step.fence != fence:
@@ -163,7 +151,7 @@ class Commits(Retries):
         if state is StepState.FAILED and (by is not By.SCHEDULER or step.kind is StepKind.CALL):
             self.failures.append((step.run_id, step.n))
 
-    def _report(self, op: Report) -> None:
+    def _report(self, op: Outcome) -> None:
         step = self._held(op.run_id, op.n, op.fence)
         self._end(step, By.AGENT, op.state, output=op.output, error=op.error)
 
@@ -246,15 +234,16 @@ class Commits(Retries):
         elif op.run_id not in self.runs or self.runs[op.run_id].fence != op.fence:
             raise Refused
         for end in op.outcomes:
+            if end.fence is None:
+                step = self.steps[op.run_id, end.n]
+                if step.delivered_seq is not None or step.state not in STEP_ENDED:
+                    raise Refused
+                self._put(step._replace(delivered_seq=end.seq))
+                continue
             step = self._held(op.run_id, end.n, end.fence)
             self._end(
                 step, By.SCHEDULER, end.state, output=end.output, error=end.error, delivered_seq=end.seq
             )
-        for n, seq in op.delivered:
-            step = self.steps[op.run_id, n]
-            if step.delivered_seq is not None or step.state not in STEP_ENDED:
-                raise Refused
-            self._put(step._replace(delivered_seq=seq))
         self._hear(op)
         if op.next_input is not None:
             self._continue(op, op.next_input)

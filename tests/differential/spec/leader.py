@@ -1,4 +1,4 @@
-"""The leader, and what it takes back."""
+"""The leader, and what it reclaims."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import msgspec
 from holdfast.config import DEFAULT
 from holdfast.lifecycle import By
 from holdfast.model import AlertKind, StepState
-from holdfast.store.remedies import Held, Loss, lost, overdue, remedy
+from holdfast.store.answers import LostStep
+from holdfast.supervisor.reclaim import Loss, lost, overdue, remedy_of
 from tests.differential.spec.commits import Commits
 from tests.differential.spec.rows import DICE, NEVER, Listed, Step, moved_step
 
@@ -26,7 +27,7 @@ class Supervising(Commits):
         return expired | {name for name in holders if not self.is_live(name)}
 
     def reclaim(self, node: str, epoch: int, losses_max: int) -> tuple[int, int, int] | None:
-        """Clear a dead node's runs and take back its steps: (runs, steps, steps that failed)."""
+        """Free a dead node's runs and take its steps: (runs, steps, steps that failed)."""
         if not self.leads(epoch):
             return None
         runs = [run for run in self.runs.values() if run.owner == node]
@@ -61,24 +62,25 @@ class Supervising(Commits):
     def _reclaim_steps(self, step: Step, loss: Loss, losses_max: int) -> bool:
         """Take a step from its agent. What follows is the verdict that both dialects ask for; whether it failed."""
         self.attempts.append((step.run_id, step.n, step.attempt, loss.ending, step.agent))
-        held = Held(**{name: getattr(step, name) for name in Held._fields})
+        lost_step = LostStep(**{name: getattr(step, name) for name in LostStep.__struct_fields__})
         config = msgspec.structs.replace(DEFAULT, losses_max=losses_max)
-        remedied = remedy(held, loss, now=step.issued_at, random=DICE, config=config)
+        remedied = remedy_of(loss, DICE, config, lost_step, step.issued_at)
+        entry = remedied.quarantine
         taken = step._replace(
             agent=None,
             complete_by=None,
-            error=loss.ending.value if remedied.is_told else step.error,
+            error=loss.ending.value if remedied.needs_person else step.error,
             losses=step.losses + remedied.losses,
             timeouts=step.timeouts + remedied.timeouts,
-            ready_at=NEVER if remedied.fingerprint is not None else self.now,
+            ready_at=NEVER if entry is not None else self.now,
         )
         if remedied.state is StepState.FAILED:
             self._end(taken, By.SUPERVISOR, StepState.FAILED)
             return True
-        if remedied.fingerprint is not None:
+        if entry is not None:
             self.failures.append((step.run_id, step.n))
             self._put(moved_step(taken, "quarantine", By.SUPERVISOR))
-            listed = Listed(remedied.fingerprint, step.name, loss.kind, loss.place, self.now)
+            listed = Listed(entry.fingerprint, step.name, entry.error, entry.place, self.now)
             self.quarantine[step.run_id, step.n] = listed
             self.note("supervisor", "quarantine", step.run_id)
         else:

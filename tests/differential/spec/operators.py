@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED, By
-from holdfast.model import CANCEL, UNDO, RunState, StepState
+from holdfast.model import CANCEL, UNDO, NewSignal, RunState, StepState
 from holdfast.store.answers import Answer
-from holdfast.store.operations import NewSignal
 from tests.differential.spec.quarantine import Quarantining
 from tests.differential.spec.rows import CANCELLED, NEVER, WrongState, moved_run
 
