@@ -185,7 +185,7 @@ async def main() -> None:
             await hf.send_signal("r", "payed", b"9", None)
         except UnknownSignal as error:
             print(error)
-        print(len(await hf.store.signals("r")))
+        print(len(await hf.store.reads.signals("r")))
         exec("from holdfast import Signal; kept = Signal('late', int)", globals())
         await hf.send_signal("r", "late", b"9", None)
         await paid.send("r", 9)

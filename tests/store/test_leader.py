@@ -529,4 +529,4 @@ async def test_burying_who_left_and_held_something_is_journalled(store: Store, t
         await reclaim(store, B, epoch, "it left and still holds something", 3, 100)
     said = [entry.note for entry in await store.reads.journal(None) if entry.verb == "reclaim"]
     assert len(said) == 1
-    assert f"node {B}: it left and still holds something: 1 runs freed, 1 steps taken back" in said[0]
+    assert f"node {B}: it left and still holds something: 1 runs freed, 1 steps reclaimed" in said[0]

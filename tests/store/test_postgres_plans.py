@@ -22,6 +22,11 @@ HOT = [
     "note_runs",
     "tell_parents",
     "park_runs",
+    "continue_runs",
+    "forget_steps",
+    "forget_attempts",
+    "unread_signals",
+    "forget_signals",
     "keep_attempts",
     "retry_steps",
     "hand_back_steps",
@@ -41,7 +46,14 @@ INSERT INTO holdfast.twins (run_id, n, state, step_fence, lane, ended_at)
 SELECT 'r' || i, 1, 'won', 1, 1, clock_timestamp() FROM generate_series(1, 20000) i;
 ANALYZE holdfast.runs, holdfast.steps, holdfast.twins;
 """
-ALLOWED = {"runs_pkey", "steps_pkey", "signals_pkey", "signals_run_id_name_key", "nodes_pkey"}
+ALLOWED = {
+    "runs_pkey",
+    "steps_pkey",
+    "signals_pkey",
+    "signals_run_id_name_key_key",
+    "attempts_of",
+    "nodes_pkey",
+}
 
 
 @pytest.fixture

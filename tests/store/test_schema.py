@@ -255,7 +255,7 @@ async def test_an_older_database_is_upgraded_with_what_is_in_it(
 ) -> None:
     """Refused until it is migrated; then its alerts are there, one open for each run."""
     first = read_migrations(DIALECTS[0] if store_url.startswith("sqlite") else DIALECTS[1])[:1]
-    module = "sqlite.schema" if store_url.startswith("sqlite") else "postgres.store"
+    module = "sqlite.schema" if store_url.startswith("sqlite") else "postgres.database"
     old = open_store(store_url, Environment())
     with monkeypatch.context() as patch:
         patch.setattr(f"holdfast.store.{module}.read_migrations", lambda package: first)
@@ -283,7 +283,7 @@ async def test_steps_of_an_older_database_have_spent_what_they_had(
     """Counters that it did not know are 0: what was lost and excused stays so, the rest are attempts of the application's."""
     known = read_migrations(DIALECTS[0] if store_url.startswith("sqlite") else DIALECTS[1])
     before = [migration for migration in known if migration.name != "quarantine" and migration.version < 5]
-    module = "sqlite.schema" if store_url.startswith("sqlite") else "postgres.store"
+    module = "sqlite.schema" if store_url.startswith("sqlite") else "postgres.database"
     old = open_store(store_url, Environment())
     with monkeypatch.context() as patch:
         patch.setattr(f"holdfast.store.{module}.read_migrations", lambda package: before)
@@ -323,7 +323,7 @@ async def test_a_schema_that_somebody_keeps_locked_is_not_waited_for_for_ever(
     pg_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error says whose session keeps it."""
-    monkeypatch.setattr("holdfast.store.postgres.store.SCHEMA_LOCK_S", 0.3)
+    monkeypatch.setattr("holdfast.store.postgres.database.SCHEMA_LOCK_S", 0.3)
     store = open_store(pg_url, ENVIRONMENT)
     with psycopg.connect(pg_url, application_name="migrating") as keeper:
         keeper.execute("SELECT pg_advisory_lock(4870117)")
@@ -340,7 +340,7 @@ async def test_a_schema_that_nodes_live_on_is_not_changed(
     """They would go on with statements for the old one. Those that left, and those whose lease ran out, do not count."""
     sqlite = store_url.startswith("sqlite")
     old = read_migrations(DIALECTS[0] if sqlite else DIALECTS[1])[:-1]
-    module = "sqlite.schema" if sqlite else "postgres.store"
+    module = "sqlite.schema" if sqlite else "postgres.database"
     store = open_store(store_url, Environment())
     with monkeypatch.context() as patch:
         patch.setattr(f"holdfast.store.{module}.read_migrations", lambda package: old)

@@ -30,14 +30,12 @@ BY_INDEX_ALONE = {
     "late_signals": {"signals_undelivered"},
     "any_ready": {"steps_ready"},
     "next_timer": {"steps_timers"},
-    "live_nodes": {"nodes_live"},
     "living": {"nodes_live"},
     "late_runs": {"runs_pending"},
     "late_wakes": {"steps_undelivered", "signals_undelivered"},
-    "held_counts": {"steps_held"},
+    "loads": {"steps_held", "runs_owned"},
     "overlong_steps": {"steps_held"},
     "idle_twins": {"twins_live"},
-    "owned_counts": {"runs_owned"},
     "breaker_looks": {"steps_held"},
 }
 """Statements that walk a partial index: it holds only what waits."""
@@ -132,7 +130,6 @@ def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str
         ("open_alerts_of", "alerts_open_by_kind (kind=? AND id>?)"),
         ("count_old_runs", "runs_ended (state=? AND finished_at>? AND finished_at<?)"),
         ("runs", "runs_newest ((created_at,id)<(?,?))"),
-        ("ready_twins", "twins_live (lane=?)"),
         ("outrun_step", "sqlite_autoindex_steps_1 (run_id=? AND n=?)"),
         ("landmarks", "sqlite_autoindex_steps_1 (run_id=?)"),
     ],

@@ -144,7 +144,7 @@ async def main():
     print("ready", flush=True)
     while True:
         run = new_run()
-        await store.commit(sys.argv[2], [Start(run)])
+        await store.batches.commit(sys.argv[2], [Start(run)])
         print(run.id, flush=True)
 
 asyncio.run(main())

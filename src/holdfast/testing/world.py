@@ -37,6 +37,7 @@ from holdfast.node import ROLES, Node
 from holdfast.store.bell import Bell
 from holdfast.store.database import Call, Session
 from holdfast.store.sqlite import schema
+from holdfast.store.sqlite.clock import Clock
 from holdfast.store.sqlite.database import SqliteDatabase
 from holdfast.store.sqlite.faults import explained
 from holdfast.store.store import Store
@@ -140,6 +141,7 @@ class SharedDatabase(SqliteDatabase):
         super().__init__(MEMORY, _StoreEnvironment(world, process.name), process.config)
         self.world, self.process = world, process
         self.processes = _SharedProcesses(world, process)
+        self.clock = world.clock
         self._is_open = False
 
     async def open(self) -> None:
@@ -314,8 +316,8 @@ class World:
         self.listeners: list[tuple[Process, Callable[[Bell], None]]] = []
         self.alive: dict[str, Process | Gone] = {}
         self._memory = _take_memory()
-        self._memory.clock.world = self
-        self.connection = self._memory.connection
+        self._memory.time.world = self
+        self.connection, self.clock = self._memory.connection, self._memory.clock
         self._clock_s = 0.0
         if past is not None:
             self.loop.now = past.now
@@ -402,7 +404,7 @@ class World:
         self.close()
 
 
-class _WorldClock(Environment):
+class _WorldTime(Environment):
     """The time of the world that a database in memory is in."""
 
     world: World | None = None
@@ -415,7 +417,8 @@ class _Memory(NamedTuple):
     """A database in memory."""
 
     connection: Any
-    clock: _WorldClock
+    clock: Clock
+    time: _WorldTime
 
 
 _spare: list[_Memory] = []
@@ -428,15 +431,15 @@ def _take_memory() -> _Memory:
         for table in _tables(memory.connection):
             memory.connection.execute(f"DELETE FROM {table}")  # noqa: S608  a name from the schema itself
         return memory
-    clock = _WorldClock()
-    database = SqliteDatabase(MEMORY, clock, DEFAULT)
+    time = _WorldTime()
+    database = SqliteDatabase(MEMORY, time, DEFAULT)
     database.connections.open_now()
     schema.migrate(database.connections.writer, database.what)
-    return _Memory(database.connections.writer, clock)
+    return _Memory(database.connections.writer, database.clock, time)
 
 
 def _give_memory(memory: _Memory) -> None:
-    memory.clock.world = None
+    memory.time.world = None
     if not memory.connection.in_transaction and not _spare:
         _spare.append(memory)
 

@@ -45,13 +45,19 @@ class Clock:
         )
         self._anchor: float | None = None
         self._ahead_since: float | None = None
+        self._session_now = 0.0
 
     def now(self) -> float:
         return self._environment.now() if self._anchor is None else _steady() + self._anchor
 
     def serve(self, connection: apsw.Connection) -> None:
-        """Statements on this connection can ask for the store's time."""
-        connection.create_scalar_function("store_now", lambda *_: self.now(), 0)
+        """Statements on this connection can ask for the store's time: `store_now()` is when their session began, for all of them."""
+        connection.create_scalar_function("store_now", lambda *_: self._session_now, 0)
+
+    def begin_session(self) -> float:
+        """From now on `store_now()` is this time. Sessions follow one another: none waits for anything in between."""
+        self._session_now = self.now()
+        return self._session_now
 
     def learn(self, connection: apsw.Connection) -> bool:
         """Take over what stands in the file; whether that is of use here."""

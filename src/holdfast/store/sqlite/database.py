@@ -105,6 +105,7 @@ class SqliteDatabase(Database):
 
     async def _migrate(self) -> tuple[int, int]:
         what = self.what
+        self.clock.begin_session()
         return await self.connections.exclusively(lambda connection: schema.migrate(connection, what))
 
     # --- reading and writing ------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ class SqliteRenewer:
         connection.execute("BEGIN IMMEDIATE")
         try:
             self._clock.learn(connection)
+            self._clock.begin_session()
             yield
             connection.execute("COMMIT")
         finally:

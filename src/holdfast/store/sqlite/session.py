@@ -23,13 +23,14 @@ from holdfast.store.verbs import Verb
 
 
 class SqliteSession:
-    __slots__ = ("_clock", "_connection")
+    __slots__ = ("_clock", "_connection", "_now")
 
     def __init__(self, connection: apsw.Connection, clock: Clock) -> None:
         self._connection, self._clock = connection, clock
+        self._now = clock.begin_session()
 
     async def now(self) -> float:
-        return self._clock.now()
+        return self._now
 
     async def rows(self, verb: Verb, *values: Any) -> list[Row]:
         # Never half of them: an unfinished statement keeps its snapshot open.
@@ -73,7 +74,7 @@ class SqliteSession:
             raise PreconditionFailed
 
     async def hop(self, batch: Batch) -> None:
-        node, now = batch.node, self._clock.now()
+        node, now = batch.node, self._now
         if batch.begun:
             self._demand(Verb.begin_runs, [(*row, node) for row in batch.begun])
         if batch.owned and len(self._many(Verb.own_runs, batch.owned, ())) != len(batch.owned):
@@ -88,10 +89,10 @@ class SqliteSession:
             self._demand(Verb.close_runs, batch.closed)
 
     async def claim_steps(self, claim: StepClaim) -> list[Row]:
-        return claims.claim_steps(self._connection, claim, self._clock.now())
+        return claims.claim_steps(self._connection, claim, self._now)
 
     async def any_steps(self, claim: StepClaim) -> bool:
-        return claims.any_steps(self._connection, claim, self._clock.now())
+        return claims.any_steps(self._connection, claim, self._now)
 
     async def claim_runs(self, claim: RunClaim) -> list[Row]:
         return claims.claim_runs(self._connection, claim)
@@ -106,7 +107,8 @@ class SqliteSession:
         """Every plan is meant: statements name their indexes."""
 
     async def follow_clock(self) -> None:
-        self._clock.follow_host(self._connection)
+        if self._clock.follow_host(self._connection):
+            self._now = self._clock.begin_session()
 
 
 def _bound(values: tuple[Any, ...]) -> tuple[Any, ...]:

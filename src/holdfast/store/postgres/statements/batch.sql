@@ -62,10 +62,13 @@ UPDATE holdfast.signals s SET delivered_seq = u.seq
 FROM unnest($1::bigint[], $2::int[]) u(id, seq)
 WHERE s.id = u.id AND coalesce(s.delivered_seq, -1) = -1
 
+-- From each row to its signal, whatever the planner believes.
 -- name: set_aside_signals
-UPDATE holdfast.signals s SET set_aside = u.why
-FROM unnest($1::text[], $2::int[], $3::text[]) u(run_id, seq, why)
-WHERE s.run_id = u.run_id AND s.delivered_seq = u.seq AND s.set_aside IS NULL
+UPDATE holdfast.signals s SET set_aside = found.why
+FROM (SELECT g.id, u.why FROM unnest($1::text[], $2::int[], $3::text[]) u(run_id, seq, why)
+      CROSS JOIN LATERAL (SELECT id FROM holdfast.signals
+                          WHERE run_id = u.run_id AND delivered_seq = u.seq AND set_aside IS NULL OFFSET 0) g) found
+WHERE s.id = found.id
 
 -- name: end_waits
 UPDATE holdfast.steps s SET state = 'succeeded', fence = s.fence + 1, output = u.output, delivered_seq = u.seq,
@@ -130,19 +133,18 @@ FROM unnest($1::text[], $2::bytea[], $3::float8[]) u(id, input, at)
 WHERE r.id = u.id
 
 -- name: forget_steps
-DELETE FROM holdfast.steps s USING unnest($1::text[]) u(run_id) WHERE s.run_id = u.run_id
+DELETE FROM holdfast.steps WHERE run_id = ANY($1::text[])
 
 -- name: forget_attempts
-DELETE FROM holdfast.attempts a USING unnest($1::text[]) u(run_id) WHERE a.run_id = u.run_id
+DELETE FROM holdfast.attempts WHERE run_id = ANY($1::text[])
 
 -- Signals that no wait took belong to the next generation. They lose their number first, because those with one go.
 -- name: unread_signals
-UPDATE holdfast.signals s SET delivered_seq = NULL FROM unnest($1::text[], $2::int[]) u(run_id, seq)
-WHERE s.run_id = u.run_id AND s.delivered_seq = u.seq
+UPDATE holdfast.signals SET delivered_seq = NULL
+WHERE run_id = ANY($1::text[]) AND (run_id, delivered_seq) IN (SELECT u.run_id, u.seq FROM unnest($1::text[], $2::int[]) u(run_id, seq))
 
 -- name: forget_signals
-DELETE FROM holdfast.signals s USING unnest($1::text[]) u(run_id)
-WHERE s.run_id = u.run_id AND s.delivered_seq IS NOT NULL
+DELETE FROM holdfast.signals WHERE run_id = ANY($1::text[]) AND delivered_seq IS NOT NULL
 
 -- What agents write: only steps that they have, named by (run, n, fence).
 

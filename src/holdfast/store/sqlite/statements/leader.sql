@@ -70,7 +70,7 @@ WITH RECURSIVE agents (id) AS (
     SELECT (SELECT min(agent) FROM steps WHERE state = 'running' AND agent > agents.id) FROM agents
     WHERE agents.id IS NOT NULL)
 SELECT {LostStep(s)} FROM agents a CROSS JOIN steps s INDEXED BY steps_held ON s.agent = a.id
-WHERE s.state = 'running' AND s.complete_by < (SELECT store_now() - ?1) ORDER BY s.complete_by LIMIT ?2
+WHERE s.state = 'running' AND s.complete_by < (SELECT store_now() - ?1) LIMIT ?2
 
 -- name: reclaim_steps
 UPDATE steps SET fence = fence + 1, complete_by = NULL, agent = NULL, state = ?4, losses = losses + ?6, timeouts = timeouts + ?7,
