@@ -14,7 +14,13 @@ from holdfast import Holdfast
 from holdfast.config import Config
 from tests.store.made import say_gone
 
-WRITES = frozenset({"commit", "claim_runs", "claim_run", "claim_steps", "steer_undo"})
+WRITES = (
+    ("batches", "commit"),
+    ("schedulers", "claim_runs"),
+    ("schedulers", "claim_run"),
+    ("agents", "claim_steps"),
+    ("operators", "steer_undo"),
+)
 
 
 class Points:
@@ -42,36 +48,26 @@ async def point(name: str) -> None:
     await now[0].point(name)
 
 
-class _Store:
-    """The real store, with a point before and after every write that did something."""
+def _pass_points(noun: Any, name: str, points: Points) -> None:
+    """Put a point before and after a write of the store, if it did something."""
+    real = getattr(noun, name)
 
-    def __init__(self, store: Any, points: Points) -> None:
-        self._store, self._points = store, points
+    async def write(*args: Any, **kwargs: Any) -> Any:
+        if name == "commit":
+            await points.point(f"before {name}")
+        answer = await real(*args, **kwargs)
+        if name == "commit" or answer:
+            await points.point(f"after {name}")
+        return answer
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if name not in WRITES:
-            return found
-
-        async def write(*args: Any, **kwargs: Any) -> Any:
-            if name == "commit":
-                await self._points.point(f"before {name}")
-            answer = await found(*args, **kwargs)
-            if name == "commit" or answer:
-                await self._points.point(f"after {name}")
-            return answer
-
-        return write
+    setattr(noun, name, write)
 
 
 async def crashing(url: str, points: Points, config: Config) -> Holdfast:
     """An open Holdfast whose writes pass the points."""
     hf = await Holdfast(url, config=config).open()
-    store = _Store(hf.store, points)
-    for part in (hf.node, hf.node.writer, hf.node.scheduler, hf.node.agent):
-        for name in ("store", "_store"):
-            if part is not None and hasattr(part, name):
-                setattr(part, name, store)
+    for noun, name in WRITES:
+        _pass_points(getattr(hf.store, noun), name, points)
     return hf
 
 

@@ -107,7 +107,7 @@ async def test_who_waits_for_a_run_that_is_removed_is_told(store_url: str) -> No
     async with Holdfast(store_url, roles=(), config=FAST) as hf:
         run = await hf.start(flows.chain, 1)  # nobody works on it
         waiting = asyncio.ensure_future(run.result())
-        await until(lambda: run.id in hf.node._watchers)
+        await until(lambda: run.id in hf.caller._watchers)
         remove(store_url, run.id)
         with pytest.raises(UnknownRun):
             async with asyncio.timeout(10):

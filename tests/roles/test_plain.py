@@ -238,7 +238,7 @@ async def test_async_code_that_waits_is_told_of_the_closing(store_url: str) -> N
     hf = await Holdfast(store_url, config=FAST).open()
     run = await hf.start(waits)
     waiting = asyncio.ensure_future(run.result())
-    await until(lambda: run.id in hf.node._watchers)
+    await until(lambda: run.id in hf.caller._watchers)
     await hf.close()
     with pytest.raises(HoldfastError, match="was closed"):
         await waiting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Run
+from holdfast.agent.assignment import Assignment
 from holdfast.config import Config
 from holdfast.errors import RunCancelled, RunFailed, RunStuck, RunUndone
 from holdfast.model import RunState, StepState
@@ -137,13 +138,13 @@ async def test_suspects_wait_their_turn_without_being_claimed(store_url: str) ->
             agent = other.node.agent
             assert agent is not None
             claims: list[int] = []
-            claim = agent.claim
+            claim = agent._claims.claim
 
-            async def counted() -> int:
-                claims.append(await claim())
+            async def counted(assignments: Iterable[Assignment]) -> int:
+                claims.append(await claim(assignments))
                 return claims[-1]
 
-            agent.claim = counted  # type: ignore[method-assign]
+            agent._claims.claim = counted  # type: ignore[method-assign]
             await until(lambda: len(agent.assignments) == 1, LONG_S)
             flows.gates["no suspect"] = asyncio.Event()
             flows.gates["no suspect"].set()

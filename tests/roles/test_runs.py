@@ -373,7 +373,7 @@ async def test_an_answer_about_a_run_that_came_back_meanwhile_is_not_taken_for_i
     owned, answered = scheduler.runs["back"], asyncio.Event()
 
     async def ask_and_wait(node: str, held: Sequence[tuple[str, int]]) -> list[str]:
-        monkeypatch.setattr(hf.store, "lost_runs", ask)
+        monkeypatch.setattr(hf.store.schedulers, "lost_runs", ask)
         await run.hold()
         await run.release()
         await until(lambda: scheduler.runs.get("back") not in (None, owned))
@@ -383,7 +383,7 @@ async def test_an_answer_about_a_run_that_came_back_meanwhile_is_not_taken_for_i
         return lost
 
     await until(lambda: not owned.in_flight)
-    monkeypatch.setattr(hf.store, "lost_runs", ask_and_wait)
+    monkeypatch.setattr(hf.store.schedulers, "lost_runs", ask_and_wait)
     await scheduler.check_lost()
     assert answered.is_set()
     assert scheduler.runs["back"] is not owned

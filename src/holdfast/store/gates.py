@@ -30,7 +30,7 @@ class AgentGates(SeenGates):
     async def observe(self, session: Session, tallies: Sequence[Observation], window_s: float) -> None:
         """Add outcomes to the breakers: of a closed one to its window, which begins anew after `window_s`; of probes to
         their wave, if it is still that one. Decides nothing."""
-        told = sorted(tallies, key=lambda one: (one.name, one.round or 0))
+        told = _added_up(tallies)
         steps = [(one.name, one.ok, one.failed, one.error) for one in told if one.round is None]
         probes = [
             (one.name, one.round, one.ok, one.failed, one.error) for one in told if one.round is not None
@@ -136,6 +136,17 @@ class Gates(AgentGates, LeaderGates):
             return None
         await _journal(session, actor, "breaker reset", f"{name}: {note}")
         return breaker_of(row)
+
+
+def _added_up(tallies: Sequence[Observation]) -> list[Observation]:
+    """One for each breaker and round, in one order for everybody: a statement changes a row once."""
+    found: dict[tuple[str, int | None], Observation] = {}
+    for one in tallies:
+        before = found.get((one.name, one.round), Observation(one.name, 0, 0, None, one.round))
+        found[one.name, one.round] = Observation(
+            one.name, before.ok + one.ok, before.failed + one.failed, one.error or before.error, one.round
+        )
+    return sorted(found.values(), key=lambda one: (one.name, one.round or 0))
 
 
 async def _journal(session: Session, actor: str, verb: str, said: str) -> None:
