@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from holdfast.codec import is_unsure
 from holdfast.lifecycle import RUN_ENDED, RUN_TRANSITIONS, STEP_ENDED, STEP_LIVE, STEP_TRANSITIONS
 from holdfast.model import NEVER, Outcome
+from holdfast.node import Node as HostingNode
 from holdfast.store.operations import HandBack, Hop, RetryStep, Save
 
 
@@ -166,8 +167,8 @@ LEADERS_VERBS = frozenset(
     }
 )
 CLAIMS = frozenset({"claim_steps", "claim_probes", "claim_twins"})
-OPERATORS = "_act"
-"""The verb of everything that operators do to gates."""
+OPERATORS = frozenset({"force_breaker", "reset_breaker"})
+"""What operators do to breakers."""
 FREES_OWN = frozenset({"commit", "reconcile", "retire", "hold_run"})
 FREES_ANY = frozenset({"hold", "cancel_run", "steer_undo", "stick_quarantined"})
 
@@ -498,7 +499,7 @@ def I6_within_capacity(checker: Checker, commit: Commit) -> Broken:
         claimed = [change for change in rows if change.after is not None and change.after.state == "running"]
         if len(claimed) > commit.asked["limit"]:
             yield f"{commit.node} asked for {commit.asked['limit']} steps and got {len(claimed)}"
-    agent = commit.process.node.agent if commit.process._node is not None else None
+    agent = commit.process.node.agent if isinstance(commit.process._caller, HostingNode) else None
     if agent is not None and len(agent.assignments) > min(
         checker.config.steps_max, checker.config.threads_max
     ):
@@ -894,10 +895,10 @@ def I22_breakers_go_by_rounds(checker: Checker, commit: Commit) -> Broken:
     and not for less than its rules ask for."""
     for _, before, after in commit.breakers:
         if before is None or after is None:
-            if after is None or (after.state != "closed" and commit.verb != OPERATORS):
+            if after is None or (after.state != "closed" and commit.verb not in OPERATORS):
                 yield f"a breaker is {after}, and was {before}"
             continue
-        if commit.verb in ("change_breaker", OPERATORS):
+        if commit.verb == "change_breaker" or commit.verb in OPERATORS:
             if after.round != before.round + 1:
                 yield f"{before} became {after} in the same round"
         elif (before.state, before.round, before.forced) != (after.state, after.round, after.forced):

@@ -361,7 +361,7 @@ def foretell(plan: Plan) -> Any:
             return Named(run_id)
         case ["saga", part, fails]:
             value = foretell(part)
-            return "taken back" if fails else value
+            return "taken back" if fails else Whole(value)
         case ["try", ["do", _, _, "first stops late"]]:
             return ANY  # or it was the twin that was first
         case ["try", part]:
@@ -381,6 +381,28 @@ class Named(NamedTuple):
     run_id: str
 
 
+class Whole(NamedTuple):
+    """In a foretold result: what a saga comes to, unless a run that it waits for refuses."""
+
+    value: Any
+
+
+def _refuses(foretold: Any) -> bool:
+    """Whether a run that is waited for here fails, and so the saga around it."""
+    match foretold:
+        case Named(run_id):
+            try:
+                foretell(ledger.now.plan_of(run_id))
+            except Fails:
+                return True
+            return False
+        case Whole(value):
+            return False
+        case [*parts]:
+            return any(map(_refuses, parts))
+    return bool(foretold == ANY)
+
+
 SKIPPED = -1
 """The result that an operator gave to a step that was skipped."""
 
@@ -395,6 +417,8 @@ def agrees(told: Any, foretold: Any) -> bool:
             return agrees(told, foretell(ledger.now.plan_of(foretold.run_id)))
         except Fails:
             return False
+    if isinstance(foretold, Whole):
+        return (told == "taken back" and _refuses(foretold.value)) or agrees(told, foretold.value)
     if isinstance(foretold, list):
         return (
             isinstance(told, list)

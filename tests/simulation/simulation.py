@@ -693,7 +693,8 @@ class Simulation(World):
 
     def _learn_before(self) -> None:
         """What the store learned in an earlier life: how long hedged steps take."""
-        usual = [(step_name(step.name), bucket_of(USUAL_S), 200.0, EPOCH) for step in program.HEDGED]
+        usual = [(step_name(step.name), bucket_of(USUAL_S), 200.0) for step in program.HEDGED]
+        self.clock.begin_session()
         self.connection.executemany(STATEMENTS[Verb.add_durations], usual)
         self.checker.forget()
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import NEVER, UNDO_PREFIX, undone_key
+from holdfast.node import Node
 from tests.simulation.invariants import OPERATORS, Gates
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ def observe_gates(simulation: Simulation, commit: Commit) -> None:
     say, checker = simulation.sometimes, simulation.checker
     for _, before, after in commit.breakers:
         moved = ("" if before is None else before.state, after.state)
-        if commit.verb == OPERATORS:
+        if commit.verb in OPERATORS:
             if after.forced:
                 say(f"a breaker was {'opened' if after.state == 'open' else 'closed'} by hand")
         elif moved == ("closed", "open"):
@@ -250,7 +251,7 @@ def observe_gates(simulation: Simulation, commit: Commit) -> None:
             say("a wave of probes grew")
         elif commit.verb == "give_back_probes":
             say("probes were lost and given back")
-    agent = None if commit.process._node is None else commit.process._node.agent
+    agent = commit.process.node.agent if isinstance(commit.process._caller, Node) else None
     if agent is not None and agent.gates.paused:
         say("an agent stopped by itself")
     if checker.barred:
