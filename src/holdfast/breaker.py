@@ -59,7 +59,7 @@ def fails(ok: int, failed: int, config: Config) -> bool:
     return failed >= (ok + failed) * config.breaker_rate
 
 
-class Look(NamedTuple):
+class BreakerLook(NamedTuple):
     """A breaker, and what its steps are doing, at one moment."""
 
     breaker: Breaker
@@ -69,7 +69,7 @@ class Look(NamedTuple):
     """Whether steps of it are ready and due."""
 
 
-class Change(NamedTuple):
+class BreakerChange(NamedTuple):
     """What the leader does with a breaker, and why."""
 
     state: BreakerState
@@ -89,7 +89,7 @@ class GiveBack(NamedTuple):
     probes: int
 
 
-def decide(look: Look, now: float, config: Config) -> Change | GiveBack | None:
+def decide(look: BreakerLook, now: float, config: Config) -> BreakerChange | GiveBack | None:
     """What follows for a breaker; None: nothing now."""
     row = look.breaker
     if row.forced:
@@ -98,21 +98,21 @@ def decide(look: Look, now: float, config: Config) -> Change | GiveBack | None:
         return _watched(row, now, config)
     if row.state is BreakerState.OPEN:
         due = row.open_until is not None and now >= row.open_until
-        return Change(BreakerState.PROBING, 1, row.open_s, row.note) if due else None
+        return BreakerChange(BreakerState.PROBING, 1, row.open_s, row.note) if due else None
     return _probed(look, now, config)
 
 
-def _watched(row: Breaker, now: float, config: Config) -> Change | None:
+def _watched(row: Breaker, now: float, config: Config) -> BreakerChange | None:
     age_s = now - row.window_at
     if not config.breaker_wait_s <= age_s <= config.breaker_window_s:
         return None
     if not trips(row.ok, row.failed, config):
         return None
     note = f"{row.failed} of {row.ok + row.failed} attempts failed within {max(1.0, age_s):.0f} s"
-    return Change(BreakerState.OPEN, 0, config.breaker_open_s, note)
+    return BreakerChange(BreakerState.OPEN, 0, config.breaker_open_s, note)
 
 
-def _probed(look: Look, now: float, config: Config) -> Change | GiveBack | None:
+def _probed(look: BreakerLook, now: float, config: Config) -> BreakerChange | GiveBack | None:
     row = look.breaker
     taken, answered = row.wave - row.allowance, row.ok + row.failed
     whole = row.wave if look.waiting else taken
@@ -122,17 +122,19 @@ def _probed(look: Look, now: float, config: Config) -> Change | GiveBack | None:
         or (answered >= taken and row.failed >= taken * config.breaker_rate)
     ):
         note = f"{row.failed} of {wording(answered, 'probe')} failed"
-        return Change(BreakerState.OPEN, 0, longer_s(row.open_s, config), note)
+        return BreakerChange(BreakerState.OPEN, 0, longer_s(row.open_s, config), note)
     if row.ok and row.ok > whole * (1 - config.breaker_rate):
         if not look.waiting or row.wave >= config.breaker_wave_max:
-            return Change(BreakerState.CLOSED, note=f"{row.ok} of {wording(answered, 'probe')} went well")
+            return BreakerChange(
+                BreakerState.CLOSED, note=f"{row.ok} of {wording(answered, 'probe')} went well"
+            )
         if row.allowance <= 0:
-            return Change(BreakerState.PROBING, row.wave * config.breaker_growth, row.open_s, row.note)
+            return BreakerChange(BreakerState.PROBING, row.wave * config.breaker_growth, row.open_s, row.note)
     lost = taken - answered - look.in_flight
     if lost > 0 and now - row.told_at > config.probe_lost_s:
         return GiveBack(lost)
     if taken <= 0 and not look.waiting and now - row.window_at > config.breaker_open_max_s:
-        return Change(BreakerState.CLOSED, note="nothing waits for it any more")
+        return BreakerChange(BreakerState.CLOSED, note="nothing waits for it any more")
     return None
 
 

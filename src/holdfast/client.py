@@ -50,7 +50,7 @@ from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction, transaction_of
 from holdfast.supervisor.channels import Channel
 from holdfast.workflow import options, outside
-from holdfast.workflow.declaration import claims, demand_signal
+from holdfast.workflow.declaration import demand_signal, offered
 from holdfast.workflow.options import Seconds
 from holdfast.workflow.workflow import Workflow
 
@@ -380,7 +380,7 @@ class Holdfast:
         name = f"workflow {workflow.name}@{workflow.version}"
         if "scheduler" in self._roles or name in self._asked:
             return
-        own = claims(("scheduler",), self._app, session_of(self.environment))
+        own = offered(("scheduler",), self._app, session_of(self.environment))
         demand_names(own, await self.store.workflows.rivals(own.code), only=name)
         self._asked.add(name)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from holdfast.model import Landmark, Run, RunState
+from holdfast.model import Landmark, RunRow, RunState
 from holdfast.sketch import Sketch, bucket_of
 
 STEP = "step:"
@@ -47,7 +47,7 @@ def rest_name(workflow: str, step: str, place: int) -> str:
     return f"{REST}{workflow}:{step}@{mark_of(place)}"
 
 
-class Durations:
+class DurationCounts:
     """Counts that the store does not know yet."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Eta(msgspec.Struct, frozen=True):
     """How many runs this was learned from. Old ones count less."""
 
 
-def eta_names(run: Run, mark: Landmark | None) -> list[str]:
+def eta_names(run: RunRow, mark: Landmark | None) -> list[str]:
     """The sketches that say something about when this run ends, the most telling first."""
     if run.state is not RunState.RUNNING:
         return []
@@ -109,7 +109,7 @@ def eta_names(run: Run, mark: Landmark | None) -> list[str]:
     return names if run.generation > 1 else [*names, start_name(run.workflow)]
 
 
-def eta(run: Run, mark: Landmark | None, known: Mapping[str, Sketch], now: float) -> Eta | None:
+def eta(run: RunRow, mark: Landmark | None, known: Mapping[str, Sketch], now: float) -> Eta | None:
     """What is left of a run at its newest landmark, less what has passed since; None when nothing tells."""
     for name in eta_names(run, mark):
         sketch = known.get(name)

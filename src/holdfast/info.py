@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from holdfast import codec
-from holdfast.model import Attempt, Ending, Run, RunState, Step, StepKind, StepState
+from holdfast.model import Attempt, Ending, RunRow, RunState, StepKind, StepRow, StepState
 
-Row = TypeVar("Row", bound=Run | Step | Attempt)
+Row = TypeVar("Row", bound=RunRow | StepRow | Attempt)
 
 
 class Progress(NamedTuple):
@@ -36,7 +36,7 @@ class _Info(Generic[Row]):
     __hash__ = None  # type: ignore[assignment]  # as of a list: what it says of a run is old soon
 
 
-class RunInfo(_Info[Run]):
+class RunInfo(_Info[RunRow]):
     """A run, as it was when it was read."""
 
     __slots__ = ()
@@ -135,7 +135,7 @@ class RunInfo(_Info[Run]):
         return _maybe_at(self._row.deadline)
 
 
-class StepInfo(_Info[Step]):
+class StepInfo(_Info[StepRow]):
     """A step of a run: a call, a timer, a signal it waits for, or a child run."""
 
     __slots__ = ()

@@ -117,7 +117,7 @@ class NewRun(msgspec.Struct, frozen=True):
     """Of a child whose parent is a retry: the run that it goes on from."""
 
 
-class Run(msgspec.Struct, frozen=True):
+class RunRow(msgspec.Struct, frozen=True):
     """A run's row."""
 
     id: str
@@ -160,7 +160,7 @@ class Revoked(msgspec.Struct, frozen=True):
     error: str
 
 
-class Step(msgspec.Struct, frozen=True):
+class StepRow(msgspec.Struct, frozen=True):
     """A step's row: one durable thing a run waits for."""
 
     run_id: str
@@ -325,7 +325,7 @@ class Landmark(msgspec.Struct, frozen=True):
     issued_at: float
 
 
-class Signal(msgspec.Struct, frozen=True):
+class SignalRow(msgspec.Struct, frozen=True):
     """A signal's row. `delivered_seq` is its place in the run's history, once the run's owner has taken it in."""
 
     id: int
@@ -348,7 +348,7 @@ class NewSignal(msgspec.Struct, frozen=True):
     payload: bytes
 
 
-class Node(msgspec.Struct, frozen=True):
+class NodeRow(msgspec.Struct, frozen=True):
     """One process start. `offers` is what it can serve: workflows, steps and labels, as JSON."""
 
     id: str
@@ -384,7 +384,7 @@ class Declaration(msgspec.Struct, frozen=True):
     """When a node last declared it, give or take an hour."""
 
 
-class Leader(NamedTuple):
+class LeaderLease(NamedTuple):
     """Who holds the leader's lease. At each takeover is noted how long nobody had been heard to lead."""
 
     node: str

@@ -21,7 +21,7 @@ from holdfast.agent.host import Place
 from holdfast.agent.loops import AgentLoops
 from holdfast.caller import WRITE_OUT_S, Caller
 from holdfast.config import DEFAULT, Config
-from holdfast.durations import Durations
+from holdfast.durations import DurationCounts
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import LeaseLost, NameTaken, StoreError
 from holdfast.heartbeat import keeps_lease
@@ -33,14 +33,14 @@ from holdfast.scheduler.loops import SchedulerLoops
 from holdfast.seat import LocalSeat
 from holdfast.store.answers import Answer
 from holdfast.store.bell import Bell
-from holdfast.store.operations import Close, HandBack, Hop, Op, Quarantine, RetryStep, Save, Start, StepOp
+from holdfast.store.operations import Close, HandBack, Hop, Op, QuarantineStep, RetryStep, Save, Start, StepOp
 from holdfast.store.store import Store
 from holdfast.supervisor import Supervisor
 from holdfast.supervisor.channels import Channel
 from holdfast.supervisor.loops import supervise, tell_alerts
 from holdfast.supervisor.outbox import Outbox
 from holdfast.workflow import registry
-from holdfast.workflow.declaration import claims, declarations
+from holdfast.workflow.declaration import declarations, offered
 
 log = logging.getLogger("holdfast.node")
 
@@ -80,7 +80,7 @@ class Node(Caller):
         self._about, self._more_pulse = about or {}, pulse
         self._app, self._edition = app, -1
         self.clock = StoreClock(self.environment)
-        self.durations = Durations()
+        self.durations = DurationCounts()
         self.fenced = False
         """This node lost its lease and stopped itself. It writes nothing any more."""
         self.draining = False
@@ -219,7 +219,7 @@ class Node(Caller):
         """Enter the node's row, with what its code publishes and declares."""
         edition, session = registry.edition(), session_of(self.environment)
         offers = {
-            **msgspec.to_builtins(claims(self.roles, self._app, session)),
+            **msgspec.to_builtins(offered(self.roles, self._app, session)),
             "labels": sorted(self.labels),
             "hedged": sorted(name for name, step in registry.steps.items() if step.hedge),
             **self._about,
@@ -458,7 +458,7 @@ def session_of(environment: Environment) -> str:
 def _instead(op: StepOp, error: BaseException) -> StepOp | None:
     """What is written of a step when what its agent had to say of it cannot be. Not its outcome again: the step would be executed
     until that can be written. None: nothing, the step goes back to the queue."""
-    if not isinstance(op, Outcome | RetryStep | Quarantine):
+    if not isinstance(op, Outcome | RetryStep | QuarantineStep):
         return None
     kind, words = name_of(type(error)), f"what the step said cannot be recorded: {error}"
     told = json.dumps({"type": kind, "message": words, "ending": Ending.FAILED, "unsure": True})

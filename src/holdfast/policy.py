@@ -188,14 +188,14 @@ class GiveUp(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Quarantine(msgspec.Struct, frozen=True):
+class WaitForPerson(msgspec.Struct, frozen=True):
     """It waits for a person."""
 
     reason: str
     failure: Failure
 
 
-Verdict: TypeAlias = RetryAfter | GiveUp | Quarantine
+Verdict: TypeAlias = RetryAfter | GiveUp | WaitForPerson
 
 
 def classify(ending: Ending, error: BaseException) -> Failure:
@@ -278,7 +278,7 @@ def after_loss(policy: Retry, losses: int, config: Config = DEFAULT) -> Verdict:
     most = config.losses_max if policy.losses is None else policy.losses
     if losses >= most:
         reason = f"its agent was lost {losses + 1} times, {most} are allowed"
-        return GiveUp(reason) if policy.quarantine is False else Quarantine(reason, Failure.POISON)
+        return GiveUp(reason) if policy.quarantine is False else WaitForPerson(reason, Failure.POISON)
     if losses == 0:
         return RetryAfter(0.0, Failure.LOST)
     waits = config.loss_back_off_s * 2.0 ** min(losses - 1, 30)
@@ -320,7 +320,7 @@ def _again(
 
 
 def _exhausted(policy: Retry, reason: str, failure: Failure) -> Verdict:
-    return Quarantine(reason, failure) if policy.quarantine else GiveUp(reason)
+    return WaitForPerson(reason, failure) if policy.quarantine else GiveUp(reason)
 
 
 def fingerprint(step: str, error: str, place: str) -> str:

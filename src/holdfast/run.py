@@ -27,8 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.info import AttemptInfo, RunInfo, RunView, StepInfo
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Attempt, RunState, Step
-from holdfast.model import Run as RunRow
+from holdfast.model import Attempt, RunRow, RunState, StepRow
 from holdfast.store.bell import Bell
 from holdfast.store.operations import Close
 from holdfast.store.store import Store
@@ -47,7 +46,7 @@ class RunRows(NamedTuple):
     """A run and its steps as the store has them, for the command line."""
 
     run: RunRow
-    steps: list[Step]
+    steps: list[StepRow]
     attempts: list[Attempt]
     outlook: Outlook = Outlook()
     """What was learned from others, where somebody asked for it."""
@@ -160,9 +159,9 @@ class Run(Generic[R]):
         """Its steps, in the order in which the workflow asked for them."""
         return [StepInfo(step) for step in await self._steps()]
 
-    async def _steps(self) -> list[Step]:
+    async def _steps(self) -> list[StepRow]:
         await self._demand_known()
-        found: list[Step] = []
+        found: list[StepRow] = []
         while True:
             page = await self._hf.store.reads.steps(self.id, after=found[-1].n if found else 0, limit=1000)
             found += page

@@ -19,7 +19,7 @@ from statistics import median
 
 from holdfast import Holdfast
 from holdfast.config import DEFAULT
-from holdfast.model import Ending, Leader, Node, RunState
+from holdfast.model import Ending, LeaderLease, NodeRow, RunState
 from tests.chaos import app
 from tests.store.made import end_overdue, reclaim
 
@@ -47,7 +47,7 @@ class Crew:
         self._hf = hf
         self._processes: dict[int, asyncio.subprocess.Process] = {}
 
-    async def start(self, *command: str) -> Node:
+    async def start(self, *command: str) -> NodeRow:
         process = await asyncio.create_subprocess_exec(
             HOLDFAST,
             *command,
@@ -58,7 +58,7 @@ class Crew:
             start_new_session=True,
         )
         self._processes[process.pid] = process
-        found: list[Node] = []
+        found: list[NodeRow] = []
 
         async def known() -> bool:
             assert process.returncode is None, f"{command} ended"
@@ -68,16 +68,16 @@ class Crew:
         await until(known)
         return found[0]
 
-    async def signal(self, node: Node, number: signal.Signals) -> None:
+    async def signal(self, node: NodeRow, number: signal.Signals) -> None:
         process = self._processes[node.pid]
         process.send_signal(number)
         if number is signal.SIGKILL:
             await process.wait()
             del self._processes[node.pid]
 
-    async def joined_again(self, node: Node) -> Node:
+    async def joined_again(self, node: NodeRow) -> NodeRow:
         """The same process, as another node."""
-        found: list[Node] = []
+        found: list[NodeRow] = []
 
         async def known() -> bool:
             found[:] = [
@@ -119,7 +119,7 @@ async def loaded(hf: Holdfast, folder: Path) -> AsyncIterator[list[str]]:
             stop.set()
 
 
-async def leader_of(hf: Holdfast) -> Leader:
+async def leader_of(hf: Holdfast) -> LeaderLease:
     leader = await hf.store.leader.leader()
     assert leader is not None
     return leader
@@ -152,10 +152,10 @@ async def test_leaders_killed_and_stopped_under_load(store_url: str, tmp_path: P
                     await crew.signal(agent, signal.SIGKILL)
                     lost_agents.append(agent.id)
 
-                    async def taken_over(before: Leader = before) -> bool:
+                    async def taken_over(before: LeaderLease = before) -> bool:
                         return (await leader_of(hf)).epoch > before.epoch
 
-                    async def reclaimed(agent: Node = agent) -> bool:
+                    async def reclaimed(agent: NodeRow = agent) -> bool:
                         return agent.id not in {node.id for node in await hf.store.nodes.living(100)}
 
                     await until(taken_over)
@@ -207,7 +207,7 @@ async def deposed_changes_nothing(hf: Holdfast, epoch: int, node: str) -> None:
     assert await hf.store.retention.forget_nodes(epoch, time.time() + 60, 100) == 0
 
 
-async def is_reclaimed(hf: Holdfast, node: Node) -> bool:
+async def is_reclaimed(hf: Holdfast, node: NodeRow) -> bool:
     return node.id not in {one.id for one in await hf.store.nodes.living(100)}
 
 

@@ -14,7 +14,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.config import Config
 from holdfast.errors import StoreError
-from holdfast.model import Node, RunState
+from holdfast.model import NodeRow, RunState
 from tests.chaos import waits
 from tests.chaos.servers import Own, both_hosts, own_server
 
@@ -89,7 +89,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 
             await asyncio.sleep(0.05)
 
 
-async def live(hf: Holdfast) -> dict[str, Node]:
+async def live(hf: Holdfast) -> dict[str, NodeRow]:
     return {node.id: node for node in await hf.store.nodes.nodes() if node.retired_at is None}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.durations import Eta, rest_name, step_name
-from holdfast.model import Node, Run, RunState, Step, StepKind, StepState, Twin, TwinState
+from holdfast.model import NodeRow, RunRow, RunState, StepKind, StepRow, StepState, Twin, TwinState
 from holdfast.sketch import bucket_of
 from holdfast.supervisor.facts import Facts
 from holdfast.supervisor.outlook import Outlook
@@ -56,21 +56,21 @@ def test_ps_show_and_watch_say_when_a_run_will_end(under_way: Cli) -> None:
     assert row["eta"] is None
 
 
-def running(**more: object) -> Step:
-    values = dict.fromkeys(Step.__struct_fields__) | {
+def running(**more: object) -> StepRow:
+    values = dict.fromkeys(StepRow.__struct_fields__) | {
         "run_id": "r", "n": 1, "key": "pay", "kind": StepKind.CALL, "name": "shop.pay", "state": StepState.RUNNING,
         "attempt": 1, "agent": "a", "started_at": 100.0, "issued_at": 100.0, "after_seq": 0, "losses": 0, "excused": 0,
     }  # fmt: skip
-    return Step(**(values | more))  # type: ignore[arg-type]
+    return StepRow(**(values | more))  # type: ignore[arg-type]
 
 
-def run_row() -> Run:
-    values = dict.fromkeys(Run.__struct_fields__) | {"id": "r", "state": RunState.RUNNING, "kept_n": 0}
-    return Run(**values)  # type: ignore[arg-type]
+def run_row() -> RunRow:
+    values = dict.fromkeys(RunRow.__struct_fields__) | {"id": "r", "state": RunState.RUNNING, "kept_n": 0}
+    return RunRow(**values)  # type: ignore[arg-type]
 
 
 TWIN = Twin("r", 1, TwinState.RUNNING, "a", "b", 150.0, 152.0, None)
-NODES = [Node(name, f"host-{name}", 7, "agent", "{}", 1, 0.0, 1e9, None) for name in "ab"]
+NODES = [NodeRow(name, f"host-{name}", 7, "agent", "{}", 1, 0.0, 1e9, None) for name in "ab"]
 
 
 def test_why_tells_of_a_straggler_and_its_twin() -> None:

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from holdfast.model import Attempt, Ending, Step, StepKind, StepState
+from holdfast.model import Attempt, Ending, StepKind, StepRow, StepState
 from holdfast.terminal.timeline import Scale, bar, components, lanes
 from holdfast.terminal.wording import chosen_steps, detail, span, waits_for
 
-PLAIN = Step(
+PLAIN = StepRow(
     run_id="r", n=1, key="work", kind=StepKind.CALL, name="app.work", lane=1, state=StepState.SUCCEEDED,
     priority=0, ready_at=0.0, attempt=1, losses=0, excused=0, attempts_max=3, timeout_s=None, fence=1,
     agent=None, complete_by=None, input=None, digest=None, output=None, error=None, retry=None,
@@ -15,7 +15,7 @@ PLAIN = Step(
 )  # fmt: skip
 
 
-def step(**other: object) -> Step:
+def step(**other: object) -> StepRow:
     return msgspec.structs.replace(PLAIN, **other)
 
 

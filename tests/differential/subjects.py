@@ -22,8 +22,8 @@ from holdfast.environment import Environment
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import UNDO, Breaker, Declaration
 from holdfast.store import open_store
-from holdfast.store.database import Call, Part
-from holdfast.store.origins import Claims
+from holdfast.store.database import Part, StoreCall
+from holdfast.store.origins import Offers
 from holdfast.store.sqlite.database import SqliteDatabase
 from holdfast.store.store import Store
 from holdfast.store.workflows import declare
@@ -338,8 +338,8 @@ def _code(node: str) -> str:
 async def _declare(store: Store, one: Declaration) -> None:
     """What a node's registration does, without the node."""
     await store.database.write(
-        Call("declare", (), (), {}),
-        lambda session: declare(session, store.database.processes, "", Claims(), [one]),
+        StoreCall("declare", (), (), {}),
+        lambda session: declare(session, store.database.processes, "", Offers(), [one]),
     )
 
 

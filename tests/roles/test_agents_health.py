@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import Holdfast, Retry, step, workflow
 from holdfast.config import Config
-from holdfast.model import Node
-from holdfast.supervisor.health import Health, NodeState, examine
+from holdfast.model import NodeRow
+from holdfast.supervisor.health import NodeHealth, NodeState, examine
 from tests.roles import blockers, outside
 from tests.roles.conftest import until
 from tests.roles.outside import effects
@@ -34,13 +34,13 @@ async def count_even(upto: int) -> int:
     return sum(not isinstance(one, BaseException) for one in found)
 
 
-async def healths(hf: Holdfast) -> dict[int, Health]:
+async def healths(hf: Holdfast) -> dict[int, NodeHealth]:
     """By process."""
     loads, now = await hf.store.nodes.loads(), await hf.store.now()
     return {node.pid: examine(node, loads.get(node.id, (0, 0)), now) for node in await hf.store.nodes.nodes()}
 
 
-async def until_state(hf: Holdfast, pid: int, state: NodeState) -> Health:
+async def until_state(hf: Holdfast, pid: int, state: NodeState) -> NodeHealth:
     seen = None
     try:
         async with asyncio.timeout(15):
@@ -124,9 +124,9 @@ async def test_what_others_read_from_a_row_is_not_changed_by_the_pulse(store_url
         assert {"workflows", "steps"} <= offers.keys()
 
 
-def row(lease_until: float, retired_at: float | None = None, **pulse: object) -> Node:
+def row(lease_until: float, retired_at: float | None = None, **pulse: object) -> NodeRow:
     offers = {"labels": [], "pulse": {"at": 100.0, "lease_s": 10.0} | pulse}
-    return Node("n", "host", 1, "agent", json.dumps(offers), 10, 0.0, lease_until, retired_at)
+    return NodeRow("n", "host", 1, "agent", json.dumps(offers), 10, 0.0, lease_until, retired_at)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def row(lease_until: float, retired_at: float | None = None, **pulse: object) ->
     ],
 )
 def test_a_verdict_is_a_matter_of_facts(
-    node: Node, load: tuple[int, int], now: float, state: NodeState
+    node: NodeRow, load: tuple[int, int], now: float, state: NodeState
 ) -> None:
     """From the row, what the node holds, and the time."""
     assert examine(node, load, now).state is state

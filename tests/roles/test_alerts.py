@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast
-from holdfast.breaker import Change
+from holdfast.breaker import BreakerChange
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import RunFailed
@@ -171,7 +171,7 @@ async def test_an_alert_is_compared_with_those_of_its_own_kind(store_url: str) -
         [answers.Observation("stripe", 0, 30, "ConnectionError: refused")], config.breaker_window_s
     )
     assert await store.gates.change_breaker(
-        epoch, "stripe", 0, Change(BreakerState.OPEN, 0, LONG_S, "30 of 30 failed")
+        epoch, "stripe", 0, BreakerChange(BreakerState.OPEN, 0, LONG_S, "30 of 30 failed")
     )
     assert await tell_of_breakers(store, epoch, config) == 1
     over = [AlertKind.BACKLOG, AlertKind.STEP_QUARANTINED, AlertKind.POOL_TROUBLE, AlertKind.STRAGGLER]
@@ -194,7 +194,9 @@ async def test_an_alert_is_compared_with_those_of_its_own_kind(store_url: str) -
     for _ in range(3):
         assert await tell_of_breakers(store, epoch, config) == 0
     assert await known(AlertKind.BREAKER_OPEN) == [1], "it was raised once, and is not again"
-    assert await store.gates.change_breaker(epoch, "stripe", 1, Change(BreakerState.CLOSED, note="well"))
+    assert await store.gates.change_breaker(
+        epoch, "stripe", 1, BreakerChange(BreakerState.CLOSED, note="well")
+    )
     await tell_of_breakers(store, epoch, config)
     await watch_backlog(store, epoch, config, now + config.alert_window_s + 60)
     await clear_released(store, epoch, config)

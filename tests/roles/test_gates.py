@@ -14,7 +14,7 @@ from holdfast import Holdfast, Retry, Stop, step, workflow
 from holdfast.config import Config
 from holdfast.errors import RunFailed, WrongState
 from holdfast.model import AlertKind, Breaker, BreakerState, Hold, HoldScope, StepState
-from holdfast.store.answers import Gates, Observation
+from holdfast.store.answers import Observation, ShutGates
 
 QUICK = Config(
     poll_s=0.05,
@@ -393,7 +393,7 @@ class TestHolds:
             starting = asyncio.create_task(hf.start(post.using(namespace="acme"), 3))
             await asyncio.sleep(0)  # the place is taken, nothing is committed
             agent.gates.learn(
-                Gates([], [Hold(scope, value, "somebody", "", 0.0)]), hf.environment.monotonic()
+                ShutGates([], [Hold(scope, value, "somebody", "", 0.0)]), hf.environment.monotonic()
             )
             run = await starting
 

@@ -13,7 +13,7 @@ from holdfast import Holdfast
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.heartbeat import Heartbeat, HeartProcess, keeps_lease
-from holdfast.model import Node
+from holdfast.model import NodeRow
 from holdfast.run import Run
 from holdfast.store import open_store
 from holdfast.workflow.workflow import Workflow
@@ -45,12 +45,12 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-async def node_of(caller: Holdfast, pid: int) -> Node:
+async def node_of(caller: Holdfast, pid: int) -> NodeRow:
     (node,) = [node for node in await caller.store.nodes.nodes() if node.pid == pid]
     return node
 
 
-async def node_of_id(caller: Holdfast, node_id: str) -> Node:
+async def node_of_id(caller: Holdfast, node_id: str) -> NodeRow:
     (node,) = [node for node in await caller.store.nodes.nodes() if node.id == node_id]
     return node
 

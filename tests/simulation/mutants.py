@@ -18,7 +18,7 @@ from holdfast import breaker, policy
 from holdfast.agent import Agent, executor, outcome
 from holdfast.agent.gatekeeper import Gatekeeper
 from holdfast.agent.places import Places
-from holdfast.agent.twins import Twins
+from holdfast.agent.twins import TwinKeeper
 from holdfast.client import Holdfast
 from holdfast.decider import decider as deciding
 from holdfast.decider import history, undo_plan
@@ -427,7 +427,7 @@ def failures_do_not_wait_for_twins(stack: ExitStack) -> None:
     def outwait(self: Any, assignment: Any, ending: Any, unsure: bool, give_up: Any) -> None:
         give_up(unsure)
 
-    code(stack, Twins, "outwait", outwait)
+    code(stack, TwinKeeper, "outwait", outwait)
 
 
 @mutant("twins take places", within=60, part="hedge")

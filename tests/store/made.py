@@ -10,9 +10,9 @@ import msgspec
 
 from holdfast.config import DEFAULT
 from holdfast.environment import Environment
-from holdfast.model import NewRun, Outcome, RunState, Step, StepKind, StepState
+from holdfast.model import NewRun, Outcome, RunState, StepKind, StepRow, StepState
 from holdfast.store.answers import Answer, ClaimedRun, ClaimedStep, Reclaimed, SeenNode
-from holdfast.store.database import Call
+from holdfast.store.database import StoreCall
 from holdfast.store.heart import Order, renewer
 from holdfast.store.operations import Close, Hop, NewStep, Start
 from holdfast.store.store import Store
@@ -156,7 +156,7 @@ async def ended(store: Store, *steps: NewStep, node: str = A) -> str:
     return run_id
 
 
-async def step(store: Store, run_id: str, n: int = 1) -> Step:
+async def step(store: Store, run_id: str, n: int = 1) -> StepRow:
     found = [one for one in await store.reads.steps(run_id) if one.n == n]
     assert found, f"run {run_id} has no step {n}"
     return found[0]
@@ -176,8 +176,8 @@ async def deaths(store: Store) -> dict[str, str]:
     found = {}
     for node in await store.leader.suspects():
         row = await store.database.look(
-            Call("deaths", (), (), {}), lambda session: session.row(Verb.lock_node, node)
-        )  # noqa: B023  awaited at once
+            StoreCall("deaths", (), (), {}), lambda session: session.row(Verb.lock_node, node)
+        )
         gone = store.database.processes.is_gone(node)
         death = verdicts.death_of(None if row is None else SeenNode(*row), await store.now())
         if gone or death is not None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.breaker import Change
+from holdfast.breaker import BreakerChange
 from holdfast.model import Breaker, BreakerState, HoldScope, Outcome, StepState
 from holdfast.store.answers import Observation
 from holdfast.store.operations import HandBack
@@ -30,14 +30,14 @@ async def opened(store: Store, name: str = "stripe", open_s: float = LONG_S) -> 
     epoch = await store.leader.lead(A, LONG_S)
     assert epoch is not None
     await store.gates.observe([Observation(name, 0, 30, "ConnectionError: refused")], WINDOW_S)
-    assert await store.gates.change_breaker(epoch, name, 0, Change(OPEN, 0, open_s, "30 of 30 failed"))
+    assert await store.gates.change_breaker(epoch, name, 0, BreakerChange(OPEN, 0, open_s, "30 of 30 failed"))
     return epoch
 
 
 async def probing(store: Store, wave: int, name: str = "stripe") -> int:
     """The same, in a wave of this size."""
     epoch = await opened(store, name)
-    assert await store.gates.change_breaker(epoch, name, 1, Change(PROBING, wave, 5.0, ""))
+    assert await store.gates.change_breaker(epoch, name, 1, BreakerChange(PROBING, wave, 5.0, ""))
     return epoch
 
 
@@ -69,7 +69,7 @@ class TestBreakers:
         await begin(store, call(1, lane=lanes[0]), call(2, lane=lanes[1]))
         epoch = await opened(store)
         assert await store.agents.claim_steps(B, lanes, 10) == []
-        assert await store.gates.change_breaker(epoch, "stripe", 1, Change(CLOSED, note="well"))
+        assert await store.gates.change_breaker(epoch, "stripe", 1, BreakerChange(CLOSED, note="well"))
         assert len(await store.agents.claim_steps(B, lanes, 10)) == 2
 
     async def test_a_wave_allows_so_many_probes(self, store: Store) -> None:
@@ -92,7 +92,7 @@ class TestBreakers:
         assert (await store.gates.claim_probes(B, "stripe", [shut], 9)).steps == []
         epoch = await opened(store)
         assert (await store.gates.claim_probes(B, "stripe", [shut], 9)).steps == []
-        await store.gates.change_breaker(epoch, "stripe", 1, Change(PROBING, 9, 5.0, ""))
+        await store.gates.change_breaker(epoch, "stripe", 1, BreakerChange(PROBING, 9, 5.0, ""))
         assert (await store.gates.claim_probes(B, "stripe", [other], 9)).steps == []
         assert [
             found.n for found in (await store.gates.claim_probes(B, "stripe", [shut, other], 9)).steps
@@ -151,7 +151,7 @@ class TestBreakers:
         )
         row = await one(store)
         assert (row.ok, row.failed, row.error) == (2, 1, "new")
-        await store.gates.change_breaker(epoch, "stripe", 2, Change(PROBING, 8, 5.0, ""))
+        await store.gates.change_breaker(epoch, "stripe", 2, BreakerChange(PROBING, 8, 5.0, ""))
         row = await one(store)
         assert (row.round, row.ok, row.failed, row.wave, row.allowance) == (3, 0, 0, 8, 8)
 
@@ -164,17 +164,17 @@ class TestBreakers:
         before = await one(store)
         await store.leader.resign(A)
         assert await store.leader.lead(B, LONG_S) == epoch + 1
-        assert not await store.gates.change_breaker(epoch, "stripe", 2, Change(CLOSED))
+        assert not await store.gates.change_breaker(epoch, "stripe", 2, BreakerChange(CLOSED))
         assert not await store.gates.give_back_probes(epoch, "stripe", 2, 1)
         assert await one(store) == before
-        assert await store.gates.change_breaker(epoch + 1, "stripe", 2, Change(CLOSED))
+        assert await store.gates.change_breaker(epoch + 1, "stripe", 2, BreakerChange(CLOSED))
 
     async def test_a_decision_about_an_older_round_changes_nothing(self, store: Store) -> None:
         """Somebody else has changed it since: an operator, or this leader before it was paused."""
         epoch = await opened(store)
         await store.gates.force_breaker("stripe", OPEN, "ada", "they asked for it")
-        assert not await store.gates.change_breaker(epoch, "stripe", 1, Change(PROBING, 1, 5.0, ""))
-        assert not await store.gates.change_breaker(epoch, "stripe", 2, Change(PROBING, 1, 5.0, ""))
+        assert not await store.gates.change_breaker(epoch, "stripe", 1, BreakerChange(PROBING, 1, 5.0, ""))
+        assert not await store.gates.change_breaker(epoch, "stripe", 2, BreakerChange(PROBING, 1, 5.0, ""))
         assert (await one(store)).forced
 
     async def test_lost_probes_can_be_taken_again(self, store: Store) -> None:
@@ -210,7 +210,7 @@ class TestBreakers:
         await store.batches.commit(B, [HandBack(taken[0].run_id, taken[0].n, taken[0].fence)])
         (look,) = await store.gates.breaker_looks(WINDOW_S)
         assert (look.in_flight, look.waiting) == (1, True)
-        await store.gates.change_breaker(epoch, "stripe", 2, Change(PROBING, 4, 5.0, ""))
+        await store.gates.change_breaker(epoch, "stripe", 2, BreakerChange(PROBING, 4, 5.0, ""))
         assert (await store.gates.breaker_looks(WINDOW_S))[0].in_flight == 0
         await store.batches.commit(A, [Outcome(run_id, 1, StepState.SUCCEEDED, b"1", None, now, 1)])
         assert await broken(store) == set()
@@ -237,8 +237,10 @@ class TestBreakers:
     async def test_every_act_is_in_the_journal(self, store: Store) -> None:
         """Who did what to which breaker, and why; of the waves only the first."""
         epoch = await probing(store, 1)
-        await store.gates.change_breaker(epoch, "stripe", 2, Change(PROBING, 2, 5.0, ""))
-        await store.gates.change_breaker(epoch, "stripe", 3, Change(CLOSED, note="3 of 3 probes went well"))
+        await store.gates.change_breaker(epoch, "stripe", 2, BreakerChange(PROBING, 2, 5.0, ""))
+        await store.gates.change_breaker(
+            epoch, "stripe", 3, BreakerChange(CLOSED, note="3 of 3 probes went well")
+        )
         await store.gates.force_breaker("stripe", OPEN, "ada", "maintenance")
         await store.gates.reset_breaker("stripe", "ada", "over")
         told = [(entry.actor, entry.verb, entry.note) for entry in reversed(await store.reads.journal(None))]

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.model import NEVER, Ending, Failure, NewSignal, RunState, StepKind, StepState
 from holdfast.store.answers import Answer
-from holdfast.store.operations import Hop, NewStep, Quarantine, RetryStep
+from holdfast.store.operations import Hop, NewStep, QuarantineStep, RetryStep
 from holdfast.store.store import Store
 from tests.store.conftest import Tamper
 from tests.store.made import (
@@ -32,7 +32,7 @@ from tests.store.made import (
 ERROR = json.dumps({"type": "builtins.ValueError", "message": "bad card", "place": "shop.py:7"})
 
 
-def poisoned(run_id: str, n: int = 1, fence: int = 1, alike: str = "aaaa", **more: Any) -> Quarantine:
+def poisoned(run_id: str, n: int = 1, fence: int = 1, alike: str = "aaaa", **more: Any) -> QuarantineStep:
     values: dict[str, Any] = {
         "ending": Ending.LOST,
         "error": ERROR,
@@ -42,7 +42,7 @@ def poisoned(run_id: str, n: int = 1, fence: int = 1, alike: str = "aaaa", **mor
         "kind": "builtins.ValueError",
         "place": "shop.py:7",
     }
-    return Quarantine(run_id, n, fence, **(values | more))
+    return QuarantineStep(run_id, n, fence, **(values | more))
 
 
 async def stuck(store: Store, *others: Any, alike: str = "aaaa") -> str:

@@ -11,7 +11,7 @@ import pytest
 from holdfast import here
 from holdfast.testing import NotEnded, Sim
 from holdfast.testing.crashes import Explorer, Settings
-from holdfast.testing.judge import Ended
+from holdfast.testing.judge import RunOutcomes
 from holdfast.testing.stand_ins import StandIn
 from holdfast.workflow.workflow import Workflow
 from tests.testing import kit_flows as flows
@@ -185,7 +185,7 @@ class Watching(Explorer):
 
     ends: list[Any]
 
-    def _try(self, *given: Any, **more: Any) -> Ended | None:
+    def _try(self, *given: Any, **more: Any) -> RunOutcomes | None:
         ended = super()._try(*given, **more)
         if ended is not None:
             rows = [msgspec.to_builtins(one) for one in ended.histories.values()]

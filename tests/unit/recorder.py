@@ -7,7 +7,7 @@ import msgspec
 from holdfast import codec
 from holdfast.decider import Decider, Finish, Issue, Turn
 from holdfast.errors import Drift
-from holdfast.model import CANCEL, NewSignal, Outcome, Signal, Step, StepKind, StepState
+from holdfast.model import CANCEL, NewSignal, Outcome, SignalRow, StepKind, StepRow, StepState
 from holdfast.workflow.workflow import Workflow
 
 
@@ -34,8 +34,8 @@ class Recorder:
         }
         self.run_id = run_id
         self.at = 1000.0
-        self.steps: dict[int, Step] = {}
-        self.signals: list[Signal] = []
+        self.steps: dict[int, StepRow] = {}
+        self.signals: list[SignalRow] = []
         self.turns: list[Turn] = []
         self.sends: list[NewSignal] = []
         self.progress: list[str] = []
@@ -124,7 +124,7 @@ class Recorder:
         self.at += 1.0
         seq = self.decider.deliver_signal(name, payload, self.at)
         number = len(self.signals) + 1
-        self.signals.append(Signal(number, self.run_id, name, str(number), payload, seq, self.at))
+        self.signals.append(SignalRow(number, self.run_id, name, str(number), payload, seq, self.at))
         return self.commit()
 
     def cancel(self) -> Turn:
@@ -161,9 +161,9 @@ class Recorder:
         return self
 
 
-def row_of(run_id: str, issue: Issue, at: float) -> Step:
+def row_of(run_id: str, issue: Issue, at: float) -> StepRow:
     """A step's row as `issue` writes it. What the decider does not read stays empty."""
-    row: dict[str, Any] = dict.fromkeys(Step.__struct_fields__)
+    row: dict[str, Any] = dict.fromkeys(StepRow.__struct_fields__)
     row |= {
         "run_id": run_id,
         "n": issue.n,
@@ -176,4 +176,4 @@ def row_of(run_id: str, issue: Issue, at: float) -> Step:
         "digest": issue.digest,
         "issued_at": at,
     }
-    return Step(**row)
+    return StepRow(**row)

@@ -14,7 +14,7 @@ import pytest
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import InvalidSettings
-from holdfast.model import Alert, AlertKind, Level, NewAlert, Node, Poison
+from holdfast.model import Alert, AlertKind, Level, NewAlert, NodeRow, Poison
 from holdfast.store.answers import FailureNote, Late
 from holdfast.supervisor.alerts import compare, in_words, judge_backlog, judge_failures
 from holdfast.supervisor.channels import Notice, NotSent
@@ -101,9 +101,9 @@ def test_a_run_held_by_its_scheduler_is_an_alert_unless_it_was_released() -> Non
 def test_a_pool_in_trouble_is_an_alert() -> None:
     """One for each pool of a host, in its own words; not one that is well, nor an agent."""
 
-    def node(host: str, name: str, trouble: str | None, roles: str = "pool") -> Node:
+    def node(host: str, name: str, trouble: str | None, roles: str = "pool") -> NodeRow:
         offers = {"pool": {"name": name}, "pulse": {"trouble": trouble} if trouble else {}}
-        return Node(f"{host}-{name}", host, 7, roles, json.dumps(offers), 1, 0.0, 0.0, None)
+        return NodeRow(f"{host}-{name}", host, 7, roles, json.dumps(offers), 1, 0.0, 0.0, None)
 
     nodes = [
         node("east", "web", "agents do not stay"),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from holdfast import InvalidInput, Retry, RetryIn, Stop
-from holdfast.breaker import Change, GiveBack, Look, Sign, decide, read_failure, trips
+from holdfast.breaker import BreakerChange, BreakerLook, GiveBack, Sign, decide, read_failure, trips
 from holdfast.config import DEFAULT
 from holdfast.errors import StepLost, StepTimeout
 from holdfast.model import Breaker, BreakerState, Ending
@@ -40,9 +40,9 @@ def row(state: BreakerState = CLOSED, **more: Any) -> Breaker:
     return Breaker(**(values | more))
 
 
-def probed(wave: int, left: int = 0, *, in_flight: int = 0, waiting: bool = True, **more: Any) -> Look:
+def probed(wave: int, left: int = 0, *, in_flight: int = 0, waiting: bool = True, **more: Any) -> BreakerLook:
     """A breaker that is probing, `left` of the wave not begun."""
-    return Look(row(PROBING, wave=wave, allowance=left, **more), in_flight, waiting)
+    return BreakerLook(row(PROBING, wave=wave, allowance=left, **more), in_flight, waiting)
 
 
 class Declined(Exception):
@@ -80,8 +80,8 @@ def test_few_failures_or_a_small_share_open_nothing(ok: int, failed: int) -> Non
 class TestClosed:
     def test_trouble_opens_it(self) -> None:
         """Enough failures within the window, once other agents had a moment to say how they do."""
-        change = decide(Look(row(ok=3, failed=25), 0, True), NOW, DEFAULT)
-        assert isinstance(change, Change)
+        change = decide(BreakerLook(row(ok=3, failed=25), 0, True), NOW, DEFAULT)
+        assert isinstance(change, BreakerChange)
         assert (change.state, change.open_s) == (OPEN, DEFAULT.breaker_open_s)
         assert change.note == "25 of 28 attempts failed within 1 s"
 
@@ -90,42 +90,42 @@ class TestClosed:
     )
     def test_it_stays_closed(self, more: dict[str, Any]) -> None:
         """Too few, a small share, too soon to judge, or too long ago."""
-        assert decide(Look(row(**({"ok": 3, "failed": 25} | more)), 0, True), NOW, DEFAULT) is None
+        assert decide(BreakerLook(row(**({"ok": 3, "failed": 25} | more)), 0, True), NOW, DEFAULT) is None
 
 
 class TestOpen:
     def test_it_is_tried_when_its_time_has_come(self) -> None:
         """Not before; then with a wave of one."""
-        assert decide(Look(row(OPEN), 0, True), NOW, DEFAULT) is None
-        change = decide(Look(row(OPEN, open_until=NOW - 0.01), 0, True), NOW, DEFAULT)
-        assert isinstance(change, Change)
+        assert decide(BreakerLook(row(OPEN), 0, True), NOW, DEFAULT) is None
+        change = decide(BreakerLook(row(OPEN, open_until=NOW - 0.01), 0, True), NOW, DEFAULT)
+        assert isinstance(change, BreakerChange)
         assert (change.state, change.wave) == (PROBING, 1)
 
     @pytest.mark.parametrize("state", [OPEN, CLOSED, PROBING])
     def test_what_an_operator_forced_stays(self, state: BreakerState) -> None:
         """However bad or old it is."""
         forced = row(state, forced=True, open_until=NOW - 1, ok=0, failed=100, wave=1)
-        assert decide(Look(forced, 0, True), NOW, DEFAULT) is None
+        assert decide(BreakerLook(forced, 0, True), NOW, DEFAULT) is None
 
 
 class TestProbing:
     def test_a_good_wave_is_followed_by_one_twice_as_large(self) -> None:
         """1, 2, 4, 8: as long as something waits."""
         change = decide(probed(8, ok=8), NOW, DEFAULT)
-        assert isinstance(change, Change)
+        assert isinstance(change, BreakerChange)
         assert (change.state, change.wave) == (PROBING, 16)
 
     def test_stragglers_do_not_stop_the_next_wave(self) -> None:
         """More than half went well and all have begun: that is enough."""
         change = decide(probed(8, ok=5, in_flight=3), NOW, DEFAULT)
-        assert isinstance(change, Change)
+        assert isinstance(change, BreakerChange)
         assert change.wave == 16
         assert decide(probed(8, ok=4, in_flight=4), NOW, DEFAULT) is None
 
     def test_a_wave_that_is_not_used_up_ends_it(self) -> None:
         """Nothing waits any more, and what was tried went well: closed."""
         change = decide(probed(8, 5, ok=3, waiting=False), NOW, DEFAULT)
-        assert isinstance(change, Change)
+        assert isinstance(change, BreakerChange)
         assert (change.state, change.note) == (CLOSED, "3 of 3 probes went well")
         assert decide(probed(8, 5, ok=3, waiting=True), NOW, DEFAULT) is None
 
@@ -133,13 +133,13 @@ class TestProbing:
     def test_half_a_wave_failing_opens_it_again_for_twice_as_long(self, wave: int, failed: int) -> None:
         """At once: the rest of the wave need not be waited for."""
         change = decide(probed(wave, failed=failed, in_flight=wave - failed, open_s=5.0), NOW, DEFAULT)
-        assert isinstance(change, Change)
+        assert isinstance(change, BreakerChange)
         assert (change.state, change.open_s) == (OPEN, 10.0)
 
     def test_the_wait_has_an_end(self) -> None:
         """It doubles up to its most."""
         change = decide(probed(1, failed=1, open_s=29.0), NOW, DEFAULT)
-        assert isinstance(change, Change)
+        assert isinstance(change, BreakerChange)
         assert change.open_s == DEFAULT.breaker_open_max_s
 
     def test_a_single_failure_does_not_stop_a_large_wave(self) -> None:
@@ -157,7 +157,7 @@ class TestProbing:
         """Not before long: and never while something waits that cannot begin."""
         idle: dict[str, Any] = {"window_at": NOW - 31, "told_at": NOW - 31}
         change = decide(probed(1, 1, waiting=False, **idle), NOW, DEFAULT)
-        assert isinstance(change, Change)
+        assert isinstance(change, BreakerChange)
         assert change.state is CLOSED
         assert decide(probed(1, 1, waiting=True, **idle), NOW, DEFAULT) is None
         assert decide(probed(1, 1, waiting=False), NOW, DEFAULT) is None
@@ -165,7 +165,7 @@ class TestProbing:
     def test_growing_has_an_end(self) -> None:
         """After a wave that large all may begin."""
         change = decide(probed(10_000, ok=9_000), NOW, DEFAULT)
-        assert isinstance(change, Change)
+        assert isinstance(change, BreakerChange)
         assert change.state is CLOSED
 
 

@@ -12,7 +12,7 @@ from holdfast.config import Config
 from holdfast.durations import (
     FULL,
     KEPT_MAX,
-    Durations,
+    DurationCounts,
     eta,
     eta_names,
     mark_of,
@@ -21,14 +21,14 @@ from holdfast.durations import (
     start_name,
     step_name,
 )
-from holdfast.model import AlertKind, Landmark, Level, Node, Run, RunState
+from holdfast.model import AlertKind, Landmark, Level, NodeRow, RunRow, RunState
 from holdfast.sketch import GROWTH, Sketch, bucket_of, middle_of
 from holdfast.store.answers import Overlong
 from holdfast.supervisor import hedge, stragglers
 
 
 def sketch_of(*seconds: float) -> Sketch:
-    durations = Durations()
+    durations = DurationCounts()
     for one in seconds:
         durations.add("x", one)
     return sketches(durations.take(10_000))["x"]
@@ -52,7 +52,7 @@ def test_sketches_are_merged_by_adding() -> None:
     """Counted apart or together, it is the same."""
     dice = random.Random(1)
     one, two = ([dice.lognormvariate(0, 2) for _ in range(500)] for _ in range(2))
-    apart = Durations(), Durations()
+    apart = DurationCounts(), DurationCounts()
     for counted, seconds in zip(apart, (one, two), strict=True):
         for each in seconds:
             counted.add("x", each)
@@ -78,7 +78,7 @@ def test_what_is_left_is_that_of_those_that_took_longer() -> None:
 
 def test_a_busy_node_counts_some_with_their_weight() -> None:
     """Beyond some hundred attempts since it last told, until it tells again."""
-    durations = Durations()
+    durations = DurationCounts()
     for _ in range(FULL):
         assert durations.stride == 1
         durations.add("x", 1.0)
@@ -89,7 +89,7 @@ def test_a_busy_node_counts_some_with_their_weight() -> None:
 
 def test_what_waits_to_be_told_is_bounded() -> None:
     """More names than fit are not kept, and what is told at once is bounded too."""
-    durations = Durations()
+    durations = DurationCounts()
     for number in range(KEPT_MAX + 100):
         durations.add(f"x{number}", 1.0)
     first = durations.take(100)
@@ -105,11 +105,11 @@ def test_landmarks_are_exact_at_first_and_few_in_all() -> None:
     assert all(0.93 * place < mark_of(place) <= place for place in range(1, 5_000))
 
 
-def run_of(state: RunState = RunState.RUNNING, **more: object) -> Run:
-    values = dict.fromkeys(Run.__struct_fields__) | {
+def run_of(state: RunState = RunState.RUNNING, **more: object) -> RunRow:
+    values = dict.fromkeys(RunRow.__struct_fields__) | {
         "id": "r", "workflow": "shop.order", "state": state, "generation": 1, "base_n": 0, "started_at": 100.0
     }  # fmt: skip
-    return Run(**(values | more))  # type: ignore[arg-type]
+    return RunRow(**(values | more))  # type: ignore[arg-type]
 
 
 def test_the_eta_is_what_is_left_at_the_newest_landmark() -> None:
@@ -168,10 +168,10 @@ def test_stragglers_of_one_step_are_one_alert() -> None:
 # --- twins ----------------------------------------------------------------------------------------------------------
 
 
-def node(name: str, *labels: str, hedged: tuple[str, ...] = ("pay",), **more: object) -> Node:
+def node(name: str, *labels: str, hedged: tuple[str, ...] = ("pay",), **more: object) -> NodeRow:
     offers = {"steps": list(hedged), "hedged": list(hedged), "labels": list(labels)}
     values = {"host": "h", "pid": 1, "roles": "agent", "capacity": 1, "started_at": 0.0, "lease_until": 100.0}
-    return Node(id=name, offers=json.dumps(offers), **(values | {"retired_at": None} | more))  # type: ignore[arg-type]
+    return NodeRow(id=name, offers=json.dumps(offers), **(values | {"retired_at": None} | more))  # type: ignore[arg-type]
 
 
 def rich(name: str = "pay", room: float = 10.0) -> dict[str, hedge.Allowance]:
@@ -190,7 +190,7 @@ def test_a_twin_needs_another_live_agent_that_can_take_it() -> None:
         node("c", retired_at=5.0),
         node("d", roles="scheduler"),
         node("e", hedged=("ship",)),
-        Node("f", "h", 1, "agent", json.dumps(told), 1, 0.0, 100.0, None),
+        NodeRow("f", "h", 1, "agent", json.dumps(told), 1, 0.0, 100.0, None),
     ]
     offers = hedge.offers_of([mine, *others], now=50.0)
     assert [offer.agent for offer in offers["pay"]] == ["a"]

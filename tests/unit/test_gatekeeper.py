@@ -10,7 +10,7 @@ from holdfast.agent.gatekeeper import Gatekeeper
 from holdfast.breaker import Sign
 from holdfast.config import Config
 from holdfast.model import Breaker, BreakerState, Hold, HoldScope
-from holdfast.store.answers import Gates, Observation
+from holdfast.store.answers import Observation, ShutGates
 
 CONFIG = Config(breaker_failures_min=4)
 CLOSED, OPEN, PROBING = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.PROBING
@@ -35,7 +35,7 @@ def row(state: BreakerState, **more: Any) -> Breaker:
 
 
 def told(keeper: Gatekeeper, *breakers: Breaker, holds: tuple[Hold, ...] = (), at: float = 0.0) -> bool:
-    return keeper.learn(Gates(list(breakers), list(holds)), at)
+    return keeper.learn(ShutGates(list(breakers), list(holds)), at)
 
 
 def fail(keeper: Gatekeeper, times: int, at: float = 0.0) -> list[bool]:

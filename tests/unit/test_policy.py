@@ -18,9 +18,9 @@ from holdfast.model import Ending, Failure, spent
 from holdfast.policy import (
     DEFAULT_RETRY,
     GiveUp,
-    Quarantine,
     RetryAfter,
     Verdict,
+    WaitForPerson,
     after_loss,
     backoff_s,
     classify,
@@ -139,8 +139,8 @@ def test_a_step_that_is_lost_too_often_is_poison() -> None:
     """It waits for a person, unless its policy says that it fails; the policy's own budget comes first."""
     assert isinstance(after_loss(Retry(), 2), RetryAfter)
     poison = after_loss(Retry(), 3)
-    assert poison == Quarantine("its agent was lost 4 times, 3 are allowed", Failure.POISON)
-    assert isinstance(after_loss(Retry(losses=0), 0), Quarantine)
+    assert poison == WaitForPerson("its agent was lost 4 times, 3 are allowed", Failure.POISON)
+    assert isinstance(after_loss(Retry(losses=0), 0), WaitForPerson)
     assert isinstance(after_loss(Retry(losses=9), 8), RetryAfter)
     assert isinstance(after_loss(Retry(quarantine=False), 3), GiveUp)
     assert isinstance(after_loss(Retry(on=ConnectionError), 0), RetryAfter)
@@ -173,7 +173,7 @@ def test_quarantine_instead_of_failing_is_opted_into(failure: Failure) -> None:
     assert isinstance(after(policy, failure, Counts()), GiveUp)
     asked = msgspec.structs.replace(policy, quarantine=True)
     found = after(asked, failure, Counts())
-    assert isinstance(found, Quarantine)
+    assert isinstance(found, WaitForPerson)
     assert found.failure is failure
     assert isinstance(verdict(asked, Stop("no")), GiveUp)
     assert isinstance(verdict(Retry(on=ConnectionError, quarantine=True), ValueError()), GiveUp)
@@ -307,7 +307,7 @@ def test_budgets_are_never_exceeded_and_classes_are_independent(
             refused = (
                 failure is Failure.APPLICATION and bool(policy.on) and "ValueError" not in str(policy.on)
             )
-            assert isinstance(found, Quarantine) is (waits and not refused)
+            assert isinstance(found, WaitForPerson) is (waits and not refused)
             break
         assert found.failure is failure
         step.losses += failure is Failure.LOST

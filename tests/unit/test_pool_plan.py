@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.config import Config
 from holdfast.pool.fleet import How
-from holdfast.pool.plan import Load, Member, Start, Stop, Strength, next_start_at, plan, weigh
+from holdfast.pool.plan import Load, Member, StartAgent, StopAgent, Strength, next_start_at, plan, weigh
 
 CONFIG = Config()
 NOW = 1000.0
@@ -28,17 +28,17 @@ def strength(*members: Member, least: int = 1, most: int = 8, **more: Any) -> St
 
 
 def starts(found: list[Any]) -> int:
-    return sum(isinstance(act, Start) for act in found)
+    return sum(isinstance(act, StartAgent) for act in found)
 
 
 def drained(found: list[Any]) -> list[str]:
-    return [act.member for act in found if isinstance(act, Stop) and act.how is How.DRAIN]
+    return [act.member for act in found if isinstance(act, StopAgent) and act.how is How.DRAIN]
 
 
 def test_a_new_pool_tries_one_agent_first() -> None:
     """Nobody knows yet whether the code comes up; when it has, the others follow, some at a time."""
     first = Strength(6, 8, wanted=6)
-    assert plan(first, NOW, CONFIG) == [Start("below strength")]
+    assert plan(first, NOW, CONFIG) == [StartAgent("below strength")]
     assert plan(strength(coming("1"), least=6, proven=False), NOW, CONFIG) == []
     assert starts(plan(strength(member("1"), least=6), NOW, CONFIG)) == 4
     up = weigh(strength(member("1"), least=6, proven=False), None, NOW, CONFIG)
@@ -91,20 +91,20 @@ def test_it_shrinks_by_one_when_fewer_would_have_done_for_a_while() -> None:
 def test_the_one_that_holds_least_leaves() -> None:
     """So that the fewest steps are handed back."""
     three = strength(member("1", held=5), member("2", held=0), member("3", held=2), wanted=2)
-    assert plan(three, NOW, CONFIG) == [Stop("2", How.DRAIN, "not needed now")]
+    assert plan(three, NOW, CONFIG) == [StopAgent("2", How.DRAIN, "not needed now")]
 
 
 def test_new_code_is_started_beside_the_old() -> None:
     """One new agent; when it is at work one old one leaves; never fewer at work than wanted."""
     old = (member("1", old=True), member("2", old=True))
     assert plan(strength(*old, wanted=2, proven=False), NOW, CONFIG) == [
-        Start("replaces one with older code")
+        StartAgent("replaces one with older code")
     ]
     assert plan(strength(*old, coming("3"), wanted=2, proven=False), NOW, CONFIG) == []
     acts = plan(strength(*old, member("3"), wanted=2), NOW, CONFIG)
-    assert acts == [Stop("1", How.DRAIN, "replaced")]
+    assert acts == [StopAgent("1", How.DRAIN, "replaced")]
     half = (member("1", old=True, leaving_since=NOW), *old[1:], member("3"))
-    assert plan(strength(*half, wanted=2), NOW, CONFIG) == [Start("replaces one with older code")]
+    assert plan(strength(*half, wanted=2), NOW, CONFIG) == [StartAgent("replaces one with older code")]
     assert plan(strength(member("3"), member("4"), wanted=2), NOW, CONFIG) == []
 
 
@@ -157,8 +157,8 @@ def test_a_pool_that_leaves_drains_all_and_starts_none() -> None:
     """Each is told once."""
     leaving = strength(member("1"), coming("2"), member("3", leaving_since=NOW - 1), least=5, leaving=True)
     assert plan(leaving, NOW, CONFIG) == [
-        Stop("1", How.DRAIN, "the pool leaves"),
-        Stop("2", How.DRAIN, "the pool leaves"),
+        StopAgent("1", How.DRAIN, "the pool leaves"),
+        StopAgent("2", How.DRAIN, "the pool leaves"),
     ]
     assert weigh(leaving, Load(100, 100.0), NOW, CONFIG).wanted == leaving.wanted
 
@@ -173,7 +173,7 @@ def test_a_pool_that_leaves_drains_all_and_starts_none() -> None:
 )
 def test_what_hangs_is_killed_once(one: Member, why: str) -> None:
     """After the time that each has."""
-    assert Stop("1", How.KILL, why) in plan(strength(one), NOW, CONFIG)
-    assert Stop("1", How.KILL, why) not in plan(strength(one._replace(killed=True)), NOW, CONFIG)
+    assert StopAgent("1", How.KILL, why) in plan(strength(one), NOW, CONFIG)
+    assert StopAgent("1", How.KILL, why) not in plan(strength(one._replace(killed=True)), NOW, CONFIG)
     sooner = NOW - 20
-    assert Stop("1", How.KILL, why) not in plan(strength(one), sooner, CONFIG)
+    assert StopAgent("1", How.KILL, why) not in plan(strength(one), sooner, CONFIG)

@@ -8,25 +8,25 @@ from typing import Any
 
 import pytest
 
-from holdfast.model import Inherited, Run, RunState, Signal, Step, StepKind, StepState
+from holdfast.model import Inherited, RunRow, RunState, SignalRow, StepKind, StepRow, StepState
 from holdfast.store.retries import Plan, next_ids, plan
 from tests.unit.undo_recorder import run_of, step_of
 
 FAILED, CANCELLED = StepState.FAILED, StepState.CANCELLED
 
 
-def ended(state: RunState = RunState.FAILED, **more: Any) -> Run:
+def ended(state: RunState = RunState.FAILED, **more: Any) -> RunRow:
     """A run that ended so; how far its code had come, and what ended it, in its error."""
     fields = {name: more.pop(name) for name in ("kept_n", "ending", "retry_of", "base_n") if name in more}
     error = json.dumps({"type": "x", "message": ""} | more) if more else None
     return run_of(id="old", state=state, error=error, **({"ending": None} | fields))
 
 
-def row(n: int, key: str, seq: int | None, **fields: Any) -> Step:
+def row(n: int, key: str, seq: int | None, **fields: Any) -> StepRow:
     return step_of(n, key, run_id="old", delivered_seq=seq, **({"attempt": 1} | fields))
 
 
-def planned(run: Run, *steps: Step, **more: Any) -> Plan:
+def planned(run: RunRow, *steps: StepRow, **more: Any) -> Plan:
     return plan(run, steps, more.get("signals", ()), more.get("children", {}), more.get("inherited", ()))
 
 
@@ -134,8 +134,8 @@ def test_signals_that_the_code_never_heard_are_undelivered_again() -> None:
     """Those for the engine itself are not copied."""
     names = itertools.count(1)
 
-    def signal(name: str, seq: int | None) -> Signal:
-        return Signal(next(names), "old", name, "k", b"1", seq, 0.0)
+    def signal(name: str, seq: int | None) -> SignalRow:
+        return SignalRow(next(names), "old", name, "k", b"1", seq, 0.0)
 
     said = [
         signal("paid", 1),

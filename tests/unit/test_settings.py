@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import breaker, policy
 from holdfast.agent.gatekeeper import Window
-from holdfast.breaker import Look
+from holdfast.breaker import BreakerLook
 from holdfast.config import Config
 from holdfast.policy import Retry
 from holdfast.pool.plan import Load, Member, Strength, next_start_at, plan, weigh
@@ -46,7 +46,7 @@ def _strength(*members: Member, **more: Any) -> Strength:
 
 
 CRASHED = _strength(_member(), crashes=(NOW - 2, NOW - 1))
-WAVE = Look(row(PROBING, wave=2, allowance=0, ok=2), 0, True)
+WAVE = BreakerLook(row(PROBING, wave=2, allowance=0, ok=2), 0, True)
 IDLE = _strength(_member(), _member(), quiet_since=NOW - 10)
 
 DECIDED: dict[str, tuple[Any, Callable[[Config], object]]] = {
@@ -57,12 +57,12 @@ DECIDED: dict[str, tuple[Any, Callable[[Config], object]]] = {
     "breaker_rate": (0.9, lambda config: breaker.trips(10, 20, config)),
     "breaker_wait_s": (
         5.0,
-        lambda config: breaker.decide(Look(row(CLOSED, failed=30), 0, True), NOW, config),
+        lambda config: breaker.decide(BreakerLook(row(CLOSED, failed=30), 0, True), NOW, config),
     ),
     "breaker_window_s": (30.0, _turned),
     "breaker_open_s": (
         9.0,
-        lambda config: breaker.decide(Look(row(CLOSED, failed=30), 0, True), NOW, config),
+        lambda config: breaker.decide(BreakerLook(row(CLOSED, failed=30), 0, True), NOW, config),
     ),
     "breaker_open_max_s": (6.0, lambda config: breaker.longer_s(5.0, config)),
     "breaker_growth": (3, lambda config: breaker.decide(WAVE, NOW, config)),

@@ -13,7 +13,17 @@ from holdfast.codec import describe_error
 from holdfast.decider.effect import undo_input
 from holdfast.decider.undo_plan import Family, Undoing
 from holdfast.errors import UndoMissing, Unreadable
-from holdfast.model import CANCEL, Outcome, Run, RunState, Step, StepKind, StepState, undo_key, undone_key
+from holdfast.model import (
+    CANCEL,
+    Outcome,
+    RunRow,
+    RunState,
+    StepKind,
+    StepRow,
+    StepState,
+    undo_key,
+    undone_key,
+)
 from tests.unit.undo_recorder import Lanes, UndoPlanned, run_of, step_of
 
 
@@ -29,11 +39,11 @@ LATE = codec.encode_error(TimeoutError(), ending="timed out")
 UNSURE = codec.encode_error(ValueError("no"), unsure=True)
 
 
-def back(*steps: Step, children: dict[int, Family] | None = None, **run: Any) -> UndoPlanned:
+def back(*steps: StepRow, children: dict[int, Family] | None = None, **run: Any) -> UndoPlanned:
     return UndoPlanned(run_of(**run), steps, LANES, children=children, steps_known=KNOWN)
 
 
-def effect(n: int, key: str, **fields: Any) -> Step:
+def effect(n: int, key: str, **fields: Any) -> StepRow:
     return step_of(n, key, **{"lane": UNDONE, **fields})
 
 
@@ -296,10 +306,10 @@ class TestMissing:
 
 
 class TestChildren:
-    def family(self, *steps: Step, state: RunState = RunState.SUCCEEDED, **run: Any) -> Family:
+    def family(self, *steps: StepRow, state: RunState = RunState.SUCCEEDED, **run: Any) -> Family:
         return Family(run_of(id="child", state=state, ending=None, **run), steps)
 
-    def child(self, n: int, key: str, **fields: Any) -> Step:
+    def child(self, n: int, key: str, **fields: Any) -> StepRow:
         return step_of(n, key, kind=StepKind.CHILD, **fields)
 
     def test_a_child_that_succeeded_is_undone_by_its_own_steps_in_its_place(self) -> None:
@@ -418,8 +428,8 @@ class Place(NamedTuple):
 
 
 class History(NamedTuple):
-    run: Run
-    steps: list[Step]
+    run: RunRow
+    steps: list[StepRow]
     children: dict[int, Family]
     expected: list[Place]
 
@@ -496,7 +506,7 @@ def histories(draw: st.DrawFn, depth: int = 2, prefix: str = "") -> History:
     return History(run, steps, families, expected)
 
 
-def had_effect(row: Step) -> bool:
+def had_effect(row: StepRow) -> bool:
     """The rule again, told as a table."""
     if row.kind is StepKind.UNDO:
         return True

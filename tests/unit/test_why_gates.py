@@ -10,10 +10,10 @@ from holdfast.model import (
     Hold,
     HoldScope,
     Lane,
-    Run,
+    RunRow,
     RunState,
-    Step,
     StepKind,
+    StepRow,
     StepState,
 )
 from holdfast.supervisor.breakers import judge_breakers
@@ -27,9 +27,11 @@ def filled(noun: Any, /, **more: Any) -> Any:
     return noun(**(dict.fromkeys(noun.__struct_fields__) | more))
 
 
-RUN: Run = filled(Run, id="r", workflow="shop.order", state=RunState.RUNNING, namespace="acme", kept_n=0)
-STEP: Step = filled(
-    Step,
+RUN: RunRow = filled(
+    RunRow, id="r", workflow="shop.order", state=RunState.RUNNING, namespace="acme", kept_n=0
+)
+STEP: StepRow = filled(
+    StepRow,
     key="charge",
     n=1,
     name="shop.charge",

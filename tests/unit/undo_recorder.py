@@ -9,7 +9,7 @@ from holdfast import codec
 from holdfast.decider import Turn
 from holdfast.decider.commands import Finish
 from holdfast.decider.undo_plan import Family, Undoing
-from holdfast.model import UNDO, Lane, Outcome, Run, RunState, Signal, Step, StepKind, StepState
+from holdfast.model import UNDO, Lane, Outcome, RunRow, RunState, SignalRow, StepKind, StepRow, StepState
 from holdfast.workflow import registry
 from holdfast.workflow.step import Step as AuthoredStep
 from tests.unit.recorder import Recorder, row_of
@@ -93,12 +93,12 @@ class UndoPlanned:
 
     def __init__(
         self,
-        run: Run,
-        steps: Iterable[Step],
+        run: RunRow,
+        steps: Iterable[StepRow],
         lanes: Lanes,
         *,
         children: Mapping[int, Family] | None = None,
-        signals: Iterable[Signal] = (),
+        signals: Iterable[SignalRow] = (),
         steps_known: Mapping[str, AuthoredStep[Any, Any]] | None = None,
     ) -> None:
         self.run, self.lanes = run, lanes
@@ -197,7 +197,7 @@ class UndoPlanned:
         payload = msgspec.json.encode({"act": act, "n": n, "actor": "me", "note": ""})
         seq = self.undoing.deliver_signal(name, payload, 1.0)
         number = len(self.signals) + 1
-        self.signals.append(Signal(number, self.run.id, name, str(number), payload, seq, 1.0))
+        self.signals.append(SignalRow(number, self.run.id, name, str(number), payload, seq, 1.0))
         return self.commit()
 
     def all(self) -> list[list[str]]:
@@ -209,8 +209,8 @@ class UndoPlanned:
         return self.asked
 
 
-def run_of(**fields: Any) -> Run:
-    row: dict[str, Any] = dict.fromkeys(Run.__struct_fields__)
+def run_of(**fields: Any) -> RunRow:
+    row: dict[str, Any] = dict.fromkeys(RunRow.__struct_fields__)
     row |= {
         "id": "run-1",
         "state": RunState.UNDOING,
@@ -219,12 +219,12 @@ def run_of(**fields: Any) -> Run:
         "kept_n": 0,
         "ending": "failed",
     }
-    return Run(**row | fields)
+    return RunRow(**row | fields)
 
 
-def step_of(n: int, key: str, **fields: Any) -> Step:
+def step_of(n: int, key: str, **fields: Any) -> StepRow:
     """A call's row that succeeded, unless told otherwise."""
-    row: dict[str, Any] = dict.fromkeys(Step.__struct_fields__)
+    row: dict[str, Any] = dict.fromkeys(StepRow.__struct_fields__)
     row |= {
         "run_id": "run-1",
         "n": n,
@@ -240,4 +240,4 @@ def step_of(n: int, key: str, **fields: Any) -> Step:
         "output": b"%d" % n,
         "after_seq": 0,
     }
-    return Step(**row | fields)
+    return StepRow(**row | fields)

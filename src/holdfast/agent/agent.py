@@ -15,24 +15,24 @@ from typing import Any
 
 from holdfast import breaker, codec, policy
 from holdfast.agent.assignment import Assignment
-from holdfast.agent.claims import Claims
+from holdfast.agent.claims import Claimer
 from holdfast.agent.executor import Executor, overran
 from holdfast.agent.gatekeeper import Gatekeeper
-from holdfast.agent.host import Host
+from holdfast.agent.host import AgentHost
 from holdfast.agent.outcome import Raised, raised
 from holdfast.agent.places import Places
 from holdfast.agent.tally import Tally
-from holdfast.agent.twins import Twins
+from holdfast.agent.twins import TwinKeeper
 from holdfast.config import Config
 from holdfast.decider import Issue
 from holdfast.decider.history import hold_note, unreadable
-from holdfast.durations import Durations, step_name
+from holdfast.durations import DurationCounts, step_name
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import InvalidInput, LeaseLost, StepLost, StoreError, Unreadable
 from holdfast.model import Ending, Outcome, StepState
 from holdfast.programs import name_of
 from holdfast.store.answers import Answer, ClaimedStep
-from holdfast.store.operations import HandBack, Quarantine, RetryStep, Save
+from holdfast.store.operations import HandBack, QuarantineStep, RetryStep, Save
 from holdfast.store.roles import AgentStore
 from holdfast.workflow.here import Attempting
 from holdfast.workflow.step import Step
@@ -49,14 +49,14 @@ Held = tuple[str, int, bool]
 
 
 class Agent:
-    claims_type: type[Claims] = Claims
+    claims_type: type[Claimer] = Claimer
     executor_type: type[Executor] = Executor
     """A simulation brings others, which pretend."""
 
     def __init__(
         self,
         store: AgentStore,
-        host: Host,
+        host: AgentHost,
         node: str,
         *,
         steps: Mapping[str, Step[Any, Any]],
@@ -64,7 +64,7 @@ class Agent:
         environment: Environment,
         clock: StoreClock,
         config: Config,
-        durations: Durations,
+        durations: DurationCounts,
         only: set[str] | None = None,
     ) -> None:
         """`durations` is where the node counts how long things take. `only` are the runs it works on, if not on whatever there
@@ -78,7 +78,7 @@ class Agent:
         self.tally = Tally()
         self.gates = Gatekeeper(config)
         self.places = Places(config, partial(host.claim_after, 0.0))
-        self.twins = Twins(self, store.twins, host, node, environment, config)
+        self.twins = TwinKeeper(self, store.twins, host, node, environment, config)
         self._executor = self.executor_type(self, self.places, config)
         self._claims = self.claims_type(
             store,
@@ -350,7 +350,11 @@ class Agent:
         self._host.write_step(again, written)
 
     def _give_up(
-        self, assignment: Assignment, left: Raised, verdict: policy.GiveUp | policy.Quarantine, unsure: bool
+        self,
+        assignment: Assignment,
+        left: Raised,
+        verdict: policy.GiveUp | policy.WaitForPerson,
+        unsure: bool,
     ) -> None:
         """The step fails for good, or waits for a person."""
         told = _recorded(assignment, left, unsure)
@@ -362,7 +366,9 @@ class Agent:
         where = left.place or codec.place_of(left.error) or str(left.ending)
         fingerprint = policy.fingerprint(name, kind, where)
         self._host.write_step(
-            Quarantine(*assignment.place, left.ending, told, verdict.failure, fingerprint, name, kind, where)
+            QuarantineStep(
+                *assignment.place, left.ending, told, verdict.failure, fingerprint, name, kind, where
+            )
         )
 
     def hand_back(self, assignment: Assignment) -> None:

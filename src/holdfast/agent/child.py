@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from holdfast import codec
-from holdfast.agent.isolation import Message, Request
+from holdfast.agent.isolation import AttemptRequest, Message
 from holdfast.agent.outcome import Raised, execute
 from holdfast.decider.history import unreadable
 from holdfast.errors import DefinitionError, InvalidInput
@@ -31,7 +31,7 @@ INTERRUPTED = 130
 """The exit code of a child that was ended by a signal which Python turned into an exception."""
 
 
-class Child:
+class ChildProcess:
     def __init__(self, descriptor: int) -> None:
         self._agent = os.fdopen(descriptor, "wb", 0)
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class Child:
         self.say(Message(save=raw.decode()))
         self._saved.wait()
 
-    def execute(self, request: Request) -> None:
+    def execute(self, request: AttemptRequest) -> None:
         ended = self._ended(request)
         if isinstance(ended, Raised):
             if by_signal(ended.error):
@@ -69,7 +69,7 @@ class Child:
         else:
             self.say(Message(output=ended.decode()))
 
-    def _ended(self, request: Request) -> bytes | Raised:
+    def _ended(self, request: AttemptRequest) -> bytes | Raised:
         refusal = DefinitionError(
             f"{Path(request.file).name} opens a store whenever it is loaded, also in the process that executes "
             f'{request.step}: put what it does under `if __name__ == "__main__":`'
@@ -106,7 +106,7 @@ class Child:
         return execute(step, bound, request.limit)
 
 
-def _read(step: Step[Any, Any], request: Request) -> msgspec.Struct:
+def _read(step: Step[Any, Any], request: AttemptRequest) -> msgspec.Struct:
     """The arguments. The file may be a newer one than the agent's: what it cannot read whole holds the run."""
     raw = request.input.encode()
     try:
@@ -116,7 +116,7 @@ def _read(step: Step[Any, Any], request: Request) -> msgspec.Struct:
         raise unreadable(key, "input", f"the input of step {key!r}", raw, wrong) from None
 
 
-def _load(request: Request) -> Step[Any, Any]:
+def _load(request: AttemptRequest) -> Step[Any, Any]:
     """Find the step: import its module as the agent did, or load its file under the name it gave the step."""
     file, name = Path(request.file), request.module
     path = [
@@ -139,8 +139,8 @@ def _load(request: Request) -> Step[Any, Any]:
 
 
 def main() -> None:
-    child = Child(int(sys.argv[1]))
-    request = msgspec.json.decode(sys.stdin.buffer.readline(), type=Request)
+    child = ChildProcess(int(sys.argv[1]))
+    request = msgspec.json.decode(sys.stdin.buffer.readline(), type=AttemptRequest)
     threading.Thread(target=child.listen, daemon=True).start()
     child.execute(request)
     sys.stdout.flush()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from holdfast.agent.assignment import Assignment
 from holdfast.agent.gatekeeper import Gatekeeper
-from holdfast.agent.host import Host, Place
+from holdfast.agent.host import AgentHost, Place
 from holdfast.agent.places import Places
 from holdfast.config import Config
 from holdfast.environment import Environment
@@ -28,11 +28,11 @@ class Served(NamedTuple):
     """Those whose steps may have twins."""
 
 
-class Claims:
+class Claimer:
     def __init__(
         self,
         store: AgentStore,
-        host: Host,
+        host: AgentHost,
         node: str,
         begin: Callable[[ClaimedStep, tuple[str, int] | None, bool], None],
         *,

@@ -16,7 +16,7 @@ from holdfast.agent.assignment import Assignment
 from holdfast.breaker import Sign
 from holdfast.config import Config
 from holdfast.model import BreakerState, HoldScope
-from holdfast.store.answers import Gates, Observation
+from holdfast.store.answers import Observation, ShutGates
 from holdfast.workflow.step import Step
 
 REST_S = 1.0
@@ -158,7 +158,7 @@ class Gatekeeper:
 
     # --- learning -----------------------------------------------------------------------------------------------------
 
-    def learn(self, gates: Gates, at: float) -> bool:
+    def learn(self, gates: ShutGates, at: float) -> bool:
         """Take in what the store says; True when something may begin that might not before."""
         before = (self.off, self.paused.keys() | set(), self._held, self.probing)
         rows = gates.breakers

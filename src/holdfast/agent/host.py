@@ -14,7 +14,7 @@ Place = tuple[str, int, int]
 """(run, n, fence) of a step."""
 
 
-class Host(Protocol):
+class AgentHost(Protocol):
     def has_lease(self) -> bool:
         """Whether the node has its lease. Asked before a step begins: the process may have been paused."""
 

@@ -44,7 +44,7 @@ class ChildDied(Exception):
         super().__init__(str(self.error))
 
 
-class Request(msgspec.Struct):
+class AttemptRequest(msgspec.Struct):
     """What the child needs to know of one attempt."""
 
     path: list[str]
@@ -74,7 +74,7 @@ class Message(msgspec.Struct, omit_defaults=True):
 async def execute(step: Step[Any, Any], arguments: Any, here: Attempting, limit: int) -> bytes | Raised:
     """Run one attempt in a child; its encoded result, or what left its code. Cancelling kills the child."""
     _check_main(step)
-    request = Request(
+    request = AttemptRequest(
         path=module_path(),
         module=step.place.module,
         file=step.place.file or "",

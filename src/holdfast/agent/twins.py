@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.agent.assignment import Assignment
-from holdfast.agent.host import Host
+from holdfast.agent.host import AgentHost
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import StoreError
@@ -42,12 +42,12 @@ class Hedged(Protocol):
     def hand_back(self, assignment: Assignment) -> None: ...
 
 
-class Twins:
+class TwinKeeper:
     def __init__(
         self,
         agent: Hedged,
         store: AgentTwins,
-        host: Host,
+        host: AgentHost,
         node: str,
         environment: Environment,
         config: Config,

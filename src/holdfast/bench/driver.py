@@ -73,7 +73,7 @@ async def demand_recorded(hf: Holdfast, before: dict[str, int], runs: int) -> No
         raise NotMeasured(f"{runs} runs were acknowledged, the store has {ended}")
 
 
-class Process(NamedTuple):
+class BenchNode(NamedTuple):
     """A `holdfast` command that hosts roles, in a process of its own."""
 
     pid: int
@@ -89,7 +89,7 @@ def with_store(url: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def hosted(bench: Bench, *command: str) -> AsyncIterator[Process]:
+async def hosted(bench: Bench, *command: str) -> AsyncIterator[BenchNode]:
     """`holdfast COMMAND` on the store, from when it is up until the end of the block."""
     began = bench.world.monotonic()
     process = await asyncio.create_subprocess_exec(
@@ -117,7 +117,7 @@ async def hosted(bench: Bench, *command: str) -> AsyncIterator[Process]:
                 )
         up_s = bench.world.monotonic() - began
         reading.append(asyncio.ensure_future(process.stdout.read()))  # else a full pipe would stop it
-        yield Process(process.pid, up_s, process.kill)
+        yield BenchNode(process.pid, up_s, process.kill)
     finally:
         await _end(process)
         await asyncio.gather(*reading, return_exceptions=True)

@@ -47,7 +47,7 @@ _UNKNOWN = frozenset({"timed out", "lost"})
 """Endings of an attempt that do not say whether it had its effect."""
 
 
-class Failure(msgspec.Struct, omit_defaults=True):
+class RecordedFailure(msgspec.Struct, omit_defaults=True):
     """An exception, as it is recorded."""
 
     type: str
@@ -58,11 +58,11 @@ class Failure(msgspec.Struct, omit_defaults=True):
     attributes: dict[str, Any] = {}
     notes: list[str] = []
     traceback: str = ""
-    cause: Failure | None = None
+    cause: RecordedFailure | None = None
     """What it was raised from, or what was being handled when it was raised."""
     handling: bool = False
     """`cause` is what was being handled: nobody said `raise … from`."""
-    group: list[Failure] = []
+    group: list[RecordedFailure] = []
     """The members of an exception group."""
     unsure: bool = False
     """This attempt, or one before it, may have had its effect, although it has no result."""
@@ -78,7 +78,7 @@ class Failure(msgspec.Struct, omit_defaults=True):
     """Of a run that had succeeded: the parent that took it back."""
 
 
-_read = msgspec.json.Decoder(Failure)
+_read = msgspec.json.Decoder(RecordedFailure)
 
 
 def encode_error(
@@ -93,7 +93,7 @@ def encode_error(
     except Exception as wrong:  # noqa: BLE001  the failure must be recorded, if only by its name
         name = _printable(_asked(name_of, type(error), "builtins.BaseException"))
         message = f"(it cannot be described: {type(wrong).__name__})"
-        bare = Failure(type=name, message=message, step=step, ending=ending, unsure=unsure)
+        bare = RecordedFailure(type=name, message=message, step=step, ending=ending, unsure=unsure)
         return msgspec.json.encode(bare).decode()
 
 
@@ -115,10 +115,10 @@ def mark_unsure(raw: str, *, unsure: bool) -> str:
     return msgspec.json.encode(failure).decode()
 
 
-def _described(error: BaseException, left: list[int]) -> Failure:
+def _described(error: BaseException, left: list[int]) -> RecordedFailure:
     """The exception with its cause and its members, as long as there are parts `left`: a chain may be a circle."""
     left[0] -= 1
-    failure = Failure(
+    failure = RecordedFailure(
         type=_printable(name_of(type(error))),
         message=message_of(error),
         args=_asked(_arguments, error, None),
@@ -193,7 +193,7 @@ def decode_error(raw: str) -> Exception:
     return rebuilt
 
 
-def _rebuilt(failure: Failure, left: list[int]) -> Exception:
+def _rebuilt(failure: RecordedFailure, left: list[int]) -> Exception:
     """The exception with its notes, its cause and its members, as long as there are parts `left`; or a StepFailed with its words."""
     left[0] -= 1
     error = _rebuild(failure, left) if failure.ending not in ("timed out", "lost") else None
@@ -209,7 +209,7 @@ def _rebuilt(failure: Failure, left: list[int]) -> Exception:
     return error
 
 
-def _rebuild(failure: Failure, left: list[int]) -> Exception | None:
+def _rebuild(failure: RecordedFailure, left: list[int]) -> Exception | None:
     cls = _asked(known_class, failure.type, None)
     if cls is None:
         return None
@@ -250,20 +250,24 @@ def gave_up_error(undos: Sequence[tuple[str, str, str | None]], cause: str | Non
     """Why a run is stuck: the (name, key, error) of its undos that gave up, and what made it take itself back."""
     lines = [f"{name} of {key}: {_told(error)}" for name, key, error in undos]
     name, key, error = undos[0]
-    first = _parsed(error) if error is not None else Failure(type="holdfast.errors.StepFailed", message="")
+    first = (
+        _parsed(error)
+        if error is not None
+        else RecordedFailure(type="holdfast.errors.StepFailed", message="")
+    )
     text = f"{name}, the undo of {key}, gave up"
     text += f": {first.message}" if first.message else ""
     if len(lines) > 1:
         text += f"; so did {len(lines) - 1} more: {'; '.join(lines[1:])}"
     origin = None if cause is None else _parsed(cause)
-    failure = Failure(
+    failure = RecordedFailure(
         type=first.type,
         message=text[:MESSAGE_MAX_CHARS],
         step=name,
         ending=first.ending,
         notes=lines[:20],
         traceback=first.traceback,
-        cause=None if origin is None else Failure(type=origin.type, message=origin.message),
+        cause=None if origin is None else RecordedFailure(type=origin.type, message=origin.message),
     )
     return msgspec.json.encode(failure).decode()
 
@@ -304,7 +308,7 @@ def with_undone(raw: str | None, undone: Sequence[int]) -> str | None:
 def revoked_error(parent_id: str, cause: str | None, undone: Sequence[int]) -> str:
     """Why a run that had succeeded is undone: its parent took itself back, and with it these steps."""
     why = f": {describe_error(cause)}" if cause is not None else ""
-    failure = Failure(
+    failure = RecordedFailure(
         type=name_of(errors.RunUndone),
         message=f"run {parent_id}, which had started it, took it back{why}"[:MESSAGE_MAX_CHARS],
         undone=list(undone),
@@ -353,14 +357,14 @@ def _unpacked(arg: Any) -> Any:
     return _asked(b64decode, arg[BYTES], b"")
 
 
-def _parsed(raw: str) -> Failure:
+def _parsed(raw: str) -> RecordedFailure:
     try:
         return _read.decode(raw)
     except (msgspec.MsgspecError, RecursionError):  # not written by us
-        return Failure(type="builtins.Exception", message=raw[:MESSAGE_MAX_CHARS])
+        return RecordedFailure(type="builtins.Exception", message=raw[:MESSAGE_MAX_CHARS])
 
 
-def _line(failure: Failure) -> str:
+def _line(failure: RecordedFailure) -> str:
     name = failure.type.rsplit(".", 1)[-1]
     return f"{name}: {failure.message}" if failure.message else name
 

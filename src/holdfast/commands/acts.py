@@ -10,7 +10,7 @@ from holdfast.addresses import shown_address
 from holdfast.client import Holdfast
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import (
-    Asked,
+    RunWanted,
     command,
     json_value,
     note_option,
@@ -30,7 +30,7 @@ UNDOING = frozenset({RunState.UNDOING, RunState.STUCK})
 
 @command()
 @start_options
-def start(asked: Asked, store: str, as_json: bool) -> None:
+def start(asked: RunWanted, store: str, as_json: bool) -> None:
     """Start a run for the processes that are up.
 
     \b

@@ -9,8 +9,8 @@ import click
 
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import command, opened
-from holdfast.model import Leader
-from holdfast.supervisor.health import Health, NodeState, examine
+from holdfast.model import LeaderLease
+from holdfast.supervisor.health import NodeHealth, NodeState, examine
 from holdfast.terminal import output, wording
 
 GLYPHS = {
@@ -50,7 +50,7 @@ def agents(everything: bool, store: str, as_json: bool) -> None:
         _print(found, leader, now)
 
 
-async def _examined(url: str, everything: bool) -> tuple[list[Health], Leader | None, float]:
+async def _examined(url: str, everything: bool) -> tuple[list[NodeHealth], LeaderLease | None, float]:
     async with opened(url) as hf:
         nodes = [node for node in await hf.store.nodes.nodes() if everything or node.retired_at is None]
         loads = await hf.store.nodes.loads()
@@ -61,7 +61,7 @@ async def _examined(url: str, everything: bool) -> tuple[list[Health], Leader | 
     return [examine(node, loads.get(node.id, (0, 0)), now) for node in nodes], leader, now
 
 
-def health_object(health: Health, leader: str | None) -> output.Object:
+def health_object(health: NodeHealth, leader: str | None) -> output.Object:
     node, rate = health.node, health.success_rate
     return {
         "id": node.id,
@@ -90,12 +90,12 @@ def health_object(health: Health, leader: str | None) -> output.Object:
     }
 
 
-def origins(health: Health) -> list[str]:
+def origins(health: NodeHealth) -> list[str]:
     """The applications that its code comes from."""
     return sorted({source[0] for source in health.offers.get("sources", [])})
 
 
-def _print(found: Sequence[Health], leader: Leader | None, now: float) -> None:
+def _print(found: Sequence[NodeHealth], leader: LeaderLease | None, now: float) -> None:
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415  for people only
     from rich.table import Table  # noqa: PLC0415  for people only
 
@@ -127,12 +127,12 @@ def _print(found: Sequence[Health], leader: Leader | None, now: float) -> None:
     screen.print(shown)
 
 
-def _success(health: Health) -> str:
+def _success(health: NodeHealth) -> str:
     rate = health.success_rate
     return "" if rate is None else f"{rate:.0%} of {health.succeeded + health.failed:,}"
 
 
-def _abilities(health: Health, leader: Leader | None, now: float) -> str:
+def _abilities(health: NodeHealth, leader: LeaderLease | None, now: float) -> str:
     node, offers = health.node, health.offers
     if node.retired_at is not None:
         return f"left {wording.span(now - node.retired_at)} ago"

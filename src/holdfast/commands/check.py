@@ -16,7 +16,7 @@ from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import command, opened
 from holdfast.commands.up import files_argument
 from holdfast.decider.undo_plan import Family
-from holdfast.model import Lane, Run, RunState, Step
+from holdfast.model import Lane, RunRow, RunState, StepRow
 from holdfast.scheduler.fit import Misfit, misfits, needs_families
 from holdfast.store.answers import ClaimedRun
 from holdfast.store.reads import RunFilter
@@ -34,7 +34,7 @@ TOLD_EVERY = 100
 
 
 class Found(NamedTuple):
-    run: Run
+    run: RunRow
     misfit: Misfit
 
 
@@ -48,7 +48,7 @@ class Checked:
         self.kept: list[Found] = []
         self._limit = limit
 
-    def add(self, run: Run, found: list[Misfit]) -> list[Found]:
+    def add(self, run: RunRow, found: list[Misfit]) -> list[Found]:
         """Count a run; what of it is to be shown."""
         self.runs += 1
         self.unfit += any(not misfit.is_note for misfit in found)
@@ -113,7 +113,7 @@ async def _check(url: str, limit: int, as_json: bool) -> Checked:
     return checked
 
 
-async def _in_flight(hf: Holdfast) -> AsyncIterator[Run]:
+async def _in_flight(hf: Holdfast) -> AsyncIterator[RunRow]:
     where = RunFilter(states=tuple(str(state) for state in IN_FLIGHT), limit=PAGE)
     while page := await hf.store.reads.runs(where):
         for run in page:
@@ -121,7 +121,7 @@ async def _in_flight(hf: Holdfast) -> AsyncIterator[Run]:
         where.before = (page[-1].created_at, page[-1].id)
 
 
-async def _misfits(hf: Holdfast, run_id: str, lanes: dict[int, Lane]) -> tuple[Run, list[Misfit]] | None:
+async def _misfits(hf: Holdfast, run_id: str, lanes: dict[int, Lane]) -> tuple[RunRow, list[Misfit]] | None:
     """The run and what of it does not fit; None when it has ended. The rows of one run are read one after the other, so
     something is found only when reading them again finds the same rows."""
     before: ClaimedRun | None = None
@@ -146,7 +146,7 @@ async def _history(hf: Holdfast, run_id: str) -> ClaimedRun | None:
     run = await hf.store.reads.run(run_id)
     if run is None or run.state not in IN_FLIGHT:
         return None
-    steps: list[Step] = []
+    steps: list[StepRow] = []
     while page := await hf.store.reads.steps(run_id, after=steps[-1].n if steps else 0, limit=STEPS_PAGE):
         steps += page
     inherited = await hf.store.reads.inherited(run_id) if run.retry_of is not None else []

@@ -14,11 +14,11 @@ from holdfast.model import (
     BreakerState,
     Declaration,
     Hold,
-    Leader,
-    Node,
+    LeaderLease,
+    NodeRow,
     Poison,
     RunState,
-    Step,
+    StepRow,
     StepState,
 )
 from holdfast.store.reads import RunFilter
@@ -57,7 +57,7 @@ class Invariant(NamedTuple):
     broken: int
 
 
-class Health(NamedTuple):
+class Diagnosis(NamedTuple):
     facts: list[Fact]
     invariants: list[Invariant]
     found: output.Object
@@ -80,7 +80,7 @@ def doctor(store: str, as_json: bool) -> int:
     return ENDED_OTHERWISE if any(invariant.broken for invariant in health.invariants) else DONE
 
 
-async def _examine(url: str) -> Health:
+async def _examine(url: str) -> Diagnosis:
     async with opened(url) as hf:
         now = await hf.store.now()
         nodes = [node for node in await hf.store.nodes.nodes() if node.retired_at is None]
@@ -154,7 +154,7 @@ async def _examine(url: str) -> Health:
         ],
         "ok": not any(one.broken for one in invariants),
     }
-    return Health(facts, invariants, found)
+    return Diagnosis(facts, invariants, found)
 
 
 async def _oldest_pending(hf: Holdfast, now: float) -> float | None:
@@ -163,9 +163,9 @@ async def _oldest_pending(hf: Holdfast, now: float) -> float | None:
     return now - pending[-1].created_at if pending else None
 
 
-async def _oldest_ready(hf: Holdfast, now: float) -> Step | None:
+async def _oldest_ready(hf: Holdfast, now: float) -> StepRow | None:
     """The step that waits longest for an agent, in the newest ACTIVE_MAX runs."""
-    oldest: Step | None = None
+    oldest: StepRow | None = None
     for run in await hf.store.reads.runs(
         RunFilter(states=(RunState.RUNNING, RunState.UNDOING), limit=ACTIVE_MAX)
     ):
@@ -176,7 +176,7 @@ async def _oldest_ready(hf: Holdfast, now: float) -> Step | None:
     return oldest
 
 
-def _nodes(nodes: list[Node], alive: list[Node]) -> Fact:
+def _nodes(nodes: list[NodeRow], alive: list[NodeRow]) -> Fact:
     said = f"{len(alive)} alive"
     roles = {role: sum(role in node.roles for node in alive) for role in ("scheduler", "agent", "supervisor")}
     if alive:
@@ -187,7 +187,7 @@ def _nodes(nodes: list[Node], alive: list[Node]) -> Fact:
     return Fact("nodes", said)
 
 
-def _leader(leader: Leader, nodes: list[Node], now: float) -> Fact:
+def _leader(leader: LeaderLease, nodes: list[NodeRow], now: float) -> Fact:
     node = next((node for node in nodes if node.id == leader.node), None)
     said = f"{node.host} pid {node.pid}" if node else leader.node
     if leader.since is not None:
@@ -199,7 +199,7 @@ def _leader(leader: Leader, nodes: list[Node], now: float) -> Fact:
     return Fact("leader", said)
 
 
-def leader_object(leader: Leader) -> output.Object:
+def leader_object(leader: LeaderLease) -> output.Object:
     """Who leads since when, and how long nobody was heard to lead before."""
     return {
         "node": leader.node,
@@ -211,7 +211,7 @@ def leader_object(leader: Leader) -> output.Object:
     }
 
 
-def _leaderless(alive: list[Node], runs: dict[str, int]) -> Fact:
+def _leaderless(alive: list[NodeRow], runs: dict[str, int]) -> Fact:
     busy = alive or any(runs.get(state) for state in (RunState.PENDING, RunState.RUNNING, RunState.UNDOING))
     move = (
         "nobody takes back what is lost: start `holdfast supervisor`, or `holdfast up FILE`" if busy else ""
@@ -230,7 +230,7 @@ def _code(declared: list[Declaration]) -> Fact:
     return Fact("code", said)
 
 
-def _pending(count: int, oldest_s: float | None, alive: list[Node]) -> Fact:
+def _pending(count: int, oldest_s: float | None, alive: list[NodeRow]) -> Fact:
     if oldest_s is None:
         return Fact("pending", "no run waits for a scheduler")
     said = f"{wording.counted(count, 'run')}, the oldest for {wording.span(oldest_s)}"
@@ -245,7 +245,7 @@ def _pending(count: int, oldest_s: float | None, alive: list[Node]) -> Fact:
     return Fact("pending", said, not move, move)
 
 
-def _ready(oldest: Step | None, alive: list[Node], now: float) -> Fact:
+def _ready(oldest: StepRow | None, alive: list[NodeRow], now: float) -> Fact:
     if oldest is None:
         return Fact("ready", "no step waits for an agent")
     waited_s = now - oldest.ready_at
@@ -278,7 +278,7 @@ def _quarantine(poison: list[Poison], now: float) -> Fact:
     return Fact("quarantine", said, False, "`holdfast quarantine` lists what to release, skip or fail")
 
 
-def _print(health: Health) -> None:
+def _print(health: Diagnosis) -> None:
     for fact in health.facts:
         _line(
             "✓" if fact.ok else "!", "green" if fact.ok else "yellow", f"{fact.name}: {fact.value}", fact.move

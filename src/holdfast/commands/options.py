@@ -84,7 +84,7 @@ note_option = click.option("--note", default="", metavar="TEXT", help="Why, for 
 run_argument = click.argument("run_id", metavar="RUN")
 
 
-class Asked(NamedTuple):
+class RunWanted(NamedTuple):
     """A run as the command line asks for it."""
 
     target: str
@@ -117,7 +117,7 @@ def start_options(fn: Command) -> Command:
 
     @wraps(fn)
     def packed(**given: Any) -> Any:
-        asked = Asked(**{name: given.pop(name) for name in Asked._fields})
+        asked = RunWanted(**{name: given.pop(name) for name in RunWanted._fields})
         return fn(asked=asked, **given)
 
     options = (

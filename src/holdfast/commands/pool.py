@@ -96,7 +96,7 @@ def pool(*, files: tuple[str, ...], store: str, as_json: bool, **given: Any) -> 
     SIGTERM and Ctrl-C let all of them drain, which costs no attempt; a second one ends them at once. If the pool itself
     is killed, its agents drain and leave. Exit code 2 when the first agent of all cannot start.
     """
-    asked = Asked.of(files, **given)
+    asked = PoolWanted.of(files, **given)
     for file in files:
         if (file.endswith(".py") or "/" in file) and not Path(file).is_file():
             raise NotLoadable(f"there is no file {file}: check the path")
@@ -104,7 +104,7 @@ def pool(*, files: tuple[str, ...], store: str, as_json: bool, **given: Any) -> 
         return run_long(_keep(store, asked, view_for(stdout if as_json else None), as_json=as_json))
 
 
-class Asked(NamedTuple):
+class PoolWanted(NamedTuple):
     """A pool as the command line asks for it."""
 
     files: tuple[str, ...]
@@ -133,7 +133,7 @@ class Asked(NamedTuple):
         max_steps: int | None,
         max_memory_mb: int | None,
         app: str | None,
-    ) -> Asked:
+    ) -> PoolWanted:
         most = most or max(least, os.cpu_count() or 1)
         if most < least:
             raise click.UsageError(f"--max {most} is less than --min {least}")
@@ -146,7 +146,7 @@ class Asked(NamedTuple):
         return cls(files, least, most, name or Path(files[0]).stem, watch, config, options)
 
 
-async def _keep(url: str, asked: Asked, shown: NodeView, *, as_json: bool) -> int:
+async def _keep(url: str, asked: PoolWanted, shown: NodeView, *, as_json: bool) -> int:
     wake = asyncio.Event()
     # The address may carry a password, which does not belong on a command line.
     fleet = LocalFleet(
@@ -198,7 +198,9 @@ async def _keep(url: str, asked: Asked, shown: NodeView, *, as_json: bool) -> in
     return DONE
 
 
-async def _until_over(hf: Holdfast, kept: Pool, asked: Asked, shown: NodeView, wake: asyncio.Event) -> None:
+async def _until_over(
+    hf: Holdfast, kept: Pool, asked: PoolWanted, shown: NodeView, wake: asyncio.Event
+) -> None:
     loop, signals = asyncio.get_running_loop(), _Signals(kept, shown, wake)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.leave)

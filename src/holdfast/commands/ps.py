@@ -13,7 +13,7 @@ from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import command, opened, run_argument, tag_option
 from holdfast.durations import Eta
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Breaker, Hold, Lane, Run, RunState, Step
+from holdfast.model import Breaker, Hold, Lane, RunRow, RunState, StepRow
 from holdfast.store.reads import RunFilter
 from holdfast.supervisor.outlook import etas
 from holdfast.supervisor.why import gate_in_short, gate_of
@@ -85,7 +85,7 @@ async def _ps(where: RunFilter, everything: bool, store: str, as_json: bool) -> 
             narrowed = where.states or where.workflow or where.tags
             output.say("no such run" if narrowed else "no run yet: `holdfast run FILE.py` makes one")
             return
-        gates = Gates(
+        gates = GateFacts(
             await hf.store.agents.lanes(), await hf.store.gates.holds(), await hf.store.gates.breakers()
         )
         rows = [(run, await _in_short(hf, run, now, expected.get(run.id), gates)) for run in runs]
@@ -96,19 +96,19 @@ async def _ps(where: RunFilter, everything: bool, store: str, as_json: bool) -> 
         print_words(f"the newest {where.limit}; --all shows all", dim=True, err=True)
 
 
-class Gates(NamedTuple):
+class GateFacts(NamedTuple):
     """What may keep steps from beginning."""
 
     lanes: Sequence[Lane]
     holds: Sequence[Hold]
     breakers: Sequence[Breaker]
 
-    def words(self, run: Run, step: Step) -> str:
+    def words(self, run: RunRow, step: StepRow) -> str:
         gate = gate_of(step, run, *self)
         return "" if gate is None else gate_in_short(gate)
 
 
-async def _in_short(hf: Holdfast, run: Run, now: float, eta: Eta | None, gates: Gates) -> str:
+async def _in_short(hf: Holdfast, run: RunRow, now: float, eta: Eta | None, gates: GateFacts) -> str:
     """What became of it, or what it waits for."""
     if run.state in RUN_ENDED or run.state in {RunState.STUCK, RunState.HELD}:
         return "" if run.state is RunState.SUCCEEDED else wording.failure(run)

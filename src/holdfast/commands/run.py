@@ -13,12 +13,12 @@ from holdfast.addresses import shown_address
 from holdfast.client import DEFAULT_STORE, Holdfast
 from holdfast.commands.errors import DONE, ENDED_OTHERWISE
 from holdfast.commands.event_loop import Leaving, leaving, run_long, run_quickly
-from holdfast.commands.options import Asked, command, label_option, opened, run_argument, start_options
+from holdfast.commands.options import RunWanted, command, label_option, opened, run_argument, start_options
 from holdfast.commands.program import split
 from holdfast.commands.watch import Follower, follow, shown
 from holdfast.errors import Conflict, StoreError, StoreFull, UnknownWorkflow
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import DEADLINE, Run, RunState
+from holdfast.model import DEADLINE, RunRow, RunState
 from holdfast.run import RunRows
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
@@ -30,7 +30,7 @@ NOBODY_MOVES = frozenset({RunState.HELD, RunState.STUCK})
 """States that only a person ends: waiting here would not help."""
 
 
-class Ended(NamedTuple):
+class RunFollowed(NamedTuple):
     """How a command that followed a run came to its end."""
 
     view: RunRows
@@ -41,7 +41,7 @@ class Ended(NamedTuple):
 @command()
 @start_options
 @label_option
-def run(asked: Asked, labels: tuple[str, ...], store: str, as_json: bool) -> int:
+def run(asked: RunWanted, labels: tuple[str, ...], store: str, as_json: bool) -> int:
     """Run a workflow to its end, here, with live progress.
 
     \b
@@ -74,20 +74,22 @@ def watch(run_id: str, store: str, as_json: bool) -> int:
     return _answer(run_quickly(_watch(run_id, store, as_json)), as_json)
 
 
-async def _watch(run_id: str, store: str, as_json: bool) -> Ended:
+async def _watch(run_id: str, store: str, as_json: bool) -> RunFollowed:
     async with opened(store) as hf:
         with leaving() as leave, shown(as_json) as to:
             view = await follow(hf, run_id, to, leave=leave)
-        return Ended(view, leave.code or _code(view.run), await hf.run(run_id).why() if leave.code else "")
+        return RunFollowed(
+            view, leave.code or _code(view.run), await hf.run(run_id).why() if leave.code else ""
+        )
 
 
 async def _run(
-    workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast, as_json: bool, asked: Asked
-) -> Ended:
+    workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast, as_json: bool, asked: RunWanted
+) -> RunFollowed:
     with leaving() as leave:
         known = await _recorded(workflow, raw, Holdfast(hf.url, roles=(), app=asked.app))
         if known is not None and known.run.state in RUN_ENDED:
-            return Ended(known, _code(known.run))
+            return RunFollowed(known, _code(known.run))
         if known is None and raw is None:
             raw = workflow.shape.from_json("{}")
         notice_full_disk(leave.give_up)
@@ -117,7 +119,7 @@ async def _recorded(workflow: Workflow[Any, Any], raw: bytes | None, looking: Ho
         return await looking.run(workflow.id).rows()
 
 
-def _check_same(known: Run, workflow: Workflow[Any, Any]) -> None:
+def _check_same(known: RunRow, workflow: Workflow[Any, Any]) -> None:
     if known.workflow != workflow.name:
         raise Conflict(
             f"run {known.id!r} is a run of {known.workflow}, not of {workflow.name}: choose another id"
@@ -129,15 +131,15 @@ def _check_same(known: Run, workflow: Workflow[Any, Any]) -> None:
         )
 
 
-async def _carry(hf: Holdfast, run_id: str, leave: Leaving, as_json: bool, target: str) -> Ended:
+async def _carry(hf: Holdfast, run_id: str, leave: Leaving, as_json: bool, target: str) -> RunFollowed:
     """Go on with the run until it ends or only a person can move it."""
     until = RUN_ENDED | NOBODY_MOVES
     with shown(as_json) as to:
         view = await follow(hf, run_id, to, leave=leave, until=until, nudge=_take_up(hf))
     if view.run.state in RUN_ENDED:
-        return Ended(view, _code(view.run))
+        return RunFollowed(view, _code(view.run))
     if view.run.state in NOBODY_MOVES:
-        return Ended(view, ENDED_OTHERWISE, await hf.run(run_id).why())
+        return RunFollowed(view, ENDED_OTHERWISE, await hf.run(run_id).why())
     if leave.signal is not None:
         print_words(
             "leaving: what runs here is handed back, and costs no attempt; a second Ctrl-C leaves at once",
@@ -151,7 +153,7 @@ async def _carry(hf: Holdfast, run_id: str, leave: Leaving, as_json: bool, targe
     with suppress(StoreError):
         async with opened(hf.url) as looking:
             view = await Follower(looking, run_id).look()
-    return Ended(view, leave.code, f"left before its end; {again}")
+    return RunFollowed(view, leave.code, f"left before its end; {again}")
 
 
 def _again(target: str, run_id: str, url: str) -> str:
@@ -178,11 +180,11 @@ def _take_up(hf: Holdfast) -> Callable[[RunRows], Awaitable[None]]:
     return nudge
 
 
-def _code(run: Run) -> int:
+def _code(run: RunRow) -> int:
     return DONE if run.state is RunState.SUCCEEDED else ENDED_OTHERWISE
 
 
-def _answer(ended: Ended, as_json: bool) -> int:
+def _answer(ended: RunFollowed, as_json: bool) -> int:
     """The end, as one object or for people: what happened on standard error, the result on standard output."""
     run, steps = ended.view.run, ended.view.steps
     if as_json:

@@ -13,7 +13,7 @@ from holdfast.commands.event_loop import Leaving
 from holdfast.environment import StoreClock
 from holdfast.errors import StoreUnreachable
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
-from holdfast.model import DEADLINE, Run, RunState, Step, StepState
+from holdfast.model import DEADLINE, RunRow, RunState, StepRow, StepState
 from holdfast.run import RunRows, unknown_run
 from holdfast.supervisor.outlook import Outlook, outlook
 from holdfast.terminal import output, wording
@@ -33,7 +33,7 @@ class Follower:
 
     def __init__(self, hf: Holdfast, run_id: str) -> None:
         self._hf, self.run_id = hf, run_id
-        self._steps: dict[int, Step] = {}
+        self._steps: dict[int, StepRow] = {}
         self._attempts_mark = -1
         self._view: RunRows | None = None
         self._outlook, self._outlook_at = Outlook(), -OUTLOOK_EVERY_S
@@ -66,7 +66,7 @@ class Follower:
         self._view = RunRows(run, steps, attempts, await self._look_ahead(run, steps))
         return self._view
 
-    async def _look_ahead(self, run: Run, steps: list[Step]) -> Outlook:
+    async def _look_ahead(self, run: RunRow, steps: list[StepRow]) -> Outlook:
         at = self._hf.environment.monotonic()
         if run.state in RUN_ENDED:
             return Outlook()
@@ -100,7 +100,7 @@ class Silent:
     def trouble(self, error: StoreUnreachable) -> None: ...
 
 
-class Lines(Silent):
+class EventLines(Silent):
     """For logs: one line for each thing that happened, on standard error."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class Lines(Silent):
             self._line(f"  {wording.progress_words(run.progress)}")
         self._state, self._progress = run.state, run.progress
 
-    def _step(self, step: Step, state: str, now: float) -> None:
+    def _step(self, step: StepRow, state: str, now: float) -> None:
         said = "" if step.quarantined else wording.detail(step, (), now)
         lasted = wording.took(step.started_at or step.issued_at, step.finished_at, now)
         if step.state in STEP_ENDED:
@@ -160,7 +160,7 @@ def shown(as_json: bool) -> Shown:
         from holdfast.terminal.live import Live  # noqa: PLC0415  loads rich
 
         return Live(output.screen(to_errors=True))
-    return Lines()
+    return EventLines()
 
 
 async def follow(

@@ -4,7 +4,7 @@
 starts no thread and reads no clock; whoever drives it writes the turn and the delivery in one commit.
 """
 
-from holdfast.decider.commands import Child, Finish, Issue, Op, Turn
+from holdfast.decider.commands import ChildRun, Finish, Issue, Turn, Wait
 from holdfast.decider.decider import Decider
 
-__all__ = ["Child", "Decider", "Finish", "Issue", "Op", "Turn"]
+__all__ = ["ChildRun", "Decider", "Finish", "Issue", "Turn", "Wait"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.workflow.workflow import Workflow
 
 
-class Child(msgspec.Struct, frozen=True):
+class ChildRun(msgspec.Struct, frozen=True):
     """The run a `child` step waits for, as the parent's code asks for it."""
 
     workflow: Workflow[Any, Any]
@@ -43,7 +43,7 @@ class Issue(msgspec.Struct, gc=False):
     after_seq: int = 0
     """How much of the history had been delivered when the code asked for it."""
     ready_at: float | None = None
-    child: Child | None = None
+    child: ChildRun | None = None
     after_stop: bool = False
     """The undo of a step that was given up while it may still run: to begin a moment later than at once."""
     effect: str | None = None
@@ -57,7 +57,7 @@ class Issue(msgspec.Struct, gc=False):
         return None if self.step is None else self.step.shape
 
 
-class Op(msgspec.Struct, eq=False):
+class Wait(msgspec.Struct, eq=False):
     """One thing the code waits for. `n` is 0 until `take()` numbers it."""
 
     key: str

@@ -20,7 +20,7 @@ import msgspec
 from holdfast import codec
 from holdfast.codec import digest
 from holdfast.config import DEFAULT
-from holdfast.decider.commands import Child, Finish, Issue, Op, Turn
+from holdfast.decider.commands import ChildRun, Finish, Issue, Turn, Wait
 from holdfast.decider.effect import Effect, open_scope
 from holdfast.decider.finish import Why, failed, finish_of, interrupted, stalled
 from holdfast.decider.heritage import Heritage
@@ -35,9 +35,9 @@ from holdfast.model import (
     Inherited,
     NewSignal,
     Outcome,
-    Signal,
-    Step,
+    SignalRow,
     StepKind,
+    StepRow,
     StepState,
     undo_key,
 )
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _CALL, _TIMER, _SIGNAL, _CHILD = StepKind.CALL, StepKind.TIMER, StepKind.SIGNAL, StepKind.CHILD
 _UNDO = StepKind.UNDO
 _SUCCEEDED, _FAILED = StepState.SUCCEEDED, StepState.FAILED
-_KEEP = Op("", _UNDO, "keep")
+_KEEP = Wait("", _UNDO, "keep")
 """Stands among what was asked for where the code passed a point of no return."""
 
 
@@ -128,33 +128,33 @@ class Decider:
         self.run_id = run_id
         self.generation = generation
         self.seq, self.done = 0, False
-        self.waiting: dict[int, Op] = {}
+        self.waiting: dict[int, Wait] = {}
         self._input = input
         self.deadline = deadline
-        self._deadline: Op | None = None
+        self._deadline: Wait | None = None
         self.last_n = base_n
         root = "" if generation == 1 else f"@{generation}"
         self._loop = RunLoop(self, begun_at, root)  # type: ignore[abstract]  # its other methods refuse, all alike
         self._main: asyncio.Task[Any] | None = None
         self._why: Why | None = None
         self._finish: Finish | None = None
-        self._new: list[Op] = []
+        self._new: list[Wait] = []
         self._dropped: list[int] = []
         self._cancelled: list[int] = []
-        self._ended: list[tuple[Op, int, bytes]] = []
+        self._ended: list[tuple[Wait, int, bytes]] = []
         self._sends: list[NewSignal] = []
         self._progress: str | None = None
         self._published: dict[str, bytes] = {}
         self._changed: dict[str, bytes] = {}
         self._inbox: dict[str, deque[tuple[int, bytes]]] = {}
-        self._readers: dict[str, deque[Op]] = {}
+        self._readers: dict[str, deque[Wait]] = {}
         self._set_aside: list[tuple[int, str]] = []
-        self._taken: dict[int, tuple[Op, bytes] | None] = {}
+        self._taken: dict[int, tuple[Wait, bytes] | None] = {}
         """By their number, signals that recorded waits took: once it is asked for, the wait and what it read."""
-        self._waits: list[Step] = []
+        self._waits: list[StepRow] = []
         """Recorded waits for signals that the code may have forgotten."""
         self._recorded: Recorded | None = None
-        self._ghosts: list[Op] = []
+        self._ghosts: list[Wait] = []
         self._replaying = False
         self._drift: Drift | None = None
         self._dice: dict[str, chance.Random] = {}
@@ -164,7 +164,7 @@ class Decider:
         self._kept_undoable = 0
         self._watched: dict[str, Effect] = {}
         """What was asked for in sagas, by its key."""
-        self._by_hand: list[Op] = []
+        self._by_hand: list[Wait] = []
         self._abandoned: set[int] = set()
         """n of children that the code no longer waits for, and that have not ended: what they did may need undoing."""
         self._sagas = 0
@@ -190,7 +190,7 @@ class Decider:
         self._main = self._loop.create_main(main)
         self._run()
 
-    def replay(self, steps: Sequence[Step], signals: Sequence[Signal]) -> None:
+    def replay(self, steps: Sequence[StepRow], signals: Sequence[SignalRow]) -> None:
         """Begin, and deliver again what was delivered, in its order. A run without steps never committed its first turn."""
         if not steps and not signals and not self._heritage:
             self.begin(whole=True)
@@ -209,7 +209,7 @@ class Decider:
             if self.done or self._drift is not None:
                 break
             self.seq = seq - 1
-            if isinstance(event, Step):
+            if isinstance(event, StepRow):
                 self.deliver(event.outcome)
             else:
                 self.deliver_signal(event.name, event.payload, event.sent_at, event.set_aside)
@@ -269,7 +269,7 @@ class Decider:
         """The `here.key` of the step with this key."""
         return self._heritage.effect_key(key)
 
-    def unasked(self) -> list[Step]:
+    def unasked(self) -> list[StepRow]:
         """What is recorded and the code has not asked for: it came to a rest elsewhere, or passed it over."""
         return [] if self._recorded is None else list(self._recorded.by_key.values())
 
@@ -322,7 +322,7 @@ class Decider:
 
     # What workflow code calls, through the words in `workflow/`.
 
-    def call(self, step: AuthoredStep[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
+    def call(self, step: AuthoredStep[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Wait:
         """Ask for a step."""
         shape = step.shape
         raw, arguments = shape.checked(args, kwargs, self.payload_max)
@@ -330,7 +330,7 @@ class Decider:
         key = loop.branch().name(step.label)
         name = step.name
         issue = Issue(0, key, _CALL, name, raw, digest(raw), step, arguments, self.seq)
-        op = Op(key, _CALL, name, Future(loop=loop), shape.result, issue)
+        op = Wait(key, _CALL, name, Future(loop=loop), shape.result, issue)
         undo = step.origin.undone_by
         if undo is not None:
             self._may_undo(op, undo, raw, undo_failed=step.undo_failed)
@@ -339,13 +339,13 @@ class Decider:
             return op
         return self._ask(op)
 
-    def child(self, workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
+    def child(self, workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Wait:
         """Ask for a run of another workflow."""
         shape = workflow.shape
         raw, arguments = shape.checked(args, kwargs, self.payload_max)
         loop = self._loop
         key = loop.branch().name(workflow.label)
-        child = Child(
+        child = ChildRun(
             workflow,
             workflow.id if workflow.id is not None else f"{self.run_id}/{key}",
             workflow.priority,
@@ -355,15 +355,15 @@ class Decider:
         )
         issue = Issue(0, key, _CHILD, workflow.name, raw, digest(raw), None, arguments, self.seq, None, child)
         self._undoable = True
-        op = Op(key, _CHILD, workflow.name, Future(loop=loop), shape.result, issue)
+        op = Wait(key, _CHILD, workflow.name, Future(loop=loop), shape.result, issue)
         op.joins = workflow.joins
         return self._ask(op)
 
-    def wait_signal(self, signal: AuthoredSignal[Any]) -> Op:
+    def wait_signal(self, signal: AuthoredSignal[Any]) -> Wait:
         """Ask for the next signal of this name."""
         name, loop = signal.name, self._loop
         key = loop.branch().name(signal.label)
-        op = Op(key, _SIGNAL, name, Future(loop=loop), signal.payload, Issue(0, key, _SIGNAL, name))
+        op = Wait(key, _SIGNAL, name, Future(loop=loop), signal.payload, Issue(0, key, _SIGNAL, name))
         self._ask(op)
         if op.known:
             return op  # it took its signal, or was given up
@@ -381,7 +381,7 @@ class Decider:
         """Ask for a timer: the loop's `call_at`."""
         self._open_timer(self._loop.branch().name(label), label, timer)
 
-    def drop(self, op: Op) -> None:
+    def drop(self, op: Wait) -> None:
         """The code gave up waiting."""
         if op.timer is None and op.future.done() and not op.future.cancelled():
             return  # it was answered, and the task that waited for it was cancelled in the same turn
@@ -399,12 +399,12 @@ class Decider:
             if readers and op in readers:
                 readers.remove(op)
 
-    def _give_up(self, op: Op) -> None:
+    def _give_up(self, op: Wait) -> None:
         self._dropped.append(op.n)
         if op.kind is _CHILD:
             self._cancelled.append(op.n)
 
-    def _abandon(self, op: Op) -> None:
+    def _abandon(self, op: Wait) -> None:
         """A child is asked to cancel itself. Its row waits until it has ended: what it did may need undoing."""
         self._abandoned.add(op.n)
         if not self._replaying:
@@ -414,7 +414,7 @@ class Decider:
 
     def _may_undo(
         self,
-        op: Op,
+        op: Wait,
         undo: AuthoredStep[Any, Any],
         raw: bytes,
         *,
@@ -440,7 +440,7 @@ class Decider:
         loop = self._loop
         key = loop.branch().name(step.label)
         issue = Issue(0, key, _UNDO, step.name, raw, digest(raw), step, arguments, self.seq)
-        op = Op(key, _UNDO, step.name, Future(loop=loop), None, issue)
+        op = Wait(key, _UNDO, step.name, Future(loop=loop), None, issue)
         op.future.set_result(None)
         self._by_hand.append(op)
         self._may_undo(op, step, raw, by_hand=True)
@@ -465,7 +465,7 @@ class Decider:
     def leave_saga(self) -> None:
         self._sagas -= 1
 
-    def undo(self, effect: Effect) -> Op:
+    def undo(self, effect: Effect) -> Wait:
         """Ask for the undo of an effect: a step like any other."""
         step, raw = effect.undo, effect.undo_input()
         arguments = None
@@ -477,7 +477,7 @@ class Decider:
         key = undo_key(effect.key)
         issue = Issue(0, key, _CALL, step.name, raw, digest(raw), step, arguments, self.seq)
         issue.after_stop = effect.after_stop
-        return self._ask(Op(key, _CALL, step.name, Future(loop=self._loop), None, issue))
+        return self._ask(Wait(key, _CALL, step.name, Future(loop=self._loop), None, issue))
 
     @property
     def ending(self) -> bool:
@@ -535,17 +535,17 @@ class Decider:
 
     # Asking.
 
-    def _open_timer(self, key: str, name: str, timer: Timer) -> Op:
+    def _open_timer(self, key: str, name: str, timer: Timer) -> Wait:
         at = timer.when()
         if self._replaying and self._heritage and not key.endswith(DEADLINE):
             # Its time begins now, not when the run before ended.
             at += max(0.0, self._heritage.resumed_at - self._loop.now)
         at = round(at, 6)  # as it is recorded: a replay must not see another time
         issue = Issue(0, key, _TIMER, name, None, None, None, None, self.seq, at)
-        op = timer.op = Op(key, _TIMER, name, issue=issue, ready_at=at, timer=timer)
+        op = timer.op = Wait(key, _TIMER, name, issue=issue, ready_at=at, timer=timer)
         return self._ask(op)
 
-    def _ask(self, op: Op) -> Op:
+    def _ask(self, op: Wait) -> Wait:
         found = self._recorded.ask(op.key) if self._recorded is not None else None
         if found is None:
             if self._heritage:
@@ -584,7 +584,7 @@ class Decider:
 
     # Answering.
 
-    def _resolve(self, op: Op, outcome: Outcome, *, whole: bool) -> None:
+    def _resolve(self, op: Wait, outcome: Outcome, *, whole: bool) -> None:
         if op.timer is not None:
             if op.ready_at is not None and op.ready_at > self._loop.now:
                 self._loop.now = op.ready_at
@@ -638,7 +638,7 @@ class Decider:
             problems.append(problem)
         self._set_aside.append((self.seq, problems[0]))
 
-    def _satisfy(self, op: Op, seq: int, payload: bytes) -> str | None:
+    def _satisfy(self, op: Wait, seq: int, payload: bytes) -> str | None:
         """End a wait by this signal; why not, if it cannot read it. What it read is recorded, not what was sent: a stranger may
         send more than the code asks for."""
         assert op.result is not None
@@ -652,7 +652,7 @@ class Decider:
         op.future.set_result(value)
         return None
 
-    def _retake(self, op: Op, read: bytes) -> None:
+    def _retake(self, op: Wait, read: bytes) -> None:
         """A wait that took this very signal takes it again, and no other."""
         self.waiting.pop(op.n, None)
         assert op.result is not None
@@ -744,7 +744,7 @@ class Decider:
                 return Drift(recorded.key, described(_SIGNAL, recorded.name, None), asked, kind="signal")
         return None
 
-    def _is_open(self, step: Step) -> bool:
+    def _is_open(self, step: StepRow) -> bool:
         """Does the run wait for it, or for hearing of it? What a retry takes over may still be to be delivered."""
         return step.delivered_seq is None and not (self._heritage and step.state in STEP_ENDED)
 

@@ -12,7 +12,7 @@ from holdfast.decider.undo_order import Span, instant, span_of
 from holdfast.model import UNDO_PREFIX, StepState
 
 if TYPE_CHECKING:
-    from holdfast.decider.commands import Op
+    from holdfast.decider.commands import Wait
     from holdfast.decider.decider import Decider
     from holdfast.workflow.step import Step
 
@@ -73,7 +73,7 @@ class Effect:
 
     def __init__(
         self,
-        op: Op,
+        op: Wait,
         undo: Step[Any, Any],
         input: bytes,
         host: Decider,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from holdfast.decider.commands import Op
-from holdfast.model import Inherited, Step, StepKind, effect_key
+from holdfast.decider.commands import Wait
+from holdfast.model import Inherited, StepKind, StepRow, effect_key
 
 
 class Heritage:
@@ -28,7 +28,7 @@ class Heritage:
     def __bool__(self) -> bool:
         return bool(self.by_key)
 
-    def learn(self, steps: Iterable[Step]) -> None:
+    def learn(self, steps: Iterable[StepRow]) -> None:
         """Steps whose `here.key` is an earlier run's."""
         self._effects = {step.key: step.effect for step in steps if step.effect is not None}
 
@@ -36,7 +36,7 @@ class Heritage:
         """The `here.key` of the step with this key."""
         return self._effects.get(key) or effect_key(self._run_id, key)
 
-    def claim(self, op: Op) -> None:
+    def claim(self, op: Wait) -> None:
         """The code asks for something new: the run before may have begun it."""
         known, issue = self.by_key.get(op.key), op.issue
         if known is None or issue is None:

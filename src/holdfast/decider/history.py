@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import Drift, InvalidInput, Unreadable
 from holdfast.lifecycle import STEP_ENDED
-from holdfast.model import Outcome, Signal, Step, StepKind
+from holdfast.model import Outcome, SignalRow, StepKind, StepRow
 
 if TYPE_CHECKING:
     from holdfast.decider.commands import Issue
@@ -22,12 +22,12 @@ class Recorded:
 
     __slots__ = ("by_key", "kept", "keys")
 
-    def __init__(self, steps: Sequence[Step] = ()) -> None:
+    def __init__(self, steps: Sequence[StepRow] = ()) -> None:
         self.by_key = {step.key: step for step in steps}
         self.keys = {step.n: step.key for step in steps}
         self.kept: dict[str, Outcome] = {}
 
-    def ask(self, key: str) -> tuple[Step, Outcome | None] | None:
+    def ask(self, key: str) -> tuple[StepRow, Outcome | None] | None:
         """What is recorded under this key. Asked once: the code has it from here on."""
         step = self.by_key.pop(key, None)
         if step is None:
@@ -40,7 +40,7 @@ class Recorded:
         key = self.keys.get(n)
         return key is not None and key not in self.kept
 
-    def left(self) -> list[Step]:
+    def left(self) -> list[StepRow]:
         """Steps that are still open and that the code never asked for."""
         return [
             step for key, step in self.by_key.items() if step.delivered_seq is None and key not in self.kept
@@ -53,9 +53,11 @@ class Recorded:
             self.kept[key] = outcome
 
 
-def timeline(steps: Sequence[Step], signals: Sequence[Signal]) -> Iterator[tuple[int, Step | Signal]]:
+def timeline(
+    steps: Sequence[StepRow], signals: Sequence[SignalRow]
+) -> Iterator[tuple[int, StepRow | SignalRow]]:
     """Everything that was delivered, in its recorded order. A signal wait was ended by its signal, not by itself."""
-    seen: list[tuple[int, Step | Signal]] = [
+    seen: list[tuple[int, StepRow | SignalRow]] = [
         (step.delivered_seq, step)
         for step in steps
         if step.delivered_seq and step.kind is not StepKind.SIGNAL and step.state in STEP_ENDED
@@ -65,11 +67,11 @@ def timeline(steps: Sequence[Step], signals: Sequence[Signal]) -> Iterator[tuple
     return iter(seen)
 
 
-def _number(event: tuple[int, Step | Signal]) -> int:
+def _number(event: tuple[int, StepRow | SignalRow]) -> int:
     return event[0]
 
 
-def drift(recorded: Step, issue: Issue) -> Drift | None:
+def drift(recorded: StepRow, issue: Issue) -> Drift | None:
     """Does the code still ask for what was recorded under this key? A timer's time is the recorded one, whatever the code says."""
     if recorded.kind is issue.kind:
         if issue.kind is StepKind.TIMER:
@@ -83,7 +85,7 @@ def drift(recorded: Step, issue: Issue) -> Drift | None:
     )
 
 
-def _is_same_input(recorded: Step, issue: Issue) -> bool:
+def _is_same_input(recorded: StepRow, issue: Issue) -> bool:
     """The same, or the same once this code's defaults have filled in what was not recorded."""
     if recorded.digest is None or recorded.digest == issue.digest:
         return True

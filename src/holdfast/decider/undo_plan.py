@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from holdfast import codec
-from holdfast.decider.commands import Finish, Issue, Op, Turn
+from holdfast.decider.commands import Finish, Issue, Turn, Wait
 from holdfast.decider.effect import undo_input
 from holdfast.decider.history import unreadable
 from holdfast.decider.undo_order import Reverse, Span, instant, span_of
@@ -26,11 +26,11 @@ from holdfast.model import (
     Lane,
     Outcome,
     Revoked,
-    Run,
+    RunRow,
     RunState,
-    Signal,
-    Step,
+    SignalRow,
     StepKind,
+    StepRow,
     StepState,
     undo_key,
     undone_key,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 class Family(msgspec.Struct):
     """A child run with its steps, and its own children by the step that waits for each."""
 
-    run: Run
-    steps: Sequence[Step]
+    run: RunRow
+    steps: Sequence[StepRow]
     children: Mapping[int, Family] = {}
 
 
@@ -76,7 +76,7 @@ class _Leaf:
         "undo",
     )  # fmt: skip
 
-    def __init__(self, row: Step, key: str, part: _Part, *, undo: str, span: Span) -> None:
+    def __init__(self, row: StepRow, key: str, part: _Part, *, undo: str, span: Span) -> None:
         self.key, self.part, self.span, self.undo = key, part, span, undo
         self.step, self.own_n, self.input = row.name, row.n, row.input or b"{}"
         self.needs: tuple[str, ...] | None = None
@@ -104,7 +104,7 @@ class _Part:
 
     __slots__ = ("_begun", "_left", "_order", "live", "members", "parent", "run", "span", "top_n")
 
-    def __init__(self, run: Run, span: Span, parent: _Part | None = None, n: int = 0) -> None:
+    def __init__(self, run: RunRow, span: Span, parent: _Part | None = None, n: int = 0) -> None:
         self.run, self.span, self.parent = run, span, parent
         self.top_n: int = n if parent is None or parent.parent is None else parent.top_n
         """n of the row, in the run that takes itself back, of the child this belongs to."""
@@ -168,7 +168,7 @@ class Undoing:
 
     def __init__(
         self,
-        run: Run,
+        run: RunRow,
         *,
         lanes: Mapping[int, Lane],
         find: Callable[[str], AuthoredStep[Any, Any] | None],
@@ -179,7 +179,7 @@ class Undoing:
         self.done = False
         self.needs_reload = False
         """The rows say more than this plan knows: once its turn is committed, make another from them."""
-        self.waiting: dict[int, Op] = {}
+        self.waiting: dict[int, Wait] = {}
         self.last_n = run.base_n
         self._lanes, self._find = lanes, find
         self._children = children or {}
@@ -202,7 +202,7 @@ class Undoing:
 
     # What the owner of the run calls.
 
-    def replay(self, steps: Sequence[Step], signals: Sequence[Signal]) -> None:
+    def replay(self, steps: Sequence[StepRow], signals: Sequence[SignalRow]) -> None:
         """Plan from the rows."""
         words = [
             (signal.delivered_seq, word)
@@ -324,7 +324,7 @@ class Undoing:
     # Planning.
 
     def _plan(
-        self, part: _Part, prefix: str, run: Run, steps: Iterable[Step], children: Mapping[int, Family]
+        self, part: _Part, prefix: str, run: RunRow, steps: Iterable[StepRow], children: Mapping[int, Family]
     ) -> None:
         """Put the effects of one run into its part, newest completion first within it."""
         undone = {
@@ -345,7 +345,7 @@ class Undoing:
             if leaf is not None:
                 part.members.append(leaf)
 
-    def _plan_child(self, part: _Part, prefix: str, row: Step, family: Family | None) -> None:
+    def _plan_child(self, part: _Part, prefix: str, row: StepRow, family: Family | None) -> None:
         """A child that succeeded stands for its own effects. One that did not took care of itself. A run that was only joined
         has another owner: nothing of it is undone here, nor waited for."""
         if family is None:
@@ -361,7 +361,7 @@ class Undoing:
             part.members.append(child)
             self._plan(child, f"{prefix}{row.key}/", family.run, family.steps, family.children)
 
-    def _leaf(self, row: Step, key: str, part: _Part) -> _Leaf | None:
+    def _leaf(self, row: StepRow, key: str, part: _Part) -> _Leaf | None:
         """The effect a row may have had, if there is an undo for it."""
         lane = self._lanes.get(row.lane)
         if row.kind is StepKind.UNDO:
@@ -377,11 +377,11 @@ class Undoing:
         leaf.after_stop = row.state is StepState.CANCELLED
         return leaf
 
-    def _tried(self, row: Step, leaf: _Leaf | None, number: int) -> None:
+    def _tried(self, row: StepRow, leaf: _Leaf | None, number: int) -> None:
         """One try to undo something. They come in their order: what the last one says is how far it is."""
         open_ = row.delivered_seq is None
         if open_:
-            self.waiting[row.n] = Op(row.key, row.kind, row.name, n=row.n)
+            self.waiting[row.n] = Wait(row.key, row.kind, row.name, n=row.n)
         if leaf is None:
             return
         leaf.rows.add(row.n)
@@ -396,9 +396,9 @@ class Undoing:
         else:
             leaf.fate, leaf.error, leaf.gave_up_seq = _Fate.GAVE_UP, row.error, row.delivered_seq or 0
 
-    def _child_waits(self, row: Step) -> None:
+    def _child_waits(self, row: StepRow) -> None:
         if row.n in self._live:
-            self.waiting[row.n] = Op(row.key, row.kind, row.name, n=row.n)
+            self.waiting[row.n] = Wait(row.key, row.kind, row.name, n=row.n)
         elif row.delivered_seq is None and row.state not in STEP_ENDED:
             self._idle.add(row.n)
 
@@ -442,7 +442,7 @@ class Undoing:
             issue.arguments = arguments
             issued.append(issue)
             self._issued[n] = leaf
-            self.waiting[n] = Op(issue.key, issue.kind, issue.name, n=n)
+            self.waiting[n] = Wait(issue.key, issue.kind, issue.name, n=n)
         return issued
 
     def _resolve(self, leaf: _Leaf, fate: _Fate) -> None:
@@ -482,7 +482,7 @@ class Undoing:
 
     def _revoked(self) -> tuple[Revoked, ...]:
         """The runs below of which something was taken back: of each, itself or through a child of its own."""
-        found: dict[str, tuple[Run, list[int]]] = {}
+        found: dict[str, tuple[RunRow, list[int]]] = {}
         for leaf in self._leaves:
             if not _is_resolved(leaf):
                 continue
@@ -509,7 +509,7 @@ class Undoing:
         return said
 
 
-def _may_be(row: Step, undo: str) -> bool:
+def _may_be(row: StepRow, undo: str) -> bool:
     """May this call have had an effect? Not if it never began, nor if all its attempts ended in errors of their own."""
     if row.state is StepState.SUCCEEDED:
         return True

@@ -78,17 +78,17 @@ class Strength(NamedTuple):
         return [member for member in self.staying if member.generation != self.generation]
 
 
-class Start(NamedTuple):
+class StartAgent(NamedTuple):
     why: str
 
 
-class Stop(NamedTuple):
+class StopAgent(NamedTuple):
     member: str
     how: How
     why: str
 
 
-Act = Start | Stop
+Act = StartAgent | StopAgent
 
 
 # --- how many ---------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def plan(strength: Strength, now: float, config: Config) -> list[Act]:
     """What to do now, given that whatever was done before is seen in the members."""
     hung = _hung(strength, now, config)
     if strength.leaving:
-        return [*hung, *(Stop(member.name, How.DRAIN, "the pool leaves") for member in strength.staying)]
+        return [*hung, *(StopAgent(member.name, How.DRAIN, "the pool leaves") for member in strength.staying)]
     return [*hung, *_surplus(strength), *_starts(strength, now, config)]
 
 
@@ -159,7 +159,9 @@ def _surplus(strength: Strength) -> list[Act]:
         key=lambda one: (one.generation == strength.generation, one.held, -one.started_at),
     )[: max(0, len(at_work) - strength.wanted)]
     return [
-        Stop(one.name, How.DRAIN, "replaced" if one.generation != strength.generation else "not needed now")
+        StopAgent(
+            one.name, How.DRAIN, "replaced" if one.generation != strength.generation else "not needed now"
+        )
         for one in leavers
     ]
 
@@ -172,11 +174,11 @@ def _starts(strength: Strength, now: float, config: Config) -> list[Act]:
     # Nobody knows yet whether this code comes up at all: one tries it.
     room = (STARTING_MAX if strength.proven and strength.troubled_since is None else 1) - len(coming)
     missing = strength.wanted - len(staying)
-    acts: list[Act] = [Start("below strength") for _ in range(min(missing, room))]
+    acts: list[Act] = [StartAgent("below strength") for _ in range(min(missing, room))]
     if missing <= 0:
         beside = max(1, strength.wanted // 4) if strength.proven else 1
         renewing = min(beside + missing, len(outdated) - len([one for one in coming if one not in outdated]))
-        acts += [Start("replaces one with older code") for _ in range(min(renewing, room))]
+        acts += [StartAgent("replaces one with older code") for _ in range(min(renewing, room))]
     return acts
 
 
@@ -198,10 +200,10 @@ def _hung(strength: Strength, now: float, config: Config) -> list[Act]:
             continue
         if one.leaving_since is not None:
             if now - one.leaving_since > config.drain_s + LEAVE_GRACE_S:
-                acts.append(Stop(one.name, How.KILL, "it did not leave in time"))
+                acts.append(StopAgent(one.name, How.KILL, "it did not leave in time"))
         elif not one.came_up:
             if now - one.started_at > config.pool_live_s:
-                acts.append(Stop(one.name, How.KILL, "it did not come up in time"))
+                acts.append(StopAgent(one.name, How.KILL, "it did not come up in time"))
         elif one.lost_since is not None and now - one.lost_since > 2 * config.lease_s:
-            acts.append(Stop(one.name, How.KILL, "it lost its lease and did not end"))
+            acts.append(StopAgent(one.name, How.KILL, "it lost its lease and did not end"))
     return acts

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.errors import StoreError
-from holdfast.model import Node
+from holdfast.model import NodeRow
 from holdfast.pool import badge
 from holdfast.pool.badge import Badge
 from holdfast.pool.fleet import Fleet, How, Seen
-from holdfast.pool.plan import Load, Member, Start, Stop, Strength, next_start_at, plan, weigh
+from holdfast.pool.plan import Load, Member, StartAgent, StopAgent, Strength, next_start_at, plan, weigh
 from holdfast.store.roles import PoolStore
 
 NODES_MAX = 10_000
@@ -114,7 +114,7 @@ class Pool:
         self.strength = weigh(before, self.load, now, self._config)
         self._say_what_changed(before)
         for act in plan(self.strength, now, self._config):
-            await (self._start(act) if isinstance(act, Start) else self._stop(act))
+            await (self._start(act) if isinstance(act, StartAgent) else self._stop(act))
 
     def _gone(self, seen: Seen) -> None:
         now, strength = self._environment.monotonic(), self.strength
@@ -137,7 +137,7 @@ class Pool:
         """What the store knows of the members, and what waits for them."""
         store = self._store()
         now = await store.now()
-        shown: dict[str, tuple[Node, dict[str, Any]]] = {}
+        shown: dict[str, tuple[NodeRow, dict[str, Any]]] = {}
         for node in await store.nodes.living(NODES_MAX):
             offers = json.loads(node.offers)
             worn = badge.of_offers(offers)
@@ -157,7 +157,7 @@ class Pool:
             waited_s = 0.0 if backlog.since is None else max(0.0, now - backlog.since)
             self.load = Load(backlog.ready, waited_s)
 
-    def _seen(self, member: Member, shown: tuple[Node, dict[str, Any]] | None, at: float) -> Member:
+    def _seen(self, member: Member, shown: tuple[NodeRow, dict[str, Any]] | None, at: float) -> Member:
         if shown is None:
             lost_since = member.lost_since
             if member.came_up and lost_since is None:
@@ -200,7 +200,7 @@ class Pool:
 
     # --- acts -------------------------------------------------------------------------------------------------------
 
-    async def _start(self, act: Start) -> None:
+    async def _start(self, act: StartAgent) -> None:
         self._count += 1
         name = str(self._count)
         now = self._environment.monotonic()
@@ -216,7 +216,7 @@ class Pool:
         self.strength = self.strength._replace(members=(*self.strength.members, member))
         self._tell(PoolEvent("start", f"agent {name} is started: {act.why}", {"agent": name, "why": act.why}))
 
-    async def _stop(self, act: Stop) -> None:
+    async def _stop(self, act: StopAgent) -> None:
         now = self._environment.monotonic()
         await self._fleet.stop(act.member, act.how)
         killed = act.how is How.KILL

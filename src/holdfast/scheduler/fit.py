@@ -14,8 +14,7 @@ from holdfast.decider.history import described, unreadable
 from holdfast.decider.undo_plan import Family, Undoing
 from holdfast.errors import Drift, HoldfastError
 from holdfast.lifecycle import STEP_ENDED
-from holdfast.model import Lane, Run, RunState, StepKind
-from holdfast.model import Step as StepRow
+from holdfast.model import Lane, RunRow, RunState, StepKind, StepRow
 from holdfast.store.answers import ClaimedRun
 from holdfast.workflow.step import Step
 from holdfast.workflow.workflow import Workflow
@@ -72,18 +71,18 @@ def misfits(
     ]
 
 
-def needs_families(run: Run) -> bool:
+def needs_families(run: RunRow) -> bool:
     """Whether its children have to be known, too."""
     return _is_undoing(run)
 
 
-def _is_undoing(run: Run) -> bool:
+def _is_undoing(run: RunRow) -> bool:
     """A stuck run is one that could not take itself back, or one whose steps wait for a person."""
     stuck_at_it = run.state is RunState.STUCK and run.resume is not RunState.RUNNING
     return RunState.UNDOING in {run.state, run.resume} or stuck_at_it
 
 
-def _unknown(run: Run, workflows: Workflows) -> Misfit:
+def _unknown(run: RunRow, workflows: Workflows) -> Misfit:
     versions = [version for name, version in workflows if name == run.workflow]
     if not versions:
         return Misfit(UNKNOWN_WORKFLOW, f"this code has no workflow {run.workflow}")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.durations import Durations, mark_of, rest_name, start_name
+from holdfast.durations import DurationCounts, mark_of, rest_name, start_name
 from holdfast.environment import StoreClock
-from holdfast.model import Step
+from holdfast.model import StepRow
 
 LANDMARKS_MAX = 300
 """Of one run."""
@@ -30,7 +30,7 @@ class Trace:
         if landmark not in self._first and len(self._first) < LANDMARKS_MAX:
             self._first[landmark] = at
 
-    def count(self, durations: Durations, at: float) -> None:
+    def count(self, durations: DurationCounts, at: float) -> None:
         """The run succeeded."""
         if self._started_at is not None:
             durations.add(start_name(self._workflow), at - self._started_at)
@@ -46,7 +46,7 @@ class Followed:
         self._room, self._at = per_s, clock.now()
 
     def follow(
-        self, workflow: str, *, base_n: int = 0, started_at: float | None, steps: Iterable[Step] = ()
+        self, workflow: str, *, base_n: int = 0, started_at: float | None, steps: Iterable[StepRow] = ()
     ) -> Trace | None:
         now = self._clock.now()
         self._room = min(self._per_s, self._room + (now - self._at) * self._per_s)

@@ -19,7 +19,7 @@ from holdfast.workflow import registry
 from holdfast.workflow.step import Step
 
 
-class Lanes:
+class LaneNumbers:
     """The numbers of lanes, as far as this node has asked for them."""
 
     def __init__(self, store: Schedulers) -> None:
@@ -46,7 +46,7 @@ def lane_key(step: Step[Any, Any]) -> LaneKey:
 class Issuing:
     def __init__(
         self,
-        lanes: Lanes,
+        lanes: LaneNumbers,
         seat: Seat | None,
         clock: StoreClock,
         config: Config,

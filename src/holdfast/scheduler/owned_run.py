@@ -12,10 +12,10 @@ import msgspec
 
 from holdfast.decider import Decider, Issue
 from holdfast.decider.undo_plan import Undoing
-from holdfast.model import DEFAULT_NAMESPACE, Outcome, Run, Signal
+from holdfast.model import DEFAULT_NAMESPACE, Outcome, RunRow, SignalRow
 from holdfast.scheduler.landmarks import Trace
 
-Arrival = Outcome | Signal
+Arrival = Outcome | SignalRow
 
 
 class Lease(msgspec.Struct, gc=False):
@@ -97,7 +97,7 @@ class Owned:
         """When it came by its landmarks, if this run is followed."""
 
     @classmethod
-    def of(cls, run: Run, decider: Decider | Undoing) -> Owned:
+    def of(cls, run: RunRow, decider: Decider | Undoing) -> Owned:
         """A run that was claimed."""
         return cls(
             run.id,
@@ -118,7 +118,7 @@ class Owned:
                 return False
             self.pending.add(arrival.n)
         else:
-            assert isinstance(arrival, Signal)
+            assert isinstance(arrival, SignalRow)
             if arrival.id in self.signals_seen:
                 return False
             self.signals_seen.add(arrival.id)

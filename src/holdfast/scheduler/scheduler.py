@@ -22,7 +22,7 @@ from holdfast.config import Config
 from holdfast.decider import Decider, Turn
 from holdfast.decider.finish import interrupted
 from holdfast.decider.history import hold_note
-from holdfast.durations import Durations
+from holdfast.durations import DurationCounts
 from holdfast.environment import StoreClock
 from holdfast.errors import Drift, HoldfastError, LeaseLost, StoreError, UndoMissing
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
@@ -32,15 +32,15 @@ from holdfast.model import (
     NewRun,
     NewSignal,
     Outcome,
-    Run,
+    RunRow,
     RunState,
-    Signal,
+    SignalRow,
     StepKind,
     StepState,
 )
 from holdfast.scheduler.driver import Workflows, replayed
 from holdfast.scheduler.landmarks import Followed
-from holdfast.scheduler.new_steps import Issuing, Lanes, is_derived, lane_key
+from holdfast.scheduler.new_steps import Issuing, LaneNumbers, is_derived, lane_key
 from holdfast.scheduler.owned_run import Arrival, Lease, Owned, Seat
 from holdfast.store.answers import Answer, ClaimedRun
 from holdfast.store.bell import Bell
@@ -57,7 +57,7 @@ Then = Callable[[Any], None]
 """Called with the answer to a write, or with the exception that ended it."""
 
 
-class Host(Protocol):
+class SchedulerHost(Protocol):
     """What a scheduler needs of its node."""
 
     def submit(self, op: Op, then: Then) -> None:
@@ -76,14 +76,14 @@ class Scheduler:
     def __init__(
         self,
         store: Schedulers,
-        host: Host,
+        host: SchedulerHost,
         node: str,
         *,
         workflows: Workflows,
         seat: Seat | None,
         clock: StoreClock,
         config: Config,
-        durations: Durations,
+        durations: DurationCounts,
         only: set[str] | None = None,
     ) -> None:
         """`durations` is where the node counts how long things take. `only` are the runs it works on, if not on whatever there
@@ -105,7 +105,7 @@ class Scheduler:
         self.joining: set[str] = set()
         """Runs in memory that wait for a run they may not own."""
         self.joins_due = False
-        self._issuing = Issuing(Lanes(store), seat, clock, config, self._set_timer)
+        self._issuing = Issuing(LaneNumbers(store), seat, clock, config, self._set_timer)
         self.closing = False
         self._behind = False
         """The last look at what waits to be delivered was cut off: look again once this much is committed."""
@@ -235,7 +235,7 @@ class Scheduler:
                 owned.arrive(signal)
         self._advance(owned, is_adopted=True)
 
-    async def _hold(self, run: Run, why: str, error: HoldfastError) -> None:
+    async def _hold(self, run: RunRow, why: str, error: HoldfastError) -> None:
         log.warning("run %s is held: %s", run.id, error)
         await self._store.hold_run(run.id, run.fence, hold_note(why, error))
         self._ring(Bell.ENDED)
@@ -410,7 +410,7 @@ class Scheduler:
                 item.seq = decider.deliver(item, whole=is_recorded)
                 outcomes.append(item)
             elif not decider.done:
-                assert isinstance(item, Signal)
+                assert isinstance(item, SignalRow)
                 signals.append((item.id, decider.deliver_signal(item.name, item.payload, item.sent_at)))
         hop.outcomes, hop.signals = outcomes, signals
         return decider.take()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.model import Lane
 from holdfast.store.answers import Backlog, ClaimedStep
 from holdfast.store.claims import LOSSES_NEVER, StepClaim
-from holdfast.store.database import Call, Part, Session, look
+from holdfast.store.database import Part, Session, StoreCall, look
 from holdfast.store.rows import lane_of
 from holdfast.store.verbs import Verb
 
@@ -45,7 +45,7 @@ class Agents(Lanes):
         async def take(session: Session) -> list[ClaimedStep]:
             return [ClaimedStep(*row) for row in await session.claim_steps(claim)]
 
-        call = Call("claim_steps", ("node", "lanes", "limit"), (node, lanes, limit), {})
+        call = StoreCall("claim_steps", ("node", "lanes", "limit"), (node, lanes, limit), {})
         return await self._database.claim(call, lambda session: session.any_steps(claim), take)
 
     @look

@@ -15,9 +15,9 @@ from holdfast.model import (
     Inherited,
     Outcome,
     Quarantined,
-    Run,
-    Signal,
-    Step,
+    RunRow,
+    SignalRow,
+    StepRow,
     StepState,
 )
 
@@ -39,9 +39,9 @@ class Answer(StrEnum):
 class ClaimedRun(msgspec.Struct):
     """A run this node now owns, with everything needed to replay it."""
 
-    run: Run
-    steps: list[Step]
-    signals: list[Signal]
+    run: RunRow
+    steps: list[StepRow]
+    signals: list[SignalRow]
     inherited: list[Inherited] = []
     """From the run that this one is the retry of."""
 
@@ -78,7 +78,7 @@ class Probes(msgspec.Struct):
     steps: list[ClaimedStep]
 
 
-class Gates(msgspec.Struct):
+class ShutGates(msgspec.Struct):
     """What keeps steps from beginning: breakers that are not closed or have recent trouble or are forced, and all holds."""
 
     breakers: list[Breaker]
@@ -107,7 +107,7 @@ class Undelivered(msgspec.Struct):
     """What an owner has yet to deliver to its runs."""
 
     steps: list[Outcome]
-    signals: list[Signal]
+    signals: list[SignalRow]
 
 
 class SeenNode(msgspec.Struct, frozen=True):

@@ -13,8 +13,18 @@ from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import Failure, NewRun, Outcome, RunState, StepState
 from holdfast.store.answers import Answer, PreconditionFailed
 from holdfast.store.children import CANCEL_KEY, cancel_payload, start_children
-from holdfast.store.database import Call, Part, Session, transaction
-from holdfast.store.operations import HandBack, Hop, NewStep, Op, Quarantine, RetryStep, Save, Start, StepOp
+from holdfast.store.database import Part, Session, StoreCall, transaction
+from holdfast.store.operations import (
+    HandBack,
+    Hop,
+    NewStep,
+    Op,
+    QuarantineStep,
+    RetryStep,
+    Save,
+    Start,
+    StepOp,
+)
 from holdfast.store.rows import start_row, tags_text
 from holdfast.store.transaction import Transaction
 from holdfast.store.verbs import Verb
@@ -196,7 +206,7 @@ class Batch:
         elif type(op) is RetryStep:
             self._add(Verb.keep_attempts, (*place, op.ending, op.error))
             self._add(Verb.retry_steps, (*place, op.delay_s, op.error, *counts_of(op)))
-        elif type(op) is Quarantine:
+        elif type(op) is QuarantineStep:
             self._add(Verb.keep_attempts, (*place, op.ending, op.error))
             self._add(Verb.quarantine_steps, (*place, op.error, *counts_of(op)[1:]))
             listed = (op.run_id, op.n, op.fingerprint, op.step, op.kind, op.place)
@@ -282,7 +292,7 @@ class Batches(Part):
     async def commit(self, node: str, ops: Sequence[Op]) -> list[Answer]:
         """Write all operations in one transaction; what became of each. PreconditionFailed, and nothing is written, if one of
         several cannot be: ask again, one at a time."""
-        call = Call("commit", ("node", "ops"), (node, ops), {})
+        call = StoreCall("commit", ("node", "ops"), (node, ops), {})
         try:
             return await self._database.commit(call, Batch(node, ops))
         except PreconditionFailed:
@@ -356,7 +366,7 @@ def _issued_row(run_id: str, step: NewStep) -> tuple[Any, ...]:
     )
 
 
-def counts_of(op: RetryStep | Quarantine) -> tuple[int, int, int, int]:
+def counts_of(op: RetryStep | QuarantineStep) -> tuple[int, int, int, int]:
     """What a failed attempt adds to (excused, losses, timeouts, throttled)."""
     if isinstance(op, RetryStep) and op.excused:
         return 1, 0, 0, 0

@@ -87,7 +87,7 @@ class Session(Protocol):
         """The leader renews its lease: a good moment to correct the store's clock, where the store has to keep one."""
 
 
-class Call(NamedTuple):
+class StoreCall(NamedTuple):
     """One of the store's methods, as it was called. A simulation decides by it what goes wrong, and checks what was done."""
 
     verb: str
@@ -164,27 +164,27 @@ class Database(ABC):
 
     @abstractmethod
     async def look(
-        self, call: Call, read: Callable[[Session], Awaitable[T]], *, patiently: bool = False
+        self, call: StoreCall, read: Callable[[Session], Awaitable[T]], *, patiently: bool = False
     ) -> T:
         """Read. `patiently`: it may take as long as it takes, because it reads whole tables."""
 
     @abstractmethod
     async def write(
-        self, call: Call, act: Callable[[Session], Awaitable[T]], *, is_single: bool = False
+        self, call: StoreCall, act: Callable[[Session], Awaitable[T]], *, is_single: bool = False
     ) -> T:
         """Run `act` in a transaction, again if the database asks for that. `is_single`: it is one statement."""
 
     @abstractmethod
     async def claim(
         self,
-        call: Call,
+        call: StoreCall,
         is_any: Callable[[Session], Awaitable[bool]],
         act: Callable[[Session], Awaitable[list[T]]],
     ) -> list[T]:
         """As `write`. Where writing keeps others waiting, `is_any` is asked first whether there is anything to take."""
 
     @abstractmethod
-    async def commit(self, call: Call, batch: Batch) -> list[Answer]:
+    async def commit(self, call: StoreCall, batch: Batch) -> list[Answer]:
         """Write a batch on the connection that is kept for that. PreconditionFailed if nothing of it was written."""
 
     @abstractmethod
@@ -212,7 +212,7 @@ class Part:
 
     async def _any(self, verb: Verb, *values: Any) -> bool:
         """Whether the statement finds a row. Asked before a transaction that is rarely needed."""
-        call = Call(verb, (), values, {})
+        call = StoreCall(verb, (), values, {})
         return await self._database.look(call, lambda session: session.row(verb, *values)) is not None
 
 
@@ -236,7 +236,7 @@ def _looking(method: Method[PartT, P, T], *, patiently: bool) -> Bound[PartT, P,
     @wraps(method)
     async def asked(self: PartT, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._database.look(
-            Call(name, names, args, kwargs),
+            StoreCall(name, names, args, kwargs),
             lambda session: method(self, session, *args, **kwargs),
             patiently=patiently,
         )
@@ -260,7 +260,7 @@ def _writing(method: Method[PartT, P, T], *, is_single: bool) -> Bound[PartT, P,
     @wraps(method)
     async def asked(self: PartT, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._database.write(
-            Call(name, names, args, kwargs),
+            StoreCall(name, names, args, kwargs),
             lambda session: method(self, session, *args, **kwargs),
             is_single=is_single,
         )
@@ -285,7 +285,7 @@ def leading(
                     return nothing
                 return await method(self, session, *args, **kwargs)
 
-            return await self._database.write(Call(name, ("epoch", *names), (epoch, *args), kwargs), act)
+            return await self._database.write(StoreCall(name, ("epoch", *names), (epoch, *args), kwargs), act)
 
         return asked
 

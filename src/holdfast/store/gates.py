@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.breaker import Change, Look
+from holdfast.breaker import BreakerChange, BreakerLook
 from holdfast.model import Breaker, BreakerState, Hold, HoldScope
 from holdfast.store.answers import ClaimedStep, Observation, Probes
-from holdfast.store.answers import Gates as Shut
+from holdfast.store.answers import ShutGates as Shut
 from holdfast.store.claims import StepClaim
-from holdfast.store.database import Call, Part, Session, leading, look, transaction
+from holdfast.store.database import Part, Session, StoreCall, leading, look, transaction
 from holdfast.store.rows import breaker_of, hold_of
 from holdfast.store.verbs import Verb
 
@@ -55,7 +55,7 @@ class AgentGates(SeenGates):
                 await session.run(Verb.take_allowance, name, len(taken))
             return [Probes(round_, [ClaimedStep(*one) for one in taken])]
 
-        call = Call(
+        call = StoreCall(
             "claim_probes", ("node", "name", "lanes", "limit", "runs"), (node, name, lanes, limit, runs), {}
         )
         found = await self._database.claim(call, lambda session: session.any_steps(claim), take)
@@ -64,15 +64,16 @@ class AgentGates(SeenGates):
 
 class LeaderGates(SeenGates):
     @look
-    async def breaker_looks(self, session: Session, window_s: float) -> list[Look]:
+    async def breaker_looks(self, session: Session, window_s: float) -> list[BreakerLook]:
         """Breakers that are not closed, or were told of trouble within `window_s`."""
         rows = await session.rows(Verb.breaker_looks, window_s)
         return [
-            Look(breaker_of(row[:_WIDTH]), row[_WIDTH], bool(row[_WIDTH + 1])) for row in map(tuple, rows)
+            BreakerLook(breaker_of(row[:_WIDTH]), row[_WIDTH], bool(row[_WIDTH + 1]))
+            for row in map(tuple, rows)
         ]
 
     @leading(False)
-    async def change_breaker(self, session: Session, name: str, round: int, change: Change) -> bool:
+    async def change_breaker(self, session: Session, name: str, round: int, change: BreakerChange) -> bool:
         """False when the breaker is not any more in this round, or an operator decided."""
         asked = (name, round, change.state, change.wave, change.open_s, change.note)
         if not await session.run(Verb.change_breaker, *asked):
@@ -89,7 +90,7 @@ class LeaderGates(SeenGates):
         return bool(await session.run(Verb.give_back_probes, name, round, probes))
 
 
-class Gates(AgentGates, LeaderGates):
+class OperatorGates(AgentGates, LeaderGates):
     @look
     async def breakers(self, session: Session) -> list[Breaker]:
         """All there ever were, by name."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from holdfast.model import Leader as Led
-from holdfast.model import NewAlert, Node, StepState
+from holdfast.model import LeaderLease as Led
+from holdfast.model import NewAlert, NodeRow, StepState
 from holdfast.store.answers import LostStep, Reclaimed, Remedy, SeenNode
 from holdfast.store.database import LEADER, Part, Session, leading, look, statement, transaction
 from holdfast.store.rows import alert_row
@@ -64,7 +64,7 @@ class Leader(Leases):
         processes = self._database.processes
         found = [row[0] for row in await session.rows(Verb.lapsed_nodes)]
         if processes.can_tell:
-            alive = [Node(*row).id for row in await session.rows(Verb.living, ALIVE_MAX)]
+            alive = [NodeRow(*row).id for row in await session.rows(Verb.living, ALIVE_MAX)]
             found += [node for node in alive if node not in found and processes.is_gone(node)]
         if holders := [row[0] for row in await session.rows(Verb.holders)]:
             found += [row[0] for row in await session.rows(Verb.strangers, holders)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from holdfast.model import Declaration, Node
+from holdfast.model import Declaration, NodeRow
 from holdfast.store.bell import Bell
 from holdfast.store.database import Part, Session, look, transaction
-from holdfast.store.origins import Claims
+from holdfast.store.origins import Offers
 from holdfast.store.verbs import Verb
 from holdfast.store.workflows import declare
 
@@ -39,7 +39,7 @@ class Nodes(Part):
         about: tuple[str, int, str, str, int, float],
         declared: Sequence[Declaration],
     ) -> None:
-        claims = Claims.read(about[3])
+        claims = Offers.read(about[3])
         await declare(session, self._database.processes, node, claims, declared)
         await session.run(Verb.register, node, *about, claims.code)
 
@@ -84,14 +84,14 @@ class Nodes(Part):
         return await self._database.listen(heard)
 
     @look
-    async def nodes(self, session: Session) -> list[Node]:
+    async def nodes(self, session: Session) -> list[NodeRow]:
         """Those that live first, then the newest."""
-        return [Node(*row) for row in await session.rows(Verb.nodes)]
+        return [NodeRow(*row) for row in await session.rows(Verb.nodes)]
 
     @look
-    async def living(self, session: Session, limit: int) -> list[Node]:
+    async def living(self, session: Session, limit: int) -> list[NodeRow]:
         """Nodes that have not left, those with the longest leases first."""
-        return [Node(*row) for row in await session.rows(Verb.living, limit)]
+        return [NodeRow(*row) for row in await session.rows(Verb.living, limit)]
 
     @look
     async def loads(self, session: Session) -> dict[str, tuple[int, int]]:

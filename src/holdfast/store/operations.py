@@ -110,7 +110,7 @@ class RetryStep(msgspec.Struct):
     failure: Failure = Failure.APPLICATION
 
 
-class Quarantine(msgspec.Struct):
+class QuarantineStep(msgspec.Struct):
     """An attempt failed, and the step waits for a person."""
 
     run_id: str
@@ -153,6 +153,6 @@ class Start(msgspec.Struct):
     run: NewRun
 
 
-StepOp = Outcome | RetryStep | Quarantine | HandBack | Save
+StepOp = Outcome | RetryStep | QuarantineStep | HandBack | Save
 """What an agent writes of a step that it has. An outcome by itself is recorded, and delivered later by the run's owner."""
 Op = Hop | StepOp | Start

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from holdfast.errors import UnknownRun, WrongState
-from holdfast.model import CANCEL, UNDO, NewSignal, Run, RunState, StepState
+from holdfast.model import CANCEL, UNDO, NewSignal, RunRow, RunState, StepState
 from holdfast.store.answers import Answer
 from holdfast.store.children import CANCEL_KEY, ChildOutcome, cancelled_error
 from holdfast.store.database import Part, Session, look, statement, transaction
@@ -68,7 +68,7 @@ class Operators(Part):
     async def release(self, session: Session, run_id: str, actor: str, note: str) -> RunState:
         return await self._release(session, await _known(session, run_id), actor, note)
 
-    async def _release(self, session: Session, run: Run, actor: str, note: str) -> RunState:
+    async def _release(self, session: Session, run: RunRow, actor: str, note: str) -> RunState:
         state = await session.value(Verb.release, run.id)
         if state is None:
             raise WrongState(f"run {run.id!r} is {run.state}: only a held run can be released")
@@ -121,7 +121,7 @@ class Operators(Part):
         return new_id
 
 
-def demand_undoing(run: Run, act: str) -> None:
+def demand_undoing(run: RunRow, act: str) -> None:
     """Raise unless the run undoes itself, or is stuck at that."""
     if run.state is RunState.STUCK and run.resume is RunState.RUNNING:
         raise WrongState(
@@ -138,7 +138,7 @@ def cancel_key(heard: int, *, again: bool) -> str:
     return f"{CANCEL_KEY}#{heard + 1}" if again and heard else CANCEL_KEY
 
 
-async def _known(session: Session, run_id: str) -> Run:
+async def _known(session: Session, run_id: str) -> RunRow:
     """The run, locked for the rest of the transaction."""
     row = await session.row(Verb.lock_run, run_id)
     if row is None:

@@ -25,7 +25,7 @@ class Source(NamedTuple):
     file: str
 
 
-class Claims(msgspec.Struct, frozen=True):
+class Offers(msgspec.Struct, frozen=True):
     """Of a node's offers, what it publishes: for each name, the number of its source. A name without one is known here, and
     neither executed nor asked for."""
 
@@ -36,7 +36,7 @@ class Claims(msgspec.Struct, frozen=True):
     step_sources: list[int] = []
 
     @staticmethod
-    def read(offers: str) -> Claims:
+    def read(offers: str) -> Offers:
         return _read.decode(offers)
 
     @property
@@ -60,17 +60,17 @@ class Claims(msgspec.Struct, frozen=True):
                 yield f"{kind} {name}", self.sources[number]
 
 
-_read = msgspec.json.Decoder(Claims)
+_read = msgspec.json.Decoder(Offers)
 
 
-def demand_names(mine: Claims, rivals: Iterable[Rival], only: str | None = None) -> None:
+def demand_names(mine: Offers, rivals: Iterable[Rival], only: str | None = None) -> None:
     """Raise NameTaken if one of these publishes a name of mine from another application and with other code. The same
     application with other code is a deploy under way. `only` asks for one name."""
     own = {name: source for name, source in mine.names() if only in {None, name}}
     for rival in rivals:
         taken = [
             (name, source)
-            for name, source in Claims.read(rival.offers).names()
+            for name, source in Offers.read(rival.offers).names()
             if name in own and own[name].origin != source.origin and own[name].digest != source.digest
         ]
         if taken:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.model import Attempt, Inherited, JournalEntry, Run, Signal, Step
+from holdfast.model import Attempt, Inherited, JournalEntry, RunRow, SignalRow, StepRow
 from holdfast.store.database import Part, Row, Session, long_look, look
 from holdfast.store.retries import inherited
 from holdfast.store.rows import attempt_of, run_of, step_of
@@ -25,12 +25,12 @@ class RunFilter(msgspec.Struct, kw_only=True):
 
 class Reads(Part):
     @look
-    async def run(self, session: Session, run_id: str) -> Run | None:
+    async def run(self, session: Session, run_id: str) -> RunRow | None:
         row = await session.row(Verb.run, run_id)
         return None if row is None else run_of(row)
 
     @long_look
-    async def runs(self, session: Session, where: RunFilter) -> list[Run]:
+    async def runs(self, session: Session, where: RunFilter) -> list[RunRow]:
         """Newest first."""
         at, after = where.before or (None, None)
         tags = json.dumps(where.tags) if where.tags else None
@@ -38,7 +38,7 @@ class Reads(Part):
         return [run_of(row) for row in await session.rows(Verb.runs, *asked)]
 
     @look
-    async def ended_runs(self, session: Session, run_ids: Sequence[str]) -> list[Run]:
+    async def ended_runs(self, session: Session, run_ids: Sequence[str]) -> list[RunRow]:
         """Those of these runs that have ended, or are stuck."""
         return [run_of(row) for row in await session.rows(Verb.ended_runs, list(run_ids))]
 
@@ -52,7 +52,9 @@ class Reads(Part):
         return dict(await session.rows(Verb.runs_by_state))
 
     @look
-    async def steps(self, session: Session, run_id: str, *, after: int = 0, limit: int = 1000) -> list[Step]:
+    async def steps(
+        self, session: Session, run_id: str, *, after: int = 0, limit: int = 1000
+    ) -> list[StepRow]:
         return [step_of(row) for row in await session.rows(Verb.steps, run_id, after, limit)]
 
     @look
@@ -60,11 +62,11 @@ class Reads(Part):
         return [attempt_of(row) for row in await session.rows(Verb.attempts, run_id)]
 
     @look
-    async def signals(self, session: Session, run_id: str) -> list[Signal]:
-        return [Signal(*row) for row in await session.rows(Verb.signals, run_id)]
+    async def signals(self, session: Session, run_id: str) -> list[SignalRow]:
+        return [SignalRow(*row) for row in await session.rows(Verb.signals, run_id)]
 
     @look
-    async def children(self, session: Session, run_id: str) -> list[Run]:
+    async def children(self, session: Session, run_id: str) -> list[RunRow]:
         return [run_of(row) for row in await session.rows(Verb.children, run_id)]
 
     @look

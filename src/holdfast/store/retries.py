@@ -21,11 +21,11 @@ from holdfast.model import (
     UNDO_PREFIX,
     Inherited,
     NewRun,
-    Run,
+    RunRow,
     RunState,
-    Signal,
-    Step,
+    SignalRow,
     StepKind,
+    StepRow,
     StepState,
     undone_key,
 )
@@ -48,7 +48,7 @@ class Way(Enum):
     """It has not ended: nothing can go on from it yet."""
 
 
-def way_of(child: NewRun, known: Run | None) -> Way:
+def way_of(child: NewRun, known: RunRow | None) -> Way:
     if known is None or (known.workflow, known.digest) != (child.workflow, child.digest):
         return Way.ANEW
     if known.state is RunState.SUCCEEDED:
@@ -67,13 +67,13 @@ class Plan(NamedTuple):
     kept_n: int
 
 
-async def retried_as(session: Session, run: Run) -> Run | None:
+async def retried_as(session: Session, run: RunRow) -> RunRow | None:
     """What the run was retried as."""
     row = await session.row(Verb.retried_as, run.id)
     return None if row is None else run_of(row)
 
 
-async def newest(session: Session, run_id: str | None) -> Run | None:
+async def newest(session: Session, run_id: str | None) -> RunRow | None:
     """The last of this run's chain of retries."""
     row = None if run_id is None else await session.row(Verb.run, run_id)
     run = None if row is None else run_of(row)
@@ -92,7 +92,7 @@ async def inherited(session: Session, run_ids: Sequence[str]) -> dict[str, list[
 
 async def retry(
     session: Session,
-    run: Run,
+    run: RunRow,
     *,
     wanted_id: str | None = None,
     parent: tuple[str | None, int | None] = (None, None),
@@ -102,7 +102,7 @@ async def retry(
     kept = plan(
         run,
         [step_of(row) for row in await session.rows(Verb.history_steps, [run.id])],
-        [Signal(*row) for row in await session.rows(Verb.signals, run.id)],
+        [SignalRow(*row) for row in await session.rows(Verb.signals, run.id)],
         {child.parent_n or 0: child for child in children},
         (await inherited(session, [run.id])).get(run.id, []),
     )
@@ -115,7 +115,7 @@ async def retry(
 
 
 async def _copied(
-    session: Session, run: Run, kept: Plan, wanted_id: str | None, parent: tuple[str | None, int | None]
+    session: Session, run: RunRow, kept: Plan, wanted_id: str | None, parent: tuple[str | None, int | None]
 ) -> str:
     """Copy the run's row under the first id that is free."""
     for new_id in next_ids(run, wanted_id):
@@ -124,7 +124,7 @@ async def _copied(
     raise AssertionError("there is no end of ids")
 
 
-def demand_retryable(run: Run, again: Run | None, newest: Run | None) -> None:
+def demand_retryable(run: RunRow, again: RunRow | None, newest: RunRow | None) -> None:
     """Raise unless the run can be retried, or was and `again` is what became of it; `newest` is the last of the chain."""
     if run.state not in RUN_ENDED:
         raise WrongState(f"run {run.id!r} is {run.state}: only a run that has ended can be retried")
@@ -137,7 +137,7 @@ def demand_retryable(run: Run, again: Run | None, newest: Run | None) -> None:
         )
 
 
-def demand_alone(run: Run, parent: Run | None, live: str | None) -> None:
+def demand_alone(run: RunRow, parent: RunRow | None, live: str | None) -> None:
     """Raise if the run is to be retried by `parent`, the newest of its parent's chain, or if a run below it, `live`, has not
     ended."""
     if parent is not None and parent.state is not RunState.SUCCEEDED:
@@ -153,7 +153,7 @@ def demand_alone(run: Run, parent: Run | None, live: str | None) -> None:
         )
 
 
-def next_ids(run: Run, wanted: str | None) -> Iterator[str]:
+def next_ids(run: RunRow, wanted: str | None) -> Iterator[str]:
     """Ids for its retry, best first: the one that is wanted, then `id~2` and so on. A `~2` that ends an id which was not made
     here is part of the id."""
     if wanted is not None:
@@ -169,10 +169,10 @@ def next_ids(run: Run, wanted: str | None) -> Iterator[str]:
 
 
 def plan(
-    run: Run,
-    steps: Sequence[Step],
-    signals: Sequence[Signal],
-    children: Mapping[int, Run],
+    run: RunRow,
+    steps: Sequence[StepRow],
+    signals: Sequence[SignalRow],
+    children: Mapping[int, RunRow],
     inherited: Sequence[Inherited],
 ) -> Plan:
     """What the retry of an ended run keeps. `children` are the run's own, by the step that asked for each."""
@@ -218,7 +218,7 @@ class _Ended(NamedTuple):
     undone: Sequence[int]
 
 
-def _end(run: Run, steps: Sequence[Step]) -> _Ended:
+def _end(run: RunRow, steps: Sequence[StepRow]) -> _Ended:
     end = codec.end_of(run.error)
     if end.by:
         return _Ended(math.inf, (), end.undone)  # it had succeeded: all that was delivered is its history
@@ -238,7 +238,7 @@ def _heard(seq: int | None, end: _Ended) -> int:
     return seq if seq and seq <= end.seq else 0
 
 
-def _place(row: Step, child: Run | None, end: _Ended) -> int | None:
+def _place(row: StepRow, child: RunRow | None, end: _Ended) -> int | None:
     """Where a row stands in the history that is kept; 0: recorded, and not delivered yet; None: it is not kept. What was given
     up is asked for again, if it is still needed."""
     if row.kind is StepKind.TIMER and row.name == "deadline" and row.key.endswith(DEADLINE):

@@ -16,10 +16,10 @@ from holdfast.model import (
     NewAlert,
     NewRun,
     Outcome,
-    Run,
+    RunRow,
     RunState,
-    Step,
     StepKind,
+    StepRow,
     StepState,
     Twin,
     TwinState,
@@ -31,22 +31,22 @@ Row = Any
 _RUN_STATES: dict[str | None, RunState | None] = {state.value: state for state in RunState} | {None: None}
 _STEP_STATES = {state.value: state for state in StepState}
 _STEP_KINDS = {kind.value: kind for kind in StepKind}
-_RUN_STATE, _RUN_RESUME = (Run.__struct_fields__.index(field) for field in ("state", "resume"))
-_STEP_STATE, _STEP_KIND = (Step.__struct_fields__.index(field) for field in ("state", "kind"))
+_RUN_STATE, _RUN_RESUME = (RunRow.__struct_fields__.index(field) for field in ("state", "resume"))
+_STEP_STATE, _STEP_KIND = (StepRow.__struct_fields__.index(field) for field in ("state", "kind"))
 
 
-def run_of(row: Row) -> Run:
+def run_of(row: Row) -> RunRow:
     values = list(row)
     values[_RUN_STATE] = _RUN_STATES[values[_RUN_STATE]]
     values[_RUN_RESUME] = _RUN_STATES[values[_RUN_RESUME]]
-    return Run(*values)
+    return RunRow(*values)
 
 
-def step_of(row: Row) -> Step:
+def step_of(row: Row) -> StepRow:
     values = list(row)
     values[_STEP_STATE] = _STEP_STATES[values[_STEP_STATE]]
     values[_STEP_KIND] = _STEP_KINDS[values[_STEP_KIND]]
-    return Step(*values)
+    return StepRow(*values)
 
 
 def outcome_of(row: Row) -> Outcome:

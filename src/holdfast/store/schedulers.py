@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from holdfast.model import Lane, Run, Signal
+from holdfast.model import Lane, RunRow, SignalRow
 from holdfast.store.answers import Answer, ClaimedRun, Undelivered
 from holdfast.store.children import ended
 from holdfast.store.claims import RunClaim
-from holdfast.store.database import Call, Part, Row, Session, look, statement, transaction
+from holdfast.store.database import Part, Row, Session, StoreCall, look, statement, transaction
 from holdfast.store.retries import inherited
 from holdfast.store.rows import lane_of, outcome_of, run_of, step_of
 from holdfast.store.verbs import Verb
@@ -35,7 +35,9 @@ class Schedulers(Part):
         async def take(session: Session) -> list[ClaimedRun]:
             return await _with_history(session, await session.claim_runs(claim))
 
-        call = Call("claim_runs", ("node", "workflows", "limit", "runs"), (node, workflows, limit, runs), {})
+        call = StoreCall(
+            "claim_runs", ("node", "workflows", "limit", "runs"), (node, workflows, limit, runs), {}
+        )
         return await self._database.claim(call, lambda session: session.any_runs(claim), take)
 
     @transaction
@@ -48,7 +50,7 @@ class Schedulers(Part):
     async def undelivered(self, session: Session, node: str, limit: int) -> Undelivered:
         """What others recorded for the runs this node owns, in the order in which it happened."""
         steps = [outcome_of(row) for row in await session.rows(Verb.undelivered_steps, node, limit)]
-        signals = [Signal(*row) for row in await session.rows(Verb.undelivered_signals, node, limit)]
+        signals = [SignalRow(*row) for row in await session.rows(Verb.undelivered_signals, node, limit)]
         steps.sort(key=lambda outcome: (outcome.at, outcome.run_id, outcome.n))
         signals.sort(key=lambda signal: signal.id)
         return Undelivered(steps, signals)
@@ -96,7 +98,7 @@ class Schedulers(Part):
         return [lane_of(row) for row in await session.rows(Verb.lanes)]
 
     @look
-    async def children(self, session: Session, run_id: str) -> list[Run]:
+    async def children(self, session: Session, run_id: str) -> list[RunRow]:
         return [run_of(row) for row in await session.rows(Verb.children, run_id)]
 
     @look
@@ -144,7 +146,7 @@ async def _with_history(session: Session, rows: Sequence[Row]) -> list[ClaimedRu
     await _read_steps(session, [one for one in claimed if one.run.fence > 1 or one.run.retry_of is not None])
     by_id = {one.run.id: one for one in claimed}
     for row in await session.rows(Verb.history_signals, list(by_id)):
-        signal = Signal(*row)
+        signal = SignalRow(*row)
         by_id[signal.run_id].signals.append(signal)
     if retried := [one.run.id for one in claimed if one.run.retry_of is not None]:
         for run_id, kept in (await inherited(session, retried)).items():

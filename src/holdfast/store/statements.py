@@ -20,7 +20,7 @@ _HEAD = re.compile(r"^--\s*(name|fragment):\s*(\w+)(?:\((\w+)\))?\s*$")
 _USE = re.compile(r"\{(\w+)(?:\(([^(){}]*)\))?\}")
 
 NOUNS: Mapping[str, tuple[str, ...]] = {
-    noun.__name__: noun.__struct_fields__
+    noun.__name__.removesuffix("Row"): noun.__struct_fields__
     for noun in (
         model.Alert,
         model.Attempt,
@@ -29,11 +29,11 @@ NOUNS: Mapping[str, tuple[str, ...]] = {
         model.Delivery,
         model.Hold,
         model.JournalEntry,
-        model.Node,
+        model.NodeRow,
         model.Quarantined,
-        model.Run,
-        model.Signal,
-        model.Step,
+        model.RunRow,
+        model.SignalRow,
+        model.StepRow,
         model.Twin,
         answers.ClaimedStep,
         answers.LostStep,

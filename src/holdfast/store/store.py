@@ -7,7 +7,7 @@ from holdfast.store.alerts import Alerts
 from holdfast.store.batch import Batches
 from holdfast.store.database import Database
 from holdfast.store.durations import Durations
-from holdfast.store.gates import Gates
+from holdfast.store.gates import OperatorGates
 from holdfast.store.leader import Leader
 from holdfast.store.nodes import Nodes
 from holdfast.store.operators import Operators
@@ -26,7 +26,7 @@ class Store:
         self.alerts = Alerts(database)
         self.batches = Batches(database)
         self.durations = Durations(database)
-        self.gates = Gates(database)
+        self.gates = OperatorGates(database)
         self.leader = Leader(database)
         self.nodes = Nodes(database)
         self.operators = Operators(database)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.model import Twin, TwinState
 from holdfast.store.answers import Answer, ClaimedStep
-from holdfast.store.database import Call, Part, Session, leading, look, statement, transaction
+from holdfast.store.database import Part, Session, StoreCall, leading, look, statement, transaction
 from holdfast.store.rows import twin_of
 from holdfast.store.verbs import Verb
 
@@ -24,7 +24,7 @@ class AgentTwins(Part):
             await session.each(Verb.claim_twins, ready, node)
             return [ClaimedStep(*row) for row in await session.all(Verb.twin_steps, ready)]
 
-        call = Call("claim_twins", ("node", "lanes", "limit"), asked, {})
+        call = StoreCall("claim_twins", ("node", "lanes", "limit"), asked, {})
         return await self._database.claim(call, is_any, take)
 
     @look

@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 from holdfast.model import Declaration
 from holdfast.store.answers import Rival
 from holdfast.store.database import Part, Processes, Session, look
-from holdfast.store.origins import Claims, demand_names
+from holdfast.store.origins import Offers, demand_names
 from holdfast.store.verbs import Verb
 
 DECLARED = Declaration.__struct_fields__.index("first_at")
@@ -37,7 +37,7 @@ class Workflows(Part):
 
 
 async def declare(
-    session: Session, processes: Processes, node: str, claims: Claims, declared: Sequence[Declaration]
+    session: Session, processes: Processes, node: str, claims: Offers, declared: Sequence[Declaration]
 ) -> None:
     """Enter what a node declares, unless its names are taken. In the transaction of its registration."""
     if claims.code:

@@ -38,7 +38,7 @@ Then = Callable[[Any], None]
 """Called with the operation's answer, or with the exception that ended it."""
 
 
-class Host(Protocol):
+class WriterHost(Protocol):
     """What a writer needs of whoever it writes for."""
 
     def has_lease(self) -> bool:
@@ -59,7 +59,7 @@ class Commits(Protocol):
 
 class Writer:
     def __init__(
-        self, store: Commits, node: str, environment: Environment, config: Config, host: Host
+        self, store: Commits, node: str, environment: Environment, config: Config, host: WriterHost
     ) -> None:
         self._store, self._node, self._host = store, node, host
         self._environment, self._config = environment, config

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.config import Config
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Alert, AlertKind, Ending, Leader, Level, NewAlert, RunState, StepKind, spent
+from holdfast.model import Alert, AlertKind, Ending, LeaderLease, Level, NewAlert, RunState, StepKind, spent
 from holdfast.store.answers import FailureNote, Late
 from holdfast.store.roles import SupervisorStore
 
@@ -95,7 +95,7 @@ async def reconcile(
     return len(new)
 
 
-async def raise_succession(store: SupervisorStore, leader: Leader) -> None:
+async def raise_succession(store: SupervisorStore, leader: LeaderLease) -> None:
     """The leader was lost, and this one leads instead of it."""
     after = f", {leader.vacant_s:.1f} s after its last sign of life" if leader.vacant_s is not None else ""
     message = f"leader {leader.predecessor} is lost; {leader.node} leads in epoch {leader.epoch}{after}"

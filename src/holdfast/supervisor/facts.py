@@ -13,12 +13,12 @@ from holdfast.model import (
     Hold,
     JournalEntry,
     Lane,
-    Node,
+    NodeRow,
     Quarantined,
-    Run,
-    Signal,
-    Step,
+    RunRow,
+    SignalRow,
     StepKind,
+    StepRow,
 )
 from holdfast.store.store import Store
 from holdfast.supervisor.outlook import Outlook, outlook
@@ -37,23 +37,23 @@ class SignalsDeclared(NamedTuple):
 
 
 class Facts(NamedTuple):
-    run: Run
-    steps: Sequence[Step]
+    run: RunRow
+    steps: Sequence[StepRow]
     attempts: Sequence[Attempt]
-    signals: Sequence[Signal]
-    nodes: Sequence[Node]
+    signals: Sequence[SignalRow]
+    nodes: Sequence[NodeRow]
     lanes: Sequence[Lane]
     now: float
     breakers: Sequence[Breaker] = ()
     holds: Sequence[Hold] = ()
     quarantined: Sequence[Quarantined] = ()
     """Of the run's steps, those that wait for a person."""
-    children: Sequence[Run] = ()
+    children: Sequence[RunRow] = ()
     """Those that the run waits for."""
     outlook: Outlook | None = None
     journal: Sequence[JournalEntry] = ()
     """What operators did to the run, newest first."""
-    retried: Run | None = None
+    retried: RunRow | None = None
     """The newest run that began as a retry of this one."""
     signals_declared: SignalsDeclared | None = None
     """None: nobody has declared the workflow."""
@@ -71,8 +71,8 @@ class Facts(NamedTuple):
 
 async def gather(
     store: Store,
-    run: Run,
-    steps: Sequence[Step],
+    run: RunRow,
+    steps: Sequence[StepRow],
     attempts: Sequence[Attempt],
     config: Config,
     declared: SignalsDeclared | None = None,
@@ -99,7 +99,7 @@ async def gather(
     )
 
 
-async def _retried(store: Store, run: Run) -> Run | None:
+async def _retried(store: Store, run: RunRow) -> RunRow | None:
     """The newest of those that were retried one after the other, from this one on."""
     newest = None
     while (
@@ -109,7 +109,7 @@ async def _retried(store: Store, run: Run) -> Run | None:
     return newest
 
 
-def next_try(run: Run) -> str:
+def next_try(run: RunRow) -> str:
     """The id that this run's retry has, if there is one."""
     stem, _, number = run.id.rpartition("~") if run.retry_of else (run.id, "", "1")
     return f"{stem}~{int(number) + 1 if number.isdigit() else 2}"

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.config import DEFAULT
-from holdfast.model import Node
+from holdfast.model import NodeRow
 
 
 class NodeState(StrEnum):
@@ -22,8 +22,8 @@ class NodeState(StrEnum):
     """It left, or its lease ran out."""
 
 
-class Health(NamedTuple):
-    node: Node
+class NodeHealth(NamedTuple):
+    node: NodeRow
     state: NodeState
     steps: int
     """Steps it holds."""
@@ -48,7 +48,7 @@ class Health(NamedTuple):
         return self.succeeded / ended if ended else None
 
 
-def examine(node: Node, load: tuple[int, int], now: float) -> Health:
+def examine(node: NodeRow, load: tuple[int, int], now: float) -> NodeHealth:
     """`load` is (steps held, runs owned)."""
     offers = json.loads(node.offers)
     pulse, pool = offers.pop("pulse", {}), offers.pop("pool", {})
@@ -62,4 +62,4 @@ def examine(node: Node, load: tuple[int, int], now: float) -> Health:
     else:
         state = NodeState.BUSY if any(load) else NodeState.IDLE
     ended = pulse.get("succeeded", 0), pulse.get("failed", 0)
-    return Health(node, state, *load, *ended, silent_s, offers, pool.get("name"), pulse.get("pool"))
+    return NodeHealth(node, state, *load, *ended, silent_s, offers, pool.get("name"), pulse.get("pool"))

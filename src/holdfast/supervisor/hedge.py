@@ -14,7 +14,7 @@ from typing import NamedTuple
 from holdfast.config import Config
 from holdfast.durations import sketches, step_name
 from holdfast.environment import Environment
-from holdfast.model import Node
+from holdfast.model import NodeRow
 from holdfast.sketch import Sketch
 from holdfast.store.answers import Overlong
 from holdfast.store.roles import SupervisorStore
@@ -122,7 +122,7 @@ class Hedging:
                 self._bounds[name] = bound
 
 
-def offers_of(nodes: Iterable[Node], now: float) -> dict[str, list[Offer]]:
+def offers_of(nodes: Iterable[NodeRow], now: float) -> dict[str, list[Offer]]:
     """The live agents by the hedged step they offer. One that is told to leave is given no twins."""
     found: dict[str, list[Offer]] = {}
     for node in nodes:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from holdfast.config import Config
 from holdfast.environment import Environment
-from holdfast.model import Leader as Lead
+from holdfast.model import LeaderLease as Lead
 from holdfast.store.leader import Leader
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from holdfast.config import Config
 from holdfast.durations import Eta, eta, eta_names, sketches, step_name
-from holdfast.model import Landmark, Run, RunState, Step, StepKind, StepState, Twin, TwinState
+from holdfast.model import Landmark, RunRow, RunState, StepKind, StepRow, StepState, Twin, TwinState
 from holdfast.store.store import Store
 from holdfast.supervisor.stragglers import bounds_of
 
@@ -21,7 +21,7 @@ class Outlook(NamedTuple):
     twins: Mapping[int, Twin] = {}
     """By the number of their step."""
 
-    def straggles(self, step: Step, now: float) -> bool:
+    def straggles(self, step: StepRow, now: float) -> bool:
         """Whether this step runs for longer than such steps do."""
         bound = self.bounds.get(step.name)
         running = step.kind is StepKind.CALL and step.state is StepState.RUNNING
@@ -34,13 +34,13 @@ class Outlook(NamedTuple):
         left_s, most_s = (max(0.0, one - passed_s) for one in (self.eta.left_s, self.eta.most_s))
         return self._replace(eta=Eta(left_s, most_s, self.eta.samples))
 
-    def twin(self, step: Step) -> Twin | None:
+    def twin(self, step: StepRow) -> Twin | None:
         """The twin that runs beside this step, or whose outcome is the step's."""
         twin = self.twins.get(step.n)
         return twin if twin is not None and twin.state in {TwinState.RUNNING, TwinState.WON} else None
 
 
-async def etas(store: Store, runs: Sequence[Run]) -> dict[str, Eta]:
+async def etas(store: Store, runs: Sequence[RunRow]) -> dict[str, Eta]:
     """By the run's id, of those for which something tells."""
     running = [run for run in runs if run.state is RunState.RUNNING]
     if not running:
@@ -53,7 +53,7 @@ async def etas(store: Store, runs: Sequence[Run]) -> dict[str, Eta]:
     return {run_id: one for run_id, one in found.items() if one is not None}
 
 
-async def outlook(store: Store, run: Run, steps: Sequence[Step], config: Config) -> Outlook:
+async def outlook(store: Store, run: RunRow, steps: Sequence[StepRow], config: Config) -> Outlook:
     """Of one run whose steps are known."""
     twins = {twin.n: twin for twin in await store.twins.twins(run.id)}
     calls = {step_name(step.name) for step in steps if step.state is StepState.RUNNING}

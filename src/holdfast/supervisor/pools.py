@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 
 from holdfast.config import Config
-from holdfast.model import AlertKind, Level, NewAlert, Node
+from holdfast.model import AlertKind, Level, NewAlert, NodeRow
 from holdfast.store.roles import SupervisorStore
 from holdfast.supervisor.alerts import reconcile, trimmed
 
@@ -21,7 +21,7 @@ async def watch_pools(store: SupervisorStore, epoch: int, config: Config) -> int
     return await reconcile(store, epoch, config, AlertKind.POOL_TROUBLE, troubled)
 
 
-def judge_pools(nodes: Iterable[Node]) -> list[NewAlert]:
+def judge_pools(nodes: Iterable[NodeRow]) -> list[NewAlert]:
     """One alert for each pool of a host that says it is in trouble."""
     found: dict[str, NewAlert] = {}
     for node in nodes:

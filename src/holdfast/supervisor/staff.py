@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.model import Node, Run
+from holdfast.model import NodeRow, RunRow
 from holdfast.supervisor.phrases import ago, command
 
 UNKNOWN_FILE = "FILE"
@@ -16,21 +16,21 @@ UNKNOWN_FILE = "FILE"
 class Staff:
     """The nodes of a store, as one run needs them."""
 
-    def __init__(self, run: Run, nodes: Sequence[Node], now: float) -> None:
+    def __init__(self, run: RunRow, nodes: Sequence[NodeRow], now: float) -> None:
         self._run, self._nodes, self._now = run, nodes, now
         self._offers: dict[str, dict[str, Any]] = {node.id: json.loads(node.offers) for node in nodes}
         self.live = [node for node in nodes if self.is_live(node)]
 
-    def is_live(self, node: Node) -> bool:
+    def is_live(self, node: NodeRow) -> bool:
         return node.retired_at is None and node.lease_until > self._now
 
-    def node(self, node_id: str | None) -> Node | None:
+    def node(self, node_id: str | None) -> NodeRow | None:
         return next((node for node in self._nodes if node.id == node_id), None)
 
     # --- who there is -----------------------------------------------------------------------------------------------
 
     @property
-    def schedulers(self) -> list[Node]:
+    def schedulers(self) -> list[NodeRow]:
         """Live ones with the run's workflow in its version."""
         return [node for node in self._having("workflows", self._code) if "scheduler" in node.roles]
 
@@ -38,11 +38,11 @@ class Staff:
     def has_supervisor(self) -> bool:
         return any("supervisor" in node.roles for node in self.live)
 
-    def agents(self, step: str) -> list[Node]:
+    def agents(self, step: str) -> list[NodeRow]:
         """Live ones with this step's code."""
         return [node for node in self._having("steps", step) if "agent" in node.roles]
 
-    def able(self, step: str, needs: Sequence[str]) -> list[Node]:
+    def able(self, step: str, needs: Sequence[str]) -> list[NodeRow]:
         """Those among them with all that the step needs."""
         return [
             node for node in self.agents(step) if set(needs) <= set(self._offers[node.id].get("labels", ()))
@@ -52,7 +52,7 @@ class Staff:
     def _code(self) -> str:
         return f"{self._run.workflow}@{self._run.version}"
 
-    def _having(self, kind: str, value: str) -> list[Node]:
+    def _having(self, kind: str, value: str) -> list[NodeRow]:
         return [node for node in self.live if value in self._offers[node.id].get(kind, ())]
 
     # --- who is missing ---------------------------------------------------------------------------------------------
@@ -127,5 +127,5 @@ class Staff:
         return f" ({place(last)} had it until {ago(self._now - left_at)} ago)"
 
 
-def place(node: Node) -> str:
+def place(node: NodeRow) -> str:
     return f"{node.host} pid {node.pid}"

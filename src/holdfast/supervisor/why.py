@@ -16,11 +16,11 @@ from holdfast.model import (
     Hold,
     HoldScope,
     Lane,
-    Run,
+    RunRow,
     RunState,
-    Signal,
-    Step,
+    SignalRow,
     StepKind,
+    StepRow,
     StepState,
     undone_key,
 )
@@ -61,7 +61,7 @@ def _running(facts: Facts) -> str:
     )
 
 
-def _urgency(step: Step) -> tuple[int, int]:
+def _urgency(step: StepRow) -> tuple[int, int]:
     """What most needs explaining comes first: what waits for a person, what nobody works on, what runs, what sleeps."""
     if step.quarantined:
         return -1, step.n
@@ -69,13 +69,13 @@ def _urgency(step: Step) -> tuple[int, int]:
     return order.get(StepState(step.state), 3), step.n
 
 
-def _by(request: Signal, now: float) -> str:
+def _by(request: SignalRow, now: float) -> str:
     """Who sent it, when and why."""
     told = parsed(request.payload.decode())
     return f"by {told.get('actor', 'somebody')} {ago(now - request.sent_at)} ago{remark(told.get('note'))}"
 
 
-def _heard(request: Signal, facts: Facts) -> str:
+def _heard(request: SignalRow, facts: Facts) -> str:
     """It was asked to cancel itself, and is still here: its code may do as it likes, as in asyncio."""
     return (
         f"It was asked {_by(request, facts.now)} to cancel itself; its code heard that, and is cleaning up or goes on all "
@@ -101,7 +101,7 @@ def _ended(facts: Facts) -> str:
     return f"{said}{_undone_words(facts)}. {_again(facts)}."
 
 
-def _was_cancelled(run: Run) -> bool:
+def _was_cancelled(run: RunRow) -> bool:
     return run.state is RunState.CANCELLED or run.ending == RunState.CANCELLED
 
 
@@ -124,7 +124,7 @@ def _culprit(facts: Facts) -> str:
     return where + (f": {error}" if error else "")
 
 
-def ended_by(facts: Facts) -> list[Step]:
+def ended_by(facts: Facts) -> list[StepRow]:
     """The steps that ended the run. One whose failure the code handled is none of them, nor is an undo."""
     error = parsed(facts.run.error)
     if "seq" in error:
@@ -172,7 +172,7 @@ def _again(facts: Facts) -> str:
     return _retry_words(run, ended_by(facts), parsed(run.error))
 
 
-def _retry_words(run: Run, ended: Sequence[Step], error: Mapping[str, Any]) -> str:
+def _retry_words(run: RunRow, ended: Sequence[StepRow], error: Mapping[str, Any]) -> str:
     """What `retry` does to a run that has ended."""
     again = " and ".join(step.key for step in ended[:3]) + (" …" if len(ended) > 3 else "")
     undone = len(error.get("undone", ()))
@@ -190,10 +190,10 @@ def _retry_words(run: Run, ended: Sequence[Step], error: Mapping[str, Any]) -> s
 # --- runs that take themselves back -----------------------------------------------------------------------------------
 
 
-def undo_count(steps: Sequence[Step], lanes: Sequence[Lane], kept_n: int) -> tuple[int, int]:
+def undo_count(steps: Sequence[StepRow], lanes: Sequence[Lane], kept_n: int) -> tuple[int, int]:
     """(undos done, undos to do in all) of a run that takes itself back, as far as its own rows tell."""
     undoable = {lane.id for lane in lanes if lane.undo}
-    tried: dict[str, Step] = {}
+    tried: dict[str, StepRow] = {}
     effects = set()
     for step in steps:
         if step.key.startswith(UNDO_PREFIX):
@@ -232,7 +232,7 @@ def _undoing(facts: Facts) -> str:
 
 def _stuck(facts: Facts) -> str:
     run = facts.run
-    last: dict[str, Step] = {}
+    last: dict[str, StepRow] = {}
     for step in facts.steps:
         if step.key.startswith(UNDO_PREFIX):
             last[undone_key(step.key)[0]] = step
@@ -254,7 +254,7 @@ def _stuck(facts: Facts) -> str:
     return (
         f"It is stuck: {step.name.rsplit('.', 1)[-1]}, the undo of {key}, gave up at attempt {step.attempt}"
         f"{f': {said}' if said else ''}{more}; {retry}, {command('skip', run.id, key, '--note', 'done by hand')} counts it "
-        f"as done, {command('cancel', run.id, '--force')} leaves it as it is."
+        f"as done, {command('cancel', run.id, '--force')} leaves it is."
     )
 
 
@@ -281,7 +281,7 @@ def _held(facts: Facts) -> str:
     return f"It {by}{remark(run.note)}; {release} lets it go on."
 
 
-def _in_quarantine(step: Step, facts: Facts) -> str:
+def _in_quarantine(step: StepRow, facts: Facts) -> str:
     """Named by its fingerprint, because whoever decides about it decides about all that are alike."""
     one = next((one for one in facts.quarantined if one.n == step.n), None)
     after = f" after {reason(step.error)}" if step.error else ""
@@ -318,7 +318,7 @@ def _undecided(facts: Facts) -> str:
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-def _step(step: Step, facts: Facts) -> str:
+def _step(step: StepRow, facts: Facts) -> str:
     now = facts.now
     if step.kind is StepKind.TIMER:
         return _timer(step, facts)
@@ -338,7 +338,7 @@ def _step(step: Step, facts: Facts) -> str:
     return _unclaimed(step, facts)
 
 
-def _timer(step: Step, facts: Facts) -> str:
+def _timer(step: StepRow, facts: Facts) -> str:
     left_s, staff = step.ready_at - facts.now, facts.staff
     if left_s <= 0:
         return f"Its timer {step.key} came due {ago(-left_s)} ago. {staff.next_hand()}"
@@ -348,7 +348,7 @@ def _timer(step: Step, facts: Facts) -> str:
     return asleep if awake else f"{asleep} Nobody could wake it now. {staff.no_scheduler()}."
 
 
-def _signal(step: Step, facts: Facts) -> str:
+def _signal(step: StepRow, facts: Facts) -> str:
     unheard = [row for row in facts.signals if row.name == step.name and row.delivered_seq is None]
     if unheard:
         sent = ago(facts.now - unheard[0].sent_at)
@@ -360,7 +360,7 @@ def _signal(step: Step, facts: Facts) -> str:
     return f"It has been waiting for {waited} for the signal {step.name!r}{_set_aside(step, facts)}: {send} sends it."
 
 
-def _set_aside(step: Step, facts: Facts) -> str:
+def _set_aside(step: StepRow, facts: Facts) -> str:
     """The newest signal of this name that no wait could take."""
     aside = [row for row in facts.signals if row.name == step.name and row.set_aside is not None]
     if not aside:
@@ -369,11 +369,11 @@ def _set_aside(step: Step, facts: Facts) -> str:
     return f"; the one sent {ago(facts.now - last.sent_at)} ago (key {last.key}) did not fit and is set aside ({last.set_aside})"
 
 
-def _child_of(step: Step, facts: Facts) -> Run | None:
+def _child_of(step: StepRow, facts: Facts) -> RunRow | None:
     return next((child for child in facts.children if child.parent_n == step.n), None)
 
 
-def _child(step: Step, facts: Facts) -> str:
+def _child(step: StepRow, facts: Facts) -> str:
     child, waited = _child_of(step, facts), ago(facts.now - step.issued_at)
     if step.n in facts.joins:
         joined = facts.joins[step.n]
@@ -395,7 +395,7 @@ def _child(step: Step, facts: Facts) -> str:
     return f"It has been waiting for {waited} for its child run {child.id}, {doing}: {command('why', child.id)} says more."
 
 
-def _executing(step: Step, facts: Facts) -> str:
+def _executing(step: StepRow, facts: Facts) -> str:
     staff = facts.staff
     agent = staff.node(step.agent)
     where = f"on {place(agent)}" if agent else "on an agent that nobody knows any more"
@@ -415,7 +415,7 @@ def _executing(step: Step, facts: Facts) -> str:
     return text + "."
 
 
-def _taking_long(step: Step, facts: Facts, outlook: Outlook) -> str:
+def _taking_long(step: StepRow, facts: Facts, outlook: Outlook) -> str:
     text = ""
     if outlook.straggles(step, facts.now):
         text = f"; that is longer than such steps take, which is at most {ago(outlook.bounds[step.name])}"
@@ -428,7 +428,7 @@ def _taking_long(step: Step, facts: Facts, outlook: Outlook) -> str:
 
 
 def gate_of(
-    step: Step, run: Run, lanes: Sequence[Lane], holds: Sequence[Hold], breakers: Sequence[Breaker]
+    step: StepRow, run: RunRow, lanes: Sequence[Lane], holds: Sequence[Hold], breakers: Sequence[Breaker]
 ) -> Hold | Breaker | None:
     """What keeps a step from beginning whose turn it would be: a hold, or the breaker of its dependency. None: nothing."""
     lane = next((lane for lane in lanes if lane.id == step.lane), None)
@@ -451,7 +451,7 @@ def gate_in_short(gate: Hold | Breaker) -> str:
     return f"is held by {gate.actor}{remark(gate.note)}"
 
 
-def _gate_words(step: Step, facts: Facts) -> str | None:
+def _gate_words(step: StepRow, facts: Facts) -> str | None:
     gate = gate_of(step, facts.run, facts.lanes, facts.holds, facts.breakers)
     if gate is None:
         return None
@@ -488,7 +488,7 @@ def breaker_words(row: Breaker, now: float) -> str:
     return f"{trouble}; it is being tried with {counted(row.wave, 'step')} at a time, and no attempt is spent meanwhile"
 
 
-def _backing_off(step: Step, facts: Facts) -> str:
+def _backing_off(step: StepRow, facts: Facts) -> str:
     after = f" after {reason(step.error)}" if step.error else ""
     text = (
         f"Step {step.key} backs off{after}: attempt {step.spent + 1} of {step.attempts_max} in "
@@ -498,7 +498,7 @@ def _backing_off(step: Step, facts: Facts) -> str:
     return f"{text}, but {missing}." if missing else f"{text}."
 
 
-def _unclaimed(step: Step, facts: Facts) -> str:
+def _unclaimed(step: StepRow, facts: Facts) -> str:
     text = f"Step {step.key} has been ready for {ago(facts.now - step.ready_at)}"
     missing = _missing_agent(step, facts)
     if missing:
@@ -513,7 +513,7 @@ def _unclaimed(step: Step, facts: Facts) -> str:
     return f"{text}; {who} can take it, and is busy or about to."
 
 
-def _missing_agent(step: Step, facts: Facts) -> str:
+def _missing_agent(step: StepRow, facts: Facts) -> str:
     """That nobody could execute it, and what to start; empty if somebody can."""
     needs, staff = _needs(step, facts), facts.staff
     if staff.able(step.name, needs):
@@ -524,5 +524,5 @@ def _missing_agent(step: Step, facts: Facts) -> str:
     return f"{staff.no_agent(step.name)}: start one with {start}"
 
 
-def _needs(step: Step, facts: Facts) -> Sequence[str]:
+def _needs(step: StepRow, facts: Facts) -> Sequence[str]:
     return next((lane.needs for lane in facts.lanes if lane.id == step.lane), ())

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from holdfast.errors import StoreUnreachable
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import DEADLINE, Attempt, Step, StepKind
+from holdfast.model import DEADLINE, Attempt, StepKind, StepRow
 from holdfast.run import RunRows
 from holdfast.terminal import wording
 from holdfast.terminal.screen import Screen, Text, styled_state
@@ -102,7 +102,7 @@ def _steps(view: RunRows, now: float, rows: int) -> Table:
     return grid
 
 
-def _row(step: Step, attempts: list[Attempt], now: float, late: str) -> tuple[RenderableType, ...]:
+def _row(step: StepRow, attempts: list[Attempt], now: float, late: str) -> tuple[RenderableType, ...]:
     state = wording.step_state(step, now)
     said = " · ".join(part for part in (wording.detail(step, attempts, now), late) if part)
     trouble = late or state in {"failed", "backing off"} or (attempts and state == "running")

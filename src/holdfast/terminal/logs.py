@@ -57,7 +57,7 @@ def notice_full_disk(told: Callable[[StoreFull], None]) -> None:
         stream.addFilter(FullDisk(told))
 
 
-class Lines(logging.Formatter):
+class LineFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 

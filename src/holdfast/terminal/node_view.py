@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self, TextIO
 
 from holdfast.terminal import output, wording
 from holdfast.terminal.lines import json_document, print_words
-from holdfast.terminal.logs import JsonLines, Lines, log_to, log_to_errors
+from holdfast.terminal.logs import JsonLines, LineFormatter, log_to, log_to_errors
 
 log = logging.getLogger("holdfast.node")
 
@@ -81,7 +81,7 @@ class Logged:
         if self._stdout is not None:
             log_to(self._stdout, logging.INFO, JsonLines())
         else:
-            log_to_errors(logging.INFO, Lines())
+            log_to_errors(logging.INFO, LineFormatter())
         return self
 
     def __exit__(self, *exception: object) -> None: ...

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from holdfast.durations import Eta
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import Attempt, JournalEntry, Run, RunState, Signal, Step, Twin
+from holdfast.model import Attempt, JournalEntry, RunRow, RunState, SignalRow, StepRow, Twin
 from holdfast.terminal.lines import json_document, print_words
 from holdfast.terminal.wording import BROKEN, COLOURS, GLYPHS, json_text, plain_object, plain_value, progress
 
@@ -104,7 +104,7 @@ def error_object(raw: str | None) -> Object | None:
     return found
 
 
-def run_object(run: Run) -> Object:
+def run_object(run: RunRow) -> Object:
     """A run without its payloads."""
     fraction, note = progress(run.progress)
     return {
@@ -152,7 +152,7 @@ def twin_object(twin: Twin | None) -> Object | None:
     }
 
 
-def result_object(run: Run, steps: Sequence[Step], *, why: str = "") -> Object:
+def result_object(run: RunRow, steps: Sequence[StepRow], *, why: str = "") -> Object:
     """What `run`, `watch` and `start` answer with: `output` when it succeeded, `error` when it did not."""
     found: Object = {"id": run.id, "state": str(run.state)}
     if run.state is RunState.SUCCEEDED:
@@ -172,7 +172,7 @@ def result_object(run: Run, steps: Sequence[Step], *, why: str = "") -> Object:
     return found
 
 
-def step_object(step: Step) -> Object:
+def step_object(step: StepRow) -> Object:
     return {
         "key": step.key,
         "name": step.name,
@@ -186,7 +186,7 @@ def step_object(step: Step) -> Object:
     }
 
 
-def whole_step_object(step: Step, attempts: Sequence[Attempt]) -> Object:
+def whole_step_object(step: StepRow, attempts: Sequence[Attempt]) -> Object:
     """A step with its payloads and the attempts that did not become its outcome."""
     return step_object(step) | {
         "n": step.n,
@@ -216,7 +216,7 @@ def attempt_object(attempt: Attempt) -> Object:
     }
 
 
-def signal_object(signal: Signal) -> Object:
+def signal_object(signal: SignalRow) -> Object:
     return {
         "name": signal.name,
         "key": signal.key,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.model import JournalEntry, Run, Signal
+from holdfast.model import JournalEntry, RunRow, SignalRow
 from holdfast.run import RunRows
 from holdfast.supervisor.outlook import Outlook
 from holdfast.terminal import output, wording
@@ -12,8 +12,8 @@ from holdfast.terminal import output, wording
 
 class Page(NamedTuple):
     view: RunRows
-    signals: list[Signal]
-    children: list[Run]
+    signals: list[SignalRow]
+    children: list[RunRow]
     journal: list[JournalEntry]
     why: str
     now: float

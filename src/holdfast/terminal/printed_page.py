@@ -9,7 +9,7 @@ from rich.table import Table
 
 from holdfast.codec import describe_error
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import CANCEL, DEADLINE, Run
+from holdfast.model import CANCEL, DEADLINE, RunRow
 from holdfast.terminal import output, wording
 from holdfast.terminal.page import Page
 from holdfast.terminal.screen import Screen, Text, payload, styled_state
@@ -85,7 +85,7 @@ def _facts(page: Page) -> Table:
     return facts
 
 
-def _error(run: Run) -> Text | None:
+def _error(run: RunRow) -> Text | None:
     if run.error is None:
         return Text(run.note or "", style="red") if run.state in {"failed", "cancelled", "undone"} else None
     told = wording.plain_object(run.error)

@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text as RichText
 
-from holdfast.model import Run
+from holdfast.model import RunRow
 from holdfast.safe_text import visible
 from holdfast.terminal import wording
 from holdfast.terminal.wording import COLOURS, GLYPHS
@@ -38,7 +38,7 @@ class Text(RichText):
 
 class Screen(Console):
     """A console that leaves the cursor alone, so that a killed command leaves a usable terminal, lets a closed pipe be an error
-    like any other, and takes words as words: `[/x]` may be a run's id."""
+    like any other, and takes words: `[/x]` may be a run's id."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **more)
@@ -58,7 +58,7 @@ def styled_state(state: str, *, word: bool = True) -> Text:
     return Text(text, style=COLOURS.get(state, ""), no_wrap=True)
 
 
-def print_runs(rows: Sequence[tuple[Run, str]], now: float) -> None:
+def print_runs(rows: Sequence[tuple[RunRow, str]], now: float) -> None:
     """Runs and what is to say about each: a table where it fits, else a few lines for each. The id is what the next command
     needs: whatever else is shortened, it is not."""
     screen = Screen()
@@ -87,11 +87,11 @@ def print_runs(rows: Sequence[tuple[Run, str]], now: float) -> None:
         _print_apart(screen, run, words, now)
 
 
-def _whole(run: Run) -> str:
+def _whole(run: RunRow) -> str:
     return run.workflow
 
 
-def _short(run: Run) -> str:
+def _short(run: RunRow) -> str:
     return run.workflow.rsplit(".", 1)[-1]
 
 
@@ -109,7 +109,7 @@ def _print_table(
     screen.print(shown)
 
 
-def _print_apart(screen: Screen, run: Run, words: str, now: float) -> None:
+def _print_apart(screen: Screen, run: RunRow, words: str, now: float) -> None:
     """One below the other: the id, how it is, what is to say."""
     screen.print(Text(run.id, overflow="fold", no_wrap=False, style="bold"), soft_wrap=True)
     age, took = f"{wording.span(now - run.created_at)} ago", wording.run_took(run, now)

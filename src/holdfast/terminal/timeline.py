@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from holdfast.model import Attempt, Ending, Step, StepKind
+from holdfast.model import Attempt, Ending, StepKind, StepRow
 from holdfast.supervisor.outlook import Outlook
 from holdfast.terminal import wording
 from holdfast.terminal.screen import Text, styled_state
@@ -19,12 +19,12 @@ AROUND_CELLS = 2 + 2 + 10
 """Glyph, gaps and the duration beside the key and the bar."""
 
 
-class Lane(NamedTuple):
+class TimelineRow(NamedTuple):
     """A row of the picture: a step, or the branch that the steps below it belong to."""
 
     depth: int
     label: str
-    step: Step | None
+    step: StepRow | None
     begun: float
     ended: float | None
 
@@ -42,7 +42,7 @@ class Scale(NamedTuple):
 
 
 def timeline(
-    steps: Sequence[Step],
+    steps: Sequence[StepRow],
     attempts: dict[int, list[Attempt]],
     begun: float,
     ended: float,
@@ -86,26 +86,26 @@ def components(key: str) -> list[str]:
     return parts
 
 
-def lanes(steps: Sequence[Step]) -> list[Lane]:
+def lanes(steps: Sequence[StepRow]) -> list[TimelineRow]:
     """The steps as a tree, branches in the order in which their first step was issued."""
-    found: list[Lane] = []
+    found: list[TimelineRow] = []
     _grow(found, 0, [(components(step.key), step) for step in steps])
     return found
 
 
-def _grow(found: list[Lane], depth: int, steps: Sequence[tuple[list[str], Step]]) -> None:
-    branches: dict[str, list[tuple[list[str], Step]]] = {}
+def _grow(found: list[TimelineRow], depth: int, steps: Sequence[tuple[list[str], StepRow]]) -> None:
+    branches: dict[str, list[tuple[list[str], StepRow]]] = {}
     for parts, step in steps:
         # A step of its own stands for itself, even when a branch has its name.
         branches.setdefault(parts[0] if len(parts) > 1 else f"{parts[0]}\0{step.n}", []).append((parts, step))
     for name, members in branches.items():
         if "\0" in name:
             step = members[0][1]
-            found.append(Lane(depth, members[0][0][0], step, step.issued_at, step.finished_at))
+            found.append(TimelineRow(depth, members[0][0][0], step, step.issued_at, step.finished_at))
             continue
         ends = [step.finished_at for _, step in members]
         ended = None if None in ends else max(end for end in ends if end is not None)
-        found.append(Lane(depth, name, None, min(step.issued_at for _, step in members), ended))
+        found.append(TimelineRow(depth, name, None, min(step.issued_at for _, step in members), ended))
         _grow(found, depth + 1, [(parts[1:], step) for parts, step in members])
 
 
@@ -114,13 +114,13 @@ def _axis(scale: Scale) -> Text:
     return Text("0 s" + last.rjust(scale.cells - 3), style="bright_black")
 
 
-def _branch(lane: Lane, scale: Scale, now: float) -> Text:
+def _branch(lane: TimelineRow, scale: Scale, now: float) -> Text:
     cells = [(" ", "")] * scale.cells
     _fill(cells, scale, lane.begun, lane.ended or now, "┈", "bright_black")
     return _text(cells)
 
 
-def bar(step: Step, attempts: Sequence[Attempt], scale: Scale, now: float) -> Text:
+def bar(step: StepRow, attempts: Sequence[Attempt], scale: Scale, now: float) -> Text:
     """When the step waited (·), ran (━), backed off (┄) or slept (─), and where an attempt failed (✗)."""
     cells = [(" ", "")] * scale.cells
     end = step.finished_at or now
@@ -161,12 +161,12 @@ def _text(cells: list[tuple[str, str]]) -> Text:
     return found
 
 
-def _duration(step: Step, now: float) -> str:
+def _duration(step: StepRow, now: float) -> str:
     return wording.took(step.started_at or step.issued_at, step.finished_at, now)
 
 
 def _asides(
-    step: Step, attempts: Sequence[Attempt], now: float, outlook: Outlook
+    step: StepRow, attempts: Sequence[Attempt], now: float, outlook: Outlook
 ) -> list[tuple[str, str, str]]:
     """What went wrong on the way, and what a live step waits for: (words, style, how long)."""
     found = [

@@ -15,11 +15,11 @@ from holdfast.model import (
     UNDO_PREFIX,
     Attempt,
     Ending,
-    Run,
+    RunRow,
     RunState,
-    Signal,
-    Step,
+    SignalRow,
     StepKind,
+    StepRow,
     StepState,
     TwinState,
     undone_key,
@@ -112,7 +112,7 @@ def took(begun: float | None, ended: float | None, now: float) -> str:
     return "" if begun is None else span((now if ended is None else ended) - begun)
 
 
-def run_took(run: Run, now: float) -> str:
+def run_took(run: RunRow, now: float) -> str:
     return took(run.created_at, run.finished_at, now)
 
 
@@ -121,7 +121,7 @@ def left(eta: Eta | None) -> str:
     return "" if eta is None else f"about {span(eta.left_s)} left"
 
 
-def taking_long(step: Step, outlook: Outlook, now: float) -> str:
+def taking_long(step: StepRow, outlook: Outlook, now: float) -> str:
     """What was learned about a step that runs: it takes longer than usual, it has a twin."""
     said = []
     if outlook.straggles(step, now):
@@ -132,7 +132,7 @@ def taking_long(step: Step, outlook: Outlook, now: float) -> str:
     return " · ".join(said)
 
 
-def failure(run: Run) -> str:
+def failure(run: RunRow) -> str:
     """Why a run did not succeed, in one line."""
     if run.state is RunState.HELD and run.note:
         return _held_because(run.note)
@@ -143,7 +143,7 @@ def failure(run: Run) -> str:
     return run.note or ""
 
 
-def kept_steps(run: Run, steps: Sequence[Step]) -> list[str]:
+def kept_steps(run: RunRow, steps: Sequence[StepRow]) -> list[str]:
     """Of a run that took itself back: the keys of steps that may have done something and have no undo."""
     if run.ending is None:
         return []
@@ -181,7 +181,7 @@ def progress_words(raw: str | None) -> str:
     return f"{share} {note}".strip()
 
 
-def step_state(step: Step, now: float) -> str:
+def step_state(step: StepRow, now: float) -> str:
     """The step's state as people see it: one that waits for its next attempt backs off, or, for a person, is quarantined."""
     if step.quarantined:
         return "quarantined"
@@ -216,7 +216,7 @@ def _how_lost(error: str | None) -> str:
     return message if message.startswith("the step's process") else "its agent died"
 
 
-def detail(step: Step, attempts: Sequence[Attempt], now: float) -> str:
+def detail(step: StepRow, attempts: Sequence[Attempt], now: float) -> str:
     """What there is to say about a step beyond its name and state."""
     if step.state is StepState.FAILED:
         said = describe_error(step.error) if step.error else ""
@@ -236,7 +236,7 @@ def detail(step: Step, attempts: Sequence[Attempt], now: float) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _waiting(step: Step, now: float) -> str:
+def _waiting(step: StepRow, now: float) -> str:
     if step.kind is StepKind.TIMER:
         return f"another {span(step.ready_at - now)}" if step.ready_at > now else "due"
     if step.kind is StepKind.SIGNAL:
@@ -244,13 +244,13 @@ def _waiting(step: Step, now: float) -> str:
     return f"for a run of {step.name}" if step.kind is StepKind.CHILD else ""
 
 
-def _ready(step: Step, now: float) -> str:
+def _ready(step: StepRow, now: float) -> str:
     if step.ready_at <= now:
         return "to begin"  # for an agent, or for a gate to open: who asks for more knows
     return f"attempt {step.spent + 1} of {step.attempts_max} in {span(step.ready_at - now)}"
 
 
-def waits_for(steps: Sequence[Step], now: float, gate: Callable[[Step], str] | None = None) -> str:
+def waits_for(steps: Sequence[StepRow], now: float, gate: Callable[[StepRow], str] | None = None) -> str:
     """What a live run waits for, in a few words: the first thing that can move, and how much else there is. `gate` says what
     keeps a step from beginning, if something does."""
     live = [s for s in steps if s.state in {"waiting", "ready", "running"} and s.key != DEADLINE]
@@ -266,7 +266,7 @@ def waits_for(steps: Sequence[Step], now: float, gate: Callable[[Step], str] | N
     return f"{first.key}{f' {said}' if said else ''}{more}"
 
 
-def signal_words(signal: Signal) -> tuple[str, str]:
+def signal_words(signal: SignalRow) -> tuple[str, str]:
     """A signal's name and payload; a request to cancel reads as one."""
     if signal.name == CANCEL:
         asked = plain_object(signal.payload)
@@ -275,13 +275,13 @@ def signal_words(signal: Signal) -> tuple[str, str]:
     return signal.name, signal.payload.decode(errors="backslashreplace")
 
 
-def chosen_steps(steps: list[Step], rows: int) -> tuple[list[Step], int]:
+def chosen_steps(steps: list[StepRow], rows: int) -> tuple[list[StepRow], int]:
     """What is shown when there is no room for all: first what goes on or failed, then what ended last. By number."""
     if len(steps) <= rows:
         return steps, 0
     room = max(1, rows - 1)
 
-    def weight(step: Step) -> tuple[int, float]:
+    def weight(step: StepRow) -> tuple[int, float]:
         if step.state == "running":
             return 0, step.n
         if step.state not in STEP_ENDED:

@@ -27,8 +27,8 @@ from holdfast.testing.judge import (
     OPEN,
     RUN_ID,
     Counting,
-    Ended,
     Execution,
+    RunOutcomes,
     by_effect,
     judge,
     open_signals,
@@ -116,7 +116,7 @@ IN_A_TEST = Words(
 )
 
 
-class Variant(NamedTuple):
+class Scenario(NamedTuple):
     """Which step fails, and from which attempt on; or during which the run is cancelled."""
 
     key: str | None = None
@@ -129,7 +129,7 @@ class Variant(NamedTuple):
         return Boundary(number, seed, crash, failing, cancelled)
 
 
-UNDISTURBED = Variant()
+UNDISTURBED = Scenario()
 
 executing: ContextVar[Execution | None] = ContextVar("holdfast.execution", default=None)
 """What the code that runs now belongs to, in an exploration."""
@@ -138,7 +138,7 @@ executing: ContextVar[Execution | None] = ContextVar("holdfast.execution", defau
 class Explored(NamedTuple):
     """One run of the workflow, with what it came by."""
 
-    ended: Ended
+    ended: RunOutcomes
     points: Points
 
 
@@ -170,7 +170,7 @@ class Explorer:
         """Names of the undos that ran when nobody died."""
         self._missed: list[Boundary] = []
         """Those that a run did not come by again."""
-        self._kept: list[tuple[Variant, History]] = []
+        self._kept: list[tuple[Scenario, History]] = []
         """What was recorded when nobody died, to be replayed."""
 
     # --- all of it ----------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class Explorer:
             for effect, step in calls.items():
                 if step.undone_by is not None and step.undone_by.name not in self._undone:
                     self._phase = f"cancelled during {short(step.name)}"
-                    self._explore_variant(Variant(effect, name=short(step.name), cancels=True))
+                    self._explore_variant(Scenario(effect, name=short(step.name), cancels=True))
         if self._wants(0):
             self._replay_elsewhere()
         self._tell_untried()
@@ -220,14 +220,14 @@ class Explorer:
     def _with_failure(self, effect: str, step: Step[Any, Any], undisturbed: Explored) -> None:
         """This call fails: at once, with a crash at every boundary from there on; and after a crash that left its outcome
         unknown."""
-        self._explore_variant(Variant(effect, 1, short(step.name)))
+        self._explore_variant(Scenario(effect, 1, short(step.name)))
         after = f"after {shown(effect)}"
         for n, name in enumerate(undisturbed.points.passed, 1):
             if name.startswith(after) and step.origin.undone_by is not None:
-                self._try(Variant(effect, 2, "its next attempt"), n, name, None)
+                self._try(Scenario(effect, 2, "its next attempt"), n, name, None)
                 break
 
-    def _explore_variant(self, variant: Variant) -> None:
+    def _explore_variant(self, variant: Scenario) -> None:
         """What is made to happen, first with nobody dying, then with a crash at every boundary from there on."""
         if not self._wants(self._number + 1) and not self._wants(0):
             return
@@ -243,9 +243,9 @@ class Explorer:
         first = next((n for n, name in enumerate(passed, 1) if name == before), 1)
         self._at_each(variant, explored, first)
 
-    def _at_each(self, variant: Variant, explored: Explored, first: int) -> None:
+    def _at_each(self, variant: Scenario, explored: Explored, first: int) -> None:
         """Die at each boundary of this run. Where a crash leaves the same behind as before, it is not done again."""
-        known: dict[State, Ended] = {}
+        known: dict[State, RunOutcomes] = {}
         points = explored.points
         for n in range(first, len(points.passed) + 1):
             state = points.states[n - 1]
@@ -266,13 +266,13 @@ class Explorer:
 
     def _try(
         self,
-        variant: Variant,
+        variant: Scenario,
         n: int | None,
         name: str | None,
-        clean: Ended | None,
-        known: Ended | None = None,
+        clean: RunOutcomes | None,
+        known: RunOutcomes | None = None,
         explored: Explored | None = None,
-    ) -> Ended | None:
+    ) -> RunOutcomes | None:
         """What happens at one boundary; `known` is what happened where a crash left the same behind, `explored` the run that
         came by this boundary alive."""
         settings = self.settings
@@ -304,7 +304,7 @@ class Explorer:
             settings.tried(len(self.report.boundaries), self._phase)
         return ended
 
-    def _count(self, ended: Ended, clean: Ended | None) -> None:
+    def _count(self, ended: RunOutcomes, clean: RunOutcomes | None) -> None:
         found = by_effect(ended.executions)
         for effect, executions in by_effect(clean.executions).items() if clean is not None else ():
             times = self._counting.times(found[effect]) if effect in found else 0
@@ -316,7 +316,7 @@ class Explorer:
     def _shortens(self) -> bool:
         return not self.settings.whole and self.settings.boundary is None
 
-    def _run(self, variant: Variant, die_at: int | None) -> Explored:
+    def _run(self, variant: Scenario, die_at: int | None) -> Explored:
         """From the beginning, with a crash at this boundary."""
         points = Points(die_at)
         plays = {name: stand_in.play() for name, stand_in in self.stand_ins.items()}
@@ -325,7 +325,7 @@ class Explorer:
             self._undone |= {one.step.name for one in ended.executions if one.undone is not None}
         return Explored(ended, points)
 
-    def _go_on(self, variant: Variant, explored: Explored, n: int) -> Ended | None:
+    def _go_on(self, variant: Scenario, explored: Explored, n: int) -> RunOutcomes | None:
         """After a crash at this boundary, from what it left behind; None when that is not known."""
         found = explored.points.past(n)
         if found is None:
@@ -337,13 +337,13 @@ class Explorer:
 
     def _play(
         self,
-        variant: Variant,
+        variant: Scenario,
         points: Points,
         plays: dict[str, Play],
         executions: list[Execution],
         past: Past | None = None,
         begun: Mark | None = None,
-    ) -> Ended:
+    ) -> RunOutcomes:
         async def perform(doing: Doing) -> Any:
             return await self._perform(doing, variant, points, plays, executions, stage)
 
@@ -377,7 +377,7 @@ class Explorer:
         for one in histories.values():
             self._reached.add(one.run.workflow)
             self._reached |= {signal.name for signal in one.signals if signal.delivered_seq}
-        return Ended(histories, executions, why, open_signals(histories) if why else [])
+        return RunOutcomes(histories, executions, why, open_signals(histories) if why else [])
 
     def _to_the_end(self, stage: Stage) -> str:
         """Let the run end, and all that belong to it, and time pass as they need; what it waits for when it does not."""
@@ -412,7 +412,7 @@ class Explorer:
     async def _perform(
         self,
         doing: Doing,
-        variant: Variant,
+        variant: Scenario,
         points: Points,
         plays: dict[str, Play],
         executions: list[Execution],
@@ -478,7 +478,7 @@ class Explorer:
     def _hash_seeds(self) -> range:
         return range(1, self.settings.interpreters + 1)
 
-    def _replay(self, variant: Variant, ended: Ended) -> None:
+    def _replay(self, variant: Scenario, ended: RunOutcomes) -> None:
         """The same history must lead to the same decisions, here and now."""
         if not self._wants(0):
             return
@@ -493,7 +493,7 @@ class Explorer:
         own = self.workflow
         return {**registry.workflows, (own.name, own.version): own}
 
-    def _found(self, variant: Variant, history: History, when: str, how: str) -> None:
+    def _found(self, variant: Scenario, history: History, when: str, how: str) -> None:
         boundary = variant.boundary(0, self.settings.seed, when)
         why = (
             f"{how}. Its code must decide by its input and by what was recorded alone: sort what has no order, like a set; "
@@ -545,7 +545,7 @@ class Explorer:
         if told not in self.report.untried:
             self.report.untried.append(told)
 
-    def _waits(self, ended: Ended) -> str:
+    def _waits(self, ended: RunOutcomes) -> str:
         return f"{ended.why} In a simulation: {self.words.signal}"
 
     def _tell_untried(self) -> None:

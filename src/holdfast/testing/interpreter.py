@@ -51,7 +51,7 @@ class Module(msgspec.Struct, frozen=True):
     file: str
 
 
-class Request(msgspec.Struct):
+class ReplayRequest(msgspec.Struct):
     """Replay these histories with the code of these modules."""
 
     path: list[str]
@@ -71,20 +71,20 @@ class Difference(msgspec.Struct):
     """Nothing was done to this interpreter, but that it is another one."""
 
 
-class Answer(msgspec.Struct):
+class Reply(msgspec.Struct):
     differences: list[Difference] = []
     trouble: str = ""
     """Why nothing was replayed."""
 
 
-def answer(request: Request) -> Answer:
+def answer(request: ReplayRequest) -> Reply:
     """Load the code, and replay until something differs."""
     sys.path[:] = [*request.path, *(entry for entry in sys.path if entry not in request.path)]
     for module in request.modules:
         try:
             _load(module)
         except BaseException as error:  # noqa: BLE001  whatever an import does, SystemExit included: it is told
-            return Answer(trouble=f"{module.file} cannot be imported there: {type(error).__name__}: {error}")
+            return Reply(trouble=f"{module.file} cannot be imported there: {type(error).__name__}: {error}")
     kept: list[object] = []
     for when, circumstances in _circumstances() if request.badly else _another():
         kept += _scattered()
@@ -93,13 +93,13 @@ def answer(request: Request) -> Answer:
                 try:
                     how = differs(history, registry.workflows)
                 except Unloaded as error:
-                    return Answer(
+                    return Reply(
                         trouble=f"importing {request.modules[0].file} does not define {error}: it is made by other code, "
                         "or inside of a function"
                     )
                 if how:
-                    return Answer([Difference(number, when, how, seeded=not when)])
-    return Answer()
+                    return Reply([Difference(number, when, how, seeded=not when)])
+    return Reply()
 
 
 def _load(module: Module) -> None:
@@ -274,10 +274,10 @@ def serve(descriptor: int) -> None:
     with os.fdopen(descriptor, "wb") as out:
         while size := asked.read(4):
             raw = asked.read(int.from_bytes(size, "big"))
-            out.write(framed(answer(msgspec.msgpack.decode(raw, type=Request))))
+            out.write(framed(answer(msgspec.msgpack.decode(raw, type=ReplayRequest))))
             out.flush()
 
 
-def framed(message: Request | Answer) -> bytes:
+def framed(message: ReplayRequest | Reply) -> bytes:
     raw = msgspec.msgpack.encode(message)
     return len(raw).to_bytes(4, "big") + raw

@@ -22,7 +22,7 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.interpreters import module_path, python
 from holdfast.testing import interpreter
-from holdfast.testing.interpreter import Answer, Difference, Module, Request, framed
+from holdfast.testing.interpreter import Difference, Module, ReplayRequest, Reply, framed
 from holdfast.testing.replays import History
 from holdfast.workflow.workflow import Workflow
 
@@ -54,7 +54,7 @@ def replay(
         if len(asked) > 1:
             yield asked.pop(0).answer()
         one = _one(hash_seed, modules)
-        one.ask(Request(module_path(), modules, list(histories), badly=number == 0))
+        one.ask(ReplayRequest(module_path(), modules, list(histories), badly=number == 0))
         asked.append(one)
     for one in asked:
         yield one.answer()
@@ -111,7 +111,7 @@ class _Interpreter:
             and all(self.loaded.get(one.name, _stamp(one)) == _stamp(one) for one in modules)
         )
 
-    def ask(self, request: Request) -> None:
+    def ask(self, request: ReplayRequest) -> None:
         self.loaded |= {one.name: _stamp(one) for one in request.modules}
         self._asked = True
         assert self._process.stdin is not None
@@ -126,7 +126,7 @@ class _Interpreter:
             self.close()
             raise
         self._asked = False
-        answer = msgspec.msgpack.decode(raw, type=Answer)
+        answer = msgspec.msgpack.decode(raw, type=Reply)
         if answer.trouble:
             self.close()
             raise NotReplayed(answer.trouble)

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from holdfast import codec
 from holdfast.lifecycle import STEP_ENDED
-from holdfast.model import UNDO_PREFIX, Run, RunState, StepKind, StepState
-from holdfast.model import Step as StepRow
+from holdfast.model import UNDO_PREFIX, RunRow, RunState, StepKind, StepRow, StepState
 from holdfast.testing.replays import History
 from holdfast.testing.report import NOT_UNDONE, OTHERWISE, TWICE, Boundary, Finding
 from holdfast.workflow.step import Step
@@ -33,7 +32,7 @@ class Execution:
         """What the test itself counted as effects."""
 
 
-class Ended(NamedTuple):
+class RunOutcomes(NamedTuple):
     """How one run of an exploration came out, with all that belong to it."""
 
     histories: dict[str, History]
@@ -45,7 +44,7 @@ class Ended(NamedTuple):
     """Names of the signals it waits for then."""
 
     @property
-    def row(self) -> Run:
+    def row(self) -> RunRow:
         return self.histories[RUN_ID].run
 
     @property
@@ -74,7 +73,9 @@ class Counting(NamedTuple):
         return len(executions)
 
 
-def judge(ended: Ended, clean: Ended | None, boundary: Boundary, counting: Counting) -> Iterator[Finding]:
+def judge(
+    ended: RunOutcomes, clean: RunOutcomes | None, boundary: Boundary, counting: Counting
+) -> Iterator[Finding]:
     """What went wrong at this boundary; `clean` is the same run when nobody dies."""
     for effect, executions in by_effect(ended.executions).items():
         times = counting.times(executions)
@@ -119,7 +120,7 @@ def _why_twice(executions: list[Execution], counting: Counting) -> str:
 
 
 def _left_behind(
-    ended: Ended, clean: Ended | None, boundary: Boundary, counting: Counting
+    ended: RunOutcomes, clean: RunOutcomes | None, boundary: Boundary, counting: Counting
 ) -> Iterator[Finding]:
     """Effects that should have been taken back, and were not."""
     if ended.why or ended.row.state is RunState.STUCK:
@@ -145,16 +146,16 @@ def _left_behind(
         yield Finding(NOT_UNDONE, step.name, effect, boundary, 1, why)
 
 
-def _undone(ended: Ended) -> frozenset[str]:
+def _undone(ended: RunOutcomes) -> frozenset[str]:
     return frozenset(each.undone for each in ended.executions if each.undone is not None)
 
 
-def _went_the_same_way(ended: Ended, clean: Ended) -> bool:
+def _went_the_same_way(ended: RunOutcomes, clean: RunOutcomes) -> bool:
     """The same steps with the same outcomes: then a saga that was taken back there is taken back here."""
     return _way(ended) == _way(clean)
 
 
-def _way(ended: Ended) -> dict[str, StepState]:
+def _way(ended: RunOutcomes) -> dict[str, StepState]:
     return {effect: row.state for effect, row in ended.rows.items() if not row.key.startswith(UNDO_PREFIX)}
 
 
@@ -176,7 +177,7 @@ def _is_void(effect: str, histories: Mapping[str, History]) -> bool:
 # --- how it ended -------------------------------------------------------------------------------------------------------
 
 
-def _otherwise(ended: Ended, clean: Ended | None) -> tuple[str, str]:
+def _otherwise(ended: RunOutcomes, clean: RunOutcomes | None) -> tuple[str, str]:
     """Did the crash keep the run from ending, or make it fail? What came of it, and why that is wrong.
 
     After a crash results may come in another order, and a wait may be over before them: that may lead to another end, and it
@@ -218,11 +219,11 @@ def open_signals(histories: Mapping[str, History]) -> list[str]:
     )
 
 
-def _kind(run: Run) -> str:
+def _kind(run: RunRow) -> str:
     """A run that fails is undone if anything may have happened, which is for the crash to say."""
     return RunState.FAILED if run.state is RunState.UNDONE else run.state
 
 
-def _value(run: Run) -> str:
+def _value(run: RunRow) -> str:
     text = (run.output or b"no result").decode() if run.error is None else codec.describe_error(run.error)
     return text if len(text) < 120 else text[:119] + "…"

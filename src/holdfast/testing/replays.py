@@ -17,7 +17,7 @@ from holdfast.decider import Decider, Turn
 from holdfast.decider.history import SHOWN_CHARS, described
 from holdfast.errors import Drift, HoldfastError
 from holdfast.lifecycle import RUN_ENDED
-from holdfast.model import UNDO_PREFIX, Run, RunState, Signal, Step
+from holdfast.model import UNDO_PREFIX, RunRow, RunState, SignalRow, StepRow
 from holdfast.workflow.workflow import Workflow
 
 Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
@@ -26,9 +26,9 @@ Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
 class History(msgspec.Struct):
     """All that is recorded of one run."""
 
-    run: Run
-    steps: list[Step]
-    signals: list[Signal]
+    run: RunRow
+    steps: list[StepRow]
+    signals: list[SignalRow]
 
 
 class Unloaded(Exception):
@@ -65,7 +65,7 @@ def differs(history: History, workflows: Workflows) -> str:
         decider.close()
 
 
-def _difference(run: Run, turn: Turn, left: list[Step]) -> str:
+def _difference(run: RunRow, turn: Turn, left: list[StepRow]) -> str:
     if turn.issued:
         new = turn.issued[0]
         return f"it asks for {described(new.kind, new.name, new.input)} as step {new.key!r}, which was never asked for"

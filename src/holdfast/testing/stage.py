@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from holdfast.agent import Agent
 from holdfast.agent.assignment import Assignment
-from holdfast.agent.claims import Claims
+from holdfast.agent.claims import Claimer
 from holdfast.agent.executor import Executor
 from holdfast.config import DEFAULT, Config
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import STEP_ENDED
-from holdfast.model import DEADLINE, NewSignal, Run, RunState, Signal, Step, StepKind, StepState
+from holdfast.model import DEADLINE, NewSignal, RunRow, RunState, SignalRow, StepKind, StepRow, StepState
 from holdfast.node import Node
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
@@ -115,7 +115,7 @@ class Doing(NamedTuple):
 Perform = Callable[[Doing], Awaitable[Any]]
 
 
-class _AllClaims(Claims):
+class _AllClaims(Claimer):
     def can_serve(self, name: str, needs: tuple[str, ...]) -> bool:
         return name in self._steps
 
@@ -179,7 +179,7 @@ class _StageWorld(World):
             self.changes += 1
 
 
-class Look(NamedTuple):
+class Activity(NamedTuple):
     """What is going on, over all runs. Times are the store's."""
 
     busy: bool = False
@@ -211,7 +211,7 @@ class Stage:
         observer = self.world.process("observer", roles=())
         self.store = Store(SharedDatabase(self.world, observer))
         self._see(self.store.open())
-        self._looked: tuple[int, float, Look] | None = None
+        self._looked: tuple[int, float, Activity] | None = None
         self._changes, self._changed_at = 0, self.loop.now
         self.check: Callable[[], None] = lambda: None
         """Called now and then while time passes: whoever drives the stage may raise here what went wrong inside."""
@@ -288,7 +288,7 @@ class Stage:
 
     # --- time -------------------------------------------------------------------------------------------------------
 
-    def settle(self, end: float = math.inf) -> Look:
+    def settle(self, end: float = math.inf) -> Activity:
         """Let everything happen that can, back-offs included, until only a wait of a workflow is left; at most to `end`."""
         self.demand_no_loop()
         while True:
@@ -329,7 +329,7 @@ class Stage:
             if not process.dead:
                 self.loop.now = max(self.loop.now, target)
 
-    def _look(self) -> Look:
+    def _look(self) -> Activity:
         """What is going on; read again only when something was written or came due."""
         if self._changes != self.world.changes:
             self._changes, self._changed_at = self.world.changes, self.loop.now
@@ -356,15 +356,15 @@ class Stage:
     def new_id(self) -> str:
         return self.world.processes[0].environment.new_id()
 
-    def run(self, run_id: str) -> Run:
+    def run(self, run_id: str) -> RunRow:
         row = self._see(self.store.reads.run(run_id))
         assert row is not None
         return row
 
-    def history(self, run_id: str) -> tuple[list[Step], list[Signal]]:
+    def history(self, run_id: str) -> tuple[list[StepRow], list[SignalRow]]:
         return self._see(_steps(self.store, run_id)), self._see(self.store.reads.signals(run_id))
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunRow]:
         found = self._see(self.store.reads.runs(RunFilter(limit=PAGE)))
         if len(found) == PAGE:
             raise HoldfastError(f"there are {PAGE:,} runs or more: give it less to do")
@@ -394,14 +394,14 @@ def _forget(task: asyncio.Task[Any]) -> None:
         task.get_coro().close()
 
 
-async def _steps(store: Store, run_id: str) -> list[Step]:
-    found: list[Step] = []
+async def _steps(store: Store, run_id: str) -> list[StepRow]:
+    found: list[StepRow] = []
     while page := await store.reads.steps(run_id, after=found[-1].n if found else 0, limit=PAGE):
         found += page
     return found
 
 
-async def _look_at(store: Store, now: float) -> Look:
+async def _look_at(store: Store, now: float) -> Activity:
     busy = False
     ready: list[float] = []
     timers: list[float] = []
@@ -427,8 +427,8 @@ async def _look_at(store: Store, now: float) -> Look:
         busy |= not waits  # it has been decided that it goes on, or ends
         busy |= any(signal.delivered_seq is None for signal in await store.reads.signals(run.id))
     busy |= any(at <= now for at in (*ready, *timers, *deadlines))
-    return Look(busy, min(ready, default=None), min(timers, default=None), min(deadlines, default=None))
+    return Activity(busy, min(ready, default=None), min(timers, default=None), min(deadlines, default=None))
 
 
-def _earliest(look: Look) -> float | None:
+def _earliest(look: Activity) -> float | None:
     return min((at for at in (look.back_off, look.timer, look.deadline) if at is not None), default=None)

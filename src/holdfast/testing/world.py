@@ -35,7 +35,7 @@ from holdfast.environment import Environment
 from holdfast.errors import StoreFull, StoreUnreachable
 from holdfast.node import ROLES, Node
 from holdfast.store.bell import Bell
-from holdfast.store.database import Call, Session
+from holdfast.store.database import Session, StoreCall
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.clock import Clock
 from holdfast.store.sqlite.database import SqliteDatabase
@@ -156,7 +156,7 @@ class SharedDatabase(SqliteDatabase):
         return self.world.connection
 
     async def look(
-        self, call: Call, read: Callable[[Session], Awaitable[T]], *, patiently: bool = False
+        self, call: StoreCall, read: Callable[[Session], Awaitable[T]], *, patiently: bool = False
     ) -> T:
         """What is read may be old when its reader hears of it."""
         await self.world.faults.reach(self.process, call.verb, False)
@@ -166,7 +166,7 @@ class SharedDatabase(SqliteDatabase):
         return found
 
     async def write(
-        self, call: Call, act: Callable[[Session], Awaitable[T]], *, is_single: bool = False
+        self, call: StoreCall, act: Callable[[Session], Awaitable[T]], *, is_single: bool = False
     ) -> T:
         """Begun, done and committed with nothing else in between."""
         world, process = self.world, self.process
@@ -187,7 +187,7 @@ class SharedDatabase(SqliteDatabase):
         await world.faults.answer(process, call.verb, True)
         return done
 
-    async def _commit(self, call: Call) -> None:
+    async def _commit(self, call: StoreCall) -> None:
         world, process = self.world, self.process
         fate = world.faults.fate(process, call.verb)
         if fate in (Fate.LOST, Fate.FULL, Fate.DIES_BEFORE):

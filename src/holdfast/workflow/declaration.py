@@ -22,7 +22,7 @@ import msgspec
 from holdfast.codec.schema import ANYTHING, Schema, check, data_words, schema_of
 from holdfast.errors import DefinitionError, InvalidInput, UnknownSignal
 from holdfast.model import DEFAULT_NAMESPACE, Declaration
-from holdfast.store.origins import Claims, Source
+from holdfast.store.origins import Offers, Source
 from holdfast.workflow import registry
 from holdfast.workflow.signal import Signal
 from holdfast.workflow.step import Step, step
@@ -57,7 +57,7 @@ _read = msgspec.json.Decoder(Takes)
 # --- what is written ---------------------------------------------------------------------------------------------------
 
 
-def claims(roles: Collection[str], app: str | None, session: str) -> Claims:
+def offered(roles: Collection[str], app: str | None, session: str) -> Offers:
     """What a node with these roles publishes: a scheduler its workflows, and it asks for steps, which an agent executes."""
     sources: dict[Source, int] = {}
 
@@ -71,7 +71,7 @@ def claims(roles: Collection[str], app: str | None, session: str) -> Claims:
     works = "scheduler" in roles or "agent" in roles
     step_sources = [number(registry.steps[name]) for name in steps] if works else []
     names = [_code(one) for one in registry.workflows.values()]
-    return Claims(names, steps, list(sources), workflow_sources, step_sources)
+    return Offers(names, steps, list(sources), workflow_sources, step_sources)
 
 
 def declarations(app: str | None, session: str) -> list[Declaration]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from holdfast.breaker import Change
+from holdfast.breaker import BreakerChange
 from holdfast.model import BreakerState, HoldScope
 from holdfast.store.answers import Observation
 from tests.differential.questions import ALL, LANES, NAMESPACES, WORKFLOWS, Asking, Grant, nodes
@@ -49,7 +49,7 @@ class Gates(Asking):
     )
     def change_breaker(self, data: st.DataObject, name: str, state: BreakerState, wave: int) -> None:
         epoch, round_ = data.draw(st.sampled_from(self.epochs)), self._round(name, data)
-        change = Change(
+        change = BreakerChange(
             state,
             wave if state is BreakerState.PROBING else 0,
             2.5 * HOUR if state is BreakerState.OPEN else 0.0,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from holdfast.model import Failure, StepState
-from holdfast.store.operations import Quarantine
+from holdfast.store.operations import QuarantineStep
 from tests.differential.questions import ALL
 from tests.differential.rules.runs import FINGERPRINTS, Runs
 from tests.differential.subjects import Subject
@@ -20,7 +20,7 @@ class Quarantines(Runs):
         running = [step for step in self.spec.steps.values() if step.state is StepState.RUNNING]
         step = data.draw(st.sampled_from(running))
         told = (f"boom {alike}", Failure.POISON, alike, step.name, "Boom", "shop.py:1")
-        op = Quarantine(step.run_id, step.n, step.fence, "lost", *told)
+        op = QuarantineStep(step.run_id, step.n, step.fence, "lost", *told)
         self._commit(step.agent or "", [lambda _: op])
 
     @precondition(lambda self: self.spec.quarantine)

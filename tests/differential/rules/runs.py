@@ -21,7 +21,7 @@ from holdfast.store.operations import (
     Hop,
     NewStep,
     Op,
-    Quarantine,
+    QuarantineStep,
     RetryStep,
     Save,
     Start,
@@ -264,7 +264,7 @@ class Runs(Asking):
             hold = "it cannot be read" if excused else None
             return lambda _: HandBack(run_id, n, fence, hold)
         if way == "quarantine":
-            return lambda _: Quarantine(
+            return lambda _: QuarantineStep(
                 run_id, n, fence, "failed", f"boom {alike}", failure, alike, "charge", "Boom", "shop.py:1"
             )
         return lambda _: Save(run_id, n, fence, b"checkpoint" if excused else None, "half")

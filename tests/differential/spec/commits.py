@@ -9,7 +9,17 @@ from holdfast.lifecycle import RUN_ACTIVE, RUN_ENDED, STEP_ENDED, STEP_LIVE, By
 from holdfast.model import CANCEL, NewRun, NewSignal, Outcome, Revoked, RunState, StepKind, StepState
 from holdfast.store.answers import Answer
 from holdfast.store.batch import counts_of
-from holdfast.store.operations import Close, HandBack, Hop, NewStep, Op, Quarantine, RetryStep, Save, Start
+from holdfast.store.operations import (
+    Close,
+    HandBack,
+    Hop,
+    NewStep,
+    Op,
+    QuarantineStep,
+    RetryStep,
+    Save,
+    Start,
+)
 from tests.differential.spec.retries import Retries
 from tests.differential.spec.rows import (
     CLOSES,
@@ -53,7 +63,7 @@ class Commits(Retries):
                 self._hold(run, By.AGENT, op.hold)
                 self.failures.append((op.run_id, 0))
                 self.note("agent", "hold", op.run_id)
-        elif isinstance(op, Quarantine):
+        elif isinstance(op, QuarantineStep):
             self._put_in_quarantine(node, op)
         elif isinstance(op, Save):
             self._save(op)
@@ -187,7 +197,7 @@ class Commits(Retries):
             )
         )
 
-    def _put_in_quarantine(self, node: str, op: Quarantine) -> None:
+    def _put_in_quarantine(self, node: str, op: QuarantineStep) -> None:
         step = self._held(op.run_id, op.n, op.fence)
         self.attempts.append((step.run_id, step.n, step.attempt, op.ending, node))
         _, losses, timeouts, throttled = counts_of(op)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.breaker import Change
+from holdfast.breaker import BreakerChange
 from holdfast.model import Breaker, BreakerState, HoldScope
 from holdfast.store.answers import Observation
 from tests.differential.spec.agents import Working
@@ -94,7 +94,7 @@ class Gating(Working):
 
     # --- the leader -------------------------------------------------------------------------------------------------
 
-    def change_breaker(self, epoch: int, name: str, round: int, change: Change) -> bool:
+    def change_breaker(self, epoch: int, name: str, round: int, change: BreakerChange) -> bool:
         seen = self.breakers.get(name)
         if not self.leads(epoch) or seen is None or seen.round != round or seen.forced:
             return False

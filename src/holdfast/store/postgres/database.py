@@ -22,7 +22,7 @@ from holdfast.model import NewRun
 from holdfast.store.answers import Answer, PreconditionFailed
 from holdfast.store.batch import Batch
 from holdfast.store.bell import Bell
-from holdfast.store.database import Call, Database, Session, UnknownProcesses
+from holdfast.store.database import Database, Session, StoreCall, UnknownProcesses
 from holdfast.store.migrations import demand_current, demand_nobody, judge, read_migrations
 from holdfast.store.postgres import within
 from holdfast.store.postgres.connections import (
@@ -36,7 +36,7 @@ from holdfast.store.postgres.connections import (
     refuses_settings,
 )
 from holdfast.store.postgres.session import PostgresSession
-from holdfast.store.postgres.verbs import STATEMENTS, Own
+from holdfast.store.postgres.verbs import STATEMENTS, PostgresVerb
 from holdfast.store.postgres.within import CHANNEL
 from holdfast.store.transaction import Transaction
 from holdfast.store.verbs import Verb
@@ -145,7 +145,7 @@ class PostgresDatabase(Database):
         async def run(connection: asyncpg.Connection[Any]) -> tuple[int, int]:
             async with connection.transaction():
                 await self._lock_schema(connection)
-                await connection.execute(STATEMENTS[Own.make_schema])
+                await connection.execute(STATEMENTS[PostgresVerb.make_schema])
                 await connection.execute(STATEMENTS[Verb.make_migrations])
                 applied = [
                     (row[0], row[1]) for row in await connection.fetch(STATEMENTS[Verb.applied_migrations])
@@ -170,9 +170,9 @@ class PostgresDatabase(Database):
         the wait has an end and Ctrl-C ends it."""
         monotonic = self.environment.monotonic
         begun = monotonic()
-        while not await connection.fetchval(STATEMENTS[Own.lock_schema], SCHEMA_LOCK):
+        while not await connection.fetchval(STATEMENTS[PostgresVerb.lock_schema], SCHEMA_LOCK):
             if monotonic() - begun > SCHEMA_LOCK_S:
-                holder = await connection.fetchrow(STATEMENTS[Own.schema_lock_holder], SCHEMA_LOCK)
+                holder = await connection.fetchrow(STATEMENTS[PostgresVerb.schema_lock_holder], SCHEMA_LOCK)
                 who = "another session" if holder is None else "session {} of {} ({})".format(*holder)
                 raise StoreUnreachable(
                     f"{who} has kept the schema locked for {SCHEMA_LOCK_S:.0f} s: another process is migrating it; wait for "
@@ -313,16 +313,18 @@ class PostgresDatabase(Database):
     # --- reading and writing ------------------------------------------------------------------------------------
 
     async def now(self) -> float:
-        at: float = await self.on_pool(lambda connection: connection.fetchval(STATEMENTS[Own.store_now]))
+        at: float = await self.on_pool(
+            lambda connection: connection.fetchval(STATEMENTS[PostgresVerb.store_now])
+        )
         return at
 
     async def look(
-        self, call: Call, read: Callable[[Session], Awaitable[T]], *, patiently: bool = False
+        self, call: StoreCall, read: Callable[[Session], Awaitable[T]], *, patiently: bool = False
     ) -> T:
         return await self.on_pool(lambda connection: read(PostgresSession(connection)), patiently=patiently)
 
     async def write(
-        self, call: Call, act: Callable[[Session], Awaitable[T]], *, is_single: bool = False
+        self, call: StoreCall, act: Callable[[Session], Awaitable[T]], *, is_single: bool = False
     ) -> T:
         async def run(connection: asyncpg.Connection[Any]) -> T:
             if is_single:
@@ -334,7 +336,7 @@ class PostgresDatabase(Database):
 
     async def claim(
         self,
-        call: Call,
+        call: StoreCall,
         is_any: Callable[[Session], Awaitable[bool]],
         act: Callable[[Session], Awaitable[list[T]]],
     ) -> list[T]:
@@ -342,7 +344,7 @@ class PostgresDatabase(Database):
 
     # --- the hot path -------------------------------------------------------------------------------------------
 
-    async def commit(self, call: Call, batch: Batch) -> list[Answer]:
+    async def commit(self, call: StoreCall, batch: Batch) -> list[Answer]:
         connection = await self._connect_hot()
         while True:
             try:
@@ -388,7 +390,7 @@ class PostgresDatabase(Database):
 
     async def start_within(self, transaction: Transaction, run: NewRun) -> None:
         place: str = await self.on_pool(
-            lambda connection: connection.fetchval(STATEMENTS[Own.database_identity])
+            lambda connection: connection.fetchval(STATEMENTS[PostgresVerb.database_identity])
         )
         await within.say(within.start(run, place), transaction, self.environment)
 

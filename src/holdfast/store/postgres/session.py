@@ -12,7 +12,7 @@ from holdfast.store.answers import PreconditionFailed
 from holdfast.store.batch import Batch
 from holdfast.store.claims import RunClaim, StepClaim
 from holdfast.store.database import Row
-from holdfast.store.postgres.verbs import STATEMENTS, Own
+from holdfast.store.postgres.verbs import STATEMENTS, PostgresVerb
 from holdfast.store.verbs import Verb
 
 FAILED_PRECONDITION = "HF001"
@@ -62,7 +62,7 @@ class PostgresSession:
         return STATEMENTS[verb]
 
     async def now(self) -> float:
-        at: float = await self._connection.fetchval(self._statement(Own.store_now))
+        at: float = await self._connection.fetchval(self._statement(PostgresVerb.store_now))
         return at
 
     async def rows(self, verb: Verb, *values: Any) -> list[Row]:
@@ -108,11 +108,11 @@ class PostgresSession:
         lanes = list(claim.lanes)
         if claim.probes_of is not None:
             asked = (claim.node, lanes, claim.limit, claim.probes_of, claim.runs)
-            return await self._connection.fetch(self._statement(Own.claim_probes), *asked)
+            return await self._connection.fetch(self._statement(PostgresVerb.claim_probes), *asked)
         wanted = (claim.node, lanes, claim.limit, claim.suspect_losses, claim.suspects)
         if claim.runs is None:
             return await self._connection.fetch(self._statement(Verb.claim_steps), *wanted)
-        return await self._connection.fetch(self._statement(Own.claim_steps_of), *wanted, claim.runs)
+        return await self._connection.fetch(self._statement(PostgresVerb.claim_steps_of), *wanted, claim.runs)
 
     async def any_steps(self, claim: StepClaim) -> bool:
         """Never asked: who claims here keeps nobody waiting."""
@@ -123,13 +123,15 @@ class PostgresSession:
         wanted = (claim.node, names, [version for _, version in claim.workflows])
         fetch = self._connection.fetch
         if claim.runs is not None:
-            return await fetch(self._statement(Own.claim_runs_of), *wanted, claim.limit, claim.runs)
+            return await fetch(self._statement(PostgresVerb.claim_runs_of), *wanted, claim.limit, claim.runs)
         claimed: list[Row] = await fetch(
-            self._statement(Own.claim_awake), *wanted, claim.limit, claim.steps_max
+            self._statement(PostgresVerb.claim_awake), *wanted, claim.limit, claim.steps_max
         )
         limit = claim.limit - len(claimed)
         if limit > 0:
-            claimed += await fetch(self._statement(Own.claim_pending), *wanted, limit, claim.steps_max)
+            claimed += await fetch(
+                self._statement(PostgresVerb.claim_pending), *wanted, limit, claim.steps_max
+            )
         return claimed
 
     async def any_runs(self, claim: RunClaim) -> bool:
@@ -137,10 +139,10 @@ class PostgresSession:
         return True
 
     async def in_turn(self) -> None:
-        await self._connection.execute(self._statement(Own.register_in_turn))
+        await self._connection.execute(self._statement(PostgresVerb.register_in_turn))
 
     async def by_index(self) -> None:
-        await self._connection.execute(self._statement(Own.by_index))
+        await self._connection.execute(self._statement(PostgresVerb.by_index))
 
     async def follow_clock(self) -> None:
         """The server has a clock."""

@@ -8,7 +8,7 @@ from holdfast.store.statements import load
 from holdfast.store.verbs import Verb
 
 
-class Own(StrEnum):
+class PostgresVerb(StrEnum):
     """Statements that only this dialect has."""
 
     # claims.sql
@@ -28,4 +28,4 @@ class Own(StrEnum):
     schema_lock_holder = auto()
 
 
-STATEMENTS = load(__package__ or "", [*Verb, *Own])
+STATEMENTS = load(__package__ or "", [*Verb, *PostgresVerb])

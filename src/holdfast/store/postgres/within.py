@@ -15,7 +15,7 @@ from holdfast.environment import Environment
 from holdfast.errors import Conflict, StoreUnsupported
 from holdfast.model import NewRun
 from holdfast.store.bell import Bell
-from holdfast.store.postgres.verbs import STATEMENTS, Own
+from holdfast.store.postgres.verbs import STATEMENTS, PostgresVerb
 from holdfast.store.rows import start_row
 from holdfast.store.transaction import Transaction, no_transaction
 from holdfast.store.verbs import Verb
@@ -28,7 +28,7 @@ Said: TypeAlias = Generator[tuple[str, Sequence[Any]], Sequence[Any], None]
 
 def start(run: NewRun, place: str) -> Said:
     """`place` is the database that Holdfast itself is connected to."""
-    ((where,),) = yield STATEMENTS[Own.database_identity], ()
+    ((where,),) = yield STATEMENTS[PostgresVerb.database_identity], ()
     if where != place:
         raise StoreUnsupported(
             "hf.within() got a connection to another database than the store's: a transaction holds in one database only; name "

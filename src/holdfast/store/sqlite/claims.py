@@ -13,7 +13,7 @@ import apsw
 
 from holdfast.store.claims import LOSSES_NEVER, RunClaim, StepClaim
 from holdfast.store.database import Row
-from holdfast.store.sqlite.verbs import STATEMENTS, Own
+from holdfast.store.sqlite.verbs import STATEMENTS, SqliteVerb
 from holdfast.store.verbs import Verb
 
 ABOVE_ALL = 2**31
@@ -26,7 +26,7 @@ DueRun = tuple[int, float, str]
 
 def claim_steps(connection: apsw.Connection, claim: StepClaim, now: float) -> list[Row]:
     """Take steps for an agent."""
-    if not _find(connection, Own.is_member, claim.node):
+    if not _find(connection, SqliteVerb.is_member, claim.node):
         return []
     due = _due_steps(connection, claim, _lanes(connection, claim), now)
     if claim.suspects:
@@ -39,7 +39,7 @@ def claim_steps(connection: apsw.Connection, claim: StepClaim, now: float) -> li
 
 def any_steps(connection: apsw.Connection, claim: StepClaim, now: float) -> bool:
     """Whether there is anything to claim: an idle agent does not take the write lock."""
-    if not _find(connection, Own.any_ready):
+    if not _find(connection, SqliteVerb.any_ready):
         return False  # the usual case of a poll, whatever the number of lanes
     if claim.probes_of is not None and not _find(connection, Verb.probing, claim.probes_of):
         return False
@@ -50,9 +50,9 @@ def _lanes(connection: apsw.Connection, claim: StepClaim) -> list[int]:
     """Those that no gate keeps the agent from."""
     asked = json.dumps(list(claim.lanes))
     if claim.probes_of is None:
-        found = _find(connection, Own.passable_lanes, asked)
+        found = _find(connection, SqliteVerb.passable_lanes, asked)
     else:
-        found = _find(connection, Own.probe_lanes, claim.probes_of, asked)
+        found = _find(connection, SqliteVerb.probe_lanes, claim.probes_of, asked)
     return [row[0] for row in found]
 
 
@@ -63,12 +63,12 @@ def _due_steps(
     losses_below = LOSSES_NEVER if claim.suspects or claim.probes_of is not None else claim.suspect_losses
     found: list[DueStep] = []
     for run_id in claim.runs or ():
-        rows = _find(connection, Own.due_steps_of, run_id, now, losses_below)
+        rows = _find(connection, SqliteVerb.due_steps_of, run_id, now, losses_below)
         found += [(-row[0], *row[1:6]) for row in rows if row[6] in lanes]
     for lane in lanes if claim.runs is None else ():
         wanted = claim.limit
         for priority in _priorities(connection, lane):
-            rows = _find(connection, Own.due_steps, lane, priority, now, losses_below, wanted)
+            rows = _find(connection, SqliteVerb.due_steps, lane, priority, now, losses_below, wanted)
             found += [(-row[0], *row[1:]) for row in rows]
             wanted -= len(rows)
             if wanted <= 0:
@@ -80,7 +80,7 @@ def _due_steps(
 def _priorities(connection: apsw.Connection, lane: int) -> Iterator[int]:
     """The priorities that ready steps of a lane have, highest first."""
     priority = ABOVE_ALL
-    while found := _find(connection, Own.next_priority, lane, priority):
+    while found := _find(connection, SqliteVerb.next_priority, lane, priority):
         priority = found[0][0]
         yield priority
 
@@ -93,7 +93,7 @@ def claim_runs(connection: apsw.Connection, claim: RunClaim) -> list[Row]:
         if steps >= claim.steps_max:
             break  # the rest is claimed after these were replayed
         claimed += _find(connection, Verb.claim_run, claim.node, run_id)
-        steps += _find(connection, Own.history_size, run_id)[0][0]
+        steps += _find(connection, SqliteVerb.history_size, run_id)[0][0]
     return claimed
 
 
@@ -109,12 +109,12 @@ def _due_runs(connection: apsw.Connection, claim: RunClaim) -> list[DueRun]:
     if claim.runs is None:
         for workflow, version in claim.workflows:
             for priority, created_at, run_id in _find(
-                connection, Own.pending_runs, workflow, version, claim.limit
+                connection, SqliteVerb.pending_runs, workflow, version, claim.limit
             ):
                 found.add((-priority, created_at, run_id))
-        awake = _find(connection, Own.awake_runs)
+        awake = _find(connection, SqliteVerb.awake_runs)
     else:
-        awake = (row for run_id in claim.runs for row in _find(connection, Own.claimable_run, run_id))
+        awake = (row for run_id in claim.runs for row in _find(connection, SqliteVerb.claimable_run, run_id))
     served = set(claim.workflows)
     for priority, created_at, run_id, workflow, version in awake:
         if (workflow, version) in served:
@@ -122,5 +122,5 @@ def _due_runs(connection: apsw.Connection, claim: RunClaim) -> list[DueRun]:
     return sorted(found)[: claim.limit]
 
 
-def _find(connection: apsw.Connection, verb: Verb | Own, *values: Any) -> list[Any]:
+def _find(connection: apsw.Connection, verb: Verb | SqliteVerb, *values: Any) -> list[Any]:
     return connection.execute(STATEMENTS[verb], values).fetchall()

@@ -15,7 +15,7 @@ from pathlib import Path
 import apsw
 
 from holdfast.environment import Environment
-from holdfast.store.sqlite.verbs import STATEMENTS, Own
+from holdfast.store.sqlite.verbs import STATEMENTS, SqliteVerb
 
 log = logging.getLogger("holdfast.store")
 
@@ -61,7 +61,7 @@ class Clock:
 
     def learn(self, connection: apsw.Connection) -> bool:
         """Take over what stands in the file; whether that is of use here."""
-        row = connection.execute(STATEMENTS[Own.clock]).get if self._boot is not None else None
+        row = connection.execute(STATEMENTS[SqliteVerb.clock]).get if self._boot is not None else None
         if row is None or row[0] != self._boot:
             return False
         self._anchor = row[1]
@@ -75,14 +75,14 @@ class Clock:
             return False
         ahead_s = self._environment.now() - self.now()
         return abs(ahead_s) < APART_S or bool(
-            connection.execute(STATEMENTS[Own.clock_in_use], (self.now(),)).get
+            connection.execute(STATEMENTS[SqliteVerb.clock_in_use], (self.now(),)).get
         )
 
     def anchor(self, connection: apsw.Connection | None) -> None:
         """From now on the store's time is the host's. Without a connection, which may only read, for this process alone."""
         self._anchor = self._environment.now() - _steady()
         if connection is not None:
-            connection.execute(STATEMENTS[Own.set_clock], (self._boot, self._anchor))
+            connection.execute(STATEMENTS[SqliteVerb.set_clock], (self._boot, self._anchor))
 
     def follow_host(self, connection: apsw.Connection) -> bool:
         """Follow a host's clock that has been ahead for long. Called by the leader, within a transaction: leases and what runs
@@ -101,9 +101,9 @@ class Clock:
         log.warning("the host's clock has been %.0f s ahead for long: the store follows it", ahead_s)
         self._ahead_since = None
         for statement in (
-            STATEMENTS[Own.move_leases],
-            STATEMENTS[Own.move_nodes],
-            STATEMENTS[Own.move_steps],
+            STATEMENTS[SqliteVerb.move_leases],
+            STATEMENTS[SqliteVerb.move_nodes],
+            STATEMENTS[SqliteVerb.move_steps],
         ):
             connection.execute(statement, (ahead_s,))
         self.anchor(connection)

@@ -17,7 +17,7 @@ from holdfast.model import NewRun
 from holdfast.store.answers import Answer, PreconditionFailed
 from holdfast.store.batch import Batch
 from holdfast.store.bell import Bell
-from holdfast.store.database import Call, Database, Processes, Session
+from holdfast.store.database import Database, Processes, Session, StoreCall
 from holdfast.store.rows import start_row
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.clock import Clock
@@ -117,7 +117,7 @@ class SqliteDatabase(Database):
         return SqliteSession(connection, self.clock)
 
     async def look(
-        self, call: Call, read: Callable[[Session], Awaitable[T]], *, patiently: bool = False
+        self, call: StoreCall, read: Callable[[Session], Awaitable[T]], *, patiently: bool = False
     ) -> T:
         if patiently and not self.connections.in_memory:
             return await self.connections.read_long(
@@ -127,20 +127,20 @@ class SqliteDatabase(Database):
             return await read(self._session(connection))
 
     async def write(
-        self, call: Call, act: Callable[[Session], Awaitable[T]], *, is_single: bool = False
+        self, call: StoreCall, act: Callable[[Session], Awaitable[T]], *, is_single: bool = False
     ) -> T:
         async with self.connections.transaction() as connection:
             return await act(self._session(connection))
 
     async def claim(
         self,
-        call: Call,
+        call: StoreCall,
         is_any: Callable[[Session], Awaitable[bool]],
         act: Callable[[Session], Awaitable[list[T]]],
     ) -> list[T]:
         return await self.write(call, act) if await self.look(call, is_any) else []
 
-    async def commit(self, call: Call, batch: Batch) -> list[Answer]:
+    async def commit(self, call: StoreCall, batch: Batch) -> list[Answer]:
         async def act(session: Session) -> list[Answer]:
             try:
                 return await batch.write(session)
@@ -154,7 +154,7 @@ class SqliteDatabase(Database):
         return await self.write(call, act)
 
     async def renew(self, node: str, lease_s: float, pulse: str | None) -> float | None:
-        call = Call("renew", ("node", "lease_s", "pulse"), (node, lease_s, pulse), {})
+        call = StoreCall("renew", ("node", "lease_s", "pulse"), (node, lease_s, pulse), {})
         renewed: float | None = await self.write(
             call, lambda session: session.value(Verb.renew, node, lease_s, pulse, 0.0)
         )

@@ -8,7 +8,7 @@ from holdfast.store.statements import load
 from holdfast.store.verbs import Verb
 
 
-class Own(StrEnum):
+class SqliteVerb(StrEnum):
     """Statements that only this dialect has."""
 
     # claims.sql
@@ -33,4 +33,4 @@ class Own(StrEnum):
     move_steps = auto()
 
 
-STATEMENTS = load(__package__ or "", [*Verb, *Own])
+STATEMENTS = load(__package__ or "", [*Verb, *SqliteVerb])
