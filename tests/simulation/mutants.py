@@ -6,7 +6,6 @@ simulation found in the product; they stay here so that they cannot come back un
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -328,8 +327,7 @@ def numbers_have_gaps(stack: ExitStack) -> None:
 def timers_fire_early(stack: ExitStack) -> None:
     def fire(self: Any) -> int:
         now = self._clock.now()
-        while self._timers and self._timers[0][0] <= now + 0.4:
-            _, run_id, n = heapq.heappop(self._timers)
+        for run_id, n in self.timers.take_due(now + 0.4):
             owned = self.runs.get(run_id)
             if owned is not None and n in owned.decider.waiting:
                 if owned.arrive(Outcome(run_id, n, StepState.SUCCEEDED, None, None, now, 0)):

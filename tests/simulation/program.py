@@ -396,7 +396,7 @@ def _refuses(foretold: Any) -> bool:
             except Fails:
                 return True
             return False
-        case Whole(value):
+        case Whole():
             return False
         case [*parts]:
             return any(map(_refuses, parts))

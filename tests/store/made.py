@@ -12,7 +12,7 @@ from holdfast.config import DEFAULT
 from holdfast.environment import Environment
 from holdfast.model import NewRun, Outcome, RunState, StepKind, StepRow, StepState
 from holdfast.store.answers import Answer, ClaimedRun, ClaimedStep, Reclaimed, SeenNode
-from holdfast.store.database import StoreCall
+from holdfast.store.database import Session, StoreCall
 from holdfast.store.heart import Order, renewer
 from holdfast.store.operations import Close, Hop, NewStep, Start
 from holdfast.store.store import Store
@@ -171,13 +171,15 @@ def ids(claimed: Sequence[ClaimedRun]) -> list[str]:
     return [one.run.id for one in claimed]
 
 
+async def _seen(node: str, session: Session) -> Any:
+    return await session.row(Verb.lock_node, node)
+
+
 async def deaths(store: Store) -> dict[str, str]:
     """Nodes that are dead, and why, as a leader would find them."""
     found = {}
     for node in await store.leader.suspects():
-        row = await store.database.look(
-            StoreCall("deaths", (), (), {}), lambda session: session.row(Verb.lock_node, node)
-        )
+        row = await store.database.look(StoreCall("deaths", (), (), {}), partial(_seen, node))
         gone = store.database.processes.is_gone(node)
         death = verdicts.death_of(None if row is None else SeenNode(*row), await store.now())
         if gone or death is not None:

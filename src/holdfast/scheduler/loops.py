@@ -61,9 +61,9 @@ class SchedulerLoops:
                 due = await loops.guarded("looking at timers", scheduler.next_sleeping)
                 if due:
                     look_at = min(look_at, due)
-            mine = scheduler.next_due()
+            mine = scheduler.timers.next_due()
             until = look_at if mine is None else min(look_at, mine)
-            await wait_for(scheduler.timer_set, max(0.0005, until - now()))
+            await wait_for(scheduler.timers.changed, max(0.0005, until - now()))
 
     async def _park(self) -> None:
         scheduler, loops = self._scheduler, self._loops

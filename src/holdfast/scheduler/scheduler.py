@@ -8,7 +8,6 @@ nothing it still wanted to write happens.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import json
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -17,20 +16,15 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast import codec
 from holdfast.config import Config
 from holdfast.decider import Decider, Turn
-from holdfast.decider.finish import interrupted
 from holdfast.decider.history import hold_note
 from holdfast.durations import DurationCounts
 from holdfast.environment import StoreClock
 from holdfast.errors import Drift, HoldfastError, LeaseLost, StoreError, UndoMissing
 from holdfast.lifecycle import RUN_ENDED, STEP_ENDED
 from holdfast.model import (
-    CANCEL,
-    UNDO,
     NewRun,
-    NewSignal,
     Outcome,
     RunRow,
     RunState,
@@ -39,12 +33,14 @@ from holdfast.model import (
     StepState,
 )
 from holdfast.scheduler.driver import Workflows, replayed
+from holdfast.scheduler.hops import cancelled_without_code, complete, says_nothing
 from holdfast.scheduler.landmarks import Followed
 from holdfast.scheduler.new_steps import Issuing, LaneNumbers, is_derived, lane_key
 from holdfast.scheduler.owned_run import Arrival, Lease, Owned, Seat
+from holdfast.scheduler.timers import Timers
 from holdfast.store.answers import Answer, ClaimedRun
 from holdfast.store.bell import Bell
-from holdfast.store.operations import BeginUndo, Close, Hop, NewStep, Op
+from holdfast.store.operations import Close, Hop, NewStep, Op
 from holdfast.store.schedulers import Schedulers
 from holdfast.workflow.step import Step
 
@@ -99,13 +95,11 @@ class Scheduler:
         self._clock, self._config = clock, config
         self._durations, self._only = durations, only
         self.runs: dict[str, Owned] = {}
-        self._timers: list[tuple[float, str, int]] = []
-        self.timer_set = asyncio.Event()
-        """Set when a timer became the next one due, or something that was joined may have ended."""
+        self.timers = Timers()
         self.joining: set[str] = set()
         """Runs in memory that wait for a run they may not own."""
         self.joins_due = False
-        self._issuing = Issuing(LaneNumbers(store), seat, clock, config, self._set_timer)
+        self._issuing = Issuing(LaneNumbers(store), seat, clock, config, self.timers.set)
         self.closing = False
         self._behind = False
         """The last look at what waits to be delivered was cut off: look again once this much is committed."""
@@ -195,7 +189,7 @@ class Scheduler:
                 claimed, self._workflows, self._store, self._clock.now(), self._config.payload_max_bytes
             )
         except (Drift, UndoMissing) as changed:
-            if not self._undo_unloadable(claimed, changed):
+            if not self._undo_without_code(claimed, changed):
                 await self._hold(run, "drift", changed)
             return
         except StoreError:
@@ -224,7 +218,7 @@ class Scheduler:
         self.runs[run.id] = owned
         for n, op in decider.waiting.items():
             if op.kind is StepKind.TIMER and op.ready_at is not None:
-                self._set_timer(op.ready_at, run.id, n)
+                self.timers.set(op.ready_at, run.id, n)
             elif op.joins:
                 self.joining.add(run.id)
         for step in claimed.steps:
@@ -240,20 +234,12 @@ class Scheduler:
         await self._store.hold_run(run.id, run.fence, hold_note(why, error))
         self._ring(Bell.ENDED)
 
-    def _undo_unloadable(self, claimed: ClaimedRun, changed: HoldfastError) -> bool:
-        """A run that somebody cancels although its code no longer fits: what it did is undone by its rows alone."""
-        run = claimed.run
-        asked = [row for row in claimed.signals if row.name == CANCEL and row.delivered_seq is None]
-        if run.state is not RunState.RUNNING or not asked:
+    def _undo_without_code(self, claimed: ClaimedRun, changed: HoldfastError) -> bool:
+        """A run that somebody cancels although its code no longer fits."""
+        hop, run = cancelled_without_code(claimed), claimed.run
+        if hop is None:
             return False
         log.warning("run %s is cancelled without its code: %s", run.id, changed)
-        last = max(
-            (row.delivered_seq or 0 for rows in (claimed.steps, claimed.signals) for row in rows), default=0
-        )
-        finish = interrupted("cancel")
-        hop = Hop(run.id, run.fence, signals=[(asked[0].id, last + 1)])
-        hop.undo = BeginUndo("cancelled", codec.ended_by(finish.error or "", last, ()))
-        hop.sends = [_wake(run.id, f"begin-{run.generation}")]
 
         def answered(answer: Any) -> None:
             if answer is not Answer.ACCEPTED:
@@ -330,24 +316,19 @@ class Scheduler:
             self._advance(owned)
         return len(touched)
 
-    def _set_timer(self, ready_at: float, run_id: str, n: int) -> None:
-        heapq.heappush(self._timers, (ready_at, run_id, n))
-        if self._timers[0][0] == ready_at:
-            self.timer_set.set()
-
-    def next_due(self) -> float | None:
-        """When the next timer of a run in memory comes due."""
-        return self._timers[0][0] if self._timers else None
-
     def fire(self) -> int:
         """Deliver the timers that came due, of runs in memory."""
         now, fired = self._clock.now(), 0
-        while self._timers and self._timers[0][0] <= now:
-            _, run_id, n = heapq.heappop(self._timers)
+        for run_id, n in self.timers.take_due(now):
             owned = self.runs.get(run_id)
-            op = None if owned is None else owned.decider.waiting.get(n)
+            wait = None if owned is None else owned.decider.waiting.get(n)
             # A hop that was never written may have left its timer here; its number is another's by now.
-            if owned is None or op is None or op.kind is not StepKind.TIMER or (op.ready_at or 0.0) > now:
+            if (
+                owned is None
+                or wait is None
+                or wait.kind is not StepKind.TIMER
+                or (wait.ready_at or 0.0) > now
+            ):
                 continue
             if owned.arrive(Outcome(run_id, n, StepState.SUCCEEDED, None, None, now, fence=0)):
                 self._advance(owned)
@@ -365,7 +346,7 @@ class Scheduler:
     def look_at_joins(self) -> None:
         """A run has ended that one in memory here may have joined: its loop should look."""
         self.joins_due = True
-        self.timer_set.set()
+        self.timers.changed.set()
 
     async def answer_joins(self) -> int:
         """Tell those who joined a run how it ended."""
@@ -422,51 +403,13 @@ class Scheduler:
     def _commit(self, owned: Owned, hop: Hop, turn: Turn, then: Then | None) -> None:
         """Complete the hop by what the code did, and submit it."""
         leases: list[Lease] = []
-        finish = turn.finish
-        if finish is not None and finish.how == "continued":
+        if turn.finish is not None and turn.finish.how == "continued":
             # The history goes with this hop: waits that it began or ended are not written any more.
             turn.issued, turn.ended, turn.set_aside = [], [], []
         if turn.issued:
             hop.issued = self._issuing.issue(owned, hop, turn.issued, leases)
-        if turn.dropped:
-            hop.dropped = turn.dropped
-        if turn.cancelled:
-            hop.cancelled = turn.cancelled
-        if turn.ended:
-            at = self._clock.now()
-            hop.ended = [(n, seq, payload, at) for n, seq, payload in turn.ended]
-        if turn.set_aside:
-            hop.set_aside = turn.set_aside
-        if turn.sends:
-            hop.sends = [*hop.sends, *turn.sends]
-        if turn.progress is not None:
-            hop.progress = turn.progress
-        if turn.kept_n is not None:
-            hop.kept_n = turn.kept_n
-        if turn.published is not None:
-            owned.published.update({key: json.loads(raw) for key, raw in turn.published.items()})
-            hop.published = json.dumps(owned.published)
-        if finish is not None:
-            if finish.how == "continued":
-                hop.next_input, hop.unread = finish.input, finish.unread
-                hop.begun_at = self._clock.now()
-            elif finish.how == "undoing":
-                hop.undo = BeginUndo(finish.ending or "failed", finish.error)
-                self._wake_later(owned, hop, f"begin-{owned.generation}")
-            else:
-                hop.close = Close(
-                    RunState(finish.how),
-                    finish.output,
-                    finish.error,
-                    self._clock.now(),
-                    owned.parent_id,
-                    owned.parent_n,
-                )
-                hop.revoked = finish.revoked
-        elif owned.decider.needs_reload:
-            hop.park = True
-            self._wake_later(owned, hop, f"reload-{owned.decider.seq}")
-        elif _nothing(hop):
+        complete(hop, turn, owned, self._clock.now())
+        if says_nothing(hop):
             owned.in_flight = False
             self._rest(owned)
             if then is not None:
@@ -517,10 +460,6 @@ class Scheduler:
         finally:
             self._unsubmitted.remove(hop)
         self._submit(hop, partial(self._committed, owned, hop, leases, then))
-
-    def _wake_later(self, owned: Owned, hop: Hop, key: str) -> None:
-        """The run leaves memory with this commit and must be taken up again: an undelivered signal sees to that."""
-        hop.sends = [*hop.sends, _wake(owned.run_id, key)]
 
     def _committed(self, owned: Owned, hop: Hop, leases: list[Lease], then: Then | None, answer: Any) -> None:
         if self._refused and answer is Answer.ACCEPTED:
@@ -723,25 +662,3 @@ class Scheduler:
 
 def _places(outcomes: Iterable[Outcome]) -> Iterator[tuple[str, int, int]]:
     return ((one.run_id, one.n, one.fence) for one in outcomes if one.fence is not None)
-
-
-def _nothing(hop: Hop) -> bool:
-    return not (
-        hop.begin
-        or hop.outcomes
-        or hop.signals
-        or hop.set_aside
-        or hop.issued
-        or hop.dropped
-        or hop.cancelled
-        or hop.ended
-        or hop.sends
-        or hop.progress is not None
-        or hop.published is not None
-        or hop.kept_n is not None
-    )
-
-
-def _wake(run_id: str, key: str) -> NewSignal:
-    """An undelivered signal, for a run that takes itself back: so it is taken up again."""
-    return NewSignal(run_id, UNDO, key, b'{"act": "resume"}')

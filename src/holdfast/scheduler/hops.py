@@ -1,0 +1,94 @@
+"""What the code of a run did, as the hop that writes it. Pure."""
+
+from __future__ import annotations
+
+import json
+
+from holdfast import codec
+from holdfast.decider import Finish, Turn
+from holdfast.decider.finish import interrupted
+from holdfast.model import CANCEL, UNDO, NewSignal, RunState
+from holdfast.scheduler.owned_run import Owned
+from holdfast.store.answers import ClaimedRun
+from holdfast.store.operations import BeginUndo, Close, Hop
+
+
+def complete(hop: Hop, turn: Turn, owned: Owned, now: float) -> None:
+    """Write into the hop what the code did, but for what it issued."""
+    if turn.dropped:
+        hop.dropped = turn.dropped
+    if turn.cancelled:
+        hop.cancelled = turn.cancelled
+    if turn.ended:
+        hop.ended = [(n, seq, payload, now) for n, seq, payload in turn.ended]
+    if turn.set_aside:
+        hop.set_aside = turn.set_aside
+    if turn.sends:
+        hop.sends = [*hop.sends, *turn.sends]
+    if turn.progress is not None:
+        hop.progress = turn.progress
+    if turn.kept_n is not None:
+        hop.kept_n = turn.kept_n
+    if turn.published is not None:
+        owned.published.update({key: json.loads(raw) for key, raw in turn.published.items()})
+        hop.published = json.dumps(owned.published)
+    if turn.finish is not None:
+        _finish(hop, turn.finish, owned, now)
+    elif owned.decider.needs_reload:
+        hop.park = True
+        hop.sends = [*hop.sends, _wake(owned.run_id, f"reload-{owned.decider.seq}")]
+
+
+def _finish(hop: Hop, finish: Finish, owned: Owned, now: float) -> None:
+    if finish.how == "continued":
+        hop.next_input, hop.unread = finish.input, finish.unread
+        hop.begun_at = now
+    elif finish.how == "undoing":
+        hop.undo = BeginUndo(finish.ending or "failed", finish.error)
+        hop.sends = [*hop.sends, _wake(owned.run_id, f"begin-{owned.generation}")]
+    else:
+        state = RunState(finish.how)
+        hop.close = Close(state, finish.output, finish.error, now, owned.parent_id, owned.parent_n)
+        hop.revoked = finish.revoked
+
+
+def _wake(run_id: str, key: str) -> NewSignal:
+    """The run leaves memory with this commit and must be taken up again: a signal that is not delivered yet sees to that."""
+    return NewSignal(run_id, UNDO, key, b'{"act": "resume"}')
+
+
+def says_nothing(hop: Hop) -> bool:
+    return not (
+        hop.begin
+        or hop.outcomes
+        or hop.signals
+        or hop.set_aside
+        or hop.issued
+        or hop.dropped
+        or hop.cancelled
+        or hop.ended
+        or hop.sends
+        or hop.progress is not None
+        or hop.published is not None
+        or hop.kept_n is not None
+        or hop.close
+        or hop.undo
+        or hop.park
+        or hop.next_input is not None
+    )
+
+
+def cancelled_without_code(claimed: ClaimedRun) -> Hop | None:
+    """Of a run whose code no longer fits it, and that somebody cancels: what it did is undone by its rows alone. None: nobody
+    cancels it."""
+    run = claimed.run
+    asked = [row for row in claimed.signals if row.name == CANCEL and row.delivered_seq is None]
+    if run.state is not RunState.RUNNING or not asked:
+        return None
+    last = max(
+        (row.delivered_seq or 0 for rows in (claimed.steps, claimed.signals) for row in rows), default=0
+    )
+    hop = Hop(run.id, run.fence, signals=[(asked[0].id, last + 1)])
+    hop.undo = BeginUndo("cancelled", codec.ended_by(interrupted("cancel").error or "", last, ()))
+    hop.sends = [_wake(run.id, f"begin-{run.generation}")]
+    return hop

@@ -1,0 +1,28 @@
+"""The timers of runs in memory, by when they come due. An entry may be stale: whoever takes it asks the run whether it still waits."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Iterator
+
+
+class Timers:
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, str, int]] = []
+        self.changed = asyncio.Event()
+        """Set when a timer became the next one due, or when somebody should look for another reason."""
+
+    def set(self, ready_at: float, run_id: str, n: int) -> None:
+        heapq.heappush(self._heap, (ready_at, run_id, n))
+        if self._heap[0][0] == ready_at:
+            self.changed.set()
+
+    def next_due(self) -> float | None:
+        return self._heap[0][0] if self._heap else None
+
+    def take_due(self, now: float) -> Iterator[tuple[str, int]]:
+        """(run, n) of those whose time has come."""
+        while self._heap and self._heap[0][0] <= now:
+            _, run_id, n = heapq.heappop(self._heap)
+            yield run_id, n
