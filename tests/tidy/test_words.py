@@ -1,117 +1,87 @@
-"""One vocabulary everywhere, and SQL that keeps the fence where it works."""
+"""One word, one meaning: the glossary says which words are used, and which are not."""
 
-import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
-VAGUE_FILE_NAME = re.compile(r"(?:^|_)(core|utils?|base|managers?|helpers?|handlers?|jobs?)(?:_|$)")
-VAGUE_IDENTIFIER = re.compile(r"(?:^|_)(jobs?|managers?|helpers?|utils?|handlers?)(?:_|$)")
-# A fence inside a subquery of IN: READ COMMITTED does not check it again after waiting for the row's lock.
-FENCE_IN_SUBQUERY = re.compile(r"\bIN\s*\(\s*SELECT\b(?:[^()]|\([^()]*\))*\bfence\b", re.IGNORECASE)
+ROOT = Path(__file__).parents[2]
+GLOSSARY = ROOT / "docs" / "glossary.md"
+RETIRED_FROM = "## Words we do not use"
+KINDS = {".py", ".sql", ".md", ".toml"}
+PLACES = ("src", "tests", "docs", "examples", "bench", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+NOT_OURS = {
+    GLOSSARY: "it lists them",
+    Path(__file__): "it looks for them",
+}
+EXCUSED = {
+    ("job", "--jobs"): "what every tool calls the number of processes it uses",
+    ("worker", "post_worker_init"): "a hook of gunicorn",
+    ("worker", "tests/conftest.py"): "pytest-xdist calls its processes so",
+    ("worker", "tests/roles/test_servers.py"): "gunicorn calls its processes so",
+    ("worker", "tests/roles/test_client.py"): "a role that does not exist",
+    ("worker", "docs/frameworks.md"): "what gunicorn and Celery call their processes",
+}
+"""Word, and the path of a file or a part of a line; and why."""
 
 
-def words(name: str) -> str:
-    """`RunManager` as `run_manager`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+def _cells(text: str) -> Iterator[str]:
+    """The first cell of every row of the tables in a text."""
+    for line in text.splitlines():
+        if line.startswith("|") and not line.startswith("|---"):
+            yield line.split("|")[1].strip()
 
 
-def own_names(tree: ast.AST) -> set[str]:
-    """The classes, functions and arguments a module defines."""
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            names.add(node.name)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-    return names
+def _words(text: str) -> list[str]:
+    return [word.strip() for cell in _cells(text) for word in cell.split(",") if word not in {"word", "not"}]
 
 
-def test_file_names_say_what_is_inside() -> None:
-    """No module or folder is named core, utils, base, manager or helper."""
-    vague = [
-        str(path.relative_to(SOURCE))
-        for path in SOURCE.rglob("*")
-        if "__pycache__" not in path.parts and VAGUE_FILE_NAME.search(words(path.stem))
+def _pattern(word: str) -> re.Pattern[str]:
+    """A word in all its forms; with up to three other words inside, where it is more than one."""
+    first, *rest = word.split()
+    stem = first.removesuffix("e") + r"\w{0,3}"
+    return re.compile(r"\b" + r"(?: [\w'`]+){0,3} ".join([stem, *rest]) + r"\b", re.IGNORECASE)
+
+
+def _spoken(line: str) -> str:
+    """A line of code as the words it is made of: `take_back` and `TakeBack` are two of them."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", line)
+
+
+def _files() -> Iterator[Path]:
+    for place in PLACES:
+        found = ROOT / place
+        for file in [found] if found.is_file() else sorted(found.rglob("*")):
+            if file.suffix in KINDS and not {"migrations", "peers"} & set(file.parts) and file not in NOT_OURS:
+                yield file
+
+
+RETIRED = _words(GLOSSARY.read_text(encoding="utf-8").split(RETIRED_FROM)[1])
+IN_USE = _words(GLOSSARY.read_text(encoding="utf-8").split(RETIRED_FROM)[0])
+
+
+def test_the_glossary_is_read() -> None:
+    """A table that this test cannot read would forbid nothing."""
+    assert {"take back", "tenant", "worker"} <= set(RETIRED)
+    assert {"run", "hop", "reclaim", "undo", "twin"} <= set(IN_USE)
+    assert not set(RETIRED) & set(IN_USE)
+
+
+def test_a_word_stands_once() -> None:
+    """A word with two lines has two meanings."""
+    assert sorted(set(IN_USE)) == sorted(IN_USE)
+
+
+@pytest.mark.parametrize("word", RETIRED)
+def test_a_retired_word_is_gone(word: str) -> None:
+    """Not in a name, a comment, a message or a page."""
+    pattern = _pattern(word)
+    lines = [
+        (f"{file.relative_to(ROOT)}:{number}: {line.strip()}", _spoken(line))
+        for file in _files()
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
     ]
-    assert vague == []
-
-
-def test_names_keep_to_the_vocabulary() -> None:
-    """No class, function or argument is called job, manager, helper, util or handler."""
-    vague = [
-        f"{path.relative_to(SOURCE)}: {name}"
-        for path in sorted(SOURCE.rglob("*.py"))
-        for name in sorted(own_names(ast.parse(path.read_text())))
-        if VAGUE_IDENTIFIER.search(words(name))
-    ]
-    assert vague == []
-
-
-# English counts a lasting state from a moment ("since Monday") and by a duration ("for 20 s"), never "since 20 s".
-SINCE_DURATION = re.compile(
-    r"\bsince (?:\{(?:ago|since|waited|wording\.span|span|passed)\b|\{[^{}]*:\.\d?f\} ?s|\d+(?:\.\d+)? (?:ms|s|min|h|d)\b)"
-    r"|\b(?:runs|waits|sleeps|stands|lies|leads) for \{(?:ago|wording\.span|span)\b"
-)
-
-
-def test_how_long_something_lasts_is_said_in_english() -> None:
-    """ "has been waiting for 20 s", not "waits since 20 s": in what the product says, and in the pages that show it."""
-    root = SOURCE.parents[1]
-    pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
-    wrong = [
-        f"{path.relative_to(root)}: {found.group()}"
-        for path in [*sorted(SOURCE.rglob("*.py")), *pages]
-        for found in SINCE_DURATION.finditer(path.read_text())
-    ]
-    assert wrong == []
-
-
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
-        ('f"It waits since {ago(now - at)}"', True),
-        ('f"the store is in trouble since {at - away:.0f} s"', True),
-        ("Step charge is ready since 0.9 s", True),
-        ('f"its twin runs for {ago(passed)}"', True),
-        ('f"has been waiting for {ago(passed)}"', False),
-        ('"since": moment(at)', False),
-    ],
-)
-def test_the_check_of_durations_knows_the_shape(text: str, wrong: bool) -> None:
-    """The check above finds the bad shape and leaves the good ones alone."""
-    assert bool(SINCE_DURATION.search(text)) is wrong
-
-
-def without_comments(sql: str) -> str:
-    return re.sub(r"--[^\n]*|/\*.*?\*/", "", sql, flags=re.DOTALL)
-
-
-def test_the_fence_is_checked_in_the_outer_where() -> None:
-    """No statement hides its fence in `IN (SELECT … fence …)`, which accepts stale writes under READ COMMITTED."""
-    hidden = [
-        str(path.relative_to(SOURCE))
-        for path in sorted((SOURCE / "store").rglob("*.sql"))
-        if FENCE_IN_SUBQUERY.search(without_comments(path.read_text()))
-    ]
-    assert hidden == []
-
-
-@pytest.mark.parametrize(
-    ("sql", "hides"),
-    [
-        ("UPDATE step SET x = 1 WHERE id IN (SELECT id FROM step WHERE fence = $1)", True),
-        (
-            "UPDATE step SET x = 1 WHERE id in (\n select s.id FROM step s WHERE s.at < now() AND s.fence = 2)",
-            True,
-        ),
-        ("UPDATE step SET x = 1 WHERE id = $1 AND fence = $2", False),
-        ("UPDATE step SET x = 1 WHERE id IN (SELECT id FROM due) AND fence = $1", False),
-        ("-- IN (SELECT id FROM step WHERE fence = 1)\nSELECT 1", False),
-    ],
-)
-def test_the_fence_check_knows_the_shape(sql: str, hides: bool) -> None:
-    """The check above finds the bad shape and leaves the good ones alone."""
-    assert bool(FENCE_IN_SUBQUERY.search(without_comments(sql))) is hides
+    excuses = [given for of, given in EXCUSED if of == word]
+    found = [line for line, spoken in lines if pattern.search(spoken) and not any(given in line for given in excuses)]
+    assert not found, "\n".join([f"{len(found)} lines say {word!r}", *found[:40]])
