@@ -437,7 +437,12 @@ def twins_take_no_place(stack: ExitStack) -> None:
         if is_twin:
             self.places._free_async += 1
 
+    def is_crowded(self: Any, step: Any) -> bool:
+        self.places.overtake(step)
+        return False
+
     code(stack, Agent, "_begin_claimed", begin_claimed)
+    code(stack, Agent, "_is_crowded", is_crowded)
     code(stack, Places, "free", lambda self, is_async: 8 if is_async else self._free_threads)
 
 
@@ -591,12 +596,12 @@ def unstored_effects_stay(stack: ExitStack) -> None:
 
 @mutant("a signal that no wait can read is set aside", within=60, part="odd")
 def odd_signals_fail_the_run(stack: ExitStack) -> None:
-    real = Decider._satisfy
+    real = Decider.deliver_signal
 
-    def satisfy(self: Any, op: Any, seq: int, payload: bytes) -> str | None:
-        problem = real(self, op, seq, payload)
-        if problem is not None:
+    def deliver_signal(self: Any, *signal: Any) -> int:
+        seq = real(self, *signal)
+        for _, problem in self._mailbox.set_aside:
             self.stick(InvalidInput(problem))
-        return problem
+        return seq
 
-    code(stack, Decider, "_satisfy", satisfy)
+    code(stack, Decider, "deliver_signal", deliver_signal)

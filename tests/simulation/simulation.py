@@ -49,6 +49,8 @@ FAULTS_S = 5.0
 """How long things go wrong."""
 HEAL_MAX_S = 45.0
 """How long a run may take to end after nothing goes wrong any more."""
+CALLBACKS_AT_ONCE_MAX = 20_000
+"""Callbacks without any time passing. A loop that spins would otherwise hang the seed instead of failing it."""
 RETRIES_S = 8.0
 """Until when operators retry what has ended."""
 ROLES = ("scheduler", "agent", "supervisor")
@@ -118,6 +120,7 @@ class Simulation(World):
         self.shared: dict[str, program.Plan] = {}
         """Runs that others ask for by their ids, and that nobody else starts."""
         self._retrying: asyncio.Task[None] | None = None
+        self._instant, self._instant_began_with = 0.0, 0
 
     @property
     def healed(self) -> bool:
@@ -711,6 +714,13 @@ class Simulation(World):
         self._drive(self._tend())
 
     def _all_ended(self) -> bool:
+        loop = self.loop
+        if loop.now > self._instant:
+            self._instant, self._instant_began_with = loop.now, loop.callbacks
+        elif loop.callbacks - self._instant_began_with > CALLBACKS_AT_ONCE_MAX:
+            self.broke(
+                f"time stands still at {loop.now:.3f}: {CALLBACKS_AT_ONCE_MAX} callbacks, and some loop goes on"
+            )
         if self.checker.live or len(self.accepted) < len(self.plans):
             return False
         if self._retrying is not None and not self._retrying.done():

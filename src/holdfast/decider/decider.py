@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import random as chance
 from asyncio import Future
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from holdfast.decider.finish import Why, failed, finish_of, interrupted, stalled
 from holdfast.decider.heritage import Heritage
 from holdfast.decider.history import Recorded, described, drift, timeline, unreadable
 from holdfast.decider.loop import Runaway, RunLoop, Timer
+from holdfast.decider.mailbox import Mailbox
 from holdfast.errors import Drift, HoldfastError, StepFailed
 from holdfast.lifecycle import STEP_ENDED
 from holdfast.model import (
@@ -71,30 +71,25 @@ class Decider:
         "_dice",
         "_drift",
         "_dropped",
-        "_ended",
         "_finish",
         "_forced",
         "_ghosts",
         "_heritage",
-        "_inbox",
         "_input",
         "_kept_undoable",
         "_loop",
+        "_mailbox",
         "_main",
         "_new",
         "_passed_over",
         "_progress",
         "_published",
-        "_readers",
         "_recorded",
         "_replaying",
         "_sagas",
         "_sends",
-        "_set_aside",
-        "_taken",
         "_undoable",
         "_unwinding",
-        "_waits",
         "_watched",
         "_why",
         "deadline",
@@ -141,18 +136,11 @@ class Decider:
         self._new: list[Wait] = []
         self._dropped: list[int] = []
         self._cancelled: list[int] = []
-        self._ended: list[tuple[Wait, int, bytes]] = []
         self._sends: list[NewSignal] = []
         self._progress: str | None = None
         self._published: dict[str, bytes] = {}
         self._changed: dict[str, bytes] = {}
-        self._inbox: dict[str, deque[tuple[int, bytes]]] = {}
-        self._readers: dict[str, deque[Wait]] = {}
-        self._set_aside: list[tuple[int, str]] = []
-        self._taken: dict[int, tuple[Wait, bytes] | None] = {}
-        """By their number, signals that recorded waits took: once it is asked for, the wait and what it read."""
-        self._waits: list[StepRow] = []
-        """Recorded waits for signals that the code may have forgotten."""
+        self._mailbox = Mailbox(self.waiting)
         self._recorded: Recorded | None = None
         self._ghosts: list[Wait] = []
         self._replaying = False
@@ -197,9 +185,7 @@ class Decider:
             return
         self._recorded = Recorded(steps)
         self._heritage.learn(steps)
-        waits = [step for step in steps if step.kind is _SIGNAL and step.delivered_seq != 0]
-        self._taken = {step.delivered_seq: None for step in waits if step.delivered_seq is not None}
-        self._waits = [] if self._heritage else waits  # a retry may ask for what it kept later than before
+        self._mailbox.recall(steps, is_retry=bool(self._heritage))
         self.last_n = max((step.n for step in steps), default=self.last_n)
         # What is recorded was not too large when it was written, whatever the limit is now.
         self.payload_max = max(self.payload_max, *(len(step.input or b"") for step in steps), 0)
@@ -245,12 +231,8 @@ class Decider:
         self._loop.now = max(self._loop.now, at)
         if name == CANCEL:
             self._cancel("cancel")
-        elif self.seq in self._taken:
-            taken = self._taken.pop(self.seq)
-            if taken is not None:
-                self._retake(*taken)
-        elif set_aside is None:
-            self._offer(name, payload)
+        elif (changed := self._mailbox.deliver(self.seq, name, payload, set_aside)) is not None:
+            self._diverge(changed)
         self._run()
         return self.seq
 
@@ -277,7 +259,7 @@ class Decider:
         """Everything the code did since the last take. New steps get their number here, for ever."""
         issued: list[Issue] = []
         kept_n: int | None = None
-        n = self.last_n
+        n, mailbox = self.last_n, self._mailbox
         for op in self._new:
             issue = op.issue
             if issue is None:
@@ -295,17 +277,17 @@ class Decider:
             issued,
             self._dropped,
             self._cancelled,
-            [(op.n, seq, payload) for op, seq, payload in self._ended] if self._ended else [],
+            [(op.n, seq, payload) for op, seq, payload in mailbox.answered] if mailbox.answered else [],
             self._sends,
             self._progress,
             self._changed or None,
             self._finish,
             kept_n,
-            self._set_aside,
+            mailbox.set_aside,
         )
         self._new.clear()
-        self._ended.clear()
-        self._dropped, self._cancelled, self._sends, self._set_aside = [], [], [], []
+        mailbox.answered.clear()
+        self._dropped, self._cancelled, self._sends, mailbox.set_aside = [], [], [], []
         self._progress, self._finish = None, None
         if self._changed:
             self._changed = {}
@@ -317,7 +299,6 @@ class Decider:
         self._loop.close()
         self.waiting.clear()
         self._new.clear()
-        self._readers.clear()
         self._main = None
 
     # What workflow code calls, through the words in `workflow/`.
@@ -365,16 +346,8 @@ class Decider:
         key = loop.branch().name(signal.label)
         op = Wait(key, _SIGNAL, name, Future(loop=loop), signal.payload, Issue(0, key, _SIGNAL, name))
         self._ask(op)
-        if op.known:
-            return op  # it took its signal, or was given up
-        inbox = self._inbox.get(name)
-        while inbox:
-            seq, payload = inbox.popleft()
-            problem = self._satisfy(op, seq, payload)
-            if problem is None:
-                return op
-            self._set_aside.append((seq, problem))
-        self._readers.setdefault(name, deque()).append(op)
+        if not op.known:  # else it took its signal, or the code gave it up
+            self._mailbox.wait(op)
         return op
 
     def start_timer(self, label: str, timer: Timer) -> None:
@@ -395,9 +368,7 @@ class Decider:
             if op.key in self._watched:
                 self._watched[op.key].state = StepState.CANCELLED
         if op.kind is _SIGNAL:
-            readers = self._readers.get(op.name)
-            if readers and op in readers:
-                readers.remove(op)
+            self._mailbox.forget(op)
 
     def _give_up(self, op: Wait) -> None:
         self._dropped.append(op.n)
@@ -567,12 +538,12 @@ class Decider:
             self._ghosts.append(op)
         if outcome is not None:
             self._resolve(op, outcome, whole=True)
-        elif op.kind is _SIGNAL and recorded.delivered_seq and recorded.delivered_seq <= self.seq:
-            self._retake(op, recorded.output or b"null")
+        elif op.kind is _SIGNAL and recorded.delivered_seq:
+            changed = self._mailbox.wait_again(op, recorded, self.seq)
+            if changed is not None:
+                self._diverge(changed)
         else:
             self.waiting[op.n] = op
-            if op.kind is _SIGNAL and recorded.delivered_seq:
-                self._taken[recorded.delivered_seq] = op, recorded.output or b"null"
         return op
 
     def _diverge(self, changed: Drift) -> None:
@@ -622,48 +593,6 @@ class Decider:
         raised.__dict__[codec.STEP] = op.n
         future.set_exception(raised)
 
-    def _offer(self, name: str, payload: bytes) -> None:
-        """A signal goes to the first wait that can read it. One that no wait can read is set aside; without a wait it stays
-        unread."""
-        readers = self._readers.get(name)
-        if not readers:
-            self._inbox.setdefault(name, deque()).append((self.seq, payload))
-            return
-        problems: list[str] = []
-        for op in readers:
-            problem = self._satisfy(op, self.seq, payload)
-            if problem is None:
-                readers.remove(op)
-                return
-            problems.append(problem)
-        self._set_aside.append((self.seq, problems[0]))
-
-    def _satisfy(self, op: Wait, seq: int, payload: bytes) -> str | None:
-        """End a wait by this signal; why not, if it cannot read it. What it read is recorded, not what was sent: a stranger may
-        send more than the code asks for."""
-        assert op.result is not None
-        try:
-            value = op.result.decode(payload)
-            read = op.result.again(value)
-        except HoldfastError as wrong:
-            return str(wrong)
-        self.waiting.pop(op.n, None)
-        self._ended.append((op, seq, read))
-        op.future.set_result(value)
-        return None
-
-    def _retake(self, op: Wait, read: bytes) -> None:
-        """A wait that took this very signal takes it again, and no other."""
-        self.waiting.pop(op.n, None)
-        assert op.result is not None
-        if op.future.done():
-            return
-        try:
-            op.future.set_result(op.result.whole(read))
-        except HoldfastError as wrong:
-            what = f"the signal {op.name!r} that step {op.key!r} waited for"
-            self._diverge(unreadable(op.key, "signal", what, read, wrong))
-
     def _expire(self) -> None:
         self._cancel("deadline")
 
@@ -700,8 +629,8 @@ class Decider:
         """The code is at rest: has it drifted, ended, or is it waiting for something that can never come?"""
         if self._ghosts and self._drift is None:
             self._drift = self._haunted()
-        if self._waits and self._drift is None:
-            self._drift = self._strayed()
+        if self._recorded is not None and self._drift is None:
+            self._drift = self._mailbox.drift(self._recorded, self._new)
         if self._drift is not None:
             raise self._drift
         if self.done:
@@ -730,20 +659,6 @@ class Decider:
                 return Drift(op.key, "a wait that was given up", described(op.kind, op.name, None))
         return None
 
-    def _strayed(self) -> Drift | None:
-        """The code waits for a signal that no recorded wait was for, and has not asked for one that was: a signal that was
-        renamed waits for what nobody sends. Of waits that have ended only the first look tells: later, they were left out."""
-        assert self._recorded is not None
-        left = [row for row in self._waits if row.key in self._recorded.by_key]
-        self._waits = [row for row in left if row.delivered_seq is None]
-        for op in self._new if left else ():
-            if op.kind is _SIGNAL and op.issue is not None:
-                recorded, asked = left[0], described(_SIGNAL, op.name, None)
-                if op.key != recorded.key:
-                    asked = f"{asked} at {op.key!r}"
-                return Drift(recorded.key, described(_SIGNAL, recorded.name, None), asked, kind="signal")
-        return None
-
     def _is_open(self, step: StepRow) -> bool:
         """Does the run wait for it, or for hearing of it? What a retry takes over may still be to be delivered."""
         return step.delivered_seq is None and not (self._heritage and step.state in STEP_ENDED)
@@ -761,11 +676,7 @@ class Decider:
         return Drift("", "a run that goes on", asked, message=message, kind="fails")
 
     def _conclude(self, main: asyncio.Task[Any]) -> None:
-        # A signal that was set aside in this very turn is not recorded as such yet: the next generation looks at it again.
-        unread = tuple(
-            sorted([seq for box in self._inbox.values() for seq, _ in box] + [s for s, _ in self._set_aside])
-        )
-        finish = finish_of(self.workflow, main, self._why, unread, self.payload_max)
+        finish = finish_of(self.workflow, main, self._why, self._mailbox.unread(), self.payload_max)
         if finish.how in ("succeeded", "continued"):
             if self._sagas and self._unwinds(main):
                 return
