@@ -10,6 +10,7 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING
 
+from holdfast.agent.loops import AgentLoops
 from holdfast.errors import StoreUnreachable
 from holdfast.store.bell import Bell
 from holdfast.testing.world import Fate, Faults, Process
@@ -101,7 +102,10 @@ class Seams(Faults):
     def _asks_for_its_agent(self) -> bool:
         """The leader asks the same, and its agent does not hear of it."""
         task = asyncio.current_task()
-        return task is not None and getattr(task.get_coro(), "__name__", "") == "_gates_loop"
+        return (
+            task is not None
+            and getattr(task.get_coro(), "cr_code", None) is AgentLoops._exchange_gates.__code__
+        )
 
     def ends(self, process: Process) -> bool:
         """Whether its way to the store ends nowhere."""

@@ -18,7 +18,6 @@ from holdfast.agent import Agent, executor, outcome
 from holdfast.agent.gatekeeper import Gatekeeper
 from holdfast.agent.places import Places
 from holdfast.agent.twins import TwinKeeper
-from holdfast.client import Holdfast
 from holdfast.decider import decider as deciding
 from holdfast.decider import history, undo_plan
 from holdfast.decider.decider import Decider
@@ -135,7 +134,7 @@ def reclaims_live_leases(stack: ExitStack) -> None:
     _judges_without_looking(stack)
 
 
-@mutant("was: a node that renewed its lease since somebody looked is not reclaimed", within=1, first=2222)
+@mutant("was: a node that renewed its lease since somebody looked is not reclaimed", within=1, first=6377)
 def reclaims_without_a_second_look(stack: ExitStack) -> None:
     _judges_without_looking(stack)
 
@@ -172,18 +171,24 @@ def the_dead_claim(stack: ExitStack) -> None:
 
 @mutant("leases go by the store's clock, not by each node's", within=100)
 def skewed_clocks(stack: ExitStack) -> None:
-    def now(self: Any) -> float:
-        return float(self._process_now())
+    class Skewed:
+        def __init__(self, clock: Any, skew_s: float) -> None:
+            self._clock, self._skew_s = clock, skew_s
 
-    def init(self: Any, world: Any, name: str) -> None:
-        worlds.VirtualEnvironment.__init__(self, world, f"{name}/store")
-        self._world = world
-        process = world.processes[-1] if world.processes else None
-        skew_s = 0.0 if process is None else process.environment.skew_s
-        self._process_now = lambda: worlds.EPOCH + world.loop.now + skew_s / 20
+        def now(self) -> float:
+            return float(self._clock.now() + self._skew_s)
 
-    code(stack, worlds._StoreEnvironment, "__init__", init)
-    code(stack, worlds._StoreEnvironment, "now", now)
+        def begin_session(self) -> float:
+            self._clock._session_now = self.now()
+            return self.now()
+
+    real = worlds.SharedDatabase.__init__
+
+    def init(self: Any, world: Any, process: Any) -> None:
+        real(self, world, process)
+        self.clock = Skewed(world.clock, process.environment.skew_s / 20)
+
+    code(stack, worlds.SharedDatabase, "__init__", init)
 
 
 # --- counting -----------------------------------------------------------------------------------------------------------
@@ -270,18 +275,7 @@ def agents_are_crowded(stack: ExitStack) -> None:
     code(stack, Agent, "_is_crowded", lambda self, step: bool(self.places.overtake(step)))
 
 
-@mutant("was: a node that gives up beginning is not replaced", within=1, first=4142)
-def joins_behind_backs(stack: ExitStack) -> None:
-    real = Holdfast._on_fenced
-
-    def on_fenced(self: Any) -> None:
-        self._is_leaving = False
-        real(self)
-
-    code(stack, Holdfast, "_on_fenced", on_fenced)
-
-
-@mutant("was: only its owner gives a run back", within=200)
+@mutant("was: only its owner gives a run back", within=600)
 def anybody_parks(stack: ExitStack) -> None:
     sql(stack, "park_runs", "AND +owner IS ?3", "AND ?3 IS NOT NULL")
 
