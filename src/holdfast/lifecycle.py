@@ -1,7 +1,11 @@
-"""States are data, with one door: every transition of a run or step, who may make it, from where, to where.
+"""The states of runs and steps, and every change from one to another: who makes it, from where, to where, by which statement.
 
-The diagram in the documentation, the CHECK constraints of both dialects and the names of the SQL statements are
-tested against these tables.
+This is a specification. The roles do not ask it at run time: each statement has its own precondition in its WHERE. Tests compare
+it with what is written elsewhere and with what happens:
+
+- every statement of both dialects that writes a state is in these tables, and nothing else is;
+- in the differential tests and in the simulation, no statement makes a change that its rows here do not have;
+- the diagrams in the documentation and the CHECK constraints of both dialects are these tables.
 """
 
 from __future__ import annotations
@@ -25,50 +29,74 @@ class Transition(NamedTuple):
     name: str
     by: frozenset[By]
     sources: frozenset[str]
+    """None: the row is new."""
     target: str
+    statements: frozenset[str]
+    """What makes this change in the store. A verb of `store.verbs`."""
 
 
-def _row(name: str, by: Iterable[By], sources: Iterable[str], target: str) -> Transition:
-    return Transition(name, frozenset(by), frozenset(sources), target)
+def _row(name: str, by: Iterable[By], sources: Iterable[str], target: str, statements: str) -> Transition:
+    return Transition(name, frozenset(by), frozenset(sources), target, frozenset(statements.split()))
 
 
 _R, _S = RunState, StepState
 
 RUN_TRANSITIONS = (
-    _row("start", [By.CALLER, By.SCHEDULER], [], _R.PENDING),
-    _row("begin", [By.SCHEDULER], [], _R.RUNNING),
-    _row("claim", [By.SCHEDULER], [_R.PENDING, _R.RUNNING], _R.RUNNING),
-    _row("claim", [By.SCHEDULER], [_R.UNDOING], _R.UNDOING),
-    _row("free", [By.SCHEDULER, By.SUPERVISOR], [_R.RUNNING], _R.PENDING),
-    _row("succeed", [By.SCHEDULER], [_R.RUNNING], _R.SUCCEEDED),
-    _row("fail", [By.SCHEDULER], [_R.RUNNING, _R.UNDOING], _R.FAILED),
-    _row("cancel", [By.SCHEDULER, By.OPERATOR], [_R.PENDING, _R.RUNNING, _R.UNDOING], _R.CANCELLED),
-    _row("undo", [By.SCHEDULER], [_R.RUNNING], _R.UNDOING),
-    _row("finish_undo", [By.SCHEDULER], [_R.UNDOING], _R.UNDONE),
-    _row("revoke", [By.SCHEDULER], [_R.SUCCEEDED], _R.UNDONE),
-    _row("stick", [By.SCHEDULER, By.SUPERVISOR], [_R.RUNNING, _R.UNDOING], _R.STUCK),
-    _row("unstick", [By.OPERATOR], [_R.HELD, _R.STUCK], _R.UNDOING),
-    _row("resolve", [By.OPERATOR], [_R.STUCK], _R.RUNNING),
-    _row("hold", [By.OPERATOR, By.SCHEDULER, By.AGENT], [_R.PENDING, _R.RUNNING, _R.UNDOING], _R.HELD),
-    _row("release", [By.OPERATOR], [_R.HELD], _R.PENDING),
-    _row("release", [By.OPERATOR], [_R.HELD], _R.UNDOING),
+    _row("start", [By.CALLER, By.SCHEDULER], [], _R.PENDING, "start_runs"),
+    _row("retry", [By.OPERATOR], [], _R.PENDING, "copy_run"),
+    _row("begin", [By.SCHEDULER], [], _R.RUNNING, "begin_runs"),
+    # A run that ends in its first hop is never seen running.
+    _row("begin", [By.SCHEDULER], [], _R.SUCCEEDED, "begin_runs"),
+    _row("begin", [By.SCHEDULER], [], _R.FAILED, "begin_runs"),
+    _row("claim", [By.SCHEDULER], [_R.PENDING, _R.RUNNING], _R.RUNNING, "claim_run"),
+    _row("claim", [By.SCHEDULER], [_R.UNDOING], _R.UNDOING, "claim_run"),
+    _row("free", [By.SCHEDULER, By.SUPERVISOR], [_R.RUNNING], _R.PENDING, "park_runs free_runs"),
+    _row("succeed", [By.SCHEDULER], [_R.RUNNING], _R.SUCCEEDED, "close_runs"),
+    _row("fail", [By.SCHEDULER], [_R.RUNNING, _R.UNDOING], _R.FAILED, "close_runs"),
+    _row("cancel", [By.OPERATOR], [_R.PENDING], _R.CANCELLED, "cancel_pending"),
+    _row("cancel", [By.SCHEDULER], [_R.RUNNING, _R.UNDOING], _R.CANCELLED, "close_runs"),
+    _row("undo", [By.SCHEDULER], [_R.RUNNING], _R.UNDOING, "undo_runs"),
+    _row("finish_undo", [By.SCHEDULER], [_R.UNDOING], _R.UNDONE, "close_runs"),
+    _row("revoke", [By.SCHEDULER], [_R.SUCCEEDED], _R.UNDONE, "revoke_runs"),
+    _row("stick", [By.SCHEDULER], [_R.UNDOING], _R.STUCK, "close_runs"),
+    _row("stick", [By.SUPERVISOR], [_R.RUNNING, _R.UNDOING], _R.STUCK, "stick_runs"),
+    _row("unstick", [By.OPERATOR], [_R.HELD, _R.STUCK], _R.UNDOING, "unstick"),
+    _row("resolve", [By.OPERATOR], [_R.STUCK], _R.RUNNING, "unstick_quarantined"),
+    _row("resolve", [By.OPERATOR], [_R.STUCK], _R.UNDOING, "unstick_quarantined"),
+    _row(
+        "hold",
+        [By.OPERATOR, By.SCHEDULER, By.AGENT],
+        [_R.PENDING, _R.RUNNING, _R.UNDOING],
+        _R.HELD,
+        "hold hold_run hold_runs",
+    ),
+    _row("release", [By.OPERATOR], [_R.HELD], _R.PENDING, "release"),
+    _row("release", [By.OPERATOR], [_R.HELD], _R.UNDOING, "release"),
 )
 
 STEP_TRANSITIONS = (
-    _row("issue", [By.SCHEDULER], [], _S.READY),
-    _row("claim", [By.AGENT], [_S.READY], _S.RUNNING),
-    _row("succeed", [By.AGENT, By.SCHEDULER], [_S.RUNNING, _S.WAITING], _S.SUCCEEDED),
-    _row("outrun", [By.AGENT], [_S.RUNNING, _S.READY], _S.SUCCEEDED),
-    _row("fail", [By.AGENT, By.SCHEDULER, By.SUPERVISOR], [_S.RUNNING, _S.WAITING], _S.FAILED),
-    _row("retry", [By.AGENT], [_S.RUNNING], _S.READY),
-    _row("hand_back", [By.AGENT], [_S.RUNNING], _S.READY),
-    _row("reclaim", [By.SUPERVISOR], [_S.RUNNING], _S.READY),
-    _row("quarantine", [By.AGENT, By.SUPERVISOR], [_S.RUNNING], _S.READY),
-    _row("release", [By.OPERATOR], [_S.READY], _S.READY),
-    _row("skip", [By.OPERATOR], [_S.READY], _S.SUCCEEDED),
-    _row("give_up", [By.OPERATOR], [_S.READY], _S.FAILED),
-    _row("fire", [By.SCHEDULER], [_S.WAITING], _S.SUCCEEDED),
-    _row("cancel", [By.SCHEDULER], [_S.WAITING, _S.READY, _S.RUNNING], _S.CANCELLED),
+    _row("issue", [By.SCHEDULER], [], _S.READY, "issue_steps"),
+    _row("issue", [By.SCHEDULER], [], _S.WAITING, "issue_steps"),
+    # Handed over to an agent of the same node, in the commit that issues it.
+    _row("issue", [By.SCHEDULER], [], _S.RUNNING, "issue_steps"),
+    _row("keep", [By.OPERATOR], [], _S.SUCCEEDED, "copy_steps"),
+    _row("keep", [By.OPERATOR], [], _S.FAILED, "copy_steps"),
+    _row("claim", [By.AGENT], [_S.READY], _S.RUNNING, "claim_steps"),
+    _row("succeed", [By.AGENT, By.SCHEDULER], [_S.RUNNING, _S.WAITING], _S.SUCCEEDED, "record_outcomes"),
+    _row("succeed", [By.SCHEDULER], [_S.WAITING], _S.SUCCEEDED, "end_waits tell_parents"),
+    _row("outrun", [By.AGENT], [_S.RUNNING, _S.READY], _S.SUCCEEDED, "outrun_step"),
+    _row("fail", [By.AGENT], [_S.RUNNING], _S.FAILED, "record_outcomes"),
+    _row("fail", [By.SCHEDULER], [_S.WAITING], _S.FAILED, "tell_parents"),
+    _row("fail", [By.SUPERVISOR], [_S.RUNNING], _S.FAILED, "reclaim_steps"),
+    _row("retry", [By.AGENT], [_S.RUNNING], _S.READY, "retry_steps"),
+    _row("hand_back", [By.AGENT], [_S.RUNNING], _S.READY, "hand_back_steps"),
+    _row("reclaim", [By.SUPERVISOR], [_S.RUNNING], _S.READY, "reclaim_steps"),
+    _row("quarantine", [By.AGENT, By.SUPERVISOR], [_S.RUNNING], _S.READY, "quarantine_steps reclaim_steps"),
+    _row("release", [By.OPERATOR], [_S.READY], _S.READY, "resolve_steps"),
+    _row("skip", [By.OPERATOR], [_S.READY], _S.SUCCEEDED, "resolve_steps"),
+    _row("give_up", [By.OPERATOR], [_S.READY], _S.FAILED, "resolve_steps"),
+    _row("fire", [By.SCHEDULER], [_S.WAITING], _S.SUCCEEDED, "fire_timers"),
+    _row("cancel", [By.SCHEDULER], [_S.WAITING, _S.READY, _S.RUNNING], _S.CANCELLED, "drop_steps"),
 )
 
 RUN_ENDED = frozenset({_R.SUCCEEDED, _R.FAILED, _R.UNDONE, _R.CANCELLED})

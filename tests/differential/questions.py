@@ -68,7 +68,7 @@ class Asking(RuleBasedStateMachine):
         self.postgres.empty()
         sqlite = Sqlite(self.spec)
         self.subjects: list[Subject] = [sqlite, self.postgres]
-        self._do(sqlite.store.open())
+        self._do(sqlite.open())
         self.grants: list[Grant] = []
         self.twins: list[Grant] = []
         """The same, of twins."""

@@ -12,8 +12,10 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, ClassVar, cast
 
+import apsw
 import msgspec
 import psycopg
 from psycopg.rows import dict_row
@@ -29,6 +31,7 @@ from holdfast.store.store import Store
 from holdfast.store.workflows import declare
 from tests.differential.spec import Alert, Delivery, Listed, Run, Spec, Step, Twin
 from tests.differential.spec.retention import CODED
+from tests.lifecycle import Watch
 
 HOUR = 3600.0
 EPOCH = 1_000_000.0
@@ -354,9 +357,18 @@ class Sqlite(Subject):
     def advance(self, hours: float) -> None:
         """The model's clock is this store's."""
 
-    def _execute(self, sql: str, values: tuple[Any, ...] = ()) -> list[Rows]:
+    @cached_property
+    def _connection(self) -> apsw.Connection:
         assert isinstance(self._store.database, SqliteDatabase)
-        cursor = self._store.database.connections.writer.execute(sql, values)
+        writer: apsw.Connection = self._store.database.connections.writer
+        return writer
+
+    async def open(self) -> None:
+        await self.store.open()
+        self._watch = Watch(self._connection)
+
+    def _execute(self, sql: str, values: tuple[Any, ...] = ()) -> list[Rows]:
+        cursor = self._connection.execute(sql, values)
         found = []
         for row in cursor:
             names = [name for name, _ in cursor.get_description()]
@@ -375,6 +387,9 @@ class Sqlite(Subject):
         await _declare(self._store, one)
 
     def tables(self) -> Tables:
+        assert not self._watch.forbidden, (
+            "a statement changed a state in a way that lifecycle.py does not have"
+        )
         return {table: self._execute(f"SELECT * FROM {table}") for table in TABLES}
 
 

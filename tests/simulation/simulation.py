@@ -37,6 +37,7 @@ from holdfast.testing.loop import PROCESS
 from holdfast.testing.world import EPOCH, Process, World
 from holdfast.workflow import registry
 from holdfast.workflow.here import here, here_var
+from tests.lifecycle import Watch
 from tests.simulation import program
 from tests.simulation.endings import check_endings
 from tests.simulation.faults import DEATHS_MAX, Seams, Swarm
@@ -660,6 +661,7 @@ class Simulation(World):
     def play(self) -> Result:
         ledger.now = self
         result = self.result
+        states = Watch(self.connection)
         if self.parts.hedge:
             self._learn_before()
         for roles in self._draw_roles():
@@ -671,6 +673,8 @@ class Simulation(World):
             self.loop.run(until=self._all_ended, end=FAULTS_S + HEAL_MAX_S)
         if not result.broken:
             self._judge()
+        for change in sorted(states.forbidden, key=str):
+            self.broke("I15 {} changed a row of {} from {} to {}".format(*change))
         result.virtual_s, result.callbacks = self.loop.now, self.loop.callbacks
         for run in self.checker.runs.values():
             result.runs[run.state] += 1

@@ -1,0 +1,53 @@
+"""Watches every change of a run's or step's state in a SQLite store, and compares it with the tables of `holdfast.lifecycle`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+
+from holdfast.lifecycle import RUN_TRANSITIONS, STEP_TRANSITIONS
+from holdfast.store.sqlite.verbs import STATEMENTS
+
+Change = tuple[str, str, str | None, str]
+"""Statement, table, from which state (None: the row is new), to which."""
+
+ALLOWED: frozenset[Change] = frozenset(
+    (statement, table, source, move.target)
+    for table, moves in (("runs", RUN_TRANSITIONS), ("steps", STEP_TRANSITIONS))
+    for move in moves
+    for statement in move.statements
+    for source in (move.sources or [None])
+)
+_VERBS = {sql: str(verb) for verb, sql in STATEMENTS.items()}
+_TRIGGERS = """
+CREATE TEMP TRIGGER IF NOT EXISTS {table}_made AFTER INSERT ON main.{table}
+BEGIN SELECT state_changed('{table}', NULL, NEW.state); END;
+CREATE TEMP TRIGGER IF NOT EXISTS {table}_moved AFTER UPDATE OF state ON main.{table} WHEN OLD.state IS NOT NEW.state
+BEGIN SELECT state_changed('{table}', OLD.state, NEW.state); END;
+"""
+
+
+class Watch:
+    """The changes of state on one connection, by the statement that made them."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self.seen: set[Change] = set()
+        self._verb = ""
+        connection.create_scalar_function("state_changed", self._changed, 3)
+        for table in ("runs", "steps"):
+            connection.execute(_TRIGGERS.format(table=table))
+        connection.set_exec_trace(self._begins)
+
+    def _begins(self, _cursor: object, sql: str, _bindings: object) -> bool:
+        self._verb = _VERBS.get(sql, self._verb)
+        return True
+
+    def _changed(self, *change: Any) -> None:
+        table, source, target = change
+        self.seen.add((self._verb, table, source, target))
+
+    @property
+    def forbidden(self) -> set[Change]:
+        """Changes that the tables do not have."""
+        return self.seen - ALLOWED
