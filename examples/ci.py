@@ -4,11 +4,13 @@
     holdfast run examples/ci.py:pipeline --input '{"repository": "path/or/url", "entry": "package.module:function"}'
     holdfast run examples/ci.py:pipeline --input '{"folder": "work/ci-red", "broken": true}'     a test fails
 
-What it shows: subprocesses with time limits in `def` steps; one step for each test module, in parallel, each under a key
-of its own; git, which is retried, and a red test, which is not (`retry=1`), with its output in the run's error; publishing
-that is whole or not at all.
+What it shows:
+- subprocesses with time limits in `def` steps;
+- one step for each test module, in parallel, each under a key of its own;
+- git is retried, a red test is not (`retry=1`), and the run's error has the output of the test;
+- the artifact is published whole or not at all.
 
-Without a repository the first step makes one with git, in work/ci/repository: a package `calc` and its tests.
+Without a repository, the first step makes one with git, in work/ci/repository: a package `calc` and its tests.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class Published:
 
 @step
 def make_repository(folder: str, broken: bool) -> str:
-    """A small repository to work on, if there is none."""
+    """Make a small repository to work on, if there is none."""
     path = Path(folder, "repository").resolve()
     if not (path / ".git" / "refs" / "heads" / "main").exists():
         for name, text in SAMPLE.items():
@@ -83,21 +85,21 @@ def check_out(folder: str, repository: str, ref: str) -> Checkout:
 
 @step(retry=1, timeout=60)
 def lint(checkout: Checkout) -> None:
-    """Everything compiles, and the indentation is unambiguous."""
+    """Check that everything compiles, and that the indentation is unambiguous."""
     run(sys.executable, "-m", "compileall", "-q", ".", cwd=checkout.path)
     run(sys.executable, "-m", "tabnanny", ".", cwd=checkout.path)
 
 
 @step(retry=1, timeout=60)
 def test(checkout: Checkout, module: str) -> int:
-    """Run one test module; how many tests passed."""
+    """Run one test module. Return how many tests passed."""
     output = run(sys.executable, "-m", "unittest", module, cwd=checkout.path)
     return int(output.partition("Ran ")[2].split()[0])
 
 
 @step(timeout=60)
 def build(folder: str, checkout: Checkout, entry: str) -> str:
-    """One file that Python can run: the package, without its tests."""
+    """Make one file that Python can run: the package, without its tests."""
     package = entry.partition(".")[0]
     artifact = Path(folder, "built", f"{package}-{checkout.commit[:12]}.pyz")
     artifact.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +143,7 @@ async def pipeline(
 
 
 def run(*command: str | Path, cwd: str | None = None) -> str:
-    """What the command printed; its last lines in an error when it fails."""
+    """Return what the command printed. When it fails, raise an error with its last lines."""
     done = subprocess.run(
         command,
         cwd=cwd,

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What `make demo` shows: two trips through the product's own command, in a folder of their own.
+# What `make demo` shows: two trips, booked with the `holdfast` command in a folder of their own.
 set -eu
 
 demo=$(mktemp -d)
@@ -11,17 +11,17 @@ say() { printf '\n'; printf '%s\n' "$@"; }
 run() { printf '%s$ %s%s\n' "$bold" "$(printf '%s ' "$@" | sed 's/ $//; s/{[^}]*}/'"'&'"'/')" "$plain"; "$@"; }
 
 say "A trip is a flight, a hotel and a car, each booked over HTTP. The hotel's first" \
-    "answer is lost on the way: it is asked again with the same key, and books once."
+    "answer is lost on the way. It is asked again with the same key, and books once."
 run holdfast run examples/trip.py:book_trip --id oslo --input '{"city": "Oslo"}'
 
-say "There are no cars in Venice, and asking again would not help. The trip is taken" \
-    "back, newest first, and ends undone: flight and hotel are cancelled (exit code 1)."
+say "There are no cars in Venice, and asking again would not help. So the trip is" \
+    "undone, newest first: flight and hotel are cancelled (exit code 1)."
 run holdfast run examples/trip.py:book_trip --id venice --input '{"city": "Venice"}' || [ $? -eq 1 ]
 
-say "Both are in the store."
+say "Both runs are in the store."
 run holdfast ps
 say "What happened, and when?"
 run holdfast show venice
 
 say "Next: docs/tutorial.md kills a run with kill -9 and lets it go on; docs/undo.md" \
-    "is about taking back. More programs are in examples/."
+    "explains how a run is undone. More programs are in examples/."

@@ -1,12 +1,15 @@
 """Rolling deployment: a new version goes to a set of servers, batch by batch, and stops at the first bad one.
 
     holdfast run examples/deployment.py:roll_out --input '{"version": "2.0"}'
-    holdfast run examples/deployment.py:roll_out --input '{"version": "2.1", "unconfigured": ["web-3"]}'     put back
+    holdfast run examples/deployment.py:roll_out --input '{"version": "2.1", "unconfigured": ["web-3"]}'     undone
     holdfast run examples/deployment.py:shut_down
 
-What it shows: steps that start real processes and can be repeated safely; a health check that is patient with a server
-that is still starting and at once sure about one that says it is ill; a durable pause between batches; an undo that puts
-the previous version back, and `keep()`: a batch that proved itself keeps the new version, whatever comes after it.
+What it shows:
+- steps that start real processes and can be repeated safely;
+- a health check that waits for a server that is still starting, and fails at once when a server says that it is ill;
+- a durable pause between batches;
+- an undo that starts the previous version again;
+- `keep()`: a batch that proved itself keeps the new version, whatever comes after it.
 
 A server is a folder in work/deployment with a small HTTP process of its own. It ends by itself after ten minutes.
 """
@@ -28,7 +31,7 @@ from holdfast import Retry, keep, set_progress, step, workflow
 
 SERVERS = ["web-1", "web-2", "web-3", "web-4"]
 
-# The application that is deployed. It forks once it listens, so that starting it returns when it can be reached.
+# The application that is deployed. It forks once it listens. So the command that starts it returns when it can be reached.
 APP = """
 import http.server, json, os, pathlib, signal, sys
 
@@ -74,7 +77,7 @@ class Rollout:
 
 @step
 def prepare(folder: str, servers: list[str], unconfigured: list[str]) -> dict[str, str]:
-    """Make the servers that do not exist yet, running version 1.0. Which version does each run now?"""
+    """Make the servers that do not exist yet, with version 1.0. Return which version each server runs now."""
     release(folder, "1.0")
     for server in servers:
         home = Path(folder, server)
@@ -87,7 +90,7 @@ def prepare(folder: str, servers: list[str], unconfigured: list[str]) -> dict[st
 
 @step
 def build(folder: str, version: str) -> str:
-    """Make the release; the digest of what will be installed would be a good result, too."""
+    """Make the release and return its path. The digest of what will be installed would be a good result, too."""
     return str(release(folder, version))
 
 
@@ -99,13 +102,13 @@ def install(folder: str, server: str, version: str, before: str) -> None:
 
 @install.undo
 def put_back(done: None, folder: str, server: str, version: str, before: str) -> None:
-    """Start the version from before. Whether the other one was ever started makes no difference."""
+    """Start the version from before. It makes no difference whether the new one was ever started."""
     start(folder, server, before)
 
 
 @step(retry=Retry(attempts=10, on=OSError, never=Ill, delay=0.1, max_delay=1), timeout=10)
 def check(folder: str, server: str, version: str) -> None:
-    """Healthy, and really running the version."""
+    """Check that the server is healthy, and really runs the version."""
     health = ask(Path(folder, server))
     if health is None:
         raise ConnectionError(f"{server} does not answer yet")
@@ -170,19 +173,19 @@ def start(folder: str, server: str, version: str) -> None:
 
 
 def stop(home: Path) -> bool:
-    """Stop the server's process if there is one."""
+    """Stop the server's process if there is one. Return whether there was one."""
     running = ask(home) is not None
     if running:
         try:
             urllib.request.urlopen((home / "address").read_text(), data=b"stop", timeout=5).close()
         except OSError:
-            pass  # it went without a word, which is what was wanted
+            pass  # it ended without an answer, which is what we wanted
     (home / "address").unlink(missing_ok=True)
     return running
 
 
 def ask(home: Path) -> dict[str, Any] | None:
-    """What the server's process says about itself; None when there is none, or its port is somebody else's."""
+    """Return what the server's process says about itself. None: there is no process, or its port belongs to another one."""
     try:
         with urllib.request.urlopen((home / "address").read_text(), timeout=5) as answer:
             health = json.load(answer)

@@ -3,9 +3,11 @@
     holdfast run examples/etl.py:pipeline
     holdfast run examples/etl.py:pipeline --input '{"folder": "work/etl", "limit": 2}'
 
-What it shows: a bounded fan-out with `step.map`; large data stays in files and steps hand over paths; a load that can be
-repeated, because it replaces what the same file loaded before in one transaction; a bad file that is tolerated and
-named in the result.
+What it shows:
+- a bounded fan-out with `step.map`;
+- large data stays in files, and steps pass on paths;
+- a load that can be repeated, because one transaction replaces what the same file loaded before;
+- a bad file that is tolerated, and named in the result.
 
 Put files of your own into work/etl/sources (columns: day, product, amount, currency), or let the first step make some.
 """
@@ -48,7 +50,7 @@ class Report:
 
 @step
 def find_sources(folder: str) -> list[str]:
-    """The files to load; sample files if there are none."""
+    """Return the files to load. Make sample files if there are none."""
     sources = Path(folder, "sources")
     if not sources.is_dir():
         write_samples(sources)
@@ -57,7 +59,7 @@ def find_sources(folder: str) -> list[str]:
 
 @step(retry=Retry(attempts=3, never=ValueError))
 def clean(source: str) -> Cleaned:
-    """Read one source, bring its rows into one shape, write them as JSON lines. A broken file stays broken: no retry."""
+    """Read one source, bring its rows into one shape, write them as JSON lines. A broken file stays broken, so no retry."""
     target = Path(source).parent.parent / "cleaned" / (Path(source).name + "l")
     target.parent.mkdir(parents=True, exist_ok=True)
     rows = rejected = 0
@@ -80,7 +82,7 @@ def clean(source: str) -> Cleaned:
 
 @step
 def load(database: str, cleaned: Cleaned) -> int:
-    """All rows of one file in one transaction, in place of what an earlier attempt or run loaded of it."""
+    """Load all rows of one file in one transaction. They replace what an earlier attempt or run loaded from it."""
     with closing(open_database(database)) as db, db, Path(cleaned.path).open() as lines:
         db.execute("BEGIN IMMEDIATE")
         db.execute("DELETE FROM sales WHERE source = ?", (cleaned.source,))
@@ -133,7 +135,7 @@ def open_database(path: str) -> sqlite3.Connection:
 
 
 def write_samples(sources: Path, files: int = 8, rows: int = 250) -> None:
-    """Sales of eight shops. One row in fifty has no amount; the last shop's file is cut off in the middle."""
+    """Write sales of eight shops. One row in fifty has no amount. The last shop's file is cut off in the middle."""
     chance = random.Random(1)
     making = sources.with_suffix(".making")
     making.mkdir(parents=True, exist_ok=True)

@@ -2,9 +2,12 @@
 
     holdfast run examples/nightly.py:post_interest --id interest-2026-01-31 --input '{"day": "2026-01-31"}'
 
-What it shows: the day in the run's id, so that starting the night's run again is the same run; `step.map` over chunks
-with a limit; a share of failing chunks that is tolerated and reported; postings that a second attempt, and even a second
-run for the same day, cannot double, because the ledger has one posting per account and day.
+What it shows:
+- the day is in the run's id, so that starting the night's run again is the same run;
+- `step.map` over chunks, with a limit;
+- a share of failing chunks is tolerated and reported;
+- neither a second attempt nor a second run for the same day can post twice, because the ledger has one posting per
+  account and day.
 
 The ledger is work/nightly/ledger.db, made with 1,000 sample accounts if it does not exist. One of them is damaged.
 """
@@ -43,7 +46,7 @@ class Night:
 
 @step
 def open_ledger(folder: str) -> list[int]:
-    """The accounts to go through; a sample ledger if there is none."""
+    """Return the accounts to go through. Make a sample ledger if there is none."""
     path = Path(folder, "ledger.db")
     if not path.exists():
         make_ledger(path, accounts=1000)
@@ -53,7 +56,7 @@ def open_ledger(folder: str) -> list[int]:
 
 @step(retry=Retry(attempts=4, never=ValueError), timeout=60)
 def post(folder: str, day: date, accounts: list[int]) -> Posted:
-    """One chunk in one transaction: all of its postings, or none."""
+    """Post one chunk in one transaction: all of its postings, or none."""
     with closing(connect(folder)) as ledger, ledger:
         ledger.execute("BEGIN IMMEDIATE")
         for account in accounts:

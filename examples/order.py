@@ -1,10 +1,10 @@
 """An order that survives anything, and one that does not: what `holdfast simulate` is for.
 
-    holdfast simulate examples/order.py:order            nothing to say but how many boundaries were tried
+    holdfast simulate examples/order.py:order            finds nothing, and says how many boundaries were tried
     holdfast simulate examples/order.py:careless_order   names the step that runs twice, and where
 
-Both charge a card and book a parcel. `charge` hands its `here.key` to the bank, which therefore knows when it is asked
-again for what it has done already. `charge_carelessly` does not: when its process dies after the bank has answered and before the
+Both charge a card and book a parcel. `charge` passes its `here.key` to the bank. So the bank recognises a request for
+what it has already done. `charge_carelessly` does not: when its process dies after the bank has answered and before the
 answer is recorded, the card is charged twice.
 """
 
@@ -24,7 +24,7 @@ class Charge:
 
 
 class Bank:
-    """Somebody else's service. It knows what it was asked before, if it is told by which key."""
+    """A service of somebody else. It recognises a repeated request by its key, if it gets one."""
 
     def __init__(self) -> None:
         self.charges: dict[str, Charge] = {}
@@ -75,7 +75,7 @@ def notify(parcel: str) -> None:
 @workflow
 async def order(card: str = "tok_1", item: str = "lamp") -> str:
     _, parcel = await asyncio.gather(charge(card, 300), book_parcel(item))
-    keep()  # from here on the customer has it: nothing is taken back
+    keep()  # from here on the customer has it: nothing is undone
     await asyncio.sleep(24 * 3600)
     await notify(parcel)
     return parcel

@@ -3,10 +3,13 @@
     holdfast run examples/provisioning.py:provision --input '{"name": "shop", "machines": 3}'
     holdfast run examples/provisioning.py:provision --input '{"name": "mall", "machines": 9}'     over the quota: torn down
 
-What it shows: `TaskGroup` in a workflow; `here.key` as the client token by which a cloud makes one resource of two
-requests; waiting for something slow by asking now and then, with a durable `asyncio.sleep` in between, so that no agent
-is busy while nothing happens; an undo for everything that is made. The order of undoing matters here: a cloud does not
-remove a network that still has machines in it.
+What it shows:
+- `TaskGroup` in a workflow;
+- `here.key` as the client token: two requests with the same token make one resource;
+- waiting for something slow by asking now and then, with a durable `asyncio.sleep` in between, so that no agent is busy
+  while nothing happens;
+- an undo for everything that is made. The order of undoing matters here: a cloud does not remove a network that still has
+  machines in it.
 
 The cloud is a folder, work/cloud: one JSON file for each resource, and a trail of what came and went.
 """
@@ -27,7 +30,7 @@ from pathlib import Path
 from holdfast import Stop, here, set_progress, step, workflow
 
 QUOTA = 8
-"""Machines the cloud gives away."""
+"""How many machines the cloud gives at most."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Resource:
     name: str
     address: str
     usable_from: float
-    """Resources take a moment to come up."""
+    """When the resource is up: it takes a moment."""
     within: str = ""
 
 
@@ -57,7 +60,7 @@ def create(cloud: str, kind: str, name: str, within: str = "") -> Resource:
 
 @create.undo
 def remove(made: Resource | None, cloud: str, kind: str, name: str, within: str = "") -> None:
-    """Remove it; if nobody knows whether it was made, by the token it would have been made with."""
+    """Remove the resource. If nobody knows whether it was made, find it by the token it would have been made with."""
     Cloud(cloud).remove(made.id if made else Cloud.name_of(kind, here.undoes))
 
 
@@ -79,7 +82,7 @@ def unpoint(url: str | None, cloud: str, name: str, machines: list[Resource]) ->
 
 
 async def ready(cloud: str, kind: str, name: str, within: str = "") -> Resource:
-    """A part of the workflow: create, then wait until it is up."""
+    """Create a resource, then wait until it is up. This is a part of the workflow, not a step."""
     resource = await create(cloud, kind, name, within)
     async with asyncio.timeout(300):
         while not await is_up(cloud, resource):  # noqa: ASYNC110  only the cloud knows, and it has no events
@@ -91,7 +94,7 @@ async def ready(cloud: str, kind: str, name: str, within: str = "") -> Resource:
 async def provision(name: str = "shop", machines: int = 3, cloud: str = "work/cloud") -> Platform:
     network = await ready(cloud, "network", name)
     set_progress(0.3, "the network is up")
-    async with asyncio.TaskGroup() as group:  # if one cannot be had, the others are cancelled
+    async with asyncio.TaskGroup() as group:  # if one fails, the others are cancelled
         database = group.create_task(ready(cloud, "database", f"{name}-db", network.id), name="database")
         servers = [
             group.create_task(ready(cloud, "machine", f"{name}-{n}", network.id), name=f"machine-{n}")
@@ -129,7 +132,7 @@ class Cloud:
             return resource
 
     def remove(self, resource_id: str) -> None:
-        """Remove it if it is there, and see to it that a request which comes late does not make it after all."""
+        """Remove the resource if it is there, and leave a mark, so that a request which comes late does not make it after all."""
         with self._alone():
             inside = [
                 file.stem
@@ -147,7 +150,7 @@ class Cloud:
         return Resource(**json.loads(self._file(resource_id).read_text()))
 
     def point(self, name: str, addresses: list[str]) -> None:
-        """Let a name stand for these addresses; for none, it is forgotten."""
+        """Let a name stand for these addresses. Without addresses, remove the name."""
         zone = self.folder / "zone.json"
         with self._alone():
             records = json.loads(zone.read_text()) if zone.exists() else {}
@@ -156,7 +159,7 @@ class Cloud:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One request at a time, so that the quota is kept."""
+        """Let in one request at a time, so that the quota is kept."""
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -173,7 +176,7 @@ class Cloud:
 
 
 def write(path: Path, value: object) -> None:
-    """Whole or not at all."""
+    """Write the file whole or not at all."""
     draft = path.with_suffix(f".{os.getpid()}.draft")
     draft.write_text(json.dumps(value, indent=2))
     draft.replace(path)

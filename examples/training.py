@@ -3,9 +3,11 @@
     holdfast run examples/training.py:train_best
     holdfast run examples/training.py:train_best --id model-1 --input '{"epochs": 400}'     kill it, start it again
 
-What it shows: a long step that saves a checkpoint after each epoch (`here.save`), so that an attempt that was killed is
-followed by one that goes on at its epoch (`here.load`); progress that `holdfast watch` shows (`here.beat`); a fan-out
-over settings, and a choice among the results.
+What it shows:
+- a long step that saves a checkpoint after each epoch (`here.save`). When an attempt is killed, the next one goes on at
+  its epoch (`here.load`);
+- progress that `holdfast watch` shows (`here.beat`);
+- a fan-out over settings, and a choice among the results.
 
 The model is a logistic regression in plain Python. Each candidate appends its loss to work/training/<name>.csv.
 """
@@ -64,7 +66,7 @@ CANDIDATES = [
 
 @step
 def make_data(folder: str, rows: int) -> str:
-    """Two clouds of points that overlap a little; the last quarter is for evaluation."""
+    """Write two clouds of points that overlap a little. The last quarter is for evaluation."""
     path = Path(folder, "data.csv")
     path.parent.mkdir(parents=True, exist_ok=True)
     chance = random.Random(7)
@@ -128,7 +130,7 @@ def predict(weights: list[float], features: list[float]) -> float:
 
 
 def descend(rows: list[Row], weights: list[float], rate: float) -> tuple[list[float], float]:
-    """One epoch of gradient descent: the new weights, and the loss before."""
+    """Do one epoch of gradient descent. Return the new weights, and the loss before."""
     gradient, loss = [0.0] * len(weights), 0.0
     for features, label in rows:
         chance = predict(weights, features)
@@ -139,7 +141,7 @@ def descend(rows: list[Row], weights: list[float], rate: float) -> tuple[list[fl
 
 
 def read(data: str) -> tuple[list[Row], list[Row]]:
-    """Rows to learn from, and rows to evaluate with."""
+    """Return the rows to learn from, and the rows to evaluate with."""
     with Path(data).open(newline="") as file:
         rows = [([float(x) for x in line[:-1]], int(line[-1])) for line in csv.reader(file)]
     cut = len(rows) * 3 // 4

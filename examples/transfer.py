@@ -3,13 +3,13 @@
     holdfast run examples/transfer.py:transfer --input '{"amount": 250}'
     holdfast run examples/transfer.py:transfer --input '{"amount": 250, "to": "nobody"}'     refused: the money comes back
 
-What it shows: `@step.undo`. Money that was taken from one ledger and cannot be put into the other is put back; if it is
-not known whether it was taken (a timeout, a lost agent), the undo finds out by the step's key (`here.undoes`). Whatever
-crashes, the sum over both ledgers is the same before and after.
+What it shows: `@step.undo`. When money was taken from one ledger and cannot be put into the other, it is put back. When
+nobody knows whether it was taken (a timeout, a lost agent), the undo finds out by the step's key (`here.undoes`).
+Whatever crashes, the sum over both ledgers is the same before and after.
 
-The ledgers are SQLite files in work/banks: accounts, and one row for each posting under the key that made it. To take a
-posting back is to mark that row, in the same transaction as the balance; where there is no row yet, one is written that
-says so, and a posting which comes late under that key is refused. So an undo may come twice, or first.
+The ledgers are SQLite files in work/banks: accounts, and one row for each posting under the key that made it. Reversing a
+posting marks that row, in the same transaction as the balance. If there is no row yet, reversing writes one with the
+mark, so that a posting which comes late under that key is refused. So an undo may come twice, or before its posting.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def withdraw(banks: str, account: str, amount: int) -> Posting:
 
 @withdraw.undo
 def give_back(done: Posting | None, banks: str, account: str, amount: int) -> None:
-    """Put it back, if it was taken: `done` is None when nobody knows, so the ledger is asked."""
+    """Put the money back, if it was taken. `done` is None when nobody knows; then the ledger knows."""
     reverse(banks, "west", done.key if done else here.undoes)
 
 
@@ -53,7 +53,7 @@ def deposit(banks: str, account: str, amount: int) -> Posting:
 
 
 @deposit.undo
-def take_back(done: Posting | None, banks: str, account: str, amount: int) -> None:
+def reverse_deposit(done: Posting | None, banks: str, account: str, amount: int) -> None:
     reverse(banks, "east", done.key if done else here.undoes)
 
 
@@ -84,7 +84,7 @@ def receipt_of(banks: str, key: str) -> Path:
 
 
 def ledger(banks: str, bank: str) -> sqlite3.Connection:
-    """A bank's ledger, with its customers in it."""
+    """Open a bank's ledger, with its customers in it."""
     folder = Path(banks)
     folder.mkdir(parents=True, exist_ok=True)
     rows = sqlite3.connect(folder / f"{bank}.db", timeout=30, isolation_level=None)
@@ -98,7 +98,7 @@ def ledger(banks: str, bank: str) -> sqlite3.Connection:
 
 
 def post(banks: str, bank: str, account: str, amount: int, key: str) -> Posting:
-    """Change a balance once per key. A key that was reversed before it came is refused: its time is over."""
+    """Change a balance once per key. If the key was reversed before its posting came, the posting is refused."""
     with closing(ledger(banks, bank)) as rows:
         rows.execute("BEGIN IMMEDIATE")
         with rows:
@@ -119,7 +119,7 @@ def post(banks: str, bank: str, account: str, amount: int, key: str) -> Posting:
 
 
 def reverse(banks: str, bank: str, key: str) -> None:
-    """Take a posting back, once. One that never came is marked, so that it cannot come any more."""
+    """Reverse a posting, once. A posting that never came is marked, so that it cannot come any more."""
     with closing(ledger(banks, bank)) as rows:
         rows.execute("BEGIN IMMEDIATE")
         with rows:
@@ -135,7 +135,7 @@ def reverse(banks: str, bank: str, key: str) -> None:
 
 
 def total(banks: str) -> int:
-    """All the money there is."""
+    """Return all the money there is."""
     found = 0
     for bank in ("west", "east"):
         with closing(ledger(banks, bank)) as rows:

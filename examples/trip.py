@@ -1,14 +1,17 @@
-"""Trip booking: three remote services, and a trip is only a trip when all three said yes.
+"""Trip booking: three remote services, and a trip is only a trip when all three have accepted.
 
     holdfast run examples/trip.py:book_trip --input '{"city": "Oslo"}'
     holdfast run examples/trip.py:book_trip --input '{"city": "Venice"}'     no cars there: the trip is cancelled
 
-What it shows: bookings in parallel; a lost reply that is retried, and `here.key`, by which the service knows that it is
-the same booking; an answer that no retry can change, raised as `Stop`; and `@step.undo`, by which a trip that cannot be
-had as a whole leaves nothing behind. A desk may have booked and yet every reply of it was lost, so a booking that failed
-is cancelled too (`undo_failed`): by its key, as there is no reference.
+What it shows:
+- bookings in parallel;
+- a lost reply that is retried, and `here.key`, by which the service recognises the same booking;
+- an answer that no retry can change, raised as `Stop`;
+- `@step.undo`: when one booking fails, the others are cancelled, and nothing is left behind;
+- `undo_failed`: a service may have booked although all its replies were lost. So a booking that failed is cancelled, too:
+  by its key, because there is no reference.
 
-The services are examples/trip_service.py. It is started beside the run, unless BOOKING_SERVICE names one that runs.
+The services are in examples/trip_service.py. It is started beside the run, unless BOOKING_SERVICE names one that runs.
 Bookings are kept in work/trip/bookings.db (BOOKING_LEDGER).
 """
 
@@ -86,13 +89,14 @@ async def book_trip(city: str = "Oslo", traveller: str = "Ada") -> Trip:
 
 
 def book(what: str, city: str, traveller: str) -> Booking:
-    """One booking per `here.key`, however often this is called."""
+    """Make one booking per `here.key`, however often this is called."""
     wanted = json.dumps({"city": city, "traveller": traveller}).encode()
     return Booking(**ask("POST", f"/{what}", here.key, wanted))
 
 
 def cancel(what: str, booked: Booking | None) -> None:
-    """Cancel it, however often this is called. Without a reference: whatever the step's key has booked, or still may."""
+    """Cancel a booking, however often this is called. Without a reference, cancel whatever the step's key booked, or may
+    still book."""
     ask("DELETE", f"/{what}/{booked.reference}" if booked else f"/{what}", here.undoes)
 
 
@@ -115,7 +119,7 @@ _starting = threading.Lock()
 
 
 def service_url() -> str:
-    """Where the booking service is; one is started for this process if none is named."""
+    """Return the address of the booking service. Start one for this process if none is named."""
     if url := os.environ.get("BOOKING_SERVICE"):
         return url
     with _starting:

@@ -3,11 +3,11 @@
     python examples/trip_service.py --port 8700 --ledger bookings.db
 
 POST /flights, /hotels or /cars with {"city": …, "traveller": …} and an Idempotency-Key books once per key: the same key
-gets the same booking again. The hotel desk books and hangs up before it has answered, the first time it sees a key.
+gets the same booking again. The first time the hotel desk sees a key, it books and hangs up before it has answered.
 There are no cars in Venice.
 
-DELETE /hotels/HO-1001 cancels a booking. DELETE /hotels with an Idempotency-Key cancels what was booked under that key;
-if nothing was, the key is remembered, and a request that comes late is refused. Cancelling again changes nothing.
+DELETE /hotels/HO-1001 cancels a booking. DELETE /hotels with an Idempotency-Key cancels what was booked under that key.
+If nothing was booked, the key is remembered, and a request that comes late is refused. Cancelling again changes nothing.
 
 GET /bookings and GET /cancellations show the ledger, which is a file and survives the service.
 """
@@ -30,7 +30,7 @@ from typing import Any
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS bookings (
     key TEXT PRIMARY KEY, kind TEXT, city TEXT, traveller TEXT, reference TEXT UNIQUE, requests INTEGER DEFAULT 1,
-    cancelled INTEGER  -- the first cancellation is 1; one without a reference came before its booking
+    cancelled INTEGER  -- the first cancellation is 1; a cancelled row without a reference came before its booking
 )
 """
 BOOK = """
@@ -48,7 +48,7 @@ ON CONFLICT (key) DO UPDATE SET cancelled = coalesce(cancelled, excluded.cancell
 
 
 class BookingService(ThreadingHTTPServer):
-    """Books into a ledger, once per key."""
+    """A service that books into a ledger, once per key."""
 
     daemon_threads = True
     no_cars_in: Collection[str] = ("Venice",)
@@ -70,7 +70,7 @@ class BookingService(ThreadingHTTPServer):
         return sqlite3.connect(self.ledger, timeout=30, isolation_level=None)
 
     def book(self, key: str, kind: str, city: str, traveller: str) -> tuple[str, int, int | None]:
-        """The booking's reference, how often this key has asked for it, and whether it is cancelled."""
+        """Book. Return the booking's reference, how often this key has asked for it, and the number of its cancellation."""
         with closing(self.open_ledger()) as rows:
             return rows.execute(BOOK, (key, kind, city, traveller)).fetchone()  # type: ignore[no-any-return]
 
@@ -82,11 +82,11 @@ class BookingService(ThreadingHTTPServer):
                 rows.execute(CANCEL_KEY, (key, kind))
 
     def bookings(self) -> list[dict[str, Any]]:
-        """What is booked, oldest first."""
+        """Return what is booked, oldest first."""
         return self._rows("cancelled IS NULL ORDER BY rowid")
 
     def cancellations(self) -> list[dict[str, Any]]:
-        """What was booked and then cancelled, in the order of the cancellations."""
+        """Return what was booked and then cancelled, in the order of the cancellations."""
         return self._rows("cancelled IS NOT NULL AND reference IS NOT NULL ORDER BY cancelled")
 
     def _rows(self, where: str) -> list[dict[str, Any]]:
@@ -96,7 +96,7 @@ class BookingService(ThreadingHTTPServer):
 
 
 class Desk(BaseHTTPRequestHandler):
-    """Answers one request."""
+    """A desk of the service: it answers one request."""
 
     server: BookingService
 
@@ -133,7 +133,7 @@ class Desk(BaseHTTPRequestHandler):
             self.answer(200, {"cancelled": reference or key})
 
     def wanted(self) -> tuple[str, str, str]:
-        """Kind, reference and key of a request, after the time such things take."""
+        """Return kind, reference and key of a request, after the time that such a service takes."""
         time.sleep(self.server.latency_s)
         kind, _, reference = self.path.strip("/").partition("/")
         kind = kind.removesuffix("s")
@@ -152,11 +152,11 @@ class Desk(BaseHTTPRequestHandler):
         self.wfile.write(raw)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Quiet: the run's own progress is the interesting output."""
+        """Log nothing: the run's own progress is the interesting output."""
 
 
 def leave_with_the_starter() -> None:
-    """Exit as soon as whoever started this process is gone, however it went: its end of our stdin closes."""
+    """Exit as soon as the process that started this one is gone. However it ends, its end of our stdin closes then."""
     sys.stdin.read()
     os._exit(0)
 
