@@ -20,7 +20,7 @@ HOT = [
     "drop_steps",
     "send_signals",
     "note_runs",
-    "tell_parents",
+    "end_child_steps",
     "park_runs",
     "continue_runs",
     "forget_steps",

@@ -124,7 +124,7 @@ def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str
         ("backlog", "steps_ready (lane=? AND priority=? AND ready_at<?)"),
         ("left_nodes", "nodes_left (retired_at<?)"),
         ("old_journal", "journal_apart (at<?)"),
-        ("held_by", "steps_held (agent=?)"),
+        ("claimed_by", "steps_held (agent=?)"),
         ("owned_by", "runs_owned (owner=?)"),
         ("due_deliveries", "deliveries_due (channel=? AND next_try_at<?)"),
         ("open_alerts_of", "alerts_open_by_kind (kind=? AND id>?)"),

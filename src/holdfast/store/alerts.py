@@ -91,18 +91,20 @@ class OutboxAlerts(Leases):
         )
         return changed
 
-    async def claim_deliveries(self, epoch: int, channel: str, limit: int, hold_s: float) -> list[Sending]:
-        """Take deliveries that are due. The try is counted now; after `hold_s` it comes again unless it was ended."""
+    async def claim_deliveries(
+        self, epoch: int, channel: str, limit: int, again_after_s: float
+    ) -> list[Sending]:
+        """Take deliveries that are due. The try is counted now; after `again_after_s` it comes again unless it was ended."""
         if not await self._any(Verb.due_deliveries, channel, 1):
             return []
-        return await self._claim_deliveries(epoch, channel, limit, hold_s)
+        return await self._claim_deliveries(epoch, channel, limit, again_after_s)
 
     @leading([], ALERTS)
     async def _claim_deliveries(
-        self, session: Session, channel: str, limit: int, hold_s: float
+        self, session: Session, channel: str, limit: int, again_after_s: float
     ) -> list[Sending]:
         due = await session.rows(Verb.due_deliveries, channel, limit)
-        await session.each(Verb.claim_deliveries, [(row[0],) for row in due], hold_s)
+        await session.each(Verb.claim_deliveries, [(row[0],) for row in due], again_after_s)
         return [Sending(row[0], row[1], row[2], Alert(*row[3:])) for row in map(tuple, due)]
 
     @leading(False, ALERTS)

@@ -45,7 +45,7 @@ ORDER = (
     (Verb.name_effects, False),
     (Verb.send_signals, False),
     (Verb.note_runs, False),
-    (Verb.tell_parents, False),
+    (Verb.end_child_steps, False),
     (Verb.revoke_runs, False),
     (Verb.undo_runs, True),
     (Verb.alert_stuck_runs, False),
@@ -162,7 +162,7 @@ class Batch:
         elif close.parent_id is not None:
             state = StepState.SUCCEEDED if close.state is RunState.SUCCEEDED else _FAILED
             told = (close.parent_id, close.parent_n, state, close.output, close.error, close.at)
-            self._add(Verb.tell_parents, told)
+            self._add(Verb.end_child_steps, told)
         elif close.state in _FAILED_RUN:
             self._add(Verb.note_failures, (hop.run_id, 0))
         for one in hop.revoked:

@@ -23,7 +23,7 @@ CANCEL_KEY = "cancel"
 """A run is asked once to cancel itself, whoever asks how often."""
 
 
-class Met(NamedTuple):
+class ExistingRun(NamedTuple):
     """The run that has the id a child should have had."""
 
     id: str
@@ -34,7 +34,7 @@ class Met(NamedTuple):
 
 
 class ChildOutcome(NamedTuple):
-    """How a step ends that waits for a run: the values of `tell_parents`. It is delivered by the owner of the step's run."""
+    """How a step ends that waits for a run: the values of `end_child_steps`. It is delivered by the owner of the step's run."""
 
     run_id: str
     n: int
@@ -58,21 +58,24 @@ async def start_children(session: Session, children: Sequence[NewRun]) -> None:
     while left:
         if len(await session.all(Verb.start_runs, [start_row(child) for child in left])) == len(left):
             return
-        met = {row[0]: Met(*row) for row in await session.rows(Verb.met_runs, [child.id for child in left])}
+        met = {
+            row[0]: ExistingRun(*row)
+            for row in await session.rows(Verb.existing_runs, [child.id for child in left])
+        }
         for child in left:
             if child.id in met and not is_own(child, met[child.id]):
-                await _meet(session, child, met[child.id])
+                await _join_or_refuse(session, child, met[child.id])
         left = [child for child in left if child.id not in met]  # pruned in this very moment
 
 
-async def _meet(session: Session, child: NewRun, met: Met) -> None:
+async def _join_or_refuse(session: Session, child: NewRun, met: ExistingRun) -> None:
     """The id is taken: join that run, or fail the step that asked for it."""
     awaits = child.joins and await session.row(Verb.awaits, child.parent_id, child.id) is not None
     told = refused(child, met, awaits=awaits)
     if told is None:
         await session.run(Verb.join_run, child.id, child.parent_id, child.parent_n)
     else:
-        await session.each(Verb.tell_parents, [told])
+        await session.each(Verb.end_child_steps, [told])
 
 
 async def _go_on(session: Session, child: NewRun) -> bool:
@@ -89,19 +92,19 @@ async def _go_on(session: Session, child: NewRun) -> bool:
     if way is retries.Way.TAKE_OVER:
         await session.each(Verb.take_over, [(*parent, known.id)])
         told = ended(known.id, (told.run_id, told.n), (known.state, known.output, known.error))
-    await session.each(Verb.tell_parents, [told])
+    await session.each(Verb.end_child_steps, [told])
     return True
 
 
 # --- deciding -------------------------------------------------------------------------------------------------------
 
 
-def is_own(child: NewRun, met: Met) -> bool:
+def is_own(child: NewRun, met: ExistingRun) -> bool:
     """The very child this step asked for: after a replay, or when an answer was lost."""
     return (met.parent_id, met.parent_n) == (child.parent_id, child.parent_n)
 
 
-def refused(child: NewRun, met: Met, *, awaits: bool) -> ChildOutcome | None:
+def refused(child: NewRun, met: ExistingRun, *, awaits: bool) -> ChildOutcome | None:
     """Why the step cannot have this run; None when it may wait for it. `awaits`: that run waits for this one."""
     if not child.joins:
         why = (

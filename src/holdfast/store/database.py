@@ -96,7 +96,7 @@ class StoreCall(NamedTuple):
     kwargs: dict[str, Any]
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """The arguments by their names, without those that were left out."""
         return dict(zip(self.names, self.args, strict=False)) | self.kwargs
 
@@ -105,7 +105,7 @@ class Processes(Protocol):
     """What the host knows of the processes that share the store, where all of them are on one host."""
 
     @property
-    def can_tell(self) -> bool:
+    def are_visible(self) -> bool:
         """Whether anything is known here."""
 
     def take(self, node: str) -> None:
@@ -120,7 +120,7 @@ class Processes(Protocol):
 class UnknownProcesses:
     """Nobody can know: processes may be on other hosts."""
 
-    can_tell = False
+    are_visible = False
 
     def take(self, node: str) -> None: ...
 

@@ -24,7 +24,7 @@ import msgspec
 
 from holdfast.environment import Environment
 
-BURIED, LAPSED, STALLED = "buried", "lapsed", "stalled"
+RECLAIMED, LAPSED, STALLED = "reclaimed", "lapsed", "stalled"
 """Why a heart ends while its node lives."""
 LEAVE = b"leave"
 """What a node says to a heart it needs no longer, before it hangs up."""
@@ -49,7 +49,7 @@ class Order(msgspec.Struct):
     """When the last renewal was sent, on the monotonic clock, which all processes of a host share."""
 
 
-class Said(msgspec.Struct, omit_defaults=True):
+class HeartMessage(msgspec.Struct, omit_defaults=True):
     """What a heart says: a renewal that was sent and answered at these monotonic times, trouble, or why it ends."""
 
     sent: float = 0.0
@@ -101,7 +101,7 @@ class Heart:
             if silent_s <= order.renew_s or not is_stopped(order.pid):
                 renewed = self._renew(silent_s)
                 if renewed is None:
-                    return BURIED
+                    return RECLAIMED
                 if renewed:
                     again_s = order.renew_s * (0.75 + self._environment.random.random() / 2)
             at = monotonic() + again_s
@@ -115,13 +115,13 @@ class Heart:
                 self._renewer = renewer(self._order)
             store_now = self._renewer.renew(self._pulse, silent_s)
         except Exception as error:  # noqa: BLE001  whatever it is, the node is told and it is tried again
-            self.say(Said(trouble=f"{type(error).__name__}: {error}"))
+            self.say(HeartMessage(trouble=f"{type(error).__name__}: {error}"))
             self.close()
             return False
         if store_now is None:
             return None
         self._sent = sent
-        self.say(Said(sent, self._environment.monotonic(), store_now))
+        self.say(HeartMessage(sent, self._environment.monotonic(), store_now))
         return True
 
     def is_orphaned(self) -> bool:
@@ -164,7 +164,7 @@ class Heart:
                 self._pulse, self._told_at = lines[-1].decode(), self._environment.monotonic()
         return True
 
-    def say(self, said: Said) -> None:
+    def say(self, said: HeartMessage) -> None:
         os.write(1, msgspec.json.encode(said) + b"\n")
 
     def close(self) -> None:
@@ -213,7 +213,7 @@ def main() -> None:
     try:
         end = heart.beat()
         if end is not None:
-            heart.say(Said(end=end))
+            heart.say(HeartMessage(end=end))
     except BrokenPipeError:
         end = None  # the node is gone
     if end is None and heart.is_orphaned():

@@ -63,11 +63,11 @@ class Leader(Leases):
         connection that is lost says nothing of a process."""
         processes = self._database.processes
         found = [row[0] for row in await session.rows(Verb.lapsed_nodes)]
-        if processes.can_tell:
+        if processes.are_visible:
             alive = [NodeRow(*row).id for row in await session.rows(Verb.living, ALIVE_MAX)]
             found += [node for node in alive if node not in found and processes.is_gone(node)]
-        if holders := [row[0] for row in await session.rows(Verb.holders)]:
-            found += [row[0] for row in await session.rows(Verb.strangers, holders)]
+        if busy := [row[0] for row in await session.rows(Verb.busy_nodes)]:
+            found += [row[0] for row in await session.rows(Verb.strangers, busy)]
         return found
 
     async def reclaim(

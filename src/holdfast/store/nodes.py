@@ -104,6 +104,6 @@ async def _give_up(
 ) -> tuple[int, int]:
     """Park the node's runs and hand its steps back, but for these."""
     owned = {(run_id, fence) for run_id, fence in await session.rows(Verb.owned_by, node)}
-    held = {(run_id, n, fence) for run_id, n, fence in await session.rows(Verb.held_by, node)}
+    held = {(run_id, n, fence) for run_id, n, fence in await session.rows(Verb.claimed_by, node)}
     parked = await session.each(Verb.park_runs, [(*one, node) for one in sorted(owned - runs)])
     return parked, await session.each(Verb.hand_back_steps, sorted(held - steps))

@@ -44,7 +44,7 @@ class Operators(Part):
                 told = ChildOutcome(
                     run.parent_id, run.parent_n, StepState.FAILED, None, cancelled_error(run_id)
                 )
-                await session.each(Verb.tell_parents, [told])
+                await session.each(Verb.end_child_steps, [told])
             return RunState.CANCELLED
         if run.state is RunState.HELD:
             await self._release(session, run, actor, "cancelled while held")

@@ -74,7 +74,7 @@ class Schedulers(Part):
             ended(run_id, (waiter, n), (state, output, error))
             for run_id, waiter, n, state, output, error in due
         ]
-        await session.each(Verb.tell_parents, told)
+        await session.each(Verb.end_child_steps, told)
         await session.each(Verb.forget_joins, [(one.run_id, one.n) for one in told])
         return len(told)
 

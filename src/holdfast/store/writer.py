@@ -220,7 +220,7 @@ class Writer:
             asking = False
             try:
                 if self._in_doubt:
-                    await self._look_around()
+                    await self._reconcile()
                 ops = [op for op, _ in batch]
                 if not self._host.has_lease() and any(type(op) is not Start for op in ops):
                     raise LeaseLost("this node lost its lease")
@@ -254,7 +254,7 @@ class Writer:
             self._resting = False
             delay_s = min(delay_s * 2, AGAIN_MAX_S)
 
-    async def _look_around(self) -> None:
+    async def _reconcile(self) -> None:
         """See what the store believes that this node holds. Until that is done, nothing is written: whatever keeps it from being
         done is not the fault of what waits."""
         self._in_doubt = False  # before it looks: what is doubted meanwhile is looked at again

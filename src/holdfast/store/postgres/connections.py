@@ -22,7 +22,7 @@ from holdfast.config import Config
 
 PROBE_AFTER_S, PROBE_EVERY_S, PROBES = 5, 2, 3
 """A peer that is silent for 5 s is probed, and given up after three probes without an answer."""
-UNHEARD_S = 10
+UNACKNOWLEDGED_S = 10
 """What was sent must have been acknowledged by the other end's kernel by then."""
 
 HANG_UP_S = 1.0
@@ -50,7 +50,7 @@ AWAY = (
 """What says that the database cannot be reached now, or with this URL."""
 
 
-PASSING = (
+TEMPORARY = (
     asyncpg.OperatorInterventionError,  # somebody cancelled the statement, or a limit of the server's did
     asyncpg.InsufficientResourcesError,
     asyncpg.LockNotAvailableError,
@@ -148,7 +148,7 @@ def _probe(connection: asyncpg.Connection[Any]) -> None:
             ("TCP_KEEPIDLE", PROBE_AFTER_S),
             ("TCP_KEEPINTVL", PROBE_EVERY_S),
             ("TCP_KEEPCNT", PROBES),
-            ("TCP_USER_TIMEOUT", UNHEARD_S * 1000),
+            ("TCP_USER_TIMEOUT", UNACKNOWLEDGED_S * 1000),
         ):
             option = getattr(socket, name, None)  # not all of them are known everywhere
             if option is not None:

@@ -28,8 +28,8 @@ from holdfast.store.postgres import within
 from holdfast.store.postgres.connections import (
     AWAY,
     HANG_UP_S,
-    PASSING,
     POOLED,
+    TEMPORARY,
     bounded,
     connect,
     hang_up,
@@ -306,8 +306,8 @@ class PostgresDatabase(Database):
                 raise _full(error) from error
             except asyncpg.InsufficientPrivilegeError as error:
                 raise StoreError(f"the database user may not do this: {error}") from error
-            except PASSING as error:
-                raise _passing(error) from error
+            except TEMPORARY as error:
+                raise _temporary(error) from error
         raise AssertionError("unreachable")
 
     # --- reading and writing ------------------------------------------------------------------------------------
@@ -367,8 +367,8 @@ class PostgresDatabase(Database):
                 raise await _read_only(connection, error) from error
             except asyncpg.DiskFullError as error:
                 raise _full(error) from error
-            except PASSING as error:
-                raise _passing(error) from error
+            except TEMPORARY as error:
+                raise _temporary(error) from error
             except asyncpg.PostgresError as error:
                 # With several operations, each gets its own answer. A hop that was written before, and whose answer was lost,
                 # issues its steps again.
@@ -407,8 +407,8 @@ class PostgresDatabase(Database):
             raise _unreachable(error) from error
         except asyncpg.ReadOnlySQLTransactionError as error:
             raise await _read_only(connection, error) from error
-        except PASSING as error:
-            raise _passing(error) from error
+        except TEMPORARY as error:
+            raise _temporary(error) from error
         return renewed
 
     async def ring(self, bells: set[Bell]) -> None:
@@ -496,7 +496,7 @@ def _full(error: BaseException) -> StoreFull:
     )
 
 
-def _passing(error: BaseException) -> StoreUnreachable:
+def _temporary(error: BaseException) -> StoreUnreachable:
     return _not_done(
         StoreUnreachable(
             f"the database does not do it now: {error}: look at what limits or cancels statements there "

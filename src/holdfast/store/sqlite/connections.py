@@ -114,7 +114,7 @@ class Connections:
         """As `open`, in the caller's thread."""
         if not self.in_memory:
             self._make_file()
-            if (kind := filesystem.warned_of(self.path)) is not None:
+            if (kind := filesystem.network_file_system_of(self.path)) is not None:
                 log.warning(
                     "%s is on a network file system (%s), where SQLite's locks do not hold and data can be lost: use a local "
                     "disk, or PostgreSQL",

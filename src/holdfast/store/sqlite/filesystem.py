@@ -36,7 +36,7 @@ def network_kind(path: str, mounts: str) -> str | None:
     return found[1] if found[1].startswith(NETWORK) else None
 
 
-def warned_of(path: str) -> str | None:
+def network_file_system_of(path: str) -> str | None:
     """The kind of network file system that a file is on. None where the system does not tell."""
     try:
         return network_kind(str(Path(path).resolve()), MOUNTS.read_text("utf-8", "replace"))

@@ -20,7 +20,7 @@ class LockedProcesses:
         self._held: dict[str, int] = {}
 
     @property
-    def can_tell(self) -> bool:
+    def are_visible(self) -> bool:
         return self._folder is not None
 
     def _file(self, node: str) -> Path | None:

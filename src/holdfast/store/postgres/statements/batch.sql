@@ -96,7 +96,7 @@ UPDATE holdfast.runs r SET progress = coalesce(u.progress, r.progress), publishe
 FROM unnest($1::text[], $2::text[], $3::text[], $4::int[]) u(id, progress, published, kept_n)
 WHERE r.id = u.id
 
--- name: tell_parents
+-- name: end_child_steps
 UPDATE holdfast.steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
                    finished_at = coalesce(to_timestamp(u.at), clock_timestamp())
 FROM unnest($1::text[], $2::int[], $3::text[], $4::bytea[], $5::text[], $6::float8[])

@@ -1,7 +1,7 @@
 -- Children by the step that asked for them, and steps that wait for a run which is not their own child.
 
 -- Locked, so that a run which is about to be joined is not pruned meanwhile.
--- name: met_runs
+-- name: existing_runs
 SELECT r.id, r.parent_id, r.parent_n, r.workflow, r.digest FROM holdfast.runs r
 WHERE r.id = ANY($1::text[]) ORDER BY r.id FOR KEY SHARE OF r
 

@@ -34,7 +34,7 @@ SELECT {SeenNode(n)} FROM holdfast.nodes n
 WHERE n.retired_at IS NULL AND n.lease_until < clock_timestamp() ORDER BY n.lease_until LIMIT 1000
 
 -- Whoever has a step or a run: one index look each, however much each has.
--- name: holders
+-- name: busy_nodes
 WITH RECURSIVE
 agents(id) AS (
     SELECT min(agent) FROM holdfast.steps WHERE state = 'running'

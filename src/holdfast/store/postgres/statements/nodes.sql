@@ -25,7 +25,7 @@ UPDATE holdfast.nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retir
 -- name: owned_by
 SELECT id, fence FROM holdfast.runs WHERE owner = $1 ORDER BY id
 
--- name: held_by
+-- name: claimed_by
 SELECT run_id, n, fence FROM holdfast.steps WHERE agent = $1 AND state = 'running' ORDER BY run_id, n
 
 -- name: living

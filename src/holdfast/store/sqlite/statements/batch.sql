@@ -62,7 +62,7 @@ ON CONFLICT (run_id, name, key) DO NOTHING
 UPDATE runs SET progress = coalesce(?2, progress), published = coalesce(?3, published), kept_n = max(kept_n, ?4)
 WHERE id = ?1
 
--- name: tell_parents
+-- name: end_child_steps
 UPDATE steps SET state = ?3, output = ?4, error = ?5, finished_at = coalesce(?6, store_now()), fence = fence + 1
 WHERE run_id = ?1 AND n = ?2 AND +state = 'waiting' AND +kind = 'child'
 

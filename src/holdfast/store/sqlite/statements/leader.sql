@@ -32,7 +32,7 @@ SELECT {SeenNode} FROM nodes INDEXED BY nodes_live
 WHERE retired_at IS NULL AND lease_until < (SELECT store_now()) ORDER BY lease_until LIMIT 1000
 
 -- Whoever has a step or a run: one index look each, however much each has.
--- name: holders
+-- name: busy_nodes
 WITH RECURSIVE
     agents (id) AS (
         SELECT min(agent) FROM steps WHERE state = 'running'

@@ -23,7 +23,7 @@ UPDATE nodes SET retired_at = store_now() WHERE id = ?1 AND retired_at IS NULL
 -- name: owned_by
 SELECT id, fence FROM runs INDEXED BY runs_owned WHERE owner = ?1
 
--- name: held_by
+-- name: claimed_by
 SELECT run_id, n, fence FROM steps INDEXED BY steps_held WHERE state = 'running' AND agent = ?1
 
 -- name: living
