@@ -190,11 +190,14 @@ def test_fragments_and_columns_are_put_in(tmp_path: Path, monkeypatch: pytest.Mo
         ("-- name: claim\nSELECT 1\n", "no statement for renew"),
         (
             "-- name: claim\nSELECT 1\n-- name: renew\nSELECT 2\n-- name: other\nSELECT 3\n",
-            "nobody uses other",
+            "no verb uses the statements other",
         ),
-        ("-- name: claim\nSELECT 1\n-- name: claim\nSELECT 2\n", "stands twice"),
+        ("-- name: claim\nSELECT 1\n-- name: claim\nSELECT 2\n", "is defined twice"),
         ("-- name: claim\n{gone}\n-- name: renew\nSELECT 2\n", "claim: there is no fragment 'gone'"),
-        ("-- name: claim\n1\n-- name: renew\n2\n-- fragment: idle\n3\n", "nobody uses the fragments idle"),
+        (
+            "-- name: claim\n1\n-- name: renew\n2\n-- fragment: idle\n3\n",
+            "no statement uses the fragments idle",
+        ),
         ("-- name: claim\n{f}\n-- name: renew\n2\n-- fragment: f(x)\n{x}\n", "'f' takes an argument"),
         ("-- name: claim\n{f(s)}\n-- name: renew\n2\n-- fragment: f\n3\n", "'f' takes no argument"),
     ],

@@ -1,5 +1,4 @@
-"""The statements that every dialect has, by verb. A dialect has some of its own beside them: how it claims, and how it keeps
-itself."""
+"""The verbs of the statements that every dialect has. Each dialect has some more of its own, for example to claim."""
 
 from __future__ import annotations
 
