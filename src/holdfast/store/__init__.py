@@ -1,7 +1,7 @@
 """The State Store: the one truth. `open_store(url)` picks the dialect.
 
-A dialect is a folder with a module `dialect`. That module opens the database, and the connection by which a heart renews a
-lease.
+A dialect is a folder with a module `dialect`. That module opens the database, and the connection by which a heart
+renews a lease.
 """
 
 from __future__ import annotations

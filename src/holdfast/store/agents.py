@@ -19,8 +19,8 @@ class Lanes(Part):
 
     @look
     async def backlog(self, session: Session, lanes: Sequence[int], limit: int) -> Backlog:
-        """Count the steps that are ready and due in these lanes and whose runs go on. At most `limit` steps of each lane and
-        priority are counted."""
+        """Count the steps that are ready and due in these lanes and whose runs go on. At most `limit` steps of each
+        lane and priority are counted."""
         row = await session.row(Verb.backlog, list(lanes), limit)
         assert row is not None
         return Backlog(*row)
@@ -37,12 +37,12 @@ class Agents(Lanes):
         suspects: int = 0,
         runs: Sequence[str] | None = None,
     ) -> list[ClaimedStep]:
-        """Claim up to `limit` ready steps of these lanes, by priority, then age. A claim counts as an attempt and raises the
-        fence. Steps behind a breaker that is not closed, or behind a hold, are not claimed.
+        """Claim up to `limit` ready steps of these lanes, by priority, then age. A claim counts as an attempt and
+        raises the fence. Steps behind a breaker that is not closed, or behind a hold, are not claimed.
 
-        A suspect is a step that has lost its agent `suspect_losses` times or more. At most `suspects` of them are claimed,
-        and the others do not keep the steps behind them from being claimed. A node that works only on certain runs names
-        them in `runs`.
+        A suspect is a step that has lost its agent `suspect_losses` times or more. At most `suspects` of them are
+        claimed, and the others do not keep the steps behind them from being claimed. A node that works only on certain
+        runs names them in `runs`.
         """
         claim = StepClaim(node, lanes, limit, suspect_losses, suspects, runs)
 
@@ -56,8 +56,8 @@ class Agents(Lanes):
     async def lost_steps(
         self, session: Session, claimed: Sequence[tuple[str, int, int]]
     ) -> list[tuple[str, int]]:
-        """Return (run, n) of those of these steps (run, n, fence) that the agent no longer has. They were cancelled, timed out or
-        reclaimed."""
+        """Return (run, n) of those of these steps (run, n, fence) that the agent no longer has. They were cancelled,
+        timed out or reclaimed."""
         return [(row[0], row[1]) for row in await session.all(Verb.lost_steps, claimed)]
 
     @look

@@ -1,5 +1,5 @@
-"""Alerts and their outbox. The leader raises, logs and clears alerts. The holder of the lease `alerts` routes and sends them.
-People read them, and may clear them."""
+"""Alerts and their outbox. The leader raises, logs and clears alerts. The holder of the lease `alerts` routes and sends
+them. People read them, and may clear them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class LeaderAlerts(Part):
     async def raise_alerts(
         self, session: Session, alerts: Sequence[NewAlert], looked_at: Sequence[int] = ()
     ) -> bool:
-        """Raise these alerts, and forget the failures that they came from. An alert whose key is already open is only counted.
-        Return False if the epoch is over."""
+        """Raise these alerts, and forget the failures that they came from. An alert whose key is already open is only
+        counted. Return False if the epoch is over."""
         await session.each(Verb.forget_failures, [(one,) for one in looked_at])
         await session.each(Verb.raise_alerts, [alert_row(alert) for alert in alerts])
         return True
@@ -65,8 +65,9 @@ class LeaderAlerts(Part):
 
     @look
     async def late_wakes(self, session: Session, bound_s: float, rows_max: int, limit: int) -> list[Late]:
-        """Return, for each workflow and version, the begun run without an owner that waits longest for a scheduler to deliver
-        something to it, if longer than `bound_s`. At most `rows_max` outcomes, signals and timers each are looked at."""
+        """Return, for each workflow and version, the begun run without an owner that waits longest for a scheduler to
+        deliver something to it, if longer than `bound_s`. At most `rows_max` outcomes, signals and timers each are
+        looked at."""
         return [Late(*row) for row in await session.rows(Verb.late_wakes, bound_s, rows_max, limit)]
 
 
@@ -96,8 +97,8 @@ class OutboxAlerts(Leases):
     async def claim_deliveries(
         self, epoch: int, channel: str, limit: int, again_after_s: float
     ) -> list[Sending]:
-        """Claim deliveries that are due. The attempt is counted now. If nobody ends the delivery within `again_after_s`, it is due
-        again."""
+        """Claim deliveries that are due. The attempt is counted now. If nobody ends the delivery within
+        `again_after_s`, it is due again."""
         if not await self._any(Verb.due_deliveries, channel, 1):
             return []
         return await self._claim_deliveries(epoch, channel, limit, again_after_s)
@@ -114,8 +115,8 @@ class OutboxAlerts(Leases):
     async def end_delivery(
         self, session: Session, delivery: str, attempt: int, error: str | None, again_s: float | None
     ) -> bool:
-        """Record how an attempt to send ended. It was sent if there is no error. Otherwise it is tried again after `again_s`, or
-        given up if that is None."""
+        """Record how an attempt to send ended. It was sent if there is no error. Otherwise it is tried again after
+        `again_s`, or given up if that is None."""
         ended = await session.row(Verb.end_delivery, delivery, attempt, error, again_s)
         if ended is None:
             return False
@@ -126,7 +127,8 @@ class OutboxAlerts(Leases):
 
     @leading(0, ALERTS)
     async def expire_deliveries(self, session: Session, older_s: float) -> int:
-        """Give up deliveries that have been due for longer than `older_s`: their channel must be gone. Return how many."""
+        """Give up deliveries that have been due for longer than `older_s`: their channel must be gone. Return how
+        many."""
         return await session.run(Verb.expire_deliveries, older_s)
 
 

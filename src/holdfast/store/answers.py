@@ -79,7 +79,8 @@ class Probes(msgspec.Struct):
 
 
 class ShutGates(msgspec.Struct):
-    """What keeps steps from beginning: all holds, and breakers that are not closed, have had trouble lately or are forced."""
+    """What keeps steps from beginning: all holds, and breakers that are not closed, have had trouble lately or are
+    forced."""
 
     breakers: list[Breaker]
     holds: list[Hold]
@@ -94,7 +95,8 @@ class Rival(msgspec.Struct, frozen=True):
 
 
 class Observation(msgspec.Struct):
-    """How many steps of one dependency succeeded and failed at an agent. Only of probes, `round` is the round of the breaker."""
+    """How many steps of one dependency succeeded and failed at an agent. Only of probes, `round` is the round of the
+    breaker."""
 
     name: str
     ok: int
@@ -124,8 +126,8 @@ class SeenNode(msgspec.Struct, frozen=True):
 
 
 class LostStep(msgspec.Struct, frozen=True):
-    """What the leader needs to know about a running step, whose agent is gone or did not end it in time, to decide what becomes
-    of it."""
+    """What the leader needs to know about a running step, whose agent is gone or did not end it in time, to decide what
+    becomes of it."""
 
     run_id: str
     n: int
@@ -160,8 +162,8 @@ class Remedy(msgspec.Struct, frozen=True):
 
     @property
     def needs_person(self) -> bool:
-        """True if the step fails or goes into quarantine. Then the attempt's error becomes the step's error, and a person is
-        notified."""
+        """True if the step fails or goes into quarantine. Then the attempt's error becomes the step's error, and a
+        person is notified."""
         return self.state is StepState.FAILED or self.quarantine is not None
 
 
@@ -177,14 +179,14 @@ class Reclaimed(msgspec.Struct):
 
 
 class FailureNote(msgspec.Struct):
-    """A run or a step that failed, or a signal that was set aside. Its writer noted which one, and the other fields are what its
-    rows say now. They are None if it no longer exists."""
+    """A run or a step that failed, or a signal that was set aside. Its writer noted which one, and the other fields are
+    what its rows say now. They are None if it no longer exists."""
 
     id: int
     run_id: str
     n: int
-    """The step. 0 is the run itself. A negative one is a signal with the place -n in the history; then `name` is the signal's
-    name, and `error` is why it was set aside."""
+    """The step. 0 is the run itself. A negative one is a signal with the place -n in the history; then `name` is the
+    signal's name, and `error` is why it was set aside."""
     workflow: str | None
     state: str | None
     parent_id: str | None
@@ -235,8 +237,8 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct):
-    """To which channels an alert goes: (delivery id, channel) of each. `routed` is how far the alert is then. 1: that it was raised
-    is being sent. 2: nothing more is to be sent."""
+    """To which channels an alert goes: (delivery id, channel) of each. `routed` is how far the alert is then. 1: that
+    it was raised is being sent. 2: nothing more is to be sent."""
 
     alert_id: int
     event: str

@@ -1,7 +1,8 @@
-"""The hot path: the operations of one commit, as rows of values for the verbs that write them. The rows are the same for every
-dialect.
+"""The hot path: the operations of one commit, as rows of values for the verbs that write them. The rows are the same
+for every dialect.
 
-A batch is optimistic. For most verbs each row of values must change one row of a table. If one does not, nothing is written.
+A batch is optimistic. For most verbs each row of values must change one row of a table. If one does not, nothing is
+written.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ ORDER = (
     (Verb.note_failures, False),
     (Verb.journal_add, False),
 )
-"""The verbs of a batch beside those of its hops, in the order in which they are written. True: each row of values must change
-one row."""
+"""The verbs of a batch beside those of its hops, in the order in which they are written. True: each row of values must
+change one row."""
 
 
 class Batch:
@@ -224,7 +225,8 @@ class Batch:
             raise TypeError(f"not an operation: {op!r}")
 
     def _save(self, row: tuple[Any, ...]) -> None:
-        """Add a checkpoint or progress. Two saves of one step become one, because a statement can change a row only once."""
+        """Add a checkpoint or progress. Two saves of one step become one, because a statement can change a row only
+        once."""
         rows = self._more.setdefault(Verb.save_steps, [])
         if rows and rows[-1][:3] == row[:3]:
             row = (
@@ -247,8 +249,8 @@ class Batch:
         return len(self._more) + self.has_hops == 1
 
     async def write(self, session: Session) -> list[Answer]:
-        """Write the whole batch. Return the answer to each operation. If this raises PreconditionFailed, the caller must roll
-        back."""
+        """Write the whole batch. Return the answer to each operation. If this raises PreconditionFailed, the caller
+        must roll back."""
         if self.has_hops:
             await session.hop(self)
         if self._more:
@@ -274,8 +276,8 @@ class Batch:
         await session.each(Verb.note_failures, [(run_id, 0) for run_id, _ in held])
 
     async def _start(self, session: Session) -> dict[int, Answer]:
-        """Start runs. Return the answers by the `id()` of their operations. An id that exists is an answer and does not fail the
-        batch."""
+        """Start runs. Return the answers by the `id()` of their operations. An id that exists is an answer and does not
+        fail the batch."""
         first: dict[str, Start] = {}
         for op in self._starts:
             first.setdefault(op.run.id, op)
@@ -294,8 +296,8 @@ class Batch:
 
 class Batches(Part):
     async def commit(self, node: str, ops: Sequence[Op]) -> list[Answer]:
-        """Write all operations in one transaction. Return the answer to each. If one of several cannot be written, raise
-        PreconditionFailed and write nothing. Then the caller writes them one at a time."""
+        """Write all operations in one transaction. Return the answer to each. If one of several cannot be written,
+        raise PreconditionFailed and write nothing. Then the caller writes them one at a time."""
         call = StoreCall("commit", ("node", "ops"), (node, ops), {})
         try:
             return await self._database.commit(call, Batch(node, ops))

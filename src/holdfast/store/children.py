@@ -1,7 +1,7 @@
 """Children of runs: how they are started, and how the step that asked for a child ends if a run with its id exists.
 
-After a replay or a lost answer that run may be the step's own child. Otherwise the step joins that run if its author allowed it,
-and fails if not.
+After a replay or a lost answer that run may be the step's own child. Otherwise the step joins that run if its author
+allowed it, and fails if not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class ExistingRun(NamedTuple):
 
 
 class ChildOutcome(NamedTuple):
-    """How a step ends that waits for a run. These are the values of `end_child_steps`. The owner of the step's run delivers it."""
+    """How a step ends that waits for a run. These are the values of `end_child_steps`. The owner of the step's run
+    delivers it."""
 
     run_id: str
     n: int
@@ -49,8 +50,8 @@ class ChildOutcome(NamedTuple):
 
 
 async def start_children(session: Session, children: Sequence[NewRun]) -> None:
-    """Start these children. All batches of all nodes start them in the order of their ids, so that two batches cannot wait for
-    each other."""
+    """Start these children. All batches of all nodes start them in the order of their ids, so that two batches cannot
+    wait for each other."""
     left = [
         child
         for child in sorted(children, key=lambda child: (child.id, child.parent_id, child.parent_n))
@@ -81,8 +82,8 @@ async def _join_or_refuse(session: Session, child: NewRun, existing: ExistingRun
 
 
 async def _go_on(session: Session, child: NewRun) -> bool:
-    """Begin the child of a retried run from where the previous child of that step ended. Return False if it is to be started like
-    any other child."""
+    """Begin the child of a retried run from where the previous child of that step ended. Return False if it is to be
+    started like any other child."""
     known = await retries.newest(session, child.retry_of)
     parent = child.parent_id, child.parent_n
     way = retries.way_of(child, known)
@@ -103,13 +104,14 @@ async def _go_on(session: Session, child: NewRun) -> bool:
 
 
 def is_own(child: NewRun, existing: ExistingRun) -> bool:
-    """True if the existing run is the child that this step has already asked for, before a replay or before an answer got lost."""
+    """True if the existing run is the child that this step has already asked for, before a replay or before an answer
+    got lost."""
     return (existing.parent_id, existing.parent_n) == (child.parent_id, child.parent_n)
 
 
 def refused(child: NewRun, existing: ExistingRun, *, awaits: bool) -> ChildOutcome | None:
-    """Return the failure of a step that may not wait for the existing run, or None if it may. `awaits` says that the existing run
-    waits for the step's run."""
+    """Return the failure of a step that may not wait for the existing run, or None if it may. `awaits` says that the
+    existing run waits for the step's run."""
     if not child.joins:
         why = (
             f"run {child.id!r} exists and is not a child of this run: give the child another id, or wait for that run with "
@@ -129,8 +131,8 @@ def ended(
     waiter: tuple[str, int],
     outcome: tuple[str | None, bytes | None, str | None],
 ) -> ChildOutcome:
-    """Return how a step ends that waited for this run. The run ended with (state, output, error). Its state is None if the run was
-    removed."""
+    """Return how a step ends that waited for this run. The run ended with (state, output, error). Its state is None if
+    the run was removed."""
     state, output, error = outcome
     if state == RunState.SUCCEEDED:
         return ChildOutcome(*waiter, StepState.SUCCEEDED, output, None)

@@ -10,8 +10,8 @@ LOSSES_NEVER = 2**31 - 1
 
 
 class StepClaim(NamedTuple):
-    """A claim of steps for an agent, by priority, then age. Steps behind a gate, and steps whose run does not go on, are left
-    out."""
+    """A claim of steps for an agent, by priority, then age. Steps behind a gate, and steps whose run does not go on,
+    are left out."""
 
     node: str
     lanes: Sequence[int]
@@ -27,8 +27,8 @@ class StepClaim(NamedTuple):
 
 
 class RunClaim(NamedTuple):
-    """A claim of runs for a scheduler, by priority, then age: pending runs, and runs without an owner that have something to
-    deliver."""
+    """A claim of runs for a scheduler, by priority, then age: pending runs, and runs without an owner that have
+    something to deliver."""
 
     node: str
     workflows: Sequence[tuple[str, str]]

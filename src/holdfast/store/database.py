@@ -1,8 +1,9 @@
 """What a dialect must provide, and how the nouns of the store use it.
 
-A dialect is SQL and its execution: a `Database` that opens sessions, and a `Session` that runs statements by their verb. The nouns
-in the modules beside this one are the same for all dialects. Each of their methods is one look (`look`), one statement that is
-atomic by itself (`statement`), one transaction (`transaction`), or one transaction of the leader (`leading`).
+A dialect is SQL and its execution: a `Database` that opens sessions, and a `Session` that runs statements by their
+verb. The nouns in the modules beside this one are the same for all dialects. Each of their methods is one look
+(`look`), one statement that is atomic by itself (`statement`), one transaction (`transaction`), or one transaction of
+the leader (`leading`).
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class Session(Protocol):
         """Run the statement. Return how many rows it changed."""
 
     async def each(self, verb: Verb, rows: Sequence[Row], *same: Any) -> int:
-        """Run the statement for each of these rows of values, each followed by the values `same`. Return how many rows were
-        changed."""
+        """Run the statement for each of these rows of values, each followed by the values `same`. Return how many rows
+        were changed."""
 
     async def all(self, verb: Verb, rows: Sequence[Row], *same: Any) -> list[Row]:
         """Do the same as `each`, and return the rows that the statement returns."""
@@ -88,7 +89,8 @@ class Session(Protocol):
 
 
 class StoreCall(NamedTuple):
-    """A call of one of the store's methods. A simulation uses it to decide what goes wrong and to check what was done."""
+    """A call of one of the store's methods. A simulation uses it to decide what goes wrong and to check what was
+    done."""
 
     verb: str
     names: tuple[str, ...]
@@ -146,7 +148,8 @@ class Database(ABC):
     @property
     @abstractmethod
     def shared_url(self) -> str | None:
-        """The URL at which other processes of this host find this store. None if the store is in this process's memory."""
+        """The URL at which other processes of this host find this store. None if the store is in this process's
+        memory."""
 
     @abstractmethod
     async def open(self) -> None:
@@ -172,7 +175,8 @@ class Database(ABC):
     async def write(
         self, call: StoreCall, act: Callable[[Session], Awaitable[T]], *, is_single: bool = False
     ) -> T:
-        """Run `act` in a transaction, and again if the database asks for that. `is_single` says that it is one statement."""
+        """Run `act` in a transaction, and again if the database asks for that. `is_single` says that it is one
+        statement."""
 
     @abstractmethod
     async def claim(
@@ -181,17 +185,18 @@ class Database(ABC):
         is_any: Callable[[Session], Awaitable[bool]],
         act: Callable[[Session], Awaitable[list[T]]],
     ) -> list[T]:
-        """Do the same as `write`. If writing makes others wait in this dialect, call `is_any` first, and write only if there is
-        anything to claim."""
+        """Do the same as `write`. If writing makes others wait in this dialect, call `is_any` first, and write only if
+        there is anything to claim."""
 
     @abstractmethod
     async def commit(self, call: StoreCall, batch: Batch) -> list[Answer]:
-        """Write a batch, on the connection for batches if there is one. Raise PreconditionFailed if a precondition is not true;
-        then nothing was written."""
+        """Write a batch, on the connection for batches if there is one. Raise PreconditionFailed if a precondition is
+        not true; then nothing was written."""
 
     @abstractmethod
     async def renew(self, node: str, lease_s: float, pulse: str | None) -> float | None:
-        """Renew the node's lease without waiting for anything else. Return the store's time, or None if the node was reclaimed."""
+        """Renew the node's lease without waiting for anything else. Return the store's time, or None if the node was
+        reclaimed."""
 
     @abstractmethod
     async def ring(self, bells: set[Bell]) -> None:
@@ -273,8 +278,8 @@ def _writing(method: Method[PartT, P, T], *, is_single: bool) -> Bound[PartT, P,
 def leading(
     otherwise: Any, lease: str = LEADER
 ) -> Callable[[Method[PartT, P, T]], Bound[PartT, Concatenate[int, P], T]]:
-    """Make a method that is one transaction of the lease's holder. It gets the epoch as its first argument. If that epoch is over,
-    it does nothing and returns `otherwise`: somebody else may lead by now."""
+    """Make a method that is one transaction of the lease's holder. It gets the epoch as its first argument. If that
+    epoch is over, it does nothing and returns `otherwise`: somebody else may lead by now."""
 
     def decorate(method: Method[PartT, P, T]) -> Bound[PartT, Concatenate[int, P], T]:
         name, names = _signature(method)
@@ -297,6 +302,7 @@ def leading(
 def _signature(method: Callable[..., Any]) -> tuple[str, tuple[str, ...]]:
     """Return the verb of a method, and the names of the arguments that callers pass: all but `self` and the session.
 
-    A method that looks before it writes has its second half in a private method of the same name. Both have the same verb.
+    A method that looks before it writes has its second half in a private method of the same name. Both have the same
+    verb.
     """
     return method.__name__.removeprefix("_"), tuple(inspect.signature(method).parameters)[2:]

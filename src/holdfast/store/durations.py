@@ -32,8 +32,8 @@ class Durations(Part):
     async def fade_durations(
         self, session: Session, *, attempts_max: float, keep_s: float, rows_max: int
     ) -> int:
-        """Halve the counts of names that were counted more than `attempts_max` times. Remove counts that have not grown for
-        `keep_s`, and the oldest ones if there are more than `rows_max`. Return how many rows were changed."""
+        """Halve the counts of names that were counted more than `attempts_max` times. Remove counts that have not grown
+        for `keep_s`, and the oldest ones if there are more than `rows_max`. Return how many rows were changed."""
         halved = await session.run(Verb.halve_durations, attempts_max)
         gone = await session.run(Verb.forget_durations, keep_s)
         return halved + gone + await session.run(Verb.forget_oldest_durations, rows_max)
@@ -47,8 +47,8 @@ class Durations(Part):
     async def overlong_steps(
         self, session: Session, bounds: Sequence[tuple[str, float]], limit: int
     ) -> list[Overlong]:
-        """Return running steps that run for longer than the bound of their name. `bounds` are (name, seconds). Steps without a
-        twin come first, then the oldest."""
+        """Return running steps that run for longer than the bound of their name. `bounds` are (name, seconds). Steps
+        without a twin come first, then the oldest."""
         names, seconds = [name for name, _ in bounds], [bound_s for _, bound_s in bounds]
         rows = await session.rows(Verb.overlong_steps, names, seconds, limit)
         return [Overlong(*row) for row in rows]

@@ -29,8 +29,8 @@ class AgentGates(SeenGates):
     async def observe(self, session: Session, tallies: Sequence[Observation], window_s: float) -> None:
         """Add outcomes to the counts of their breakers. This changes no breaker's state.
 
-        Outcomes of steps count in the window of a closed breaker, which begins anew after `window_s`. Outcomes of probes
-        count in their wave, unless the breaker is in a later round by now.
+        Outcomes of steps count in the window of a closed breaker, which begins anew after `window_s`. Outcomes of
+        probes count in their wave, unless the breaker is in a later round by now.
         """
         sums = _added_up(tallies)
         steps = [(one.name, one.ok, one.failed, one.error) for one in sums if one.round is None]
@@ -43,8 +43,8 @@ class AgentGates(SeenGates):
     async def claim_probes(
         self, node: str, name: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
     ) -> Probes:
-        """Claim steps of lanes that depend on `name`, while its breaker is probing. At most as many are claimed as are left of
-        the breaker's allowance, which is lowered in the same transaction."""
+        """Claim steps of lanes that depend on `name`, while its breaker is probing. At most as many are claimed as are
+        left of the breaker's allowance, which is lowered in the same transaction."""
         claim = StepClaim(node, lanes, limit, runs=runs, probes_of=name)
 
         async def take(session: Session) -> list[Probes]:
@@ -77,7 +77,8 @@ class LeaderGates(SeenGates):
 
     @leading(False)
     async def change_breaker(self, session: Session, name: str, round: int, change: BreakerChange) -> bool:
-        """Change the state of a breaker. Return False if it is no longer in this round, or if an operator has forced it."""
+        """Change the state of a breaker. Return False if it is no longer in this round, or if an operator has forced
+        it."""
         values = (name, round, change.state, change.wave, change.open_s, change.note)
         if not await session.run(Verb.change_breaker, *values):
             return False
@@ -134,8 +135,8 @@ class OperatorGates(AgentGates, LeaderGates):
 
     @transaction
     async def reset_breaker(self, session: Session, name: str, actor: str, note: str) -> Breaker | None:
-        """Let the leader decide about a breaker again. One that is not closed begins to probe. Return None if there is no such
-        breaker."""
+        """Let the leader decide about a breaker again. One that is not closed begins to probe. Return None if there is
+        no such breaker."""
         row = await session.row(Verb.reset_breaker, name, actor, note)
         if row is None:
             return None
@@ -144,8 +145,8 @@ class OperatorGates(AgentGates, LeaderGates):
 
 
 def _added_up(tallies: Sequence[Observation]) -> list[Observation]:
-    """Add up the observations of each breaker and round, because a statement can change a row only once. They are sorted, so
-    that all transactions lock rows in the same order."""
+    """Add up the observations of each breaker and round, because a statement can change a row only once. They are
+    sorted, so that all transactions lock rows in the same order."""
     found: dict[tuple[str, int | None], Observation] = {}
     for one in tallies:
         before = found.get((one.name, one.round), Observation(one.name, 0, 0, None, one.round))

@@ -1,10 +1,10 @@
-"""The heart: a small process beside a node that renews the node's lease. So a node does not lose its lease when its event loop
-is blocked or a library does not release the GIL. The node's side is `holdfast.heartbeat`. The `heart` module of each dialect
-knows how to renew.
+"""The heart: a small process beside a node that renews the node's lease. So a node does not lose its lease when its
+event loop is blocked or a library does not release the GIL. The node's side is `holdfast.heartbeat`. The `heart` module
+of each dialect knows how to renew.
 
-On standard input the heart gets its order as one JSON line, and then a line for each sign of life, in which the node describes
-its state. On standard output it writes what became of each renewal. When the node's process is gone, the heart says so in the
-store at once, so that others need not wait until the lease runs out.
+On standard input the heart gets its order as one JSON line, and then a line for each sign of life, in which the node
+describes its state. On standard output it writes what became of each renewal. When the node's process is gone, the
+heart says so in the store at once, so that others need not wait until the lease runs out.
 
 A heart may change only the lease of the node that started it. It must never
 
@@ -32,9 +32,9 @@ RECLAIMED, LAPSED, STALLED = "reclaimed", "lapsed", "stalled"
 LEAVE = b"leave"
 """What a node writes to a heart that it no longer needs, before it closes the pipe."""
 ORPHANED_S = 1.0
-"""How long to look whether a node that closed the pipe is gone. The kernel closes the pipes of a process that ends before it gives
-its children another parent. That takes microseconds, or longer on a busy host. A node that is still the parent after this time
-is not gone."""
+"""How long to look whether a node that closed the pipe is gone. The kernel closes the pipes of a process that ends
+before it gives its children another parent. That takes microseconds, or longer on a busy host. A node that is still the
+parent after this time is not gone."""
 LOOK_S = 0.002
 """How often to look in that time."""
 READ_BYTES = 65_536
@@ -54,8 +54,8 @@ class Order(msgspec.Struct):
 
 
 class HeartMessage(msgspec.Struct, omit_defaults=True):
-    """What a heart writes to its node: a renewal with the monotonic times when it was sent and answered, or trouble, or why the
-    heart ends."""
+    """What a heart writes to its node: a renewal with the monotonic times when it was sent and answered, or trouble, or
+    why the heart ends."""
 
     sent: float = 0.0
     answered: float = 0.0
@@ -68,8 +68,8 @@ class Renewer(Protocol):
     """The heart's own connection to the store."""
 
     def renew(self, pulse: str | None, silent_s: float) -> float | None:
-        """Renew the lease and record the pulse, which the node sent `silent_s` ago. Return the store's time, or None if the node
-        was reclaimed."""
+        """Renew the lease and record the pulse, which the node sent `silent_s` ago. Return the store's time, or None if
+        the node was reclaimed."""
 
     def say_gone(self) -> None:
         """Record that the node's process is gone. This ends its lease."""
@@ -131,7 +131,8 @@ class Heart:
         return True
 
     def is_orphaned(self) -> bool:
-        """True if the node's process is gone. False if the node has sent its heart away, or closed the pipe and is still there."""
+        """True if the node's process is gone. False if the node has sent its heart away, or closed the pipe and is
+        still there."""
         monotonic = self._environment.monotonic
         until = monotonic() + ORPHANED_S
         while not self._let_go and monotonic() < until:
@@ -141,7 +142,8 @@ class Heart:
         return False
 
     def say_gone(self) -> None:
-        """End the lease of a process that is gone. If the store is away, try again until the lease has run out anyway."""
+        """End the lease of a process that is gone. If the store is away, try again until the lease has run out
+        anyway."""
         monotonic, order = self._environment.monotonic, self._order
         while monotonic() < self._sent + order.lease_s:
             try:
@@ -155,7 +157,8 @@ class Heart:
                 return
 
     def _listen(self, limit_s: float) -> bool:
-        """Wait at most `limit_s` for a line from the node. Return False if the node is gone, or needs no heart any more."""
+        """Wait at most `limit_s` for a line from the node. Return False if the node is gone, or needs no heart any
+        more."""
         ready, _, _ = select.select(self._descriptors, [], [], max(0.0, limit_s))
         if ready:
             read = os.read(0, READ_BYTES) if 0 in ready else b""
@@ -179,8 +182,8 @@ class Heart:
 
 
 def watched(pid: int) -> list[int]:
-    """Return a descriptor that becomes readable when the process ends, if the system has such descriptors. The pipe alone is not
-    enough: a child that the process forked keeps its end open."""
+    """Return a descriptor that becomes readable when the process ends, if the system has such descriptors. The pipe
+    alone is not enough: a child that the process forked keeps its end open."""
     try:
         return [os.pidfd_open(pid)]
     except (AttributeError, OSError):
@@ -205,7 +208,8 @@ def is_stopped(pid: int) -> bool:
 
 
 def main() -> None:
-    # These signals may go to the node's whole process group. The node needs its lease while it drains, so its heart stays.
+    # These signals may go to the node's whole process group. The node needs its lease while it drains, so its heart
+    # stays.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     line = b""

@@ -1,7 +1,7 @@
 """Leading, and what the leader does about nodes that are gone and attempts that are overdue.
 
-The supervisor decides which nodes are gone and what becomes of each step. It passes functions for that, which are called when
-the rows are locked.
+The supervisor decides which nodes are gone and what becomes of each step. It passes functions for that, which are
+called when the rows are locked.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ ALIVE_MAX = 10_000
 """Of how many nodes at most the processes are looked at. They are all on one host."""
 
 Judge = Callable[[SeenNode | None, float], str | None]
-"""Returns why a node is gone at this time, or None if it is not. The node is None if only a step or a run still names it as its
-agent or owner."""
+"""Returns why a node is gone at this time, or None if it is not. The node is None if only a step or a run still names
+it as its agent or owner."""
 PrescribeAt = Callable[[LostStep, str, float], Remedy]
 """Returns what becomes of a step whose node is gone for this reason, at this time."""
 Prescribe = Callable[[LostStep, float], Remedy]
@@ -35,8 +35,8 @@ class Leases(Part):
 
     @transaction
     async def lead(self, session: Session, node: str, lease_s: float, lease: str = LEADER) -> int | None:
-        """Take or renew the lease with this name. Return the epoch, or None if another node has the lease. If the process of its
-        holder is gone, the lease can be taken at once."""
+        """Take or renew the lease with this name. Return the epoch, or None if another node has the lease. If the
+        process of its holder is gone, the lease can be taken at once."""
         row = await session.row(Verb.leader, lease)
         if row is not None and row[0] == node:
             await session.follow_clock()
@@ -59,8 +59,8 @@ class Leases(Part):
 class Leader(Leases):
     @look
     async def suspects(self, session: Session) -> list[str]:
-        """Return nodes that may be gone: their lease has run out, their process is gone, or they left and still have a step or a
-        run. A lost connection does not count, because the process may still be there."""
+        """Return nodes that may be gone: their lease has run out, their process is gone, or they left and still have a
+        step or a run. A lost connection does not count, because the process may still be there."""
         processes = self._database.processes
         found = [row[0] for row in await session.rows(Verb.lapsed_nodes)]
         if processes.are_visible:
@@ -81,8 +81,8 @@ class Leader(Leases):
     ) -> Reclaimed | None:
         """Reclaim the runs and steps of a node that is gone, and raise their fences. Return None if the epoch is over.
 
-        Nothing is done if `judge` finds that the node is alive. At most `limit` runs and `limit` steps are reclaimed: call
-        this again until nothing is left.
+        Nothing is done if `judge` finds that the node is alive. At most `limit` runs and `limit` steps are reclaimed:
+        call this again until nothing is left.
         """
         done = await self._reclaim(epoch, node, judge, prescribe, announce, limit)
         if done is not None and done.is_retired:
@@ -137,7 +137,8 @@ class Leader(Leases):
         return len(overdue)
 
     async def close_signals(self, epoch: int, limit: int) -> int:
-        """Mark signals that came too late for their runs, which have ended. So nobody looks at them again. Return how many."""
+        """Mark signals that came too late for their runs, which have ended. So nobody looks at them again. Return how
+        many."""
         return await self._close_signals(epoch, limit) if await self._any(Verb.late_signals, 1) else 0
 
     @leading(0)

@@ -1,4 +1,5 @@
-"""Migrations: forward-only, numbered, with checksums. This module reads them and compares versions. The dialects run them."""
+"""Migrations: forward-only, numbered, with checksums. This module reads them and compares versions. The dialects run
+them."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def demand_current(applied: list[tuple[int, str]], known: list[Migration], what:
 
 
 def demand_nobody(nodes: Sequence[Sequence[Any]], what: str) -> None:
-    """Raise if there are nodes that use the schema which is to be changed. They are (host, pid, seconds until the lease ends)."""
+    """Raise if there are nodes that use the schema which is to be changed. They are (host, pid, seconds until the lease
+    ends)."""
     if not nodes:
         return
     named = ", ".join(f"{host} pid {pid}" for host, pid, _ in nodes[:3])

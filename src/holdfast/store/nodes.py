@@ -25,8 +25,8 @@ class Nodes(Part):
         lease_s: float,
         declared: Sequence[Declaration] = (),
     ) -> None:
-        """Write the node's row, with a lease that begins now, and what its code declares. A node whose code has changed may
-        register again. Its lease stays as it is then.
+        """Write the node's row, with a lease that begins now, and what its code declares. A node whose code has changed
+        may register again. Its lease stays as it is then.
 
         Raise NameTaken, and write nothing, if a live node publishes one of the names from another application (see
         `origins`).
@@ -48,13 +48,16 @@ class Nodes(Part):
 
     @property
     def shared_url(self) -> str | None:
-        """The URL at which other processes of this host find this store. None if the store is in this process's memory."""
+        """The URL at which other processes of this host find this store. None if the store is in this process's
+        memory."""
         return self._database.shared_url
 
     async def renew(self, node: str, lease_s: float, pulse: str | None = None) -> float | None:
-        """Renew the node's lease. Return the store's time, or None if the node was reclaimed. This never waits for the writer.
+        """Renew the node's lease. Return the store's time, or None if the node was reclaimed. This never waits for the
+        writer.
 
-        `pulse` is a JSON object in which the node describes its state. The store keeps it in `offers.pulse`, with its time.
+        `pulse` is a JSON object in which the node describes its state. The store keeps it in `offers.pulse`, with its
+        time.
         """
         return await self._database.renew(node, lease_s, pulse)
 
@@ -77,10 +80,11 @@ class Nodes(Part):
         runs: Sequence[tuple[str, int]],
         steps: Sequence[tuple[str, int, int]],
     ) -> tuple[int, int]:
-        """Give up what this node has according to the store and does not know of, because the answer of a claim got lost.
+        """Give up what this node has according to the store and does not know of, because the answer of a claim got
+        lost.
 
-        The node names the runs and steps that it knows, with their fences. All its other runs are freed, and all its other
-        steps are handed back. Return how many of each.
+        The node names the runs and steps that it knows, with their fences. All its other runs are freed, and all its
+        other steps are handed back. Return how many of each.
         """
         return await _give_up(session, node, set(runs), set(steps))
 

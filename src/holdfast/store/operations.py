@@ -1,5 +1,5 @@
-"""What is written on the hot path: operations, which a node passes to its `Writer`. The writer commits many of them as one
-transaction.
+"""What is written on the hot path: operations, which a node passes to its `Writer`. The writer commits many of them as
+one transaction.
 
 Every operation names its precondition: the fence that its node got when it claimed the run or the step.
 """
@@ -12,12 +12,13 @@ import msgspec
 
 from holdfast.model import Failure, NewRun, NewSignal, Outcome, Revoked, RunState, StepKind, StepState
 
-# `gc=False` is for classes of which there are thousands of objects at once. They never form cycles, so the garbage collector
-# need not look at them.
+# `gc=False` is for classes of which there are thousands of objects at once. They never form cycles, so the garbage
+# collector need not look at them.
 
 
 class NewStep(msgspec.Struct, gc=False):
-    """A step as its scheduler issues it. If its state is `running`, the agent of the same node has it from the start."""
+    """A step as its scheduler issues it. If its state is `running`, the agent of the same node has it from the
+    start."""
 
     n: int
     key: str
@@ -47,8 +48,8 @@ class Close(msgspec.Struct):
 
 
 class BeginUndo(msgspec.Struct):
-    """The run failed or was cancelled, and begins to undo itself. It is `undoing` and has no owner. A signal in the same commit
-    wakes it."""
+    """The run failed or was cancelled, and begins to undo itself. It is `undoing` and has no owner. A signal in the
+    same commit wakes it."""
 
     ending: str
     error: str | None
@@ -64,7 +65,8 @@ class Hop(msgspec.Struct, gc=False):
     begun_at: float = 0.0
     deadline: float | None = None
     outcomes: Sequence[Outcome] = ()
-    """The outcomes that are delivered, with their places in the history. Those that have a fence are recorded by this hop, too."""
+    """The outcomes that are delivered, with their places in the history. Those that have a fence are recorded by this
+    hop, too."""
     signals: Sequence[tuple[int, int]] = ()
     """(id, place in the history) of the signals that are delivered."""
     set_aside: Sequence[tuple[int, str]] = ()
@@ -73,9 +75,11 @@ class Hop(msgspec.Struct, gc=False):
     """(n, place in the history, payload, time) of steps that waited for a signal and got one."""
     issued: Sequence[NewStep] = ()
     effects: Sequence[tuple[int, str]] = ()
-    """(n, `here.key`) of those issued steps that may have had their effect in an earlier run, which this run is the retry of."""
+    """(n, `here.key`) of those issued steps that may have had their effect in an earlier run, which this run is the
+    retry of."""
     dropped: Sequence[int] = ()
-    """n of steps that the code no longer waits for. They are cancelled if they have not ended, and are never delivered."""
+    """n of steps that the code no longer waits for. They are cancelled if they have not ended, and are never
+    delivered."""
     sends: Sequence[NewSignal] = ()
     children: Sequence[NewRun] = ()
     """Runs to start for steps of this hop. If another run has the id, the step joins that run or fails."""
@@ -88,7 +92,8 @@ class Hop(msgspec.Struct, gc=False):
     next_input: bytes | None = None
     """Set if the run continues as new. Its history is removed, and the next generation begins with this input."""
     unread: Sequence[int] = ()
-    """With `next_input`: places in the history of delivered signals that no step took. They become undelivered again."""
+    """With `next_input`: places in the history of delivered signals that no step took. They become undelivered
+    again."""
     undo: BeginUndo | None = None
     kept_n: int | None = None
     """Steps up to this n are never undone from now on."""
@@ -99,8 +104,8 @@ class Hop(msgspec.Struct, gc=False):
 
 
 class RetryStep(msgspec.Struct):
-    """An attempt failed, and the step is ready again after `delay_s`. The attempt counts against the budget for its kind of
-    failure, unless it is `excused`."""
+    """An attempt failed, and the step is ready again after `delay_s`. The attempt counts against the budget for its
+    kind of failure, unless it is `excused`."""
 
     run_id: str
     n: int
@@ -130,13 +135,15 @@ class QuarantineStep(msgspec.Struct):
 
 
 class HandBack(msgspec.Struct):
-    """An agent hands back a step that it has not begun or not finished. The step is ready at once, and the attempt does not count."""
+    """An agent hands back a step that it has not begun or not finished. The step is ready at once, and the attempt does
+    not count."""
 
     run_id: str
     n: int
     fence: int
     hold: str | None = None
-    """If set, the step's run is held with this note, because the agent's code cannot read what was recorded for the step."""
+    """If set, the step's run is held with this note, because the agent's code cannot read what was recorded for the
+    step."""
 
 
 class Save(msgspec.Struct):
@@ -156,5 +163,6 @@ class Start(msgspec.Struct):
 
 
 StepOp = Outcome | RetryStep | QuarantineStep | HandBack | Save
-"""What an agent writes about a step that it has. An outcome outside a hop is only recorded; the run's owner delivers it later."""
+"""What an agent writes about a step that it has. An outcome outside a hop is only recorded; the run's owner delivers it
+later."""
 Op = Hop | StepOp | Start

@@ -16,8 +16,8 @@ from holdfast.store.verbs import Verb
 
 class Operators(Part):
     async def send_signal(self, signal: NewSignal) -> Answer:
-        """Send a signal. Return ACCEPTED, DUPLICATE if a signal with its key was sent before, or FENCED if the run has ended.
-        Raise UnknownRun if there is no such run."""
+        """Send a signal. Return ACCEPTED, DUPLICATE if a signal with its key was sent before, or FENCED if the run has
+        ended. Raise UnknownRun if there is no such run."""
         return Answer.ACCEPTED if await self._send_signal(signal) else await self._not_sent(signal)
 
     @statement
@@ -36,10 +36,11 @@ class Operators(Part):
     async def cancel_run(
         self, session: Session, run_id: str, actor: str, note: str, again: bool = False
     ) -> RunState:
-        """Cancel a run that has done nothing yet at once. Send the signal `$cancel` to any other run. Return the run's state.
+        """Cancel a run that has done nothing yet at once. Send the signal `$cancel` to any other run. Return the run's
+        state.
 
-        A run gets the signal only once, unless the caller insists with `again`. Then it gets another one after its code has
-        got the last one.
+        A run gets the signal only once, unless the caller insists with `again`. Then it gets another one after its code
+        has got the last one.
         """
         run = await _known(session, run_id)
         if await session.run(Verb.cancel_pending, run_id, note):
@@ -85,7 +86,8 @@ class Operators(Part):
     async def steer_undo(
         self, session: Session, run_id: str, act: str, n: int | None, actor: str, note: str
     ) -> RunState:
-        """Ask a run that undoes itself, or is stuck while it does, to retry, skip or abandon an undo. A stuck run goes on."""
+        """Ask a run that undoes itself, or is stuck while it does, to retry, skip or abandon an undo. A stuck run goes
+        on."""
         demand_undoing(await _known(session, run_id), act)
         await session.run(Verb.unstick, run_id)
         await session.run(Verb.clear_stuck, run_id)
@@ -110,11 +112,11 @@ class Operators(Part):
 
     @transaction
     async def retry_run(self, session: Session, run_id: str, actor: str) -> str:
-        """Start a run that goes on from where this one ended, and keeps what `retries.plan` says. Return its id. A second call
-        returns the same id.
+        """Start a run that goes on from where this one ended, and keeps what `retries.plan` says. Return its id. A
+        second call returns the same id.
 
-        Raise WrongState if the run has not ended, succeeded, was retried and its retry was retried too, is the child of a run
-        that must be retried instead, or has a run below it that has not ended.
+        Raise WrongState if the run has not ended, succeeded, was retried and its retry was retried too, is the child of
+        a run that must be retried instead, or has a run below it that has not ended.
         """
         run = await _known(session, run_id)
         later = await retried_as(session, run)
@@ -142,8 +144,8 @@ def demand_undoing(run: RunRow, act: str) -> None:
 def cancel_key(heard: int, *, again: bool) -> str:
     """Return the key of a request to cancel a run whose code has got `heard` requests.
 
-    All requests have the same key, so that a second one does not disturb code that is cleaning up. Only a caller who insists
-    with `again` gets a new key, once the code has got the last request.
+    All requests have the same key, so that a second one does not disturb code that is cleaning up. Only a caller who
+    insists with `again` gets a new key, once the code has got the last request.
     """
     return f"{CANCEL_KEY}#{heard + 1}" if again and heard else CANCEL_KEY
 

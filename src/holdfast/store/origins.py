@@ -1,6 +1,7 @@
 """Which nodes publish which names: what a node's offers say about its code, and whether two nodes can share a store.
 
-Steps and workflows are found by name. If two applications published the same name, each would execute what the other asks for.
+Steps and workflows are found by name. If two applications published the same name, each would execute what the other
+asks for.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class Source(NamedTuple):
 
 
 class Offers(msgspec.Struct, frozen=True):
-    """The names in a node's offers, and for each name the index of its source. Names without a source come last: the node knows
-    them, but neither executes nor asks for them."""
+    """The names in a node's offers, and for each name the index of its source. Names without a source come last: the
+    node knows them, but neither executes nor asks for them."""
 
     workflows: list[str] = []
     steps: list[str] = []
@@ -41,7 +42,8 @@ class Offers(msgspec.Struct, frozen=True):
 
     @property
     def code(self) -> str:
-        """A digest of all that the node publishes. Nodes that publish the same have the same. Empty if the node publishes nothing."""
+        """A digest of all that the node publishes. Nodes that publish the same have the same. Empty if the node
+        publishes nothing."""
         if not self.sources:
             return ""
         sources = [(source.origin, source.digest) for source in self.sources]
@@ -66,7 +68,8 @@ _read = msgspec.json.Decoder(Offers)
 def demand_names(mine: Offers, rivals: Iterable[Rival], only: str | None = None) -> None:
     """Raise NameTaken if a rival publishes one of my names from another application and with other code.
 
-    The same application with other code is allowed, because a deploy may be under way. With `only`, check just that name.
+    The same application with other code is allowed, because a deploy may be under way. With `only`, check just that
+    name.
     """
     own = {name: source for name, source in mine.names() if only in {None, name}}
     for rival in rivals:

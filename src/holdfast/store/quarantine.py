@@ -14,8 +14,8 @@ class LeaderQuarantine(Part):
         return [Poison(*row) for row in await session.rows(Verb.quarantine, limit)]
 
     async def stick_quarantined(self, epoch: int, limit: int) -> int:
-        """Make runs stuck that wait for nothing but steps in quarantine. Return how many. Steps that have left quarantine are
-        removed from its list."""
+        """Make runs stuck that wait for nothing but steps in quarantine. Return how many. Steps that have left
+        quarantine are removed from its list."""
         if not await self._any(Verb.unmoving_runs, None, 1) and not await self._any(
             Verb.stale_quarantined, 1
         ):
@@ -61,9 +61,9 @@ class Quarantine(LeaderQuarantine):
     ) -> int:
         """Apply an operator's decision to up to `limit` steps in quarantine. Return how many.
 
-        It is about steps that went into quarantine until `before`, with this fingerprint if one is given, and of this run
-        if one is given. `act` is one of: `release` them with fresh budgets, `skip` them with this result, `fail` them.
-        Their runs go on.
+        It is about steps that went into quarantine until `before`, with this fingerprint if one is given, and of this
+        run if one is given. `act` is one of: `release` them with fresh budgets, `skip` them with this result, `fail`
+        them. Their runs go on.
         """
         found = await session.rows(Verb.to_resolve, fingerprint, run_id, before, limit)
         # A run that the operator named goes on even if none of its steps is in quarantine any more.

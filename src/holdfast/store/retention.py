@@ -1,4 +1,5 @@
-"""Retention: the store removes ended runs, and other rows that nobody needs any more. Each transaction removes some hundred rows."""
+"""Retention: the store removes ended runs, and other rows that nobody needs any more. Each transaction removes some
+hundred rows."""
 
 from __future__ import annotations
 
@@ -33,9 +34,9 @@ class Retention(Part):
     ) -> Pruned:
         """Remove one batch of old runs, with their steps, attempts, signals and journal.
 
-        It looks at up to `runs_max` runs that ended in `state` before `before`, beginning after the cursor `after`. It removes
-        those that have no children, that no step has joined, and that no open run may still undo or go on from. It stops after
-        about `rows_max` rows. Nothing is removed if the epoch is over. An operator has no epoch.
+        It looks at up to `runs_max` runs that ended in `state` before `before`, beginning after the cursor `after`. It
+        removes those that have no children, that no step has joined, and that no open run may still undo or go on from.
+        It stops after about `rows_max` rows. Nothing is removed if the epoch is over. An operator has no epoch.
         """
         if not await self._any(Verb.old_runs, state, before, *after, 1):
             return Pruned(0, 0, None)

@@ -1,9 +1,9 @@
 """A retry: a run that goes on from where another run ended.
 
-It keeps everything that was recorded, including failures that the code handled. It does not keep what ended the run and what was
-undone: that is done again. A step that may have had its effect, and was not undone, keeps its `here.key`. A step that was undone
-gets a new one. A child that succeeded belongs to the new run from then on. A child that did not succeed is retried itself, when
-the code asks for it.
+It keeps everything that was recorded, including failures that the code handled. It does not keep what ended the run and
+what was undone: that is done again. A step that may have had its effect, and was not undone, keeps its `here.key`. A
+step that was undone gets a new one. A child that succeeded belongs to the new run from then on. A child that did not
+succeed is retried itself, when the code asks for it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Plan(NamedTuple):
     """What a retry keeps."""
 
     steps: list[tuple[int, int | None]]
-    """(n, place in the history) of the steps that are kept. The place is None if the outcome is still to be delivered."""
+    """(n, place in the history) of the steps that are kept. The place is None if the outcome is still to be
+    delivered."""
     signals: list[tuple[int, int | None]]
     """(id, place in the history) of all signals that were ever sent to the run."""
     taken_over: list[tuple[str, int]]
@@ -128,8 +129,8 @@ async def _copy_run(
 
 
 def demand_retryable(run: RunRow, again: RunRow | None, newest: RunRow | None) -> None:
-    """Raise unless the run can be retried, or was retried as `again` and `again` was not retried itself. `newest` is the newest
-    run in the chain of retries."""
+    """Raise unless the run can be retried, or was retried as `again` and `again` was not retried itself. `newest` is
+    the newest run in the chain of retries."""
     if run.state not in RUN_ENDED:
         raise WrongState(f"run {run.id!r} is {run.state}: only a run that has ended can be retried")
     if run.state is RunState.SUCCEEDED:
@@ -142,8 +143,8 @@ def demand_retryable(run: RunRow, again: RunRow | None, newest: RunRow | None) -
 
 
 def demand_alone(run: RunRow, parent: RunRow | None, live: str | None) -> None:
-    """Raise if the parent must be retried instead, or if the run `live` below this one has not ended. `parent` is the newest run in
-    the parent's chain of retries."""
+    """Raise if the parent must be retried instead, or if the run `live` below this one has not ended. `parent` is the
+    newest run in the parent's chain of retries."""
     if parent is not None and parent.state is not RunState.SUCCEEDED:
         move = (
             f"`holdfast retry {parent.id}` goes on with it"
@@ -158,8 +159,8 @@ def demand_alone(run: RunRow, parent: RunRow | None, live: str | None) -> None:
 
 
 def next_ids(run: RunRow, wanted: str | None) -> Iterator[str]:
-    """Yield ids for the retry of a run, best first: the wanted one, then `id~2`, `id~3` and so on. If the run is not a retry itself,
-    a `~2` at the end of its id is part of the id."""
+    """Yield ids for the retry of a run, best first: the wanted one, then `id~2`, `id~3` and so on. If the run is not a
+    retry itself, a `~2` at the end of its id is part of the id."""
     if wanted is not None:
         yield wanted
     stem, number = run.id, 2
@@ -179,7 +180,8 @@ def plan(
     children: Mapping[int, RunRow],
     inherited: Sequence[Inherited],
 ) -> Plan:
-    """Return what the retry of an ended run keeps. `children` are the run's children, by the n of the step that asked for each."""
+    """Return what the retry of an ended run keeps. `children` are the run's children, by the n of the step that asked
+    for each."""
     end = _end(run, steps)
     undone_by_run = set(end.undone)
     by_saga = {
@@ -233,8 +235,8 @@ def _end(run: RunRow, steps: Sequence[StepRow]) -> _Ended:
         return _Ended(math.inf, (), end.undone)  # it had succeeded, so all that was delivered is its history
     if end.seq is not None:
         return _Ended(end.seq, end.steps, end.undone)
-    # An older version did not record how the run ended. A step that has an undo was undone, and the step that failed last ended
-    # the run.
+    # An older version did not record how the run ended. A step that has an undo was undone, and the step that failed
+    # last ended the run.
     own = [row for row in steps if not row.key.startswith(UNDO_PREFIX) and row.delivered_seq]
     failed = [row for row in own if row.state is _FAILED and run.state is not RunState.CANCELLED]
     last = max(failed, key=lambda row: row.delivered_seq or 0).n if failed else None
@@ -249,8 +251,8 @@ def _heard(seq: int | None, end: _Ended) -> int:
 
 
 def _place(row: StepRow, child: RunRow | None, end: _Ended) -> int | None:
-    """Return the place of a step in the history that is kept. 0: its outcome is recorded and not delivered yet. None: the step is
-    not kept, and the code asks for it again if it still needs it."""
+    """Return the place of a step in the history that is kept. 0: its outcome is recorded and not delivered yet. None:
+    the step is not kept, and the code asks for it again if it still needs it."""
     if row.kind is StepKind.TIMER and row.name == "deadline" and row.key.endswith(DEADLINE):
         return None
     if child is not None and row.state is _SUCCEEDED and child.state is not RunState.SUCCEEDED:

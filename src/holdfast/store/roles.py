@@ -1,8 +1,8 @@
 """What each role may ask of the State Store, so that the type checker enforces who may write what.
 
-A scheduler uses `Schedulers`, and the sender of alerts uses `OutboxAlerts`. Each of the other roles uses several nouns. A noun
-that several roles share has a class for each of them: operators use `OperatorGates`, agents use its part `AgentGates`, and the
-leader uses its part `LeaderGates`.
+A scheduler uses `Schedulers`, and the sender of alerts uses `OutboxAlerts`. Each of the other roles uses several nouns.
+A noun that several roles share has a class for each of them: operators use `OperatorGates`, agents use its part
+`AgentGates`, and the leader uses its part `LeaderGates`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Conversions between rows and the classes of model.py. A statement selects columns in the order of the class's fields."""
+"""Conversions between rows and the classes of model.py. A statement selects columns in the order of the class's
+fields."""
 
 from __future__ import annotations
 

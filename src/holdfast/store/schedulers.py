@@ -28,8 +28,9 @@ class Schedulers(Part):
         limit: int,
         runs: Sequence[str] | None = None,
     ) -> list[ClaimedRun]:
-        """Claim up to `limit` runs, by priority, then age: pending runs, and runs without an owner that have something to
-        deliver. Fewer are claimed if they have much to replay. A node that works only on certain runs names them in `runs`."""
+        """Claim up to `limit` runs, by priority, then age: pending runs, and runs without an owner that have something
+        to deliver. Fewer are claimed if they have much to replay. A node that works only on certain runs names them in
+        `runs`."""
         claim = RunClaim(node, workflows, limit, runs, self._database.config.replay_slice_steps)
 
         async def take(session: Session) -> list[ClaimedRun]:

@@ -1,7 +1,7 @@
 """Loads the SQL files of a dialect.
 
-The loader is strict. It raises if a statement or a fragment is missing, is defined twice or is not used. So a mistake shows when
-a process starts, and not when the statement is first needed.
+The loader is strict. It raises if a statement or a fragment is missing, is defined twice or is not used. So a mistake
+shows when a process starts, and not when the statement is first needed.
 
     -- name: verb                     begins a statement; the comments before it are about it
     -- fragment: name(x)              begins a piece of SQL that statements share; {name(s)} inserts it, with s for {x}

@@ -1,8 +1,9 @@
-"""A transaction of the caller, in which a run is to be started. This module finds the driver's connection in what the caller has.
+"""A transaction of the caller, in which a run is to be started. This module finds the driver's connection in what the
+caller has.
 
-SQLAlchemy and Django wrap the driver's connection. They know better than the driver whether a transaction is open, because both
-begin it on the server only with the first statement. Their objects belong to the caller's thread, so they are used there. None
-of these libraries is loaded here unless the caller uses it.
+SQLAlchemy and Django wrap the driver's connection. They know better than the driver whether a transaction is open,
+because both begin it on the server only with the first statement. Their objects belong to the caller's thread, so they
+are used there. None of these libraries is loaded here unless the caller uses it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ class Transaction(NamedTuple):
     connection: Callable[[], Awaitable[Any]]
     """Returns the driver's connection. If SQLAlchemy begins transactions itself, this has begun the transaction."""
     vouched: bool = False
-    """True if SQLAlchemy or Django says that a transaction is open. The server begins it with the driver's first statement."""
+    """True if SQLAlchemy or Django says that a transaction is open. The server begins it with the driver's first
+    statement."""
 
 
 def transaction_of(given: Any) -> Transaction:

@@ -31,8 +31,8 @@ class AgentTwins(Part):
     async def lost_twins(
         self, session: Session, node: str, claimed: Sequence[tuple[str, int, int]]
     ) -> list[tuple[str, int]]:
-        """Return (run, n) of those of these twins (run, n, fence) that nobody needs any more. Their step has ended, or the
-        leader has swept them up."""
+        """Return (run, n) of those of these twins (run, n, fence) that nobody needs any more. Their step has ended, or
+        the leader has swept them up."""
         return [(row[0], row[1]) for row in await session.all(Verb.lost_twins, claimed, node)]
 
     @transaction
@@ -46,8 +46,8 @@ class AgentTwins(Part):
         outran: str,
     ) -> Answer:
         """End a twin (run, n, fence). If it won, its output becomes the step's outcome in the same transaction, and the
-        attempt that it outran is kept with the error `outran`. Return FENCED if the step had ended, or if the leader has
-        swept up the twin."""
+        attempt that it outran is kept with the error `outran`. Return FENCED if the step had ended, or if the leader
+        has swept up the twin."""
         run_id, n, _ = twin
         ended = await session.row(Verb.end_twin, *twin, node, state)
         if ended is None:
@@ -63,8 +63,8 @@ class AgentTwins(Part):
 
     @transaction
     async def bar_twin(self, session: Session, run_id: str, n: int) -> Twin:
-        """Bar a step that is about to fail from getting a twin, or its twin from beginning. Return the twin as it is now. It
-        has begun if it has `started_at`, and it may still win unless it has `ended_at`."""
+        """Bar a step that is about to fail from getting a twin, or its twin from beginning. Return the twin as it is
+        now. It has begun if it has `started_at`, and it may still win unless it has `ended_at`."""
         await session.run(Verb.bar_twin, run_id, n)
         row = await session.row(Verb.twin, run_id, n)
         assert row is not None
@@ -81,16 +81,16 @@ class LeaderTwins(Part):
     async def make_twins(
         self, session: Session, steps: Sequence[tuple[str, int, int]]
     ) -> list[tuple[str, int]]:
-        """Give a twin to those of these running steps (run, n, fence) that have not changed and never had one. Return (run, n)
-        of each of them."""
+        """Give a twin to those of these running steps (run, n, fence) that have not changed and never had one. Return
+        (run, n) of each of them."""
         made = [(row[0], row[1]) for row in await session.all(Verb.make_twins, steps)]
         entries = [("supervisor", "hedge", run_id, n, "the step got a twin") for run_id, n in made]
         await session.each(Verb.journal_add, entries)
         return made
 
     async def sweep_twins(self, epoch: int, limit: int) -> int:
-        """End up to `limit` twins that nobody needs any more, because their step has ended or their agent is gone. Return how
-        many."""
+        """End up to `limit` twins that nobody needs any more, because their step has ended or their agent is gone.
+        Return how many."""
         return await self._sweep_twins(epoch, limit) if await self._any(Verb.idle_twins, 1) else 0
 
     @leading(0)

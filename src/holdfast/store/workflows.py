@@ -21,7 +21,8 @@ NOTED_EVERY_S = 3600.0
 class Workflows(Part):
     @look
     async def declared(self, session: Session, run_id: str) -> Declaration | None:
-        """Return what code declares about the workflow of an open run. None if nobody declared it, or the run has ended."""
+        """Return what code declares about the workflow of an open run. None if nobody declared it, or the run has
+        ended."""
         row = await session.row(Verb.declared, run_id)
         return None if row is None else Declaration(*row)
 
@@ -39,8 +40,8 @@ class Workflows(Part):
 async def declare(
     session: Session, processes: Processes, node: str, offers: Offers, declared: Sequence[Declaration]
 ) -> None:
-    """Write what a node declares. Raise NameTaken if another application has one of its names. Called in the transaction that
-    registers the node."""
+    """Write what a node declares. Raise NameTaken if another application has one of its names. Called in the
+    transaction that registers the node."""
     if offers.code:
         await session.in_turn()
         demand_names(offers, await _rivals(session, processes, offers.code, node))

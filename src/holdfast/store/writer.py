@@ -1,14 +1,15 @@
 """The writer of a node: it puts many operations into one commit.
 
-What is submitted while a commit is under way goes into the next commit. A batch is optimistic. If any precondition fails, nothing
-of it is written, and the writer writes its operations one at a time, so that each gets its own answer. If more is queued, the
-writer sends the next batch to the store before it passes on the answers to the last one. So the store works on one batch while
-this process goes on with the results of the other.
+What is submitted while a commit is under way goes into the next commit. A batch is optimistic. If any precondition
+fails, nothing of it is written, and the writer writes its operations one at a time, so that each gets its own answer.
+If more is queued, the writer sends the next batch to the store before it passes on the answers to the last one. So the
+store works on one batch while this process goes on with the results of the other.
 
-While the store is away or cannot write, the writer keeps its batch and tries again. An answer that got lost does no harm: every
-operation names a fence that its first success raised, so the second try shows whether the first one was written. So every
-operation that is submitted gets an answer. If a batch fails with an unexpected error, the writer tries it again a few times,
-and then in halves, until it has found the operation that cannot be written. Only that operation fails.
+While the store is away or cannot write, the writer keeps its batch and tries again. An answer that got lost does no
+harm: every operation names a fence that its first success raised, so the second try shows whether the first one was
+written. So every operation that is submitted gets an answer. If a batch fails with an unexpected error, the writer
+tries it again a few times, and then in halves, until it has found the operation that cannot be written. Only that
+operation fails.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from holdfast.store.operations import Hop, Op, Start
 log = logging.getLogger("holdfast.writer")
 
 TRIES_MAX = 4
-"""How often the writer tries a commit that fails with an unexpected error. That takes about half a second. A short disturbance, such
-as a driver that is just losing its connection, is over by then."""
+"""How often the writer tries a commit that fails with an unexpected error. That takes about half a second. A short
+disturbance, such as a driver that is just losing its connection, is over by then."""
 PART_TRIES_MAX = 2
 """How often the writer tries a part of such a batch. The whole batch has been tried often enough."""
 AGAIN_MIN_S, AGAIN_MAX_S = 0.05, 1.0
@@ -42,11 +43,12 @@ class WriterHost(Protocol):
     """What a writer needs from the node that it writes for."""
 
     def has_lease(self) -> bool:
-        """True while the node has its lease. The writer asks before every commit, because the process may have been paused."""
+        """True while the node has its lease. The writer asks before every commit, because the process may have been
+        paused."""
 
     async def reconcile(self) -> None:
-        """Give up what this node has according to the store and does not know of. Called before the next commit after an answer
-        got lost."""
+        """Give up what this node has according to the store and does not know of. Called before the next commit after
+        an answer got lost."""
 
     def lose_store(self, gone: StoreGone) -> None:
         """Stop the node, because its store no longer exists."""
@@ -149,7 +151,8 @@ class Writer:
             self._pass_on(op, then)
 
     def leave(self) -> None:
-        """Pass on or refuse the starts that have no answer yet, because the node stops. Their callers must not wait for ever."""
+        """Pass on or refuse the starts that have no answer yet, because the node stops. Their callers must not wait for
+        ever."""
         left, self._batch, self._queue = [*self._batch, *self._queue], [], []
         for op, then in left:
             if type(op) is Start:
@@ -259,8 +262,8 @@ class Writer:
             delay_s = min(delay_s * 2, AGAIN_MAX_S)
 
     async def _reconcile(self) -> None:
-        """Reconcile what this node has with the store. Nothing else is written before that has worked. An error here is not caused by
-        the operations that wait, so it counts as a store that cannot be reached."""
+        """Reconcile what this node has with the store. Nothing else is written before that has worked. An error here is
+        not caused by the operations that wait, so it counts as a store that cannot be reached."""
         self._in_doubt = (
             False  # set before it looks, so that a doubt that comes meanwhile makes it look again
         )
@@ -275,10 +278,11 @@ class Writer:
             raise StoreUnreachable(str(error)) from error
 
     def withdraw_starts(self, after_s: float, run_ids: set[str]) -> StoreError | None:
-        """If the store has not answered for `after_s`, withdraw the starts of these runs that are certainly not written.
+        """If the store has not answered for `after_s`, withdraw the starts of these runs that are certainly not
+        written.
 
-        They will not be written later, and each fails with the trouble of the store. Return the trouble; it also concerns
-        the starts that may be written. Return None if the store works.
+        They will not be written later, and each fails with the trouble of the store. Return the trouble; it also
+        concerns the starts that may be written. Return None if the store works.
         """
         if self._tried_since is None or self._environment.monotonic() - self._tried_since < after_s:
             return None

@@ -1,9 +1,10 @@
 """Connects to the first of several hosts that takes writes, in such a way that no connection hangs for ever.
 
-Three things see to that. The kernels of both ends probe the connection, so that each end notices when the other host has
-vanished. If a statement gets no answer in time, its connection is cut (`bounded`). That also helps where the kernels notice
-nothing: a server or a proxy may accept everything and never answer. And the server ends a session that is idle inside a
-transaction, because its process was stopped or its host is gone. Its locks would make everybody else wait.
+Three things see to that. The kernels of both ends probe the connection, so that each end notices when the other host
+has vanished. If a statement gets no answer in time, its connection is cut (`bounded`). That also helps where the
+kernels notice nothing: a server or a proxy may accept everything and never answer. And the server ends a session that
+is idle inside a transaction, because its process was stopped or its host is gone. Its locks would make everybody else
+wait.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import asyncpg
 from holdfast.config import Config
 
 PROBE_AFTER_S, PROBE_EVERY_S, PROBES = 5, 2, 3
-"""The kernel probes a peer that has been silent for 5 s. It gives the connection up after three probes without an answer."""
+"""The kernel probes a peer that has been silent for 5 s. It gives the connection up after three probes without an
+answer."""
 UNACKNOWLEDGED_S = 10
 """How long the other end's kernel may take to acknowledge what was sent."""
 
@@ -29,9 +31,10 @@ HANG_UP_S = 1.0
 """How long a server may take to close a connection."""
 
 SAFE_PATH = "pg_catalog, pg_temp"
-"""The schemas in which the server looks up names without a schema. Our own tables are always written with their schema. `public` is
-not among them: whoever may create functions there could overload one of the server's, such as `unnest(int[])`, and it would run
-with our rights. `pg_temp` is named so that it comes last. If it were left out, it would come first."""
+"""The schemas in which the server looks up names without a schema. Our own tables are always written with their schema.
+`public` is not among them: whoever may create functions there could overload one of the server's, such as
+`unnest(int[])`, and it would run with our rights. `pg_temp` is named so that it comes last. If it were left out, it
+would come first."""
 
 AWAY = (
     OSError,
@@ -59,19 +62,21 @@ TEMPORARY = (
 """Errors that mean: the database refuses any statement like this for now. Nothing was done."""
 
 POOLED = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
-"""Errors that mean: a prepared statement is missing, or there already. A pooler gave us another session between two statements."""
+"""Errors that mean: a prepared statement is missing, or there already. A pooler gave us another session between two
+statements."""
 
 
 def refuses_settings(error: BaseException) -> bool:
-    """True if a connection pooler answered. It accepts no settings, because it does not give us a session of our own."""
+    """True if a connection pooler answered. It accepts no settings, because it does not give us a session of our
+    own."""
     return isinstance(error, asyncpg.PostgresError) and "unsupported startup parameter" in str(error)
 
 
 def addresses(url: str) -> list[str]:
     """Return one URL for each host that `url` names: `postgresql://user@one,two:5433/database`, or hosts in `?host=`.
 
-    The driver itself can try several hosts, but it has one time limit for all of them. A first host that does not answer at all
-    would use it up.
+    The driver itself can try several hosts, but it has one time limit for all of them. A first host that does not
+    answer at all would use it up.
     """
     parts = urlsplit(url)
     user, at, places = parts.netloc.rpartition("@")
@@ -121,10 +126,11 @@ async def connect(
 
 
 def _settings(config: Config) -> dict[str, str]:
-    """Return the settings of a session: where names are looked up, and when the server gives up a client that is gone or idle.
+    """Return the settings of a session: where names are looked up, and when the server gives up a client that is gone
+    or idle.
 
-    Limits on statements are switched off. They may be set for all users, and would end statements that are meant to wait. Every
-    statement has a limit on our side.
+    Limits on statements are switched off. They may be set for all users, and would end statements that are meant to
+    wait. Every statement has a limit on our side.
     """
     return {
         "search_path": SAFE_PATH,
@@ -168,8 +174,8 @@ async def hang_up(connection: asyncpg.Connection[Any] | None) -> None:
 
 @contextmanager
 def bounded(connection: asyncpg.Connection[Any], limit_s: float | None) -> Iterator[None]:
-    """Cut the connection if the block takes longer than `limit_s`. Nothing gentler helps: to cancel a statement or to roll back, the
-    server would have to answer."""
+    """Cut the connection if the block takes longer than `limit_s`. Nothing gentler helps: to cancel a statement or to
+    roll back, the server would have to answer."""
     if limit_s is None:
         yield
         return

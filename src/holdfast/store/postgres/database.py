@@ -3,11 +3,12 @@
 A node has these connections:
 
 - The *hot* one runs the writer's batches, with pinned plans.
-- The *direct* one listens for bells, and renews the lease when the heart does not. So renewing never waits for anything else.
+- The *direct* one listens for bells, and renews the lease when the heart does not. So renewing never waits for anything
+  else.
 - A small pool does everything else.
 
-A node lives on when it loses a connection. The hot one and those of the pool are made again when they are next used. The direct
-one is made again as soon as it is lost: it is idle most of the time, so nobody would notice otherwise.
+A node lives on when it loses a connection. The hot one and those of the pool are made again when they are next used.
+The direct one is made again as soon as it is lost: it is idle most of the time, so nobody would notice otherwise.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ from holdfast.store.verbs import Verb
 
 OLDEST_SERVER = 14
 PINNED = {
-    # As statistics change, the planner switches between index lookups and hash joins of whole tables for joins with unnest.
-    # On this connection every plan uses a primary key or another index.
+    # As statistics change, the planner switches between index lookups and hash joins of whole tables for joins with
+    # unnest. On this connection every plan uses a primary key or another index.
     "plan_cache_mode": "force_generic_plan",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
@@ -63,7 +64,8 @@ AGAIN_MIN_S, AGAIN_MAX_S = 0.05, 1.0
 SCHEMA_LOCK = 4870117
 """The number of the advisory lock under which the schema is changed."""
 SCHEMA_LOCK_S = 20.0
-"""How long to wait for another process that has this lock. A migration takes less than a second, unless tables are large."""
+"""How long to wait for another process that has this lock. A migration takes less than a second, unless tables are
+large."""
 SCHEMA_LOCK_LOOK_S = 0.1
 
 T = TypeVar("T")
@@ -83,8 +85,8 @@ async def _prepare_connection(connection: asyncpg.Connection[Any]) -> None:
 
 
 async def _leave_as_is(connection: asyncpg.Connection[Any]) -> None:
-    """Do nothing when a connection goes back to the pool. Nothing that runs on the pool changes its session, and the driver's own
-    reset would be another round trip."""
+    """Do nothing when a connection goes back to the pool. Nothing that runs on the pool changes its session, and the
+    driver's own reset would be another round trip."""
 
 
 class PostgresDatabase(Database):
@@ -96,7 +98,8 @@ class PostgresDatabase(Database):
         self.hot: asyncpg.Connection[Any] | None = None
         self._direct: asyncpg.Connection[Any] | None = None
         self._connecting = asyncio.Lock()
-        """Locked while the direct connection is made, because all who need it notice at the same moment that it is lost."""
+        """Locked while the direct connection is made, because all who need it notice at the same moment that it is
+        lost."""
         self._heard: Callable[[Bell], None] | None = None
         self._listening_again: asyncio.Task[None] | None = None
 
@@ -171,8 +174,8 @@ class PostgresDatabase(Database):
         return await self.on_pool(run, patiently=True)
 
     async def _lock_schema(self, connection: asyncpg.Connection[Any]) -> None:
-        """Lock the schema, so that only one process changes it at a time. This asks again and again, instead of waiting in the
-        server, so that the wait is limited and Ctrl-C ends it."""
+        """Lock the schema, so that only one process changes it at a time. This asks again and again, instead of waiting
+        in the server, so that the wait is limited and Ctrl-C ends it."""
         monotonic = self.environment.monotonic
         begun = monotonic()
         while not await connection.fetchval(STATEMENTS[PostgresVerb.lock_schema], SCHEMA_LOCK):
@@ -277,8 +280,8 @@ class PostgresDatabase(Database):
     async def on_pool(
         self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]], *, patiently: bool = False
     ) -> T:
-        """Run `use` with a connection of the pool, and again after a deadlock. `patiently` lets it take any time, because it reads or
-        changes whole tables."""
+        """Run `use` with a connection of the pool, and again after a deadlock. `patiently` lets it take any time,
+        because it reads or changes whole tables."""
         if self._pool is None:
             raise StoreUnreachable("the store is not open")
         limit_s = None if patiently else self.config.answer_s
@@ -375,8 +378,8 @@ class PostgresDatabase(Database):
             except TEMPORARY as error:
                 raise _temporary(error) from error
             except asyncpg.PostgresError as error:
-                # Several operations are written again one at a time, so that each gets its own answer. A hop that was written
-                # before, and whose answer got lost, issues its steps again. That shows as a duplicate key.
+                # Several operations are written again one at a time, so that each gets its own answer. A hop that was
+                # written before, and whose answer got lost, issues its steps again. That shows as a duplicate key.
                 is_repeated = (
                     isinstance(error, asyncpg.UniqueViolationError) and error.constraint_name == "steps_pkey"
                 )
@@ -455,7 +458,8 @@ class PostgresDatabase(Database):
 
 
 class _OneStatement(PostgresSession):
-    """A session for one statement outside a transaction. That statement is atomic by itself. Two statements would not be."""
+    """A session for one statement outside a transaction. That statement is atomic by itself. Two statements would not
+    be."""
 
     __slots__ = ("_is_used",)
 
@@ -511,8 +515,8 @@ def _temporary(error: BaseException) -> StoreUnreachable:
 
 
 async def _read_only(connection: asyncpg.Connection[Any], error: BaseException) -> StoreUnreachable:
-    """Return an error that says why the database is read-only and what to do. The connection is cut, because the next one may find
-    the server that takes writes."""
+    """Return an error that says why the database is read-only and what to do. The connection is cut, because the next
+    one may find the server that takes writes."""
     try:
         is_standby = await connection.fetchval("SELECT pg_catalog.pg_is_in_recovery()", timeout=HANG_UP_S)
     except (*AWAY, asyncpg.PostgresError):

@@ -31,11 +31,11 @@ HOP_PARTS = (
 
 @cache
 def hop_of(*has_rows: bool) -> str:
-    """Return the statement that writes the hops of a batch which has rows for these parts of a hop. The statement raises if a part
-    changes another number of rows than were sent.
+    """Return the statement that writes the hops of a batch which has rows for these parts of a hop. The statement
+    raises if a part changes another number of rows than were sent.
 
-    Parts without rows are left out. The server opens all tables and indexes that a statement names, and that takes longer than
-    the work for a single run.
+    Parts without rows are left out. The server opens all tables and indexes that a statement names, and that takes
+    longer than the work for a single run.
     """
     parts, demands = [], ["$1::text IS NOT NULL"]  # an argument that the statement does not use has no type
     for number, ((verb, row), has) in enumerate(zip(HOP_PARTS, has_rows, strict=True), start=2):

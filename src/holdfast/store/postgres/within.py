@@ -1,8 +1,8 @@
 """Starts a run inside a transaction of the caller, through the caller's own driver.
 
-The statements are the same for every driver, so they are written once, as a script. How the script is executed depends on the
-driver. A blocking driver executes it in a thread. Our event loop must go on meanwhile, because the caller's transaction may have
-to wait for one of ours.
+The statements are the same for every driver, so they are written once, as a script. How the script is executed depends
+on the driver. A blocking driver executes it in a thread. Our event loop must go on meanwhile, because the caller's
+transaction may have to wait for one of ours.
 """
 
 from __future__ import annotations

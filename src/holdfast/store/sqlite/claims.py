@@ -103,7 +103,8 @@ def any_runs(connection: apsw.Connection, claim: RunClaim) -> bool:
 
 
 def _due_runs(connection: apsw.Connection, claim: RunClaim) -> list[DueRun]:
-    """Return runs that can be claimed: pending ones, from one index range per workflow, and those with something to deliver."""
+    """Return runs that can be claimed: pending ones, from one index range per workflow, and those with something to
+    deliver."""
     found: set[DueRun] = set()
     awake: Iterable[Any]
     if claim.runs is None:

@@ -1,10 +1,11 @@
-"""The time of a SQLite store: one clock for all processes of the host, which does not jump when somebody sets the host's clock.
+"""The time of a SQLite store: one clock for all processes of the host, which does not jump when somebody sets the
+host's clock.
 
-A host's clock may jump, because somebody sets it or a virtual machine wakes up. Then leases would seem to have run out, and timers
-would fire an hour early or late. So the store's time is the time since the host started, which the kernel counts and nobody can
-set, plus an anchor. The anchor is in the file, so it is the same for all processes. It is chosen such that the store's time equals
-the host's clock when the first node comes. It is chosen again when no node lives. The leader also does that (`follow_host`) when
-the host's clock has been ahead for so long that it must be right.
+A host's clock may jump, because somebody sets it or a virtual machine wakes up. Then leases would seem to have run out,
+and timers would fire an hour early or late. So the store's time is the time since the host started, which the kernel
+counts and nobody can set, plus an anchor. The anchor is in the file, so it is the same for all processes. It is chosen
+such that the store's time equals the host's clock when the first node comes. It is chosen again when no node lives. The
+leader also does that (`follow_host`) when the host's clock has been ahead for so long that it must be right.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ MEANT_AFTER_S = 600.0
 
 
 def _boot() -> str | None:
-    """Return an id of this start of the host. None if the system has none; then the host's clock is the store's clock."""
+    """Return an id of this start of the host. None if the system has none; then the host's clock is the store's
+    clock."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -52,12 +54,13 @@ class Clock:
         return self._environment.now() if self._anchor is None else _steady() + self._anchor
 
     def serve(self, connection: apsw.Connection) -> None:
-        """Make `store_now()` available to statements on this connection. It is the time when their session began, the same for all
-        statements of a session."""
+        """Make `store_now()` available to statements on this connection. It is the time when their session began, the
+        same for all statements of a session."""
         connection.create_scalar_function("store_now", lambda *_: self._session_now, 0)
 
     def begin_session(self) -> float:
-        """Make `store_now()` the current time from now on. Sessions run one after another, because none waits for anything."""
+        """Make `store_now()` the current time from now on. Sessions run one after another, because none waits for
+        anything."""
         self._session_now = self.now()
         return self._session_now
 
@@ -81,8 +84,8 @@ class Clock:
         )
 
     def anchor(self, connection: apsw.Connection | None) -> None:
-        """Set the store's time to the host's clock. Without a connection it is set for this process alone, because the file is
-        read-only."""
+        """Set the store's time to the host's clock. Without a connection it is set for this process alone, because the
+        file is read-only."""
         self._anchor = self._environment.now() - _steady()
         if connection is not None:
             connection.execute(STATEMENTS[SqliteVerb.set_clock], (self._boot, self._anchor))
@@ -90,9 +93,9 @@ class Clock:
     def follow_host(self, connection: apsw.Connection) -> bool:
         """Follow a host's clock that has been ahead for a long time. Return whether the store's time has changed.
 
-        The leader calls this within a transaction. Leases and the start times of running steps are moved by the same amount,
-        so that nothing runs out because of the change. The store never follows a clock that was set back, because its time
-        must not go backwards.
+        The leader calls this within a transaction. Leases and the start times of running steps are moved by the same
+        amount, so that nothing runs out because of the change. The store never follows a clock that was set back,
+        because its time must not go backwards.
         """
         if self._anchor is None:
             return False

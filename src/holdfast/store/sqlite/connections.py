@@ -1,9 +1,10 @@
 """The connections to one SQLite file, and the only way to write to it.
 
-There are two connections, one to write and one to read, so that reading never waits for a commit. Statements run in the event
-loop's own thread, because they use only the page cache. A commit waits for the disk, so it runs in another thread, through
-`environment.blocking`. An asyncio lock makes sure that only one transaction, and one thread, uses the writing connection at a
-time. Moving the write-ahead log into the file takes much longer than a commit, so it is done beside the commits (`_move_log`).
+There are two connections, one to write and one to read, so that reading never waits for a commit. Statements run in the
+event loop's own thread, because they use only the page cache. A commit waits for the disk, so it runs in another
+thread, through `environment.blocking`. An asyncio lock makes sure that only one transaction, and one thread, uses the
+writing connection at a time. Moving the write-ahead log into the file takes much longer than a commit, so it is done
+beside the commits (`_move_log`).
 
 A database in memory has a single connection. There, reading takes the same lock.
 """
@@ -35,30 +36,32 @@ T = TypeVar("T")
 OLDEST_LIBRARY = 3_051_003
 """Older versions of SQLite can corrupt a database when they reset its write-ahead log."""
 PAGE_BYTES = 8192
-"""Rows with their payloads have some hundred bytes to some kilobytes. With rows of 1,500 bytes, pages of 8 KiB are a quarter faster
-than pages of 4 KiB. With rows of 50 bytes there is no difference."""
+"""Rows with their payloads have some hundred bytes to some kilobytes. With rows of 1,500 bytes, pages of 8 KiB are a
+quarter faster than pages of 4 KiB. With rows of 50 bytes there is no difference."""
 CACHE_KIB = 64 * 1024
 """Enough for what recent hops use: the end of `steps` and the inner pages of its indexes."""
 CHECKPOINT_PAGES = 4000
-"""The write-ahead log is moved into the file when it has this many pages. These are 32 MiB: enough that a page which changes in
-many commits is moved once, and so little that a restart has not much to read."""
+"""The write-ahead log is moved into the file when it has this many pages. These are 32 MiB: enough that a page which
+changes in many commits is moved once, and so little that a restart has not much to read."""
 LOG_KEPT_BYTES = 64 * 1024 * 1024
 """A log that has grown because somebody read for long is cut to this size."""
 STATEMENTS_KEPT = 512
-"""How many prepared statements apsw keeps at most. It keeps those that were used last. With fewer, a busy node compiles its rarer
-statements again at every use."""
+"""How many prepared statements apsw keeps at most. It keeps those that were used last. With fewer, a busy node compiles
+its rarer statements again at every use."""
 BUSY_S = 10.0
 """How long this process waits for another one that has the file's write lock, before it gives up."""
 RETRY_S = 0.0005
-"""How long to wait for another process's transaction before the second try. The wait grows to four times this. A commit takes about
-a millisecond, and a try some microseconds. With longer waits the file would be idle while several processes want to write."""
+"""How long to wait for another process's transaction before the second try. The wait grows to four times this. A commit
+takes about a millisecond, and a try some microseconds. With longer waits the file would be idle while several processes
+want to write."""
 LONG_READS_MAX = 4
 """How many long queries run at a time. Each has its own thread and connection."""
 IN_MEMORY = ":memory:"
 
 
 def path_of(url: str) -> str:
-    """Return the path in a URL, as SQLite needs it: `sqlite:///relative.db`, `sqlite:////absolute.db` or `sqlite://:memory:`."""
+    """Return the path in a URL, as SQLite needs it: `sqlite:///relative.db`, `sqlite:////absolute.db` or
+    `sqlite://:memory:`."""
     rest = unquote(url.removeprefix("sqlite:"))
     name = rest[3:] if rest.startswith("///") else rest.removeprefix("//")
     if name == IN_MEMORY:
@@ -142,8 +145,8 @@ class Connections:
         self.changed_elsewhere = False
 
     def _make_file(self) -> None:
-        """Create the file if it is new, readable and writable for its owner alone. An existing file is not opened here, because closing
-        it would drop SQLite's locks."""
+        """Create the file if it is new, readable and writable for its owner alone. An existing file is not opened here,
+        because closing it would drop SQLite's locks."""
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
@@ -164,9 +167,11 @@ class Connections:
             ) from None
 
     def _demand_safe(self) -> None:
-        """Raise if other users may write the file, because they could decide what this process runs. If the file is ours, only warn.
+        """Raise if other users may write the file, because they could decide what this process runs. If the file is
+        ours, only warn.
 
-        Also raise if the path is a link to a file that does not exist. SQLite would create that file, readable for everybody.
+        Also raise if the path is a link to a file that does not exist. SQLite would create that file, readable for
+        everybody.
         """
         try:
             found = Path(self.path).stat()
@@ -203,9 +208,9 @@ class Connections:
         self._prepare(connection)
 
     def _prepare(self, connection: apsw.Connection) -> None:
-        """Make statements keep their plans, whatever values they get. Otherwise SQLite compiles a statement with a range, such as
-        `ready_at <= ?`, again at every use. That takes three to fifteen times as long as running it, and our statements name
-        their indexes anyway."""
+        """Make statements keep their plans, whatever values they get. Otherwise SQLite compiles a statement with a
+        range, such as `ready_at <= ?`, again at every use. That takes three to fifteen times as long as running it, and
+        our statements name their indexes anyway."""
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         self.on_connected(connection)
 
@@ -232,8 +237,8 @@ class Connections:
                 )  # the last connection to close moves the log into the file
 
     def _found(self) -> tuple[int, int] | None:
-        """Return device and inode of the file that is at the path now, or None if there is none. If the system cannot say, assume
-        that it is the same file."""
+        """Return device and inode of the file that is at the path now, or None if there is none. If the system cannot
+        say, assume that it is the same file."""
         try:
             found = os.stat(self.path)  # noqa: PTH116  called with every commit, and takes a third of the time of Path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -243,8 +248,8 @@ class Connections:
         return found.st_dev, found.st_ino
 
     def demand_same_file(self) -> None:
-        """Raise if the file was deleted or replaced. A deleted file can be written while it is open, and is lost when it is
-        closed."""
+        """Raise if the file was deleted or replaced. A deleted file can be written while it is open, and is lost when
+        it is closed."""
         if self.in_memory or (found := self._found()) == self._identity:
             return
         became = "deleted or moved away" if found is None else "replaced by another file"
@@ -290,7 +295,8 @@ class Connections:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[apsw.Connection]:
-        """Open a write transaction. It is committed at the end of the block, and rolled back by an exception. Do not await inside."""
+        """Open a write transaction. It is committed at the end of the block, and rolled back by an exception. Do not
+        await inside."""
         async with self._lock:
             if self.writer is None:
                 raise StoreUnreachable(f"{self.what} is not open")
@@ -321,9 +327,9 @@ class Connections:
         return apsw.SQLITE_OK
 
     async def _move_log(self) -> None:
-        """Move the write-ahead log into the file: first most of it, while others go on writing, and then, between two transactions,
-        the little that they wrote meanwhile. A log that was moved entirely begins anew with the next transaction. Otherwise it
-        would grow for ever."""
+        """Move the write-ahead log into the file: first most of it, while others go on writing, and then, between two
+        transactions, the little that they wrote meanwhile. A log that was moved entirely begins anew with the next
+        transaction. Otherwise it would grow for ever."""
         try:
             await self._environment.blocking(self._move_apart)
             async with self._lock:
@@ -381,7 +387,8 @@ class Connections:
             connection.execute("ROLLBACK")
 
     async def _to_the_end(self, call: Callable[[], T]) -> T:
-        """Run a blocking call in a thread. Wait until it has ended even when cancelled, because the thread uses the connection."""
+        """Run a blocking call in a thread. Wait until it has ended even when cancelled, because the thread uses the
+        connection."""
         done = asyncio.ensure_future(self._environment.blocking(call))
         try:
             return await asyncio.shield(done)
@@ -407,8 +414,8 @@ class Connections:
     def look_around(self) -> bool:
         """True if another connection has committed since the last look.
 
-        This asks the writing connection, because there its own commits do not count. It does not ask while that connection is
-        in use, because every transaction looks when it begins.
+        This asks the writing connection, because there its own commits do not count. It does not ask while that
+        connection is in use, because every transaction looks when it begins.
         """
         self.demand_same_file()
         if self.writer is not None and not self._lock.locked():

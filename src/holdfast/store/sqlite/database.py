@@ -215,8 +215,8 @@ class SqliteDatabase(Database):
             )
 
     async def _start_within(self, connection: apsw.Connection, run: NewRun) -> bool:
-        """Insert the run, and wait for other writers. Return False if the id exists. This does not take our own lock, because our
-        writer may be waiting for this caller."""
+        """Insert the run, and wait for other writers. Return False if the id exists. This does not take our own lock,
+        because our writer may be waiting for this caller."""
         values = (*start_row(run), self.clock.now())
         # The caller's connection has no function store_now().
         statement = STATEMENTS[Verb.start_runs].replace("store_now()", f"?{len(values)}")

@@ -24,8 +24,8 @@ NETWORK = (
 def network_kind(path: str, mounts: str) -> str | None:
     """Return the kind of network file system that an absolute path is on, or None if its file system is local.
 
-    `mounts` is the text of `mountinfo`. If several mounts contain the path, the one with the longest folder counts, and of those
-    the last one.
+    `mounts` is the text of `mountinfo`. If several mounts contain the path, the one with the longest folder counts, and
+    of those the last one.
     """
     place, found = PurePath(path), ("", "")
     for line in mounts.splitlines():
@@ -40,7 +40,8 @@ def network_kind(path: str, mounts: str) -> str | None:
 
 
 def network_file_system_of(path: str) -> str | None:
-    """Return the kind of network file system that a file is on. None if it is local, or if the system has no `mountinfo`."""
+    """Return the kind of network file system that a file is on. None if it is local, or if the system has no
+    `mountinfo`."""
     try:
         return network_kind(str(Path(path).resolve()), MOUNTS.read_text("utf-8", "replace"))
     except OSError:

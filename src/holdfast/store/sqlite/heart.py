@@ -1,5 +1,5 @@
-"""Renews a lease from the heart's process. A renewal need not survive a power cut, so its commit does not wait for the disk. And
-it never moves the write-ahead log into the file, because that can take long."""
+"""Renews a lease from the heart's process. A renewal need not survive a power cut, so its commit does not wait for the
+disk. And it never moves the write-ahead log into the file, because that can take long."""
 
 from __future__ import annotations
 

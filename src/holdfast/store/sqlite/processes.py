@@ -1,7 +1,8 @@
-"""Which processes are alive on this host. Each node has a lock on its own file, which the kernel releases when the process ends.
+"""Which processes are alive on this host. Each node has a lock on its own file, which the kernel releases when the
+process ends.
 
-The files are in a folder beside the database. A lock shows nothing about other hosts, and need not: hosts cannot share a SQLite
-file. Without a lock (for a database in memory, or if somebody removed the folder) only the lease counts.
+The files are in a folder beside the database. A lock shows nothing about other hosts, and need not: hosts cannot share
+a SQLite file. Without a lock (for a database in memory, or if somebody removed the folder) only the lease counts.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class LockedProcesses:
         self._descriptors[node] = descriptor
 
     def is_gone(self, node: str) -> bool:
-        """True if no process has the node's lock. This tries a shared lock, so that two processes that ask at the same time do not
-        take each other for the node."""
+        """True if no process has the node's lock. This tries a shared lock, so that two processes that ask at the same
+        time do not take each other for the node."""
         file = self._file(node)
         if file is None or node in self._descriptors:
             return False

@@ -18,7 +18,8 @@ def known() -> list[Migration]:
 
 
 def applied(connection: apsw.Connection) -> list[tuple[int, str]]:
-    # This is a statement, because it sees a table that another process has just made. The library's table_exists() may not.
+    # This is a statement, because it sees a table that another process has just made. The library's table_exists() may
+    # not.
     if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'migrations'").get:
         return []
     return [
@@ -44,8 +45,8 @@ def check(connection: apsw.Connection, what: str) -> None:
 
 
 def migrate(connection: apsw.Connection, what: str) -> tuple[int, int]:
-    """Run the missing migrations in one transaction. It has the write lock, so that two processes do not run them both. Return the
-    version before and the version now."""
+    """Run the missing migrations in one transaction. It has the write lock, so that two processes do not run them both.
+    Return the version before and the version now."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         demand_ours(connection, what)

@@ -1,7 +1,7 @@
 """Runs statements on one connection to SQLite.
 
-Nothing here waits, because a statement uses only the page cache. So these coroutines never suspend, and no other task of the
-process runs between two statements of a transaction.
+Nothing here waits, because a statement uses only the page cache. So these coroutines never suspend, and no other task
+of the process runs between two statements of a transaction.
 """
 
 from __future__ import annotations
