@@ -102,11 +102,11 @@ class Asking(RuleBasedStateMachine):
             answers.append(answer if ordered else sorted(answer, key=repr))
         assert answers[0] == answers[1], f"{what}: SQLite answers {answers[0]!r}, PostgreSQL {answers[1]!r}"
 
-    def _same(self, said: Any, ask: Ask) -> None:
-        """Both stores say what the model said."""
+    def _same(self, wanted: Any, ask: Ask) -> None:
+        """Both stores say what the model wanted."""
         for subject in self.subjects:
             answer = self._do(ask(subject))
-            assert answer == said, f"{type(subject).__name__} answers {answer!r}, the model {said!r}"
+            assert answer == wanted, f"{type(subject).__name__} answers {answer!r}, the model {wanted!r}"
 
     @invariant()
     def rows_are_the_same(self) -> None:

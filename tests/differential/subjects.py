@@ -309,8 +309,8 @@ def _error(text: str | None) -> str | None:
     """Errors that the store itself writes are named by how the attempt ended, or by their type."""
     if text is None or not text.startswith("{"):
         return text
-    told = json.loads(text)
-    return str(told.get("ending") or told["type"])
+    failure = json.loads(text)
+    return str(failure.get("ending") or failure["type"])
 
 
 def _signal(row: Rows, ended: set[str]) -> tuple[Any, ...]:

@@ -47,7 +47,7 @@ class RunsHedged(Begun, Twins):
     pass
 
 
-class RunsTold(Begun, Alerts):
+class RunsAlerted(Begun, Alerts):
     pass
 
 
@@ -56,7 +56,7 @@ class RunsDeclared(Begun, Workflows):
 
 
 RAN: set[type[Asking]] = set()
-MACHINES: list[type[Asking]] = [AllRules, RunsAlone, RunsGated, RunsHedged, RunsTold, RunsDeclared]
+MACHINES: list[type[Asking]] = [AllRules, RunsAlone, RunsGated, RunsHedged, RunsAlerted, RunsDeclared]
 
 
 @pytest.fixture

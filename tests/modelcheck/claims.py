@@ -95,14 +95,14 @@ def beginning(
     spec: Spec, *, agents: int = 2, schedulers: int = 1, steps: int = 1, budget: Budget | None = None
 ) -> World:
     """A run that was accepted, and processes that are about to take it up."""
-    workers = tuple(Agent(f"a{i}") for i in range(agents))
+    executors = tuple(Agent(f"a{i}") for i in range(agents))
     owners = tuple(Scheduler(f"o{i}") for i in range(schedulers))
-    for node in [*(one.node for one in workers), *(one.node for one in owners)]:
+    for node in [*(one.node for one in executors), *(one.node for one in owners)]:
         spec.register(node, LEASE)
     spec.register(SUPERVISOR, LEASE)
     assert spec.lead(SUPERVISOR, LEASE) == EPOCH
     assert spec.commit("o0", Start(NewRun(RUN, "w", "1", b"", b""))) is Answer.ACCEPTED
-    return World(spec, workers, owners, budget or Budget(), steps)
+    return World(spec, executors, owners, budget or Budget(), steps)
 
 
 def is_end(world: World) -> bool:
@@ -319,7 +319,7 @@ def _supervisor_moves(world: World) -> Iterator[Move[World]]:
     for node in sorted(world.spec.dead_nodes()):
         after = world.altered()
         after.spec.reclaim(node, EPOCH, LOSSES_MAX)
-        yield Move(f"the leader buries {node}", after)
+        yield Move(f"the leader reclaims {node}", after)
 
 
 # --- what must hold ----------------------------------------------------------------------------------------------------
@@ -328,9 +328,9 @@ def _supervisor_moves(world: World) -> Iterator[Move[World]]:
 def check(before: World, event: str, after: World) -> None:
     """The invariants, for one step from one state to the next. The names are those of the guarantees."""
     old, new = before.spec, after.spec
-    buried = event.removeprefix("the leader buries ") if "buries" in event else None
-    if buried is not None:
-        node = old.nodes.get(buried)
+    reclaimed = event.removeprefix("the leader reclaims ") if "the leader reclaims" in event else None
+    if reclaimed is not None:
+        node = old.nodes.get(reclaimed)
         assert node is None or node.retired or node.lease_until <= old.now, "I3: a live lease was reclaimed"
     for name, run in old.runs.items():
         now = new.runs[name]

@@ -28,12 +28,20 @@ class Supervisor(NamedTuple):
 
 
 class World:
-    __slots__ = ("accepted", "claims_left", "deaths_left", "expiries_left", "held", "spec", "supervisors")
+    __slots__ = (
+        "accepted",
+        "claims_left",
+        "deaths_left",
+        "expiries_left",
+        "open_claims",
+        "spec",
+        "supervisors",
+    )
 
     def __init__(self, spec: Spec, supervisors: tuple[Supervisor, ...], deaths: int, expiries: int) -> None:
         self.spec, self.supervisors = spec, supervisors
         self.deaths_left, self.expiries_left, self.claims_left = deaths, expiries, 3
-        self.held: frozenset[tuple[str, int]] = frozenset()
+        self.open_claims: frozenset[tuple[str, int]] = frozenset()
         """(agent, fence) of claims that nobody ended yet."""
         self.accepted: tuple[str, int] | None = None
         """(supervisor, epoch) of the last write of a leader, and only in the state right after it."""
@@ -42,7 +50,7 @@ class World:
         spec = self.spec.copy()
         spec.attempts, spec.failures, spec.journal = [], [], []
         after = World(spec, self.supervisors, self.deaths_left, self.expiries_left)
-        after.held, after.claims_left = self.held, self.claims_left
+        after.open_claims, after.claims_left = self.open_claims, self.claims_left
         return after
 
     def key(self) -> Hashable:
@@ -56,7 +64,7 @@ class World:
             self.deaths_left,
             self.expiries_left,
             self.claims_left,
-            self.held,
+            self.open_claims,
             self.accepted,
         )
 
@@ -111,7 +119,7 @@ def _supervisor_moves(world: World, i: int, one: Supervisor) -> Iterator[Move[Wo
             after.supervisors = (*after.supervisors[:i], Supervisor(one.node), *after.supervisors[i + 1 :])
         else:
             after.accepted = one.node, one.epoch
-        yield Move(f"{one.node} buries {one.verdict}", after)
+        yield Move(f"{one.node} reclaims {one.verdict}", after)
 
 
 def _resigned(world: World, i: int, one: Supervisor) -> World:
@@ -126,7 +134,7 @@ def _agent_moves(world: World) -> Iterator[Move[World]]:
         if world.claims_left and world.spec.due((LANE,)) and world.spec.is_live(agent):
             after = world.altered()
             for _, _, fence, _ in after.spec.claim_steps(agent, (LANE,), 1):
-                after.held = world.held | {(agent, fence)}
+                after.open_claims = world.open_claims | {(agent, fence)}
             after.claims_left -= 1
             yield Move(f"{agent} claims", after)
         if world.deaths_left and world.spec.nodes[agent].lease_until > 0:
@@ -134,9 +142,9 @@ def _agent_moves(world: World) -> Iterator[Move[World]]:
             after.deaths_left -= 1
             after.spec.nodes[agent] = Node(-1.0, world.spec.nodes[agent].retired)
             yield Move(f"{agent} stands still for longer than its lease", after, heals=False)
-    for agent, fence in world.held:
+    for agent, fence in world.open_claims:
         after = world.altered()
-        after.held = world.held - {(agent, fence)}
+        after.open_claims = world.open_claims - {(agent, fence)}
         report = Outcome(RUN, 1, StepState.SUCCEEDED, f"{agent}/{fence}".encode(), None, 0.0, fence)
         after.spec.commit(agent, report)
         yield Move(f"{agent} reports", after)

@@ -32,7 +32,7 @@ def search_leaders(spec: Spec, **how: Any) -> Found:
     return explore(first, leaders.moves, key=leaders.World.key, check=leaders.check, is_end=leaders.is_end)
 
 
-def told(what: str, search: Callable[[], Found]) -> Found:
+def counted(what: str, search: Callable[[], Found]) -> Found:
     begun = time.perf_counter()
     found = search()
     publish(f"model check {what}", found._asdict())
@@ -67,7 +67,7 @@ def told(what: str, search: Callable[[], Found]) -> Found:
 def test_the_claim_protocol_keeps_its_rules(name: str, how: dict[str, Any], states: int) -> None:
     """Claim, lease, reclaim and report, with deaths, lost replies, late and doubled writes and leases that end: I1 to I3,
     I7 to I10 and I12 hold in every step, and from every state the run can end."""
-    found = told(f"claims {name}", lambda: search_claims(Spec(), **how))
+    found = counted(f"claims {name}", lambda: search_claims(Spec(), **how))
     assert found.states >= states
     assert found.ends
 
@@ -75,7 +75,7 @@ def test_the_claim_protocol_keeps_its_rules(name: str, how: dict[str, Any], stat
 def test_leader_takeover_keeps_its_rules() -> None:
     """Three supervisors, leases that end under them, verdicts carried out late: no write of a deposed leader is accepted,
     no two lead in one epoch, no live lease is reclaimed, and the step always comes to an end."""
-    found = told("leaders", lambda: search_leaders(Spec(), expiries=3))
+    found = counted("leaders", lambda: search_leaders(Spec(), expiries=3))
     assert found.states >= 5_000
     assert found.ends
 
@@ -86,7 +86,7 @@ def test_leader_takeover_keeps_its_rules() -> None:
 class NoFence(Spec):
     """An agent's write names the step, and not its fence."""
 
-    def _held(self, run_id: str, n: int, fence: int | None) -> Step:
+    def _current_step(self, run_id: str, n: int, fence: int | None) -> Step:
         return self.steps[run_id, n]
 
     def _end(self, step: Step, by: Any, state: StepState, **changes: Any) -> None:
@@ -185,7 +185,7 @@ class EagerReclaim(Spec):
         return super().dead_nodes() | {name for name in assignment if name is not None}
 
 
-class BuriedNodesClaim(Spec):
+class ReclaimedNodesClaim(Spec):
     """A node that was buried may claim again: nobody will bury it a second time by its lease."""
 
     def is_live(self, node: str) -> bool:
@@ -247,15 +247,15 @@ SMALL = Budget(crashes=1, losses=1, expiries=0, errors=0, hand_backs=0)
         LostOnReclaim,
         FreedRunsSleep,
         EagerReclaim,
-        BuriedNodesClaim,
+        ReclaimedNodesClaim,
     ],
 )
 def test_a_bug_in_the_claim_protocol_is_caught(bug: type[Spec]) -> None:
     """Each planted bug breaks a rule, or leaves a state from which no end can be reached."""
     # A node that lives on after it was buried needs a lease that ends; two owners are two schedulers.
     budget = SMALL
-    if bug in {BuriedNodesClaim, NoRunFence}:
-        budget = SMALL._replace(expiries=1, crashes=int(bug is BuriedNodesClaim))
+    if bug in {ReclaimedNodesClaim, NoRunFence}:
+        budget = SMALL._replace(expiries=1, crashes=int(bug is ReclaimedNodesClaim))
     with pytest.raises(Violation) as caught:
         search_claims(bug(), schedulers=2 if bug is NoRunFence else 1, budget=budget)
     print(f"\n{bug.__name__}: {caught.value}")

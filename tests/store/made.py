@@ -80,7 +80,7 @@ def call(n: int = 1, state: StepState = StepState.READY, **more: Any) -> NewStep
     return NewStep(**(values | more))
 
 
-def held(n: int = 1, **more: Any) -> NewStep:
+def running_call(n: int = 1, **more: Any) -> NewStep:
     """A call step leased to the issuing node."""
     return call(n, StepState.RUNNING, **more)
 

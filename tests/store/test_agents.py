@@ -16,13 +16,13 @@ from tests.store.made import (
     D,
     begin,
     call,
-    held,
     join,
     new_run,
     number_lane,
     reclaim,
     report,
     report_of,
+    running_call,
     start,
     step,
 )
@@ -30,7 +30,7 @@ from tests.store.made import (
 
 async def test_a_report_ends_the_step_and_waits_for_its_owner(store: Store) -> None:
     """The outcome is recorded and undelivered; the run's owner finds it."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     at = ENVIRONMENT.now()
     failed = Outcome(run_id, 1, StepState.FAILED, None, '{"type": "x"}', at, 1)
     assert await store.batches.commit(A, [failed]) == [Answer.ACCEPTED]
@@ -48,7 +48,7 @@ async def test_a_report_ends_the_step_and_waits_for_its_owner(store: Store) -> N
 
 async def test_a_repeated_report_is_a_duplicate(store: Store) -> None:
     """A report whose reply was lost is answered: accepted before. Also after its delivery."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.ACCEPTED]
     assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.DUPLICATE]
     assert await store.reads.attempts(run_id) == []
@@ -76,14 +76,14 @@ async def test_a_report_about_nothing_is_fenced(store: Store) -> None:
 
 async def test_another_nodes_report_is_not_a_duplicate(store: Store) -> None:
     """Only the agent that was accepted is told so."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     await store.batches.commit(A, [report(run_id, 1, 1)])
     assert await store.batches.commit(B, [report(run_id, 1, 1)]) == [Answer.FENCED]
 
 
 async def test_a_failed_attempt_backs_off(store: Store) -> None:
     """Trying again leaves the attempt's row, frees the step and waits before it is claimable."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     again = RetryStep(run_id, 1, 1, LONG_S, Ending.FAILED, '{"type": "x"}')
     assert await store.batches.commit(A, [again]) == [Answer.ACCEPTED]
     row = await step(store, run_id)
@@ -99,7 +99,7 @@ async def test_a_failed_attempt_backs_off(store: Store) -> None:
 
 async def test_an_excused_attempt_spends_no_budget(store: Store) -> None:
     """What the remote service asked for is counted apart."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     await store.batches.commit(A, [RetryStep(run_id, 1, 1, 0.0, Ending.FAILED, None, excused=True)])
     (claimed,) = await store.agents.claim_steps(A, [1], 10)
     assert (claimed.attempt, claimed.excused, claimed.fence) == (2, 1, 3)
@@ -107,7 +107,7 @@ async def test_an_excused_attempt_spends_no_budget(store: Store) -> None:
 
 async def test_handing_back_costs_nothing(store: Store) -> None:
     """A draining agent's step is ready at once, and its attempt does not count."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     assert await store.batches.commit(A, [HandBack(run_id, 1, 1)]) == [Answer.ACCEPTED]
     assert await store.batches.commit(A, [HandBack(run_id, 1, 1)]) == [Answer.FENCED]
     (claimed,) = await store.agents.claim_steps(B, [1], 10)
@@ -117,7 +117,7 @@ async def test_handing_back_costs_nothing(store: Store) -> None:
 
 async def test_a_checkpoint_survives_the_attempt(store: Store) -> None:
     """What one attempt saved the next finds; None leaves a column alone; the fence stays the holder's."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     assert await store.batches.commit(A, [Save(run_id, 1, 1, checkpoint=b"7", progress="half")]) == [
         Answer.ACCEPTED
     ]
@@ -131,7 +131,7 @@ async def test_a_checkpoint_survives_the_attempt(store: Store) -> None:
 
 async def test_two_saves_of_one_step_share_a_commit(store: Store) -> None:
     """The later one wins."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     saves = [Save(run_id, 1, 1, progress="half"), Save(run_id, 1, 1, progress="most")]
     assert await store.batches.commit(A, saves) == [Answer.ACCEPTED] * 2
     assert (await step(store, run_id)).progress == "most"
@@ -201,7 +201,7 @@ async def test_two_claimers_never_get_the_same_step(store: Store, other: Store) 
 
 async def test_a_step_handed_back_with_a_hold_holds_its_run(store: Store) -> None:
     """In one commit, whoever owns the run; an agent that lost its lease holds nothing. It is noted and journalled."""
-    run_id = await begin(store, held(1), call(2))
+    run_id = await begin(store, running_call(1), call(2))
     assert await store.batches.commit(B, [HandBack(run_id, 1, 7, hold="why")]) == [Answer.FENCED]
     assert await store.batches.commit(B, [HandBack(run_id, 1, 1, hold="why")]) == [Answer.ACCEPTED]
     run = await store.reads.run(run_id)
@@ -231,7 +231,7 @@ async def test_steps_of_a_held_run_are_not_claimed(store: Store) -> None:
 
 async def test_an_agent_learns_what_it_lost(store: Store) -> None:
     """Only what it no longer holds is named: reported, taken back, or never there."""
-    run_id = await begin(store, held(1), held(2), held(3))
+    run_id = await begin(store, running_call(1), running_call(2), running_call(3))
     await store.batches.commit(A, [report(run_id, 2, 1)])
     asked = [(run_id, 1, 1), (run_id, 2, 1), (run_id, 3, 9), ("no-such-run", 1, 1)]
     lost = await store.agents.lost_steps(asked)
@@ -284,7 +284,7 @@ async def test_steps_of_a_held_run_do_not_keep_others_waiting(store: Store) -> N
 
 async def test_a_report_of_a_step_dropped_after_it_is_a_duplicate(store: Store) -> None:
     """A report whose reply was lost was accepted, also when the run stopped waiting for the step meanwhile."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.ACCEPTED]
     assert await store.batches.commit(A, [Hop(run_id, 1, dropped=[1])]) == [Answer.ACCEPTED]
     assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.DUPLICATE]

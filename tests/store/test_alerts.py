@@ -20,7 +20,6 @@ from tests.store.made import (
     child,
     closing,
     end_overdue,
-    held,
     join,
     new_id,
     new_run,
@@ -28,6 +27,7 @@ from tests.store.made import (
     parked,
     reclaim,
     report,
+    running_call,
     start,
     succeeded,
     timer,
@@ -102,7 +102,7 @@ async def test_a_deposed_leader_raises_clears_and_logs_nothing(store: Store) -> 
 async def test_failures_are_noted_with_what_fails(store: Store) -> None:
     """A run that fails or is undone, a step that fails by its agent or in a hop: noted in the same commit; a run that
     succeeds and a child are not."""
-    by_hop, by_agent = await begin(store, held(1)), await begin(store, held(1))
+    by_hop, by_agent = await begin(store, running_call(1)), await begin(store, running_call(1))
     failed = Outcome("", 1, StepState.FAILED, None, FAILURE, ENVIRONMENT.now(), 1, 1)
     hop = Hop(by_hop, 1, outcomes=[failed], close=closing(RunState.FAILED, error=FAILURE))
     report = Outcome(by_agent, 1, StepState.FAILED, None, FAILURE, ENVIRONMENT.now(), 1)
@@ -111,7 +111,7 @@ async def test_failures_are_noted_with_what_fails(store: Store) -> None:
     family = new_run(parent_id=parent, parent_n=1)
     await begin(store, run=family)
     close = closing(RunState.FAILED, error=FAILURE, parent_id=parent, parent_n=1)
-    good = await begin(store, held(1))
+    good = await begin(store, running_call(1))
     assert await store.batches.commit(
         A, [Hop(family.id, 1, close=close), Hop(good, 1, outcomes=[succeeded(1, 1, 1)], close=closing())]
     )
@@ -126,7 +126,7 @@ async def test_failures_are_noted_with_what_fails(store: Store) -> None:
 
 async def test_a_refused_commit_notes_nothing(store: Store) -> None:
     """A late report leaves no failure."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     report = Outcome(run_id, 1, StepState.FAILED, None, FAILURE, ENVIRONMENT.now(), 7)
     assert await store.batches.commit(A, [report]) == [Answer.FENCED]
     assert await store.alerts.failures(10) == []
@@ -136,8 +136,8 @@ async def test_what_the_supervisor_lets_fail_is_noted(store: Store) -> None:
     """A step lost too often, and one whose last attempt is overdue."""
     epoch = await lead(store)
     await join(store, D, lease_s=-1.0)
-    lost = await begin(store, held(1), node=D)
-    late = await begin(store, held(1, timeout_s=-60.0, attempts_max=1))
+    lost = await begin(store, running_call(1), node=D)
+    late = await begin(store, running_call(1, timeout_s=-60.0, attempts_max=1))
     await reclaim(store, D, epoch, "gone", 0, 100)
     await end_overdue(store, epoch, 0.0, 100)
     assert {(note.run_id, note.n) for note in await store.alerts.failures(10)} == {(lost, 1), (late, 1)}
@@ -222,11 +222,11 @@ async def test_a_run_whose_outcome_nobody_delivers_is_found(store: Store, tamper
     """An outcome, a signal or a due timer of a run that was begun and that no scheduler owns; not of one that is owned,
     held, or has just got it."""
     now = ENVIRONMENT.now()
-    outcome = await begin(store, held(1), run=new_run(workflow="outcome"))
+    outcome = await begin(store, running_call(1), run=new_run(workflow="outcome"))
     signal = await parked(store, wait(1), run=new_run(workflow="signal"))
     timer_due = await parked(store, timer(1, now - 100), run=new_run(workflow="timer"))
-    owned = await begin(store, held(1), run=new_run(workflow="owned"))
-    frozen = await begin(store, held(1), run=new_run(workflow="frozen"))
+    owned = await begin(store, running_call(1), run=new_run(workflow="owned"))
+    frozen = await begin(store, running_call(1), run=new_run(workflow="frozen"))
     for run_id in (outcome, owned, frozen):
         assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.ACCEPTED]
     assert await store.batches.commit(A, [Hop(outcome, 1, park=True)]) == [Answer.ACCEPTED]

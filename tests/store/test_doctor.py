@@ -14,8 +14,8 @@ from tests.store.made import (
     child,
     closing,
     ended,
-    held,
     parked,
+    running_call,
     start,
     succeeded,
     timer,
@@ -41,10 +41,10 @@ DAMAGE = {
 
 async def healthy(store: Store) -> dict[str, str]:
     """One run in each kind of place."""
-    run = await begin(store, held(1), call(2), timer(3, 1.0), wait(4), child(5))
+    run = await begin(store, running_call(1), call(2), timer(3, 1.0), wait(4), child(5))
     kid = await start(store)
     await store.operators.send_signal(NewSignal(run, "paid", "k", b"1"))
-    delivered = await begin(store, held(1), held(2), wait(3))
+    delivered = await begin(store, running_call(1), running_call(2), wait(3))
     await store.batches.commit(A, [Hop(delivered, 1, outcomes=[succeeded(1, 1, 1), succeeded(2, 1, 2)])])
     return {
         "run": run,
@@ -81,7 +81,7 @@ async def test_planted_damage_is_named(store: Store, tamper: Tamper, name: str) 
 
 async def test_a_closed_run_is_healthy(store: Store) -> None:
     """Closing with live steps listed as dropped leaves nothing to complain about."""
-    run_id = await begin(store, held(1), timer(2, 1.0), wait(3))
+    run_id = await begin(store, running_call(1), timer(2, 1.0), wait(3))
     await store.batches.commit(
         A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], dropped=[2, 3], close=closing())]
     )

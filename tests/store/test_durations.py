@@ -5,7 +5,7 @@ import pytest
 from holdfast.store.operations import Hop
 from holdfast.store.store import Store
 from tests.store.conftest import Tamper
-from tests.store.made import A, begin, call, held, succeeded
+from tests.store.made import A, begin, call, running_call, succeeded
 
 LIMIT = 100
 
@@ -53,7 +53,9 @@ async def test_there_are_never_too_many_counts(store: Store, tamper: Tamper) -> 
 
 async def test_overlong_is_what_runs_beyond_the_bound_of_its_name(store: Store, tamper: Tamper) -> None:
     """Those without a twin first, then by age, however many others run; steps that wait or have other names do not count."""
-    run_id = await begin(store, held(1), held(2), held(3, name="shop.other"), call(4), held(5))
+    run_id = await begin(
+        store, running_call(1), running_call(2), running_call(3, name="shop.other"), call(4), running_call(5)
+    )
     earlier = "- 100" if store.url.startswith("sqlite") else "- interval '100 s'"
     tamper(f"UPDATE steps SET started_at = started_at {earlier} WHERE n IN (2, 3)")
     earlier = "- 50" if store.url.startswith("sqlite") else "- interval '50 s'"
@@ -73,9 +75,9 @@ async def test_overlong_is_what_runs_beyond_the_bound_of_its_name(store: Store, 
 
 async def test_the_landmark_of_a_run_is_what_it_asked_for_last(store: Store) -> None:
     """Whether or not it has ended; a run that asked for nothing has none."""
-    one, none = await begin(store, held(1)), await begin(store)
+    one, none = await begin(store, running_call(1)), await begin(store)
     await store.batches.commit(
-        A, [Hop(one, 1, outcomes=[succeeded(1, 1, 1)], issued=[held(2, name="shop.ship")])]
+        A, [Hop(one, 1, outcomes=[succeeded(1, 1, 1)], issued=[running_call(2, name="shop.ship")])]
     )
     (found,) = await store.durations.landmarks([one, none, "unknown"])
     assert (found.run_id, found.n, found.name) == (one, 2, "shop.ship")

@@ -10,7 +10,19 @@ from holdfast.store.answers import Observation
 from holdfast.store.operations import HandBack
 from holdfast.store.store import Store
 from tests.store.conftest import Tamper
-from tests.store.made import ENVIRONMENT, LONG_S, A, B, begin, broken, call, held, new_run, number_lane, step
+from tests.store.made import (
+    ENVIRONMENT,
+    LONG_S,
+    A,
+    B,
+    begin,
+    broken,
+    call,
+    new_run,
+    number_lane,
+    running_call,
+    step,
+)
 
 CLOSED, OPEN, PROBING = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.PROBING
 WINDOW_S = 10.0
@@ -192,7 +204,7 @@ class TestBreakers:
         """In flight is what began in this round; waiting is what is due."""
         shut, free = await lane(store), await lane(store, "shop.print", None)
         now = ENVIRONMENT.now()
-        run_id = await begin(store, held(1, lane=shut), held(2, lane=free))
+        run_id = await begin(store, running_call(1, lane=shut), running_call(2, lane=free))
         assert await store.gates.breaker_looks(WINDOW_S) == []
         epoch = await probing(store, 2)
         (look,) = await store.gates.breaker_looks(WINDOW_S)
@@ -216,7 +228,7 @@ class TestBreakers:
         assert await broken(store) == set()
 
     async def test_what_an_operator_forces_stays_until_it_is_reset(self, store: Store) -> None:
-        """Open or closed; trouble told meanwhile is not counted; a reset breaker is tried before it is trusted."""
+        """Open or closed; trouble entries meanwhile is not counted; a reset breaker is tried before it is trusted."""
         shut = await lane(store)
         await begin(store, call(1, lane=shut))
         row = await store.gates.force_breaker("stripe", OPEN, "ada", "they move house")
@@ -243,8 +255,10 @@ class TestBreakers:
         )
         await store.gates.force_breaker("stripe", OPEN, "ada", "maintenance")
         await store.gates.reset_breaker("stripe", "ada", "over")
-        told = [(entry.actor, entry.verb, entry.note) for entry in reversed(await store.reads.journal(None))]
-        assert told == [
+        entries = [
+            (entry.actor, entry.verb, entry.note) for entry in reversed(await store.reads.journal(None))
+        ]
+        assert entries == [
             ("supervisor", "breaker open", "stripe: 30 of 30 failed"),
             ("supervisor", "breaker probing", "stripe"),
             ("supervisor", "breaker closed", "stripe: 3 of 3 probes went well"),
@@ -303,8 +317,13 @@ class TestHolds:
         assert [found.value for found in (await store.gates.gates(WINDOW_S)).holds] == ["acme"]
         assert await store.gates.remove_hold(HoldScope.NAMESPACE, "acme", "bob", "paid")
         assert not await store.gates.remove_hold(HoldScope.NAMESPACE, "acme", "bob", "paid")
-        told = [(entry.actor, entry.verb, entry.note) for entry in reversed(await store.reads.journal(None))]
-        assert told == [("ada", "hold", "namespace acme: unpaid"), ("bob", "release", "namespace acme: paid")]
+        entries = [
+            (entry.actor, entry.verb, entry.note) for entry in reversed(await store.reads.journal(None))
+        ]
+        assert entries == [
+            ("ada", "hold", "namespace acme: unpaid"),
+            ("bob", "release", "namespace acme: paid"),
+        ]
 
     @pytest.mark.parametrize("how", ["run", "workflow", "namespace"])
     async def test_held_rows_at_the_head_of_a_lane_hide_none_behind_them(

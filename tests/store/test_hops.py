@@ -21,12 +21,12 @@ from tests.store.made import (
     child,
     closing,
     delivered,
-    held,
     ids,
     new_id,
     new_run,
     parked,
     report,
+    running_call,
     start,
     step,
     succeeded,
@@ -37,10 +37,10 @@ from tests.store.made import (
 
 async def test_an_outcome_is_recorded_delivered_and_followed(store: Store) -> None:
     """The hot hop: the step ends with its place in history, the next one is leased to the writer."""
-    run_id = await begin(store, held(1, timeout_s=30.0))
+    run_id = await begin(store, running_call(1, timeout_s=30.0))
     at = ENVIRONMENT.now()
     outcome = Outcome("", 1, StepState.SUCCEEDED, b'"paid"', None, at, 1, 1)
-    assert await store.batches.commit(A, [Hop(run_id, 1, outcomes=[outcome], issued=[held(2)])]) == [
+    assert await store.batches.commit(A, [Hop(run_id, 1, outcomes=[outcome], issued=[running_call(2)])]) == [
         Answer.ACCEPTED
     ]
     first, second = await store.reads.steps(run_id)
@@ -57,7 +57,7 @@ async def test_an_outcome_is_recorded_delivered_and_followed(store: Store) -> No
 
 async def test_issued_steps_are_leased_ready_or_waiting(store: Store) -> None:
     """A running step has its agent, attempt and deadline from the start; the others have none yet."""
-    run_id = await begin(store, held(1, timeout_s=30.0), call(2, ready_at=5.0), wait(3))
+    run_id = await begin(store, running_call(1, timeout_s=30.0), call(2, ready_at=5.0), wait(3))
     running, ready, waiting = await store.reads.steps(run_id)
     assert running.started_at is not None
     assert running.complete_by == pytest.approx(running.started_at + 30, abs=0.01)
@@ -87,7 +87,7 @@ async def test_issued_steps_are_leased_ready_or_waiting(store: Store) -> None:
 )
 async def test_a_hop_with_a_stale_fence_changes_nothing(store: Store, hop: Hop) -> None:
     """Run fence or step fence: one that is not current refuses the whole hop."""
-    hop.run_id = run_id = await begin(store, held(1))
+    hop.run_id = run_id = await begin(store, running_call(1))
     before = await store.reads.run(run_id), await store.reads.steps(run_id)
     assert await store.batches.commit(A, [hop]) == [Answer.FENCED]
     assert (await store.reads.run(run_id), await store.reads.steps(run_id)) == before
@@ -100,7 +100,7 @@ async def test_a_hop_of_an_unknown_run_is_fenced(store: Store) -> None:
 
 async def test_one_bad_operation_undoes_the_batch_and_each_gets_its_answer(store: Store) -> None:
     """A batch is optimistic: nothing is written when a precondition fails, and one by one each is answered."""
-    good, bad = await begin(store, held(1)), await begin(store, held(1))
+    good, bad = await begin(store, running_call(1)), await begin(store, running_call(1))
     batch = [
         Hop(good, 1, outcomes=[succeeded(1, 1, 1)], issued=[call(2)]),
         Hop(bad, 9, outcomes=[succeeded(1, 1, 1)]),
@@ -114,7 +114,7 @@ async def test_one_bad_operation_undoes_the_batch_and_each_gets_its_answer(store
 
 async def test_a_batch_of_many_kinds_is_one_commit(store: Store) -> None:
     """Hops, reports and starts of many runs share a transaction."""
-    runs = [await begin(store, held(1)) for _ in range(20)]
+    runs = [await begin(store, running_call(1)) for _ in range(20)]
     ops = [
         Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], issued=[call(2)]) if n % 2 else report(run_id, 1, 1)
         for n, run_id in enumerate(runs)
@@ -125,7 +125,7 @@ async def test_a_batch_of_many_kinds_is_one_commit(store: Store) -> None:
 
 async def test_an_outcome_recorded_by_others_is_delivered_once(store: Store) -> None:
     """Delivery gives an ended step its number; a second delivery is refused."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     await store.batches.commit(A, [report(run_id, 1, 1)])
     assert await store.batches.commit(A, [Hop(run_id, 1, outcomes=[delivered(1, 1)])]) == [Answer.ACCEPTED]
     assert (await step(store, run_id)).delivered_seq == 1
@@ -181,7 +181,7 @@ async def test_a_signal_that_came_before_its_wait_ends_it_in_the_hop_that_issues
 
 async def test_dropped_steps_are_cancelled_and_never_delivered(store: Store) -> None:
     """A live step is cancelled and its agent fenced; an ended one keeps its outcome; neither is delivered."""
-    run_id = await begin(store, held(1), call(2), timer(3, ENVIRONMENT.now() + 60), held(4))
+    run_id = await begin(store, running_call(1), call(2), timer(3, ENVIRONMENT.now() + 60), running_call(4))
     await store.batches.commit(A, [report(run_id, 4, 1)])
     assert await store.batches.commit(A, [Hop(run_id, 1, dropped=[1, 2, 3, 4])]) == [Answer.ACCEPTED]
     states = {one.n: (one.state, one.delivered_seq) for one in await store.reads.steps(run_id)}
@@ -199,7 +199,7 @@ async def test_dropped_steps_are_cancelled_and_never_delivered(store: Store) -> 
 
 async def test_a_closed_run_is_over(store: Store) -> None:
     """Its end is written, nobody owns it, and its old fence is worth nothing."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], close=closing(output=b'"done"'))
     assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
     run = await store.reads.run(run_id)
@@ -229,7 +229,7 @@ async def test_a_run_may_begin_and_end_in_one_hop(store: Store) -> None:
 
 async def test_closing_leaves_nothing_undelivered(store: Store) -> None:
     """A late outcome that the last hop dropped is not found by anybody's look for outcomes."""
-    run_id = await begin(store, held(1), held(2))
+    run_id = await begin(store, running_call(1), running_call(2))
     await store.batches.commit(A, [report(run_id, 2, 1)])
     await store.batches.commit(
         A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], dropped=[2], close=closing())]
@@ -256,8 +256,8 @@ async def test_a_childs_end_reaches_its_parents_step(store: Store, end: RunState
     assert await store.batches.commit(B, [Hop(wanted.id, claimed.run.fence, close=close)]) == [
         Answer.ACCEPTED
     ]
-    told = await step(store, parent)
-    assert (told.state, told.error, told.delivered_seq) == (state, error, None)
+    waiting = await step(store, parent)
+    assert (waiting.state, waiting.error, waiting.delivered_seq) == (state, error, None)
     assert ids(await store.schedulers.claim_runs(B, SERVED, 10)) == [parent]
 
 
@@ -272,13 +272,13 @@ async def test_starting_a_child_again_keeps_the_first(store: Store) -> None:
     assert (await step(store, parent)).state is StepState.WAITING
     assert await store.batches.commit(A, [Hop(parent, 1, children=[again])]) == [Answer.ACCEPTED]
     assert [one.parent_n for one in await store.reads.children(parent)] == [1]
-    told = await step(store, parent, 2)
-    assert (told.state, told.delivered_seq) == (StepState.FAILED, None)
-    assert isinstance(codec.decode_error(told.error or ""), Conflict)
+    waiting = await step(store, parent, 2)
+    assert (waiting.state, waiting.delivered_seq) == (StepState.FAILED, None)
+    assert isinstance(codec.decode_error(waiting.error or ""), Conflict)
 
 
 async def test_one_id_for_children_of_two_runs_in_one_commit(store: Store) -> None:
-    """One of them has it, the other is told so, whichever came first."""
+    """One of them has it, the other is waiting so, whichever came first."""
     parents = [await begin(store, child(1)) for _ in range(2)]
     wanted = new_id()
     hops = [Hop(one, 1, children=[new_run(wanted, parent_id=one, parent_n=1)]) for one in parents]
@@ -315,8 +315,8 @@ async def test_who_joined_a_run_is_told_once(store: Store) -> None:
     await store.batches.commit(A, [Hop(other, 1, close=closing(output=b"7"))])
     assert await store.schedulers.answer_joins(10) == 2
     assert await store.schedulers.answer_joins(10) == 0
-    told = await step(store, parent)
-    assert (told.state, told.output, told.delivered_seq) == (StepState.SUCCEEDED, b"7", None)
+    waiting = await step(store, parent)
+    assert (waiting.state, waiting.output, waiting.delivered_seq) == (StepState.SUCCEEDED, b"7", None)
     assert (await step(store, parent, 2)).state is StepState.CANCELLED
     assert await store.reads.joins(parent) == {}
 
@@ -343,7 +343,7 @@ async def test_progress_and_published_values_are_kept(store: Store) -> None:
 
 async def test_continue_as_new_forgets_the_history(store: Store) -> None:
     """The next generation has a new input and no steps; numbers go on; signals nobody read are there again."""
-    run_id = await begin(store, held(1), held(2))
+    run_id = await begin(store, running_call(1), running_call(2))
     for key in ("read", "unread", "later"):
         await store.operators.send_signal(NewSignal(run_id, "paid", key, b"1"))
     read, unread, _ = (await store.schedulers.undelivered(A, 10)).signals
@@ -368,7 +368,7 @@ async def test_continue_as_new_forgets_the_history(store: Store) -> None:
 
 async def test_continue_as_new_keeps_what_it_has_not_heard(store: Store) -> None:
     """Also when nothing was heard and left unread."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     await store.operators.send_signal(NewSignal(run_id, "paid", "later", b"1"))
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], begun_at=1234.0, next_input=b"[2]")
     assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
@@ -410,7 +410,7 @@ async def test_an_old_owner_finds_no_row(store: Store) -> None:
     run_id = await start(store)
     first = await store.schedulers.claim_run(A, run_id)
     assert first is not None
-    await store.batches.commit(A, [Hop(run_id, first.run.fence, issued=[held(1)], park=True)])
+    await store.batches.commit(A, [Hop(run_id, first.run.fence, issued=[running_call(1)], park=True)])
     await store.batches.commit(A, [report(run_id, 1, 1)])
     (second,) = await store.schedulers.claim_runs(B, SERVED, 1)
     assert await store.batches.commit(A, [Hop(run_id, first.run.fence, issued=[call(2)])]) == [Answer.FENCED]
@@ -420,7 +420,7 @@ async def test_an_old_owner_finds_no_row(store: Store) -> None:
 
 async def test_one_bad_report_does_not_harm_a_hop(store: Store) -> None:
     """Different kinds in one batch: the failed precondition of one leaves the other unwritten, then answered."""
-    run_id = await begin(store, held(1), held(2))
+    run_id = await begin(store, running_call(1), running_call(2))
     late = Outcome(run_id, 2, StepState.SUCCEEDED, b"1", None, 1.0, 9)
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)])
     with pytest.raises(PreconditionFailed):
@@ -433,7 +433,7 @@ async def test_one_bad_report_does_not_harm_a_hop(store: Store) -> None:
 async def test_only_its_owner_gives_a_run_back(store: Store) -> None:
     """Two nodes that begin one run name the same fence: the one that came second cannot park the other's run."""
     run = new_run()
-    await begin(store, held(), run=run)
+    await begin(store, running_call(), run=run)
     late = Hop(run.id, 1, begin=run, begun_at=ENVIRONMENT.now())
     assert await store.batches.commit(B, [late]) == [Answer.DUPLICATE]
     await store.batches.commit(B, [Hop(run.id, 1, park=True)])
@@ -444,7 +444,7 @@ async def test_only_its_owner_gives_a_run_back(store: Store) -> None:
 
 async def test_a_run_that_waits_for_nothing_yet_is_claimed_after_it_was_given_back(store: Store) -> None:
     """A run that has just continued as new has no step: given back then, it is pending, so that somebody goes on."""
-    run_id = await begin(store, held())
+    run_id = await begin(store, running_call())
     await store.batches.commit(
         A, [Hop(run_id, 1, begun_at=ENVIRONMENT.now(), dropped=[1], next_input=b"[2]")]
     )
@@ -457,16 +457,16 @@ async def test_a_run_that_waits_for_nothing_yet_is_claimed_after_it_was_given_ba
 
 async def test_a_hop_of_the_last_generation_is_refused(store: Store) -> None:
     """The history that it would go on with is gone, and with it the fence it names."""
-    run_id = await begin(store, held())
+    run_id = await begin(store, running_call())
     await store.batches.commit(
         A, [Hop(run_id, 1, begun_at=ENVIRONMENT.now(), dropped=[1], next_input=b"[2]")]
     )
-    assert await store.batches.commit(A, [Hop(run_id, 1, issued=[held()])]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [Hop(run_id, 1, issued=[running_call()])]) == [Answer.FENCED]
 
 
 async def test_what_was_delivered_is_not_delivered_again(store: Store) -> None:
     """A hop that delivers a signal twice, ends a wait that is over, or delivers a step that has not ended is refused."""
-    run_id = await begin(store, wait(1), held(2))
+    run_id = await begin(store, wait(1), running_call(2))
     await store.operators.send_signal(NewSignal(run_id, "paid", "k", b"1"))
     (signal,) = await store.reads.signals(run_id)
     heard = Hop(run_id, 1, signals=[(signal.id, 1)], ended=[(1, 1, b"1", ENVIRONMENT.now())])
@@ -490,7 +490,7 @@ async def test_a_run_that_begins_and_ends_at_once_has_no_fence_that_anybody_hold
 
 async def test_the_next_generation_is_in_the_journal(store: Store) -> None:
     """Continuing as new removes a history: the journal says when."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], next_input=b"2", begun_at=ENVIRONMENT.now())
     assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
     assert [(one.actor, one.verb) for one in await store.reads.journal(run_id)] == [("scheduler", "continue")]
@@ -498,7 +498,7 @@ async def test_the_next_generation_is_in_the_journal(store: Store) -> None:
 
 async def test_what_a_generation_said_of_itself_goes_with_it(store: Store) -> None:
     """Progress and the point of no return belong to the generation that ends, also when the last hop names them."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     done = [succeeded(1, 1, 1)]
     hop = Hop(
         run_id, 1, outcomes=done, progress="done", kept_n=1, next_input=b"2", begun_at=ENVIRONMENT.now()
@@ -512,7 +512,7 @@ async def test_what_a_generation_said_of_itself_goes_with_it(store: Store) -> No
 async def test_a_hop_that_issues_and_is_written_again_is_fenced(store: Store) -> None:
     """A hop whose answer was lost is repeated: it is refused, and the steps it issued are as they were."""
     run_id = await begin(store)
-    hop = Hop(run_id, 1, issued=[call(1), held(2)])
+    hop = Hop(run_id, 1, issued=[call(1), running_call(2)])
     assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
     (claimed,) = await store.agents.claim_steps(B, [1], 1)
     assert await store.batches.commit(A, [hop]) == [Answer.FENCED]

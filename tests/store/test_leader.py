@@ -31,13 +31,13 @@ from tests.store.made import (
     closing,
     deaths,
     end_overdue,
-    held,
     ids,
     join,
     new_id,
     reclaim,
     report,
     report_of,
+    running_call,
     say_gone,
     start,
     step,
@@ -226,7 +226,7 @@ async def test_whoever_listens_hears_again_after_a_cut(pg_url: str) -> None:
 
 async def test_a_holder_that_is_no_live_node_is_found(store: Store, tamper: Tamper) -> None:
     """Recovery looks at what is held: a node that left, or was never there, and still holds something is dead."""
-    owned, assignment = await begin(store, node=B), await begin(store, held(1))
+    owned, assignment = await begin(store, node=B), await begin(store, running_call(1))
     tamper("UPDATE runs SET owner = 'never-registered' WHERE owner = 'node-b'")
     tamper("UPDATE steps SET agent = 'long-gone'")
     assert set(await deaths(store)) == {"never-registered", "long-gone"}
@@ -254,7 +254,7 @@ async def test_a_buried_node_claims_nothing(store: Store) -> None:
 async def test_burying_frees_runs_and_takes_back_steps(store: Store) -> None:
     """Both fences rise, the attempts are remembered as lost, the node is retired, the journal says so."""
     await join(store, D, lease_s=-1.0)
-    run_id = await begin(store, held(1), call(2), wait(3), node=D)
+    run_id = await begin(store, running_call(1), call(2), wait(3), node=D)
     reclaimed = await reclaim(store, D, await lead(store), "its lease ran out", 3, 100)
     assert reclaimed is not None
     assert (reclaimed.runs, reclaimed.steps, reclaimed.failed) == (1, 1, 0)
@@ -277,7 +277,7 @@ async def test_burying_frees_runs_and_takes_back_steps(store: Store) -> None:
 async def test_a_deposed_leaders_bury_changes_nothing(store: Store) -> None:
     """An old epoch is refused, whatever it asks for."""
     await join(store, D, lease_s=-1.0)
-    run_id = await begin(store, held(1, timeout_s=-60.0), node=D)
+    run_id = await begin(store, running_call(1, timeout_s=-60.0), node=D)
     old = await lead(store, B, -1.0)
     await lead(store, C)
     before = await store.reads.run(run_id), await store.reads.steps(run_id)
@@ -289,7 +289,7 @@ async def test_a_deposed_leaders_bury_changes_nothing(store: Store) -> None:
 async def test_a_leader_whose_lease_lapsed_changes_nothing(store: Store) -> None:
     """Leadership is a deadline on the store's clock, not a remembered flag."""
     await join(store, D, lease_s=-1.0)
-    run_id = await begin(store, held(1), node=D)
+    run_id = await begin(store, running_call(1), node=D)
     assert await reclaim(store, D, await lead(store, A, -1.0), "", 3, 100) is None
     assert (await step(store, run_id)).state is StepState.RUNNING
 
@@ -297,7 +297,7 @@ async def test_a_leader_whose_lease_lapsed_changes_nothing(store: Store) -> None
 async def test_burying_is_bounded_and_goes_on(store: Store) -> None:
     """At most `limit` of each at a time; the node stays unburied until nothing is left."""
     await join(store, D, lease_s=-1.0)
-    runs = [await begin(store, held(1), node=D) for _ in range(5)]
+    runs = [await begin(store, running_call(1), node=D) for _ in range(5)]
     epoch = await lead(store)
     counts = []
     for _ in range(4):
@@ -327,7 +327,7 @@ async def lose(store: Store, times: int, losses_max: int = 3) -> list[tuple[str,
 async def test_a_step_that_kills_its_agents_is_quarantined(store: Store) -> None:
     """More losses than allowed: it is ready and never due, listed by its fingerprint, and a late report is refused. The rest of
     its run is not touched."""
-    run_id = await begin(store, call(1), held(2))
+    run_id = await begin(store, call(1), running_call(2))
     claims = await lose(store, 4, losses_max=2)
     assert [one.losses for _, one in claims] == [0, 1, 2]
     row = await step(store, run_id)
@@ -350,7 +350,7 @@ async def test_a_step_that_kills_its_agents_is_quarantined(store: Store) -> None
 
 async def test_losses_back_off_after_the_first(store: Store) -> None:
     """Taken up at once the first time, then after growing waits."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     waits = []
     for losses in range(3):
         before = await store.now()
@@ -395,7 +395,7 @@ async def test_a_run_whose_owner_died_before_its_first_hop_is_claimed_again(stor
 
 async def test_a_retried_run_whose_owner_died_before_its_first_hop_is_claimed_again(store: Store) -> None:
     """The same for one that began with a copied history: all of it is delivered, none of it wakes anybody."""
-    first = await begin(store, held(1))
+    first = await begin(store, running_call(1))
     await store.batches.commit(A, [Hop(first, 1, outcomes=[succeeded(1, 1, 1)])])
     await store.operators.cancel_run(first, "ann", "")
     run = await store.reads.run(first)
@@ -413,7 +413,9 @@ async def test_a_retried_run_whose_owner_died_before_its_first_hop_is_claimed_ag
 
 async def test_an_overdue_attempt_is_ended(store: Store) -> None:
     """After the grace the attempt is timed out, its step ready after a moment, the agent's word worth nothing."""
-    run_id = await begin(store, held(1, timeout_s=-60.0), held(2, timeout_s=LONG_S), held(3))
+    run_id = await begin(
+        store, running_call(1, timeout_s=-60.0), running_call(2, timeout_s=LONG_S), running_call(3)
+    )
     epoch = await lead(store)
     assert await end_overdue(store, epoch, LONG_S, 100) == 0
     assert await end_overdue(store, epoch, 2.0, 100) == 1
@@ -429,7 +431,7 @@ async def test_an_overdue_attempt_is_ended(store: Store) -> None:
 
 async def test_an_overdue_attempt_that_was_the_last_fails_the_step(store: Store) -> None:
     """The budget counts what was neither lost nor excused."""
-    run_id = await begin(store, held(1, timeout_s=-60.0, attempts_max=1))
+    run_id = await begin(store, running_call(1, timeout_s=-60.0, attempts_max=1))
     assert await end_overdue(store, await lead(store), 2.0, 100) == 1
     row = await step(store, run_id)
     assert (row.state, row.delivered_seq) == (StepState.FAILED, None)
@@ -440,7 +442,9 @@ async def test_an_overdue_attempt_that_was_the_last_fails_the_step(store: Store)
 async def test_timeouts_do_not_spend_the_steps_attempts(store: Store) -> None:
     """They have a budget of their own, as large as that of attempts unless the policy has another."""
     run_id = await begin(
-        store, held(1, timeout_s=-60.0, attempts_max=2), held(2, timeout_s=-60.0, attempts_max=1)
+        store,
+        running_call(1, timeout_s=-60.0, attempts_max=2),
+        running_call(2, timeout_s=-60.0, attempts_max=1),
     )
     epoch = await lead(store)
     assert await end_overdue(store, epoch, 2.0, 100) == 2
@@ -448,7 +452,7 @@ async def test_timeouts_do_not_spend_the_steps_attempts(store: Store) -> None:
     assert (first.state, first.timeouts, first.spent) == (StepState.READY, 1, 0)
     assert second.state is StepState.FAILED
     policy = Retry(attempts=1, timeouts=2).encode()
-    other = await begin(store, held(1, timeout_s=-60.0, attempts_max=1, retry=policy))
+    other = await begin(store, running_call(1, timeout_s=-60.0, attempts_max=1, retry=policy))
     assert await end_overdue(store, epoch, 2.0, 100) == 1
     assert (await step(store, other)).state is StepState.READY
     assert await broken(store) == set()
@@ -457,7 +461,7 @@ async def test_timeouts_do_not_spend_the_steps_attempts(store: Store) -> None:
 async def test_an_overdue_step_goes_into_quarantine_if_its_policy_says_so(store: Store) -> None:
     """Whichever budget is spent."""
     policy = Retry(attempts=1, quarantine=True).encode()
-    run_id = await begin(store, held(1, timeout_s=-60.0, attempts_max=1, retry=policy))
+    run_id = await begin(store, running_call(1, timeout_s=-60.0, attempts_max=1, retry=policy))
     assert await end_overdue(store, await lead(store), 2.0, 100) == 1
     assert (await step(store, run_id)).quarantined
     (one,) = await store.quarantine.quarantined(run_id)
@@ -466,7 +470,7 @@ async def test_an_overdue_step_goes_into_quarantine_if_its_policy_says_so(store:
 
 async def test_ending_overdue_attempts_is_bounded(store: Store) -> None:
     """No more than asked for in one pass."""
-    await begin(store, *(held(n, timeout_s=-60.0) for n in range(1, 6)))
+    await begin(store, *(running_call(n, timeout_s=-60.0) for n in range(1, 6)))
     epoch = await lead(store)
     assert [await end_overdue(store, epoch, 2.0, 2) for _ in range(4)] == [2, 2, 1, 0]
 
@@ -500,7 +504,7 @@ async def test_a_node_that_renewed_since_it_was_looked_at_is_not_buried(store: S
     """Between finding a lease run out and burying its node the node may renew: it keeps what it holds."""
     epoch = await lead(store)
     await join(store, D, lease_s=-1.0)
-    run_id = await begin(store, held(), node=D)
+    run_id = await begin(store, running_call(), node=D)
     assert (await deaths(store))[D] == Death.LAPSED
     assert await store.nodes.renew(D, LONG_S) is not None
     assert await reclaim(store, D, epoch) == Reclaimed(0, 0, 0)
@@ -521,12 +525,12 @@ async def test_a_leader_that_leaves_leads_no_more(store: Store) -> None:
 
 async def test_burying_who_left_and_held_something_is_journalled(store: Store, tamper: Tamper) -> None:
     """What was taken back says so, whatever the node's row said; nothing is said where there was nothing."""
-    await begin(store, held(1), node=B)
+    await begin(store, running_call(1), node=B)
     at = "now()" if store.url.startswith("postgresql") else "unixepoch()"
     tamper(f"UPDATE nodes SET retired_at = {at} WHERE id = '{B}'")
     epoch = await lead(store, A)
     for _ in range(2):
         await reclaim(store, B, epoch, "it left and still holds something", 3, 100)
-    said = [entry.note for entry in await store.reads.journal(None) if entry.verb == "reclaim"]
-    assert len(said) == 1
-    assert f"node {B}: it left and still holds something: 1 runs freed, 1 steps reclaimed" in said[0]
+    notes = [entry.note for entry in await store.reads.journal(None) if entry.verb == "reclaim"]
+    assert len(notes) == 1
+    assert f"node {B}: it left and still holds something: 1 runs freed, 1 steps reclaimed" in notes[0]

@@ -18,11 +18,11 @@ from tests.store.made import (
     begin,
     call,
     deaths,
-    held,
     ids,
     join,
     new_run,
     report,
+    running_call,
     start,
     step,
     wait,
@@ -64,7 +64,7 @@ async def test_an_unknown_or_retired_node_cannot_renew(store: Store) -> None:
 
 async def test_a_retired_node_holds_nothing(store: Store) -> None:
     """Its runs are freed, its steps handed back without cost, its leadership given up."""
-    run_id = await begin(store, held(1), wait(2))
+    run_id = await begin(store, running_call(1), wait(2))
     await store.leader.lead(A, LONG_S)
     await store.nodes.retire(A)
     run = await store.reads.run(run_id)
@@ -79,8 +79,8 @@ async def test_a_retired_node_holds_nothing(store: Store) -> None:
 
 async def test_reconciling_gives_up_what_the_node_does_not_know(store: Store) -> None:
     """A reply was lost: the store says the node holds more than it knows of. The rest is untouched."""
-    known, lost = await begin(store, held(1), held(2)), await begin(store, held(1))
-    theirs = await begin(store, held(1), node=B)
+    known, lost = await begin(store, running_call(1), running_call(2)), await begin(store, running_call(1))
+    theirs = await begin(store, running_call(1), node=B)
     assert await store.nodes.reconcile(A, [(known, 1)], [(known, 1, 1)]) == (1, 2)
     assert {one.n: one.state for one in await store.reads.steps(known)} == {
         1: StepState.RUNNING,
@@ -94,7 +94,7 @@ async def test_reconciling_gives_up_what_the_node_does_not_know(store: Store) ->
 
 async def test_reconciling_goes_by_fences(store: Store) -> None:
     """A node that knows a run or a step by an older fence does not know that it was claimed again: the reply was lost."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     await store.nodes.reconcile(A, [], [])
     assert await store.schedulers.claim_run(A, run_id) is not None
     assert [one.fence for one in await store.agents.claim_steps(A, [1], 10)] == [3]

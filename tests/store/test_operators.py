@@ -21,9 +21,9 @@ from tests.store.made import (
     child,
     closing,
     ended,
-    held,
     ids,
     new_run,
+    running_call,
     start,
     step,
     succeeded,
@@ -91,15 +91,15 @@ async def test_a_cancelled_pending_child_tells_its_parent(store: Store) -> None:
     kid = new_run(parent_id=parent, parent_n=1)
     await store.batches.commit(A, [Hop(parent, 1, children=[kid], park=True)])
     await store.operators.cancel_run(kid.id, "ann", "")
-    told = await step(store, parent)
-    assert told.state is StepState.FAILED
-    assert json.loads(told.error or "")["type"] == "holdfast.errors.RunCancelled"
+    waiting = await step(store, parent)
+    assert waiting.state is StepState.FAILED
+    assert json.loads(waiting.error or "")["type"] == "holdfast.errors.RunCancelled"
     assert ids(await store.schedulers.claim_runs(B, SERVED, 10)) == [parent]
 
 
 async def test_a_running_run_gets_the_cancel_signal(store: Store) -> None:
     """It cancels itself, and undoes what it did; asking twice sends one signal."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     assert await store.operators.cancel_run(run_id, "ann", "stop") is RunState.RUNNING
     assert await store.operators.cancel_run(run_id, "ann", "stop") is RunState.RUNNING
     (signal,) = (await store.schedulers.undelivered(A, 10)).signals
@@ -109,7 +109,7 @@ async def test_a_running_run_gets_the_cancel_signal(store: Store) -> None:
 
 async def test_a_run_that_heard_a_cancel_is_asked_again_by_who_insists(store: Store) -> None:
     """Not by asking once more: its code may be cleaning up. And while a request is on its way, insisting is no other one."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     await store.operators.cancel_run(run_id, "ann", "stop", again=True)
     await store.operators.cancel_run(run_id, "ann", "stop", again=True)
     (first,) = (await store.schedulers.undelivered(A, 10)).signals
@@ -125,7 +125,7 @@ async def test_a_run_that_heard_a_cancel_is_asked_again_by_who_insists(store: St
 
 async def test_cancelling_a_held_run_releases_it(store: Store) -> None:
     """A held run cannot cancel itself: it is released to do so."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     await store.operators.hold(run_id, "ann", "")
     assert await store.operators.cancel_run(run_id, "ann", "stop") is not RunState.HELD
     (claimed,) = await store.schedulers.claim_runs(B, SERVED, 10)
@@ -134,7 +134,7 @@ async def test_cancelling_a_held_run_releases_it(store: Store) -> None:
 
 async def test_a_released_run_with_a_history_is_not_cancelled_at_once(store: Store) -> None:
     """It waits for a scheduler like a new one, but it has done something that it must undo itself."""
-    run_id = await begin(store, held(1), call(2))
+    run_id = await begin(store, running_call(1), call(2))
     await store.batches.commit(A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)])])
     await store.operators.hold(run_id, "ann", "")
     await store.operators.release(run_id, "ann", "")
@@ -154,7 +154,7 @@ async def test_cancelling_what_has_ended_changes_nothing(store: Store) -> None:
 
 async def test_a_held_run_stands_still(store: Store) -> None:
     """Nobody owns it, its owner is fenced, outcomes wait; holding twice is holding."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     assert await store.operators.hold(run_id, "ann", "look first") is RunState.HELD
     assert await store.operators.hold(run_id, "bob", "me too") is RunState.HELD
     run = await store.reads.run(run_id)
@@ -168,7 +168,7 @@ async def test_a_held_run_stands_still(store: Store) -> None:
 
 async def test_a_released_run_goes_on(store: Store) -> None:
     """A scheduler looks at it at once, with its history."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     await store.operators.hold(run_id, "ann", "")
     state = await store.operators.release(run_id, "ann", "go on")
     run = await store.reads.run(run_id)
@@ -190,7 +190,7 @@ async def test_hold_and_release_refuse_the_wrong_state(store: Store) -> None:
 
 async def test_backing_off_can_be_cut_short(store: Store) -> None:
     """Steps that wait for their next attempt are ready now; others are not touched."""
-    run_id = await begin(store, held(1), held(2), timer(3, ENVIRONMENT.now() + LONG_S))
+    run_id = await begin(store, running_call(1), running_call(2), timer(3, ENVIRONMENT.now() + LONG_S))
     await store.batches.commit(A, [RetryStep(run_id, 1, 1, LONG_S, "failed", None)])
     assert await store.agents.claim_steps(B, [1], 10) == []
     assert await store.operators.retry_now(run_id, "ann") == 1
@@ -201,9 +201,9 @@ async def test_backing_off_can_be_cut_short(store: Store) -> None:
 
 async def test_what_is_said_of_one_undo_names_its_step(store: Store) -> None:
     """In the journal, too."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     hop = Hop(run_id, 1, undo=BeginUndo("failed", "boom"))
     assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
     await store.operators.steer_undo(run_id, "skip", 7, "tester", "by hand")
-    (said, *_) = await store.reads.journal(run_id)
-    assert (said.actor, said.verb, said.n, said.note) == ("tester", "skip", 7, "by hand")
+    (entry, *_) = await store.reads.journal(run_id)
+    assert (entry.actor, entry.verb, entry.n, entry.note) == ("tester", "skip", 7, "by hand")

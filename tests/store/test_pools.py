@@ -7,7 +7,19 @@ from holdfast.store.answers import Backlog
 from holdfast.store.operations import Hop
 from holdfast.store.store import Store
 from tests.store.conftest import Tamper
-from tests.store.made import ENVIRONMENT, WORKFLOW, A, B, C, begin, call, held, join, number_lane, reclaim
+from tests.store.made import (
+    ENVIRONMENT,
+    WORKFLOW,
+    A,
+    B,
+    C,
+    begin,
+    call,
+    join,
+    number_lane,
+    reclaim,
+    running_call,
+)
 
 SOON_S = 3600.0
 
@@ -17,7 +29,7 @@ async def test_what_is_due_in_its_lanes_is_counted(store: Store) -> None:
     became ready."""
     assert await store.agents.backlog([1, 2], 100) == Backlog(0, None)
     now = await store.now()
-    await begin(store, call(1, ready_at=now - 50), call(2, ready_at=now - 90, priority=5), held(3))
+    await begin(store, call(1, ready_at=now - 50), call(2, ready_at=now - 90, priority=5), running_call(3))
     await begin(store, call(1, ready_at=now - 10, lane=2), call(2, ready_at=now + SOON_S), call(3, lane=9))
     found = await store.agents.backlog([1, 2], 100)
     assert (found.ready, round(now - (found.since or 0))) == (3, 90)
@@ -87,7 +99,7 @@ async def test_nodes_that_left_long_ago_are_forgotten(store: Store, tamper: Tamp
     epoch = await store.leader.lead(A, 60.0)
     assert epoch is not None
     now = await store.now()
-    assignment = await begin(store, held(1), node=C)
+    assignment = await begin(store, running_call(1), node=C)
     for node in ("old-1", "old-2", "old-3"):
         await join(store, node)
         await store.nodes.retire(node)

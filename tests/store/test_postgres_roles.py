@@ -18,7 +18,7 @@ from tests.roles.conftest import FAST
 from tests.store.made import ENVIRONMENT
 
 PAGE = Path(__file__).parents[2] / "docs/security.md"
-TOLD = {
+ROLES = {
     found["role"]: found["sql"]
     for found in re.finditer(
         r"^```sql role=(?P<role>\w+)\n(?P<sql>.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
@@ -32,7 +32,7 @@ class Roles:
     def __init__(self, url: str) -> None:
         self._url, parts = url, urlsplit(url)
         self._database = parts.path.lstrip("/")
-        self._names = {role: f"holdfast_{role}_{self._database[-8:]}" for role in TOLD}
+        self._names = {role: f"holdfast_{role}_{self._database[-8:]}" for role in ROLES}
         place = parts.netloc.rpartition("@")[2]
         self.urls = {
             role: parts._replace(netloc=f"{name}@{place}").geturl() for role, name in self._names.items()
@@ -40,7 +40,7 @@ class Roles:
 
     def make(self, role: str) -> None:
         """Do what the page says, as the superuser."""
-        sql = TOLD[role].replace("DATABASE shop", f'DATABASE "{self._database}"')
+        sql = ROLES[role].replace("DATABASE shop", f'DATABASE "{self._database}"')
         self._run(sql.replace(f"holdfast_{role}", self._names[role]))
 
     def drop(self) -> None:

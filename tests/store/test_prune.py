@@ -18,9 +18,9 @@ from tests.store.made import (
     child,
     closing,
     delivered,
-    held,
     new_run,
     report,
+    running_call,
     step,
     succeeded,
 )
@@ -48,7 +48,7 @@ async def ended(
     store: Store, state: RunState = RunState.SUCCEEDED, at: float | None = None, steps: int = 2
 ) -> str:
     """A run that has ended, with steps, an attempt, a signal and a line in the journal."""
-    run_id = await begin(store, *(held(n) for n in range(1, steps + 1)))
+    run_id = await begin(store, *(running_call(n) for n in range(1, steps + 1)))
     await store.operators.send_signal(NewSignal(run_id, "paid", "k", b"1"))
     await store.operators.hold(run_id, "tester", "")
     await store.operators.release(run_id, "tester", "")

@@ -1,4 +1,4 @@
-"""Steps in quarantine wait for a person, who decides about all that are alike; their runs go on when that is done."""
+"""Steps in quarantine wait for a person, who decides about all that are fingerprint; their runs go on when that is done."""
 
 import asyncio
 import json
@@ -21,9 +21,9 @@ from tests.store.made import (
     call,
     closing,
     delivered,
-    held,
     ids,
     report,
+    running_call,
     step,
     succeeded,
     wait,
@@ -32,12 +32,14 @@ from tests.store.made import (
 ERROR = json.dumps({"type": "builtins.ValueError", "message": "bad card", "place": "shop.py:7"})
 
 
-def poisoned(run_id: str, n: int = 1, fence: int = 1, alike: str = "aaaa", **more: Any) -> QuarantineStep:
+def poisoned(
+    run_id: str, n: int = 1, fence: int = 1, fingerprint: str = "aaaa", **more: Any
+) -> QuarantineStep:
     values: dict[str, Any] = {
         "ending": Ending.LOST,
         "error": ERROR,
         "failure": Failure.POISON,
-        "fingerprint": alike,
+        "fingerprint": fingerprint,
         "step": "shop.charge",
         "kind": "builtins.ValueError",
         "place": "shop.py:7",
@@ -45,10 +47,10 @@ def poisoned(run_id: str, n: int = 1, fence: int = 1, alike: str = "aaaa", **mor
     return QuarantineStep(run_id, n, fence, **(values | more))
 
 
-async def stuck(store: Store, *others: Any, alike: str = "aaaa") -> str:
+async def stuck(store: Store, *others: Any, fingerprint: str = "aaaa") -> str:
     """A run whose first step is in quarantine, and that is stuck if it has no other."""
-    run_id = await begin(store, held(1), *others)
-    assert await store.batches.commit(A, [poisoned(run_id, alike=alike)]) == [Answer.ACCEPTED]
+    run_id = await begin(store, running_call(1), *others)
+    assert await store.batches.commit(A, [poisoned(run_id, fingerprint=fingerprint)]) == [Answer.ACCEPTED]
     await stick(store)
     return run_id
 
@@ -59,9 +61,9 @@ async def stick(store: Store) -> int:
     return await store.quarantine.stick_quarantined(epoch, 100)
 
 
-async def settle(store: Store, act: str, alike: str | None = "aaaa", **more: Any) -> int:
+async def resolve(store: Store, act: str, fingerprint: str | None = "aaaa", **more: Any) -> int:
     values: dict[str, Any] = {
-        "fingerprint": alike,
+        "fingerprint": fingerprint,
         "run_id": None,
         "before": await store.now() + 1,
         "result": b"null",
@@ -81,7 +83,7 @@ async def state(store: Store, run_id: str) -> RunState:
 async def test_an_agent_puts_its_step_into_quarantine(store: Store) -> None:
     """By its fence, once. The attempt is kept, the step is never due, the failure is noted for an alert; the run's row is not
     touched: an agent changes only the step it holds."""
-    run_id = await begin(store, held(1), held(2))
+    run_id = await begin(store, running_call(1), running_call(2))
     assert await store.batches.commit(A, [poisoned(run_id)]) == [Answer.ACCEPTED]
     assert await store.batches.commit(A, [poisoned(run_id)]) == [Answer.FENCED]
     assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
@@ -110,7 +112,7 @@ async def test_a_failed_attempt_spends_the_budget_of_its_class(
     store: Store, failure: Failure, counts: tuple[int, ...]
 ) -> None:
     """And an agent that claims the step is told so; an excused attempt spends none."""
-    run_id = await begin(store, held(1), held(2))
+    run_id = await begin(store, running_call(1), running_call(2))
     again = [RetryStep(run_id, n, 1, 0.0, "failed", ERROR, n == 2, failure) for n in (1, 2)]
     assert await store.batches.commit(A, again) == [Answer.ACCEPTED] * 2
     rows = [(one.spent, one.losses, one.timeouts, one.throttled) for one in await store.reads.steps(run_id)]
@@ -153,7 +155,7 @@ async def test_a_run_is_stuck_when_nothing_else_can_go_on(store: Store) -> None:
     assert await broken(store) == set()
 
 
-@pytest.mark.parametrize("other", [held(2), call(2), wait(2)], ids=["running", "ready", "waiting"])
+@pytest.mark.parametrize("other", [running_call(2), call(2), wait(2)], ids=["running", "ready", "waiting"])
 async def test_a_run_goes_on_as_long_as_something_can(store: Store, other: Any) -> None:
     """Parallel branches are not stopped; when they are through, the run is stuck."""
     run_id = await stuck(store, other)
@@ -165,7 +167,7 @@ async def test_a_run_goes_on_as_long_as_something_can(store: Store, other: Any) 
 
 async def test_a_run_with_something_to_deliver_is_not_stuck(store: Store) -> None:
     """An outcome or a signal that waits for the owner may change everything."""
-    first, second = await begin(store, held(1), held(2)), await begin(store, held(1))
+    first, second = await begin(store, running_call(1), running_call(2)), await begin(store, running_call(1))
     await store.batches.commit(A, [poisoned(first), poisoned(second), report(first, 2, 1)])
     await store.operators.send_signal(NewSignal(second, "paid", "k", b"1"))
     assert await stick(store) == 0
@@ -180,14 +182,14 @@ async def test_an_operators_word_gets_a_run_going_whatever_came_between(store: S
     """A stuck run with nothing in quarantine should not be; asked by name it goes on all the same."""
     run_id = await stuck(store)
     tamper(f"UPDATE steps SET state = 'failed', finished_at = issued_at WHERE run_id = '{run_id}'")
-    assert await settle(store, "release", None, run_id=run_id) == 0
+    assert await resolve(store, "release", None, run_id=run_id) == 0
     assert await state(store, run_id) is RunState.RUNNING
     assert ids(await store.schedulers.claim_runs(B, SERVED, 10)) == [run_id]
 
 
 async def test_only_the_leader_sticks_runs(store: Store) -> None:
     """An old epoch changes nothing."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     await store.batches.commit(A, [poisoned(run_id)])
     old = await store.leader.lead(B, -1.0)
     assert await store.leader.lead(A, LONG_S) is not None
@@ -198,7 +200,7 @@ async def test_only_the_leader_sticks_runs(store: Store) -> None:
 
 async def test_what_left_quarantine_another_way_is_forgotten(store: Store) -> None:
     """A step that its run gave up, or a run that ended: not listed, and its row goes."""
-    run_id, other = await begin(store, held(1)), await begin(store, held(1))
+    run_id, other = await begin(store, running_call(1)), await begin(store, running_call(1))
     await store.batches.commit(A, [poisoned(run_id), poisoned(other)])
     await store.batches.commit(
         A, [Hop(run_id, 1, dropped=[1]), Hop(other, 1, dropped=[1], close=closing(RunState.FAILED))]
@@ -207,7 +209,7 @@ async def test_what_left_quarantine_another_way_is_forgotten(store: Store) -> No
     assert await store.quarantine.quarantined(run_id) == []
     assert await stick(store) == 0
     assert await state(store, run_id) is RunState.RUNNING
-    assert await settle(store, "release") == 0
+    assert await resolve(store, "release") == 0
     assert await broken(store) == set()
 
 
@@ -216,10 +218,12 @@ async def test_what_left_quarantine_another_way_is_forgotten(store: Store) -> No
 
 async def test_it_is_listed_by_fingerprint(store: Store) -> None:
     """How many steps of how many runs, and one to look at: the oldest first."""
-    first = await begin(store, held(1), held(2))
+    first = await begin(store, running_call(1), running_call(2))
     await store.batches.commit(A, [poisoned(first, 1), poisoned(first, 2)])
-    second = await begin(store, held(1), held(2))
-    await store.batches.commit(A, [poisoned(second, 1), poisoned(second, 2, alike="bbbb", place="shop.py:9")])
+    second = await begin(store, running_call(1), running_call(2))
+    await store.batches.commit(
+        A, [poisoned(second, 1), poisoned(second, 2, fingerprint="bbbb", place="shop.py:9")]
+    )
     one, other = await store.quarantine.quarantine(10)
     assert (one.fingerprint, one.step, one.error, one.place) == (
         "aaaa",
@@ -243,7 +247,7 @@ async def test_it_is_listed_by_fingerprint(store: Store) -> None:
 async def test_a_released_step_has_fresh_budgets(store: Store) -> None:
     """It is ready now, its run goes on where it was, and that an attempt may have had its effect is remembered."""
     run_id = await stuck(store)
-    assert await settle(store, "release") == 1
+    assert await resolve(store, "release") == 1
     row = await step(store, run_id)
     assert (row.state, row.quarantined, row.attempt, row.spent, row.losses) == (
         StepState.READY,
@@ -267,7 +271,7 @@ async def test_a_released_step_has_fresh_budgets(store: Store) -> None:
 async def test_a_released_step_that_kills_again_comes_back(store: Store) -> None:
     """With the same fingerprint, and its run is stuck again."""
     run_id = await stuck(store)
-    await settle(store, "release")
+    await resolve(store, "release")
     (claimed,) = await store.agents.claim_steps(B, [1], 10)
     assert await store.batches.commit(B, [poisoned(run_id, 1, claimed.fence)]) == [Answer.ACCEPTED]
     assert await stick(store) == 1
@@ -280,7 +284,7 @@ async def test_a_skipped_or_failed_step_is_an_outcome_to_deliver(
 ) -> None:
     """Its run is claimed and told: the result that was given, or the error that was recorded."""
     run_id = await stuck(store)
-    assert await settle(store, act, result=b"7") == 1
+    assert await resolve(store, act, result=b"7") == 1
     row = await step(store, run_id)
     assert (row.state, row.delivered_seq) == (ended, None)
     assert (row.output, row.error) == ((b"7", None) if act == "skip" else (None, ERROR))
@@ -293,10 +297,10 @@ async def test_a_skipped_or_failed_step_is_an_outcome_to_deliver(
 
 async def test_a_run_with_several_goes_on_with_the_first_that_is_decided(store: Store) -> None:
     """What is released can be claimed at once; the others still wait."""
-    run_id = await begin(store, held(1), held(2))
-    await store.batches.commit(A, [poisoned(run_id, 1), poisoned(run_id, 2, alike="bbbb")])
+    run_id = await begin(store, running_call(1), running_call(2))
+    await store.batches.commit(A, [poisoned(run_id, 1), poisoned(run_id, 2, fingerprint="bbbb")])
     assert await stick(store) == 1
-    assert await settle(store, "release", "bbbb") == 1
+    assert await resolve(store, "release", "bbbb") == 1
     assert await state(store, run_id) is RunState.RUNNING
     assert [one.n for one in await store.agents.claim_steps(B, [1], 10)] == [2]
     assert await stick(store) == 0
@@ -304,18 +308,18 @@ async def test_a_run_with_several_goes_on_with_the_first_that_is_decided(store: 
 
 async def test_deciding_is_bounded_and_by_run_or_fingerprint(store: Store) -> None:
     """Batches; one run alone; and nothing that came into quarantine after the question."""
-    runs = [await stuck(store, alike=alike) for alike in ("aaaa", "aaaa", "aaaa", "bbbb")]
-    assert await settle(store, "release", before=await store.now() - LONG_S) == 0
-    assert await settle(store, "release", run_id=runs[1]) == 1
-    assert await settle(store, "release", None, run_id=runs[3]) == 1
-    assert [await settle(store, "fail", limit=1) for _ in range(3)] == [1, 1, 0]
-    assert await settle(store, "release", "no-such") == 0
+    runs = [await stuck(store, fingerprint=fingerprint) for fingerprint in ("aaaa", "aaaa", "aaaa", "bbbb")]
+    assert await resolve(store, "release", before=await store.now() - LONG_S) == 0
+    assert await resolve(store, "release", run_id=runs[1]) == 1
+    assert await resolve(store, "release", None, run_id=runs[3]) == 1
+    assert [await resolve(store, "fail", limit=1) for _ in range(3)] == [1, 1, 0]
+    assert await resolve(store, "release", "no-such") == 0
 
 
 async def test_two_operators_decide_once(store: Store, other: Store) -> None:
     """At the same time through two doors: each step goes one way."""
     runs = [await stuck(store) for _ in range(10)]
-    await asyncio.gather(settle(store, "release"), settle(other, "fail"))
+    await asyncio.gather(resolve(store, "release"), resolve(other, "fail"))
     rows = [await step(store, run_id) for run_id in runs]
     assert {row.fence for row in rows} == {3}
     assert all((row.finished_at is None) is (row.state is StepState.READY) for row in rows)
@@ -325,11 +329,11 @@ async def test_two_operators_decide_once(store: Store, other: Store) -> None:
 async def test_a_release_that_meets_the_leader_leaves_no_run_behind(store: Store, other: Store) -> None:
     """Whichever comes first: a run with a step that can be claimed is not stuck."""
     for _ in range(10):
-        run_id = await begin(store, held(1))
+        run_id = await begin(store, running_call(1))
         await store.batches.commit(A, [poisoned(run_id)])
         epoch = await store.leader.lead(A, LONG_S)
         assert epoch is not None
-        await asyncio.gather(store.quarantine.stick_quarantined(epoch, 100), settle(other, "release"))
+        await asyncio.gather(store.quarantine.stick_quarantined(epoch, 100), resolve(other, "release"))
         assert await state(store, run_id) is RunState.RUNNING
         assert not (await step(store, run_id)).quarantined
 
@@ -355,7 +359,7 @@ async def test_a_stuck_run_can_be_cancelled(store: Store) -> None:
 async def test_a_cancel_that_meets_the_leader_is_delivered(store: Store, other: Store) -> None:
     """Whichever comes first, the run can be claimed."""
     for _ in range(10):
-        run_id = await begin(store, held(1), node=B)
+        run_id = await begin(store, running_call(1), node=B)
         await store.batches.commit(B, [poisoned(run_id)])
         epoch = await store.leader.lead(A, LONG_S)
         assert epoch is not None
@@ -376,7 +380,7 @@ async def test_there_is_no_undo_to_steer_in_a_run_that_only_waits(store: Store) 
 
 async def test_retrying_what_backs_off_leaves_quarantine_alone(store: Store) -> None:
     """It is released by name, with fresh budgets."""
-    run_id = await begin(store, held(1), call(2, ready_at=await store.now() + LONG_S))
+    run_id = await begin(store, running_call(1), call(2, ready_at=await store.now() + LONG_S))
     await store.batches.commit(A, [poisoned(run_id)])
     assert await store.operators.retry_now(run_id, "ann") == 1
     assert (await step(store, run_id)).quarantined
@@ -384,11 +388,11 @@ async def test_retrying_what_backs_off_leaves_quarantine_alone(store: Store) -> 
 
 async def test_an_undoing_run_waits_and_goes_on_in_its_own_state(store: Store, tamper: Tamper) -> None:
     """An undo that kills its agents: stuck, and undoing again when it is released; what an operator says of undos counts."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     tamper(f"UPDATE runs SET state = 'undoing', ending = 'failed' WHERE id = '{run_id}'")
     await store.batches.commit(A, [poisoned(run_id)])
     assert await stick(store) == 1
-    assert await settle(store, "release") == 1
+    assert await resolve(store, "release") == 1
     assert await state(store, run_id) is RunState.UNDOING
     (claimed,) = await store.agents.claim_steps(B, [1], 10)
     await store.batches.commit(B, [poisoned(run_id, 1, claimed.fence)])
@@ -398,11 +402,11 @@ async def test_an_undoing_run_waits_and_goes_on_in_its_own_state(store: Store, t
 
 async def test_a_held_run_keeps_its_steps_in_quarantine(store: Store) -> None:
     """It does not become stuck while it is held; deciding about its step does not release the run."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     await store.operators.hold(run_id, "ann", "")
     await store.batches.commit(A, [poisoned(run_id)])
     assert await stick(store) == 0
-    assert await settle(store, "release") == 1
+    assert await resolve(store, "release") == 1
     assert await state(store, run_id) is RunState.HELD
 
 
@@ -415,7 +419,7 @@ async def test_an_undo_added_by_hand_keeps_no_run_from_being_stuck(store: Store)
 
 async def test_pruning_takes_what_is_left_of_quarantine(store: Store) -> None:
     """No row without its run."""
-    run_id = await begin(store, held(1), held(2))
+    run_id = await begin(store, running_call(1), running_call(2))
     await store.batches.commit(A, [poisoned(run_id, 1)])
     hop = Hop(run_id, 1, outcomes=[succeeded(2, 1, 1)], close=closing(), dropped=[1])
     assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]

@@ -7,7 +7,7 @@ import pytest
 from holdfast.model import NewSignal, RunState
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
-from tests.store.made import begin, call, child, ended, held, new_run, start
+from tests.store.made import begin, call, child, ended, new_run, running_call, start
 
 
 async def test_the_stores_clock_goes_forward(store: Store) -> None:
@@ -111,7 +111,7 @@ async def test_histories_of_children_are_their_steps(store: Store) -> None:
     """Signals are no part of what an undo is planned from, and are not read."""
     parent = await begin(store, child(1))
     run = new_run(parent_id=parent, parent_n=1)
-    await begin(store, held(1), run=run)
+    await begin(store, running_call(1), run=run)
     await store.operators.send_signal(NewSignal(run.id, "paid", "1", b"1"))
     (found,) = await store.schedulers.child_histories(parent)
     assert (found.run.id, [one.n for one in found.steps], found.signals) == (run.id, [1], [])

@@ -21,9 +21,9 @@ from tests.store.made import (
     child,
     closing,
     delivered,
-    held,
     new_id,
     new_run,
+    running_call,
     start,
     step,
     succeeded,
@@ -44,7 +44,7 @@ async def history(store: Store, **more: Any) -> str:
     """A run that its fourth step ended: a step delivered, a failure handled, a signal heard and one not, a step dropped while it
     ran, its deadline's timer fired."""
     run = new_run(priority=3, tags={"a": "b"})
-    steps = [held(1), held(2), held(3), held(4), timer(5, 1.0, "$deadline")]
+    steps = [running_call(1), running_call(2), running_call(3), running_call(4), timer(5, 1.0, "$deadline")]
     run_id = await begin(store, *steps, run=run)
     for key in ("heard", "unheard"):
         await store.operators.send_signal(NewSignal(run_id, "paid", key, b"1"))
@@ -111,14 +111,14 @@ async def test_what_was_undone_is_not_kept(store: Store) -> None:
 async def test_a_retry_is_one_run(store: Store, other: Store) -> None:
     """Whoever asks how often, and at once. Of a chain only the newest can be retried."""
     run_id = await history(store)
-    said = await asyncio.gather(*(door.operators.retry_run(run_id, "ann") for door in (store, other) * 3))
-    assert set(said) == {f"{run_id}~2"}
+    retries = await asyncio.gather(*(door.operators.retry_run(run_id, "ann") for door in (store, other) * 3))
+    assert set(retries) == {f"{run_id}~2"}
     assert len([one for one in await store.reads.journal(run_id) if one.verb == "retry"]) == 1
     (claimed,) = await store.schedulers.claim_runs(A, SERVED, 10)
     close = closing(RunState.FAILED, error=why(seq=3))
     await store.batches.commit(A, [Hop(claimed.run.id, claimed.run.fence, close=close)])
-    assert await store.operators.retry_run(run_id, "ann") == said[0]
-    third = await store.operators.retry_run(said[0], "ann")
+    assert await store.operators.retry_run(run_id, "ann") == retries[0]
+    third = await store.operators.retry_run(retries[0], "ann")
     assert third == f"{run_id}~3"
     with pytest.raises(WrongState, match=third):
         await store.operators.retry_run(run_id, "ann")
@@ -132,7 +132,7 @@ async def test_an_id_that_is_taken_is_passed_over(store: Store) -> None:
 
 async def test_only_what_ended_badly_is_retried(store: Store) -> None:
     """A live run is still trying, and one that succeeded has nothing to try again."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     with pytest.raises(WrongState, match="only a run that has ended"):
         await store.operators.retry_run(run_id, "ann")
     await store.batches.commit(A, [Hop(run_id, 1, dropped=[1], close=closing())])
@@ -176,13 +176,13 @@ async def test_children_that_succeeded_are_taken_over(store: Store) -> None:
 
 
 async def test_a_child_that_succeeded_unheard_is_the_child(store: Store) -> None:
-    """Nothing is started: the step that asks for it is told how it ended."""
+    """Nothing is started: the step that asks for it is waiting how it ended."""
     parent, (good,) = await family(store, RunState.SUCCEEDED)
     other = await begin(store, child(1))
     wanted = new_run(new_id(), parent_id=other, parent_n=1, retry_of=good)
     await store.batches.commit(A, [Hop(other, 1, children=[wanted])])
-    told = await step(store, other)
-    assert (told.state, told.output, told.delivered_seq) == (StepState.SUCCEEDED, b"7", None)
+    waiting = await step(store, other)
+    assert (waiting.state, waiting.output, waiting.delivered_seq) == (StepState.SUCCEEDED, b"7", None)
     assert [one.id for one in await store.reads.children(other)] == [good]
     assert await store.reads.children(parent) == []
 
@@ -224,7 +224,7 @@ async def test_what_a_live_run_may_go_on_from_is_not_pruned(store: Store) -> Non
 async def test_a_step_of_a_retry_is_claimed_with_its_key(store: Store) -> None:
     """As its effect was asked for before."""
     run_id = await begin(store)
-    hop = Hop(run_id, 1, issued=[held(1), call(2)], effects=[(2, "before::charge#2")])
+    hop = Hop(run_id, 1, issued=[running_call(1), call(2)], effects=[(2, "before::charge#2")])
     assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
     (claimed,) = await store.agents.claim_steps(A, [1], 10)
     assert claimed.effect == "before::charge#2"

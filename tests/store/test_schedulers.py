@@ -19,11 +19,11 @@ from tests.store.made import (
     begin,
     call,
     child,
-    held,
     ids,
     new_run,
     parked,
     report,
+    running_call,
     start,
     step,
     succeeded,
@@ -69,7 +69,7 @@ async def test_two_schedulers_never_get_the_same_run(store: Store, other: Store)
 
 async def test_a_claimed_run_comes_with_its_history(store: Store) -> None:
     """Steps in order of issue, delivered or not, and all its signals."""
-    run_id = await begin(store, held(1), held(2), wait(3))
+    run_id = await begin(store, running_call(1), running_call(2), wait(3))
     await store.operators.send_signal(NewSignal(run_id, "paid", "k", b"1"))
     await store.batches.commit(A, [Hop(run_id, 1, outcomes=[succeeded(2, 1, 1)])])
     await store.batches.commit(A, [report(run_id, 1, 1), Hop(run_id, 1, park=True)])
@@ -85,7 +85,7 @@ async def test_a_claimed_run_comes_with_its_history(store: Store) -> None:
 
 async def test_an_owned_run_is_not_claimed(store: Store) -> None:
     """Something to deliver to a run that has an owner is that owner's business."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     await store.batches.commit(A, [report(run_id, 1, 1)])
     assert await store.schedulers.claim_runs(B, SERVED, 10) == []
     assert await store.schedulers.claim_run(B, run_id) is None
@@ -93,7 +93,7 @@ async def test_an_owned_run_is_not_claimed(store: Store) -> None:
 
 async def test_a_claimed_run_wakes_nobody_twice(store: Store) -> None:
     """Once claimed, the outcome that woke the run wakes no other."""
-    run_id = await parked(store, held(1))
+    run_id = await parked(store, running_call(1))
     await store.batches.commit(A, [report(run_id, 1, 1)])
     assert ids(await store.schedulers.claim_runs(A, SERVED, 10)) == [run_id]
     assert await store.schedulers.claim_runs(B, SERVED, 10) == []
@@ -101,7 +101,10 @@ async def test_a_claimed_run_wakes_nobody_twice(store: Store) -> None:
 
 async def test_undelivered_names_what_others_recorded(store: Store) -> None:
     """Outcomes and signals of the runs a node owns, bounded, and nobody else's."""
-    mine, theirs = await begin(store, held(1), held(2)), await begin(store, held(1), node=B)
+    mine, theirs = (
+        await begin(store, running_call(1), running_call(2)),
+        await begin(store, running_call(1), node=B),
+    )
     await store.batches.commit(A, [report(mine, 2, 1), report(mine, 1, 1)])
     await store.batches.commit(B, [report(theirs, 1, 1)])
     await store.operators.send_signal(NewSignal(mine, "paid", "k", b"1"))
@@ -152,7 +155,7 @@ async def test_the_next_timer_is_the_earliest_that_nobody_watches(store: Store) 
 
 async def test_an_owner_holds_its_run(store: Store) -> None:
     """A run whose code cannot go on is held with the reason, and its owner is rid of it."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     assert await store.schedulers.hold_run(run_id, 9, "stale") is Answer.FENCED
     assert await store.schedulers.hold_run(run_id, 1, "the code changed") is Answer.ACCEPTED
     run = await store.reads.run(run_id)
@@ -203,18 +206,18 @@ async def test_a_released_step_number_is_never_given_twice(store: Store) -> None
 
 async def test_adopting_long_histories_is_bounded(store: Store) -> None:
     """One claim takes up no more runs than it has a slice of steps to load; the rest is claimed next, in the same order."""
-    told = []
+    begun = []
     for _ in range(4):
         run_id = await begin(store, *(call(n) for n in range(1, 7)))
         (claimed,) = [
             one for one in await store.agents.claim_steps(A, [1], 100) if (one.run_id, one.n) == (run_id, 1)
         ]
         await store.batches.commit(A, [report(run_id, 1, claimed.fence), Hop(run_id, 1, park=True)])
-        told.append(run_id)
+        begun.append(run_id)
     sliced = open_store(store.url, ENVIRONMENT, Config(replay_slice_steps=10))
     await sliced.open()
     found = [ids(await sliced.schedulers.claim_runs(A, SERVED, 100)) for _ in range(3)]
-    assert [sorted(one) for one in found] == [sorted(told[:2]), sorted(told[2:]), []]
+    assert [sorted(one) for one in found] == [sorted(begun[:2]), sorted(begun[2:]), []]
     for _ in range(5):
         await store.batches.commit(A, [Start(new_run())])
     assert len(await sliced.schedulers.claim_runs(A, SERVED, 100)) == 5, "what has no history costs nothing"

@@ -20,7 +20,7 @@ from holdfast.store.statements import NOUNS, load, read_statements
 from holdfast.store.store import Store
 from holdfast.store.verbs import Verb
 from tests.store.conftest import Tamper, run_sql
-from tests.store.made import ENVIRONMENT, begin, held
+from tests.store.made import ENVIRONMENT, begin, running_call
 
 DIALECTS = ["holdfast.store.sqlite", "holdfast.store.postgres"]
 
@@ -132,7 +132,7 @@ def test_run_constraints_equal_the_lifecycle(package: str, constraint: str, valu
 )
 async def test_the_database_refuses_what_cannot_be(store: Store, tamper: Tamper, damage: str) -> None:
     """States that contradict themselves are kept out by the database itself."""
-    await begin(store, held(1))
+    await begin(store, running_call(1))
     with pytest.raises(Exception, match=r"(?i)constraint"):
         tamper(damage)
 
@@ -330,8 +330,8 @@ async def test_a_schema_that_somebody_keeps_locked_is_not_waited_for_for_ever(
     store = open_store(pg_url, ENVIRONMENT)
     with psycopg.connect(pg_url, application_name="migrating") as keeper:
         keeper.execute("SELECT pg_advisory_lock(4870117)")
-        told = rf"session {keeper.info.backend_pid} of .* \(migrating\) has kept the schema locked"
-        with pytest.raises(StoreUnreachable, match=told):
+        message = rf"session {keeper.info.backend_pid} of .* \(migrating\) has kept the schema locked"
+        with pytest.raises(StoreUnreachable, match=message):
             await store.migrate()
     await store.migrate()
     await store.close()

@@ -30,9 +30,9 @@ from tests.store.made import (
     call,
     closing,
     deaths,
-    held,
     join,
     new_run,
+    running_call,
     start,
     step,
     succeeded,
@@ -121,7 +121,9 @@ async def test_a_database_in_memory_does_everything() -> None:
     store = open_store("sqlite://:memory:", ENVIRONMENT)
     await store.open()
     await join(store, A)
-    runs = await asyncio.gather(*(begin(store, held(1)) for _ in range(20)), store.reads.run("no-such-run"))
+    runs = await asyncio.gather(
+        *(begin(store, running_call(1)) for _ in range(20)), store.reads.run("no-such-run")
+    )
     for run_id in runs[:-1]:
         assert run_id is not None
         hop = Hop(str(run_id), 1, outcomes=[succeeded(1, 1, 1)], close=closing())
@@ -206,7 +208,7 @@ def small_disk(store: Store) -> Any:
 
 async def test_a_full_disk_loses_nothing(store: Store) -> None:
     """A commit that finds no room is told apart from a refusal, everything before it stays, and room brings it back."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     writer = small_disk(store)
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1, b"x" * 100_000)])
     with pytest.raises(StoreFull, match="is full: make room"):
@@ -238,7 +240,7 @@ async def test_a_read_only_file_is_named(store: Store) -> None:
 
 async def test_a_bad_row_is_answered_alone(store: Store) -> None:
     """What the database refuses fails its own operation, with the reason, and no other."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     bad = Hop(run_id, 1, issued=[call(2, kind="errand")])
     with pytest.raises(StoreError, match="CHECK constraint failed"):
         await store.batches.commit(A, [bad])

@@ -163,20 +163,20 @@ async def test_processes_that_are_killed_lose_nothing_they_were_told(store: Stor
         )
         for name in names
     ]
-    told: set[str] = set()
+    accepted: set[str] = set()
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     for process in processes:
         assert process.stdout is not None
-        told |= {process.stdout.readline().strip() for _ in range(20)}
+        accepted |= {process.stdout.readline().strip() for _ in range(20)}
     assert await deaths(store) == {}
     for process in processes:
         process.kill()
         with process:
             assert process.stdout is not None
-            told |= {line.strip() for line in process.stdout if line.endswith("\n")}
-    for run_id in told:
+            accepted |= {line.strip() for line in process.stdout if line.endswith("\n")}
+    for run_id in accepted:
         assert await store.reads.run(run_id) is not None
     assert sorted(await deaths(store)) == names
     assert await broken(store) == set()

@@ -20,10 +20,10 @@ from tests.store.made import (
     call,
     closing,
     delivered,
-    held,
     number_lane,
     reclaim,
     report,
+    running_call,
     step,
     succeeded,
 )
@@ -59,7 +59,7 @@ async def twin_of(store: Store, run_id: str) -> TwinState:
 
 async def test_a_twin_is_the_same_step_on_another_agent(store: Store) -> None:
     """Same key and input, one attempt later; the step's own agent is not given it, and the step's row is as before."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     before = await step(store, run_id)
     assert await store.twins.make_twins(await lead(store), [(run_id, 1, before.fence)]) == [(run_id, 1)]
     assert await store.twins.claim_twins(A, [1], LIMIT) == []
@@ -74,7 +74,7 @@ async def test_a_twin_is_the_same_step_on_another_agent(store: Store) -> None:
 
 async def test_a_twin_that_succeeds_is_the_steps_outcome(store: Store) -> None:
     """Recorded once, undelivered, with who did it; the attempt it outran stands beside it; late words are refused."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     before = await step(store, run_id)
     twin = await twinned(store, run_id)
     assert await win(store, twin) is Answer.ACCEPTED
@@ -96,7 +96,7 @@ async def test_a_twin_that_succeeds_is_the_steps_outcome(store: Store) -> None:
 
 async def test_a_step_that_ended_takes_nothing_from_its_twin(store: Store) -> None:
     """The first outcome stays. The twin is no longer held, and what it says is refused."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     twin = await twinned(store, run_id)
     assert await store.twins.lost_twins(B, [(run_id, 1, twin.fence)]) == []
     assert await store.batches.commit(A, [report(run_id, 1, 1, b'"first"')]) == [Answer.ACCEPTED]
@@ -110,7 +110,7 @@ async def test_a_step_that_ended_takes_nothing_from_its_twin(store: Store) -> No
 async def test_both_ending_at_once_leave_one_outcome(store: Store, other: Store) -> None:
     """Whichever commits first; the other is told."""
     for _ in range(20):
-        run_id = await begin(store, held(1))
+        run_id = await begin(store, running_call(1))
         twin = await twinned(store, run_id)
         answers = await asyncio.gather(
             store.batches.commit(A, [report(run_id, 1, 1, b'"step"')]), win(other, twin, output=b'"twin"')
@@ -123,7 +123,7 @@ async def test_both_ending_at_once_leave_one_outcome(store: Store, other: Store)
 
 async def test_one_step_gets_one_twin(store: Store) -> None:
     """However often the leader asks; and none from a leader whose time is over."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     epoch = await lead(store)
     assert await store.twins.make_twins(epoch + 1, [(run_id, 1, 1)]) == []
     assert await store.twins.make_twins(epoch, [(run_id, 1, 1)]) == [(run_id, 1)]
@@ -133,7 +133,11 @@ async def test_one_step_gets_one_twin(store: Store) -> None:
 
 async def test_only_a_step_that_is_still_running_gets_a_twin(store: Store) -> None:
     """Not one that was handed back meanwhile, nor one that has ended."""
-    back, done, ready = await begin(store, held(1)), await begin(store, held(1)), await begin(store, call(1))
+    back, done, ready = (
+        await begin(store, running_call(1)),
+        await begin(store, running_call(1)),
+        await begin(store, call(1)),
+    )
     epoch = await lead(store)
     await store.batches.commit(A, [HandBack(back, 1, 1), report(done, 1, 1)])
     assert (
@@ -144,7 +148,7 @@ async def test_only_a_step_that_is_still_running_gets_a_twin(store: Store) -> No
 @pytest.mark.parametrize("act", ["hand back", "hold", "succeed"])
 async def test_a_twin_does_not_begin_when_the_step_has_moved_on(store: Store, act: str) -> None:
     """Its step went back to be claimed by anybody, is held, or has ended."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     epoch = await lead(store)
     await store.twins.make_twins(epoch, [(run_id, 1, 1)])
     if act == "hand back":
@@ -163,7 +167,7 @@ async def test_a_twin_does_not_begin_when_the_step_has_moved_on(store: Store, ac
 
 async def test_a_twin_outlives_the_loss_of_the_steps_agent(store: Store) -> None:
     """The step is ready again, perhaps claimed again: the twin's success ends it all the same, and fences whoever runs it."""
-    run_id = await begin(store, held(1), node=C)
+    run_id = await begin(store, running_call(1), node=C)
     twin = await twinned(store, run_id)
     epoch = await lead(store)
     assert await reclaim(store, C, epoch, "gone", 3, LIMIT) is not None
@@ -176,7 +180,7 @@ async def test_a_twin_outlives_the_loss_of_the_steps_agent(store: Store) -> None
 
 async def test_a_step_that_backs_off_takes_its_twins_success(store: Store) -> None:
     """Its attempt failed and another would come: none is needed."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     twin = await twinned(store, run_id)
     await store.batches.commit(A, [RetryStep(run_id, 1, 1, 60.0, "failed", '{"type": "x", "message": "y"}')])
     assert await win(store, twin) is Answer.ACCEPTED
@@ -187,7 +191,7 @@ async def test_a_step_that_backs_off_takes_its_twins_success(store: Store) -> No
 
 async def test_the_twin_of_a_lost_agent_is_swept(store: Store) -> None:
     """What that agent still says of it is refused, and nobody runs it again."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     twin = await twinned(store, run_id, agent=C)
     epoch = await lead(store)
     assert await reclaim(store, C, epoch, "gone", 3, LIMIT) is not None
@@ -201,7 +205,7 @@ async def test_the_twin_of_a_lost_agent_is_swept(store: Store) -> None:
 
 async def test_a_swept_twin_cannot_win(store: Store) -> None:
     """Its fence was raised, although its agent is alive again."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     twin = await twinned(store, run_id)
     await store.twins.stop_twin(run_id, 1)
     assert await store.twins.lost_twins(B, [(run_id, 1, twin.fence)]) == [(run_id, 1)]
@@ -211,7 +215,7 @@ async def test_a_swept_twin_cannot_win(store: Store) -> None:
 
 async def test_a_twin_that_fails_leaves_the_step_alone(store: Store) -> None:
     """Nothing comes of it, and no attempt is spent."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     before = await step(store, run_id)
     twin = await twinned(store, run_id)
     ended = await store.twins.end_twin(B, (run_id, 1, twin.fence), TwinState.FAILED, None, "")
@@ -222,7 +226,7 @@ async def test_a_twin_that_fails_leaves_the_step_alone(store: Store) -> None:
 
 async def test_a_step_about_to_fail_bars_its_twin(store: Store) -> None:
     """No twin may begin any more, made or not; one that has begun is told of."""
-    none, made, begun = [await begin(store, held(1)) for _ in range(3)]
+    none, made, begun = [await begin(store, running_call(1)) for _ in range(3)]
     epoch = await lead(store)
     assert (await store.twins.bar_twin(none, 1)).started_at is None
     assert await store.twins.make_twins(epoch, [(none, 1, 1)]) == []
@@ -239,7 +243,7 @@ async def test_a_step_about_to_fail_bars_its_twin(store: Store) -> None:
 @pytest.mark.parametrize("end", ["cancelled", "dropped", "continued"])
 async def test_the_end_of_the_run_ends_the_twin(store: Store, end: str) -> None:
     """Its success comes too late; nothing is written into a step that was given up, or into a later generation."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     twin = await twinned(store, run_id)
     hop = {
         "cancelled": Hop(run_id, 1, dropped=[1], close=closing(RunState.CANCELLED)),
@@ -256,7 +260,7 @@ async def test_the_end_of_the_run_ends_the_twin(store: Store, end: str) -> None:
 
 async def test_pruning_takes_the_twins_with_the_run(store: Store) -> None:
     """Nothing of a run is left."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     await win(store, await twinned(store, run_id))
     await store.batches.commit(A, [Hop(run_id, 1, outcomes=[delivered(1, 1)], close=closing())])
     gone = await store.retention.prune(
@@ -280,7 +284,7 @@ async def test_pruning_takes_the_twins_with_the_run(store: Store) -> None:
 async def test_a_twin_stands_before_the_same_gates(store: Store, scope: HoldScope, value: str) -> None:
     """What is held begins no second time, and begins when it is released."""
     lane = await number_lane(store, "shop.charge", (), depends="bank")
-    run_id = await begin(store, held(1, lane=lane))
+    run_id = await begin(store, running_call(1, lane=lane))
     await store.twins.make_twins(await lead(store), [(run_id, 1, 1)])
     await store.gates.add_hold(scope, value, "me", "")
     assert await store.twins.claim_twins(B, [lane], LIMIT) == []
@@ -293,7 +297,7 @@ async def test_a_twin_stands_before_the_same_gates(store: Store, scope: HoldScop
 
 async def test_a_step_that_lost_an_agent_gets_no_twin(store: Store) -> None:
     """It may be what kills them."""
-    run_id = await begin(store, held(1), node=C)
+    run_id = await begin(store, running_call(1), node=C)
     epoch = await lead(store)
     assert await reclaim(store, C, epoch, "gone", 3, LIMIT) is not None
     (again,) = await store.agents.claim_steps(A, [1], LIMIT)
@@ -302,7 +306,7 @@ async def test_a_step_that_lost_an_agent_gets_no_twin(store: Store) -> None:
 
 async def test_a_step_in_quarantine_waits_for_a_person(store: Store, tamper: Tamper) -> None:
     """Not for its twin, which is swept and cannot win."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     twin = await twinned(store, run_id)
     await store.batches.commit(A, [HandBack(run_id, 1, 1)])
     never = NEVER if store.url.startswith("sqlite") else f"to_timestamp({NEVER})"
@@ -314,7 +318,7 @@ async def test_a_step_in_quarantine_waits_for_a_person(store: Store, tamper: Tam
 
 async def test_the_oldest_twin_is_claimed_first(store: Store) -> None:
     """Whatever its lane, and in whatever order lanes are named."""
-    run_id = await begin(store, held(1, lane=2), held(2, lane=1))
+    run_id = await begin(store, running_call(1, lane=2), running_call(2, lane=1))
     epoch = await lead(store)
     for n in (1, 2):
         assert await store.twins.make_twins(epoch, [(run_id, n, 1)]) == [(run_id, n)]
@@ -324,7 +328,7 @@ async def test_the_oldest_twin_is_claimed_first(store: Store) -> None:
 
 async def test_a_win_that_is_told_again_was_accepted_before(store: Store) -> None:
     """Also when its agent was retired since: the outcome stands, only the answer was lost."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     twin = await twinned(store, run_id)
     assert await win(store, twin) is Answer.ACCEPTED
     await store.nodes.retire(B)

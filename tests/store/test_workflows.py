@@ -31,9 +31,9 @@ def offers(origin: str, digest: str, *steps: str, workflows: tuple[str, ...] = (
     )
 
 
-async def enter(store: Store, node: str, told: str = "{}", *declared: Declaration, **more: Any) -> None:
+async def enter(store: Store, node: str, offered: str = "{}", *declared: Declaration, **more: Any) -> None:
     settings: dict[str, Any] = {"host": "here", "pid": 7, "roles": "all", "capacity": 5, "lease_s": LONG_S}
-    await store.nodes.register(node, offers=told, declared=declared, **(settings | more))
+    await store.nodes.register(node, offers=offered, declared=declared, **(settings | more))
 
 
 async def ids(store: Store) -> set[str]:
@@ -183,10 +183,10 @@ class TestTakenNames:
 
     async def test_who_has_other_code_can_be_asked(self, store: Store) -> None:
         """One of each code, and none of those who publish nothing."""
-        told = offers("billing", "d1", "app.charge")
-        await enter(store, D, told)
+        published = offers("billing", "d1", "app.charge")
+        await enter(store, D, published)
         (rival,) = await store.workflows.rivals("other")
-        assert (rival.host, rival.pid, json.loads(rival.offers)) == ("here", 7, json.loads(told))
+        assert (rival.host, rival.pid, json.loads(rival.offers)) == ("here", 7, json.loads(published))
         assert await store.workflows.rivals("other", D) == []
 
 

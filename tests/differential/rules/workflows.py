@@ -24,8 +24,8 @@ class Workflows(Asking):
     def forget_workflows(self, data: st.DataObject) -> None:
         epoch, before = data.draw(st.sampled_from(self.epochs)), self.spec.now - 0.5
         self._tick()
-        said = self.spec.forget_workflows(epoch, before)
-        self._same(said, lambda s: s.store.retention.forget_workflows(epoch, s.at(self.spec, before), ALL))
+        wanted = self.spec.forget_workflows(epoch, before)
+        self._same(wanted, lambda s: s.store.retention.forget_workflows(epoch, s.at(self.spec, before), ALL))
 
     @rule(limit=st.sampled_from((1, ALL)), node=nodes, code=st.sampled_from(("a", "other")))
     def read_workflows(self, limit: int, node: str, code: str) -> None:

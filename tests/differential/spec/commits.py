@@ -57,7 +57,7 @@ class Commits(Retries):
         elif isinstance(op, RetryStep):
             self._try_again(node, op)
         elif isinstance(op, HandBack):
-            self._hand_back(self._held(op.run_id, op.n, op.fence), By.AGENT)
+            self._hand_back(self._current_step(op.run_id, op.n, op.fence), By.AGENT)
             run = self.runs[op.run_id]
             if op.hold is not None and (run.state is RunState.PENDING or run.state in RUN_ACTIVE):
                 self._hold(run, By.AGENT, op.hold)
@@ -102,10 +102,10 @@ class Commits(Retries):
         assert child.parent_id is not None
         assert child.parent_n is not None
         place = child.parent_id, child.parent_n
-        told = child.retry_of is not None and self.child_goes_on(child)
-        if not isinstance(told, bool):
-            self._tell(place, *told)
-        if told:
+        outcome = child.retry_of is not None and self.child_goes_on(child)
+        if not isinstance(outcome, bool):
+            self._end_child_step(place, *outcome)
+        if outcome:
             return
         if seen is None:
             self._put(self._new(child))
@@ -115,7 +115,7 @@ class Commits(Retries):
             if child.joins and same and not circular:
                 self.joins[place] = child.id
             else:
-                self._tell(place, StepState.FAILED, None, CONFLICT)
+                self._end_child_step(place, StepState.FAILED, None, CONFLICT)
 
     def _waiting_for(self, run_id: str) -> set[str]:
         """The run, and all that wait for it, as parents or because they joined it."""
@@ -146,7 +146,7 @@ class Commits(Retries):
             created_at=self.now,
         )
 
-    def _held(self, run_id: str, n: int, fence: int | None) -> Step:
+    def _current_step(self, run_id: str, n: int, fence: int | None) -> Step:
         """The fence: an agent's whole precondition."""
         step = self.steps.get((run_id, n))
         if step is None or step.fence != fence:
@@ -162,11 +162,11 @@ class Commits(Retries):
             self.failures.append((step.run_id, step.n))
 
     def _report(self, op: Outcome) -> None:
-        step = self._held(op.run_id, op.n, op.fence)
+        step = self._current_step(op.run_id, op.n, op.fence)
         self._end(step, By.AGENT, op.state, output=op.output, error=op.error)
 
     def _try_again(self, node: str, op: RetryStep) -> None:
-        step = self._held(op.run_id, op.n, op.fence)
+        step = self._current_step(op.run_id, op.n, op.fence)
         self.attempts.append((step.run_id, step.n, step.attempt, op.ending, node))
         excused, losses, timeouts, throttled = counts_of(op)
         self._put(
@@ -198,7 +198,7 @@ class Commits(Retries):
         )
 
     def _put_in_quarantine(self, node: str, op: QuarantineStep) -> None:
-        step = self._held(op.run_id, op.n, op.fence)
+        step = self._current_step(op.run_id, op.n, op.fence)
         self.attempts.append((step.run_id, step.n, step.attempt, op.ending, node))
         _, losses, timeouts, throttled = counts_of(op)
         self._put(
@@ -220,7 +220,7 @@ class Commits(Retries):
         self.failures.append((step.run_id, step.n))
 
     def _save(self, op: Save) -> None:
-        step = self._held(op.run_id, op.n, op.fence)
+        step = self._current_step(op.run_id, op.n, op.fence)
         self._put(
             step._replace(
                 checkpoint=op.checkpoint if op.checkpoint is not None else step.checkpoint,
@@ -250,7 +250,7 @@ class Commits(Retries):
                     raise Refused
                 self._put(step._replace(delivered_seq=end.seq))
                 continue
-            step = self._held(op.run_id, end.n, end.fence)
+            step = self._current_step(op.run_id, end.n, end.fence)
             self._end(
                 step, By.SCHEDULER, end.state, output=end.output, error=end.error, delivered_seq=end.seq
             )
@@ -399,7 +399,9 @@ class Commits(Retries):
                 self.failures.append((run.id, 0))
             return
         good = close.state is RunState.SUCCEEDED
-        self._tell_parent(run, StepState.SUCCEEDED if good else StepState.FAILED, close.output, close.error)
+        self._end_parents_step(
+            run, StepState.SUCCEEDED if good else StepState.FAILED, close.output, close.error
+        )
 
     def _revoke(self, revoked: Sequence[Revoked], at: float) -> None:
         """What a child did that had succeeded was taken back by the run above it."""
@@ -418,11 +420,11 @@ class Commits(Retries):
         self.raised += 1
         self.alerts[self.raised] = Alert(kind, level, key, run_id, times, self.now, self.now)
 
-    def _tell_parent(self, run: Run, state: StepState, output: bytes | None, error: str | None) -> None:
+    def _end_parents_step(self, run: Run, state: StepState, output: bytes | None, error: str | None) -> None:
         if run.parent_id is not None and run.parent_n is not None:
-            self._tell((run.parent_id, run.parent_n), state, output, error)
+            self._end_child_step((run.parent_id, run.parent_n), state, output, error)
 
-    def _tell(
+    def _end_child_step(
         self, place: tuple[str, int], state: StepState, output: bytes | None, error: str | None
     ) -> None:
         step = self.steps.get(place)

@@ -84,18 +84,18 @@ class Learning(Commits):
             claimed.append((*key, twin.fence + 1, self.steps[key].attempt + 1))
         return claimed
 
-    def lost_twins(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
+    def lost_twins(self, node: str, claimed: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
         return [
             (run_id, n)
-            for run_id, n, fence in held
+            for run_id, n, fence in claimed
             if (twin := self.twins.get((run_id, n))) is None
             or (twin.fence, twin.agent) != (fence, node)
             or (run_id, n) not in self.steps
             or self.steps[run_id, n].finished_at is not None
         ]
 
-    def end_twin(self, node: str, held: tuple[str, int, int], state: TwinState, output: bytes) -> Answer:
-        run_id, n, fence = held
+    def end_twin(self, node: str, place: tuple[str, int, int], state: TwinState, output: bytes) -> Answer:
+        run_id, n, fence = place
         twin = self.twins.get((run_id, n))
         if twin is None or twin.agent != node:
             return Answer.FENCED

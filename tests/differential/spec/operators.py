@@ -20,7 +20,7 @@ class Operating(Quarantining):
         if run.state is RunState.PENDING and not self.steps_of(run_id):
             self._put(moved_run(run, "cancel", By.OPERATOR, finished_at=self.now, note="why"))
             self.note("me", "cancel", run_id)
-            self._tell_parent(run, StepState.FAILED, None, CANCELLED)
+            self._end_parents_step(run, StepState.FAILED, None, CANCELLED)
             return RunState.CANCELLED
         if run.state is RunState.HELD:
             self.release(run_id)

@@ -58,8 +58,8 @@ class Quarantining(Commits):
         for run_id in unmoving[:limit]:
             run = self.runs[run_id]
             first = min((listed.at, key) for key, listed in self.quarantine.items() if key[0] == run_id)[1]
-            told = self.steps[first].error
-            self._put(moved_run(run, "stick", By.SUPERVISOR, resume=run.state, owner=None, note=told))
+            error = self.steps[first].error
+            self._put(moved_run(run, "stick", By.SUPERVISOR, resume=run.state, owner=None, note=error))
             self.note("supervisor", "stick", run_id)
         return len(unmoving[:limit])
 

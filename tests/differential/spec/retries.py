@@ -42,11 +42,11 @@ class Retries(Base):
 
     def end_of(self, run: Run) -> End:
         text = run.error or ""
-        told = json.loads(text) if text.startswith("{") else {}
-        if told.get("by"):
-            return End(math.inf, [], told.get("undone", []))
-        if "seq" in told:
-            return End(told["seq"], told.get("steps", []), told.get("undone", []))
+        failure = json.loads(text) if text.startswith("{") else {}
+        if failure.get("by"):
+            return End(math.inf, [], failure.get("undone", []))
+        if "seq" in failure:
+            return End(failure["seq"], failure.get("steps", []), failure.get("undone", []))
         own = [s for s in self.steps_of(run.id) if s.delivered_seq and not s.key.startswith(UNDO_PREFIX)]
         own.sort(key=lambda step: step.delivered_seq or 0)
         failed = [s.n for s in own if s.state is StepState.FAILED and run.state is not RunState.CANCELLED]
@@ -84,7 +84,7 @@ class Retries(Base):
             number += 1
             new_id = f"{stem}~{number}"
         end = self.end_of(run)
-        heritage = {key: told for (owner, key), told in self.inherited.items() if owner == run.id}
+        heritage = {key: one for (owner, key), one in self.inherited.items() if owner == run.id}
         heritage.setdefault("", (run.id, None))
         kept: list[int] = []
         for step in self.steps_of(run.id):
@@ -110,8 +110,8 @@ class Retries(Base):
                 seq = heard if 0 < heard <= end.seq else None
                 copied_signal = signal._replace(run_id=new_id, delivered_seq=seq)
                 self.signals[new_id, signal.name, signal.key] = copied_signal
-        for key, told in heritage.items():
-            self.inherited[new_id, key] = told
+        for key, one in heritage.items():
+            self.inherited[new_id, key] = one
         self._put(
             Run(
                 new_id,

@@ -49,11 +49,11 @@ class Scheduling(Commits):
         }
         for place, run in due.items():
             if run is None:
-                self._tell(place, StepState.FAILED, None, CONFLICT)
+                self._end_child_step(place, StepState.FAILED, None, CONFLICT)
             elif run.state is RunState.SUCCEEDED:
-                self._tell(place, StepState.SUCCEEDED, run.output, None)
+                self._end_child_step(place, StepState.SUCCEEDED, run.output, None)
             else:
-                self._tell(place, StepState.FAILED, None, run.error or CANCELLED)
+                self._end_child_step(place, StepState.FAILED, None, run.error or CANCELLED)
             del self.joins[place]
         return len(due)
 
