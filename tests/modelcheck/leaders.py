@@ -1,7 +1,8 @@
-"""Leader takeover: supervisors that stand still, lose their lease and write late, and nodes that die meanwhile.
+"""How leaders take over from each other: supervisors stand still, lose their lease and write late, and nodes die
+meanwhile.
 
-A supervisor reads who is dead, and writes later, with the epoch it once got: whenever it comes, its write is judged by the
-store. A paused leader is one that does not move while its lease ends and others lead.
+A supervisor reads which nodes are gone, and writes later, with the epoch that it once got. The store must accept or
+refuse that write whenever it comes. A paused leader is one that does not move while its lease ends and others lead.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Supervisor(NamedTuple):
     node: str
     epoch: int | None = None
     verdict: str | None = None
-    """The node it is about to bury."""
+    """The node that it is about to reclaim."""
 
 
 class World:
@@ -42,9 +43,9 @@ class World:
         self.spec, self.supervisors = spec, supervisors
         self.deaths_left, self.expiries_left, self.claims_left = deaths, expiries, 3
         self.open_claims: frozenset[tuple[str, int]] = frozenset()
-        """(agent, fence) of claims that nobody ended yet."""
+        """(agent, fence) of claims that nobody has ended yet."""
         self.accepted: tuple[str, int] | None = None
-        """(supervisor, epoch) of the last write of a leader, and only in the state right after it."""
+        """(supervisor, epoch) of a leader's write that was accepted. Set only in the state right after it."""
 
     def altered(self) -> World:
         spec = self.spec.copy()
@@ -115,7 +116,7 @@ def _supervisor_moves(world: World, i: int, one: Supervisor) -> Iterator[Move[Wo
     if one.verdict is not None and one.epoch is not None:
         after = _with(world, i, one._replace(verdict=None))
         done = after.spec.reclaim(one.verdict, one.epoch, LOSSES_MAX)
-        if done is None:  # deposed
+        if done is None:  # it is no longer the leader
             after.supervisors = (*after.supervisors[:i], Supervisor(one.node), *after.supervisors[i + 1 :])
         else:
             after.accepted = one.node, one.epoch

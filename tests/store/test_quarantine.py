@@ -1,4 +1,5 @@
-"""Steps in quarantine wait for a person, who decides about all that are fingerprint; their runs go on when that is done."""
+"""Steps in quarantine wait for a person, who decides about all that have the same fingerprint. Then their runs go
+on."""
 
 import asyncio
 import json
@@ -48,7 +49,7 @@ def poisoned(
 
 
 async def stuck(store: Store, *others: Any, fingerprint: str = "aaaa") -> str:
-    """A run whose first step is in quarantine, and that is stuck if it has no other."""
+    """Make a run whose first step is in quarantine. It is stuck if it has no other step. Return its id."""
     run_id = await begin(store, running_call(1), *others)
     assert await store.batches.commit(A, [poisoned(run_id, fingerprint=fingerprint)]) == [Answer.ACCEPTED]
     await stick(store)
@@ -81,8 +82,8 @@ async def state(store: Store, run_id: str) -> RunState:
 
 
 async def test_an_agent_puts_its_step_into_quarantine(store: Store) -> None:
-    """By its fence, once. The attempt is kept, the step is never due, the failure is noted for an alert; the run's row is not
-    touched: an agent changes only the step it holds."""
+    """The fence makes sure that this happens once. The attempt is kept, the step is never due, and the failure is noted
+    for an alert. The run's row is not changed, because an agent changes only the step that it has."""
     run_id = await begin(store, running_call(1), running_call(2))
     assert await store.batches.commit(A, [poisoned(run_id)]) == [Answer.ACCEPTED]
     assert await store.batches.commit(A, [poisoned(run_id)]) == [Answer.FENCED]
@@ -111,7 +112,7 @@ async def test_an_agent_puts_its_step_into_quarantine(store: Store) -> None:
 async def test_a_failed_attempt_spends_the_budget_of_its_class(
     store: Store, failure: Failure, counts: tuple[int, ...]
 ) -> None:
-    """And an agent that claims the step is told so; an excused attempt spends none."""
+    """An agent that claims the step gets the counts. An excused attempt does not count against any budget."""
     run_id = await begin(store, running_call(1), running_call(2))
     again = [RetryStep(run_id, n, 1, 0.0, "failed", ERROR, n == 2, failure) for n in (1, 2)]
     assert await store.batches.commit(A, again) == [Answer.ACCEPTED] * 2
@@ -122,8 +123,8 @@ async def test_a_failed_attempt_spends_the_budget_of_its_class(
 
 
 async def test_suspects_are_claimed_as_many_as_there_is_room_for(store: Store, tamper: Tamper) -> None:
-    """A step that lost its agent too often is left where it is while the agent has no room for one, and hides none behind it; what is
-    not claimed is not touched."""
+    """A step that lost its agent too often is not claimed if the agent may have no suspect, and does not hide the steps
+    behind it. A step that is not claimed is not changed."""
     run_id = await begin(store, *(call(n) for n in range(1, 7)))
     tamper(f"UPDATE steps SET losses = 2, attempt = 2, fence = 4 WHERE run_id = '{run_id}' AND n <= 4")
     before = await store.reads.steps(run_id)
@@ -141,7 +142,8 @@ async def test_suspects_are_claimed_as_many_as_there_is_room_for(store: Store, t
 
 
 async def test_a_run_is_stuck_when_nothing_else_can_go_on(store: Store) -> None:
-    """Its owner is cleared and its fence raised, so that the owner's memory of it is worth nothing; the error says why."""
+    """Its owner is cleared and its fence is raised, so that the owner's writes are refused. The note says why it is
+    stuck."""
     run_id = await stuck(store)
     run = await store.reads.run(run_id)
     assert run is not None
@@ -157,7 +159,7 @@ async def test_a_run_is_stuck_when_nothing_else_can_go_on(store: Store) -> None:
 
 @pytest.mark.parametrize("other", [running_call(2), call(2), wait(2)], ids=["running", "ready", "waiting"])
 async def test_a_run_goes_on_as_long_as_something_can(store: Store, other: Any) -> None:
-    """Parallel branches are not stopped; when they are through, the run is stuck."""
+    """Parallel branches go on. When they have ended, the run is stuck."""
     run_id = await stuck(store, other)
     assert await state(store, run_id) is RunState.RUNNING
     await store.batches.commit(A, [Hop(run_id, 1, dropped=[2])])
@@ -166,7 +168,7 @@ async def test_a_run_goes_on_as_long_as_something_can(store: Store, other: Any) 
 
 
 async def test_a_run_with_something_to_deliver_is_not_stuck(store: Store) -> None:
-    """An outcome or a signal that waits for the owner may change everything."""
+    """The run may go on with an outcome or a signal that is not delivered yet."""
     first, second = await begin(store, running_call(1), running_call(2)), await begin(store, running_call(1))
     await store.batches.commit(A, [poisoned(first), poisoned(second), report(first, 2, 1)])
     await store.operators.send_signal(NewSignal(second, "paid", "k", b"1"))
@@ -178,8 +180,11 @@ async def test_a_run_with_something_to_deliver_is_not_stuck(store: Store) -> Non
     assert await stick(store) == 2
 
 
-async def test_an_operators_word_gets_a_run_going_whatever_came_between(store: Store, tamper: Tamper) -> None:
-    """A stuck run with nothing in quarantine should not be; asked by name it goes on all the same."""
+async def test_an_operator_gets_a_stuck_run_going_even_if_nothing_is_in_quarantine(
+    store: Store, tamper: Tamper
+) -> None:
+    """There should be no stuck run without a step in quarantine. If there is one, it goes on when an operator names
+    it."""
     run_id = await stuck(store)
     tamper(f"UPDATE steps SET state = 'failed', finished_at = issued_at WHERE run_id = '{run_id}'")
     assert await resolve(store, "release", None, run_id=run_id) == 0
@@ -199,7 +204,7 @@ async def test_only_the_leader_sticks_runs(store: Store) -> None:
 
 
 async def test_what_left_quarantine_another_way_is_forgotten(store: Store) -> None:
-    """A step that its run gave up, or a run that ended: not listed, and its row goes."""
+    """A step that its run dropped, or whose run has ended, is not listed, and its entry is removed."""
     run_id, other = await begin(store, running_call(1)), await begin(store, running_call(1))
     await store.batches.commit(A, [poisoned(run_id), poisoned(other)])
     await store.batches.commit(
@@ -216,8 +221,8 @@ async def test_what_left_quarantine_another_way_is_forgotten(store: Store) -> No
 # --- the list ---------------------------------------------------------------------------------------------------------
 
 
-async def test_it_is_listed_by_fingerprint(store: Store) -> None:
-    """How many steps of how many runs, and one to look at: the oldest first."""
+async def test_quarantine_is_listed_by_fingerprint(store: Store) -> None:
+    """The list says how many steps of how many runs there are, and names one run. The oldest comes first."""
     first = await begin(store, running_call(1), running_call(2))
     await store.batches.commit(A, [poisoned(first, 1), poisoned(first, 2)])
     second = await begin(store, running_call(1), running_call(2))
@@ -245,7 +250,8 @@ async def test_it_is_listed_by_fingerprint(store: Store) -> None:
 
 
 async def test_a_released_step_has_fresh_budgets(store: Store) -> None:
-    """It is ready now, its run goes on where it was, and that an attempt may have had its effect is remembered."""
+    """It is ready now, its run goes on where it was, and its error still says that an attempt may have had its
+    effect."""
     run_id = await stuck(store)
     assert await resolve(store, "release") == 1
     row = await step(store, run_id)
@@ -269,7 +275,7 @@ async def test_a_released_step_has_fresh_budgets(store: Store) -> None:
 
 
 async def test_a_released_step_that_kills_again_comes_back(store: Store) -> None:
-    """With the same fingerprint, and its run is stuck again."""
+    """It has the same fingerprint, and its run is stuck again."""
     run_id = await stuck(store)
     await resolve(store, "release")
     (claimed,) = await store.agents.claim_steps(B, [1], 10)
@@ -282,7 +288,7 @@ async def test_a_released_step_that_kills_again_comes_back(store: Store) -> None
 async def test_a_skipped_or_failed_step_is_an_outcome_to_deliver(
     store: Store, act: str, ended: StepState
 ) -> None:
-    """Its run is claimed and told: the result that was given, or the error that was recorded."""
+    """Its run is claimed and gets the operator's result, or the error that was recorded."""
     run_id = await stuck(store)
     assert await resolve(store, act, result=b"7") == 1
     row = await step(store, run_id)
@@ -295,8 +301,8 @@ async def test_a_skipped_or_failed_step_is_an_outcome_to_deliver(
     assert await broken(store) == set()
 
 
-async def test_a_run_with_several_goes_on_with_the_first_that_is_decided(store: Store) -> None:
-    """What is released can be claimed at once; the others still wait."""
+async def test_a_run_with_several_steps_in_quarantine_goes_on_with_the_first_decision(store: Store) -> None:
+    """The released step can be claimed at once. The others still wait."""
     run_id = await begin(store, running_call(1), running_call(2))
     await store.batches.commit(A, [poisoned(run_id, 1), poisoned(run_id, 2, fingerprint="bbbb")])
     assert await stick(store) == 1
@@ -307,7 +313,7 @@ async def test_a_run_with_several_goes_on_with_the_first_that_is_decided(store: 
 
 
 async def test_deciding_is_bounded_and_by_run_or_fingerprint(store: Store) -> None:
-    """Batches; one run alone; and nothing that came into quarantine after the question."""
+    """A decision has a limit, may be about one run alone, and leaves out steps that went into quarantine later."""
     runs = [await stuck(store, fingerprint=fingerprint) for fingerprint in ("aaaa", "aaaa", "aaaa", "bbbb")]
     assert await resolve(store, "release", before=await store.now() - LONG_S) == 0
     assert await resolve(store, "release", run_id=runs[1]) == 1
@@ -317,7 +323,7 @@ async def test_deciding_is_bounded_and_by_run_or_fingerprint(store: Store) -> No
 
 
 async def test_two_operators_decide_once(store: Store, other: Store) -> None:
-    """At the same time through two doors: each step goes one way."""
+    """If two operators decide at the same time through two connections, each step gets one decision."""
     runs = [await stuck(store) for _ in range(10)]
     await asyncio.gather(resolve(store, "release"), resolve(other, "fail"))
     rows = [await step(store, run_id) for run_id in runs]
@@ -327,7 +333,7 @@ async def test_two_operators_decide_once(store: Store, other: Store) -> None:
 
 
 async def test_a_release_that_meets_the_leader_leaves_no_run_behind(store: Store, other: Store) -> None:
-    """Whichever comes first: a run with a step that can be claimed is not stuck."""
+    """Whichever comes first, a run with a step that can be claimed is not stuck."""
     for _ in range(10):
         run_id = await begin(store, running_call(1))
         await store.batches.commit(A, [poisoned(run_id)])
@@ -342,7 +348,7 @@ async def test_a_release_that_meets_the_leader_leaves_no_run_behind(store: Store
 
 
 async def test_a_stuck_run_can_be_cancelled(store: Store) -> None:
-    """It is claimed with the request and gives the step up; nothing of it is left in quarantine."""
+    """It is claimed because of the request, and drops the step. The step leaves quarantine."""
     run_id = await stuck(store)
     assert await store.operators.cancel_run(run_id, "ann", "") is RunState.RUNNING
     (claimed,) = await store.schedulers.claim_runs(B, SERVED, 10)
@@ -370,7 +376,7 @@ async def test_a_cancel_that_meets_the_leader_is_delivered(store: Store, other: 
 
 
 async def test_there_is_no_undo_to_steer_in_a_run_that_only_waits(store: Store) -> None:
-    """Skipping or abandoning an undo must not make a run take itself back."""
+    """A request to skip or abandon an undo must not make a run undo itself."""
     run_id = await stuck(store)
     for act in ("skip", "abandon", "retry"):
         with pytest.raises(Exception, match="quarantine"):
@@ -379,7 +385,7 @@ async def test_there_is_no_undo_to_steer_in_a_run_that_only_waits(store: Store) 
 
 
 async def test_retrying_what_backs_off_leaves_quarantine_alone(store: Store) -> None:
-    """It is released by name, with fresh budgets."""
+    """A step in quarantine is only released explicitly, with fresh budgets."""
     run_id = await begin(store, running_call(1), call(2, ready_at=await store.now() + LONG_S))
     await store.batches.commit(A, [poisoned(run_id)])
     assert await store.operators.retry_now(run_id, "ann") == 1
@@ -387,7 +393,8 @@ async def test_retrying_what_backs_off_leaves_quarantine_alone(store: Store) -> 
 
 
 async def test_an_undoing_run_waits_and_goes_on_in_its_own_state(store: Store, tamper: Tamper) -> None:
-    """An undo that kills its agents: stuck, and undoing again when it is released; what an operator says of undos counts."""
+    """If an undo kills its agents, its run is stuck, and is undoing again when the step is released. An operator can
+    steer the undo meanwhile."""
     run_id = await begin(store, running_call(1))
     tamper(f"UPDATE runs SET state = 'undoing', ending = 'failed' WHERE id = '{run_id}'")
     await store.batches.commit(A, [poisoned(run_id)])
@@ -401,7 +408,7 @@ async def test_an_undoing_run_waits_and_goes_on_in_its_own_state(store: Store, t
 
 
 async def test_a_held_run_keeps_its_steps_in_quarantine(store: Store) -> None:
-    """It does not become stuck while it is held; deciding about its step does not release the run."""
+    """It does not become stuck while it is held. A decision about its step does not release the run."""
     run_id = await begin(store, running_call(1))
     await store.operators.hold(run_id, "ann", "")
     await store.batches.commit(A, [poisoned(run_id)])
@@ -411,14 +418,14 @@ async def test_a_held_run_keeps_its_steps_in_quarantine(store: Store) -> None:
 
 
 async def test_an_undo_added_by_hand_keeps_no_run_from_being_stuck(store: Store) -> None:
-    """Its row waits for nothing."""
+    """The row of such an undo waits for nothing."""
     by_hand = NewStep(2, "undo_with#2", StepKind.UNDO, "shop.tidy", 1, StepState.WAITING)
     run_id = await stuck(store, by_hand)
     assert await state(store, run_id) is RunState.STUCK
 
 
-async def test_pruning_takes_what_is_left_of_quarantine(store: Store) -> None:
-    """No row without its run."""
+async def test_pruning_removes_the_entries_in_quarantine(store: Store) -> None:
+    """No entry stays without its run."""
     run_id = await begin(store, running_call(1), running_call(2))
     await store.batches.commit(A, [poisoned(run_id, 1)])
     hop = Hop(run_id, 1, outcomes=[succeeded(2, 1, 1)], close=closing(), dropped=[1])

@@ -1,4 +1,4 @@
-"""Alerts, their outbox, and what the leader forgets."""
+"""Alerts, their outbox, and what the leader removes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ channels = st.sampled_from(("mail", "hook"))
 
 class Alerts(Asking):
     async def _number(self, subject: Subject, number: int) -> int:
-        """The store's number of an alert: they were raised in one order everywhere."""
+        """Return the store's id of an alert. All stores raised the alerts in the same order."""
         place = list(self.spec.alerts).index(number)
         return sorted(alert.id for alert in await subject.store.alerts.alerts(ALL))[place]
 
@@ -72,7 +72,7 @@ class Alerts(Asking):
 
     @rule(data=st.data(), node=nodes, channel=channels)
     def raise_and_send(self, data: st.DataObject, node: str, channel: str) -> None:
-        """From the alert to the channel, as it mostly goes."""
+        """Raise an alert, route it and claim its delivery, as it usually happens."""
         self.raise_alerts(data, ["x"], 1, AlertKind.RUN_FAILED)
         self.lead_the_outbox(node, 4.5)
         if self.spec.alerts:
@@ -160,6 +160,6 @@ class Alerts(Asking):
             self._same(
                 wanted, lambda s: s.store.retention.forget_journal(epoch, s.at(self.spec, before), ALL)
             )
-        else:  # what is left of ended runs may be marked by then: not how many are, but that they are alike
+        else:  # signals of ended runs may be marked by then, so the numbers differ, and only the rows are compared
             for subject in self.subjects:
                 self._do(subject.store.leader.close_signals(epoch, ALL))

@@ -26,7 +26,7 @@ holds = st.sampled_from(
 
 class Gates(Asking):
     def _round(self, name: str, draw: st.DataObject) -> int:
-        """The breaker's round, or one that was."""
+        """Draw the breaker's current round, or an earlier one."""
         seen = self.spec.breakers.get(name)
         return (0 if seen is None else seen.round) - draw.draw(st.sampled_from((0, 0, 0, 1)))
 

@@ -1,4 +1,4 @@
-"""Steps that wait for a person."""
+"""Steps in quarantine, which wait for a person."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Quarantines(Runs):
     @precondition(lambda self: any(step.state is StepState.RUNNING for step in self.spec.steps.values()))
     @rule(data=st.data(), alike=st.sampled_from(FINGERPRINTS))
     def poison(self, data: st.DataObject, alike: str) -> None:
-        """An agent that holds a step puts it into quarantine."""
+        """An agent that has a step puts it into quarantine."""
         running = [step for step in self.spec.steps.values() if step.state is StepState.RUNNING]
         step = data.draw(st.sampled_from(running))
         about = (f"boom {alike}", Failure.POISON, alike, step.name, "Boom", "shop.py:1")
@@ -31,7 +31,7 @@ class Quarantines(Runs):
         ago_h=st.sampled_from((-1.0, 0.5)),
     )
     def resolve_quarantine(self, data: st.DataObject, act: str, limit: int, ago_h: float) -> None:
-        """All that are alike, those of a run, or both; also a run that has none."""
+        """Decide about steps with the same fingerprint, of one run, or both. The run may have none."""
         alike = data.draw(
             st.sampled_from([None, *(one.fingerprint for one in self.spec.quarantine.values())])
         )

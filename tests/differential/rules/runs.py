@@ -1,4 +1,4 @@
-"""Runs, steps, nodes and the leader: what every store was always asked."""
+"""Runs, steps, nodes and the leader: the core of every store."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Runs(Asking):
         )
 
     def _begun_before(self, draw: Draw, parent_id: str) -> str | None:
-        """A run that a child may go on from: not one that waits for its parent, or below which there are others."""
+        """Draw a run that a child may go on from. It does not wait for the child's parent and has no children."""
         above = self.spec._waiting_for(parent_id)
         parents = {run.parent_id for run in self.spec.runs.values()}
         known = [one for one in self._runs() if one not in above and one not in parents]
@@ -86,7 +86,8 @@ class Runs(Asking):
 
     @staticmethod
     def _error(draw: Draw, steps: list[int], seq: int) -> str:
-        """How a run ended: as it is recorded now, as it was once, or as a parent says it of what it took back."""
+        """Draw the error of a run: as it is recorded now, as older versions recorded it, or as a parent records it for
+        a child that it undid."""
         if draw(small) == 0:
             return "boom"
         some = [n for n in steps if draw(small) == 0]
@@ -127,7 +128,7 @@ class Runs(Asking):
         )
 
     def _hop(self, draw: Draw, grant: Grant) -> Make:
-        """A hop as an owner may write it who believes to hold the run with this fence."""
+        """Draw a hop of a node that believes that it owns the run with this fence."""
         run_id, spec = grant.run_id, self.spec
         run = spec.runs.get(run_id)
         if run is None or run.fence != grant.fence:
@@ -247,7 +248,7 @@ class Runs(Asking):
         return make
 
     def _step_write(self, draw: Draw, grant: Grant) -> Make:
-        """What an agent may write that believes to hold the step with this fence."""
+        """Draw a write of an agent that believes that it has the step with this fence."""
         run_id, n, fence, now = grant.run_id, grant.n, grant.fence, self.spec.now
         way = draw(st.sampled_from(("report", "report", "failed", "again", "back", "save", "quarantine")))
         delay_s = draw(st.sampled_from((0.0, 1.5 * HOUR)))
@@ -270,7 +271,7 @@ class Runs(Asking):
         return lambda _: Save(run_id, n, fence, b"checkpoint" if excused else None, "half")
 
     def _commit(self, node: str, makers: list[Make]) -> None:
-        """As the writer does: all in one commit, and when a precondition fails, one at a time."""
+        """Commit as the writer does: all operations in one commit, or one at a time if a precondition fails."""
         self._tick()
         self.last = node, makers
         answers = [self.spec.commit(node, make(None)) for make in makers]
@@ -294,7 +295,7 @@ class Runs(Asking):
 
     @rule(data=st.data(), node=nodes, ends=st.booleans())
     def begin(self, data: st.DataObject, node: str, ends: bool) -> None:
-        """A run starts with its first hop; it may end with it, too."""
+        """A run starts with its first hop, and may end with it, too."""
         run = self._new_run(data.draw)
         now = self.spec.now + 1e-6
         makers = (
@@ -513,7 +514,7 @@ class Runs(Asking):
 
     @rule(data=st.data())
     def reclaim(self, data: st.DataObject) -> None:
-        """By the leader, or by one that was."""
+        """Reclaim nodes, as the current leader or a former one."""
         dead = self.spec.dead_nodes()
 
         async def look(subject: Subject) -> set[str]:
@@ -531,9 +532,8 @@ class Runs(Asking):
 
             self._same(wanted, ask)
             if wanted is not None and wanted[1]:
-                self.time_passes(
-                    1
-                )  # a step that was reclaimed may back off for seconds, which may pass in a slow test
+                # A reclaimed step may back off for seconds, which may pass in a slow test.
+                self.time_passes(1)
 
     @rule(data=st.data())
     def end_overdue(self, data: st.DataObject) -> None:
@@ -542,9 +542,8 @@ class Runs(Asking):
         wanted = self.spec.end_overdue(epoch, 0.0)
         self._same(wanted, lambda subject: end_overdue(subject.store, epoch, 0.0, ALL))
         if wanted:
-            self.time_passes(
-                1
-            )  # a step that was timed out backs off for a second, which may pass in a slow test
+            # A step that timed out backs off for a second, which may pass in a slow test.
+            self.time_passes(1)
 
     @rule(data=st.data(), state=st.sampled_from(sorted(RUN_ENDED)))
     def prune(self, data: st.DataObject, state: RunState) -> None:
@@ -632,7 +631,8 @@ class Runs(Asking):
 
 
 class Begun(Runs):
-    """There is a leader, a run with steps that run and one that is ready, and a run of another node with a single step."""
+    """It begins with a leader, a run with running steps and a ready one, and a run of another node with a single
+    step."""
 
     @initialize(hours=st.sampled_from((0, 1)))
     def begun(self, hours: int) -> None:

@@ -1,4 +1,4 @@
-"""Twins, and the durations from which the leader knows who needs one."""
+"""Twins, and the durations from which the leader knows which steps need one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Twins(Asking):
     @precondition(lambda self: any(step.state is StepState.RUNNING for step in self.spec.steps.values()))
     @rule(data=st.data())
     def make_twins(self, data: st.DataObject) -> None:
-        """Of steps that run; some have gone on since the leader looked."""
+        """Make twins of running steps. Some of the steps have changed since the leader looked."""
         epoch = data.draw(st.sampled_from(self.epochs))
         running = [step for step in self.spec.steps.values() if step.state is StepState.RUNNING]
         late = data.draw(st.sampled_from((0, 0, 0, 1)))
@@ -45,7 +45,7 @@ class Twins(Asking):
     @precondition(lambda self: any(step.state is StepState.RUNNING for step in self.spec.steps.values()))
     @rule(data=st.data(), node=nodes)
     def hedge(self, data: st.DataObject, node: str) -> None:
-        """What is made is taken up at once, as it mostly is."""
+        """Make a twin and claim it at once, as it usually happens."""
         self.make_twins(data)
         self.claim_twins(node, ALL, LANES)
 

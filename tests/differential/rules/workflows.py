@@ -1,4 +1,5 @@
-"""What code declares: entered when nodes start, read by whoever sends a signal, and forgotten by the leader."""
+"""Declarations: nodes write them when they start, callers that send signals read them, and the leader removes old
+ones."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tests.differential.questions import ALL, WORKFLOWS, Asking, nodes
 class Workflows(Asking):
     @rule(workflow=st.sampled_from(WORKFLOWS), digest=st.sampled_from(("old", "new")))
     def declare(self, workflow: tuple[str, str], digest: str) -> None:
-        """The part of `register` that needs no liveness lock."""
+        """Do the part of `register` that needs no file lock."""
         name, version = workflow
         one = Declaration("default", name, version, f"{name}@{version}", "shop", digest, "{}", "{}", "{}")
         self._tick()

@@ -1,4 +1,4 @@
-"""Breakers and holds: what agents tell and take, what the leader decides, what operators force."""
+"""Breakers and holds. Agents report outcomes and claim probes, the leader decides, and operators may overrule it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Gating(Working):
     def claim_probes(
         self, node: str, name: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
     ) -> tuple[int, list[tuple[str, int, int, int]]]:
-        """(round, steps): no more than the wave has left."""
+        """Return (round, claimed steps). No more are claimed than the allowance has left."""
         seen = self.breakers.get(name)
         if (
             seen is None
@@ -161,7 +161,7 @@ class Gating(Working):
         return state
 
     def reset_breaker(self, name: str) -> BreakerState | None:
-        """What is not closed is tried before it is trusted."""
+        """Let the leader decide again. A breaker that is not closed begins to probe."""
         seen = self.breakers.get(name)
         if seen is None:
             return None

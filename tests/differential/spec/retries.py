@@ -1,4 +1,4 @@
-"""Runs that go on from where another ended."""
+"""Retries: runs that go on from where another run ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUCCEEDED = StepState.SUCCEEDED
 
 
 class End(NamedTuple):
-    """How far the code had come, what ended it, and what was undone of it."""
+    """How a run ended: the place in its history, the steps that ended it, and the steps that were undone."""
 
     seq: float
     steps: list[int]
@@ -61,7 +61,8 @@ class Retries(Base):
         return None
 
     def _kept(self, step: Step, end: End) -> int | None:
-        """Its place in the history that is kept; 0 when it is still to be delivered, None when it is not kept."""
+        """Return the place of the step in the history that is kept. 0: it is still to be delivered. None: it is not
+        kept."""
         child, heard = self._child(step), step.delivered_seq or 0
         if step.n in [*end.steps, *end.undone] or step.kind is StepKind.UNDO:
             return None
@@ -74,7 +75,8 @@ class Retries(Base):
         return 0 if step.kind is StepKind.CALL and step.state is SUCCEEDED else None
 
     def go_on_from(self, run: Run, wanted: str | None, parent: tuple[str, int] | None) -> str:
-        """A new run, with all that was recorded but what ended the run before and what was undone."""
+        """Make a run that keeps everything that was recorded, except for what ended the run and what was undone. Return
+        its id."""
         stem, number = run.id, 2
         if run.retry_of is not None and "~" in run.id:
             stem, last = run.id.rsplit("~", 1)
@@ -137,7 +139,8 @@ class Retries(Base):
         return new_id
 
     def child_goes_on(self, child: NewRun) -> tuple[StepState, bytes | None, str | None] | bool:
-        """True: it went on; False: it is to be started like any other; else what its step is told."""
+        """Return True if the child went on from an earlier one, False if it is to be started like any other, and
+        otherwise the outcome of its step."""
         known = self.newest(child.retry_of)
         if known is None or (known.workflow, known.digest) != (child.workflow, child.digest):
             return False
