@@ -21,7 +21,7 @@ from holdfast.config import Config
 from holdfast.environment import Environment, StoreClock
 from holdfast.errors import StoreError
 from holdfast.interpreters import module_path, python
-from holdfast.store.heart import BURIED, LAPSED, LEAVE, STALLED, Order, Said
+from holdfast.store.heart import LAPSED, LEAVE, RECLAIMED, STALLED, HeartMessage, Order
 from holdfast.store.nodes import Nodes
 
 log = logging.getLogger("holdfast.node")
@@ -179,7 +179,7 @@ class HeartProcess(Heartbeat):
             gone = True
         *lines, self._unread = self._unread.split(b"\n")
         for line in lines:
-            self._heard(msgspec.json.decode(line, type=Said))
+            self._heard(msgspec.json.decode(line, type=HeartMessage))
         if gone and self._process is process:
             log.warning("the heart of node %s ended; another is started", self._node)
             self._back_off()
@@ -189,14 +189,14 @@ class HeartProcess(Heartbeat):
         self._restart_at = self._environment.monotonic() + self._restart_s
         self._restart_s = min(self._restart_s * 2, RESTART_MAX_S)
 
-    def _heard(self, said: Said) -> None:
+    def _heard(self, said: HeartMessage) -> None:
         if said.store_now is not None:
             self._beating, self._restart_s = True, RESTART_MIN_S
             self.renewed(said.sent)
             self._clock.learn(said.answered, said.store_now)
         elif said.trouble is not None:
             log.warning("the heart of node %s: %s", self._node, said.trouble)
-        elif said.end == BURIED:
+        elif said.end == RECLAIMED:
             self._lost("it was buried")
         elif said.end == STALLED:
             log.warning("node %s made no progress for %g s", self._node, self._config.stall_s)

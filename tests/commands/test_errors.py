@@ -128,7 +128,7 @@ def newer_version(file: Path) -> None:
 @pytest.mark.parametrize(
     ("store", "words"),
     [
-        ("nonsense", "cannot tell the store from 'nonsense': use sqlite:///file.db"),
+        ("nonsense", "'nonsense' is not the address of a store: use sqlite:///file.db"),
         ("mysql://localhost/x", "use sqlite:///file.db or postgresql://"),
         ("sqlite:///nowhere/x.db", "nowhere does not exist: create it"),
         ("sqlite:///", "names no file"),

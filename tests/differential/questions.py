@@ -1,4 +1,5 @@
-"""What all rules share: the model and both stores, how they are asked the same, and how what they answer is compared."""
+"""What all rules share: the model and both stores, how all three are asked the same, and how their answers are
+compared."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tests.differential.subjects import Postgres, Sqlite, Subject, expected, see
 WORKFLOWS = (("shop.order", "1"), ("shop.refund", "1"))
 NAMESPACES = ("default", "other")
 STEPS = {1: ("charge", "bank"), 2: ("ship", "post")}
-"""By lane: the step's name, and what it depends on."""
+"""The step's name and its dependency, by lane."""
 LANES = tuple(STEPS)
 LOSSES_MAX = 1
 ALL = 1000
@@ -26,14 +27,14 @@ T = TypeVar("T")
 Draw = Callable[[Any], Any]
 Ask = Callable[[Subject], Coroutine[Any, Any, Any]]
 Make = Callable[[Subject | None], Op]
-"""Makes an operation with a store's times and signal numbers; the model's, for None."""
+"""Makes an operation with the times and signal numbers of a store, or of the model if the store is None."""
 
 small = st.integers(0, 7)
 nodes = st.sampled_from(("a", "b", "c", "d"))
 
 
 class Grant(NamedTuple):
-    """What a node was told it holds, now or once: a run (n is 0) or a step."""
+    """A run (n is 0) or a step that a node has claimed. It may have lost it since."""
 
     node: str
     run_id: str
@@ -42,7 +43,7 @@ class Grant(NamedTuple):
 
 
 def differing(found: Any, wanted: Any) -> Any:
-    """What a store has and what the model has, where they are not the same."""
+    """Return what a store has and what the model has, where they differ."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         keys = found.keys() | wanted.keys()
         return {
@@ -54,7 +55,7 @@ def differing(found: Any, wanted: Any) -> Any:
 
 
 def unlike(ones: list[Any], others: list[Any]) -> str:
-    """What SQLite has and PostgreSQL has not, and the other way round."""
+    """Return what only SQLite has, and what only PostgreSQL has."""
     return f"in SQLite {[o for o in ones if o not in others]}, in PostgreSQL {[o for o in others if o not in ones]}"
 
 
@@ -71,7 +72,7 @@ class Asking(RuleBasedStateMachine):
         self._do(sqlite.open())
         self.grants: list[Grant] = []
         self.twins: list[Grant] = []
-        """The same, of twins."""
+        """The same for twins."""
         self.epochs = [1]
         self.outbox_epochs = [1]
         self.made = 0
@@ -95,18 +96,19 @@ class Asking(RuleBasedStateMachine):
         return self.runner.run(asked)
 
     def _alike(self, what: str, ask: Ask, *, ordered: bool = True) -> None:
-        """Both stores say the same. (What the model has no words for, because it is read from rows that are compared.)"""
+        """Check that both stores give the same answer. The model does not have this verb, because it only reads rows
+        that are compared anyway."""
         answers = []
         for subject in self.subjects:
             answer = seen(subject, self.spec, self._do(ask(subject)))
             answers.append(answer if ordered else sorted(answer, key=repr))
         assert answers[0] == answers[1], f"{what}: SQLite answers {answers[0]!r}, PostgreSQL {answers[1]!r}"
 
-    def _same(self, said: Any, ask: Ask) -> None:
-        """Both stores say what the model said."""
+    def _same(self, wanted: Any, ask: Ask) -> None:
+        """Check that both stores give the answer of the model."""
         for subject in self.subjects:
             answer = self._do(ask(subject))
-            assert answer == said, f"{type(subject).__name__} answers {answer!r}, the model {said!r}"
+            assert answer == wanted, f"{type(subject).__name__} answers {answer!r}, the model {wanted!r}"
 
     @invariant()
     def rows_are_the_same(self) -> None:
@@ -128,14 +130,14 @@ class Asking(RuleBasedStateMachine):
             subject.register(self.spec, node, lease_h)
 
     def _tick(self) -> None:
-        """No two operations happen at one instant."""
+        """Move the time, so that no two operations happen at the same instant."""
         self.spec.now += 1e-6
 
     def _grant(self, *grants: Grant) -> None:
         self.grants = [*self.grants, *grants][-KEPT_GRANTS:]
 
     def _some_runs(self, data: st.DataObject) -> list[str] | None:
-        """Those that a node works on, if not on whatever there is."""
+        """Draw the runs to which a node is restricted, or None if it works on all."""
         known = st.lists(st.sampled_from([*self._runs(), "unknown"]), unique=True, max_size=3)
         return data.draw(st.one_of(st.none(), st.none(), known))
 

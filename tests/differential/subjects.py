@@ -1,8 +1,10 @@
-"""The two dialects, as the differential tests drive them: with a clock that can be moved, and with all rows in one form.
+"""The two dialects as the differential tests use them: with a clock that can be moved, and with all rows in the same
+form.
 
-SQLite's clock is injected. PostgreSQL's is its own: time passes there by moving every stored time back, which is the same
-for everything that compares a stored time with the clock. The clock moves by whole hours and every span is a number of hours
-and a half, so that the seconds a test takes do not matter and nothing ends in the instant somebody looks.
+SQLite gets its clock from the test. PostgreSQL has its own clock, so time passes there by moving every stored time
+back. That has the same effect on everything that compares a stored time with the clock. The clock moves by whole hours,
+and every span is a number of hours and a half. So the seconds that a test takes do not matter, and nothing ends at the
+instant when somebody looks.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from tests.lifecycle import Watch
 
 HOUR = 3600.0
 EPOCH = 1_000_000.0
-"""Where the model's hours begin, in hours since 1970: never before the epoch, whatever is moved back."""
+"""Where the model's hours begin, in hours since 1970. It is so late that no time is moved back to before 1970."""
 TIMES = {
     "runs": ("deadline", "created_at", "started_at", "finished_at"),
     "steps": ("ready_at", "complete_by", "issued_at", "started_at", "finished_at"),
@@ -56,23 +58,23 @@ TIMES = {
 TABLES = (*TIMES, "failures", "lanes", "joins", "inherited")
 ALL_TIMES = frozenset(column for columns in TIMES.values() for column in columns)
 SPANS = ("vacant_s",)
-"""Columns with seconds that somebody measured."""
+"""Columns with measured seconds."""
 
 NEVER_AWAY = 900_000
-"""In half hours: further away than this is never, or ever since."""
+"""In half hours. A time that is further away than this means never, or always."""
 BREAKER = Breaker.__struct_fields__
 ONE_SIDED = {"spent"}
-"""Columns that only one dialect has, or needs."""
+"""Columns that only one dialect has or needs."""
 
 LOWEST_INSTANT = 1e9
-"""Seconds since 1970: what is above is an instant, what is below a span or a count."""
+"""A larger number is an instant, in seconds since 1970. A smaller one is a span or a count."""
 
 Rows = dict[str, Any]
 Tables = dict[str, list[Rows]]
 
 
 class ModelClock(Environment):
-    """SQLite's clock in these tests: the model's."""
+    """The clock of SQLite in these tests, which is the clock of the model."""
 
     def __init__(self, spec: Spec) -> None:
         super().__init__()
@@ -83,7 +85,7 @@ class ModelClock(Environment):
 
 
 class Asked:
-    """A store, or one of its nouns, that counts what it is asked."""
+    """A store, or one of its nouns, that notes which verbs it is asked."""
 
     times: ClassVar[Counter[str]] = Counter()
 
@@ -103,7 +105,7 @@ class Subject(ABC):
 
     @abstractmethod
     def at(self, spec: Spec, hours: float) -> float:
-        """An instant of the model on this store's clock."""
+        """Return an instant of the model on this store's clock."""
 
     @abstractmethod
     def advance(self, hours: float) -> None: ...
@@ -118,7 +120,7 @@ class Subject(ABC):
     def tables(self) -> Tables: ...
 
     def rows(self, spec: Spec, tables: Tables) -> Rows:
-        """Everything that can be seen, in the form of `expected`."""
+        """Return everything that can be seen, in the form of `expected`."""
         now = self.at(spec, spec.now)
         ended = {row["id"] for row in tables["runs"] if row["state"] in RUN_ENDED}
         return {
@@ -171,8 +173,8 @@ class Subject(ABC):
         }
 
     def whole_rows(self, spec: Spec, tables: Tables) -> Tables:
-        """All columns of all tables, for comparing one dialect with the other: numbers of rows, which a sequence may
-        skip, become places."""
+        """Return all columns of all tables, to compare the dialects with each other. Ids of rows become places in the
+        order, because a sequence may skip numbers."""
         now = self.at(spec, spec.now)
         ended = {row["id"] for row in tables["runs"] if row["state"] in RUN_ENDED}
         alerts = {row["id"]: place for place, row in enumerate(_by_id(tables["alerts"]))}
@@ -197,7 +199,7 @@ class Subject(ABC):
 
 
 def expected(spec: Spec) -> Rows:
-    """What the model says can be seen."""
+    """Return what can be seen according to the model."""
     ended = {run.id for run in spec.runs.values() if run.state in RUN_ENDED}
     return {
         "runs": {run.id: _picked(run._asdict(), Run._fields, spec.now, 1.0) for run in spec.runs.values()},
@@ -247,8 +249,8 @@ def expected(spec: Spec) -> Rows:
 
 
 def seen(subject: Subject, spec: Spec, answer: Any) -> Any:
-    """What a store answers, as it can be compared with what the other does: instants as how far away they are, numbers of
-    rows left out."""
+    """Return the answer of a store in a form that can be compared with the other one's. Instants are replaced by how
+    far away they are, and ids of rows are left out."""
     return _seen(answer, subject.at(spec, spec.now))
 
 
@@ -301,7 +303,7 @@ def _picked(row: Rows, fields: tuple[str, ...], now: float, hour: float = HOUR) 
 
 
 def _hours(at: float | None, now: float, hour: float = HOUR) -> int | None:
-    """How far away, in half hours. What is never due stays so, however much time passes."""
+    """Return how far away a time is, in half hours. A time that is never due stays so, however much time passes."""
     if at is None:
         return None
     away = round(2 * (at - now) / hour)
@@ -309,15 +311,16 @@ def _hours(at: float | None, now: float, hour: float = HOUR) -> int | None:
 
 
 def _error(text: str | None) -> str | None:
-    """Errors that the store itself writes are named by how the attempt ended, or by their type."""
+    """Return how the attempt ended, or the type of the error, for errors that the store itself writes."""
     if text is None or not text.startswith("{"):
         return text
-    told = json.loads(text)
-    return str(told.get("ending") or told["type"])
+    failure = json.loads(text)
+    return str(failure.get("ending") or failure["type"])
 
 
 def _signal(row: Rows, ended: set[str]) -> tuple[Any, ...]:
-    """Whether what an ended run never took in is marked at once or by the leader's next pass makes no difference."""
+    """Return a signal for the comparison. It does not matter whether signals of ended runs are marked at once or by the
+    leader later."""
     seq = row["delivered_seq"] or None if row["run_id"] in ended else row["delivered_seq"]
     internal = row["name"].startswith("$")
     payload = b"" if internal else bytes(row["payload"])
@@ -330,7 +333,7 @@ def _counted(rows: Iterable[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
 
 
 def _offers(node: str) -> str:
-    """Some nodes have code: the first workflow of the model."""
+    """Return the offers of a node. Some nodes have code: the first workflow of the model."""
     return json.dumps({"workflows": ["shop.order@1"]} if node in CODED else {})
 
 
@@ -339,7 +342,7 @@ def _code(node: str) -> str:
 
 
 async def _declare(store: Store, one: Declaration) -> None:
-    """What a node's registration does, without the node."""
+    """Declare a workflow as the registration of a node does, but without a node."""
     await store.database.write(
         StoreCall("declare", (), (), {}),
         lambda session: declare(session, store.database.processes, "", Offers(), [one]),
@@ -355,7 +358,7 @@ class Sqlite(Subject):
         return (EPOCH + hours) * HOUR
 
     def advance(self, hours: float) -> None:
-        """The model's clock is this store's."""
+        """Do nothing, because this store uses the clock of the model."""
 
     @cached_property
     def _connection(self) -> apsw.Connection:

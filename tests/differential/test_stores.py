@@ -1,6 +1,6 @@
-"""The same operations on the model, on SQLite and on PostgreSQL: the same answers, and the same rows after each.
+"""The same operations on the model, on SQLite and on PostgreSQL give the same answers, and the same rows after each.
 
-`HOLDFAST_EXAMPLES=2000 pytest tests/differential` looks longer. A failure prints the operations that lead to it.
+`HOLDFAST_EXAMPLES=2000 pytest tests/differential` runs more examples. A failure prints the operations that lead to it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tests.differential.subjects import Asked, Postgres
 from tests.differential.test_verbs import asked_verbs
 
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "100"))
-"""Shared by the machines."""
+"""How many examples all machines have together."""
 MANY = 1000
-"""In so many examples chance reaches every rule."""
+"""How many examples it takes until every rule has been drawn."""
 STEPS = 40
 
 
 class AllRules(Begun, Gates, Quarantines, Twins, Alerts, Reads, Workflows):
-    """Whatever may come together. The others have fewer rules, and come further in as many steps."""
+    """All rules together. The other machines have fewer rules, and so get further with the same number of steps."""
 
 
 class RunsAlone(Runs, Reads):
@@ -47,7 +47,7 @@ class RunsHedged(Begun, Twins):
     pass
 
 
-class RunsTold(Begun, Alerts):
+class RunsAlerted(Begun, Alerts):
     pass
 
 
@@ -56,7 +56,7 @@ class RunsDeclared(Begun, Workflows):
 
 
 RAN: set[type[Asking]] = set()
-MACHINES: list[type[Asking]] = [AllRules, RunsAlone, RunsGated, RunsHedged, RunsTold, RunsDeclared]
+MACHINES: list[type[Asking]] = [AllRules, RunsAlone, RunsGated, RunsHedged, RunsAlerted, RunsDeclared]
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def stores(pg_url: str) -> Iterator[None]:
 @pytest.mark.timeout(120 + 10 * EXAMPLES)
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__)
 def test_both_stores_do_what_the_model_does(machine: type[Asking], stores: None) -> None:
-    """Whatever is asked, in whatever order, by holders of current and of stale fences and epochs: the model, SQLite and
-    PostgreSQL give the same answer and have the same rows."""
+    """Whatever is asked in whatever order, with current or old fences and epochs, the model, SQLite and PostgreSQL give
+    the same answers and have the same rows."""
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -91,7 +91,8 @@ def test_both_stores_do_what_the_model_does(machine: type[Asking], stores: None)
 
 
 def test_each_verb_was_reached() -> None:
-    """A rule whose precondition never holds compares nothing: in a long run every verb that rules ask is asked."""
+    """A rule whose precondition is never true compares nothing. So with many examples, every verb in the rules must
+    have been asked."""
     if set(MACHINES) != RAN or EXAMPLES < MANY:
         pytest.skip(f"not all machines ran, or fewer than {MANY} examples")
     assert asked_verbs() - Asked.times.keys() == set()

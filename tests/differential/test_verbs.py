@@ -1,4 +1,4 @@
-"""Nothing that a store can be asked is left out of the comparison by oversight."""
+"""No verb of the store is left out of the comparison by mistake."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ EXCEPTIONS = {
     "listen": "changes no row; tests/store/test_nodes.py",
     "start_within": "takes the caller's own transaction, another driver's; tests/store/test_starts.py and test_sqlite_shared.py",
 }
-"""What the state machines do not ask, and why."""
+"""Verbs that the state machines do not ask, and why."""
 
 
 def verbs() -> set[str]:
-    """Everything that can be asked of the store, or of one of its nouns."""
+    """Return all verbs of the store and of its nouns."""
     nouns = [
         noun
         for noun in vars(open_store("sqlite://:memory:", Environment())).values()
@@ -55,7 +55,7 @@ def asked_verbs() -> set[str]:
 
 
 def test_every_verb_is_compared_or_excepted() -> None:
-    """A verb that is new in the protocol fails here until a rule asks it, or a reason stands above."""
+    """A new verb fails here until a rule asks it, or the list above has a reason."""
     asked = asked_verbs()
     assert verbs() - asked - EXCEPTIONS.keys() == set(), "neither asked by a rule nor excepted"
     assert EXCEPTIONS.keys() - verbs() == set(), "excepted, and not in the protocol any more"
@@ -63,6 +63,6 @@ def test_every_verb_is_compared_or_excepted() -> None:
 
 
 def test_every_operation_is_committed() -> None:
-    """`commit` takes operations of several kinds: rules make each of them."""
+    """`commit` takes operations of several kinds, and the rules make each of them."""
     made = set(re.findall(r"\b(\w+)\(", rules_text()))
     assert {op.__name__ for op in get_args(Op)} - made == set()

@@ -1,9 +1,9 @@
-"""The claim, lease, reclaim and report protocol in a world where processes die and stand still, and messages get lost,
-late and doubled. The store is the executable specification that both dialects are compared with; what follows a failed
-attempt is `holdfast.policy.decide`.
+"""The protocol of claims, leases, reclaiming and reports, in a world where processes die or stand still, and messages
+get lost or arrive late or twice. The store is the executable specification with which both dialects are compared. After
+a failed attempt, `holdfast.policy.decide` decides what follows.
 
-A process that stands still is one that takes no step while others do. Nobody relies on a node noticing that its lease ended:
-here it never does, and writes whatever it wanted to write at any later time.
+A process that stands still takes no step while others do. The protocol must not rely on a node that notices the end of
+its lease. So here it never does, and writes what it wanted to write at any later time.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Budget(NamedTuple):
 
     crashes: int = 1
     losses: int = 1
-    """Replies."""
+    """Answers that get lost."""
     expiries: int = 1
-    """Leases of processes that live."""
+    """Leases that end although their process is alive."""
     errors: int = 1
     """Attempts that fail."""
     hand_backs: int = 1
@@ -43,7 +43,7 @@ class Budget(NamedTuple):
 class Agent(NamedTuple):
     node: str
     phase: str = "idle"
-    """idle, claiming, unsure (the reply to a claim was lost), working, reporting."""
+    """idle, claiming, unsure (the answer to a claim got lost), working, reporting."""
     grant: tuple[str, int, int, int] | None = None
     op: tuple[str, ...] | None = None
 
@@ -52,12 +52,12 @@ class Scheduler(NamedTuple):
     node: str
     fence: int | None = None
     plan: Hashable = None
-    """What it is about to write, made from what it read: (fence, delivered, issues, closes)."""
+    """What it is about to write after what it has read: (fence, delivered, issues, closes, good)."""
     unsure: bool = False
 
 
 class World:
-    """The store, the processes, and what is still on its way to the store from processes that are gone."""
+    """The store, the processes, and the writes that are still on their way from processes that are gone."""
 
     __slots__ = ("agents", "budget", "ghosts", "schedulers", "spec", "steps")
 
@@ -87,26 +87,26 @@ class World:
 
     def altered(self) -> World:
         spec = self.spec.copy()
-        spec.attempts, spec.failures, spec.journal = [], [], []  # history, which nothing here asks for
+        spec.attempts, spec.failures, spec.journal = [], [], []  # nothing here needs this history
         return World(spec, self.agents, self.schedulers, self.budget, self.steps, self.ghosts)
 
 
 def beginning(
     spec: Spec, *, agents: int = 2, schedulers: int = 1, steps: int = 1, budget: Budget | None = None
 ) -> World:
-    """A run that was accepted, and processes that are about to take it up."""
-    workers = tuple(Agent(f"a{i}") for i in range(agents))
+    """Return a world with an accepted run, and processes that are about to claim it."""
+    executors = tuple(Agent(f"a{i}") for i in range(agents))
     owners = tuple(Scheduler(f"o{i}") for i in range(schedulers))
-    for node in [*(one.node for one in workers), *(one.node for one in owners)]:
+    for node in [*(one.node for one in executors), *(one.node for one in owners)]:
         spec.register(node, LEASE)
     spec.register(SUPERVISOR, LEASE)
     assert spec.lead(SUPERVISOR, LEASE) == EPOCH
     assert spec.commit("o0", Start(NewRun(RUN, "w", "1", b"", b""))) is Answer.ACCEPTED
-    return World(spec, workers, owners, budget or Budget(), steps)
+    return World(spec, executors, owners, budget or Budget(), steps)
 
 
 def is_end(world: World) -> bool:
-    """The run has ended, or a step of it waits for a person, which is said aloud."""
+    """True if the run has ended, or a step of it is in quarantine."""
     waits = any(step.ready_at == NEVER for step in world.spec.steps.values())
     return waits or world.spec.runs[RUN].state in RUN_ENDED
 
@@ -138,7 +138,7 @@ def as_op(grant: tuple[str, int, int, int], op: tuple[str, ...]) -> Op:
     run_id, n, fence, attempt = grant
     if op[0] == "report":
         good = op[1] == StepState.SUCCEEDED
-        # Every attempt's result is its own, so that one written over another shows.
+        # Every attempt has its own result, so that a result which replaces another one is noticed.
         output = f"{attempt}/{fence}".encode() if good else None
         return Outcome(run_id, n, StepState(op[1]), output, None if good else "boom", 0.0, fence)
     if op[0] == "again":
@@ -182,7 +182,7 @@ def _agent_moves(world: World, i: int) -> Iterator[Move[World]]:
         after.spec.nodes[name] = Node(-1.0)
         yield Move(f"the lease of {name} ends", after, heals=False)
     if not world.spec.is_live(name):
-        # It learns that it was buried, drops everything, and joins as another node.
+        # It learns that it was reclaimed, drops everything, and joins as another node.
         fresh = f"{name}'"
         after = _set_agent(world, i, Agent(fresh))
         after.spec.register(fresh, LEASE)
@@ -213,7 +213,7 @@ def _working(world: World, i: int, agent: Agent, grant: tuple[str, int, int, int
 
 
 def _crash(world: World, i: int, agent: Agent) -> Iterator[Move[World]]:
-    """The process is gone and another starts; what it had sent may still arrive."""
+    """The process dies and another one starts. What it has sent may still arrive."""
     fresh = f"{agent.node}+"
     after = _set_agent(world, i, Agent(fresh))
     after.budget = world.budget._replace(crashes=world.budget.crashes - 1)
@@ -254,7 +254,7 @@ def _scheduler_moves(world: World, i: int) -> Iterator[Move[World]]:
     if owner.plan is not None:
         after = world.altered()
         answer = after.spec.commit(name, _hop(world.steps, owner.plan))
-        # Fenced: somebody else has the run, or this very hop was written before and nobody heard.
+        # FENCED means that somebody else owns the run, or that this hop was written before and its answer got lost.
         kept = Scheduler(name, owner.fence) if answer is Answer.ACCEPTED else Scheduler(name, unsure=True)
         if after.spec.runs[RUN].state in RUN_ENDED:
             kept = Scheduler(name)
@@ -283,7 +283,8 @@ def _scheduler_moves(world: World, i: int) -> Iterator[Move[World]]:
 
 
 def _plan(world: World, fence: int) -> Hashable:
-    """What the owner would do with what it reads now: issue the steps, deliver what ended, close when all did."""
+    """Return what the owner would do after what it reads now: issue the steps, deliver those that ended, close when all
+    have ended."""
     steps = {step.n: step for step in world.spec.steps_of(RUN)}
     if not steps:
         return fence, (), True, False, True
@@ -319,18 +320,18 @@ def _supervisor_moves(world: World) -> Iterator[Move[World]]:
     for node in sorted(world.spec.dead_nodes()):
         after = world.altered()
         after.spec.reclaim(node, EPOCH, LOSSES_MAX)
-        yield Move(f"the leader buries {node}", after)
+        yield Move(f"the leader reclaims {node}", after)
 
 
-# --- what must hold ----------------------------------------------------------------------------------------------------
+# --- what must be true -------------------------------------------------------------------------------------------------
 
 
 def check(before: World, event: str, after: World) -> None:
-    """The invariants, for one step from one state to the next. The names are those of the guarantees."""
+    """Check the invariants for one move from one state to the next. Their names are those of the guarantees."""
     old, new = before.spec, after.spec
-    buried = event.removeprefix("the leader buries ") if "buries" in event else None
-    if buried is not None:
-        node = old.nodes.get(buried)
+    reclaimed = event.removeprefix("the leader reclaims ") if "the leader reclaims" in event else None
+    if reclaimed is not None:
+        node = old.nodes.get(reclaimed)
         assert node is None or node.retired or node.lease_until <= old.now, "I3: a live lease was reclaimed"
     for name, run in old.runs.items():
         now = new.runs[name]
@@ -344,7 +345,7 @@ def check(before: World, event: str, after: World) -> None:
 
 
 def _check_step(old: Step | None, new: Step) -> None:
-    assert new.state is not StepState.RUNNING or new.agent is not None, "I10: a running step without a holder"
+    assert new.state is not StepState.RUNNING or new.agent is not None, "I10: a running step without an agent"
     assert new.losses <= LOSSES_MAX + 1, "I8: lost more often than allowed"
     assert new.attempt - new.losses - new.excused <= POLICY.attempts, (
         "I8: more attempts than the budget allows"
@@ -362,7 +363,7 @@ def _check_step(old: Step | None, new: Step) -> None:
 
 
 def _check_answers(before: World, event: str, after: World) -> None:
-    """Whoever wrote an outcome wrote it with the current fence."""
+    """Check that every accepted write had the current fence."""
     writers = [(agent.node, agent.grant, agent.op) for agent in before.agents] + list(before.ghosts)
     for node, grant, op in writers:
         if grant is None or op is None:

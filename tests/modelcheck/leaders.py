@@ -1,7 +1,8 @@
-"""Leader takeover: supervisors that stand still, lose their lease and write late, and nodes that die meanwhile.
+"""How leaders take over from each other: supervisors stand still, lose their lease and write late, and nodes die
+meanwhile.
 
-A supervisor reads who is dead, and writes later, with the epoch it once got: whenever it comes, its write is judged by the
-store. A paused leader is one that does not move while its lease ends and others lead.
+A supervisor reads which nodes are gone, and writes later, with the epoch that it once got. The store must accept or
+refuse that write whenever it comes. A paused leader is one that does not move while its lease ends and others lead.
 """
 
 from __future__ import annotations
@@ -24,25 +25,33 @@ class Supervisor(NamedTuple):
     node: str
     epoch: int | None = None
     verdict: str | None = None
-    """The node it is about to bury."""
+    """The node that it is about to reclaim."""
 
 
 class World:
-    __slots__ = ("accepted", "claims_left", "deaths_left", "expiries_left", "held", "spec", "supervisors")
+    __slots__ = (
+        "accepted",
+        "claims_left",
+        "deaths_left",
+        "expiries_left",
+        "open_claims",
+        "spec",
+        "supervisors",
+    )
 
     def __init__(self, spec: Spec, supervisors: tuple[Supervisor, ...], deaths: int, expiries: int) -> None:
         self.spec, self.supervisors = spec, supervisors
         self.deaths_left, self.expiries_left, self.claims_left = deaths, expiries, 3
-        self.held: frozenset[tuple[str, int]] = frozenset()
-        """(agent, fence) of claims that nobody ended yet."""
+        self.open_claims: frozenset[tuple[str, int]] = frozenset()
+        """(agent, fence) of claims that nobody has ended yet."""
         self.accepted: tuple[str, int] | None = None
-        """(supervisor, epoch) of the last write of a leader, and only in the state right after it."""
+        """(supervisor, epoch) of a leader's write that was accepted. Set only in the state right after it."""
 
     def altered(self) -> World:
         spec = self.spec.copy()
         spec.attempts, spec.failures, spec.journal = [], [], []
         after = World(spec, self.supervisors, self.deaths_left, self.expiries_left)
-        after.held, after.claims_left = self.held, self.claims_left
+        after.open_claims, after.claims_left = self.open_claims, self.claims_left
         return after
 
     def key(self) -> Hashable:
@@ -56,7 +65,7 @@ class World:
             self.deaths_left,
             self.expiries_left,
             self.claims_left,
-            self.held,
+            self.open_claims,
             self.accepted,
         )
 
@@ -107,11 +116,11 @@ def _supervisor_moves(world: World, i: int, one: Supervisor) -> Iterator[Move[Wo
     if one.verdict is not None and one.epoch is not None:
         after = _with(world, i, one._replace(verdict=None))
         done = after.spec.reclaim(one.verdict, one.epoch, LOSSES_MAX)
-        if done is None:  # deposed
+        if done is None:  # it is no longer the leader
             after.supervisors = (*after.supervisors[:i], Supervisor(one.node), *after.supervisors[i + 1 :])
         else:
             after.accepted = one.node, one.epoch
-        yield Move(f"{one.node} buries {one.verdict}", after)
+        yield Move(f"{one.node} reclaims {one.verdict}", after)
 
 
 def _resigned(world: World, i: int, one: Supervisor) -> World:
@@ -126,7 +135,7 @@ def _agent_moves(world: World) -> Iterator[Move[World]]:
         if world.claims_left and world.spec.due((LANE,)) and world.spec.is_live(agent):
             after = world.altered()
             for _, _, fence, _ in after.spec.claim_steps(agent, (LANE,), 1):
-                after.held = world.held | {(agent, fence)}
+                after.open_claims = world.open_claims | {(agent, fence)}
             after.claims_left -= 1
             yield Move(f"{agent} claims", after)
         if world.deaths_left and world.spec.nodes[agent].lease_until > 0:
@@ -134,9 +143,9 @@ def _agent_moves(world: World) -> Iterator[Move[World]]:
             after.deaths_left -= 1
             after.spec.nodes[agent] = Node(-1.0, world.spec.nodes[agent].retired)
             yield Move(f"{agent} stands still for longer than its lease", after, heals=False)
-    for agent, fence in world.held:
+    for agent, fence in world.open_claims:
         after = world.altered()
-        after.held = world.held - {(agent, fence)}
+        after.open_claims = world.open_claims - {(agent, fence)}
         report = Outcome(RUN, 1, StepState.SUCCEEDED, f"{agent}/{fence}".encode(), None, 0.0, fence)
         after.spec.commit(agent, report)
         yield Move(f"{agent} reports", after)

@@ -1,4 +1,5 @@
-"""Exhaustive search: every state that can be reached, every step between two, and whether each can still come to an end."""
+"""Exhaustive search: every state that can be reached, every move between two states, and whether each state can still
+reach an end."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ W = TypeVar("W")
 
 
 class Violation(AssertionError):
-    """A rule was broken; says by which events."""
+    """A rule was broken. The message says by which events."""
 
 
 class Move(NamedTuple, Generic[W]):
-    """An event and the world after it. `heals`: it can happen also when nothing goes wrong any more."""
+    """An event and the world after it. `heals` says that it can also happen when nothing goes wrong any more."""
 
     event: str
     after: W
@@ -36,9 +37,9 @@ def explore(
     is_end: Callable[[W], bool],
     states_max: int = 1_000_000,
 ) -> Found:
-    """Breadth first, so that what is reported of a violation is one of the shortest ways to it.
+    """Search all states breadth first, so that a violation is reported with one of the shortest ways to it.
 
-    Then liveness: from every state an end is reachable by moves that heal.
+    Then check liveness: from every state an end can be reached by moves that heal.
     """
     numbers: dict[Hashable, int] = {key(first): 0}
     came: list[tuple[int, str]] = [(-1, "")]
@@ -73,7 +74,7 @@ def explore(
 def _moves(
     world: W, moves: Callable[[W], Iterable[Move[W]]], came: list[tuple[int, str]], number: int
 ) -> Iterator[Move[W]]:
-    """What can happen next. The specification refuses by itself what the table of transitions does not allow."""
+    """Yield what can happen next. The specification itself refuses what the table of transitions does not allow."""
     try:
         yield from moves(world)
     except AssertionError as error:

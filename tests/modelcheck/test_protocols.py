@@ -1,7 +1,8 @@
-"""Every state of two protocols, searched: the rules hold in each, and each can still come to an end.
+"""A search of every state of two protocols: no rule is broken in any of them, and each can still reach an end.
 
-The counts are printed (`pytest tests/modelcheck -s`) and asserted from below: a search that saw little proves little. And
-specifications with one planted bug each are caught: rules that no bug breaks are no rules.
+The numbers of states are printed (`pytest tests/modelcheck -s`) and must not be too small, because a search that saw
+little proves little. And a specification with a planted bug must break a rule, because a rule that no bug can break is
+useless.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def search_leaders(spec: Spec, **how: Any) -> Found:
     return explore(first, leaders.moves, key=leaders.World.key, check=leaders.check, is_end=leaders.is_end)
 
 
-def told(what: str, search: Callable[[], Found]) -> Found:
+def counted(what: str, search: Callable[[], Found]) -> Found:
     begun = time.perf_counter()
     found = search()
     publish(f"model check {what}", found._asdict())
@@ -65,17 +66,17 @@ def told(what: str, search: Callable[[], Found]) -> Found:
     ],
 )
 def test_the_claim_protocol_keeps_its_rules(name: str, how: dict[str, Any], states: int) -> None:
-    """Claim, lease, reclaim and report, with deaths, lost replies, late and doubled writes and leases that end: I1 to I3,
-    I7 to I10 and I12 hold in every step, and from every state the run can end."""
-    found = told(f"claims {name}", lambda: search_claims(Spec(), **how))
+    """Nodes claim, renew, reclaim and report, while processes die, answers get lost, writes come late or twice, and
+    leases end. I1 to I3, I7 to I10 and I12 are true after every move, and from every state the run can end."""
+    found = counted(f"claims {name}", lambda: search_claims(Spec(), **how))
     assert found.states >= states
     assert found.ends
 
 
 def test_leader_takeover_keeps_its_rules() -> None:
-    """Three supervisors, leases that end under them, verdicts carried out late: no write of a deposed leader is accepted,
-    no two lead in one epoch, no live lease is reclaimed, and the step always comes to an end."""
-    found = told("leaders", lambda: search_leaders(Spec(), expiries=3))
+    """There are three supervisors, whose leases end and who act late. No write of a deposed leader is accepted, no two
+    lead in the same epoch, no node with a valid lease is reclaimed, and the step can always end."""
+    found = counted("leaders", lambda: search_leaders(Spec(), expiries=3))
     assert found.states >= 5_000
     assert found.ends
 
@@ -84,9 +85,9 @@ def test_leader_takeover_keeps_its_rules() -> None:
 
 
 class NoFence(Spec):
-    """An agent's write names the step, and not its fence."""
+    """An agent's write names the step but not its fence."""
 
-    def _held(self, run_id: str, n: int, fence: int | None) -> Step:
+    def _current_step(self, run_id: str, n: int, fence: int | None) -> Step:
         return self.steps[run_id, n]
 
     def _end(self, step: Step, by: Any, state: StepState, **changes: Any) -> None:
@@ -102,7 +103,7 @@ class NoRunFence(Spec):
 
 
 class ClaimKeepsFence(Spec):
-    """A claim does not raise the fence: an earlier holder still fits."""
+    """A claim does not raise the fence, so writes of the step's former agent are accepted."""
 
     def claim_steps(
         self,
@@ -122,7 +123,7 @@ class ClaimKeepsFence(Spec):
 
 
 class ReclaimKeepsFence(Spec):
-    """Burying an agent makes its steps ready again, and leaves it able to write."""
+    """When the leader reclaims an agent's steps, their fences do not rise, so the agent can still write."""
 
     def reclaim(self, node: str, epoch: int, losses_max: int) -> tuple[int, int, int] | None:
         before = dict(self.steps)
@@ -134,7 +135,7 @@ class ReclaimKeepsFence(Spec):
 
 
 class UncountedClaim(Spec):
-    """Attempts are counted when they end: one that kills its process is never counted."""
+    """Attempts are counted when they end, so an attempt that kills its process is never counted."""
 
     def claim_steps(
         self,
@@ -152,7 +153,8 @@ class UncountedClaim(Spec):
 
 
 class ForgetsLostReply(Spec):
-    """Nobody looks after a claim whose reply was lost: its holder lives, and knows nothing of it."""
+    """If the answer to a claim gets lost, nobody hands the step back. Its agent is alive and does not know that it has
+    it."""
 
     def reconcile(
         self, node: str, runs: Sequence[tuple[str, int]], steps: Sequence[tuple[str, int, int]]
@@ -161,7 +163,7 @@ class ForgetsLostReply(Spec):
 
 
 class LostOnReclaim(Spec):
-    """The leader clears a dead node's runs, and forgets its steps."""
+    """The leader frees the runs of a node that is gone, but not its steps."""
 
     def reclaim(self, node: str, epoch: int, losses_max: int) -> tuple[int, int, int] | None:
         steps = dict(self.steps)
@@ -171,22 +173,22 @@ class LostOnReclaim(Spec):
 
 
 class FreedRunsSleep(Spec):
-    """A run whose owner died before it said what it waits for is left as it is, and nothing wakes it."""
+    """A run whose owner died before it asked for anything stays as it is, and nothing wakes it."""
 
     def _free(self, run: Run) -> None:
         self._put(run._replace(owner=None, fence=run.fence + 1))
 
 
 class EagerReclaim(Spec):
-    """Whoever holds something is taken to be dead."""
+    """Every node that has something counts as gone."""
 
     def dead_nodes(self) -> set[str]:
-        assignment = {step.agent for step in self.steps.values() if step.state is StepState.RUNNING}
-        return super().dead_nodes() | {name for name in assignment if name is not None}
+        agents = {step.agent for step in self.steps.values() if step.state is StepState.RUNNING}
+        return super().dead_nodes() | {name for name in agents if name is not None}
 
 
-class BuriedNodesClaim(Spec):
-    """A node that was buried may claim again: nobody will bury it a second time by its lease."""
+class ReclaimedNodesClaim(Spec):
+    """A node that was reclaimed may claim again, although nobody looks at its lease any more."""
 
     def is_live(self, node: str) -> bool:
         return node in self.nodes
@@ -204,7 +206,7 @@ class NoEpoch(Spec):
 
 
 class NoExpiry(Spec):
-    """The leader's writes name its epoch, and not that its lease still runs: a flag that is remembered."""
+    """The leader's writes name its epoch, but do not check that its lease is still valid."""
 
     def leads(self, epoch: int) -> bool:
         lease = self.leases.get("leader")
@@ -212,7 +214,7 @@ class NoExpiry(Spec):
 
 
 class EpochStays(Spec):
-    """Whoever takes over goes on with the epoch there is."""
+    """A new leader goes on with the epoch of the one before."""
 
     def lead(self, node: str, lease_h: float, lease: str = "leader") -> int | None:
         seen = self.leases.get(lease)
@@ -224,7 +226,7 @@ class EpochStays(Spec):
 
 
 class TwoLeaders(Spec):
-    """Asking to lead is enough."""
+    """Every node that asks to lead becomes the leader."""
 
     def lead(self, node: str, lease_h: float, lease: str = "leader") -> int | None:
         seen = self.leases.get(lease, Lease(None, 0, 0.0))
@@ -247,15 +249,15 @@ SMALL = Budget(crashes=1, losses=1, expiries=0, errors=0, hand_backs=0)
         LostOnReclaim,
         FreedRunsSleep,
         EagerReclaim,
-        BuriedNodesClaim,
+        ReclaimedNodesClaim,
     ],
 )
 def test_a_bug_in_the_claim_protocol_is_caught(bug: type[Spec]) -> None:
     """Each planted bug breaks a rule, or leaves a state from which no end can be reached."""
-    # A node that lives on after it was buried needs a lease that ends; two owners are two schedulers.
+    # For a node that lives on after it was reclaimed, a lease must end. For two owners, there must be two schedulers.
     budget = SMALL
-    if bug in {BuriedNodesClaim, NoRunFence}:
-        budget = SMALL._replace(expiries=1, crashes=int(bug is BuriedNodesClaim))
+    if bug in {ReclaimedNodesClaim, NoRunFence}:
+        budget = SMALL._replace(expiries=1, crashes=int(bug is ReclaimedNodesClaim))
     with pytest.raises(Violation) as caught:
         search_claims(bug(), schedulers=2 if bug is NoRunFence else 1, budget=budget)
     print(f"\n{bug.__name__}: {caught.value}")
@@ -263,13 +265,13 @@ def test_a_bug_in_the_claim_protocol_is_caught(bug: type[Spec]) -> None:
 
 @pytest.mark.parametrize("bug", [NoEpoch, NoExpiry, EpochStays, TwoLeaders, EagerReclaim])
 def test_a_bug_in_the_takeover_is_caught(bug: type[Spec]) -> None:
-    """The same for leaders."""
+    """The same is true for the protocol of leaders."""
     with pytest.raises(Violation) as caught:
         search_leaders(bug(), supervisors=2)
     print(f"\n{bug.__name__}: {caught.value}")
 
 
 def test_the_search_knows_the_verbs() -> None:
-    """The world is driven through the specification's own verbs, which refuse what is stale."""
+    """The worlds use the specification's own verbs, which refuse what is stale."""
     world = claims.beginning(Spec())
     assert world.spec.commit("a0", HandBack("r", 1, 7)) == "fenced"

@@ -207,7 +207,7 @@ async def test_hand_backs_survive_the_driver(store_url: str, caplog: pytest.LogC
         disturbed = Disturbed(agent)
         disturbed.before = times(2)
         await agent.close()
-        assert sum("failed in an unknown way" in record.message for record in caplog.records) == 2
+        assert sum("failed with an unexpected error" in record.message for record in caplog.records) == 2
         for run in runs:
             assert [(row.state, row.excused, row.losses) for row in await run.steps()] == [
                 (StepState.READY, 1, 0)

@@ -245,7 +245,7 @@ def sleeping_timers_never_fire(stack: ExitStack) -> None:
 
 @mutant("a child that ends tells its parent", within=60)
 def parents_are_not_told(stack: ExitStack) -> None:
-    sql(stack, "tell_parents", "WHERE run_id = ?1", "WHERE 0 AND run_id = ?1")
+    sql(stack, "end_child_steps", "WHERE run_id = ?1", "WHERE 0 AND run_id = ?1")
 
 
 @mutant("a node that was away gives back what it does not know of", within=400)
@@ -529,7 +529,7 @@ def settled_runs_stay_stuck(stack: ExitStack) -> None:
 def conflicts_are_ignored(stack: ExitStack) -> None:
     async def nothing(session: Any, child: Any, met: Any) -> None: ...
 
-    code(stack, children, "_meet", nothing)
+    code(stack, children, "_join_or_refuse", nothing)
 
 
 @mutant("a run that was only joined is not cancelled by who joined it", within=200, part="names")

@@ -1,4 +1,4 @@
-"""An open, empty store of each dialect, a second door to it, and raw SQL for planting damage."""
+"""An open, empty store of each dialect, a second connection to it, and raw SQL to damage it."""
 
 from collections.abc import AsyncIterator, Callable
 
@@ -27,7 +27,7 @@ def run_sql(url: str, sql: str) -> None:
 
 @pytest.fixture
 async def store(store_url: str) -> AsyncIterator[Store]:
-    """An open store that knows three nodes: A through this door, B and C without a lock on a file."""
+    """An open store with three nodes. A is registered through this store. B and C have no file lock."""
     first = open_store(store_url, ENVIRONMENT)
     await first.migrate()
     await first.close()
@@ -46,7 +46,7 @@ async def store(store_url: str) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def other(store: Store) -> AsyncIterator[Store]:
-    """The same database through connections of its own, as another process would have."""
+    """The same database through other connections, as another process would have them."""
     other = open_store(store.url, ENVIRONMENT)
     await other.open()
     yield other

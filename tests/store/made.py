@@ -1,4 +1,4 @@
-"""Values the claims about the store are made of: runs, steps and hops with everything but the point left out."""
+"""Runs, steps and hops for the tests of the store. Everything that does not matter for a test has a default."""
 
 import asyncio
 import json
@@ -24,16 +24,16 @@ WORKFLOW = "shop.order"
 VERSION = "1"
 SERVED = [(WORKFLOW, VERSION)]
 A, B, C = "node-a", "node-b", "node-c"
-"""Nodes every store of these tests knows."""
+"""Nodes that are registered in every store of these tests."""
 D = "node-d"
-"""A node for a test to register."""
+"""A node that a test may register itself."""
 LONG_S = 3600.0
 
 
 async def number_lane(
     store: Store, name: str, needs: tuple[str, ...] = (), undo: str | None = None, depends: str | None = None
 ) -> int:
-    """The number of one lane."""
+    """Return the number of one lane."""
     (lane,) = await store.schedulers.number_lanes([(name, needs, undo, depends or name)])
     return lane
 
@@ -43,7 +43,7 @@ def new_id() -> str:
 
 
 async def say_gone(url: str, node: str) -> None:
-    """What the heart of a process that was killed does."""
+    """Do what the heart of a killed process does."""
 
     def say() -> None:
         heart = renewer(Order(url, node, 0, 10.0, 2.0, 60.0, 0.0))
@@ -65,7 +65,7 @@ def new_run(run_id: str | None = None, **more: Any) -> NewRun:
 
 
 def call(n: int = 1, state: StepState = StepState.READY, **more: Any) -> NewStep:
-    """A call step; ready unless told."""
+    """A call step. It is ready unless the test wants another state."""
     values: dict[str, Any] = {
         "n": n,
         "key": f"charge#{n}",
@@ -80,8 +80,8 @@ def call(n: int = 1, state: StepState = StepState.READY, **more: Any) -> NewStep
     return NewStep(**(values | more))
 
 
-def held(n: int = 1, **more: Any) -> NewStep:
-    """A call step leased to the issuing node."""
+def running_call(n: int = 1, **more: Any) -> NewStep:
+    """A call step that the agent of the issuing node has from the start."""
     return call(n, StepState.RUNNING, **more)
 
 
@@ -98,17 +98,17 @@ def child(n: int) -> NewStep:
 
 
 def succeeded(n: int, fence: int, seq: int, output: bytes = b'"ok"') -> Outcome:
-    """In a hop: an outcome that it records and delivers."""
+    """An outcome that a hop records and delivers."""
     return Outcome("", n, StepState.SUCCEEDED, output, None, ENVIRONMENT.now(), fence, seq)
 
 
 def delivered(n: int, seq: int) -> Outcome:
-    """In a hop: an outcome that somebody else recorded."""
+    """An outcome that a hop delivers, and that somebody else has recorded."""
     return Outcome("", n, StepState.SUCCEEDED, None, None, 0.0, None, seq)
 
 
 def report(run_id: str, n: int, fence: int, output: bytes = b'"ok"') -> Outcome:
-    """What an agent writes by itself."""
+    """An outcome that an agent reports."""
     return Outcome(run_id, n, StepState.SUCCEEDED, output, None, ENVIRONMENT.now(), fence)
 
 
@@ -128,7 +128,7 @@ async def join(store: Store, node: str = A, *, lease_s: float = LONG_S, capacity
 
 
 async def begin(store: Store, *steps: NewStep, node: str = A, run: NewRun | None = None) -> str:
-    """A run begun and owned by `node` with fence 1, and its first steps."""
+    """Begin a run with these steps. `node` owns it, with fence 1. Return its id."""
     run = run or new_run()
     hop = Hop(run.id, 1, begin=run, begun_at=ENVIRONMENT.now(), issued=steps)
     assert await store.batches.commit(node, [hop]) == [Answer.ACCEPTED]
@@ -136,7 +136,7 @@ async def begin(store: Store, *steps: NewStep, node: str = A, run: NewRun | None
 
 
 async def parked(store: Store, *steps: NewStep, node: str = A, run: NewRun | None = None) -> str:
-    """The same, left by its owner: fence 2."""
+    """Begin a run, and let its owner park it. Its fence is 2 then. Return its id."""
     run_id = await begin(store, *steps, node=node, run=run)
     assert await store.batches.commit(node, [Hop(run_id, 1, park=True)]) == [Answer.ACCEPTED]
     return run_id
@@ -149,7 +149,7 @@ async def start(store: Store, run: NewRun | None = None, node: str = A) -> str:
 
 
 async def ended(store: Store, *steps: NewStep, node: str = A) -> str:
-    """A run that succeeded; its steps were dropped."""
+    """Begin a run, and end it with success. Its steps are dropped. Return its id."""
     run_id = await begin(store, *steps, node=node)
     hop = Hop(run_id, 1, dropped=[step.n for step in steps], close=closing())
     assert await store.batches.commit(node, [hop]) == [Answer.ACCEPTED]
@@ -163,7 +163,7 @@ async def step(store: Store, run_id: str, n: int = 1) -> StepRow:
 
 
 async def broken(store: Store) -> set[str]:
-    """The invariants that do not hold."""
+    """Return the names of the invariants that are broken."""
     return {name for name, _, rows in await store.reads.doctor() if rows}
 
 
@@ -176,7 +176,7 @@ async def _seen(node: str, session: Session) -> Any:
 
 
 async def deaths(store: Store) -> dict[str, str]:
-    """Nodes that are dead, and why, as a leader would find them."""
+    """Return the nodes that a leader would find gone, and why."""
     found = {}
     for node in await store.leader.suspects():
         row = await store.database.look(StoreCall("deaths", (), (), {}), partial(_seen, node))
@@ -190,7 +190,7 @@ async def deaths(store: Store) -> dict[str, str]:
 async def reclaim(
     store: Store, node: str, epoch: int, why: str | None = None, losses_max: int = 3, limit: int = 100
 ) -> Reclaimed | None:
-    """Reclaim what the node has: because the test says so, or if it is found dead."""
+    """Reclaim what the node has, if the test gives a reason or the node is found gone."""
     config = msgspec.structs.replace(DEFAULT, losses_max=losses_max)
 
     def judge(seen: SeenNode | None, now: float) -> str | None:

@@ -1,4 +1,4 @@
-"""An agent writes only what it holds, and what it holds nobody else gets."""
+"""An agent writes only to steps that it has, and nobody else gets these steps."""
 
 import asyncio
 
@@ -16,21 +16,21 @@ from tests.store.made import (
     D,
     begin,
     call,
-    held,
     join,
     new_run,
     number_lane,
     reclaim,
     report,
     report_of,
+    running_call,
     start,
     step,
 )
 
 
 async def test_a_report_ends_the_step_and_waits_for_its_owner(store: Store) -> None:
-    """The outcome is recorded and undelivered; the run's owner finds it."""
-    run_id = await begin(store, held(1))
+    """The outcome is recorded but not delivered, and the run's owner finds it."""
+    run_id = await begin(store, running_call(1))
     at = ENVIRONMENT.now()
     failed = Outcome(run_id, 1, StepState.FAILED, None, '{"type": "x"}', at, 1)
     assert await store.batches.commit(A, [failed]) == [Answer.ACCEPTED]
@@ -47,15 +47,15 @@ async def test_a_report_ends_the_step_and_waits_for_its_owner(store: Store) -> N
 
 
 async def test_a_repeated_report_is_a_duplicate(store: Store) -> None:
-    """A report whose reply was lost is answered: accepted before. Also after its delivery."""
-    run_id = await begin(store, held(1))
+    """A report whose answer got lost can be repeated. It is a duplicate then, also after its outcome was delivered."""
+    run_id = await begin(store, running_call(1))
     assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.ACCEPTED]
     assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.DUPLICATE]
     assert await store.reads.attempts(run_id) == []
 
 
 async def test_a_stale_report_is_refused_and_remembered(store: Store) -> None:
-    """A report with an old fence changes nothing but leaves a row that says it came."""
+    """A report with an old fence changes nothing, but an attempt is kept that says it came."""
     run_id = await begin(store, call(1))
     (claimed,) = await store.agents.claim_steps(B, [1], 10)
     await store.batches.commit(B, [HandBack(run_id, 1, claimed.fence)])
@@ -67,7 +67,7 @@ async def test_a_stale_report_is_refused_and_remembered(store: Store) -> None:
 
 
 async def test_a_report_about_nothing_is_fenced(store: Store) -> None:
-    """Unknown run, unknown step: refused, and no row is left behind."""
+    """A report about an unknown run or step is refused and leaves no row."""
     run_id = await begin(store)
     assert await store.batches.commit(A, [report("no-such-run", 1, 1)]) == [Answer.FENCED]
     assert await store.batches.commit(A, [report(run_id, 5, 1)]) == [Answer.FENCED]
@@ -75,15 +75,15 @@ async def test_a_report_about_nothing_is_fenced(store: Store) -> None:
 
 
 async def test_another_nodes_report_is_not_a_duplicate(store: Store) -> None:
-    """Only the agent that was accepted is told so."""
-    run_id = await begin(store, held(1))
+    """Only the agent whose report was accepted gets the answer that it is a duplicate."""
+    run_id = await begin(store, running_call(1))
     await store.batches.commit(A, [report(run_id, 1, 1)])
     assert await store.batches.commit(B, [report(run_id, 1, 1)]) == [Answer.FENCED]
 
 
 async def test_a_failed_attempt_backs_off(store: Store) -> None:
-    """Trying again leaves the attempt's row, frees the step and waits before it is claimable."""
-    run_id = await begin(store, held(1))
+    """A retry keeps the attempt, frees the step, and makes it ready only after a delay."""
+    run_id = await begin(store, running_call(1))
     again = RetryStep(run_id, 1, 1, LONG_S, Ending.FAILED, '{"type": "x"}')
     assert await store.batches.commit(A, [again]) == [Answer.ACCEPTED]
     row = await step(store, run_id)
@@ -98,8 +98,8 @@ async def test_a_failed_attempt_backs_off(store: Store) -> None:
 
 
 async def test_an_excused_attempt_spends_no_budget(store: Store) -> None:
-    """What the remote service asked for is counted apart."""
-    run_id = await begin(store, held(1))
+    """An excused attempt is counted separately."""
+    run_id = await begin(store, running_call(1))
     await store.batches.commit(A, [RetryStep(run_id, 1, 1, 0.0, Ending.FAILED, None, excused=True)])
     (claimed,) = await store.agents.claim_steps(A, [1], 10)
     assert (claimed.attempt, claimed.excused, claimed.fence) == (2, 1, 3)
@@ -107,7 +107,7 @@ async def test_an_excused_attempt_spends_no_budget(store: Store) -> None:
 
 async def test_handing_back_costs_nothing(store: Store) -> None:
     """A draining agent's step is ready at once, and its attempt does not count."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     assert await store.batches.commit(A, [HandBack(run_id, 1, 1)]) == [Answer.ACCEPTED]
     assert await store.batches.commit(A, [HandBack(run_id, 1, 1)]) == [Answer.FENCED]
     (claimed,) = await store.agents.claim_steps(B, [1], 10)
@@ -116,8 +116,9 @@ async def test_handing_back_costs_nothing(store: Store) -> None:
 
 
 async def test_a_checkpoint_survives_the_attempt(store: Store) -> None:
-    """What one attempt saved the next finds; None leaves a column alone; the fence stays the holder's."""
-    run_id = await begin(store, held(1))
+    """The next attempt finds what one attempt saved. None leaves a column as it is, and saving does not raise the
+    fence."""
+    run_id = await begin(store, running_call(1))
     assert await store.batches.commit(A, [Save(run_id, 1, 1, checkpoint=b"7", progress="half")]) == [
         Answer.ACCEPTED
     ]
@@ -131,14 +132,14 @@ async def test_a_checkpoint_survives_the_attempt(store: Store) -> None:
 
 async def test_two_saves_of_one_step_share_a_commit(store: Store) -> None:
     """The later one wins."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     saves = [Save(run_id, 1, 1, progress="half"), Save(run_id, 1, 1, progress="most")]
     assert await store.batches.commit(A, saves) == [Answer.ACCEPTED] * 2
     assert (await step(store, run_id)).progress == "most"
 
 
 async def test_a_claim_counts_the_attempt_and_sets_its_deadline(store: Store) -> None:
-    """All a claim changes, and all it hands over."""
+    """A claim changes these columns, and returns these values."""
     run_id = await begin(store, call(1, timeout_s=30.0, retry='{"delay_s": 1}'))
     (claimed,) = await store.agents.claim_steps(B, [1], 10)
     assert (claimed.run_id, claimed.n) == (run_id, 1)
@@ -157,7 +158,7 @@ async def test_a_claim_counts_the_attempt_and_sets_its_deadline(store: Store) ->
 
 
 async def test_steps_are_claimed_by_priority_then_age(store: Store) -> None:
-    """The highest priority first; within it the oldest; over all lanes asked for, and no other."""
+    """The highest priority comes first, and within it the oldest step, over all lanes of the claim and no others."""
     wanted = [(0, 20.0, 1), (5, 30.0, 2), (5, 10.0, 1), (-1, 1.0, 1), (9, 5.0, 3), (0, 40.0, 2)]
     steps = [
         call(n, priority=priority, ready_at=ready_at, lane=lane)
@@ -186,7 +187,7 @@ async def test_no_lanes_no_steps(store: Store) -> None:
 
 
 async def test_two_claimers_never_get_the_same_step(store: Store, other: Store) -> None:
-    """Claims at the same time through two doors part the work between them."""
+    """Simultaneous claims through two connections share the steps between them."""
     await begin(store, *(call(n) for n in range(1, 201)))
 
     async def take(through: Store, node: str) -> list[int]:
@@ -200,8 +201,9 @@ async def test_two_claimers_never_get_the_same_step(store: Store, other: Store) 
 
 
 async def test_a_step_handed_back_with_a_hold_holds_its_run(store: Store) -> None:
-    """In one commit, whoever owns the run; an agent that lost its lease holds nothing. It is noted and journalled."""
-    run_id = await begin(store, held(1), call(2))
+    """That is one commit, whoever owns the run, and it is noted and journalled. An agent that lost its lease cannot
+    hold a run."""
+    run_id = await begin(store, running_call(1), call(2))
     assert await store.batches.commit(B, [HandBack(run_id, 1, 7, hold="why")]) == [Answer.FENCED]
     assert await store.batches.commit(B, [HandBack(run_id, 1, 1, hold="why")]) == [Answer.ACCEPTED]
     run = await store.reads.run(run_id)
@@ -220,7 +222,7 @@ async def test_a_step_handed_back_with_a_hold_holds_its_run(store: Store) -> Non
 
 
 async def test_steps_of_a_held_run_are_not_claimed(store: Store) -> None:
-    """A hold stops what has not begun; releasing lets it go on."""
+    """A hold keeps steps from beginning, and its release lets them begin."""
     run_id = await begin(store, call(1))
     await store.operators.hold(run_id, "ann", "look first")
     assert await store.agents.claim_steps(B, [1], 10) == []
@@ -230,8 +232,9 @@ async def test_steps_of_a_held_run_are_not_claimed(store: Store) -> None:
 
 
 async def test_an_agent_learns_what_it_lost(store: Store) -> None:
-    """Only what it no longer holds is named: reported, taken back, or never there."""
-    run_id = await begin(store, held(1), held(2), held(3))
+    """The store names only the steps that the agent no longer has: it reported them, they were reclaimed, or they never
+    existed."""
+    run_id = await begin(store, running_call(1), running_call(2), running_call(3))
     await store.batches.commit(A, [report(run_id, 2, 1)])
     asked = [(run_id, 1, 1), (run_id, 2, 1), (run_id, 3, 9), ("no-such-run", 1, 1)]
     lost = await store.agents.lost_steps(asked)
@@ -239,7 +242,7 @@ async def test_an_agent_learns_what_it_lost(store: Store) -> None:
 
 
 async def test_a_lane_has_one_number(store: Store, other: Store) -> None:
-    """The same needs give the same lane, through any door, and are read back as they were."""
+    """The same needs get the same lane through any connection, and are read back unchanged."""
     first, second = await asyncio.gather(
         number_lane(store, "shop.charge", ("gpu",)), number_lane(other, "shop.charge", ("gpu",))
     )
@@ -251,13 +254,13 @@ async def test_a_lane_has_one_number(store: Store, other: Store) -> None:
 
 
 async def test_a_pending_runs_step_is_not_there_to_claim(store: Store) -> None:
-    """A run that was started has no steps before a scheduler owned it."""
+    """A started run has no steps before a scheduler has owned it."""
     await start(store, new_run())
     assert await store.agents.claim_steps(B, [0, 1], 10) == []
 
 
 async def test_a_late_report_is_refused_after_reclaim(store: Store) -> None:
-    """The agent was buried, its step taken back and given to another: what it says now is refused, once and for all."""
+    """The agent was reclaimed, and another agent got its step. From then on, its reports are refused."""
     await join(store, D, lease_s=-1.0)
     run_id = await begin(store, call(1))
     (claimed,) = await store.agents.claim_steps(D, [1], 10)
@@ -274,7 +277,7 @@ async def test_a_late_report_is_refused_after_reclaim(store: Store) -> None:
 
 
 async def test_steps_of_a_held_run_do_not_keep_others_waiting(store: Store) -> None:
-    """However many steps of held runs stand before it, the next step that can be claimed is claimed."""
+    """A step is claimed however many steps of held runs come before it."""
     first = await begin(store, *(call(n) for n in range(1, 6)))
     await store.operators.hold(first, "me", "wait")
     second = await begin(store, call(1))
@@ -283,8 +286,8 @@ async def test_steps_of_a_held_run_do_not_keep_others_waiting(store: Store) -> N
 
 
 async def test_a_report_of_a_step_dropped_after_it_is_a_duplicate(store: Store) -> None:
-    """A report whose reply was lost was accepted, also when the run stopped waiting for the step meanwhile."""
-    run_id = await begin(store, held(1))
+    """A repeated report is a duplicate even if the run has stopped waiting for the step meanwhile."""
+    run_id = await begin(store, running_call(1))
     assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.ACCEPTED]
     assert await store.batches.commit(A, [Hop(run_id, 1, dropped=[1])]) == [Answer.ACCEPTED]
     assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.DUPLICATE]

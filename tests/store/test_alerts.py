@@ -1,4 +1,4 @@
-"""Alerts: raised once while open, told through an outbox that only its lease's holder writes."""
+"""Alerts. An open alert is raised once, and is sent through an outbox that only the holder of its lease writes."""
 
 import pytest
 
@@ -20,7 +20,6 @@ from tests.store.made import (
     child,
     closing,
     end_overdue,
-    held,
     join,
     new_id,
     new_run,
@@ -28,6 +27,7 @@ from tests.store.made import (
     parked,
     reclaim,
     report,
+    running_call,
     start,
     succeeded,
     timer,
@@ -53,7 +53,7 @@ async def raised(store: Store, key: str = "k") -> Alert:
 
 
 async def test_an_open_alert_is_raised_once_and_counted(store: Store) -> None:
-    """The same key again is the same alert, until it is cleared; then it is a new one."""
+    """Until it is cleared, the same key is the same alert. After that it is a new one."""
     epoch = await lead(store)
     assert await store.alerts.raise_alerts(epoch, [alert(), alert("other")])
     assert await store.alerts.raise_alerts(epoch, [alert(times=3)])
@@ -68,7 +68,8 @@ async def test_an_open_alert_is_raised_once_and_counted(store: Store) -> None:
 
 
 async def test_open_alerts_of_a_kind_are_read_in_parts(store: Store) -> None:
-    """In the order of their ids, from any of them on; those of other kinds and cleared ones are not among them."""
+    """They come in the order of their ids, beginning after any id. Alerts of other kinds and cleared ones are left
+    out."""
     epoch = await lead(store)
     others = [NewAlert(AlertKind.BACKLOG, Level.WARNING, f"b{i}", "it waits") for i in range(3)]
     await store.alerts.raise_alerts(
@@ -84,7 +85,7 @@ async def test_open_alerts_of_a_kind_are_read_in_parts(store: Store) -> None:
 
 
 async def test_a_deposed_leader_raises_clears_and_logs_nothing(store: Store) -> None:
-    """Each write names its epoch; an old one changes nothing, and takes no failure away."""
+    """Each write names its epoch. With an old one nothing is changed, and no failure is forgotten."""
     run_id = await begin(store)
     await store.batches.commit(A, [Hop(run_id, 1, close=closing(RunState.FAILED, error=FAILURE))])
     one = await raised(store)
@@ -100,9 +101,9 @@ async def test_a_deposed_leader_raises_clears_and_logs_nothing(store: Store) -> 
 
 
 async def test_failures_are_noted_with_what_fails(store: Store) -> None:
-    """A run that fails or is undone, a step that fails by its agent or in a hop: noted in the same commit; a run that
-    succeeds and a child are not."""
-    by_hop, by_agent = await begin(store, held(1)), await begin(store, held(1))
+    """A failed or undone run, and a step that fails through its agent or in a hop, are noted in the same commit. A run
+    that succeeds is not noted, and neither is a child."""
+    by_hop, by_agent = await begin(store, running_call(1)), await begin(store, running_call(1))
     failed = Outcome("", 1, StepState.FAILED, None, FAILURE, ENVIRONMENT.now(), 1, 1)
     hop = Hop(by_hop, 1, outcomes=[failed], close=closing(RunState.FAILED, error=FAILURE))
     report = Outcome(by_agent, 1, StepState.FAILED, None, FAILURE, ENVIRONMENT.now(), 1)
@@ -111,7 +112,7 @@ async def test_failures_are_noted_with_what_fails(store: Store) -> None:
     family = new_run(parent_id=parent, parent_n=1)
     await begin(store, run=family)
     close = closing(RunState.FAILED, error=FAILURE, parent_id=parent, parent_n=1)
-    good = await begin(store, held(1))
+    good = await begin(store, running_call(1))
     assert await store.batches.commit(
         A, [Hop(family.id, 1, close=close), Hop(good, 1, outcomes=[succeeded(1, 1, 1)], close=closing())]
     )
@@ -126,25 +127,25 @@ async def test_failures_are_noted_with_what_fails(store: Store) -> None:
 
 async def test_a_refused_commit_notes_nothing(store: Store) -> None:
     """A late report leaves no failure."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     report = Outcome(run_id, 1, StepState.FAILED, None, FAILURE, ENVIRONMENT.now(), 7)
     assert await store.batches.commit(A, [report]) == [Answer.FENCED]
     assert await store.alerts.failures(10) == []
 
 
 async def test_what_the_supervisor_lets_fail_is_noted(store: Store) -> None:
-    """A step lost too often, and one whose last attempt is overdue."""
+    """That is a step that lost its agents too often, and one whose last attempt is overdue."""
     epoch = await lead(store)
     await join(store, D, lease_s=-1.0)
-    lost = await begin(store, held(1), node=D)
-    late = await begin(store, held(1, timeout_s=-60.0, attempts_max=1))
+    lost = await begin(store, running_call(1), node=D)
+    late = await begin(store, running_call(1, timeout_s=-60.0, attempts_max=1))
     await reclaim(store, D, epoch, "gone", 0, 100)
     await end_overdue(store, epoch, 0.0, 100)
     assert {(note.run_id, note.n) for note in await store.alerts.failures(10)} == {(lost, 1), (late, 1)}
 
 
-async def test_a_buried_node_is_an_alert(store: Store) -> None:
-    """Raised in the transaction that buries it, one for all of a host."""
+async def test_a_reclaimed_node_is_an_alert(store: Store) -> None:
+    """The alert is raised in the transaction that reclaims the node. All nodes of a host share one."""
     epoch = await lead(store)
     for node in (D, "node-e"):
         await join(store, node, lease_s=-1.0)
@@ -156,7 +157,7 @@ async def test_a_buried_node_is_an_alert(store: Store) -> None:
 
 
 async def test_a_stuck_run_is_an_alert_until_it_is_steered(store: Store) -> None:
-    """Written with the commit that sticks it, cleared with the one that moves it on."""
+    """The commit that makes the run stuck raises the alert, and the commit that lets it go on clears it."""
     run_id = await begin(store)
     assert await store.batches.commit(A, [Hop(run_id, 1, close=closing(RunState.STUCK, error=FAILURE))])
     (one,) = await store.alerts.open_alerts(10)
@@ -174,7 +175,7 @@ async def test_each_alert_is_logged_once(store: Store) -> None:
 
 
 async def test_a_step_that_waits_too_long_is_found(store: Store, tamper: Tamper) -> None:
-    """Per lane the oldest, unless its run is held; one that backs off does not wait."""
+    """The oldest step of each lane is found, unless its run is held. A step that backs off does not wait."""
     lane, other = (
         await number_lane(store, "shop.charge", ()),
         await number_lane(store, "shop.print", ("printer",)),
@@ -189,11 +190,11 @@ async def test_a_step_that_waits_too_long_is_found(store: Store, tamper: Tamper)
     (found,) = await store.alerts.late_steps(60.0, 10)
     assert (found.what, found.run_id) == ("shop.charge", old)
     assert await store.alerts.late_steps(200.0, 10) == []
-    assert await store.alerts.late_steps(60.0, 1) == [found]  # what is held hides none behind it
+    assert await store.alerts.late_steps(60.0, 1) == [found]  # a held step does not hide the one behind it
 
 
 async def test_a_run_that_waits_too_long_is_found(store: Store, tamper: Tamper) -> None:
-    """Per workflow and version the oldest that was never begun, whatever its priority."""
+    """The oldest run of each workflow and version that has never begun is found, whatever its priority."""
     runs = [
         new_run(workflow="a", priority=3),
         new_run(workflow="a"),
@@ -213,20 +214,20 @@ async def test_a_run_that_waits_too_long_is_found(store: Store, tamper: Tamper) 
     tamper(f"UPDATE runs SET created_at = {back.format(90)} WHERE id = '{again.id}'")
     assert ("a@1", again.id) in {(one.what, one.run_id) for one in await store.alerts.late_runs(60.0, 10)}
     (oldest,) = await store.alerts.late_runs(60.0, 1)
-    assert oldest.run_id == again.id  # what was begun before hides none behind it
+    assert oldest.run_id == again.id  # a run that has begun before does not hide the one behind it
     tamper("UPDATE runs SET started_at = created_at")
     assert await store.alerts.late_runs(60.0, 10) == []
 
 
 async def test_a_run_whose_outcome_nobody_delivers_is_found(store: Store, tamper: Tamper) -> None:
-    """An outcome, a signal or a due timer of a run that was begun and that no scheduler owns; not of one that is owned,
-    held, or has just got it."""
+    """A begun run without an owner is found if an outcome, a signal or a due timer waits for it too long. A run that is
+    owned or held, or got it just now, is not found."""
     now = ENVIRONMENT.now()
-    outcome = await begin(store, held(1), run=new_run(workflow="outcome"))
+    outcome = await begin(store, running_call(1), run=new_run(workflow="outcome"))
     signal = await parked(store, wait(1), run=new_run(workflow="signal"))
     timer_due = await parked(store, timer(1, now - 100), run=new_run(workflow="timer"))
-    owned = await begin(store, held(1), run=new_run(workflow="owned"))
-    frozen = await begin(store, held(1), run=new_run(workflow="frozen"))
+    owned = await begin(store, running_call(1), run=new_run(workflow="owned"))
+    frozen = await begin(store, running_call(1), run=new_run(workflow="frozen"))
     for run_id in (outcome, owned, frozen):
         assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.ACCEPTED]
     assert await store.batches.commit(A, [Hop(outcome, 1, park=True)]) == [Answer.ACCEPTED]
@@ -242,7 +243,7 @@ async def test_a_run_whose_outcome_nobody_delivers_is_found(store: Store, tamper
 
 
 async def test_a_run_that_its_scheduler_holds_is_noted(store: Store) -> None:
-    """Whoever holds it says so in the same commit; an operator who holds one knows it."""
+    """The commit that holds it notes that. It is not noted if an operator holds a run, because the operator knows."""
     by_itself, by_hand = await begin(store), await begin(store)
     assert await store.schedulers.hold_run(by_itself, 1, "{}") is Answer.ACCEPTED
     await store.operators.hold(by_hand, "ann", "")
@@ -261,7 +262,7 @@ async def routed(store: Store, epoch: int, *channels: str) -> Alert:
 
 
 async def test_an_alert_is_routed_once(store: Store) -> None:
-    """Its raising, then its clearing; the same again adds nothing."""
+    """First that it was raised, then that it was cleared. Routing the same again adds nothing."""
     epoch = await lead(store, B, "alerts")
     one = await routed(store, epoch, "ops", "mail")
     assert await store.alerts.unrouted_alerts(10) == []
@@ -278,7 +279,7 @@ async def test_an_alert_is_routed_once(store: Store) -> None:
 
 
 async def test_deliveries_are_listed_by_their_ids(store: Store) -> None:
-    """In whatever order one asks for alerts."""
+    """The order of the alerts that are asked for does not matter."""
     epoch, leader = await lead(store, B, "alerts"), await lead(store)
     await store.alerts.raise_alerts(leader, [alert(), alert("other")])
     newer, older = await store.alerts.open_alerts(10)
@@ -290,7 +291,7 @@ async def test_deliveries_are_listed_by_their_ids(store: Store) -> None:
 
 
 async def test_a_delivery_is_claimed_by_one_and_comes_again_unless_ended(store: Store, other: Store) -> None:
-    """The try is counted when it is claimed; nobody else gets it meanwhile; a claim nobody ended comes again."""
+    """A claim counts as an attempt, and nobody else gets the delivery meanwhile. If nobody ends it, it is due again."""
     epoch = await lead(store, B, "alerts")
     one = await routed(store, epoch, "ops")
     (sending,) = await store.alerts.claim_deliveries(epoch, "ops", 10, 60.0)
@@ -313,7 +314,7 @@ async def test_a_delivery_is_claimed_by_one_and_comes_again_unless_ended(store: 
 
 
 async def test_a_delivery_is_given_up(store: Store) -> None:
-    """It is not claimed again, and says why."""
+    """It is not claimed again, and its row says why."""
     epoch = await lead(store, B, "alerts")
     one = await routed(store, epoch, "ops", "gone")
     (sending,) = await store.alerts.claim_deliveries(epoch, "ops", 10, -1.0)
@@ -327,7 +328,7 @@ async def test_a_delivery_is_given_up(store: Store) -> None:
 
 
 async def test_who_lost_the_outbox_claims_and_records_nothing(store: Store) -> None:
-    """Each write checks the epoch of the lease named alerts; the leader's own epoch is no substitute."""
+    """Each write checks the epoch of the lease `alerts`. The epoch of the leader's lease does not count."""
     old = await lead(store, B, "alerts")
     one = await routed(store, old, "ops")
     await store.leader.resign(B)
@@ -352,7 +353,7 @@ async def test_an_operator_clears_an_alert(store: Store) -> None:
 
 @pytest.mark.parametrize("lease", ["leader", "alerts"])
 async def test_leases_are_apart(store: Store, lease: str) -> None:
-    """Leading says nothing about the outbox, and the other way round; resigning gives up both."""
+    """The leader's lease and that of the outbox do not depend on each other. Resigning gives up both."""
     await lead(store, A, lease)
     other = "alerts" if lease == "leader" else "leader"
     await lead(store, B, other)

@@ -14,8 +14,8 @@ from tests.store.made import (
     child,
     closing,
     ended,
-    held,
     parked,
+    running_call,
     start,
     succeeded,
     timer,
@@ -36,15 +36,15 @@ DAMAGE = {
     "I26": "UPDATE runs SET tags = '{{' WHERE id = '{ended}'",
     "I18": "UPDATE runs SET parent_n = 99 WHERE parent_id = '{run}'",
 }
-"""For each invariant a change that breaks it."""
+"""A change that breaks the invariant, for each invariant."""
 
 
 async def healthy(store: Store) -> dict[str, str]:
-    """One run in each kind of place."""
-    run = await begin(store, held(1), call(2), timer(3, 1.0), wait(4), child(5))
+    """Make a run for each kind of situation."""
+    run = await begin(store, running_call(1), call(2), timer(3, 1.0), wait(4), child(5))
     kid = await start(store)
     await store.operators.send_signal(NewSignal(run, "paid", "k", b"1"))
-    delivered = await begin(store, held(1), held(2), wait(3))
+    delivered = await begin(store, running_call(1), running_call(2), wait(3))
     await store.batches.commit(A, [Hop(delivered, 1, outcomes=[succeeded(1, 1, 1), succeeded(2, 1, 2)])])
     return {
         "run": run,
@@ -57,13 +57,13 @@ async def healthy(store: Store) -> dict[str, str]:
 
 
 async def adopt(store: Store, tamper: Tamper, runs: dict[str, str]) -> None:
-    """Make the kid the child of the first run, as a hop would have."""
+    """Make the kid the child of the first run, as a hop would."""
     tamper(f"UPDATE runs SET parent_id = '{runs['run']}', parent_n = 5 WHERE id = '{runs['kid']}'")
     assert [one.id for one in await store.reads.children(runs["run"])] == [runs["kid"]]
 
 
 async def test_a_healthy_store_breaks_nothing(store: Store, tamper: Tamper) -> None:
-    """Runs in every kind of place, and all invariants hold; each says in words what it means."""
+    """With runs in every kind of situation, no invariant is broken. Each has a text that says what it means."""
     await adopt(store, tamper, await healthy(store))
     facts = await store.reads.doctor()
     assert {name for name, _, _ in facts} >= DAMAGE.keys()
@@ -80,8 +80,8 @@ async def test_planted_damage_is_named(store: Store, tamper: Tamper, name: str) 
 
 
 async def test_a_closed_run_is_healthy(store: Store) -> None:
-    """Closing with live steps listed as dropped leaves nothing to complain about."""
-    run_id = await begin(store, held(1), timer(2, 1.0), wait(3))
+    """A hop that closes a run and drops its live steps breaks no invariant."""
+    run_id = await begin(store, running_call(1), timer(2, 1.0), wait(3))
     await store.batches.commit(
         A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], dropped=[2, 3], close=closing())]
     )

@@ -1,17 +1,17 @@
-"""Durations are counts that nodes add up and the leader lets fade; from them and the running steps follows what is overlong."""
+"""Durations: nodes add counts, the leader makes old counts fade, and steps that run too long are found."""
 
 import pytest
 
 from holdfast.store.operations import Hop
 from holdfast.store.store import Store
 from tests.store.conftest import Tamper
-from tests.store.made import A, begin, call, held, succeeded
+from tests.store.made import A, begin, call, running_call, succeeded
 
 LIMIT = 100
 
 
 async def test_counts_are_added_up(store: Store, other: Store) -> None:
-    """Whoever counted them."""
+    """It does not matter which node counted them."""
     await store.durations.add_durations([("step:a", 3, 2.0), ("step:a", 4, 1.0)])
     await other.durations.add_durations([("rest:w:start", -5, 1.0), ("step:a", 3, 0.5)])
     assert sorted(await store.durations.durations()) == [("step:a", 3, 2.5), ("step:a", 4, 1.0)]
@@ -19,7 +19,7 @@ async def test_counts_are_added_up(store: Store, other: Store) -> None:
 
 
 async def test_old_counts_fade(store: Store, tamper: Tamper) -> None:
-    """Beyond a number they are halved; what is not counted any more is forgotten; a deposed leader changes nothing."""
+    """Large counts are halved, and counts that do not grow any more are removed. A deposed leader changes nothing."""
     await store.durations.add_durations(
         [("step:a", 1, 100.0), ("step:a", 2, 1.0), ("step:b", 1, 50.0), ("step:c", 1, 1.0)]
     )
@@ -39,7 +39,7 @@ async def test_old_counts_fade(store: Store, tamper: Tamper) -> None:
 
 
 async def test_there_are_never_too_many_counts(store: Store, tamper: Tamper) -> None:
-    """Those untouched for longest go."""
+    """Those that have not grown for the longest time are removed."""
     await store.durations.add_durations([("step:old", bucket, 1.0) for bucket in range(10)])
     moment = "1e9" if store.url.startswith("sqlite") else "to_timestamp(1e9)"
     tamper(f"UPDATE durations SET last_at = {moment}")
@@ -52,8 +52,11 @@ async def test_there_are_never_too_many_counts(store: Store, tamper: Tamper) -> 
 
 
 async def test_overlong_is_what_runs_beyond_the_bound_of_its_name(store: Store, tamper: Tamper) -> None:
-    """Those without a twin first, then by age, however many others run; steps that wait or have other names do not count."""
-    run_id = await begin(store, held(1), held(2), held(3, name="shop.other"), call(4), held(5))
+    """Steps without a twin come first, then the oldest, however many others run. Steps that wait, or have other names,
+    are left out."""
+    run_id = await begin(
+        store, running_call(1), running_call(2), running_call(3, name="shop.other"), call(4), running_call(5)
+    )
     earlier = "- 100" if store.url.startswith("sqlite") else "- interval '100 s'"
     tamper(f"UPDATE steps SET started_at = started_at {earlier} WHERE n IN (2, 3)")
     earlier = "- 50" if store.url.startswith("sqlite") else "- interval '50 s'"
@@ -72,10 +75,10 @@ async def test_overlong_is_what_runs_beyond_the_bound_of_its_name(store: Store, 
 
 
 async def test_the_landmark_of_a_run_is_what_it_asked_for_last(store: Store) -> None:
-    """Whether or not it has ended; a run that asked for nothing has none."""
-    one, none = await begin(store, held(1)), await begin(store)
+    """It does not matter whether that step has ended. A run that asked for nothing has no landmark."""
+    one, none = await begin(store, running_call(1)), await begin(store)
     await store.batches.commit(
-        A, [Hop(one, 1, outcomes=[succeeded(1, 1, 1)], issued=[held(2, name="shop.ship")])]
+        A, [Hop(one, 1, outcomes=[succeeded(1, 1, 1)], issued=[running_call(2, name="shop.ship")])]
     )
     (found,) = await store.durations.landmarks([one, none, "unknown"])
     assert (found.run_id, found.n, found.name) == (one, 2, "shop.ship")
@@ -83,7 +86,7 @@ async def test_the_landmark_of_a_run_is_what_it_asked_for_last(store: Store) -> 
 
 
 async def test_what_fades_is_counted_by_rows_and_makes_room(store: Store, tamper: Tamper) -> None:
-    """Halved first, then what says nothing any more goes, then the oldest beyond the limit: never more than that."""
+    """Counts are halved first. Then those that are too small are removed, and then the oldest beyond the limit."""
     await store.durations.add_durations([("step:a", 1, 200.0), ("step:a", 2, 0.08), ("step:b", 1, 0.01)])
     await store.durations.add_durations([("step:c", bucket, 1.0) for bucket in range(4)])
     earlier = "- 100" if store.url.startswith("sqlite") else "- interval '100 s'"

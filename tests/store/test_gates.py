@@ -1,4 +1,5 @@
-"""Gates: what is behind a breaker or held is not claimed, a wave is never overspent, and only the leader decides."""
+"""Gates: steps behind a breaker or a hold are not claimed, a wave has a fixed number of probes, and only the leader
+decides."""
 
 import asyncio
 
@@ -10,7 +11,19 @@ from holdfast.store.answers import Observation
 from holdfast.store.operations import HandBack
 from holdfast.store.store import Store
 from tests.store.conftest import Tamper
-from tests.store.made import ENVIRONMENT, LONG_S, A, B, begin, broken, call, held, new_run, number_lane, step
+from tests.store.made import (
+    ENVIRONMENT,
+    LONG_S,
+    A,
+    B,
+    begin,
+    broken,
+    call,
+    new_run,
+    number_lane,
+    running_call,
+    step,
+)
 
 CLOSED, OPEN, PROBING = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.PROBING
 WINDOW_S = 10.0
@@ -26,7 +39,7 @@ async def one(store: Store, name: str = "stripe") -> Breaker:
 
 
 async def opened(store: Store, name: str = "stripe", open_s: float = LONG_S) -> int:
-    """A breaker that the leader opened; its epoch."""
+    """Make a breaker that the leader has opened. Return the leader's epoch."""
     epoch = await store.leader.lead(A, LONG_S)
     assert epoch is not None
     await store.gates.observe([Observation(name, 0, 30, "ConnectionError: refused")], WINDOW_S)
@@ -35,14 +48,14 @@ async def opened(store: Store, name: str = "stripe", open_s: float = LONG_S) -> 
 
 
 async def probing(store: Store, wave: int, name: str = "stripe") -> int:
-    """The same, in a wave of this size."""
+    """Make a breaker that is probing, with a wave of this size. Return the leader's epoch."""
     epoch = await opened(store, name)
     assert await store.gates.change_breaker(epoch, name, 1, BreakerChange(PROBING, wave, 5.0, ""))
     return epoch
 
 
 async def test_lanes_are_distinct_by_what_they_depend_on(store: Store) -> None:
-    """A step that now depends on something else has a lane of its own; without a word it depends on its name."""
+    """A step that now depends on something else gets another lane. Without a declaration it depends on its own name."""
     first, second = await lane(store), await lane(store, depends=None)
     assert first != second
     assert await number_lane(store, "shop.charge", (), None, "stripe") == first
@@ -55,7 +68,7 @@ async def test_lanes_are_distinct_by_what_they_depend_on(store: Store) -> None:
 class TestBreakers:
     @pytest.mark.parametrize("state", [OPEN, PROBING])
     async def test_lanes_behind_a_breaker_are_not_claimed(self, store: Store, state: BreakerState) -> None:
-        """Not while it is open and not while it is probing; other lanes are."""
+        """They are not claimed while the breaker is open or probing. Other lanes are."""
         shut, free = await lane(store), await lane(store, "shop.print", None)
         run_id = await begin(store, call(1, lane=shut), call(2, lane=free))
         await (opened(store) if state is OPEN else probing(store, 5))
@@ -72,8 +85,9 @@ class TestBreakers:
         assert await store.gates.change_breaker(epoch, "stripe", 1, BreakerChange(CLOSED, note="well"))
         assert len(await store.agents.claim_steps(B, lanes, 10)) == 2
 
-    async def test_a_wave_allows_so_many_probes(self, store: Store) -> None:
-        """The oldest first, and no more than is left; what was taken is taken from it."""
+    async def test_a_wave_allows_a_fixed_number_of_probes(self, store: Store) -> None:
+        """The oldest steps are claimed first, and no more than the allowance has left. Each claim lowers the
+        allowance."""
         shut = await lane(store)
         await begin(store, *(call(n, lane=shut) for n in range(1, 8)))
         await probing(store, 5)
@@ -86,7 +100,7 @@ class TestBreakers:
         assert (await one(store)).allowance == 0
 
     async def test_an_open_or_closed_breaker_gives_no_probes(self, store: Store) -> None:
-        """Nor does one of another dependency, nor one nobody ever heard of."""
+        """Neither does the breaker of another dependency, nor one that does not exist."""
         shut, other = await lane(store), await lane(store, "shop.print", "printer")
         await begin(store, call(1, lane=shut), call(2, lane=other))
         assert (await store.gates.claim_probes(B, "stripe", [shut], 9)).steps == []
@@ -99,7 +113,8 @@ class TestBreakers:
         ] == [1]
 
     async def test_the_allowance_is_never_overspent(self, store: Store, other: Store) -> None:
-        """Whoever claims at once, through whatever connections: together they get the wave and not one more."""
+        """Several agents that claim at the same time, through any connections, together get the wave and not one
+        more."""
         shut = await lane(store)
         await begin(store, *(call(n, lane=shut) for n in range(1, 61)))
         await probing(store, 23)
@@ -117,8 +132,8 @@ class TestBreakers:
         assert len(numbers) == len(set(numbers)) == 23
         assert (await one(store)).allowance == 0
 
-    async def test_a_buried_node_gets_no_probes(self, store: Store, tamper: Tamper) -> None:
-        """As it claims nothing else."""
+    async def test_a_reclaimed_node_gets_no_probes(self, store: Store, tamper: Tamper) -> None:
+        """It cannot claim anything else, either."""
         shut = await lane(store)
         await begin(store, call(1, lane=shut))
         await probing(store, 1)
@@ -127,7 +142,7 @@ class TestBreakers:
         assert (await one(store)).allowance == 1
 
     async def test_outcomes_add_up_within_the_window(self, store: Store, tamper: Tamper) -> None:
-        """Of all agents; when the window is over, counting begins anew."""
+        """The outcomes of all agents are added. When the window is over, counting begins anew."""
         await store.gates.observe(
             [Observation("stripe", 3, 5, "a"), Observation("mail", 0, 1, None)], WINDOW_S
         )
@@ -143,7 +158,7 @@ class TestBreakers:
         assert [found.name for found in (await store.gates.gates(WINDOW_S)).breakers] == ["stripe"]
 
     async def test_only_probes_of_this_round_count(self, store: Store) -> None:
-        """While it is not closed, nothing else says how the dependency is now."""
+        """While the breaker is not closed, only these probes say how the dependency is now."""
         epoch = await probing(store, 4)
         await store.gates.observe([Observation("stripe", 9, 9, "old")], WINDOW_S)
         await store.gates.observe(
@@ -156,7 +171,7 @@ class TestBreakers:
         assert (row.round, row.ok, row.failed, row.wave, row.allowance) == (3, 0, 0, 8, 8)
 
     async def test_a_deposed_leader_changes_nothing(self, store: Store) -> None:
-        """Its epoch is over: neither a change nor a given back probe is accepted."""
+        """Its epoch is over, so it can neither change a breaker nor raise its allowance."""
         epoch = await probing(store, 4)
         shut = await lane(store)
         await begin(store, call(1, lane=shut))
@@ -170,7 +185,7 @@ class TestBreakers:
         assert await store.gates.change_breaker(epoch + 1, "stripe", 2, BreakerChange(CLOSED))
 
     async def test_a_decision_about_an_older_round_changes_nothing(self, store: Store) -> None:
-        """Somebody else has changed it since: an operator, or this leader before it was paused."""
+        """An operator has changed it since, or this leader itself before it was paused."""
         epoch = await opened(store)
         await store.gates.force_breaker("stripe", OPEN, "ada", "they asked for it")
         assert not await store.gates.change_breaker(epoch, "stripe", 1, BreakerChange(PROBING, 1, 5.0, ""))
@@ -178,7 +193,7 @@ class TestBreakers:
         assert (await one(store)).forced
 
     async def test_lost_probes_can_be_taken_again(self, store: Store) -> None:
-        """At most as many as the wave has."""
+        """The allowance never exceeds the wave."""
         epoch = await probing(store, 2)
         shut = await lane(store)
         await begin(store, call(1, lane=shut), call(2, lane=shut))
@@ -189,10 +204,10 @@ class TestBreakers:
         assert (await one(store)).allowance == 2
 
     async def test_the_leader_sees_what_runs_and_what_waits(self, store: Store) -> None:
-        """In flight is what began in this round; waiting is what is due."""
+        """It sees how many steps began in this round and still run, and whether a due step waits."""
         shut, free = await lane(store), await lane(store, "shop.print", None)
         now = ENVIRONMENT.now()
-        run_id = await begin(store, held(1, lane=shut), held(2, lane=free))
+        run_id = await begin(store, running_call(1, lane=shut), running_call(2, lane=free))
         assert await store.gates.breaker_looks(WINDOW_S) == []
         epoch = await probing(store, 2)
         (look,) = await store.gates.breaker_looks(WINDOW_S)
@@ -216,7 +231,8 @@ class TestBreakers:
         assert await broken(store) == set()
 
     async def test_what_an_operator_forces_stays_until_it_is_reset(self, store: Store) -> None:
-        """Open or closed; trouble told meanwhile is not counted; a reset breaker is tried before it is trusted."""
+        """That is so for an open and for a closed one. Outcomes are not counted meanwhile. A reset breaker begins to
+        probe."""
         shut = await lane(store)
         await begin(store, call(1, lane=shut))
         row = await store.gates.force_breaker("stripe", OPEN, "ada", "they move house")
@@ -235,7 +251,7 @@ class TestBreakers:
         assert await store.gates.reset_breaker("nobody", "ada", "") is None
 
     async def test_every_act_is_in_the_journal(self, store: Store) -> None:
-        """Who did what to which breaker, and why; of the waves only the first."""
+        """The journal says who did what to which breaker, and why. Of the waves only the first is in it."""
         epoch = await probing(store, 1)
         await store.gates.change_breaker(epoch, "stripe", 2, BreakerChange(PROBING, 2, 5.0, ""))
         await store.gates.change_breaker(
@@ -243,8 +259,10 @@ class TestBreakers:
         )
         await store.gates.force_breaker("stripe", OPEN, "ada", "maintenance")
         await store.gates.reset_breaker("stripe", "ada", "over")
-        told = [(entry.actor, entry.verb, entry.note) for entry in reversed(await store.reads.journal(None))]
-        assert told == [
+        entries = [
+            (entry.actor, entry.verb, entry.note) for entry in reversed(await store.reads.journal(None))
+        ]
+        assert entries == [
             ("supervisor", "breaker open", "stripe: 30 of 30 failed"),
             ("supervisor", "breaker probing", "stripe"),
             ("supervisor", "breaker closed", "stripe: 3 of 3 probes went well"),
@@ -267,7 +285,7 @@ class TestHolds:
     async def test_what_is_held_is_not_claimed_until_it_is_released(
         self, store: Store, scope: HoldScope, value: str
     ) -> None:
-        """By workflow, step, dependency, namespace or everything; what it does not cover goes on."""
+        """A hold covers a workflow, a step, a dependency, a namespace or everything. What it does not cover goes on."""
         mine, free = await lane(store), await lane(store, "shop.print", None)
         inside = await begin(store, call(1, lane=mine), run=new_run(namespace="acme"))
         outside = await begin(store, call(1, lane=free), run=new_run(workflow="shop.other"))
@@ -279,7 +297,7 @@ class TestHolds:
 
     @pytest.mark.parametrize(("scope", "value"), SCOPES)
     async def test_probes_are_held_too(self, store: Store, scope: HoldScope, value: str) -> None:
-        """A hold acts on whatever would begin a step."""
+        """A hold keeps steps from beginning in any way."""
         mine = await lane(store)
         await begin(store, call(1, lane=mine), run=new_run(namespace="acme"))
         await probing(store, 3)
@@ -288,8 +306,9 @@ class TestHolds:
         await store.gates.remove_hold(scope, value, "ada", "")
         assert len((await store.gates.claim_probes(B, "stripe", [mine], 9)).steps) == 1
 
-    async def test_a_hold_stands_once_and_says_who_and_why(self, store: Store) -> None:
-        """Held again changes nothing; releasing what is not held neither. Both are in the journal when they did something."""
+    async def test_a_hold_exists_once_and_says_who_and_why(self, store: Store) -> None:
+        """A second hold changes nothing, and neither does releasing what is not held. The journal has only the acts
+        that changed something."""
         assert await store.gates.add_hold(HoldScope.NAMESPACE, "acme", "ada", "unpaid")
         assert not await store.gates.add_hold(HoldScope.NAMESPACE, "acme", "bob", "me too")
         (hold,) = await store.gates.holds()
@@ -303,14 +322,19 @@ class TestHolds:
         assert [found.value for found in (await store.gates.gates(WINDOW_S)).holds] == ["acme"]
         assert await store.gates.remove_hold(HoldScope.NAMESPACE, "acme", "bob", "paid")
         assert not await store.gates.remove_hold(HoldScope.NAMESPACE, "acme", "bob", "paid")
-        told = [(entry.actor, entry.verb, entry.note) for entry in reversed(await store.reads.journal(None))]
-        assert told == [("ada", "hold", "namespace acme: unpaid"), ("bob", "release", "namespace acme: paid")]
+        entries = [
+            (entry.actor, entry.verb, entry.note) for entry in reversed(await store.reads.journal(None))
+        ]
+        assert entries == [
+            ("ada", "hold", "namespace acme: unpaid"),
+            ("bob", "release", "namespace acme: paid"),
+        ]
 
     @pytest.mark.parametrize("how", ["run", "workflow", "namespace"])
     async def test_held_rows_at_the_head_of_a_lane_hide_none_behind_them(
         self, store: Store, how: str
     ) -> None:
-        """However many steps of held runs stand first, a claim of one finds the first that may begin."""
+        """However many steps of held runs come first, a claim finds the first step that may begin."""
         for _ in range(30):
             run_id = await begin(
                 store, call(1, priority=5), run=new_run(workflow="shop.bulk", namespace="acme")
@@ -325,7 +349,7 @@ class TestHolds:
         assert [found.run_id for found in await store.agents.claim_steps(B, [1], 1)] == [behind]
 
     async def test_a_late_step_behind_a_gate_is_no_backlog(self, store: Store, tamper: Tamper) -> None:
-        """It does not wait for an agent, and its own alert says what it waits for."""
+        """It does not wait for an agent. What it waits for has its own alert."""
         mine = await lane(store)
         await begin(
             store, call(1, lane=mine, ready_at=ENVIRONMENT.now() - 600), run=new_run(namespace="acme")

@@ -1,4 +1,4 @@
-"""One advance of one run: everything in it happens, or nothing."""
+"""Hops: everything in a hop is written, or nothing."""
 
 import json
 
@@ -21,12 +21,12 @@ from tests.store.made import (
     child,
     closing,
     delivered,
-    held,
     ids,
     new_id,
     new_run,
     parked,
     report,
+    running_call,
     start,
     step,
     succeeded,
@@ -36,11 +36,12 @@ from tests.store.made import (
 
 
 async def test_an_outcome_is_recorded_delivered_and_followed(store: Store) -> None:
-    """The hot hop: the step ends with its place in history, the next one is leased to the writer."""
-    run_id = await begin(store, held(1, timeout_s=30.0))
+    """This is the usual hop: a step ends and gets its place in the history, and the writing node's agent gets the next
+    step."""
+    run_id = await begin(store, running_call(1, timeout_s=30.0))
     at = ENVIRONMENT.now()
     outcome = Outcome("", 1, StepState.SUCCEEDED, b'"paid"', None, at, 1, 1)
-    assert await store.batches.commit(A, [Hop(run_id, 1, outcomes=[outcome], issued=[held(2)])]) == [
+    assert await store.batches.commit(A, [Hop(run_id, 1, outcomes=[outcome], issued=[running_call(2)])]) == [
         Answer.ACCEPTED
     ]
     first, second = await store.reads.steps(run_id)
@@ -57,7 +58,7 @@ async def test_an_outcome_is_recorded_delivered_and_followed(store: Store) -> No
 
 async def test_issued_steps_are_leased_ready_or_waiting(store: Store) -> None:
     """A running step has its agent, attempt and deadline from the start; the others have none yet."""
-    run_id = await begin(store, held(1, timeout_s=30.0), call(2, ready_at=5.0), wait(3))
+    run_id = await begin(store, running_call(1, timeout_s=30.0), call(2, ready_at=5.0), wait(3))
     running, ready, waiting = await store.reads.steps(run_id)
     assert running.started_at is not None
     assert running.complete_by == pytest.approx(running.started_at + 30, abs=0.01)
@@ -86,21 +87,22 @@ async def test_issued_steps_are_leased_ready_or_waiting(store: Store) -> None:
     ],
 )
 async def test_a_hop_with_a_stale_fence_changes_nothing(store: Store, hop: Hop) -> None:
-    """Run fence or step fence: one that is not current refuses the whole hop."""
-    hop.run_id = run_id = await begin(store, held(1))
+    """If the fence of the run or of a step is not the current one, the whole hop is refused."""
+    hop.run_id = run_id = await begin(store, running_call(1))
     before = await store.reads.run(run_id), await store.reads.steps(run_id)
     assert await store.batches.commit(A, [hop]) == [Answer.FENCED]
     assert (await store.reads.run(run_id), await store.reads.steps(run_id)) == before
 
 
 async def test_a_hop_of_an_unknown_run_is_fenced(store: Store) -> None:
-    """No row holds its fence."""
+    """There is no row with its fence."""
     assert await store.batches.commit(A, [Hop("no-such-run", 1, issued=[call()])]) == [Answer.FENCED]
 
 
 async def test_one_bad_operation_undoes_the_batch_and_each_gets_its_answer(store: Store) -> None:
-    """A batch is optimistic: nothing is written when a precondition fails, and one by one each is answered."""
-    good, bad = await begin(store, held(1)), await begin(store, held(1))
+    """If a precondition of a batch fails, nothing is written. Written one at a time, each operation gets its own
+    answer."""
+    good, bad = await begin(store, running_call(1)), await begin(store, running_call(1))
     batch = [
         Hop(good, 1, outcomes=[succeeded(1, 1, 1)], issued=[call(2)]),
         Hop(bad, 9, outcomes=[succeeded(1, 1, 1)]),
@@ -114,7 +116,7 @@ async def test_one_bad_operation_undoes_the_batch_and_each_gets_its_answer(store
 
 async def test_a_batch_of_many_kinds_is_one_commit(store: Store) -> None:
     """Hops, reports and starts of many runs share a transaction."""
-    runs = [await begin(store, held(1)) for _ in range(20)]
+    runs = [await begin(store, running_call(1)) for _ in range(20)]
     ops = [
         Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], issued=[call(2)]) if n % 2 else report(run_id, 1, 1)
         for n, run_id in enumerate(runs)
@@ -124,8 +126,8 @@ async def test_a_batch_of_many_kinds_is_one_commit(store: Store) -> None:
 
 
 async def test_an_outcome_recorded_by_others_is_delivered_once(store: Store) -> None:
-    """Delivery gives an ended step its number; a second delivery is refused."""
-    run_id = await begin(store, held(1))
+    """A delivery gives an ended step its place in the history. A second delivery is refused."""
+    run_id = await begin(store, running_call(1))
     await store.batches.commit(A, [report(run_id, 1, 1)])
     assert await store.batches.commit(A, [Hop(run_id, 1, outcomes=[delivered(1, 1)])]) == [Answer.ACCEPTED]
     assert (await step(store, run_id)).delivered_seq == 1
@@ -134,7 +136,7 @@ async def test_an_outcome_recorded_by_others_is_delivered_once(store: Store) -> 
 
 
 async def test_a_signal_ends_the_wait_for_it(store: Store) -> None:
-    """The signal gets its number and the waiting step its output, in one hop."""
+    """In one hop, the signal gets its place in the history, and the waiting step gets its output."""
     run_id = await begin(store, wait(1))
     await store.operators.send_signal(NewSignal(run_id, "paid", "k1", b"42"))
     (signal,) = (await store.schedulers.undelivered(A, 10)).signals
@@ -148,7 +150,8 @@ async def test_a_signal_ends_the_wait_for_it(store: Store) -> None:
 
 
 async def test_a_signal_that_is_set_aside_is_delivered_once_and_noted(store: Store) -> None:
-    """With the reason, now or in a later hop; what was set aside is not again, and what was not delivered is not at all."""
+    """It is set aside with the reason, in the same hop or in a later one. A signal cannot be set aside twice, or before
+    it is delivered."""
     run_id = await begin(store, wait(1))
     for key in ("k1", "k2"):
         await store.operators.send_signal(NewSignal(run_id, "paid", key, b"42"))
@@ -169,7 +172,7 @@ async def test_a_signal_that_is_set_aside_is_delivered_once_and_noted(store: Sto
 
 
 async def test_a_signal_that_came_before_its_wait_ends_it_in_the_hop_that_issues_it(store: Store) -> None:
-    """A wait may be issued and satisfied by one hop."""
+    """One hop may issue a step that waits for a signal, and end it."""
     run_id = await begin(store)
     await store.operators.send_signal(NewSignal(run_id, "paid", "k", b"42"))
     (signal,) = await store.reads.signals(run_id)
@@ -180,8 +183,9 @@ async def test_a_signal_that_came_before_its_wait_ends_it_in_the_hop_that_issues
 
 
 async def test_dropped_steps_are_cancelled_and_never_delivered(store: Store) -> None:
-    """A live step is cancelled and its agent fenced; an ended one keeps its outcome; neither is delivered."""
-    run_id = await begin(store, held(1), call(2), timer(3, ENVIRONMENT.now() + 60), held(4))
+    """A live step is cancelled, and its agent's writes are refused. An ended step keeps its outcome. Neither is
+    delivered."""
+    run_id = await begin(store, running_call(1), call(2), timer(3, ENVIRONMENT.now() + 60), running_call(4))
     await store.batches.commit(A, [report(run_id, 4, 1)])
     assert await store.batches.commit(A, [Hop(run_id, 1, dropped=[1, 2, 3, 4])]) == [Answer.ACCEPTED]
     states = {one.n: (one.state, one.delivered_seq) for one in await store.reads.steps(run_id)}
@@ -198,8 +202,8 @@ async def test_dropped_steps_are_cancelled_and_never_delivered(store: Store) -> 
 
 
 async def test_a_closed_run_is_over(store: Store) -> None:
-    """Its end is written, nobody owns it, and its old fence is worth nothing."""
-    run_id = await begin(store, held(1))
+    """Its end is written, nobody owns it, and writes with its old fence are refused."""
+    run_id = await begin(store, running_call(1))
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], close=closing(output=b'"done"'))
     assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
     run = await store.reads.run(run_id)
@@ -228,8 +232,8 @@ async def test_a_run_may_begin_and_end_in_one_hop(store: Store) -> None:
 
 
 async def test_closing_leaves_nothing_undelivered(store: Store) -> None:
-    """A late outcome that the last hop dropped is not found by anybody's look for outcomes."""
-    run_id = await begin(store, held(1), held(2))
+    """Nobody who looks for outcomes finds a late one that the last hop dropped."""
+    run_id = await begin(store, running_call(1), running_call(2))
     await store.batches.commit(A, [report(run_id, 2, 1)])
     await store.batches.commit(
         A, [Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], dropped=[2], close=closing())]
@@ -243,7 +247,7 @@ async def test_closing_leaves_nothing_undelivered(store: Store) -> None:
     ("end", "state"), [(RunState.SUCCEEDED, StepState.SUCCEEDED), (RunState.UNDONE, StepState.FAILED)]
 )
 async def test_a_childs_end_reaches_its_parents_step(store: Store, end: RunState, state: StepState) -> None:
-    """Closing a child ends the parent's step in the same commit, undelivered: the parent wakes."""
+    """The commit that closes a child ends the parent's step. It is not delivered yet, so the parent wakes up."""
     wanted = new_run()
     parent = await begin(store, child(1))
     wanted = new_run(parent_id=parent, parent_n=1)
@@ -256,13 +260,13 @@ async def test_a_childs_end_reaches_its_parents_step(store: Store, end: RunState
     assert await store.batches.commit(B, [Hop(wanted.id, claimed.run.fence, close=close)]) == [
         Answer.ACCEPTED
     ]
-    told = await step(store, parent)
-    assert (told.state, told.error, told.delivered_seq) == (state, error, None)
+    waiting = await step(store, parent)
+    assert (waiting.state, waiting.error, waiting.delivered_seq) == (state, error, None)
     assert ids(await store.schedulers.claim_runs(B, SERVED, 10)) == [parent]
 
 
 async def test_starting_a_child_again_keeps_the_first(store: Store) -> None:
-    """The same child may be asked for again by its step: one run. For another step its id is taken, and that one fails."""
+    """A step may ask for its child again and gets the same run. Another step that asks for the same id fails."""
     wanted = new_run()
     parent = await begin(store, child(1), child(2))
     first = new_run(wanted.id, parent_id=parent, parent_n=1)
@@ -272,13 +276,13 @@ async def test_starting_a_child_again_keeps_the_first(store: Store) -> None:
     assert (await step(store, parent)).state is StepState.WAITING
     assert await store.batches.commit(A, [Hop(parent, 1, children=[again])]) == [Answer.ACCEPTED]
     assert [one.parent_n for one in await store.reads.children(parent)] == [1]
-    told = await step(store, parent, 2)
-    assert (told.state, told.delivered_seq) == (StepState.FAILED, None)
-    assert isinstance(codec.decode_error(told.error or ""), Conflict)
+    waiting = await step(store, parent, 2)
+    assert (waiting.state, waiting.delivered_seq) == (StepState.FAILED, None)
+    assert isinstance(codec.decode_error(waiting.error or ""), Conflict)
 
 
 async def test_one_id_for_children_of_two_runs_in_one_commit(store: Store) -> None:
-    """One of them has it, the other is told so, whichever came first."""
+    """One of them gets the run, and the step of the other one fails."""
     parents = [await begin(store, child(1)) for _ in range(2)]
     wanted = new_id()
     hops = [Hop(one, 1, children=[new_run(wanted, parent_id=one, parent_n=1)]) for one in parents]
@@ -292,7 +296,8 @@ async def test_one_id_for_children_of_two_runs_in_one_commit(store: Store) -> No
 
 
 async def test_only_a_runs_own_children_are_asked_to_cancel(store: Store) -> None:
-    """By the step that asked for them: who joined a run, or only knows its id, does not reach it."""
+    """Children are found by the step that asked for them. A run that joined another run, or only knows its id, cannot
+    cancel it."""
     other = await start(store)
     parent = await begin(store, child(1), child(2))
     kid = new_run(parent_id=parent, parent_n=1)
@@ -305,8 +310,9 @@ async def test_only_a_runs_own_children_are_asked_to_cancel(store: Store) -> Non
     assert await broken(store) == set()
 
 
-async def test_who_joined_a_run_is_told_once(store: Store) -> None:
-    """How it ended, undelivered, when somebody looks; a step that was given up meanwhile hears nothing."""
+async def test_a_step_that_joined_a_run_ends_once(store: Store) -> None:
+    """When a scheduler looks, the step gets how the run ended, and it is not delivered yet. A step that was dropped
+    meanwhile gets nothing."""
     other = await begin(store)
     parent = await begin(store, child(1), child(2))
     steps = [new_run(other, parent_id=parent, parent_n=n, joins=True) for n in (1, 2)]
@@ -315,14 +321,14 @@ async def test_who_joined_a_run_is_told_once(store: Store) -> None:
     await store.batches.commit(A, [Hop(other, 1, close=closing(output=b"7"))])
     assert await store.schedulers.answer_joins(10) == 2
     assert await store.schedulers.answer_joins(10) == 0
-    told = await step(store, parent)
-    assert (told.state, told.output, told.delivered_seq) == (StepState.SUCCEEDED, b"7", None)
+    waiting = await step(store, parent)
+    assert (waiting.state, waiting.output, waiting.delivered_seq) == (StepState.SUCCEEDED, b"7", None)
     assert (await step(store, parent, 2)).state is StepState.CANCELLED
     assert await store.reads.joins(parent) == {}
 
 
 async def test_sends_reach_runs_that_can_take_them(store: Store) -> None:
-    """A hop's signals arrive once, and only in runs that exist and have not ended."""
+    """A hop's signals arrive once, and only at runs that exist and have not ended."""
     sender, receiver, over = await begin(store), await begin(store, wait(1)), await begin(store)
     await store.batches.commit(A, [Hop(over, 1, close=closing())])
     to = [NewSignal(run_id, "paid", "k", b"1") for run_id in (receiver, receiver, over, "no-such-run")]
@@ -332,7 +338,7 @@ async def test_sends_reach_runs_that_can_take_them(store: Store) -> None:
 
 
 async def test_progress_and_published_values_are_kept(store: Store) -> None:
-    """Each is replaced when given and left alone when not."""
+    """Each is replaced if the hop has a new one, and otherwise stays as it is."""
     run_id = await begin(store)
     await store.batches.commit(A, [Hop(run_id, 1, progress="half", published='{"a": 1}')])
     await store.batches.commit(A, [Hop(run_id, 1, progress="most")])
@@ -342,8 +348,9 @@ async def test_progress_and_published_values_are_kept(store: Store) -> None:
 
 
 async def test_continue_as_new_forgets_the_history(store: Store) -> None:
-    """The next generation has a new input and no steps; numbers go on; signals nobody read are there again."""
-    run_id = await begin(store, held(1), held(2))
+    """The next generation has a new input and no steps. Step numbers go on, and signals that no step took are
+    undelivered again."""
+    run_id = await begin(store, running_call(1), running_call(2))
     for key in ("read", "unread", "later"):
         await store.operators.send_signal(NewSignal(run_id, "paid", key, b"1"))
     read, unread, _ = (await store.schedulers.undelivered(A, 10)).signals
@@ -366,9 +373,9 @@ async def test_continue_as_new_forgets_the_history(store: Store) -> None:
     assert await store.batches.commit(A, [report(run_id, 2, 1)]) == [Answer.FENCED]
 
 
-async def test_continue_as_new_keeps_what_it_has_not_heard(store: Store) -> None:
-    """Also when nothing was heard and left unread."""
-    run_id = await begin(store, held(1))
+async def test_continue_as_new_keeps_undelivered_signals(store: Store) -> None:
+    """That is so even if there is no delivered signal that no step took."""
+    run_id = await begin(store, running_call(1))
     await store.operators.send_signal(NewSignal(run_id, "paid", "later", b"1"))
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], begun_at=1234.0, next_input=b"[2]")
     assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
@@ -376,7 +383,7 @@ async def test_continue_as_new_keeps_what_it_has_not_heard(store: Store) -> None
 
 
 async def test_a_parked_run_has_no_owner(store: Store) -> None:
-    """Parking clears the owner and raises the fence; without an outcome nobody wants the run."""
+    """Parking clears the owner and raises the fence. Without an outcome to deliver, nobody claims the run."""
     run_id = await parked(store, wait(1))
     run = await store.reads.run(run_id)
     assert run is not None
@@ -406,11 +413,11 @@ async def test_a_signal_wakes_a_parked_run(store: Store) -> None:
 
 
 async def test_an_old_owner_finds_no_row(store: Store) -> None:
-    """After another node took the run over, the first one's hops are refused."""
+    """After another node has claimed the run, hops of the first owner are refused."""
     run_id = await start(store)
     first = await store.schedulers.claim_run(A, run_id)
     assert first is not None
-    await store.batches.commit(A, [Hop(run_id, first.run.fence, issued=[held(1)], park=True)])
+    await store.batches.commit(A, [Hop(run_id, first.run.fence, issued=[running_call(1)], park=True)])
     await store.batches.commit(A, [report(run_id, 1, 1)])
     (second,) = await store.schedulers.claim_runs(B, SERVED, 1)
     assert await store.batches.commit(A, [Hop(run_id, first.run.fence, issued=[call(2)])]) == [Answer.FENCED]
@@ -419,8 +426,9 @@ async def test_an_old_owner_finds_no_row(store: Store) -> None:
 
 
 async def test_one_bad_report_does_not_harm_a_hop(store: Store) -> None:
-    """Different kinds in one batch: the failed precondition of one leaves the other unwritten, then answered."""
-    run_id = await begin(store, held(1), held(2))
+    """If one of two operations in a batch fails, the other is not written with it, but is accepted when it is written
+    alone."""
+    run_id = await begin(store, running_call(1), running_call(2))
     late = Outcome(run_id, 2, StepState.SUCCEEDED, b"1", None, 1.0, 9)
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)])
     with pytest.raises(PreconditionFailed):
@@ -430,10 +438,10 @@ async def test_one_bad_report_does_not_harm_a_hop(store: Store) -> None:
     assert await store.batches.commit(A, [late]) == [Answer.FENCED]
 
 
-async def test_only_its_owner_gives_a_run_back(store: Store) -> None:
-    """Two nodes that begin one run name the same fence: the one that came second cannot park the other's run."""
+async def test_only_its_owner_parks_a_run(store: Store) -> None:
+    """Two nodes that begin the same run name the same fence. The second one still cannot park the other's run."""
     run = new_run()
-    await begin(store, held(), run=run)
+    await begin(store, running_call(), run=run)
     late = Hop(run.id, 1, begin=run, begun_at=ENVIRONMENT.now())
     assert await store.batches.commit(B, [late]) == [Answer.DUPLICATE]
     await store.batches.commit(B, [Hop(run.id, 1, park=True)])
@@ -442,9 +450,10 @@ async def test_only_its_owner_gives_a_run_back(store: Store) -> None:
     assert (found.owner, found.fence) == (A, 1)
 
 
-async def test_a_run_that_waits_for_nothing_yet_is_claimed_after_it_was_given_back(store: Store) -> None:
-    """A run that has just continued as new has no step: given back then, it is pending, so that somebody goes on."""
-    run_id = await begin(store, held())
+async def test_a_run_that_waits_for_nothing_yet_is_claimed_after_it_was_parked(store: Store) -> None:
+    """A run that has just continued as new has no step. When it is parked then, it is pending, so that a scheduler
+    claims it."""
+    run_id = await begin(store, running_call())
     await store.batches.commit(
         A, [Hop(run_id, 1, begun_at=ENVIRONMENT.now(), dropped=[1], next_input=b"[2]")]
     )
@@ -456,17 +465,18 @@ async def test_a_run_that_waits_for_nothing_yet_is_claimed_after_it_was_given_ba
 
 
 async def test_a_hop_of_the_last_generation_is_refused(store: Store) -> None:
-    """The history that it would go on with is gone, and with it the fence it names."""
-    run_id = await begin(store, held())
+    """The history that it is about is gone, and its fence is old."""
+    run_id = await begin(store, running_call())
     await store.batches.commit(
         A, [Hop(run_id, 1, begun_at=ENVIRONMENT.now(), dropped=[1], next_input=b"[2]")]
     )
-    assert await store.batches.commit(A, [Hop(run_id, 1, issued=[held()])]) == [Answer.FENCED]
+    assert await store.batches.commit(A, [Hop(run_id, 1, issued=[running_call()])]) == [Answer.FENCED]
 
 
 async def test_what_was_delivered_is_not_delivered_again(store: Store) -> None:
-    """A hop that delivers a signal twice, ends a wait that is over, or delivers a step that has not ended is refused."""
-    run_id = await begin(store, wait(1), held(2))
+    """A hop is refused if it delivers a signal twice, ends a wait that has ended, or delivers a step that has not
+    ended."""
+    run_id = await begin(store, wait(1), running_call(2))
     await store.operators.send_signal(NewSignal(run_id, "paid", "k", b"1"))
     (signal,) = await store.reads.signals(run_id)
     heard = Hop(run_id, 1, signals=[(signal.id, 1)], ended=[(1, 1, b"1", ENVIRONMENT.now())])
@@ -479,8 +489,8 @@ async def test_what_was_delivered_is_not_delivered_again(store: Store) -> None:
     assert [one.delivered_seq for one in await store.reads.steps(run_id)] == [1, None]
 
 
-async def test_a_run_that_begins_and_ends_at_once_has_no_fence_that_anybody_holds(store: Store) -> None:
-    """Ending raises the fence, also in the hop that began the run."""
+async def test_a_run_that_begins_and_ends_at_once_has_a_fence_that_nobody_knows(store: Store) -> None:
+    """The end raises the fence, even in the hop that begins the run."""
     run = new_run()
     hop = Hop(run.id, 1, begin=run, begun_at=ENVIRONMENT.now(), close=closing())
     assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
@@ -490,15 +500,15 @@ async def test_a_run_that_begins_and_ends_at_once_has_no_fence_that_anybody_hold
 
 async def test_the_next_generation_is_in_the_journal(store: Store) -> None:
     """Continuing as new removes a history: the journal says when."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1)], next_input=b"2", begun_at=ENVIRONMENT.now())
     assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
     assert [(one.actor, one.verb) for one in await store.reads.journal(run_id)] == [("scheduler", "continue")]
 
 
-async def test_what_a_generation_said_of_itself_goes_with_it(store: Store) -> None:
-    """Progress and the point of no return belong to the generation that ends, also when the last hop names them."""
-    run_id = await begin(store, held(1))
+async def test_progress_ends_with_its_generation(store: Store) -> None:
+    """Progress and the point of no return belong to the generation that ends, even if its last hop sets them."""
+    run_id = await begin(store, running_call(1))
     done = [succeeded(1, 1, 1)]
     hop = Hop(
         run_id, 1, outcomes=done, progress="done", kept_n=1, next_input=b"2", begun_at=ENVIRONMENT.now()
@@ -510,9 +520,9 @@ async def test_what_a_generation_said_of_itself_goes_with_it(store: Store) -> No
 
 
 async def test_a_hop_that_issues_and_is_written_again_is_fenced(store: Store) -> None:
-    """A hop whose answer was lost is repeated: it is refused, and the steps it issued are as they were."""
+    """A hop whose answer got lost is written again. It is refused, and the steps that it issued are unchanged."""
     run_id = await begin(store)
-    hop = Hop(run_id, 1, issued=[call(1), held(2)])
+    hop = Hop(run_id, 1, issued=[call(1), running_call(2)])
     assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
     (claimed,) = await store.agents.claim_steps(B, [1], 1)
     assert await store.batches.commit(A, [hop]) == [Answer.FENCED]

@@ -1,4 +1,4 @@
-"""The Supervisor acts only while it leads, and only on what is dead or overdue."""
+"""The supervisor acts only while it leads, and only on nodes that are gone and attempts that are overdue."""
 
 import asyncio
 import json
@@ -31,13 +31,13 @@ from tests.store.made import (
     closing,
     deaths,
     end_overdue,
-    held,
     ids,
     join,
     new_id,
     reclaim,
     report,
     report_of,
+    running_call,
     say_gone,
     start,
     step,
@@ -53,7 +53,7 @@ async def lead(store: Store, node: str = A, lease_s: float = LONG_S) -> int:
 
 
 async def test_one_node_leads(store: Store) -> None:
-    """The first to ask leads and keeps leading in the same epoch; the others are told no."""
+    """The first node that asks leads, and goes on leading in the same epoch. The others do not lead."""
     epoch = await lead(store)
     assert await store.leader.lead(B, LONG_S) is None
     assert await lead(store) == epoch
@@ -64,13 +64,13 @@ async def test_one_node_leads(store: Store) -> None:
 
 
 async def test_two_candidates_get_one_leader(store: Store, other: Store) -> None:
-    """At the same time through two doors: one epoch, one leader."""
+    """If two nodes ask at the same time through two connections, there is one epoch and one leader."""
     answers = await asyncio.gather(store.leader.lead(B, LONG_S), other.leader.lead(C, LONG_S))
     assert sorted(answer is None for answer in answers) == [False, True]
 
 
 async def test_an_expired_lease_is_taken_with_a_new_epoch(store: Store) -> None:
-    """A leader whose time ran out is deposed; even if it comes back first it leads a new epoch."""
+    """A leader whose lease has run out is deposed. Even if it comes back first, it leads in a new epoch."""
     first = await lead(store, B, -1.0)
     second = await lead(store, C, -1.0)
     third = await lead(store, C, LONG_S)
@@ -79,7 +79,7 @@ async def test_an_expired_lease_is_taken_with_a_new_epoch(store: Store) -> None:
 
 
 async def test_a_leader_that_resigns_is_succeeded_at_once(store: Store) -> None:
-    """Resigning counts only from the leader itself."""
+    """Only the leader itself can resign."""
     epoch = await lead(store)
     await store.leader.resign(B)
     assert await store.leader.lead(B, LONG_S) is None
@@ -89,8 +89,8 @@ async def test_a_leader_that_resigns_is_succeeded_at_once(store: Store) -> None:
 
 
 async def test_a_takeover_says_how_long_nobody_led(store: Store, tamper: Tamper) -> None:
-    """Since when somebody leads, after whom, and how long that one had not been heard of. Renewing changes nothing of it;
-    one who resigned is not a lost one."""
+    """The lease says since when its holder leads, who led before, and for how long that one had not renewed. Renewing
+    does not change this. A leader that resigned was not lost."""
     first = await lead(store, B)
     leader = await store.leader.leader()
     assert leader is not None
@@ -125,7 +125,7 @@ async def test_a_takeover_says_how_long_nobody_led(store: Store, tamper: Tamper)
     last = await store.leader.leader()
     assert last is not None
     assert last.vacant_s is not None
-    assert (last.predecessor, last.vacant_s < 30) == (None, True)  # one who left resigned, then
+    assert (last.predecessor, last.vacant_s < 30) == (None, True)  # a leader that leaves resigns
 
 
 async def test_a_leader_whose_process_is_gone_is_succeeded_at_once(store: Store) -> None:
@@ -137,14 +137,14 @@ async def test_a_leader_whose_process_is_gone_is_succeeded_at_once(store: Store)
     assert await lead(store) > epoch
 
 
-async def test_a_node_whose_lease_ran_out_is_dead(store: Store) -> None:
-    """Where nobody says that its process is gone, the lease counts."""
+async def test_a_node_whose_lease_ran_out_is_gone(store: Store) -> None:
+    """If nobody says that its process is gone, the lease counts."""
     await join(store, D, lease_s=-1.0)
     assert (await deaths(store))[D] == Death.LAPSED
 
 
-async def test_a_node_whose_process_is_gone_is_dead_before_its_lease_ends(store: Store) -> None:
-    """Its heart says so, in the store."""
+async def test_a_node_whose_process_ended_is_gone_before_its_lease_ends(store: Store) -> None:
+    """Its heart says so in the store."""
     await join(store, D)
     assert await deaths(store) == {}
     await say_gone(store.url, D)
@@ -155,7 +155,7 @@ async def test_a_node_whose_process_is_gone_is_dead_before_its_lease_ends(store:
 
 
 async def test_nothing_is_said_of_a_node_that_left(store: Store) -> None:
-    """Its heart may have come late: a node that retired is no death."""
+    """Its heart may come late. A node that retired is not counted as gone."""
     await join(store, D)
     await store.nodes.retire(D)
     await say_gone(store.url, D)
@@ -163,7 +163,7 @@ async def test_nothing_is_said_of_a_node_that_left(store: Store) -> None:
 
 
 async def test_a_file_lock_vanishes_with_its_process(tmp_path: Path) -> None:
-    """On one host the kernel tells, even when the heart died with its node."""
+    """On one host the kernel releases the lock, even if the heart died together with its node."""
     url = f"sqlite:///{tmp_path}/holdfast.db"
     looking, doomed = open_store(url, Environment()), open_store(url, Environment())
     for store in (looking, doomed):
@@ -178,7 +178,7 @@ async def test_a_file_lock_vanishes_with_its_process(tmp_path: Path) -> None:
 
 
 async def test_a_lost_connection_says_nothing_of_a_process(pg_url: str) -> None:
-    """With every session of it terminated, a node is no deader than before: only its lease counts, and what it still does is
+    """A node is not gone because all its sessions were terminated. Only its lease counts, and its writes are
     accepted."""
     looking, cut = open_store(pg_url, Environment()), open_store(pg_url, Environment())
     for store in (looking, cut):
@@ -204,7 +204,8 @@ async def test_a_lost_connection_says_nothing_of_a_process(pg_url: str) -> None:
 
 
 async def test_whoever_listens_hears_again_after_a_cut(pg_url: str) -> None:
-    """The session that listens is made again by itself, though nobody uses it; what may have rung meanwhile is rung."""
+    """The listening connection is made again although nobody uses it. All bells ring then, because some may have been
+    missed."""
     idle, other = open_store(pg_url, Environment()), open_store(pg_url, Environment())
     for store in (idle, other):
         await store.open()
@@ -224,9 +225,10 @@ async def test_whoever_listens_hears_again_after_a_cut(pg_url: str) -> None:
         await store.close()
 
 
-async def test_a_holder_that_is_no_live_node_is_found(store: Store, tamper: Tamper) -> None:
-    """Recovery looks at what is held: a node that left, or was never there, and still holds something is dead."""
-    owned, assignment = await begin(store, node=B), await begin(store, held(1))
+async def test_a_node_that_is_not_live_and_has_something_is_found(store: Store, tamper: Tamper) -> None:
+    """The leader looks at who has steps and runs. A node that left or was never there, and still has something, is
+    gone."""
+    owned, assignment = await begin(store, node=B), await begin(store, running_call(1))
     tamper("UPDATE runs SET owner = 'never-registered' WHERE owner = 'node-b'")
     tamper("UPDATE steps SET agent = 'long-gone'")
     assert set(await deaths(store)) == {"never-registered", "long-gone"}
@@ -240,8 +242,8 @@ async def test_a_holder_that_is_no_live_node_is_found(store: Store, tamper: Tamp
     assert await deaths(store) == {}
 
 
-async def test_a_buried_node_claims_nothing(store: Store) -> None:
-    """A paused process that wakes after its burial gets no work."""
+async def test_a_reclaimed_node_claims_nothing(store: Store) -> None:
+    """A paused process that wakes up after it was reclaimed gets no work."""
     await join(store, D, lease_s=-1.0)
     await reclaim(store, D, await lead(store), "its lease ran out", 3, 100)
     await start(store)
@@ -251,10 +253,10 @@ async def test_a_buried_node_claims_nothing(store: Store) -> None:
     assert await store.nodes.renew(D, LONG_S) is None
 
 
-async def test_burying_frees_runs_and_takes_back_steps(store: Store) -> None:
-    """Both fences rise, the attempts are remembered as lost, the node is retired, the journal says so."""
+async def test_a_node_that_is_gone_loses_its_runs_and_steps(store: Store) -> None:
+    """The fences of both rise, the attempts are kept as lost, the node is retired, and the journal says so."""
     await join(store, D, lease_s=-1.0)
-    run_id = await begin(store, held(1), call(2), wait(3), node=D)
+    run_id = await begin(store, running_call(1), call(2), wait(3), node=D)
     reclaimed = await reclaim(store, D, await lead(store), "its lease ran out", 3, 100)
     assert reclaimed is not None
     assert (reclaimed.runs, reclaimed.steps, reclaimed.failed) == (1, 1, 0)
@@ -274,10 +276,10 @@ async def test_burying_frees_runs_and_takes_back_steps(store: Store) -> None:
     assert await broken(store) == set()
 
 
-async def test_a_deposed_leaders_bury_changes_nothing(store: Store) -> None:
-    """An old epoch is refused, whatever it asks for."""
+async def test_a_deposed_leader_reclaims_nothing(store: Store) -> None:
+    """A write with an old epoch is refused."""
     await join(store, D, lease_s=-1.0)
-    run_id = await begin(store, held(1, timeout_s=-60.0), node=D)
+    run_id = await begin(store, running_call(1, timeout_s=-60.0), node=D)
     old = await lead(store, B, -1.0)
     await lead(store, C)
     before = await store.reads.run(run_id), await store.reads.steps(run_id)
@@ -287,17 +289,17 @@ async def test_a_deposed_leaders_bury_changes_nothing(store: Store) -> None:
 
 
 async def test_a_leader_whose_lease_lapsed_changes_nothing(store: Store) -> None:
-    """Leadership is a deadline on the store's clock, not a remembered flag."""
+    """A leader leads until a time on the store's clock, not until somebody else takes over."""
     await join(store, D, lease_s=-1.0)
-    run_id = await begin(store, held(1), node=D)
+    run_id = await begin(store, running_call(1), node=D)
     assert await reclaim(store, D, await lead(store, A, -1.0), "", 3, 100) is None
     assert (await step(store, run_id)).state is StepState.RUNNING
 
 
-async def test_burying_is_bounded_and_goes_on(store: Store) -> None:
-    """At most `limit` of each at a time; the node stays unburied until nothing is left."""
+async def test_reclaiming_is_bounded_and_goes_on(store: Store) -> None:
+    """At most `limit` runs and steps are reclaimed at a time. The node is not retired until it has nothing left."""
     await join(store, D, lease_s=-1.0)
-    runs = [await begin(store, held(1), node=D) for _ in range(5)]
+    runs = [await begin(store, running_call(1), node=D) for _ in range(5)]
     epoch = await lead(store)
     counts = []
     for _ in range(4):
@@ -312,7 +314,7 @@ async def test_burying_is_bounded_and_goes_on(store: Store) -> None:
 
 
 async def lose(store: Store, times: int, losses_max: int = 3) -> list[tuple[str, ClaimedStep]]:
-    """So many agents claim what is ready, and die; who claimed what."""
+    """Let agents claim what is ready and die, this many one after another. Return who claimed what."""
     claims = []
     for _ in range(times):
         node = new_id()
@@ -325,9 +327,9 @@ async def lose(store: Store, times: int, losses_max: int = 3) -> list[tuple[str,
 
 
 async def test_a_step_that_kills_its_agents_is_quarantined(store: Store) -> None:
-    """More losses than allowed: it is ready and never due, listed by its fingerprint, and a late report is refused. The rest of
-    its run is not touched."""
-    run_id = await begin(store, call(1), held(2))
+    """After more losses than allowed, the step is ready but never due, it is listed by its fingerprint, and a late
+    report is refused. The rest of its run is not changed."""
+    run_id = await begin(store, call(1), running_call(2))
     claims = await lose(store, 4, losses_max=2)
     assert [one.losses for _, one in claims] == [0, 1, 2]
     row = await step(store, run_id)
@@ -349,8 +351,8 @@ async def test_a_step_that_kills_its_agents_is_quarantined(store: Store) -> None
 
 
 async def test_losses_back_off_after_the_first(store: Store) -> None:
-    """Taken up at once the first time, then after growing waits."""
-    run_id = await begin(store, held(1))
+    """After the first loss the step is ready at once, and later after growing delays."""
+    run_id = await begin(store, running_call(1))
     waits = []
     for losses in range(3):
         before = await store.now()
@@ -375,7 +377,7 @@ async def test_losses_back_off_after_the_first(store: Store) -> None:
 async def test_a_policy_beside_the_step_has_its_own_budget_of_losses(
     store: Store, policy: Retry, state: str
 ) -> None:
-    """The Supervisor reads it from the row."""
+    """The supervisor reads the policy from the step's row."""
     run_id = await begin(store, call(1, retry=policy.encode()))
     await lose(store, 1, losses_max=7)
     row = await step(store, run_id)
@@ -385,7 +387,7 @@ async def test_a_policy_beside_the_step_has_its_own_budget_of_losses(
 
 
 async def test_a_run_whose_owner_died_before_its_first_hop_is_claimed_again(store: Store) -> None:
-    """A run that has not said what it waits for cannot be woken: it is pending again."""
+    """Nothing could wake a run that has not asked for anything yet. So it is pending again."""
     run_id = await start(store)
     await join(store, D, lease_s=-1.0)
     assert ids(await store.schedulers.claim_runs(D, SERVED, 10)) == [run_id]
@@ -394,8 +396,9 @@ async def test_a_run_whose_owner_died_before_its_first_hop_is_claimed_again(stor
 
 
 async def test_a_retried_run_whose_owner_died_before_its_first_hop_is_claimed_again(store: Store) -> None:
-    """The same for one that began with a copied history: all of it is delivered, none of it wakes anybody."""
-    first = await begin(store, held(1))
+    """The same is true for a run that began with a copied history. All of it is delivered, so none of it would wake the
+    run."""
+    first = await begin(store, running_call(1))
     await store.batches.commit(A, [Hop(first, 1, outcomes=[succeeded(1, 1, 1)])])
     await store.operators.cancel_run(first, "ann", "")
     run = await store.reads.run(first)
@@ -412,8 +415,11 @@ async def test_a_retried_run_whose_owner_died_before_its_first_hop_is_claimed_ag
 
 
 async def test_an_overdue_attempt_is_ended(store: Store) -> None:
-    """After the grace the attempt is timed out, its step ready after a moment, the agent's word worth nothing."""
-    run_id = await begin(store, held(1, timeout_s=-60.0), held(2, timeout_s=LONG_S), held(3))
+    """After the grace period the attempt has timed out, its step is ready again soon, and the agent's report is
+    refused."""
+    run_id = await begin(
+        store, running_call(1, timeout_s=-60.0), running_call(2, timeout_s=LONG_S), running_call(3)
+    )
     epoch = await lead(store)
     assert await end_overdue(store, epoch, LONG_S, 100) == 0
     assert await end_overdue(store, epoch, 2.0, 100) == 1
@@ -428,8 +434,8 @@ async def test_an_overdue_attempt_is_ended(store: Store) -> None:
 
 
 async def test_an_overdue_attempt_that_was_the_last_fails_the_step(store: Store) -> None:
-    """The budget counts what was neither lost nor excused."""
-    run_id = await begin(store, held(1, timeout_s=-60.0, attempts_max=1))
+    """The budget counts attempts that were neither lost nor excused."""
+    run_id = await begin(store, running_call(1, timeout_s=-60.0, attempts_max=1))
     assert await end_overdue(store, await lead(store), 2.0, 100) == 1
     row = await step(store, run_id)
     assert (row.state, row.delivered_seq) == (StepState.FAILED, None)
@@ -438,9 +444,11 @@ async def test_an_overdue_attempt_that_was_the_last_fails_the_step(store: Store)
 
 
 async def test_timeouts_do_not_spend_the_steps_attempts(store: Store) -> None:
-    """They have a budget of their own, as large as that of attempts unless the policy has another."""
+    """Timeouts have their own budget. It is as large as that of attempts, unless the policy has another one."""
     run_id = await begin(
-        store, held(1, timeout_s=-60.0, attempts_max=2), held(2, timeout_s=-60.0, attempts_max=1)
+        store,
+        running_call(1, timeout_s=-60.0, attempts_max=2),
+        running_call(2, timeout_s=-60.0, attempts_max=1),
     )
     epoch = await lead(store)
     assert await end_overdue(store, epoch, 2.0, 100) == 2
@@ -448,16 +456,16 @@ async def test_timeouts_do_not_spend_the_steps_attempts(store: Store) -> None:
     assert (first.state, first.timeouts, first.spent) == (StepState.READY, 1, 0)
     assert second.state is StepState.FAILED
     policy = Retry(attempts=1, timeouts=2).encode()
-    other = await begin(store, held(1, timeout_s=-60.0, attempts_max=1, retry=policy))
+    other = await begin(store, running_call(1, timeout_s=-60.0, attempts_max=1, retry=policy))
     assert await end_overdue(store, epoch, 2.0, 100) == 1
     assert (await step(store, other)).state is StepState.READY
     assert await broken(store) == set()
 
 
 async def test_an_overdue_step_goes_into_quarantine_if_its_policy_says_so(store: Store) -> None:
-    """Whichever budget is spent."""
+    """It does not matter which budget is used up."""
     policy = Retry(attempts=1, quarantine=True).encode()
-    run_id = await begin(store, held(1, timeout_s=-60.0, attempts_max=1, retry=policy))
+    run_id = await begin(store, running_call(1, timeout_s=-60.0, attempts_max=1, retry=policy))
     assert await end_overdue(store, await lead(store), 2.0, 100) == 1
     assert (await step(store, run_id)).quarantined
     (one,) = await store.quarantine.quarantined(run_id)
@@ -465,14 +473,14 @@ async def test_an_overdue_step_goes_into_quarantine_if_its_policy_says_so(store:
 
 
 async def test_ending_overdue_attempts_is_bounded(store: Store) -> None:
-    """No more than asked for in one pass."""
-    await begin(store, *(held(n, timeout_s=-60.0) for n in range(1, 6)))
+    """One call ends no more than `limit` attempts."""
+    await begin(store, *(running_call(n, timeout_s=-60.0) for n in range(1, 6)))
     epoch = await lead(store)
     assert [await end_overdue(store, epoch, 2.0, 2) for _ in range(4)] == [2, 2, 1, 0]
 
 
-async def test_signals_that_came_too_late_are_hushed(store: Store, tamper: Tamper) -> None:
-    """What an ended run never took in is marked, by the leader only, and found by nobody again."""
+async def test_signals_that_came_too_late_are_closed(store: Store, tamper: Tamper) -> None:
+    """Signals that an ended run never got are marked, and nobody finds them again. Only the leader does this."""
     live, over = await begin(store), await begin(store)
     for run_id in (live, over):
         await store.operators.send_signal(NewSignal(run_id, "paid", "k", b"1"))
@@ -487,8 +495,8 @@ async def test_signals_that_came_too_late_are_hushed(store: Store, tamper: Tampe
 
 
 @pytest.mark.parametrize("node", [B, "no-such-node"])
-async def test_burying_who_holds_nothing_does_no_harm(store: Store, node: str) -> None:
-    """Twice buried, or never known."""
+async def test_reclaiming_a_node_that_has_nothing_does_no_harm(store: Store, node: str) -> None:
+    """The node was reclaimed twice, or never existed."""
     epoch = await lead(store)
     for _ in range(2):
         reclaimed = await reclaim(store, node, epoch, "", 3, 100)
@@ -496,11 +504,12 @@ async def test_burying_who_holds_nothing_does_no_harm(store: Store, node: str) -
         assert (reclaimed.runs, reclaimed.steps, reclaimed.failed) == (0, 0, 0)
 
 
-async def test_a_node_that_renewed_since_it_was_looked_at_is_not_buried(store: Store) -> None:
-    """Between finding a lease run out and burying its node the node may renew: it keeps what it holds."""
+async def test_a_node_that_renewed_since_it_was_looked_at_is_not_reclaimed(store: Store) -> None:
+    """A node may renew after the leader found that its lease had run out, and before it is reclaimed. It keeps what it
+    has."""
     epoch = await lead(store)
     await join(store, D, lease_s=-1.0)
-    run_id = await begin(store, held(), node=D)
+    run_id = await begin(store, running_call(), node=D)
     assert (await deaths(store))[D] == Death.LAPSED
     assert await store.nodes.renew(D, LONG_S) is not None
     assert await reclaim(store, D, epoch) == Reclaimed(0, 0, 0)
@@ -511,7 +520,7 @@ async def test_a_node_that_renewed_since_it_was_looked_at_is_not_buried(store: S
 
 
 async def test_a_leader_that_leaves_leads_no_more(store: Store) -> None:
-    """Retiring gives up the leader's lease: nothing is accepted under its epoch any more."""
+    """A leader that retires gives up its lease, and nothing is accepted with its epoch any more."""
     epoch = await store.leader.lead(A, LONG_S)
     assert epoch is not None
     await store.nodes.retire(A)
@@ -519,14 +528,16 @@ async def test_a_leader_that_leaves_leads_no_more(store: Store) -> None:
     assert await reclaim(store, B, epoch, "late", 3, 10) is None
 
 
-async def test_burying_who_left_and_held_something_is_journalled(store: Store, tamper: Tamper) -> None:
-    """What was taken back says so, whatever the node's row said; nothing is said where there was nothing."""
-    await begin(store, held(1), node=B)
+async def test_reclaiming_a_node_that_left_and_has_something_is_journalled(
+    store: Store, tamper: Tamper
+) -> None:
+    """The journal says what was reclaimed, whatever the node's row says. There is no entry if nothing was reclaimed."""
+    await begin(store, running_call(1), node=B)
     at = "now()" if store.url.startswith("postgresql") else "unixepoch()"
     tamper(f"UPDATE nodes SET retired_at = {at} WHERE id = '{B}'")
     epoch = await lead(store, A)
     for _ in range(2):
         await reclaim(store, B, epoch, "it left and still holds something", 3, 100)
-    said = [entry.note for entry in await store.reads.journal(None) if entry.verb == "reclaim"]
-    assert len(said) == 1
-    assert f"node {B}: it left and still holds something: 1 runs freed, 1 steps reclaimed" in said[0]
+    notes = [entry.note for entry in await store.reads.journal(None) if entry.verb == "reclaim"]
+    assert len(notes) == 1
+    assert f"node {B}: it left and still holds something: 1 runs freed, 1 steps reclaimed" in notes[0]

@@ -1,4 +1,4 @@
-"""A node's row, its lease, what it gives up, and its doorbell."""
+"""A node's row, its lease, what it gives up, and its bells."""
 
 import asyncio
 
@@ -18,11 +18,11 @@ from tests.store.made import (
     begin,
     call,
     deaths,
-    held,
     ids,
     join,
     new_run,
     report,
+    running_call,
     start,
     step,
     wait,
@@ -30,7 +30,7 @@ from tests.store.made import (
 
 
 async def test_a_registered_node_is_listed(store: Store) -> None:
-    """With what it said about itself, and a lease from now."""
+    """The list has what the node registered with, and a lease that begins now."""
     await store.nodes.register(
         D, host="here", pid=7, roles="agent", offers='{"a": 1}', capacity=5, lease_s=60.0
     )
@@ -46,8 +46,8 @@ async def test_a_registered_node_is_listed(store: Store) -> None:
     assert node.retired_at is None
 
 
-async def test_renewing_moves_the_lease_and_tells_the_time(store: Store) -> None:
-    """The answer is the store's clock."""
+async def test_renewing_moves_the_lease_and_returns_the_time(store: Store) -> None:
+    """The answer is the time of the store's clock."""
     await join(store, D, lease_s=1.0)
     at = await store.nodes.renew(D, LONG_S)
     assert at == pytest.approx(await store.now(), abs=5)
@@ -56,15 +56,15 @@ async def test_renewing_moves_the_lease_and_tells_the_time(store: Store) -> None
 
 
 async def test_an_unknown_or_retired_node_cannot_renew(store: Store) -> None:
-    """None: whoever hears it must stop."""
+    """The answer is None, and a node that gets it must stop."""
     assert await store.nodes.renew("no-such-node", LONG_S) is None
     await store.nodes.retire(B)
     assert await store.nodes.renew(B, LONG_S) is None
 
 
-async def test_a_retired_node_holds_nothing(store: Store) -> None:
-    """Its runs are freed, its steps handed back without cost, its leadership given up."""
-    run_id = await begin(store, held(1), wait(2))
+async def test_a_retired_node_has_nothing(store: Store) -> None:
+    """Its runs are freed, its steps are handed back and no attempt counts, and its lease as leader is given up."""
+    run_id = await begin(store, running_call(1), wait(2))
     await store.leader.lead(A, LONG_S)
     await store.nodes.retire(A)
     run = await store.reads.run(run_id)
@@ -78,9 +78,9 @@ async def test_a_retired_node_holds_nothing(store: Store) -> None:
 
 
 async def test_reconciling_gives_up_what_the_node_does_not_know(store: Store) -> None:
-    """A reply was lost: the store says the node holds more than it knows of. The rest is untouched."""
-    known, lost = await begin(store, held(1), held(2)), await begin(store, held(1))
-    theirs = await begin(store, held(1), node=B)
+    """An answer got lost, so the node has more than it knows of. What it knows of stays as it is."""
+    known, lost = await begin(store, running_call(1), running_call(2)), await begin(store, running_call(1))
+    theirs = await begin(store, running_call(1), node=B)
     assert await store.nodes.reconcile(A, [(known, 1)], [(known, 1, 1)]) == (1, 2)
     assert {one.n: one.state for one in await store.reads.steps(known)} == {
         1: StepState.RUNNING,
@@ -93,8 +93,8 @@ async def test_reconciling_gives_up_what_the_node_does_not_know(store: Store) ->
 
 
 async def test_reconciling_goes_by_fences(store: Store) -> None:
-    """A node that knows a run or a step by an older fence does not know that it was claimed again: the reply was lost."""
-    run_id = await begin(store, held(1))
+    """If a node knows a run or a step by an older fence, it claimed it again and the answer got lost."""
+    run_id = await begin(store, running_call(1))
     await store.nodes.reconcile(A, [], [])
     assert await store.schedulers.claim_run(A, run_id) is not None
     assert [one.fence for one in await store.agents.claim_steps(A, [1], 10)] == [3]
@@ -103,7 +103,7 @@ async def test_reconciling_goes_by_fences(store: Store) -> None:
 
 
 async def test_a_run_given_up_before_its_first_hop_is_claimed_again(store: Store) -> None:
-    """The claim's reply was lost: nobody else could wake the run."""
+    """The answer to the claim got lost, and nothing else would wake the run."""
     run_id = await start(store)
     await store.schedulers.claim_runs(A, SERVED, 10)
     assert await store.nodes.reconcile(A, [], []) == (1, 0)
@@ -111,7 +111,8 @@ async def test_a_run_given_up_before_its_first_hop_is_claimed_again(store: Store
 
 
 async def test_a_listener_hears_that_others_wrote(store: Store, other: Store) -> None:
-    """Work from another process rings here. A hint: every bell may come, none is counted on."""
+    """A write of another process rings bells here. Bells are hints: any of them may come, and nothing depends on
+    them."""
     heard: set[Bell] = set()
     rung = asyncio.Event()
 
@@ -129,7 +130,7 @@ async def test_a_listener_hears_that_others_wrote(store: Store, other: Store) ->
 
 
 async def test_nobody_rings_after_closing(store: Store, other: Store) -> None:
-    """A closed listener stays silent, and closing is all it takes."""
+    """A closed listener hears nothing any more."""
     heard: list[Bell] = []
     close = await store.nodes.listen(heard.append)
     await close()

@@ -1,4 +1,4 @@
-"""What a pool asks: how much waits for its agents, and which nodes are there."""
+"""What a pool asks: how many steps wait for its agents, and which nodes there are."""
 
 import pytest
 
@@ -7,17 +7,29 @@ from holdfast.store.answers import Backlog
 from holdfast.store.operations import Hop
 from holdfast.store.store import Store
 from tests.store.conftest import Tamper
-from tests.store.made import ENVIRONMENT, WORKFLOW, A, B, C, begin, call, held, join, number_lane, reclaim
+from tests.store.made import (
+    ENVIRONMENT,
+    WORKFLOW,
+    A,
+    B,
+    C,
+    begin,
+    call,
+    join,
+    number_lane,
+    reclaim,
+    running_call,
+)
 
 SOON_S = 3600.0
 
 
 async def test_what_is_due_in_its_lanes_is_counted(store: Store) -> None:
-    """Ready and due, of all priorities; not what runs, backs off, or is of another lane. The oldest counts from when it
-    became ready."""
+    """Steps of all priorities count that are ready and due. Steps that run, back off or belong to another lane do not.
+    The age of the oldest is measured from when it became ready."""
     assert await store.agents.backlog([1, 2], 100) == Backlog(0, None)
     now = await store.now()
-    await begin(store, call(1, ready_at=now - 50), call(2, ready_at=now - 90, priority=5), held(3))
+    await begin(store, call(1, ready_at=now - 50), call(2, ready_at=now - 90, priority=5), running_call(3))
     await begin(store, call(1, ready_at=now - 10, lane=2), call(2, ready_at=now + SOON_S), call(3, lane=9))
     found = await store.agents.backlog([1, 2], 100)
     assert (found.ready, round(now - (found.since or 0))) == (3, 90)
@@ -34,7 +46,7 @@ async def test_counting_stops_at_the_limit(store: Store) -> None:
 
 
 async def test_what_is_held_waits_for_nobody(store: Store) -> None:
-    """More agents would not help a run that an operator stopped."""
+    """More agents would not help a run that an operator holds."""
     run_id = await begin(store, call(1, ready_at=ENVIRONMENT.now() - 50))
     await store.operators.hold(run_id, "ann", "")
     assert await store.agents.backlog([1], 10) == Backlog(0, None)
@@ -54,7 +66,7 @@ async def test_what_is_held_waits_for_nobody(store: Store) -> None:
     ],
 )
 async def test_what_is_behind_a_gate_waits_for_nobody(store: Store, scope: HoldScope, value: str) -> None:
-    """More agents would not open it."""
+    """More agents would not open the gate."""
     lane = await number_lane(store, "shop.charge", (), depends="bank")
     await begin(store, call(1, lane=lane, ready_at=ENVIRONMENT.now() - 50))
     await store.gates.add_hold(scope, value, "ann", "")
@@ -73,8 +85,8 @@ async def test_what_waits_for_its_dependency_waits_for_no_agent(store: Store) ->
     assert (await store.agents.backlog([lane], 10)).ready == 1
 
 
-async def test_who_lives_is_listed(store: Store) -> None:
-    """Not those that left; at most as many as asked for."""
+async def test_live_nodes_are_listed(store: Store) -> None:
+    """Nodes that left are not listed, and at most `limit` are."""
     await join(store, "node-late", lease_s=-1.0)
     assert {node.id for node in await store.nodes.living(10)} == {A, B, C, "node-late"}
     await store.nodes.retire(B)
@@ -83,11 +95,12 @@ async def test_who_lives_is_listed(store: Store) -> None:
 
 
 async def test_nodes_that_left_long_ago_are_forgotten(store: Store, tamper: Tamper) -> None:
-    """By the leader, oldest first, so many at a time; not those that live, nor one that still holds something."""
+    """The leader removes them, oldest first, at most `limit` at a time. Live nodes stay, and so does one that still has
+    something."""
     epoch = await store.leader.lead(A, 60.0)
     assert epoch is not None
     now = await store.now()
-    assignment = await begin(store, held(1), node=C)
+    assignment = await begin(store, running_call(1), node=C)
     for node in ("old-1", "old-2", "old-3"):
         await join(store, node)
         await store.nodes.retire(node)
@@ -103,7 +116,7 @@ async def test_nodes_that_left_long_ago_are_forgotten(store: Store, tamper: Tamp
 
 
 async def test_the_journal_of_no_run_is_forgotten(store: Store, tamper: Tamper) -> None:
-    """What was done to a run stays with the run; what was done to none goes when it is old."""
+    """Entries about a run stay as long as the run. Entries about no run are removed when they are old."""
     epoch = await store.leader.lead(A, 60.0)
     assert epoch is not None
     now = await store.now()

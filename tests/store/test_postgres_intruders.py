@@ -1,4 +1,4 @@
-"""Whoever may create functions in the database's public schema does not get them called by Holdfast."""
+"""Holdfast never calls functions that somebody has created in the database's public schema."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ TRAPS = {
     "pg_advisory_lock(int)": ("text", "''"),
     "length(varchar)": ("int", "pg_catalog.length($1::text)"),
 }  # fmt: skip
-"""Functions that fit a call of ours better than the server's own, which take any type or more arguments: what each gives."""
+"""Functions that fit our calls better than the server's own ones, which take any type or more arguments. The value is
+what each returns."""
 
 
 async def _set_traps(url: str) -> None:
@@ -44,7 +45,8 @@ async def _trapped(url: str) -> list[str]:
 
 
 async def test_functions_in_public_that_fit_better_are_not_called(pg_url: str) -> None:
-    """From the first migration to the end of runs, with steps, signals, children, undo and operators."""
+    """This covers everything from the first migration to the end of runs, with steps, signals, children, undo and
+    operators."""
     await _set_traps(pg_url)
     assert await _trapped(pg_url) == []
     async with Holdfast(pg_url, config=FAST) as hf:
@@ -64,8 +66,8 @@ async def test_functions_in_public_that_fit_better_are_not_called(pg_url: str) -
     assert await _trapped(pg_url) == []
 
 
-async def test_they_are_not_called_on_the_connection_of_a_caller(pg_url: str) -> None:
-    """Whose search path has `public` in it."""
+async def test_such_functions_are_not_called_on_the_connection_of_a_caller(pg_url: str) -> None:
+    """The caller's search path contains `public`."""
     await _set_traps(pg_url)
     async with Holdfast(pg_url, config=FAST) as hf:
         connection = await asyncpg.connect(pg_url)
@@ -81,7 +83,7 @@ async def test_they_are_not_called_on_the_connection_of_a_caller(pg_url: str) ->
 
 
 async def test_every_session_looks_names_up_in_the_servers_own_schema(pg_url: str) -> None:
-    """The heart's, too; whatever the role's or the database's setting says."""
+    """That includes the heart's session, whatever the settings of the role or the database say."""
     admin = await asyncpg.connect(pg_url)
     name = await admin.fetchval("SELECT current_database()")
     await admin.execute(f'ALTER DATABASE "{name}" SET search_path = public, holdfast')

@@ -1,4 +1,5 @@
-"""Limits that an administrator set for all sessions: ours set their own, and one that still strikes is named."""
+"""Limits that an administrator set for all sessions. Our sessions set their own, and an error names a limit that still
+applies."""
 
 import asyncio
 from collections.abc import Iterator
@@ -43,15 +44,15 @@ def impatient_url(pg_url: str) -> Iterator[str]:
 
 
 async def test_an_administrators_limits_do_not_reach_our_sessions(impatient_url: str) -> None:
-    """A run goes on, and so does a node that has nothing to do for a while."""
+    """A run goes on, and so does a node that is idle for a while."""
     async with Holdfast(impatient_url) as hf:
         assert await (await hf.start(days)).result(30) == 35
         await asyncio.sleep(0.2)
         assert await (await hf.start(days)).result(30) == 35
 
 
-async def test_a_limit_that_strikes_is_named(pg_url: str) -> None:
-    """With the setting to look for, and not as something that should not happen."""
+async def test_a_limit_that_still_applies_is_named(pg_url: str) -> None:
+    """The error names the setting to look for, and is not an unexpected error."""
     store = PostgresDatabase(pg_url, Environment(), DEFAULT)
     await store.open()
 

@@ -1,4 +1,4 @@
-"""PostgreSQL finds rows by the index made for them, whatever it believes about the size of tables."""
+"""PostgreSQL finds rows by the right index, whatever its estimates of the size of tables are."""
 
 import re
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ HOT = [
     "drop_steps",
     "send_signals",
     "note_runs",
-    "tell_parents",
+    "end_child_steps",
     "park_runs",
     "continue_runs",
     "forget_steps",
@@ -67,7 +67,7 @@ async def session(pg_url: str) -> AsyncIterator[psycopg.Connection]:
 
 
 def planned(session: psycopg.Connection, statement: str) -> str:
-    """The plan that is kept for a prepared statement, whatever its parameters."""
+    """Return the generic plan of a prepared statement, which is the same for all parameters."""
     parameters = max((int(number) for number in re.findall(r"\$(\d+)", statement)), default=0)
     given = f"({', '.join(['NULL'] * parameters)})" if parameters else ""
     session.execute("SET plan_cache_mode = force_generic_plan")
@@ -79,7 +79,7 @@ def planned(session: psycopg.Connection, statement: str) -> str:
 
 @pytest.mark.parametrize("size", ["empty", "large"])
 async def test_hot_statements_use_primary_keys(session: psycopg.Connection, size: str) -> None:
-    """On the pinned connection no statement of a batch scans a table or takes a partial index."""
+    """On the connection with pinned plans, no statement of a batch scans a table or uses a partial index."""
     for name, value in PINNED.items():
         session.execute(f"SET {name} = {value}".encode())
     if size == "large":
@@ -107,7 +107,7 @@ async def test_hot_statements_use_primary_keys(session: psycopg.Connection, size
 async def test_what_the_leader_asks_often_is_found_by_index(
     session: psycopg.Connection, verb: str, index: str
 ) -> None:
-    """Where there is a history, by the planner's own choice."""
+    """If the tables have rows, the planner chooses the index by itself."""
     session.execute(MANY.encode())
     plan = planned(session, STATEMENTS[verb])
     assert re.search(rf"(?:using|on) {index}\b", plan), plan
@@ -116,10 +116,11 @@ async def test_what_the_leader_asks_often_is_found_by_index(
 
 @pytest.mark.parametrize("size", ["empty", "large"])
 async def test_a_pool_finds_its_backlog_by_index(session: psycopg.Connection, size: str) -> None:
-    """One range of the index of ready steps for each lane and priority, and one look at the run of each row."""
+    """It reads one range of the index of ready steps for each lane and priority, and looks up the run of each row."""
     if size == "large":
         session.execute(LARGE.encode())
-        session.execute("SET enable_seqscan = off")  # the statistics are made up, the pages are not there
+        # The statistics are made up, and the tables have no pages.
+        session.execute("SET enable_seqscan = off")
     plan = planned(session, STATEMENTS["backlog"])
     assert re.search(
         r"using steps_ready.*\n *Index Cond: .*lane = .*priority = .*ready_at <= (?:.InitPlan|\$\d)", plan
@@ -147,7 +148,7 @@ async def test_a_pool_finds_its_backlog_by_index(session: psycopg.Connection, si
 async def test_pruning_finds_its_rows_by_index(
     session: psycopg.Connection, size: str, verb: str, index: str
 ) -> None:
-    """In its transaction nothing is found by looking at all of a table."""
+    """No statement in its transaction scans a whole table."""
     with session.transaction():
         if size == "large":
             session.execute(LARGE.encode())
@@ -162,13 +163,15 @@ async def test_pruning_finds_its_rows_by_index(
     ("verb", "index"),
     [("undelivered_steps", "steps_undelivered"), ("undelivered_signals", "signals_undelivered")],
 )
-async def test_what_a_scheduler_has_to_hear_is_found_from_its_own_runs(
+async def test_what_a_scheduler_has_to_deliver_is_found_from_its_own_runs(
     session: psycopg.Connection, size: str, verb: str, index: str
 ) -> None:
-    """A plan that was made when nothing was there is kept for hours: it must not read every run for every outcome."""
+    """A plan that was made when the tables were empty is kept for hours. It must not read every run for every
+    outcome."""
     if size == "large":
         session.execute(LARGE.encode())
-        session.execute("SET enable_seqscan = off")  # the statistics are made up, the pages are not there
+        # The statistics are made up, and the tables have no pages.
+        session.execute("SET enable_seqscan = off")
     plan = planned(session, STATEMENTS[verb])
     owned, found = plan.find("runs_owned"), plan.find(f"Index Scan using {index}")
     assert 0 < owned < found, plan
@@ -199,7 +202,7 @@ ASKED_OFTEN = [
 async def test_what_nodes_ask_often_reads_no_table_whatever_was_there_when_it_was_planned(
     session: psycopg.Connection, verb: str
 ) -> None:
-    """Connections keep a plan until statistics come, which is a minute after the first run at the earliest."""
+    """A connection keeps a plan until there are new statistics, which takes a minute after the first run at least."""
     plan = planned(session, STATEMENTS[verb])
     assert not re.search(r"Seq Scan on (runs|steps|signals)", plan), plan
 
@@ -219,7 +222,7 @@ ANALYZE holdfast.runs, holdfast.steps;
 async def test_a_claim_reads_each_lane_in_the_order_of_its_index(
     session: psycopg.Connection, verb: str
 ) -> None:
-    """In a store with a backlog: no table is scanned, no lane sorted, and each step's run found by its key."""
+    """In a store with a backlog, no table is scanned, no lane is sorted, and each step's run is found by its key."""
     session.execute(FILLED.encode())
     plan = planned(session, STATEMENTS[verb])
     assert re.search(r"Index Scan using steps_ready on steps w", plan), plan
@@ -230,8 +233,9 @@ async def test_a_claim_reads_each_lane_in_the_order_of_its_index(
 
 @pytest.mark.parametrize("verb", ["fire_timers", "claim_steps"])
 async def test_what_is_not_due_is_not_read(session: psycopg.Connection, verb: str) -> None:
-    """However many timers sleep and steps back off: the time bounds the index, and is no filter over all of them."""
-    session.execute("SET enable_seqscan = off")  # as it does with rows in the table
+    """However many timers are not due yet and steps back off, the time bounds the index range and is not a filter over
+    all of them."""
+    session.execute("SET enable_seqscan = off")  # as the planner does if the table has rows
     session.execute("SET enable_bitmapscan = off")
     plan = planned(session, STATEMENTS[verb])
     assert re.search(r"Index Cond: .*ready_at <= ", plan), plan

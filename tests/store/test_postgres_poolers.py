@@ -1,4 +1,5 @@
-"""A pooler that gives no sessions away is refused, with the next move, before anything is written through it."""
+"""A pooler that does not give each node its own sessions is refused, with what to do, before anything is written
+through it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +17,7 @@ REFUSAL = b"SERROR\0C08P01\0Munsupported startup parameter: jit\0\0"
 
 @pytest.fixture
 async def pooler_url() -> AsyncIterator[str]:
-    """What pgbouncer answers to a connection that begins with settings, unless it was told to ignore them."""
+    """A server that answers as pgbouncer does to a connection with settings, unless it is configured to ignore them."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while size := int.from_bytes(await reader.read(4)):
@@ -35,14 +36,14 @@ async def pooler_url() -> AsyncIterator[str]:
 
 
 async def test_a_pooler_that_takes_no_settings_is_refused(pooler_url: str) -> None:
-    """It would hand sessions round, and with them doorbells."""
+    """Such a pooler moves sessions between clients, and bells with them."""
     store = PostgresDatabase(pooler_url, Environment(), DEFAULT)
     with pytest.raises(StoreUnsupported, match="names a connection pooler: unsupported startup parameter"):
         await store.open()
 
 
 async def test_a_session_that_is_changed_underneath_is_refused(pg_url: str) -> None:
-    """A pooler that ignores the settings shows when what was prepared is gone: not as the database's own error."""
+    """If a pooler ignores the settings, a prepared statement is missing later. The error names the pooler then."""
     store = PostgresDatabase(pg_url, Environment(), DEFAULT)
     await store.open()
 

@@ -1,4 +1,4 @@
-"""The rights that docs/security.md tells to give are enough, and no more than enough."""
+"""The rights in docs/security.md are enough, and no more than enough."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.roles.conftest import FAST
 from tests.store.made import ENVIRONMENT
 
 PAGE = Path(__file__).parents[2] / "docs/security.md"
-TOLD = {
+ROLES = {
     found["role"]: found["sql"]
     for found in re.finditer(
         r"^```sql role=(?P<role>\w+)\n(?P<sql>.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
@@ -27,20 +27,20 @@ TOLD = {
 
 
 class Roles:
-    """The page's roles, under names of this test: roles belong to the whole server."""
+    """The roles of that page, under other names, because roles belong to the whole server."""
 
     def __init__(self, url: str) -> None:
         self._url, parts = url, urlsplit(url)
         self._database = parts.path.lstrip("/")
-        self._names = {role: f"holdfast_{role}_{self._database[-8:]}" for role in TOLD}
+        self._names = {role: f"holdfast_{role}_{self._database[-8:]}" for role in ROLES}
         place = parts.netloc.rpartition("@")[2]
         self.urls = {
             role: parts._replace(netloc=f"{name}@{place}").geturl() for role, name in self._names.items()
         }
 
     def make(self, role: str) -> None:
-        """Do what the page says, as the superuser."""
-        sql = TOLD[role].replace("DATABASE shop", f'DATABASE "{self._database}"')
+        """Create a role as the page says, as the superuser."""
+        sql = ROLES[role].replace("DATABASE shop", f'DATABASE "{self._database}"')
         self._run(sql.replace(f"holdfast_{role}", self._names[role]))
 
     def drop(self) -> None:
@@ -98,7 +98,7 @@ async def test_a_role_with_rights_on_the_rows_does_all_that_nodes_do(roles: Role
 
 
 async def test_a_role_that_only_looks_can_look(roles: Roles) -> None:
-    """And is told that it may not do more, in words."""
+    """If it tries to do more, it gets an error that says so."""
     await _migrated(roles)
     async with Holdfast(roles.urls["works"], config=FAST) as hf:
         await (await hf.start(flows.chain.using(id="seen"), 2)).result(20)

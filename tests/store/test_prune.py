@@ -1,4 +1,4 @@
-"""Retention: what ended long ago goes, in batches that leave no orphans; what is live stays."""
+"""Retention: runs that ended long ago are removed, in batches that leave no orphans. Open runs stay."""
 
 from itertools import pairwise
 
@@ -18,9 +18,9 @@ from tests.store.made import (
     child,
     closing,
     delivered,
-    held,
     new_run,
     report,
+    running_call,
     step,
     succeeded,
 )
@@ -48,7 +48,7 @@ async def ended(
     store: Store, state: RunState = RunState.SUCCEEDED, at: float | None = None, steps: int = 2
 ) -> str:
     """A run that has ended, with steps, an attempt, a signal and a line in the journal."""
-    run_id = await begin(store, *(held(n) for n in range(1, steps + 1)))
+    run_id = await begin(store, *(running_call(n) for n in range(1, steps + 1)))
     await store.operators.send_signal(NewSignal(run_id, "paid", "k", b"1"))
     await store.operators.hold(run_id, "tester", "")
     await store.operators.release(run_id, "tester", "")
@@ -62,7 +62,7 @@ async def ended(
 
 
 async def left(store: Store, run_id: str) -> int:
-    """How much there is of a run."""
+    """Return how many rows of a run there are."""
     kept = int(await store.reads.run(run_id) is not None) + len(await store.reads.journal(run_id))
     return (
         kept
@@ -73,7 +73,7 @@ async def left(store: Store, run_id: str) -> int:
 
 
 async def test_an_old_run_goes_with_all_that_belongs_to_it(store: Store) -> None:
-    """Its row, steps, attempts, signals and journal; the journal keeps that it was done."""
+    """Its row, steps, attempts, signals and journal are removed. The journal says that this was done."""
     run_id, other = await ended(store), await ended(store, RunState.FAILED)
     assert await left(store, run_id) >= 7
     before = await left(store, other)
@@ -87,7 +87,7 @@ async def test_an_old_run_goes_with_all_that_belongs_to_it(store: Store) -> None
 
 
 async def test_only_what_is_old_enough_and_ended_so_goes(store: Store) -> None:
-    """By the state it ended in and by when; a live run never, however old."""
+    """The state in which it ended counts, and when it ended. An open run is never removed, however old it is."""
     now = ENVIRONMENT.now()
     old = await ended(store, at=now - 100)
     young, failed, live = (
@@ -104,7 +104,8 @@ async def test_only_what_is_old_enough_and_ended_so_goes(store: Store) -> None:
 
 
 async def test_pruning_is_bounded_and_goes_on(store: Store) -> None:
-    """At most so many runs, about so many rows; a cursor leads to the end; whenever it stops, nothing is an orphan."""
+    """A batch removes at most `runs_max` runs and about `rows_max` rows. A cursor leads to the end. Wherever it stops,
+    there are no orphans."""
     runs = [await ended(store, steps=5) for _ in range(6)]
     after: tuple[float, str] | None = BEGINNING
     batches = 0
@@ -120,7 +121,7 @@ async def test_pruning_is_bounded_and_goes_on(store: Store) -> None:
 
 
 async def test_many_that_ended_at_once_are_all_found(store: Store) -> None:
-    """The cursor tells runs apart that ended at the same time."""
+    """The cursor distinguishes runs that ended at the same time."""
     at = ENVIRONMENT.now() - 1
     for _ in range(7):
         await ended(store, at=at)
@@ -132,8 +133,8 @@ async def test_many_that_ended_at_once_are_all_found(store: Store) -> None:
     assert removed == 7
 
 
-async def test_children_go_before_their_parent_and_not_while_one_above_lives(store: Store) -> None:
-    """A live run may have to undo what those below it did; a whole family goes from the bottom."""
+async def test_children_go_before_their_parent_and_not_while_a_run_above_is_open(store: Store) -> None:
+    """An open run may have to undo what the runs below it did. A whole family is removed beginning with the lowest."""
     family = [await begin(store, child(1))]
     for n in (1, 1):
         run = new_run(parent_id=family[-1], parent_n=n)
@@ -151,8 +152,8 @@ async def test_children_go_before_their_parent_and_not_while_one_above_lives(sto
     assert removed == [[False, False, True], [False, True, True], [True, True, True]]
 
 
-async def test_a_stuck_run_is_live(store: Store) -> None:
-    """A person still has to look at it."""
+async def test_a_stuck_run_is_open(store: Store) -> None:
+    """A person still has to decide about it."""
     run_id = await begin(store)
     await store.batches.commit(A, [Hop(run_id, 1, close=closing(RunState.STUCK))])
     for state in ("succeeded", "failed", "undone", "cancelled"):
@@ -161,7 +162,7 @@ async def test_a_stuck_run_is_live(store: Store) -> None:
 
 
 async def test_a_run_may_be_the_retry_of_one_that_is_gone(store: Store) -> None:
-    """Nothing follows that link back."""
+    """Nothing needs the earlier run any more."""
     run_id = await ended(store, RunState.FAILED)
     new_id = await store.operators.retry_run(run_id, "tester")
     assert (await prune(store, state="failed")).runs == 1
@@ -172,7 +173,7 @@ async def test_a_run_may_be_the_retry_of_one_that_is_gone(store: Store) -> None:
 
 
 async def test_a_late_report_about_a_pruned_run_leaves_nothing(store: Store) -> None:
-    """It is refused, and not even remembered."""
+    """It is refused, and no attempt is kept."""
     run_id = await ended(store)
     await prune(store)
     answer = await store.batches.commit(A, [report(run_id, 1, 1)])
@@ -182,7 +183,7 @@ async def test_a_late_report_about_a_pruned_run_leaves_nothing(store: Store) -> 
 
 
 async def test_a_pruned_id_can_be_started_anew(store: Store) -> None:
-    """The same id is the same run for as long as the run is kept."""
+    """An id belongs to its run only for as long as the run is kept."""
     run = new_run("same")
     await begin(store, run=run)
     await store.batches.commit(A, [Hop("same", 1, close=closing())])
@@ -194,7 +195,7 @@ async def test_a_pruned_id_can_be_started_anew(store: Store) -> None:
 
 
 async def test_a_deposed_leader_prunes_nothing(store: Store) -> None:
-    """Neither runs nor alerts."""
+    """It removes neither runs nor alerts."""
     run_id = await ended(store)
     old = await store.leader.lead(B, -1.0)
     new = await store.leader.lead(C, LONG_S)
@@ -206,7 +207,7 @@ async def test_a_deposed_leader_prunes_nothing(store: Store) -> None:
 
 
 async def test_cleared_alerts_go_with_their_deliveries(store: Store, tamper: Tamper) -> None:
-    """Open ones stay."""
+    """Open alerts stay."""
     stuck, other = await begin(store), await begin(store)
     for run_id in (stuck, other):
         await store.batches.commit(A, [Hop(run_id, 1, close=closing(RunState.STUCK))])
@@ -224,7 +225,7 @@ async def test_cleared_alerts_go_with_their_deliveries(store: Store, tamper: Tam
 
 
 async def test_a_refused_reports_attempt_goes_with_its_run(store: Store) -> None:
-    """The note of a late report belongs to the run."""
+    """The attempt that says that a late report came belongs to the run."""
     run_id = await ended(store)
     await store.batches.commit(A, [Outcome(run_id, 1, (await step(store, run_id)).state, None, None, 0.0, 9)])
     assert await store.reads.attempts(run_id)

@@ -1,4 +1,5 @@
-"""Steps in quarantine wait for a person, who decides about all that are alike; their runs go on when that is done."""
+"""Steps in quarantine wait for a person, who decides about all that have the same fingerprint. Then their runs go
+on."""
 
 import asyncio
 import json
@@ -21,9 +22,9 @@ from tests.store.made import (
     call,
     closing,
     delivered,
-    held,
     ids,
     report,
+    running_call,
     step,
     succeeded,
     wait,
@@ -32,12 +33,14 @@ from tests.store.made import (
 ERROR = json.dumps({"type": "builtins.ValueError", "message": "bad card", "place": "shop.py:7"})
 
 
-def poisoned(run_id: str, n: int = 1, fence: int = 1, alike: str = "aaaa", **more: Any) -> QuarantineStep:
+def poisoned(
+    run_id: str, n: int = 1, fence: int = 1, fingerprint: str = "aaaa", **more: Any
+) -> QuarantineStep:
     values: dict[str, Any] = {
         "ending": Ending.LOST,
         "error": ERROR,
         "failure": Failure.POISON,
-        "fingerprint": alike,
+        "fingerprint": fingerprint,
         "step": "shop.charge",
         "kind": "builtins.ValueError",
         "place": "shop.py:7",
@@ -45,10 +48,10 @@ def poisoned(run_id: str, n: int = 1, fence: int = 1, alike: str = "aaaa", **mor
     return QuarantineStep(run_id, n, fence, **(values | more))
 
 
-async def stuck(store: Store, *others: Any, alike: str = "aaaa") -> str:
-    """A run whose first step is in quarantine, and that is stuck if it has no other."""
-    run_id = await begin(store, held(1), *others)
-    assert await store.batches.commit(A, [poisoned(run_id, alike=alike)]) == [Answer.ACCEPTED]
+async def stuck(store: Store, *others: Any, fingerprint: str = "aaaa") -> str:
+    """Make a run whose first step is in quarantine. It is stuck if it has no other step. Return its id."""
+    run_id = await begin(store, running_call(1), *others)
+    assert await store.batches.commit(A, [poisoned(run_id, fingerprint=fingerprint)]) == [Answer.ACCEPTED]
     await stick(store)
     return run_id
 
@@ -59,9 +62,9 @@ async def stick(store: Store) -> int:
     return await store.quarantine.stick_quarantined(epoch, 100)
 
 
-async def settle(store: Store, act: str, alike: str | None = "aaaa", **more: Any) -> int:
+async def resolve(store: Store, act: str, fingerprint: str | None = "aaaa", **more: Any) -> int:
     values: dict[str, Any] = {
-        "fingerprint": alike,
+        "fingerprint": fingerprint,
         "run_id": None,
         "before": await store.now() + 1,
         "result": b"null",
@@ -79,9 +82,9 @@ async def state(store: Store, run_id: str) -> RunState:
 
 
 async def test_an_agent_puts_its_step_into_quarantine(store: Store) -> None:
-    """By its fence, once. The attempt is kept, the step is never due, the failure is noted for an alert; the run's row is not
-    touched: an agent changes only the step it holds."""
-    run_id = await begin(store, held(1), held(2))
+    """The fence makes sure that this happens once. The attempt is kept, the step is never due, and the failure is noted
+    for an alert. The run's row is not changed, because an agent changes only the step that it has."""
+    run_id = await begin(store, running_call(1), running_call(2))
     assert await store.batches.commit(A, [poisoned(run_id)]) == [Answer.ACCEPTED]
     assert await store.batches.commit(A, [poisoned(run_id)]) == [Answer.FENCED]
     assert await store.batches.commit(A, [report(run_id, 1, 1)]) == [Answer.FENCED]
@@ -109,8 +112,8 @@ async def test_an_agent_puts_its_step_into_quarantine(store: Store) -> None:
 async def test_a_failed_attempt_spends_the_budget_of_its_class(
     store: Store, failure: Failure, counts: tuple[int, ...]
 ) -> None:
-    """And an agent that claims the step is told so; an excused attempt spends none."""
-    run_id = await begin(store, held(1), held(2))
+    """An agent that claims the step gets the counts. An excused attempt does not count against any budget."""
+    run_id = await begin(store, running_call(1), running_call(2))
     again = [RetryStep(run_id, n, 1, 0.0, "failed", ERROR, n == 2, failure) for n in (1, 2)]
     assert await store.batches.commit(A, again) == [Answer.ACCEPTED] * 2
     rows = [(one.spent, one.losses, one.timeouts, one.throttled) for one in await store.reads.steps(run_id)]
@@ -120,8 +123,8 @@ async def test_a_failed_attempt_spends_the_budget_of_its_class(
 
 
 async def test_suspects_are_claimed_as_many_as_there_is_room_for(store: Store, tamper: Tamper) -> None:
-    """A step that lost its agent too often is left where it is while the agent has no room for one, and hides none behind it; what is
-    not claimed is not touched."""
+    """A step that lost its agent too often is not claimed if the agent may have no suspect, and does not hide the steps
+    behind it. A step that is not claimed is not changed."""
     run_id = await begin(store, *(call(n) for n in range(1, 7)))
     tamper(f"UPDATE steps SET losses = 2, attempt = 2, fence = 4 WHERE run_id = '{run_id}' AND n <= 4")
     before = await store.reads.steps(run_id)
@@ -139,7 +142,8 @@ async def test_suspects_are_claimed_as_many_as_there_is_room_for(store: Store, t
 
 
 async def test_a_run_is_stuck_when_nothing_else_can_go_on(store: Store) -> None:
-    """Its owner is cleared and its fence raised, so that the owner's memory of it is worth nothing; the error says why."""
+    """Its owner is cleared and its fence is raised, so that the owner's writes are refused. The note says why it is
+    stuck."""
     run_id = await stuck(store)
     run = await store.reads.run(run_id)
     assert run is not None
@@ -153,9 +157,9 @@ async def test_a_run_is_stuck_when_nothing_else_can_go_on(store: Store) -> None:
     assert await broken(store) == set()
 
 
-@pytest.mark.parametrize("other", [held(2), call(2), wait(2)], ids=["running", "ready", "waiting"])
+@pytest.mark.parametrize("other", [running_call(2), call(2), wait(2)], ids=["running", "ready", "waiting"])
 async def test_a_run_goes_on_as_long_as_something_can(store: Store, other: Any) -> None:
-    """Parallel branches are not stopped; when they are through, the run is stuck."""
+    """Parallel branches go on. When they have ended, the run is stuck."""
     run_id = await stuck(store, other)
     assert await state(store, run_id) is RunState.RUNNING
     await store.batches.commit(A, [Hop(run_id, 1, dropped=[2])])
@@ -164,8 +168,8 @@ async def test_a_run_goes_on_as_long_as_something_can(store: Store, other: Any) 
 
 
 async def test_a_run_with_something_to_deliver_is_not_stuck(store: Store) -> None:
-    """An outcome or a signal that waits for the owner may change everything."""
-    first, second = await begin(store, held(1), held(2)), await begin(store, held(1))
+    """The run may go on with an outcome or a signal that is not delivered yet."""
+    first, second = await begin(store, running_call(1), running_call(2)), await begin(store, running_call(1))
     await store.batches.commit(A, [poisoned(first), poisoned(second), report(first, 2, 1)])
     await store.operators.send_signal(NewSignal(second, "paid", "k", b"1"))
     assert await stick(store) == 0
@@ -176,18 +180,21 @@ async def test_a_run_with_something_to_deliver_is_not_stuck(store: Store) -> Non
     assert await stick(store) == 2
 
 
-async def test_an_operators_word_gets_a_run_going_whatever_came_between(store: Store, tamper: Tamper) -> None:
-    """A stuck run with nothing in quarantine should not be; asked by name it goes on all the same."""
+async def test_an_operator_gets_a_stuck_run_going_even_if_nothing_is_in_quarantine(
+    store: Store, tamper: Tamper
+) -> None:
+    """There should be no stuck run without a step in quarantine. If there is one, it goes on when an operator names
+    it."""
     run_id = await stuck(store)
     tamper(f"UPDATE steps SET state = 'failed', finished_at = issued_at WHERE run_id = '{run_id}'")
-    assert await settle(store, "release", None, run_id=run_id) == 0
+    assert await resolve(store, "release", None, run_id=run_id) == 0
     assert await state(store, run_id) is RunState.RUNNING
     assert ids(await store.schedulers.claim_runs(B, SERVED, 10)) == [run_id]
 
 
 async def test_only_the_leader_sticks_runs(store: Store) -> None:
     """An old epoch changes nothing."""
-    run_id = await begin(store, held(1))
+    run_id = await begin(store, running_call(1))
     await store.batches.commit(A, [poisoned(run_id)])
     old = await store.leader.lead(B, -1.0)
     assert await store.leader.lead(A, LONG_S) is not None
@@ -197,8 +204,8 @@ async def test_only_the_leader_sticks_runs(store: Store) -> None:
 
 
 async def test_what_left_quarantine_another_way_is_forgotten(store: Store) -> None:
-    """A step that its run gave up, or a run that ended: not listed, and its row goes."""
-    run_id, other = await begin(store, held(1)), await begin(store, held(1))
+    """A step that its run dropped, or whose run has ended, is not listed, and its entry is removed."""
+    run_id, other = await begin(store, running_call(1)), await begin(store, running_call(1))
     await store.batches.commit(A, [poisoned(run_id), poisoned(other)])
     await store.batches.commit(
         A, [Hop(run_id, 1, dropped=[1]), Hop(other, 1, dropped=[1], close=closing(RunState.FAILED))]
@@ -207,19 +214,21 @@ async def test_what_left_quarantine_another_way_is_forgotten(store: Store) -> No
     assert await store.quarantine.quarantined(run_id) == []
     assert await stick(store) == 0
     assert await state(store, run_id) is RunState.RUNNING
-    assert await settle(store, "release") == 0
+    assert await resolve(store, "release") == 0
     assert await broken(store) == set()
 
 
 # --- the list ---------------------------------------------------------------------------------------------------------
 
 
-async def test_it_is_listed_by_fingerprint(store: Store) -> None:
-    """How many steps of how many runs, and one to look at: the oldest first."""
-    first = await begin(store, held(1), held(2))
+async def test_quarantine_is_listed_by_fingerprint(store: Store) -> None:
+    """The list says how many steps of how many runs there are, and names one run. The oldest comes first."""
+    first = await begin(store, running_call(1), running_call(2))
     await store.batches.commit(A, [poisoned(first, 1), poisoned(first, 2)])
-    second = await begin(store, held(1), held(2))
-    await store.batches.commit(A, [poisoned(second, 1), poisoned(second, 2, alike="bbbb", place="shop.py:9")])
+    second = await begin(store, running_call(1), running_call(2))
+    await store.batches.commit(
+        A, [poisoned(second, 1), poisoned(second, 2, fingerprint="bbbb", place="shop.py:9")]
+    )
     one, other = await store.quarantine.quarantine(10)
     assert (one.fingerprint, one.step, one.error, one.place) == (
         "aaaa",
@@ -241,9 +250,10 @@ async def test_it_is_listed_by_fingerprint(store: Store) -> None:
 
 
 async def test_a_released_step_has_fresh_budgets(store: Store) -> None:
-    """It is ready now, its run goes on where it was, and that an attempt may have had its effect is remembered."""
+    """It is ready now, its run goes on where it was, and its error still says that an attempt may have had its
+    effect."""
     run_id = await stuck(store)
-    assert await settle(store, "release") == 1
+    assert await resolve(store, "release") == 1
     row = await step(store, run_id)
     assert (row.state, row.quarantined, row.attempt, row.spent, row.losses) == (
         StepState.READY,
@@ -265,9 +275,9 @@ async def test_a_released_step_has_fresh_budgets(store: Store) -> None:
 
 
 async def test_a_released_step_that_kills_again_comes_back(store: Store) -> None:
-    """With the same fingerprint, and its run is stuck again."""
+    """It has the same fingerprint, and its run is stuck again."""
     run_id = await stuck(store)
-    await settle(store, "release")
+    await resolve(store, "release")
     (claimed,) = await store.agents.claim_steps(B, [1], 10)
     assert await store.batches.commit(B, [poisoned(run_id, 1, claimed.fence)]) == [Answer.ACCEPTED]
     assert await stick(store) == 1
@@ -278,9 +288,9 @@ async def test_a_released_step_that_kills_again_comes_back(store: Store) -> None
 async def test_a_skipped_or_failed_step_is_an_outcome_to_deliver(
     store: Store, act: str, ended: StepState
 ) -> None:
-    """Its run is claimed and told: the result that was given, or the error that was recorded."""
+    """Its run is claimed and gets the operator's result, or the error that was recorded."""
     run_id = await stuck(store)
-    assert await settle(store, act, result=b"7") == 1
+    assert await resolve(store, act, result=b"7") == 1
     row = await step(store, run_id)
     assert (row.state, row.delivered_seq) == (ended, None)
     assert (row.output, row.error) == ((b"7", None) if act == "skip" else (None, ERROR))
@@ -291,31 +301,31 @@ async def test_a_skipped_or_failed_step_is_an_outcome_to_deliver(
     assert await broken(store) == set()
 
 
-async def test_a_run_with_several_goes_on_with_the_first_that_is_decided(store: Store) -> None:
-    """What is released can be claimed at once; the others still wait."""
-    run_id = await begin(store, held(1), held(2))
-    await store.batches.commit(A, [poisoned(run_id, 1), poisoned(run_id, 2, alike="bbbb")])
+async def test_a_run_with_several_steps_in_quarantine_goes_on_with_the_first_decision(store: Store) -> None:
+    """The released step can be claimed at once. The others still wait."""
+    run_id = await begin(store, running_call(1), running_call(2))
+    await store.batches.commit(A, [poisoned(run_id, 1), poisoned(run_id, 2, fingerprint="bbbb")])
     assert await stick(store) == 1
-    assert await settle(store, "release", "bbbb") == 1
+    assert await resolve(store, "release", "bbbb") == 1
     assert await state(store, run_id) is RunState.RUNNING
     assert [one.n for one in await store.agents.claim_steps(B, [1], 10)] == [2]
     assert await stick(store) == 0
 
 
 async def test_deciding_is_bounded_and_by_run_or_fingerprint(store: Store) -> None:
-    """Batches; one run alone; and nothing that came into quarantine after the question."""
-    runs = [await stuck(store, alike=alike) for alike in ("aaaa", "aaaa", "aaaa", "bbbb")]
-    assert await settle(store, "release", before=await store.now() - LONG_S) == 0
-    assert await settle(store, "release", run_id=runs[1]) == 1
-    assert await settle(store, "release", None, run_id=runs[3]) == 1
-    assert [await settle(store, "fail", limit=1) for _ in range(3)] == [1, 1, 0]
-    assert await settle(store, "release", "no-such") == 0
+    """A decision has a limit, may be about one run alone, and leaves out steps that went into quarantine later."""
+    runs = [await stuck(store, fingerprint=fingerprint) for fingerprint in ("aaaa", "aaaa", "aaaa", "bbbb")]
+    assert await resolve(store, "release", before=await store.now() - LONG_S) == 0
+    assert await resolve(store, "release", run_id=runs[1]) == 1
+    assert await resolve(store, "release", None, run_id=runs[3]) == 1
+    assert [await resolve(store, "fail", limit=1) for _ in range(3)] == [1, 1, 0]
+    assert await resolve(store, "release", "no-such") == 0
 
 
 async def test_two_operators_decide_once(store: Store, other: Store) -> None:
-    """At the same time through two doors: each step goes one way."""
+    """If two operators decide at the same time through two connections, each step gets one decision."""
     runs = [await stuck(store) for _ in range(10)]
-    await asyncio.gather(settle(store, "release"), settle(other, "fail"))
+    await asyncio.gather(resolve(store, "release"), resolve(other, "fail"))
     rows = [await step(store, run_id) for run_id in runs]
     assert {row.fence for row in rows} == {3}
     assert all((row.finished_at is None) is (row.state is StepState.READY) for row in rows)
@@ -323,13 +333,13 @@ async def test_two_operators_decide_once(store: Store, other: Store) -> None:
 
 
 async def test_a_release_that_meets_the_leader_leaves_no_run_behind(store: Store, other: Store) -> None:
-    """Whichever comes first: a run with a step that can be claimed is not stuck."""
+    """Whichever comes first, a run with a step that can be claimed is not stuck."""
     for _ in range(10):
-        run_id = await begin(store, held(1))
+        run_id = await begin(store, running_call(1))
         await store.batches.commit(A, [poisoned(run_id)])
         epoch = await store.leader.lead(A, LONG_S)
         assert epoch is not None
-        await asyncio.gather(store.quarantine.stick_quarantined(epoch, 100), settle(other, "release"))
+        await asyncio.gather(store.quarantine.stick_quarantined(epoch, 100), resolve(other, "release"))
         assert await state(store, run_id) is RunState.RUNNING
         assert not (await step(store, run_id)).quarantined
 
@@ -338,7 +348,7 @@ async def test_a_release_that_meets_the_leader_leaves_no_run_behind(store: Store
 
 
 async def test_a_stuck_run_can_be_cancelled(store: Store) -> None:
-    """It is claimed with the request and gives the step up; nothing of it is left in quarantine."""
+    """It is claimed because of the request, and drops the step. The step leaves quarantine."""
     run_id = await stuck(store)
     assert await store.operators.cancel_run(run_id, "ann", "") is RunState.RUNNING
     (claimed,) = await store.schedulers.claim_runs(B, SERVED, 10)
@@ -355,7 +365,7 @@ async def test_a_stuck_run_can_be_cancelled(store: Store) -> None:
 async def test_a_cancel_that_meets_the_leader_is_delivered(store: Store, other: Store) -> None:
     """Whichever comes first, the run can be claimed."""
     for _ in range(10):
-        run_id = await begin(store, held(1), node=B)
+        run_id = await begin(store, running_call(1), node=B)
         await store.batches.commit(B, [poisoned(run_id)])
         epoch = await store.leader.lead(A, LONG_S)
         assert epoch is not None
@@ -366,7 +376,7 @@ async def test_a_cancel_that_meets_the_leader_is_delivered(store: Store, other: 
 
 
 async def test_there_is_no_undo_to_steer_in_a_run_that_only_waits(store: Store) -> None:
-    """Skipping or abandoning an undo must not make a run take itself back."""
+    """A request to skip or abandon an undo must not make a run undo itself."""
     run_id = await stuck(store)
     for act in ("skip", "abandon", "retry"):
         with pytest.raises(Exception, match="quarantine"):
@@ -375,20 +385,21 @@ async def test_there_is_no_undo_to_steer_in_a_run_that_only_waits(store: Store) 
 
 
 async def test_retrying_what_backs_off_leaves_quarantine_alone(store: Store) -> None:
-    """It is released by name, with fresh budgets."""
-    run_id = await begin(store, held(1), call(2, ready_at=await store.now() + LONG_S))
+    """A step in quarantine is only released explicitly, with fresh budgets."""
+    run_id = await begin(store, running_call(1), call(2, ready_at=await store.now() + LONG_S))
     await store.batches.commit(A, [poisoned(run_id)])
     assert await store.operators.retry_now(run_id, "ann") == 1
     assert (await step(store, run_id)).quarantined
 
 
 async def test_an_undoing_run_waits_and_goes_on_in_its_own_state(store: Store, tamper: Tamper) -> None:
-    """An undo that kills its agents: stuck, and undoing again when it is released; what an operator says of undos counts."""
-    run_id = await begin(store, held(1))
+    """If an undo kills its agents, its run is stuck, and is undoing again when the step is released. An operator can
+    steer the undo meanwhile."""
+    run_id = await begin(store, running_call(1))
     tamper(f"UPDATE runs SET state = 'undoing', ending = 'failed' WHERE id = '{run_id}'")
     await store.batches.commit(A, [poisoned(run_id)])
     assert await stick(store) == 1
-    assert await settle(store, "release") == 1
+    assert await resolve(store, "release") == 1
     assert await state(store, run_id) is RunState.UNDOING
     (claimed,) = await store.agents.claim_steps(B, [1], 10)
     await store.batches.commit(B, [poisoned(run_id, 1, claimed.fence)])
@@ -397,25 +408,25 @@ async def test_an_undoing_run_waits_and_goes_on_in_its_own_state(store: Store, t
 
 
 async def test_a_held_run_keeps_its_steps_in_quarantine(store: Store) -> None:
-    """It does not become stuck while it is held; deciding about its step does not release the run."""
-    run_id = await begin(store, held(1))
+    """It does not become stuck while it is held. A decision about its step does not release the run."""
+    run_id = await begin(store, running_call(1))
     await store.operators.hold(run_id, "ann", "")
     await store.batches.commit(A, [poisoned(run_id)])
     assert await stick(store) == 0
-    assert await settle(store, "release") == 1
+    assert await resolve(store, "release") == 1
     assert await state(store, run_id) is RunState.HELD
 
 
 async def test_an_undo_added_by_hand_keeps_no_run_from_being_stuck(store: Store) -> None:
-    """Its row waits for nothing."""
+    """The row of such an undo waits for nothing."""
     by_hand = NewStep(2, "undo_with#2", StepKind.UNDO, "shop.tidy", 1, StepState.WAITING)
     run_id = await stuck(store, by_hand)
     assert await state(store, run_id) is RunState.STUCK
 
 
-async def test_pruning_takes_what_is_left_of_quarantine(store: Store) -> None:
-    """No row without its run."""
-    run_id = await begin(store, held(1), held(2))
+async def test_pruning_removes_the_entries_in_quarantine(store: Store) -> None:
+    """No entry stays without its run."""
+    run_id = await begin(store, running_call(1), running_call(2))
     await store.batches.commit(A, [poisoned(run_id, 1)])
     hop = Hop(run_id, 1, outcomes=[succeeded(2, 1, 1)], close=closing(), dropped=[1])
     assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]

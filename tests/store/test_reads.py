@@ -7,11 +7,11 @@ import pytest
 from holdfast.model import NewSignal, RunState
 from holdfast.store.reads import RunFilter
 from holdfast.store.store import Store
-from tests.store.made import begin, call, child, ended, held, new_run, start
+from tests.store.made import begin, call, child, ended, new_run, running_call, start
 
 
 async def test_the_stores_clock_goes_forward(store: Store) -> None:
-    """Two looks, no step back."""
+    """A second look never returns an earlier time."""
     first = await store.now()
     assert await store.now() >= first > 1_700_000_000
 
@@ -32,8 +32,8 @@ async def test_what_is_not_there_is_none_or_empty(store: Store) -> None:
     assert await store.leader.leader() is None
 
 
-async def test_ids_that_no_run_has_are_told_from_those_that_one_has(store: Store) -> None:
-    """Whoever waits for a run is told that there is none."""
+async def test_ids_that_no_run_has_are_found(store: Store) -> None:
+    """So a caller that waits for a run learns that there is none."""
     known = [await start(store), await ended(store)]
     assert sorted(await store.reads.unknown_runs([*known, "no-such-run", "nor-this"])) == [
         "no-such-run",
@@ -54,7 +54,7 @@ async def test_runs_are_listed_newest_first_in_pages(store: Store) -> None:
 
 
 async def test_runs_are_filtered(store: Store) -> None:
-    """By state, by workflow with or without its module, by tags; all at once."""
+    """The filters are the state, the workflow with or without its module, and tags. They can be combined."""
     a = await start(store, new_run(tags={"customer": "7", "region": "eu"}))
     b = await start(store, new_run(tags={"customer": "8"}, workflow="shop.refund"))
     c = await ended(store)
@@ -73,7 +73,7 @@ async def test_runs_are_filtered(store: Store) -> None:
 
 
 async def test_runs_are_counted_by_state(store: Store) -> None:
-    """States nobody is in are left out."""
+    """States without runs are left out."""
     await start(store)
     await start(store)
     await ended(store)
@@ -81,7 +81,7 @@ async def test_runs_are_counted_by_state(store: Store) -> None:
 
 
 async def test_steps_are_read_in_pages(store: Store) -> None:
-    """In order of issue, after a number, no more than asked for."""
+    """They come in the order in which they were issued, beginning after a number, and at most `limit` of them."""
     run_id = await begin(store, *(call(n) for n in range(1, 8)))
     assert [one.n for one in await store.reads.steps(run_id, limit=3)] == [1, 2, 3]
     assert [one.n for one in await store.reads.steps(run_id, after=5)] == [6, 7]
@@ -89,7 +89,7 @@ async def test_steps_are_read_in_pages(store: Store) -> None:
 
 @pytest.mark.parametrize("value", [b"", b"\x00\xff", "ü€😀".encode(), b"x" * 100_000])
 async def test_payloads_come_back_as_they_were(store: Store, value: bytes) -> None:
-    """Bytes are bytes."""
+    """The store does not change the bytes."""
     run_id = await begin(store, call(1, input=value), run=new_run(input=value))
     run = await store.reads.run(run_id)
     assert run is not None
@@ -97,7 +97,7 @@ async def test_payloads_come_back_as_they_were(store: Store, value: bytes) -> No
 
 
 async def test_the_journal_is_newest_first_and_bounded(store: Store) -> None:
-    """For one run or for all."""
+    """That is so for one run and for all."""
     one, two = await begin(store), await begin(store)
     await store.operators.hold(one, "ann", "first")
     await store.operators.hold(two, "bob", "second")
@@ -108,10 +108,10 @@ async def test_the_journal_is_newest_first_and_bounded(store: Store) -> None:
 
 
 async def test_histories_of_children_are_their_steps(store: Store) -> None:
-    """Signals are no part of what an undo is planned from, and are not read."""
+    """Signals are not read, because the plan of an undo does not need them."""
     parent = await begin(store, child(1))
     run = new_run(parent_id=parent, parent_n=1)
-    await begin(store, held(1), run=run)
+    await begin(store, running_call(1), run=run)
     await store.operators.send_signal(NewSignal(run.id, "paid", "1", b"1"))
     (found,) = await store.schedulers.child_histories(parent)
     assert (found.run.id, [one.n for one in found.steps], found.signals) == (run.id, [1], [])

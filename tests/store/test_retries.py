@@ -1,4 +1,5 @@
-"""A run that goes on from where another ended: what is copied, what belongs to it from then on, and that there is one."""
+"""A retry goes on from where another run ended: what is copied, what belongs to it from then on, and that there is only
+one."""
 
 import asyncio
 import json
@@ -21,9 +22,9 @@ from tests.store.made import (
     child,
     closing,
     delivered,
-    held,
     new_id,
     new_run,
+    running_call,
     start,
     step,
     succeeded,
@@ -36,15 +37,15 @@ def failed(n: int, fence: int, seq: int) -> Outcome:
 
 
 def why(**more: Any) -> str:
-    """Why a run ended, as its scheduler records it."""
+    """Return the error of a run, as its scheduler records it."""
     return json.dumps({"type": "builtins.ValueError", "message": "no"} | more)
 
 
 async def history(store: Store, **more: Any) -> str:
-    """A run that its fourth step ended: a step delivered, a failure handled, a signal heard and one not, a step dropped while it
-    ran, its deadline's timer fired."""
+    """Make a run that was ended by its fourth step. One step was delivered, one failure was handled, one signal was
+    delivered and one was not, one running step was dropped, and the timer of the deadline fired."""
     run = new_run(priority=3, tags={"a": "b"})
-    steps = [held(1), held(2), held(3), held(4), timer(5, 1.0, "$deadline")]
+    steps = [running_call(1), running_call(2), running_call(3), running_call(4), timer(5, 1.0, "$deadline")]
     run_id = await begin(store, *steps, run=run)
     for key in ("heard", "unheard"):
         await store.operators.send_signal(NewSignal(run_id, "paid", key, b"1"))
@@ -64,7 +65,8 @@ async def history(store: Store, **more: Any) -> str:
 
 
 async def test_a_retry_keeps_what_was_recorded(store: Store) -> None:
-    """All that was delivered but the step that ended the run; what ran and is not kept has the key it had."""
+    """It keeps all that was delivered, except for the step that ended the run. A step that ran and is not kept has the
+    same key again."""
     run_id = await history(store)
     again = await store.operators.retry_run(run_id, "ann")
     assert again == f"{run_id}~2"
@@ -102,23 +104,24 @@ async def test_a_retry_keeps_what_was_recorded(store: Store) -> None:
 
 
 async def test_what_was_undone_is_not_kept(store: Store) -> None:
-    """Neither its outcome nor its key."""
+    """Neither its outcome nor its key is kept."""
     again = await store.operators.retry_run(await history(store, undone=[1, 3]), "ann")
     assert [one.n for one in await store.reads.steps(again)] == [2]
     assert [one.key for one in await store.reads.inherited(again)] == ["", "charge#4"]
 
 
 async def test_a_retry_is_one_run(store: Store, other: Store) -> None:
-    """Whoever asks how often, and at once. Of a chain only the newest can be retried."""
+    """That is so however often and by however many callers it is asked for. Of a chain, only the newest run can be
+    retried."""
     run_id = await history(store)
-    said = await asyncio.gather(*(door.operators.retry_run(run_id, "ann") for door in (store, other) * 3))
-    assert set(said) == {f"{run_id}~2"}
+    retries = await asyncio.gather(*(door.operators.retry_run(run_id, "ann") for door in (store, other) * 3))
+    assert set(retries) == {f"{run_id}~2"}
     assert len([one for one in await store.reads.journal(run_id) if one.verb == "retry"]) == 1
     (claimed,) = await store.schedulers.claim_runs(A, SERVED, 10)
     close = closing(RunState.FAILED, error=why(seq=3))
     await store.batches.commit(A, [Hop(claimed.run.id, claimed.run.fence, close=close)])
-    assert await store.operators.retry_run(run_id, "ann") == said[0]
-    third = await store.operators.retry_run(said[0], "ann")
+    assert await store.operators.retry_run(run_id, "ann") == retries[0]
+    third = await store.operators.retry_run(retries[0], "ann")
     assert third == f"{run_id}~3"
     with pytest.raises(WrongState, match=third):
         await store.operators.retry_run(run_id, "ann")
@@ -131,8 +134,8 @@ async def test_an_id_that_is_taken_is_passed_over(store: Store) -> None:
 
 
 async def test_only_what_ended_badly_is_retried(store: Store) -> None:
-    """A live run is still trying, and one that succeeded has nothing to try again."""
-    run_id = await begin(store, held(1))
+    """An open run still goes on, and a run that succeeded has nothing to retry."""
+    run_id = await begin(store, running_call(1))
     with pytest.raises(WrongState, match="only a run that has ended"):
         await store.operators.retry_run(run_id, "ann")
     await store.batches.commit(A, [Hop(run_id, 1, dropped=[1], close=closing())])
@@ -141,7 +144,7 @@ async def test_only_what_ended_badly_is_retried(store: Store) -> None:
 
 
 async def family(store: Store, *ends: RunState) -> tuple[str, list[str]]:
-    """A run that failed, with a child that ended in each of these ways and was delivered."""
+    """Make a failed run with one child for each of these states, each of which was delivered."""
     parent = await begin(store, *(child(n) for n, _ in enumerate(ends, 1)))
     kids = [new_run(parent_id=parent, parent_n=n) for n, _ in enumerate(ends, 1)]
     await store.batches.commit(A, [Hop(parent, 1, children=kids)])
@@ -159,7 +162,8 @@ async def family(store: Store, *ends: RunState) -> tuple[str, list[str]]:
 
 
 async def test_children_that_succeeded_are_taken_over(store: Store) -> None:
-    """They are the new run's; the others stay, and a child of the new run goes on from them when it is asked for."""
+    """They belong to the new run. The others stay where they are, and a child of the new run goes on from them when the
+    code asks for it."""
     parent, (good, bad) = await family(store, RunState.SUCCEEDED, RunState.FAILED)
     again = await store.operators.retry_run(parent, "ann")
     assert [one.id for one in await store.reads.children(again)] == [good]
@@ -175,20 +179,20 @@ async def test_children_that_succeeded_are_taken_over(store: Store) -> None:
     assert await broken(store) == set()
 
 
-async def test_a_child_that_succeeded_unheard_is_the_child(store: Store) -> None:
-    """Nothing is started: the step that asks for it is told how it ended."""
+async def test_a_child_whose_success_was_not_delivered_is_taken_over(store: Store) -> None:
+    """Nothing is started. The step that asks for the child ends with its outcome."""
     parent, (good,) = await family(store, RunState.SUCCEEDED)
     other = await begin(store, child(1))
     wanted = new_run(new_id(), parent_id=other, parent_n=1, retry_of=good)
     await store.batches.commit(A, [Hop(other, 1, children=[wanted])])
-    told = await step(store, other)
-    assert (told.state, told.output, told.delivered_seq) == (StepState.SUCCEEDED, b"7", None)
+    waiting = await step(store, other)
+    assert (waiting.state, waiting.output, waiting.delivered_seq) == (StepState.SUCCEEDED, b"7", None)
     assert [one.id for one in await store.reads.children(other)] == [good]
     assert await store.reads.children(parent) == []
 
 
 async def test_a_child_is_retried_with_its_parent(store: Store) -> None:
-    """Not beside it; and nothing is retried above a run that has not ended."""
+    """It is not retried by itself. And a run is not retried while a run below it is open."""
     parent, (bad,) = await family(store, RunState.FAILED)
     with pytest.raises(WrongState, match=f"retry {parent}"):
         await store.operators.retry_run(bad, "ann")
@@ -203,7 +207,7 @@ async def test_a_child_is_retried_with_its_parent(store: Store) -> None:
 
 
 async def test_what_a_live_run_may_go_on_from_is_not_pruned(store: Store) -> None:
-    """It goes when the run that inherits it has ended."""
+    """It is removed when the run that may go on from it has ended."""
     parent, (bad,) = await family(store, RunState.FAILED)
     again = await store.operators.retry_run(parent, "ann")
 
@@ -222,9 +226,9 @@ async def test_what_a_live_run_may_go_on_from_is_not_pruned(store: Store) -> Non
 
 
 async def test_a_step_of_a_retry_is_claimed_with_its_key(store: Store) -> None:
-    """As its effect was asked for before."""
+    """The key is that of the earlier run, because an attempt there may have had its effect."""
     run_id = await begin(store)
-    hop = Hop(run_id, 1, issued=[held(1), call(2)], effects=[(2, "before::charge#2")])
+    hop = Hop(run_id, 1, issued=[running_call(1), call(2)], effects=[(2, "before::charge#2")])
     assert await store.batches.commit(A, [hop]) == [Answer.ACCEPTED]
     (claimed,) = await store.agents.claim_steps(A, [1], 10)
     assert claimed.effect == "before::charge#2"

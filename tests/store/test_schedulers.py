@@ -1,4 +1,4 @@
-"""Who owns a run, what it is told, and when it wakes."""
+"""Who owns a run, what is delivered to it, and when it wakes up."""
 
 import asyncio
 
@@ -19,11 +19,11 @@ from tests.store.made import (
     begin,
     call,
     child,
-    held,
     ids,
     new_run,
     parked,
     report,
+    running_call,
     start,
     step,
     succeeded,
@@ -54,7 +54,7 @@ async def test_only_served_workflows_are_claimed(store: Store) -> None:
 
 
 async def test_two_schedulers_never_get_the_same_run(store: Store, other: Store) -> None:
-    """Claims at the same time through two doors part the runs between them."""
+    """Simultaneous claims through two connections share the runs between them."""
     runs = [await start(store) for _ in range(60)]
 
     async def take(through: Store, node: str) -> list[str]:
@@ -69,7 +69,7 @@ async def test_two_schedulers_never_get_the_same_run(store: Store, other: Store)
 
 async def test_a_claimed_run_comes_with_its_history(store: Store) -> None:
     """Steps in order of issue, delivered or not, and all its signals."""
-    run_id = await begin(store, held(1), held(2), wait(3))
+    run_id = await begin(store, running_call(1), running_call(2), wait(3))
     await store.operators.send_signal(NewSignal(run_id, "paid", "k", b"1"))
     await store.batches.commit(A, [Hop(run_id, 1, outcomes=[succeeded(2, 1, 1)])])
     await store.batches.commit(A, [report(run_id, 1, 1), Hop(run_id, 1, park=True)])
@@ -84,24 +84,27 @@ async def test_a_claimed_run_comes_with_its_history(store: Store) -> None:
 
 
 async def test_an_owned_run_is_not_claimed(store: Store) -> None:
-    """Something to deliver to a run that has an owner is that owner's business."""
-    run_id = await begin(store, held(1))
+    """If a run has an owner, that owner delivers to it."""
+    run_id = await begin(store, running_call(1))
     await store.batches.commit(A, [report(run_id, 1, 1)])
     assert await store.schedulers.claim_runs(B, SERVED, 10) == []
     assert await store.schedulers.claim_run(B, run_id) is None
 
 
 async def test_a_claimed_run_wakes_nobody_twice(store: Store) -> None:
-    """Once claimed, the outcome that woke the run wakes no other."""
-    run_id = await parked(store, held(1))
+    """After a run was claimed because of an outcome, nobody else can claim it for the same outcome."""
+    run_id = await parked(store, running_call(1))
     await store.batches.commit(A, [report(run_id, 1, 1)])
     assert ids(await store.schedulers.claim_runs(A, SERVED, 10)) == [run_id]
     assert await store.schedulers.claim_runs(B, SERVED, 10) == []
 
 
 async def test_undelivered_names_what_others_recorded(store: Store) -> None:
-    """Outcomes and signals of the runs a node owns, bounded, and nobody else's."""
-    mine, theirs = await begin(store, held(1), held(2)), await begin(store, held(1), node=B)
+    """It returns outcomes and signals of the runs that the node owns, at most `limit` of each, and of no others."""
+    mine, theirs = (
+        await begin(store, running_call(1), running_call(2)),
+        await begin(store, running_call(1), node=B),
+    )
     await store.batches.commit(A, [report(mine, 2, 1), report(mine, 1, 1)])
     await store.batches.commit(B, [report(theirs, 1, 1)])
     await store.operators.send_signal(NewSignal(mine, "paid", "k", b"1"))
@@ -113,7 +116,7 @@ async def test_undelivered_names_what_others_recorded(store: Store) -> None:
 
 
 async def test_due_timers_of_ownerless_runs_fire(store: Store) -> None:
-    """A timer whose time came ends its step, undelivered, so that the run is claimed."""
+    """A due timer ends its step. That is not delivered yet, so the run is claimed."""
     run_id = await parked(store, timer(1, 1000.0), timer(2, ENVIRONMENT.now() + LONG_S))
     assert await store.schedulers.fire_timers(10) == 1
     fired, waiting = await store.reads.steps(run_id)
@@ -125,7 +128,7 @@ async def test_due_timers_of_ownerless_runs_fire(store: Store) -> None:
 
 
 async def test_timers_fire_in_bounded_batches(store: Store) -> None:
-    """No more than asked for, oldest first."""
+    """One call fires at most `limit` timers, oldest first."""
     run_id = await parked(store, timer(1, 3000.0), timer(2, 1000.0), timer(3, 2000.0))
     assert await store.schedulers.fire_timers(2) == 2
     assert [one.n for one in await store.reads.steps(run_id) if one.state is StepState.WAITING] == [1]
@@ -133,7 +136,7 @@ async def test_timers_fire_in_bounded_batches(store: Store) -> None:
 
 
 async def test_timers_of_owned_and_held_runs_are_left_alone(store: Store) -> None:
-    """An owner fires its own timers; a held run's wait for its release."""
+    """An owner fires the timers of its runs itself. The timers of a held run wait for its release."""
     await begin(store, timer(1, 1000.0))
     stopped = await parked(store, timer(1, 1000.0))
     await store.operators.hold(stopped, "ann", "")
@@ -141,8 +144,8 @@ async def test_timers_of_owned_and_held_runs_are_left_alone(store: Store) -> Non
     assert await store.schedulers.next_timer() is None
 
 
-async def test_the_next_timer_is_the_earliest_that_nobody_watches(store: Store) -> None:
-    """Only ownerless runs count."""
+async def test_the_next_timer_is_the_earliest_of_a_run_without_an_owner(store: Store) -> None:
+    """Timers of owned runs do not count."""
     soon, later = ENVIRONMENT.now() + 60, ENVIRONMENT.now() + 120
     assert await store.schedulers.next_timer() is None
     await begin(store, timer(1, soon))
@@ -151,8 +154,8 @@ async def test_the_next_timer_is_the_earliest_that_nobody_watches(store: Store) 
 
 
 async def test_an_owner_holds_its_run(store: Store) -> None:
-    """A run whose code cannot go on is held with the reason, and its owner is rid of it."""
-    run_id = await begin(store, held(1))
+    """A run whose code cannot go on is held with the reason, and has no owner then."""
+    run_id = await begin(store, running_call(1))
     assert await store.schedulers.hold_run(run_id, 9, "stale") is Answer.FENCED
     assert await store.schedulers.hold_run(run_id, 1, "the code changed") is Answer.ACCEPTED
     run = await store.reads.run(run_id)
@@ -171,7 +174,7 @@ async def test_an_owner_holds_its_run(store: Store) -> None:
 
 
 async def test_lost_runs_are_those_with_another_owner_or_fence(store: Store) -> None:
-    """A node asks which of its runs it no longer owns."""
+    """The store names those runs of a node that it no longer owns."""
     mine, left = await begin(store), await parked(store)
     assert sorted(await store.schedulers.lost_runs(A, [(mine, 1), (left, 1), ("no-such-run", 1)])) == sorted(
         [left, "no-such-run"]
@@ -181,7 +184,7 @@ async def test_lost_runs_are_those_with_another_owner_or_fence(store: Store) -> 
 
 
 async def test_a_child_and_its_parent_may_begin_in_one_batch(store: Store) -> None:
-    """What one hop starts is there for whoever looks after the commit."""
+    """After the commit, everybody sees what the hops in it started."""
     parent = new_run()
     kid = new_run(parent_id=parent.id, parent_n=1)
     hop = Hop(parent.id, 1, begin=parent, begun_at=ENVIRONMENT.now(), issued=[child(1)], children=[kid])
@@ -189,7 +192,7 @@ async def test_a_child_and_its_parent_may_begin_in_one_batch(store: Store) -> No
     assert ids(await store.schedulers.claim_runs(B, SERVED, 10)) == [kid.id]
 
 
-async def test_a_released_step_number_is_never_given_twice(store: Store) -> None:
+async def test_a_step_number_is_never_given_twice(store: Store) -> None:
     """Issuing a step whose number is taken changes nothing."""
     run_id = await begin(store, call(1, input=b"[1]"))
     before = await step(store, run_id)
@@ -201,20 +204,20 @@ async def test_a_released_step_number_is_never_given_twice(store: Store) -> None
     assert await step(store, run_id) == before
 
 
-async def test_adopting_long_histories_is_bounded(store: Store) -> None:
-    """One claim takes up no more runs than it has a slice of steps to load; the rest is claimed next, in the same order."""
-    told = []
+async def test_claiming_runs_with_long_histories_is_bounded(store: Store) -> None:
+    """A claim stops when its runs have a certain number of steps. The next claim gets the rest, in the same order."""
+    begun = []
     for _ in range(4):
         run_id = await begin(store, *(call(n) for n in range(1, 7)))
         (claimed,) = [
             one for one in await store.agents.claim_steps(A, [1], 100) if (one.run_id, one.n) == (run_id, 1)
         ]
         await store.batches.commit(A, [report(run_id, 1, claimed.fence), Hop(run_id, 1, park=True)])
-        told.append(run_id)
+        begun.append(run_id)
     sliced = open_store(store.url, ENVIRONMENT, Config(replay_slice_steps=10))
     await sliced.open()
     found = [ids(await sliced.schedulers.claim_runs(A, SERVED, 100)) for _ in range(3)]
-    assert [sorted(one) for one in found] == [sorted(told[:2]), sorted(told[2:]), []]
+    assert [sorted(one) for one in found] == [sorted(begun[:2]), sorted(begun[2:]), []]
     for _ in range(5):
         await store.batches.commit(A, [Start(new_run())])
     assert len(await sliced.schedulers.claim_runs(A, SERVED, 100)) == 5, "what has no history costs nothing"

@@ -1,4 +1,4 @@
-"""Migrations are forward only and recognised by checksum; constraints say what the code says; statements are all used."""
+"""Migrations only go forward and have checksums, constraints agree with the code, and all statements are used."""
 
 import asyncio
 import re
@@ -20,7 +20,7 @@ from holdfast.store.statements import NOUNS, load, read_statements
 from holdfast.store.store import Store
 from holdfast.store.verbs import Verb
 from tests.store.conftest import Tamper, run_sql
-from tests.store.made import ENVIRONMENT, begin, held
+from tests.store.made import ENVIRONMENT, begin, running_call
 
 DIALECTS = ["holdfast.store.sqlite", "holdfast.store.postgres"]
 
@@ -32,7 +32,7 @@ async def test_migrating_twice_changes_nothing(store: Store) -> None:
 
 
 async def test_a_new_database_is_migrated_from_nothing(store_url: str) -> None:
-    """From schema 0 to this version's."""
+    """It goes from schema 0 to the schema of this version."""
     store = open_store(store_url, Environment())
     assert await store.migrate() == (0, len(read_migrations(DIALECTS[0])))
     await store.close()
@@ -51,7 +51,7 @@ async def test_a_new_database_is_migrated_from_nothing(store_url: str) -> None:
 async def test_a_database_of_another_version_is_refused(
     store: Store, tamper: Tamper, change: str, says: str
 ) -> None:
-    """Too new, or made by another build: the message says what to do."""
+    """It is too new, or was made by another build. The message says what to do."""
     tamper(change)
     again = open_store(store.url, Environment())
     with pytest.raises(SchemaMismatch, match=says):
@@ -60,7 +60,7 @@ async def test_a_database_of_another_version_is_refused(
 
 
 def columns(package: str) -> dict[str, set[str]]:
-    """Table → its columns, as the migrations declare them."""
+    """Return the columns of each table, as the migrations declare them."""
     sql = "\n".join(migration.sql for migration in read_migrations(package))
     tables: dict[str, set[str]] = {}
     for table, body in re.findall(r"CREATE TABLE (?:holdfast\.)?(\w+) \((.*?)\n\)", sql, re.DOTALL):
@@ -73,7 +73,8 @@ def columns(package: str) -> dict[str, set[str]]:
 
 
 def test_both_dialects_have_the_same_tables() -> None:
-    """The same names for the same things; PostgreSQL has a function where SQLite has a computed column, and a clock of its own."""
+    """They have the same tables and columns, with two exceptions. PostgreSQL has a function instead of a computed
+    column, and needs no table for the clock."""
     sqlite, postgres = (columns(package) for package in DIALECTS)
     sqlite["steps"] -= {"spent"}
     assert sqlite.pop("clock") == {"one", "boot", "anchor"}
@@ -81,7 +82,7 @@ def test_both_dialects_have_the_same_tables() -> None:
 
 
 def check_values(package: str, table: str, column: str) -> set[str]:
-    """The values a column's CHECK allows."""
+    """Return the values that a column's CHECK allows."""
     sql = read_migrations(package)[0].sql
     body = re.search(rf"CREATE TABLE (?:holdfast\.)?{table} \((.*?)\n\)", sql, re.DOTALL)
     assert body
@@ -112,7 +113,7 @@ def test_check_constraints_equal_the_model(
     ("constraint", "values"), [("ended_has_time", RUN_ENDED), ("owned_is_active", RUN_ACTIVE)]
 )
 def test_run_constraints_equal_the_lifecycle(package: str, constraint: str, values: frozenset[str]) -> None:
-    """What ends a run, and in which states it may be owned, is said once in code and once in SQL."""
+    """The code and the SQL agree on which states end a run, and in which states it may be owned."""
     sql = read_migrations(package)[0].sql
     found = re.search(rf"CONSTRAINT {constraint} CHECK(.*?)\n\s*(?:CONSTRAINT|\))", sql, re.DOTALL)
     assert found
@@ -131,15 +132,15 @@ def test_run_constraints_equal_the_lifecycle(package: str, constraint: str, valu
     ],
 )
 async def test_the_database_refuses_what_cannot_be(store: Store, tamper: Tamper, damage: str) -> None:
-    """States that contradict themselves are kept out by the database itself."""
-    await begin(store, held(1))
+    """The database itself refuses states that contradict themselves."""
+    await begin(store, running_call(1))
     with pytest.raises(Exception, match=r"(?i)constraint"):
         tamper(damage)
 
 
 @pytest.mark.parametrize("package", DIALECTS)
 def test_migrations_are_numbered_without_gaps(package: str) -> None:
-    """1, 2, 3 …; each with its checksum."""
+    """They are numbered 1, 2, 3 …, and each has a checksum."""
     found = read_migrations(package)
     assert [one.version for one in found] == list(range(1, len(found) + 1))
     assert len({one.checksum for one in found}) == len(found)
@@ -160,7 +161,7 @@ VERBS = ("claim", "renew")
 
 
 def test_statements_are_loaded_by_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Comments go, the text stays."""
+    """Comments are removed, and the text stays."""
     package = package_with(
         tmp_path,
         monkeypatch,
@@ -170,7 +171,7 @@ def test_statements_are_loaded_by_verb(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_fragments_and_columns_are_put_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fragment may use another; a noun stands for its fields."""
+    """A fragment may use another one. The name of a noun is replaced by its columns."""
     package = package_with(
         tmp_path,
         monkeypatch,
@@ -190,11 +191,14 @@ def test_fragments_and_columns_are_put_in(tmp_path: Path, monkeypatch: pytest.Mo
         ("-- name: claim\nSELECT 1\n", "no statement for renew"),
         (
             "-- name: claim\nSELECT 1\n-- name: renew\nSELECT 2\n-- name: other\nSELECT 3\n",
-            "nobody uses other",
+            "no verb uses the statements other",
         ),
-        ("-- name: claim\nSELECT 1\n-- name: claim\nSELECT 2\n", "stands twice"),
+        ("-- name: claim\nSELECT 1\n-- name: claim\nSELECT 2\n", "is defined twice"),
         ("-- name: claim\n{gone}\n-- name: renew\nSELECT 2\n", "claim: there is no fragment 'gone'"),
-        ("-- name: claim\n1\n-- name: renew\n2\n-- fragment: idle\n3\n", "nobody uses the fragments idle"),
+        (
+            "-- name: claim\n1\n-- name: renew\n2\n-- fragment: idle\n3\n",
+            "no statement uses the fragments idle",
+        ),
         ("-- name: claim\n{f}\n-- name: renew\n2\n-- fragment: f(x)\n{x}\n", "'f' takes an argument"),
         ("-- name: claim\n{f(s)}\n-- name: renew\n2\n-- fragment: f\n3\n", "'f' takes no argument"),
     ],
@@ -202,7 +206,7 @@ def test_fragments_and_columns_are_put_in(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_missing_unused_or_doubled_statement_fails_the_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, says: str
 ) -> None:
-    """At start-up, not at three in the morning."""
+    """So the error shows when a process starts, and not when the statement is first needed."""
     package = package_with(tmp_path, monkeypatch, sql)
     with pytest.raises(ValueError, match=says):
         load(package, VERBS)
@@ -210,7 +214,7 @@ def test_a_missing_unused_or_doubled_statement_fails_the_load(
 
 @pytest.mark.parametrize("package", DIALECTS)
 def test_every_statement_is_used(package: str) -> None:
-    """Each verb is named by some code: of the store, or of its dialect."""
+    """The code of the store or of the dialect uses each verb."""
     folders = files("holdfast.store"), files(package)
     code = "".join(
         file.read_text("utf-8")
@@ -223,7 +227,7 @@ def test_every_statement_is_used(package: str) -> None:
 
 
 def test_both_dialects_have_the_same_verbs() -> None:
-    """What only one has is how it claims, and how it keeps itself."""
+    """Only the statements with which a dialect claims and keeps itself running may differ."""
     own = [set(read_statements(package)) - set(Verb) for package in DIALECTS]
     assert all(set(Verb) <= set(read_statements(package)) for package in DIALECTS)
     assert not own[0] & own[1]
@@ -232,7 +236,7 @@ def test_both_dialects_have_the_same_verbs() -> None:
 
 @pytest.mark.parametrize("package", DIALECTS)
 def test_statements_name_their_columns(package: str) -> None:
-    """A column can be added under nodes of an older version: none of their statements would return it."""
+    """So a column can be added while nodes of an older version run, because none of their statements returns it."""
     starred = [
         verb
         for verb, text in read_statements(package).items()
@@ -242,7 +246,7 @@ def test_statements_name_their_columns(package: str) -> None:
 
 
 async def test_an_empty_database_migrates_itself(store_url: str) -> None:
-    """A database without our tables needs no decision."""
+    """A database without our tables can be migrated without asking anybody."""
     store = open_store(store_url, Environment())
     await store.open()
     assert await store.reads.runs_by_state() == {}
@@ -253,7 +257,7 @@ async def test_an_empty_database_migrates_itself(store_url: str) -> None:
 async def test_an_older_database_is_upgraded_with_what_is_in_it(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Refused until it is migrated; then its alerts are there, one open for each run."""
+    """It is refused until it is migrated. Then its alerts are there, one open alert for each run."""
     first = read_migrations(DIALECTS[0] if store_url.startswith("sqlite") else DIALECTS[1])[:1]
     module = "sqlite.schema" if store_url.startswith("sqlite") else "postgres.database"
     old = open_store(store_url, Environment())
@@ -280,7 +284,8 @@ async def test_an_older_database_is_upgraded_with_what_is_in_it(
 async def test_steps_of_an_older_database_have_spent_what_they_had(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counters that it did not know are 0: what was lost and excused stays so, the rest are attempts of the application's."""
+    """Counters that the older schema did not have are 0. Losses and excused attempts stay counted, and all other
+    attempts count as failures of the application."""
     known = read_migrations(DIALECTS[0] if store_url.startswith("sqlite") else DIALECTS[1])
     before = [migration for migration in known if migration.name != "quarantine" and migration.version < 5]
     module = "sqlite.schema" if store_url.startswith("sqlite") else "postgres.database"
@@ -310,7 +315,7 @@ async def test_steps_of_an_older_database_have_spent_what_they_had(
 
 
 async def test_two_nodes_may_open_a_new_database_at_once(store_url: str) -> None:
-    """One migrates, the other waits for it."""
+    """One of them migrates, and the other waits for it."""
     stores = [open_store(store_url, Environment()) for _ in range(4)]
     await asyncio.gather(*(store.open() for store in stores))
     current = len(read_migrations(DIALECTS[0]))
@@ -319,25 +324,23 @@ async def test_two_nodes_may_open_a_new_database_at_once(store_url: str) -> None
         await store.close()
 
 
-async def test_a_schema_that_somebody_keeps_locked_is_not_waited_for_for_ever(
-    pg_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The error says whose session keeps it."""
+async def test_the_wait_for_a_locked_schema_is_limited(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says which session has the lock."""
     monkeypatch.setattr("holdfast.store.postgres.database.SCHEMA_LOCK_S", 0.3)
     store = open_store(pg_url, ENVIRONMENT)
     with psycopg.connect(pg_url, application_name="migrating") as keeper:
         keeper.execute("SELECT pg_advisory_lock(4870117)")
-        told = rf"session {keeper.info.backend_pid} of .* \(migrating\) has kept the schema locked"
-        with pytest.raises(StoreUnreachable, match=told):
+        message = rf"session {keeper.info.backend_pid} of .* \(migrating\) has kept the schema locked"
+        with pytest.raises(StoreUnreachable, match=message):
             await store.migrate()
     await store.migrate()
     await store.close()
 
 
-async def test_a_schema_that_nodes_live_on_is_not_changed(
+async def test_a_schema_that_live_nodes_use_is_not_changed(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They would go on with statements for the old one. Those that left, and those whose lease ran out, do not count."""
+    """They would go on with statements for the old schema. Nodes that left, or whose lease ran out, do not count."""
     sqlite = store_url.startswith("sqlite")
     old = read_migrations(DIALECTS[0] if sqlite else DIALECTS[1])[:-1]
     module = "sqlite.schema" if sqlite else "postgres.database"

@@ -1,5 +1,5 @@
 # ruff: noqa: ASYNC240  a test may wait for a file or a process
-"""A SQLite file: where it is, whose it is, and what can be wrong with it."""
+"""A SQLite file: where it is, whom it belongs to, and what can be wrong with it."""
 
 import asyncio
 import sqlite3
@@ -30,9 +30,9 @@ from tests.store.made import (
     call,
     closing,
     deaths,
-    held,
     join,
     new_run,
+    running_call,
     start,
     step,
     succeeded,
@@ -40,7 +40,7 @@ from tests.store.made import (
 
 
 def connections_of(store: Store) -> connections.Connections:
-    """The connections behind a store on SQLite."""
+    """Return the connections of a store on SQLite."""
     assert isinstance(store.database, SqliteDatabase)
     return store.database.connections
 
@@ -52,7 +52,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(path: Path) -> AsyncIterator[Store]:
-    """An open store in a file, that knows node A."""
+    """An open store in a file, with node A."""
     store = open_store(f"sqlite:///{path}", ENVIRONMENT)
     await store.open()
     await join(store, A)
@@ -72,7 +72,7 @@ async def store(path: Path) -> AsyncIterator[Store]:
     ],
 )
 def test_a_url_names_a_file(url: str, path: str) -> None:
-    """Three slashes are relative, four absolute."""
+    """A path after three slashes is relative, and after four it is absolute."""
     assert path_of(url) == path
 
 
@@ -80,20 +80,20 @@ def test_a_url_names_a_file(url: str, path: str) -> None:
     "url", ["sqlite:", "sqlite://", "sqlite:///", "sqlite://host/file.db", "sqlite:///folder/"]
 )
 def test_a_url_without_a_file_is_refused(url: str) -> None:
-    """The message shows how it is written."""
+    """The message shows how to write it."""
     with pytest.raises(StoreUnsupported, match=r"sqlite:///file\.db"):
         open_store(url, ENVIRONMENT)
 
 
 async def test_files_are_for_their_owner_alone(store: Store, path: Path) -> None:
-    """The database, its log and the nodes' folder carry no rights for others."""
+    """Others have no rights on the database, its log and the folder of the nodes."""
     await start(store)
     files = [path, Path(f"{path}-wal"), Path(f"{path}-shm"), Path(f"{path}-nodes"), Path(f"{path}-nodes") / A]
     assert [stat.S_IMODE(file.stat().st_mode) & 0o077 for file in files] == [0] * 5
 
 
-async def test_a_file_is_durable_and_says_whose_it_is(store: Store, path: Path) -> None:
-    """Write-ahead log, a flush with every commit, and an application id."""
+async def test_a_file_is_durable_and_says_that_it_is_ours(store: Store, path: Path) -> None:
+    """It has a write-ahead log, every commit is flushed, and it has an application id."""
     connection = apsw.Connection(str(path))
     assert connection.pragma("journal_mode") == "wal"
     assert connection.pragma("application_id") == schema.APPLICATION_ID
@@ -104,7 +104,7 @@ async def test_a_file_is_durable_and_says_whose_it_is(store: Store, path: Path) 
 
 
 async def test_what_was_accepted_is_there_after_opening_again(path: Path) -> None:
-    """Close, open, read."""
+    """A store that was closed and opened again has the same rows."""
     first = open_store(f"sqlite:///{path}", ENVIRONMENT)
     await first.open()
     run_id = await start(first)
@@ -117,11 +117,13 @@ async def test_what_was_accepted_is_there_after_opening_again(path: Path) -> Non
 
 
 async def test_a_database_in_memory_does_everything() -> None:
-    """The same code on one connection: what the simulations run on."""
+    """It uses the same code on one connection. The simulations run on such a store."""
     store = open_store("sqlite://:memory:", ENVIRONMENT)
     await store.open()
     await join(store, A)
-    runs = await asyncio.gather(*(begin(store, held(1)) for _ in range(20)), store.reads.run("no-such-run"))
+    runs = await asyncio.gather(
+        *(begin(store, running_call(1)) for _ in range(20)), store.reads.run("no-such-run")
+    )
     for run_id in runs[:-1]:
         assert run_id is not None
         hop = Hop(str(run_id), 1, outcomes=[succeeded(1, 1, 1)], close=closing())
@@ -144,14 +146,14 @@ async def refusal(url: str) -> StoreError:
 
 
 async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    """Cannot be reached; create the folder."""
+    """The error says that the folder must be created."""
     error = await refusal(f"sqlite:///{tmp_path}/nowhere/holdfast.db")
     assert isinstance(error, StoreUnreachable)
     assert "nowhere does not exist: create it" in str(error)
 
 
 async def test_a_file_that_is_no_database_is_left_alone(path: Path) -> None:
-    """Not SQLite at all: refused, and not a byte is changed."""
+    """A file that is not a SQLite file is refused, and not a byte of it is changed."""
     path.write_bytes(b"these are my notes, not a database\n" * 100)
     before = path.read_bytes()
     error = await refusal(f"sqlite:///{path}")
@@ -161,7 +163,8 @@ async def test_a_file_that_is_no_database_is_left_alone(path: Path) -> None:
 
 
 async def test_another_programs_database_is_left_alone(path: Path) -> None:
-    """SQLite, but with somebody else's tables: refused by open and by migrate, and not a byte is changed."""
+    """A SQLite file with the tables of another program is refused by open and by migrate, and not a byte of it is
+    changed."""
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE bookmarks (url TEXT)")
     connection.close()
@@ -184,12 +187,12 @@ async def test_an_older_file_asks_to_be_migrated(store: Store, path: Path) -> No
 
 
 async def test_a_folder_is_no_database(tmp_path: Path) -> None:
-    """Cannot be opened, and says so."""
+    """The error says that it cannot be opened."""
     assert isinstance(await refusal(f"sqlite:///{tmp_path}"), StoreUnreachable)
 
 
 async def test_using_a_store_that_is_not_open_says_so(path: Path) -> None:
-    """Neither a crash nor a hang."""
+    """It raises an error, and neither crashes nor hangs."""
     store = open_store(f"sqlite:///{path}", ENVIRONMENT)
     with pytest.raises(StoreUnreachable, match="not open"):
         await store.reads.run("any")
@@ -198,15 +201,16 @@ async def test_using_a_store_that_is_not_open_says_so(path: Path) -> None:
 
 
 def small_disk(store: Store) -> Any:
-    """Let the file grow no further, as a full disk would."""
+    """Keep the file from growing, as a full disk would."""
     writer = connections_of(store).writer
     writer.pragma("max_page_count", writer.pragma("page_count"))
     return writer
 
 
 async def test_a_full_disk_loses_nothing(store: Store) -> None:
-    """A commit that finds no room is told apart from a refusal, everything before it stays, and room brings it back."""
-    run_id = await begin(store, held(1))
+    """A commit that finds no room has its own error, everything before it stays, and commits work again when there is
+    room."""
+    run_id = await begin(store, running_call(1))
     writer = small_disk(store)
     hop = Hop(run_id, 1, outcomes=[succeeded(1, 1, 1, b"x" * 100_000)])
     with pytest.raises(StoreFull, match="is full: make room"):
@@ -217,7 +221,7 @@ async def test_a_full_disk_loses_nothing(store: Store) -> None:
 
 
 async def test_a_full_disk_has_its_own_error_outside_the_writer(store: Store) -> None:
-    """Whoever asks directly gets StoreFull."""
+    """A direct call of the store raises StoreFull."""
     run_id = await begin(store)
     small_disk(store)
     with pytest.raises(StoreFull, match="is full"):
@@ -228,7 +232,7 @@ async def test_a_full_disk_has_its_own_error_outside_the_writer(store: Store) ->
 
 
 async def test_a_read_only_file_is_named(store: Store) -> None:
-    """Read-only is said, with what to do."""
+    """The error says that the file is read-only, and what to do."""
     run_id = await begin(store)
     writer = connections_of(store).writer
     writer.pragma("query_only", 1)
@@ -237,8 +241,8 @@ async def test_a_read_only_file_is_named(store: Store) -> None:
 
 
 async def test_a_bad_row_is_answered_alone(store: Store) -> None:
-    """What the database refuses fails its own operation, with the reason, and no other."""
-    run_id = await begin(store, held(1))
+    """An operation that the database refuses fails with the reason, and no other operation fails."""
+    run_id = await begin(store, running_call(1))
     bad = Hop(run_id, 1, issued=[call(2, kind="errand")])
     with pytest.raises(StoreError, match="CHECK constraint failed"):
         await store.batches.commit(A, [bad])
@@ -254,13 +258,13 @@ def test_the_store_keeps_its_contract() -> None:
 async def test_the_log_does_not_grow_for_ever(
     store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While commit follows commit, the write-ahead log is moved into the file beside them, and begins anew."""
+    """The write-ahead log is moved into the file while commits go on, and then begins anew."""
     monkeypatch.setattr(connections, "CHECKPOINT_PAGES", 50)
     log, sizes = path.with_name(path.name + "-wal"), []
     for number in range(600):
         await store.batches.commit(A, [Start(new_run(f"run-{number}"))])
         sizes.append(log.stat().st_size)
-    written = 600 * 3 * connections.PAGE_BYTES  # at least: the row, and its place in two indexes
+    written = 600 * 3 * connections.PAGE_BYTES  # at least the row, and its entries in two indexes
     assert max(sizes) < written / 3
     assert len(await store.reads.runs(RunFilter(limit=1_000))) == 600
 
@@ -268,7 +272,7 @@ async def test_the_log_does_not_grow_for_ever(
 async def test_what_is_moved_out_of_the_log_is_still_there(
     store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Moving the log loses nothing: another process that opens the file afterwards finds every commit."""
+    """Moving the log loses nothing. Another process that opens the file afterwards finds every commit."""
     monkeypatch.setattr(connections, "CHECKPOINT_PAGES", 20)
     for number in range(100):
         await store.batches.commit(A, [Start(new_run(f"run-{number}"))])
@@ -279,7 +283,7 @@ async def test_what_is_moved_out_of_the_log_is_still_there(
 
 
 async def test_a_link_that_leads_nowhere_is_refused(path: Path, tmp_path: Path) -> None:
-    """SQLite would make its target, for everybody to read."""
+    """SQLite would create its target, readable for everybody."""
     path.symlink_to(tmp_path / "elsewhere.db")
     with pytest.raises(StoreUnreachable, match=r"it is a link to .*elsewhere\.db, which does not exist"):
         await open_store(f"sqlite:///{path}", ENVIRONMENT).open()
@@ -287,7 +291,7 @@ async def test_a_link_that_leads_nowhere_is_refused(path: Path, tmp_path: Path) 
 
 
 async def test_a_link_to_a_database_is_followed(path: Path, tmp_path: Path) -> None:
-    """A link is a name like any other."""
+    """A link to an existing database is a name like any other."""
     (tmp_path / "link.db").symlink_to(path)
     for name in ("holdfast.db", "link.db"):
         store = open_store(f"sqlite:///{tmp_path / name}", ENVIRONMENT)
@@ -299,7 +303,7 @@ async def test_a_link_to_a_database_is_followed(path: Path, tmp_path: Path) -> N
 async def test_a_file_of_another_user_that_everybody_may_write_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever writes the file decides which steps run, with what."""
+    """Whoever can write the file decides which steps run, with which input."""
     store = open_store(f"sqlite:///{path}", ENVIRONMENT)
     await store.open()
     await store.close()
@@ -309,10 +313,10 @@ async def test_a_file_of_another_user_that_everybody_may_write_is_refused(
         await store.open()
 
 
-async def test_a_file_of_ours_that_everybody_may_write_is_warned_of(
+async def test_a_file_of_ours_that_everybody_may_write_gives_a_warning(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It may be meant; it is said."""
+    """It may be on purpose, so this is only a warning."""
     store = open_store(f"sqlite:///{path}", ENVIRONMENT)
     await store.open()
     await store.close()

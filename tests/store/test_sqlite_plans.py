@@ -1,4 +1,4 @@
-"""SQLite finds rows by primary key or by the index made for it, whatever it believes about the size of tables."""
+"""SQLite finds rows by primary key or by the right index, whatever its estimates of the size of tables are."""
 
 from typing import Any
 
@@ -22,7 +22,8 @@ LOOKS_AT_ALL = {
     "move_nodes",
     "move_steps",
 }
-"""Statements that read a whole small table, or are meant to look at everything and run apart, or once after a clock was set."""
+"""Statements that may scan a table. They read a small table, or run in their own thread because they read everything,
+or run once after a clock was set."""
 BY_INDEX_ALONE = {
     "awake_runs": {"steps_undelivered", "signals_undelivered"},
     "undelivered_steps": {"steps_undelivered"},
@@ -38,7 +39,7 @@ BY_INDEX_ALONE = {
     "idle_twins": {"twins_live"},
     "breaker_looks": {"steps_held"},
 }
-"""Statements that walk a partial index: it holds only what waits."""
+"""Statements that read a whole partial index, which has only rows that wait."""
 TABLES = {
     "runs",
     "steps",
@@ -56,7 +57,7 @@ TABLES = {
 
 
 def plan(connection: apsw.Connection, sql: str) -> list[str]:
-    """The plan, for whatever number of parameters the statement takes."""
+    """Return the plan of a statement, with any number of parameters."""
     found: Any = connection.execute("EXPLAIN QUERY PLAN " + sql, (None,) * parameters(connection, sql))
     return [row[3] for row in found]
 
@@ -73,7 +74,7 @@ def parameters(connection: apsw.Connection, sql: str) -> int:
 
 @pytest.fixture(params=["empty", "large"])
 def planner(request: pytest.FixtureRequest) -> apsw.Connection:
-    """A database with this schema: empty, or one whose statistics say that it is large."""
+    """A database with this schema. It is empty, or its statistics say that it is large."""
     connection = apsw.Connection(":memory:")
     Clock(Environment(), is_shared=False).serve(connection)
     schema.migrate(connection, "the database")
@@ -99,7 +100,7 @@ def planner(request: pytest.FixtureRequest) -> apsw.Connection:
 
 @pytest.mark.parametrize("verb", sorted(STATEMENTS.keys() - LOOKS_AT_ALL - {"make_migrations"}))
 def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str) -> None:
-    """No statement scans a table; those that walk an index walk a partial one, by name."""
+    """No statement scans a table. Those that read a whole index read a partial one, and are listed."""
     for line in plan(planner, STATEMENTS[verb]):
         words = line.split()
         if words[0] == "SCAN" and words[1] in TABLES:
@@ -124,7 +125,7 @@ def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str
         ("backlog", "steps_ready (lane=? AND priority=? AND ready_at<?)"),
         ("left_nodes", "nodes_left (retired_at<?)"),
         ("old_journal", "journal_apart (at<?)"),
-        ("held_by", "steps_held (agent=?)"),
+        ("claimed_by", "steps_held (agent=?)"),
         ("owned_by", "runs_owned (owner=?)"),
         ("due_deliveries", "deliveries_due (channel=? AND next_try_at<?)"),
         ("open_alerts_of", "alerts_open_by_kind (kind=? AND id>?)"),
@@ -135,7 +136,7 @@ def test_statements_find_their_rows_by_index(planner: apsw.Connection, verb: str
     ],
 )
 def test_hot_statements_use_the_index_made_for_them(planner: apsw.Connection, verb: str, index: str) -> None:
-    """By primary key or by the named index, with every column that it offers, and without sorting."""
+    """They use the primary key or the index with this name, with all its columns, and do not sort."""
     lines = plan(planner, STATEMENTS[verb])
     assert any(line.endswith(index) for line in lines), lines
     assert not any("TEMP B-TREE" in line for line in lines), lines

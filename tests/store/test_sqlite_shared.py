@@ -1,5 +1,5 @@
 # ruff: noqa: ASYNC220, ASYNC240  a test may wait for a file or a process
-"""A SQLite file and everybody who uses it: threads, tasks, processes, and the caller's own transaction."""
+"""A SQLite file that several users share: threads, tasks, processes, and the caller's own transaction."""
 
 import asyncio
 import sqlite3
@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(path: Path) -> AsyncIterator[Store]:
-    """An open store in a file, that knows node A."""
+    """An open store in a file, with node A."""
     store = open_store(f"sqlite:///{path}", ENVIRONMENT)
     await store.open()
     await join(store, A)
@@ -40,7 +40,7 @@ async def store(path: Path) -> AsyncIterator[Store]:
 
 
 class SlowDisk(Environment):
-    """Blocking calls wait until they are let go."""
+    """Blocking calls wait until the test lets them go on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class SlowDisk(Environment):
 
 @pytest.mark.parametrize("times", [1, 3])
 async def test_cancelling_a_commit_leaves_the_store_sane(path: Path, times: int) -> None:
-    """The commit runs to its end, its caller is cancelled, and the next transaction works."""
+    """The commit runs to its end although its caller is cancelled, and the next transaction works."""
     disk = SlowDisk()
     store = open_store(f"sqlite:///{path}", disk)
     await store.open()
@@ -96,7 +96,7 @@ async def test_reading_does_not_wait_for_a_commit(path: Path) -> None:
     await store.close()
 
 
-async def test_another_processs_transaction_is_waited_for(store: Store, path: Path) -> None:
+async def test_a_write_waits_for_the_transaction_of_another_process(store: Store, path: Path) -> None:
     """A busy file is tried again until it is free; the event loop goes on meanwhile."""
     rival = apsw.Connection(str(path))
     rival.execute("BEGIN IMMEDIATE")
@@ -117,7 +117,7 @@ class Impatient(Environment):
 
 
 async def test_a_file_that_stays_locked_is_an_error(path: Path) -> None:
-    """After some seconds the caller is told who to look for."""
+    """After some seconds the error says what to look for."""
     store = open_store(f"sqlite:///{path}", Impatient())
     await store.open()
     rival = apsw.Connection(str(path))
@@ -151,8 +151,9 @@ asyncio.run(main())
 """
 
 
-async def test_processes_that_are_killed_lose_nothing_they_were_told(store: Store, path: Path) -> None:
-    """Four processes write one file and are killed: every start they saw accepted is there, and they are found dead."""
+async def test_processes_that_are_killed_lose_nothing_that_was_accepted(store: Store, path: Path) -> None:
+    """Four processes write one file and are killed. Every start that was accepted is there, and all four are found
+    gone."""
     names = [f"doomed-{n}" for n in range(4)]
     processes = [
         subprocess.Popen(
@@ -163,27 +164,28 @@ async def test_processes_that_are_killed_lose_nothing_they_were_told(store: Stor
         )
         for name in names
     ]
-    told: set[str] = set()
+    accepted: set[str] = set()
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     for process in processes:
         assert process.stdout is not None
-        told |= {process.stdout.readline().strip() for _ in range(20)}
+        accepted |= {process.stdout.readline().strip() for _ in range(20)}
     assert await deaths(store) == {}
     for process in processes:
         process.kill()
         with process:
             assert process.stdout is not None
-            told |= {line.strip() for line in process.stdout if line.endswith("\n")}
-    for run_id in told:
+            accepted |= {line.strip() for line in process.stdout if line.endswith("\n")}
+    for run_id in accepted:
         assert await store.reads.run(run_id) is not None
     assert sorted(await deaths(store)) == names
     assert await broken(store) == set()
 
 
 async def test_a_run_starts_with_the_callers_transaction(store: Store, path: Path) -> None:
-    """Committed together, or not at all; the same again is the same run; another input is a conflict."""
+    """They are committed together or not at all. The same start again is the same run, and another input is a
+    conflict."""
     mine = apsw.Connection(str(path))
     kept, dropped = new_run(), new_run()
     mine.execute("BEGIN IMMEDIATE")
@@ -202,8 +204,8 @@ async def test_a_run_starts_with_the_callers_transaction(store: Store, path: Pat
     mine.close()
 
 
-async def test_a_stale_transaction_is_told_to_begin_otherwise(store: Store, path: Path) -> None:
-    """A transaction that read before others wrote cannot write any more."""
+async def test_a_stale_transaction_gets_an_error_with_advice(store: Store, path: Path) -> None:
+    """A transaction that read before others wrote cannot write any more. The error says how to begin it."""
     mine = apsw.Connection(str(path))
     mine.execute("BEGIN")
     mine.execute("SELECT count(*) FROM runs").fetchall()
@@ -227,7 +229,7 @@ async def test_another_library_or_file_is_refused(store: Store, tmp_path: Path) 
 
 
 async def test_one_id_is_for_one_process(store: Store, path: Path) -> None:
-    """A second process that says it is the same node is refused."""
+    """A second process that uses the same node id is refused."""
     other = open_store(f"sqlite:///{path}", ENVIRONMENT)
     await other.open()
     with pytest.raises(StoreUnreachable, match="another process runs as node"):
@@ -236,7 +238,7 @@ async def test_one_id_is_for_one_process(store: Store, path: Path) -> None:
 
 
 async def test_lock_files_go_with_their_nodes(store: Store, path: Path) -> None:
-    """Buried or retired: nothing is left in the folder."""
+    """When a node was reclaimed or has retired, its file is gone."""
     folder = Path(f"{path}-nodes")
     doomed = open_store(f"sqlite:///{path}", ENVIRONMENT)
     await doomed.open()

@@ -1,4 +1,4 @@
-"""Runs enter the store once, whoever starts them and however often."""
+"""A run is started once, however often and by whomever."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from tests.store.made import SERVED, A, begin, call, new_run, start
 
 
 async def test_a_start_makes_a_pending_run(store: Store) -> None:
-    """A started run is pending, owned by nobody, and has what its caller gave."""
+    """A started run is pending, has no owner, and has what its caller passed."""
     run = new_run(priority=5, tags={"customer": "7"}, timeout_s=60.0, namespace="eu")
     assert await store.batches.commit(A, [Start(run)]) == [Answer.ACCEPTED]
     row = await store.reads.run(run.id)
@@ -28,7 +28,7 @@ async def test_a_start_makes_a_pending_run(store: Store) -> None:
 
 
 async def test_the_same_start_again_is_a_duplicate(store: Store) -> None:
-    """A start whose reply was lost can be repeated: one run."""
+    """A start whose answer got lost can be repeated, and there is still one run."""
     run = new_run()
     assert await store.batches.commit(A, [Start(run)]) == [Answer.ACCEPTED]
     assert await store.batches.commit(A, [Start(run)]) == [Answer.DUPLICATE]
@@ -46,7 +46,7 @@ async def test_the_same_id_for_something_else_is_refused(store: Store, change: d
 
 
 async def test_starts_never_fail_their_batch(store: Store) -> None:
-    """In one commit every start gets its own answer, also when one id stands in it twice."""
+    """Every start in a commit gets its own answer, even if the commit has one id twice."""
     old, new, twice = new_run(), new_run(), new_run()
     await start(store, old)
     batch = [Start(old), Start(new), Start(twice), Start(twice), Start(new_run(twice.id, digest=b"x" * 16))]
@@ -83,7 +83,7 @@ async def test_a_begun_run_is_running_and_owned(store: Store) -> None:
 
 
 async def test_beginning_a_run_twice_is_a_duplicate(store: Store) -> None:
-    """A second beginning changes nothing: not the run, not its steps."""
+    """The second hop changes neither the run nor its steps."""
     run = new_run()
     await begin(store, call(), run=run)
     again = Hop(run.id, 1, begin=run, begun_at=1.0, issued=[call(2)])
@@ -92,7 +92,7 @@ async def test_beginning_a_run_twice_is_a_duplicate(store: Store) -> None:
 
 
 async def test_a_started_run_can_be_claimed_by_its_id(store: Store) -> None:
-    """Who asked for a run may go on with it at once; nobody else gets it then."""
+    """The node that asked for a run may claim it at once, and then nobody else gets it."""
     run_id = await start(store)
     claimed = await store.schedulers.claim_run(A, run_id)
     assert claimed is not None
@@ -103,11 +103,11 @@ async def test_a_started_run_can_be_claimed_by_its_id(store: Store) -> None:
 
 
 async def test_an_unknown_run_cannot_be_claimed(store: Store) -> None:
-    """No row, no claim."""
+    """A claim of a run that does not exist returns nothing."""
     assert await store.schedulers.claim_run(A, "no-such-run") is None
 
 
 async def test_a_foreign_connection_is_refused(store: Store) -> None:
-    """`start_within` says what it needs instead of guessing."""
+    """`start_within` raises an error that says what it needs."""
     with pytest.raises(StoreUnsupported):
         await store.batches.start_within(transaction_of(object()), new_run())

@@ -1,4 +1,4 @@
-"""Twins: a second execution of a step, one outcome. The step's row is never touched but by the outcome."""
+"""Twins: a step is executed twice and has one outcome. A twin changes the step's row only with that outcome."""
 
 import asyncio
 import json
@@ -20,10 +20,10 @@ from tests.store.made import (
     call,
     closing,
     delivered,
-    held,
     number_lane,
     reclaim,
     report,
+    running_call,
     step,
     succeeded,
 )
@@ -41,7 +41,7 @@ async def lead(store: Store) -> int:
 
 
 async def twinned(store: Store, run_id: str, n: int = 1, agent: str = B) -> ClaimedStep:
-    """The step's twin, made by the leader and claimed by another agent."""
+    """Let the leader make a twin of the step, and another agent claim it. Return the twin's claim."""
     row = await step(store, run_id, n)
     assert await store.twins.make_twins(await lead(store), [(run_id, n, row.fence)]) == [(run_id, n)]
     (claimed,) = await store.twins.claim_twins(agent, [1], LIMIT)
@@ -58,8 +58,9 @@ async def twin_of(store: Store, run_id: str) -> TwinState:
 
 
 async def test_a_twin_is_the_same_step_on_another_agent(store: Store) -> None:
-    """Same key and input, one attempt later; the step's own agent is not given it, and the step's row is as before."""
-    run_id = await begin(store, held(1))
+    """It has the same key and input, and is the next attempt. The step's own agent does not get it, and the step's row
+    is unchanged."""
+    run_id = await begin(store, running_call(1))
     before = await step(store, run_id)
     assert await store.twins.make_twins(await lead(store), [(run_id, 1, before.fence)]) == [(run_id, 1)]
     assert await store.twins.claim_twins(A, [1], LIMIT) == []
@@ -73,8 +74,9 @@ async def test_a_twin_is_the_same_step_on_another_agent(store: Store) -> None:
 
 
 async def test_a_twin_that_succeeds_is_the_steps_outcome(store: Store) -> None:
-    """Recorded once, undelivered, with who did it; the attempt it outran stands beside it; late words are refused."""
-    run_id = await begin(store, held(1))
+    """The outcome is recorded once with its agent, and is not delivered yet. The attempt that was outrun is kept, and
+    late reports are refused."""
+    run_id = await begin(store, running_call(1))
     before = await step(store, run_id)
     twin = await twinned(store, run_id)
     assert await win(store, twin) is Answer.ACCEPTED
@@ -95,8 +97,8 @@ async def test_a_twin_that_succeeds_is_the_steps_outcome(store: Store) -> None:
 
 
 async def test_a_step_that_ended_takes_nothing_from_its_twin(store: Store) -> None:
-    """The first outcome stays. The twin is no longer held, and what it says is refused."""
-    run_id = await begin(store, held(1))
+    """The first outcome stays. The twin's agent learns that it has lost it, and its end is refused."""
+    run_id = await begin(store, running_call(1))
     twin = await twinned(store, run_id)
     assert await store.twins.lost_twins(B, [(run_id, 1, twin.fence)]) == []
     assert await store.batches.commit(A, [report(run_id, 1, 1, b'"first"')]) == [Answer.ACCEPTED]
@@ -108,9 +110,9 @@ async def test_a_step_that_ended_takes_nothing_from_its_twin(store: Store) -> No
 
 
 async def test_both_ending_at_once_leave_one_outcome(store: Store, other: Store) -> None:
-    """Whichever commits first; the other is told."""
+    """The one that commits first wins, and the other is refused."""
     for _ in range(20):
-        run_id = await begin(store, held(1))
+        run_id = await begin(store, running_call(1))
         twin = await twinned(store, run_id)
         answers = await asyncio.gather(
             store.batches.commit(A, [report(run_id, 1, 1, b'"step"')]), win(other, twin, output=b'"twin"')
@@ -122,8 +124,8 @@ async def test_both_ending_at_once_leave_one_outcome(store: Store, other: Store)
 
 
 async def test_one_step_gets_one_twin(store: Store) -> None:
-    """However often the leader asks; and none from a leader whose time is over."""
-    run_id = await begin(store, held(1))
+    """That is so however often the leader asks. A leader whose epoch is over makes none."""
+    run_id = await begin(store, running_call(1))
     epoch = await lead(store)
     assert await store.twins.make_twins(epoch + 1, [(run_id, 1, 1)]) == []
     assert await store.twins.make_twins(epoch, [(run_id, 1, 1)]) == [(run_id, 1)]
@@ -132,8 +134,12 @@ async def test_one_step_gets_one_twin(store: Store) -> None:
 
 
 async def test_only_a_step_that_is_still_running_gets_a_twin(store: Store) -> None:
-    """Not one that was handed back meanwhile, nor one that has ended."""
-    back, done, ready = await begin(store, held(1)), await begin(store, held(1)), await begin(store, call(1))
+    """A step that was handed back meanwhile, or has ended, gets none."""
+    back, done, ready = (
+        await begin(store, running_call(1)),
+        await begin(store, running_call(1)),
+        await begin(store, call(1)),
+    )
     epoch = await lead(store)
     await store.batches.commit(A, [HandBack(back, 1, 1), report(done, 1, 1)])
     assert (
@@ -143,8 +149,8 @@ async def test_only_a_step_that_is_still_running_gets_a_twin(store: Store) -> No
 
 @pytest.mark.parametrize("act", ["hand back", "hold", "succeed"])
 async def test_a_twin_does_not_begin_when_the_step_has_moved_on(store: Store, act: str) -> None:
-    """Its step went back to be claimed by anybody, is held, or has ended."""
-    run_id = await begin(store, held(1))
+    """Its step can be claimed by any agent again, is held, or has ended."""
+    run_id = await begin(store, running_call(1))
     epoch = await lead(store)
     await store.twins.make_twins(epoch, [(run_id, 1, 1)])
     if act == "hand back":
@@ -162,8 +168,9 @@ async def test_a_twin_does_not_begin_when_the_step_has_moved_on(store: Store, ac
 
 
 async def test_a_twin_outlives_the_loss_of_the_steps_agent(store: Store) -> None:
-    """The step is ready again, perhaps claimed again: the twin's success ends it all the same, and fences whoever runs it."""
-    run_id = await begin(store, held(1), node=C)
+    """The step is ready again, or another agent has claimed it. The twin's success ends it anyway, and later reports of
+    that agent are refused."""
+    run_id = await begin(store, running_call(1), node=C)
     twin = await twinned(store, run_id)
     epoch = await lead(store)
     assert await reclaim(store, C, epoch, "gone", 3, LIMIT) is not None
@@ -175,8 +182,8 @@ async def test_a_twin_outlives_the_loss_of_the_steps_agent(store: Store) -> None
 
 
 async def test_a_step_that_backs_off_takes_its_twins_success(store: Store) -> None:
-    """Its attempt failed and another would come: none is needed."""
-    run_id = await begin(store, held(1))
+    """Its attempt failed, and the twin's success makes another one unnecessary."""
+    run_id = await begin(store, running_call(1))
     twin = await twinned(store, run_id)
     await store.batches.commit(A, [RetryStep(run_id, 1, 1, 60.0, "failed", '{"type": "x", "message": "y"}')])
     assert await win(store, twin) is Answer.ACCEPTED
@@ -186,8 +193,8 @@ async def test_a_step_that_backs_off_takes_its_twins_success(store: Store) -> No
 
 
 async def test_the_twin_of_a_lost_agent_is_swept(store: Store) -> None:
-    """What that agent still says of it is refused, and nobody runs it again."""
-    run_id = await begin(store, held(1))
+    """What that agent still writes about it is refused, and nobody claims it again."""
+    run_id = await begin(store, running_call(1))
     twin = await twinned(store, run_id, agent=C)
     epoch = await lead(store)
     assert await reclaim(store, C, epoch, "gone", 3, LIMIT) is not None
@@ -200,8 +207,8 @@ async def test_the_twin_of_a_lost_agent_is_swept(store: Store) -> None:
 
 
 async def test_a_swept_twin_cannot_win(store: Store) -> None:
-    """Its fence was raised, although its agent is alive again."""
-    run_id = await begin(store, held(1))
+    """Its fence was raised, so its agent is refused even if it is alive."""
+    run_id = await begin(store, running_call(1))
     twin = await twinned(store, run_id)
     await store.twins.stop_twin(run_id, 1)
     assert await store.twins.lost_twins(B, [(run_id, 1, twin.fence)]) == [(run_id, 1)]
@@ -210,8 +217,8 @@ async def test_a_swept_twin_cannot_win(store: Store) -> None:
 
 
 async def test_a_twin_that_fails_leaves_the_step_alone(store: Store) -> None:
-    """Nothing comes of it, and no attempt is spent."""
-    run_id = await begin(store, held(1))
+    """It changes nothing, and no attempt counts."""
+    run_id = await begin(store, running_call(1))
     before = await step(store, run_id)
     twin = await twinned(store, run_id)
     ended = await store.twins.end_twin(B, (run_id, 1, twin.fence), TwinState.FAILED, None, "")
@@ -221,8 +228,8 @@ async def test_a_twin_that_fails_leaves_the_step_alone(store: Store) -> None:
 
 
 async def test_a_step_about_to_fail_bars_its_twin(store: Store) -> None:
-    """No twin may begin any more, made or not; one that has begun is told of."""
-    none, made, begun = [await begin(store, held(1)) for _ in range(3)]
+    """No twin may begin any more, whether it was made or not. If one has begun, the answer says so."""
+    none, made, begun = [await begin(store, running_call(1)) for _ in range(3)]
     epoch = await lead(store)
     assert (await store.twins.bar_twin(none, 1)).started_at is None
     assert await store.twins.make_twins(epoch, [(none, 1, 1)]) == []
@@ -238,8 +245,8 @@ async def test_a_step_about_to_fail_bars_its_twin(store: Store) -> None:
 
 @pytest.mark.parametrize("end", ["cancelled", "dropped", "continued"])
 async def test_the_end_of_the_run_ends_the_twin(store: Store, end: str) -> None:
-    """Its success comes too late; nothing is written into a step that was given up, or into a later generation."""
-    run_id = await begin(store, held(1))
+    """Its success comes too late. Nothing is written into a step that was dropped, or into a later generation."""
+    run_id = await begin(store, running_call(1))
     twin = await twinned(store, run_id)
     hop = {
         "cancelled": Hop(run_id, 1, dropped=[1], close=closing(RunState.CANCELLED)),
@@ -254,9 +261,9 @@ async def test_the_end_of_the_run_ends_the_twin(store: Store, end: str) -> None:
     assert await broken(store) == set()
 
 
-async def test_pruning_takes_the_twins_with_the_run(store: Store) -> None:
-    """Nothing of a run is left."""
-    run_id = await begin(store, held(1))
+async def test_pruning_removes_the_twins_with_the_run(store: Store) -> None:
+    """No row of a run is left."""
+    run_id = await begin(store, running_call(1))
     await win(store, await twinned(store, run_id))
     await store.batches.commit(A, [Hop(run_id, 1, outcomes=[delivered(1, 1)], close=closing())])
     gone = await store.retention.prune(
@@ -277,10 +284,10 @@ async def test_pruning_takes_the_twins_with_the_run(store: Store) -> None:
         (HoldScope.DEPENDENCY, "bank"),
     ],
 )
-async def test_a_twin_stands_before_the_same_gates(store: Store, scope: HoldScope, value: str) -> None:
-    """What is held begins no second time, and begins when it is released."""
+async def test_the_same_gates_apply_to_a_twin(store: Store, scope: HoldScope, value: str) -> None:
+    """The twin of a held step does not begin before the release."""
     lane = await number_lane(store, "shop.charge", (), depends="bank")
-    run_id = await begin(store, held(1, lane=lane))
+    run_id = await begin(store, running_call(1, lane=lane))
     await store.twins.make_twins(await lead(store), [(run_id, 1, 1)])
     await store.gates.add_hold(scope, value, "me", "")
     assert await store.twins.claim_twins(B, [lane], LIMIT) == []
@@ -292,8 +299,8 @@ async def test_a_twin_stands_before_the_same_gates(store: Store, scope: HoldScop
 
 
 async def test_a_step_that_lost_an_agent_gets_no_twin(store: Store) -> None:
-    """It may be what kills them."""
-    run_id = await begin(store, held(1), node=C)
+    """The step may be what kills agents."""
+    run_id = await begin(store, running_call(1), node=C)
     epoch = await lead(store)
     assert await reclaim(store, C, epoch, "gone", 3, LIMIT) is not None
     (again,) = await store.agents.claim_steps(A, [1], LIMIT)
@@ -301,8 +308,8 @@ async def test_a_step_that_lost_an_agent_gets_no_twin(store: Store) -> None:
 
 
 async def test_a_step_in_quarantine_waits_for_a_person(store: Store, tamper: Tamper) -> None:
-    """Not for its twin, which is swept and cannot win."""
-    run_id = await begin(store, held(1))
+    """It does not wait for its twin, which is swept up and cannot win."""
+    run_id = await begin(store, running_call(1))
     twin = await twinned(store, run_id)
     await store.batches.commit(A, [HandBack(run_id, 1, 1)])
     never = NEVER if store.url.startswith("sqlite") else f"to_timestamp({NEVER})"
@@ -313,8 +320,8 @@ async def test_a_step_in_quarantine_waits_for_a_person(store: Store, tamper: Tam
 
 
 async def test_the_oldest_twin_is_claimed_first(store: Store) -> None:
-    """Whatever its lane, and in whatever order lanes are named."""
-    run_id = await begin(store, held(1, lane=2), held(2, lane=1))
+    """Neither its lane nor the order of the lanes in the claim matters."""
+    run_id = await begin(store, running_call(1, lane=2), running_call(2, lane=1))
     epoch = await lead(store)
     for n in (1, 2):
         assert await store.twins.make_twins(epoch, [(run_id, n, 1)]) == [(run_id, n)]
@@ -322,9 +329,9 @@ async def test_the_oldest_twin_is_claimed_first(store: Store) -> None:
     assert first.n == 1
 
 
-async def test_a_win_that_is_told_again_was_accepted_before(store: Store) -> None:
-    """Also when its agent was retired since: the outcome stands, only the answer was lost."""
-    run_id = await begin(store, held(1))
+async def test_a_repeated_win_is_a_duplicate(store: Store) -> None:
+    """That is so even if its agent was retired since. The outcome is recorded, and only the answer got lost."""
+    run_id = await begin(store, running_call(1))
     twin = await twinned(store, run_id)
     assert await win(store, twin) is Answer.ACCEPTED
     await store.nodes.retire(B)

@@ -1,4 +1,4 @@
-"""What code declares, and who publishes which names."""
+"""What the code of nodes declares about workflows, and which nodes publish which names."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ ORDER = Declaration("default", "shop.order", "1", "shop.order@1", "shop", "d1", 
 
 
 def offers(origin: str, digest: str, *steps: str, workflows: tuple[str, ...] = ()) -> str:
-    """Of a node that publishes these."""
+    """Return the offers of a node that publishes these names."""
     return json.dumps(
         {
             "workflows": list(workflows),
@@ -31,9 +31,9 @@ def offers(origin: str, digest: str, *steps: str, workflows: tuple[str, ...] = (
     )
 
 
-async def enter(store: Store, node: str, told: str = "{}", *declared: Declaration, **more: Any) -> None:
+async def enter(store: Store, node: str, offered: str = "{}", *declared: Declaration, **more: Any) -> None:
     settings: dict[str, Any] = {"host": "here", "pid": 7, "roles": "all", "capacity": 5, "lease_s": LONG_S}
-    await store.nodes.register(node, offers=told, declared=declared, **(settings | more))
+    await store.nodes.register(node, offers=offered, declared=declared, **(settings | more))
 
 
 async def ids(store: Store) -> set[str]:
@@ -41,7 +41,7 @@ async def ids(store: Store) -> set[str]:
 
 
 async def test_a_node_declares_its_workflows_with_its_row(store: Store) -> None:
-    """And what it declares can be read, of all and of an open run."""
+    """The declarations can be read, all of them or that of an open run."""
     await enter(store, D, "{}", ORDER)
     (found,) = await store.workflows.workflows(10)
     assert found.first_at == found.last_at == pytest.approx(await store.now(), abs=5)
@@ -58,7 +58,7 @@ async def test_a_node_declares_its_workflows_with_its_row(store: Store) -> None:
 
 
 async def test_nothing_is_declared_of_a_run_that_has_ended(store: Store) -> None:
-    """It takes nothing any more."""
+    """Nobody can send it anything any more."""
     await enter(store, D, "{}", ORDER)
     run = new_run(workflow="shop.order", version="1")
     hop = Hop(run.id, 1, begin=run, begun_at=await store.now(), close=closing(RunState.SUCCEEDED))
@@ -67,7 +67,7 @@ async def test_nothing_is_declared_of_a_run_that_has_ended(store: Store) -> None
 
 
 async def test_the_same_again_changes_nothing(store: Store, tamper: Tamper) -> None:
-    """Processes that come and go do not write; once an hour it is noted that somebody still has it."""
+    """Processes that come and go write nothing, except that once an hour the time is noted."""
     await enter(store, D, "{}", ORDER)
     (first,) = await store.workflows.workflows(10)
     await enter(store, E, "{}", ORDER)
@@ -80,7 +80,7 @@ async def test_the_same_again_changes_nothing(store: Store, tamper: Tamper) -> N
 
 
 async def test_changed_code_is_declared_anew(store: Store) -> None:
-    """Also while nodes with the old code are up: the newest start counts."""
+    """That is so even while nodes with the old code are up. The node that started last counts."""
     await enter(store, D, "{}", ORDER)
     (first,) = await store.workflows.workflows(10)
     changed = Declaration(
@@ -93,7 +93,7 @@ async def test_changed_code_is_declared_anew(store: Store) -> None:
 
 
 class TestTakenNames:
-    """One name from two applications: whoever comes second does not come in."""
+    """If two applications have the same name, the second one is refused."""
 
     async def test_another_application_is_refused_and_nothing_is_entered(
         self, store: Store, other: Store
@@ -122,7 +122,7 @@ class TestTakenNames:
         await enter(store, E, offers("mailing", "d2", workflows=("app.order@2",)))
 
     async def test_a_deploy_of_one_application_is_let_in(self, store: Store, other: Store) -> None:
-        """The same origin, with other code."""
+        """The origin is the same, and the code is another."""
         await enter(other, D, offers("billing", "d1", "app.charge"))
         await enter(store, E, offers("billing", "d2", "app.charge"))
         assert await ids(store) >= {D, E}
@@ -138,40 +138,44 @@ class TestTakenNames:
         assert await ids(store) >= {D, E}
 
     async def test_what_a_node_only_knows_it_does_not_publish(self, store: Store, other: Store) -> None:
-        """A Supervisor with code in it."""
+        """The node is a supervisor that has loaded code."""
         knows = json.dumps({"steps": ["app.charge"], "workflows": ["app.order@1"]})
         await enter(other, D, knows)
         await enter(store, E, offers("mailing", "d2", "app.charge"))
         assert await ids(store) >= {D, E}
 
     async def test_a_node_may_register_again_with_other_code(self, store: Store) -> None:
-        """Its own claim does not stand in its way."""
+        """Its own names do not count as taken."""
         await enter(store, D, offers("billing", "d1", "app.charge"))
         await enter(store, D, offers("a session", "d2", "app.charge"))
         (found,) = [node for node in await store.nodes.nodes() if node.id == D]
         assert "a session" in found.offers
 
-    async def test_a_node_that_left_claims_nothing(self, store: Store) -> None:
+    async def test_the_names_of_a_node_that_left_are_free(self, store: Store) -> None:
         await enter(store, D, offers("billing", "d1", "app.charge"))
         await store.nodes.retire(D)
         await enter(store, E, offers("mailing", "d2", "app.charge"))
 
-    async def test_a_node_whose_lease_ran_out_claims_nothing(self, store: Store, tamper: Tamper) -> None:
+    async def test_the_names_of_a_node_whose_lease_ran_out_are_free(
+        self, store: Store, tamper: Tamper
+    ) -> None:
         await enter(store, D, offers("billing", "d1", "app.charge"))
         past = "1.0" if store.url.startswith("sqlite") else "to_timestamp(1)"
         tamper(f"UPDATE nodes SET lease_until = {past} WHERE id = '{D}'")
         await enter(store, E, offers("mailing", "d2", "app.charge"))
 
-    async def test_a_node_whose_process_died_claims_nothing(self, store: Store, other: Store) -> None:
-        """At once: its lease may run on for a while."""
+    async def test_the_names_of_a_node_whose_process_died_are_free(self, store: Store, other: Store) -> None:
+        """That is so at once, although its lease has not run out yet."""
         await enter(other, D, offers("billing", "d1", "app.charge"))
         with pytest.raises(NameTaken):
             await enter(store, E, offers("mailing", "d2", "app.charge"))
-        await other.close()  # on SQLite the lock goes with its process
+        await other.close()  # on SQLite, this releases the lock, as the end of the process would
         await say_gone(store.url, D)
         await enter(store, E, offers("mailing", "d2", "app.charge"))
 
-    async def test_of_two_that_come_at_the_same_moment_one_comes_in(self, store: Store, other: Store) -> None:
+    async def test_of_two_that_register_at_the_same_moment_one_is_refused(
+        self, store: Store, other: Store
+    ) -> None:
         for turn in range(10):
             name = f"app.charge{turn}"
             came = await asyncio.gather(
@@ -181,19 +185,19 @@ class TestTakenNames:
             )
             assert sorted(type(one).__name__ for one in came) == ["NameTaken", "NoneType"]
 
-    async def test_who_has_other_code_can_be_asked(self, store: Store) -> None:
-        """One of each code, and none of those who publish nothing."""
-        told = offers("billing", "d1", "app.charge")
-        await enter(store, D, told)
+    async def test_nodes_with_other_code_can_be_listed(self, store: Store) -> None:
+        """There is one node for each code, and none that publishes nothing."""
+        published = offers("billing", "d1", "app.charge")
+        await enter(store, D, published)
         (rival,) = await store.workflows.rivals("other")
-        assert (rival.host, rival.pid, json.loads(rival.offers)) == ("here", 7, json.loads(told))
+        assert (rival.host, rival.pid, json.loads(rival.offers)) == ("here", 7, json.loads(published))
         assert await store.workflows.rivals("other", D) == []
 
 
 class TestForgetting:
-    """The leader removes what nobody has had for long."""
+    """The leader removes declarations that no node has made for a long time."""
 
-    async def test_what_nobody_declared_for_long_goes(self, store: Store) -> None:
+    async def test_what_nobody_declared_for_a_long_time_is_removed(self, store: Store) -> None:
         await enter(store, D, "{}", ORDER)
         epoch = await store.leader.lead(A, LONG_S)
         assert epoch is not None
@@ -204,7 +208,7 @@ class TestForgetting:
         assert await store.workflows.workflows(10) == []
 
     async def test_what_a_live_node_has_stays(self, store: Store) -> None:
-        """However long ago it started."""
+        """It does not matter how long ago the node started."""
         await enter(store, D, json.dumps({"workflows": ["shop.order@1"]}), ORDER)
         epoch = await store.leader.lead(A, LONG_S)
         assert epoch is not None
@@ -213,6 +217,6 @@ class TestForgetting:
         assert await store.retention.forget_workflows(epoch, await store.now() + 60, 10) == 1
 
     async def test_a_run_may_outlive_its_declaration(self, store: Store) -> None:
-        """Then nobody knows what it takes, as in a store where nobody declared anything."""
+        """Then nobody knows which signals it takes, as in a store without declarations."""
         run_id = await start(store)
         assert await store.workflows.declared(run_id) is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.store.sqlite.filesystem import network_kind, warned_of
+from holdfast.store.sqlite.filesystem import network_file_system_of, network_kind
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -32,5 +32,5 @@ def test_network_file_systems_are_told_from_local_ones(path: str, kind: str | No
 
 def test_a_local_file_is_not_warned_of(tmp_path: object) -> None:
     """Nor a system that tells nothing."""
-    assert warned_of(f"{tmp_path}/holdfast.db") is None
+    assert network_file_system_of(f"{tmp_path}/holdfast.db") is None
     assert network_kind("/x", "") is None

@@ -106,7 +106,7 @@ SHOWN: dict[str, str] = {
     "answer_s": "chaos/test_network.py::test_forgotten_connections_are_noticed",
     "sweep_s": "chaos/test_leaders.py::test_leaders_killed_and_stopped_under_load",
     "start_s": "chaos/test_unwritable.py::test_whoever_asks_is_told_and_what_is_under_way_waits",
-    "keep_workflows_days": "store/test_workflows.py::test_what_nobody_declared_for_long_goes",
+    "keep_workflows_days": "store/test_workflows.py::test_what_nobody_declared_for_a_long_time_is_removed",
     "poll_s": "roles/test_isolated.py::test_a_fan_out_wider_than_the_agent_is_claimed_as_places_come_free",
     "runs_max": "roles/test_settings.py::test_a_scheduler_keeps_so_many_runs_in_memory",
     "park_after_s": "roles/test_settings.py::test_a_run_that_waits_leaves_memory",
@@ -142,7 +142,7 @@ SHOWN: dict[str, str] = {
     "pool_backlog_max": "store/test_pools.py::test_counting_stops_at_the_limit",
     "code_look_s": "commands/test_pool.py::test_changed_code_is_taken_up_and_broken_code_takes_nothing_away",
     "payload_max_bytes": "roles/test_payloads.py::test_the_limit_of_payloads_is_the_one_that_was_set",
-    "replay_slice_steps": "store/test_schedulers.py::test_adopting_long_histories_is_bounded",
+    "replay_slice_steps": "store/test_schedulers.py::test_claiming_runs_with_long_histories_is_bounded",
 }
 """The test that would fail if the setting, or the argument of the store that it becomes, had no effect."""
 

@@ -1,7 +1,7 @@
 """The State Store: the one truth. `open_store(url)` picks the dialect.
 
-A dialect is a folder with a module `dialect`, which says what its addresses look like, and how its database and the heart's way
-to it are made.
+A dialect is a folder with a module `dialect`. That module opens the database, and the connection by which a heart
+renews a lease.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ DIALECTS = {
     "postgresql": "holdfast.store.postgres",
     "postgres": "holdfast.store.postgres",
 }
-"""The folder of each dialect, by how its addresses begin."""
+"""The package of each dialect, by the scheme of its URLs."""
 
 
 def dialect_of(url: str) -> ModuleType:
-    """The module `dialect` of the folder that serves this address. Only the one in use is loaded."""
+    """Return the module `dialect` of the package that serves this URL. Only that package is loaded."""
     package = DIALECTS.get(urlsplit(url).scheme)
     if package is None:
         raise StoreUnsupported(
-            f"cannot tell the store from {shown_address(url)!r}: use sqlite:///file.db or postgresql://user@host/database"
+            f"{shown_address(url)!r} is not the address of a store: use sqlite:///file.db or postgresql://user@host/database"
         )
     return import_module(f"{package}.dialect")
 
 
 def open_store(url: str, environment: Environment, config: Config = DEFAULT) -> Store:
-    """The store behind `url`, not connected yet: `await store.open()`."""
+    """Return the store at `url`. It is not connected yet: call `await store.open()`."""
     return Store(dialect_of(url).open_database(url, environment, config))

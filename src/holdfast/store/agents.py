@@ -1,4 +1,4 @@
-"""What agents ask, and pools of agents: steps to execute, whether they still have them, and how much waits."""
+"""What agents and pools of agents ask: steps to execute, steps that an agent has lost, and how much work waits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Lanes(Part):
 
     @look
     async def backlog(self, session: Session, lanes: Sequence[int], limit: int) -> Backlog:
-        """What is ready and due in these lanes, of runs that go on, counted up to `limit` in each lane and priority."""
+        """Count the steps that are ready and due in these lanes and whose runs go on. At most `limit` steps of each
+        lane and priority are counted."""
         row = await session.row(Verb.backlog, list(lanes), limit)
         assert row is not None
         return Backlog(*row)
@@ -36,10 +37,13 @@ class Agents(Lanes):
         suspects: int = 0,
         runs: Sequence[str] | None = None,
     ) -> list[ClaimedStep]:
-        """Take ready steps of these lanes by priority, then age. Counts the attempt, raises the fence. None of a lane whose
-        breaker is not closed, and none that is held. Of suspects, which lost their agent `suspect_losses` times or more, at
-        most so many; with none, those behind them come all the same. Only steps of `runs`, where a node works on these
-        alone."""
+        """Claim up to `limit` ready steps of these lanes, by priority, then age. A claim counts as an attempt and
+        raises the fence. Steps behind a breaker that is not closed, or behind a hold, are not claimed.
+
+        A suspect is a step that has lost its agent `suspect_losses` times or more. At most `suspects` of them are
+        claimed, and the others do not keep the steps behind them from being claimed. A node that works only on certain
+        runs names them in `runs`.
+        """
         claim = StepClaim(node, lanes, limit, suspect_losses, suspects, runs)
 
         async def take(session: Session) -> list[ClaimedStep]:
@@ -50,16 +54,17 @@ class Agents(Lanes):
 
     @look
     async def lost_steps(
-        self, session: Session, held: Sequence[tuple[str, int, int]]
+        self, session: Session, claimed: Sequence[tuple[str, int, int]]
     ) -> list[tuple[str, int]]:
-        """(run, n) among (run, n, fence) that went on without their agent: cancelled, timed out or reclaimed."""
-        return [(row[0], row[1]) for row in await session.all(Verb.lost_steps, held)]
+        """Return (run, n) of those of these steps (run, n, fence) that the agent no longer has. They were cancelled,
+        timed out or reclaimed."""
+        return [(row[0], row[1]) for row in await session.all(Verb.lost_steps, claimed)]
 
     @look
     async def next_ready(
         self, session: Session, lanes: Sequence[int], runs: Sequence[str] | None = None
     ) -> float | None:
-        """When the earliest backing-off step of these lanes becomes claimable."""
+        """Return when the first step of these lanes that backs off becomes ready to claim."""
         at: float | None
         if runs is None:
             at = await session.value(Verb.next_ready, list(lanes))

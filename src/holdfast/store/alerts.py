@@ -1,5 +1,5 @@
-"""Alerts and their outbox: the leader raises, logs and clears; whoever holds the lease named alerts routes and sends; people
-look."""
+"""Alerts and their outbox. The leader raises, logs and clears alerts. The holder of the lease `alerts` routes and sends
+them. People read them, and may clear them."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from holdfast.store.rows import alert_row
 from holdfast.store.verbs import Verb
 
 ALERTS = "alerts"
-"""The lease of whoever tells alerts."""
+"""The name of the lease of the node that sends alerts."""
 
 
 class LeaderAlerts(Part):
     @look
     async def failures(self, session: Session, limit: int) -> list[FailureNote]:
-        """What failed and no leader has looked at, oldest first."""
+        """Return failures that no leader has looked at yet, oldest first."""
         return [FailureNote(*row) for row in await session.rows(Verb.failures, limit)]
 
     @leading(False)
     async def raise_alerts(
         self, session: Session, alerts: Sequence[NewAlert], looked_at: Sequence[int] = ()
     ) -> bool:
-        """Raise these, each key once, and forget the failures they came from; False when the epoch is over."""
+        """Raise these alerts, and forget the failures that they came from. An alert whose key is already open is only
+        counted. Return False if the epoch is over."""
         await session.each(Verb.forget_failures, [(one,) for one in looked_at])
         await session.each(Verb.raise_alerts, [alert_row(alert) for alert in alerts])
         return True
 
     @look
     async def open_alerts_of(self, session: Session, kind: str, after: int, limit: int) -> list[Alert]:
-        """Those of this kind with ids above `after`, in the order of their ids."""
+        """Return open alerts of this kind with ids above `after`, in the order of their ids."""
         return [Alert(*row) for row in await session.rows(Verb.open_alerts_of, kind, after, limit)]
 
     @leading(0)
     async def clear_alerts(self, session: Session, ids: Sequence[int]) -> int:
-        """How many of these were open."""
+        """Clear these alerts. Return how many of them were open."""
         return await session.each(Verb.clear_alerts, [(one,) for one in ids])
 
     async def log_alerts(self, epoch: int, limit: int) -> list[Alert]:
-        """Alerts that no leader has logged yet. Each is returned once."""
+        """Return alerts that no leader has logged yet, and note that this one logs them. So each is returned once."""
         return await self._log_alerts(epoch, limit) if await self._any(Verb.unlogged_alerts, 1) else []
 
     @leading([])
@@ -53,33 +54,35 @@ class LeaderAlerts(Part):
 
     @look
     async def late_steps(self, session: Session, bound_s: float, limit: int) -> list[Late]:
-        """By lane, the step that waits longest for an agent, if longer than `bound_s`."""
+        """Return the step of each lane and priority that waits longest for an agent, if longer than `bound_s`."""
         return [Late(*row) for row in await session.rows(Verb.late_steps, bound_s, limit)]
 
     @look
     async def late_runs(self, session: Session, bound_s: float, limit: int) -> list[Late]:
-        """By workflow and version, the run that waits longest for a scheduler, if longer than `bound_s`."""
+        """Return the run of each workflow, version and priority that waits longest for a scheduler, if longer than
+        `bound_s`."""
         return [Late(*row) for row in await session.rows(Verb.late_runs, bound_s, limit)]
 
     @look
     async def late_wakes(self, session: Session, bound_s: float, rows_max: int, limit: int) -> list[Late]:
-        """By workflow and version, the begun run that nobody owns and that waits longest for a scheduler to deliver
-        something to it, if longer than `bound_s`. At most `rows_max` rows of each kind are looked at."""
+        """Return, for each workflow and version, the begun run without an owner that waits longest for a scheduler to
+        deliver something to it, if longer than `bound_s`. At most `rows_max` outcomes, signals and timers each are
+        looked at."""
         return [Late(*row) for row in await session.rows(Verb.late_wakes, bound_s, rows_max, limit)]
 
 
 class OutboxAlerts(Leases):
-    """What the holder of the lease named alerts may do."""
+    """What the holder of the lease `alerts` may do."""
 
     @look
     async def unrouted_alerts(self, session: Session, limit: int) -> list[tuple[int, Alert]]:
-        """(how far it is routed, alert) of those with something to tell, oldest first."""
+        """Return (how far it is routed, alert) of alerts that have something to send, oldest first."""
         rows = await session.rows(Verb.unrouted_alerts, limit)
         return [(routed, Alert(*alert)) for routed, *alert in rows]
 
     @leading(0, ALERTS)
     async def route_alerts(self, session: Session, routes: Sequence[Route]) -> int:
-        """Make the deliveries of these; how many went on."""
+        """Add the deliveries of these alerts. Return how many alerts were routed further by this."""
         changed = await session.each(Verb.route_alerts, [(one.alert_id, one.routed) for one in routes])
         await session.each(
             Verb.add_deliveries,
@@ -91,25 +94,29 @@ class OutboxAlerts(Leases):
         )
         return changed
 
-    async def claim_deliveries(self, epoch: int, channel: str, limit: int, hold_s: float) -> list[Sending]:
-        """Take deliveries that are due. The try is counted now; after `hold_s` it comes again unless it was ended."""
+    async def claim_deliveries(
+        self, epoch: int, channel: str, limit: int, again_after_s: float
+    ) -> list[Sending]:
+        """Claim deliveries that are due. The attempt is counted now. If nobody ends the delivery within
+        `again_after_s`, it is due again."""
         if not await self._any(Verb.due_deliveries, channel, 1):
             return []
-        return await self._claim_deliveries(epoch, channel, limit, hold_s)
+        return await self._claim_deliveries(epoch, channel, limit, again_after_s)
 
     @leading([], ALERTS)
     async def _claim_deliveries(
-        self, session: Session, channel: str, limit: int, hold_s: float
+        self, session: Session, channel: str, limit: int, again_after_s: float
     ) -> list[Sending]:
         due = await session.rows(Verb.due_deliveries, channel, limit)
-        await session.each(Verb.claim_deliveries, [(row[0],) for row in due], hold_s)
+        await session.each(Verb.claim_deliveries, [(row[0],) for row in due], again_after_s)
         return [Sending(row[0], row[1], row[2], Alert(*row[3:])) for row in map(tuple, due)]
 
     @leading(False, ALERTS)
     async def end_delivery(
         self, session: Session, delivery: str, attempt: int, error: str | None, again_s: float | None
     ) -> bool:
-        """Record what became of a try: sent (no error), to be tried again, or given up (`again_s` None)."""
+        """Record how an attempt to send ended. It was sent if there is no error. Otherwise it is tried again after
+        `again_s`, or given up if that is None."""
         ended = await session.row(Verb.end_delivery, delivery, attempt, error, again_s)
         if ended is None:
             return False
@@ -120,29 +127,30 @@ class OutboxAlerts(Leases):
 
     @leading(0, ALERTS)
     async def expire_deliveries(self, session: Session, older_s: float) -> int:
-        """Give up what was due so long ago that its channel must be gone; how many."""
+        """Give up deliveries that have been due for longer than `older_s`: their channel must be gone. Return how
+        many."""
         return await session.run(Verb.expire_deliveries, older_s)
 
 
 class Alerts(LeaderAlerts, OutboxAlerts):
     @look
     async def alerts(self, session: Session, limit: int = 100) -> list[Alert]:
-        """Newest first, cleared ones too."""
+        """Return alerts, cleared ones too, newest first."""
         return [Alert(*row) for row in await session.rows(Verb.alerts, limit)]
 
     @look
     async def open_alerts(self, session: Session, limit: int) -> list[Alert]:
-        """Newest first."""
+        """Return open alerts, newest first."""
         return [Alert(*row) for row in await session.rows(Verb.open_alerts, limit)]
 
     @look
     async def deliveries(self, session: Session, alert_ids: Sequence[int]) -> list[Delivery]:
-        """By their ids, which rise with time."""
+        """Return the deliveries of these alerts, oldest first: their ids rise with time."""
         return [Delivery(*row) for row in await session.rows(Verb.deliveries, list(alert_ids))]
 
     @transaction
     async def clear_alert(self, session: Session, alert_id: int, actor: str) -> bool:
-        """An operator has seen to it; False when it is not open."""
+        """Clear an alert for an operator. Return False if it is not open."""
         cleared = await session.all(Verb.clear_alerts, [(alert_id,)])
         if not cleared:
             return False

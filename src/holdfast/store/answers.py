@@ -1,4 +1,4 @@
-"""What the State Store says: whether a write held, and what reads and claims return."""
+"""What the State Store answers: whether it accepted a write, and what reads and claims return."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.model import (
 
 
 class PreconditionFailed(Exception):
-    """A batch met a failed precondition and nothing of it was written: ask again, one operation at a time."""
+    """A precondition of a batch failed, and nothing of it was written. Write its operations again, one at a time."""
 
 
 class Answer(StrEnum):
@@ -31,23 +31,23 @@ class Answer(StrEnum):
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
-    """The same write was accepted before: its reply was lost, nothing else is wrong."""
+    """The store accepted the same write before, and its answer got lost. Nothing is wrong."""
     FENCED = "fenced"
-    """Somebody else holds the row now; nothing was changed."""
+    """The precondition is no longer true, because somebody else has changed the row. Nothing was written."""
 
 
 class ClaimedRun(msgspec.Struct):
-    """A run this node now owns, with everything needed to replay it."""
+    """A run that this node now owns, with everything needed to replay it."""
 
     run: RunRow
     steps: list[StepRow]
     signals: list[SignalRow]
     inherited: list[Inherited] = []
-    """From the run that this one is the retry of."""
+    """What it takes over from the run that it is the retry of."""
 
 
 class ClaimedStep(msgspec.Struct, gc=False):
-    """A step this node's agent now holds."""
+    """A step that this node's agent now has."""
 
     run_id: str
     n: int
@@ -64,29 +64,30 @@ class ClaimedStep(msgspec.Struct, gc=False):
     checkpoint: bytes | None
     issued_at: float
     error: str | None = None
-    """Of the last attempt, if there was one."""
+    """The error of the last attempt, if there was one."""
     timeouts: int = 0
     throttled: int = 0
     effect: str | None = None
-    """Its `here.key`, if that is an earlier run's."""
+    """Its `here.key`, if it comes from an earlier run that this run is the retry of."""
 
 
 class Probes(msgspec.Struct):
-    """Steps this node's agent now holds as probes of a breaker in this round."""
+    """Steps that this node's agent now has as probes of a breaker in this round."""
 
     round: int
     steps: list[ClaimedStep]
 
 
 class ShutGates(msgspec.Struct):
-    """What keeps steps from beginning: breakers that are not closed or have recent trouble or are forced, and all holds."""
+    """What keeps steps from beginning: all holds, and breakers that are not closed, have had trouble lately or are
+    forced."""
 
     breakers: list[Breaker]
     holds: list[Hold]
 
 
 class Rival(msgspec.Struct, frozen=True):
-    """A live node with other code."""
+    """A live node that publishes other code."""
 
     host: str
     pid: int
@@ -94,7 +95,8 @@ class Rival(msgspec.Struct, frozen=True):
 
 
 class Observation(msgspec.Struct):
-    """Outcomes of one dependency's steps, as an agent tells them. `round` is that of the breaker, of probes only."""
+    """How many steps of one dependency succeeded and failed at an agent. Only of probes, `round` is the round of the
+    breaker."""
 
     name: str
     ok: int
@@ -104,14 +106,14 @@ class Observation(msgspec.Struct):
 
 
 class Undelivered(msgspec.Struct):
-    """What an owner has yet to deliver to its runs."""
+    """What an owner still has to deliver to its runs."""
 
     steps: list[Outcome]
     signals: list[SignalRow]
 
 
 class SeenNode(msgspec.Struct, frozen=True):
-    """A node, as far as the leader needs it to tell whether it is dead."""
+    """What the leader needs to know about a node to decide whether it is gone."""
 
     id: str
     host: str
@@ -120,11 +122,12 @@ class SeenNode(msgspec.Struct, frozen=True):
     lease_until: float
     retired_at: float | None
     gone_at: float | None
-    """When it was noticed that its process is gone."""
+    """When somebody noticed that its process is gone."""
 
 
 class LostStep(msgspec.Struct, frozen=True):
-    """A running step whose agent is gone or did not end it in time, as far as the verdict about it needs it."""
+    """What the leader needs to know about a running step, whose agent is gone or did not end it in time, to decide what
+    becomes of it."""
 
     run_id: str
     n: int
@@ -141,47 +144,49 @@ class LostStep(msgspec.Struct, frozen=True):
 
 
 class Remedy(msgspec.Struct, frozen=True):
-    """What becomes of a step that is taken from its agent."""
+    """What becomes of a step that the leader takes away from its agent."""
 
     step: LostStep
     ending: Ending
     """How the attempt ended."""
     state: StepState
     after_s: float
-    """When it is ready, unless it is in quarantine."""
+    """After how many seconds the step is ready again, unless it goes into quarantine."""
     error: str
-    """How the attempt ended, as it is recorded."""
+    """The error of the attempt, as it is recorded."""
     losses: int = 0
     timeouts: int = 0
-    """What the attempt adds to the step's counts."""
+    """How much the attempt adds to the step's count of losses, and of timeouts."""
     quarantine: Quarantined | None = None
-    """The step's entry, if it goes into quarantine. `at` is the store's to say."""
+    """The step's entry, if it goes into quarantine. The store sets its time, `at`."""
 
     @property
     def needs_person(self) -> bool:
-        """Does it end here, for a person to see? Then the error is the step's."""
+        """True if the step fails or goes into quarantine. Then the attempt's error becomes the step's error, and a
+        person is notified."""
         return self.state is StepState.FAILED or self.quarantine is not None
 
 
 class Reclaimed(msgspec.Struct):
-    """What reclaiming a node did."""
+    """What the leader did to reclaim a node."""
 
     runs: int
     steps: int
     failed: int
     quarantined: int = 0
     is_retired: bool = False
-    """Nothing is left of the node."""
+    """True if the node has nothing left, and was retired."""
 
 
 class FailureNote(msgspec.Struct):
-    """A run or step that failed, or a signal that was set aside, as its writer noted it and as its rows say now. None: it
-    is not there any more."""
+    """A run or a step that failed, or a signal that was set aside. Its writer noted which one, and the other fields are
+    what its rows say now. They are None if it no longer exists."""
 
     id: int
     run_id: str
     n: int
-    """0: the run itself; -seq: the signal with this number, whose `name` and reason (`error`) these are."""
+    """The step. 0 is the run itself. A negative one is a signal with the place -n in the history; then `name` is the
+    signal's name, and `error` is why it was set aside."""
     workflow: str | None
     state: str | None
     parent_id: str | None
@@ -196,7 +201,7 @@ class FailureNote(msgspec.Struct):
     timeouts: int = 0
     throttled: int = 0
     fingerprint: str | None = None
-    """If the step is in quarantine."""
+    """Set if the step is in quarantine."""
 
 
 class Overlong(msgspec.Struct, frozen=True):
@@ -211,11 +216,11 @@ class Overlong(msgspec.Struct, frozen=True):
     agent: str
     started_at: float
     twinned: bool
-    """It has or had a twin."""
+    """True if the step has or had a twin."""
 
 
 class Late(msgspec.Struct):
-    """What waits longest of its kind: `what` is a step's name, or a workflow and its version."""
+    """The run or step of its kind that waits longest. `what` is a step's name, or a workflow and its version."""
 
     what: str
     run_id: str
@@ -223,17 +228,17 @@ class Late(msgspec.Struct):
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """Steps that could run now and wait for an agent."""
+    """How many steps could run now and wait for an agent."""
 
     ready: int
-    """How many, counted up to a limit."""
+    """Their number, counted up to a limit."""
     since: float | None
-    """Since when the oldest of them waits; None when there is none."""
+    """Since when the oldest of them has waited. None if there is none."""
 
 
 class Route(msgspec.Struct):
-    """Who is to be told of an alert: (delivery id, channel) each. `routed` is how far the alert is then: 1 its raising
-    is on its way, 2 there is nothing more to tell."""
+    """To which channels an alert goes: (delivery id, channel) of each. `routed` is how far the alert is then. 1: that
+    it was raised is being sent. 2: nothing more is to be sent."""
 
     alert_id: int
     event: str
@@ -242,7 +247,7 @@ class Route(msgspec.Struct):
 
 
 class Sending(msgspec.Struct):
-    """A delivery that is to be sent now, for the `attempt`th time."""
+    """A delivery that is to be sent now. `attempt` counts from 1."""
 
     id: str
     event: str
@@ -251,7 +256,8 @@ class Sending(msgspec.Struct):
 
 
 class Pruned(msgspec.Struct):
-    """What one batch of pruning did. `after` is where the next begins; None when nothing older is left."""
+    """What one batch of pruning did. `after` is where the next batch begins. None: there are no more old
+    runs to look at."""
 
     runs: int
     rows: int

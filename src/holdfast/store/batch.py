@@ -1,6 +1,8 @@
-"""The hot path: the operations of one commit as rows, by the verb that writes them; the same rows for every dialect.
+"""The hot path: the operations of one commit, as rows of values for the verbs that write them. The rows are the same
+for every dialect.
 
-A batch is optimistic: most of its verbs demand that each of their rows changed one, and if one did not, nothing is written.
+A batch is optimistic. For most verbs each row of values must change one row of a table. If one does not, nothing is
+written.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ ORDER = (
     (Verb.name_effects, False),
     (Verb.send_signals, False),
     (Verb.note_runs, False),
-    (Verb.tell_parents, False),
+    (Verb.end_child_steps, False),
     (Verb.revoke_runs, False),
     (Verb.undo_runs, True),
     (Verb.alert_stuck_runs, False),
@@ -64,15 +66,16 @@ ORDER = (
     (Verb.note_failures, False),
     (Verb.journal_add, False),
 )
-"""What a batch has beside its hops, in this order; and whether each row must change one."""
+"""The verbs of a batch beside those of its hops, in the order in which they are written. True: each row of values must
+change one row."""
 
 
 class Batch:
-    """One commit's worth of operations of one node."""
+    """The operations of one node that go into one commit."""
 
     def __init__(self, node: str, ops: Sequence[Op]) -> None:
         self.node, self.ops = node, ops
-        # The rows of which hops are made.
+        # The rows that hops consist of.
         self.begun: Rows = []
         self.owned: Rows = []
         self.recorded: Rows = []
@@ -93,7 +96,7 @@ class Batch:
             else:
                 assert not isinstance(op, Hop | Start)
                 steps.append(op)
-        # One order of locks for every batch of every node, so that two batches cannot wait for one another.
+        # All batches of all nodes lock rows in the same order, so that two batches cannot wait for each other.
         hops.sort(key=_by_run)
         for hop in hops:
             self._add_hop(hop)
@@ -122,7 +125,7 @@ class Batch:
         for step in hop.issued:
             self.issued.append(_issued_row(run_id, step))
         if close is not None:
-            if hop.begin is None:  # else its row begins closed
+            if hop.begin is None:  # otherwise the row of the new run is inserted as closed
                 self.closed.append((run_id, hop.fence, close.state, close.output, close.error, close.at))
             self._add_close(hop)
         if hop.signals or hop.set_aside or hop.ended or hop.dropped or hop.sends:
@@ -157,12 +160,12 @@ class Batch:
     def _add_close(self, hop: Hop) -> None:
         close = hop.close
         assert close is not None
-        if close.state not in RUN_ENDED:  # stuck: a person will move it on, with what it had
+        if close.state not in RUN_ENDED:  # the run is stuck, and a person decides how it goes on
             self._add(Verb.alert_stuck_runs, (hop.run_id, close.error or ""))
         elif close.parent_id is not None:
             state = StepState.SUCCEEDED if close.state is RunState.SUCCEEDED else _FAILED
-            told = (close.parent_id, close.parent_n, state, close.output, close.error, close.at)
-            self._add(Verb.tell_parents, told)
+            outcome = (close.parent_id, close.parent_n, state, close.output, close.error, close.at)
+            self._add(Verb.end_child_steps, outcome)
         elif close.state in _FAILED_RUN:
             self._add(Verb.note_failures, (hop.run_id, 0))
         for one in hop.revoked:
@@ -191,7 +194,7 @@ class Batch:
             self._add(Verb.name_effects, (hop.run_id, n, effect))
 
     def _add_generation(self, hop: Hop) -> None:
-        """The run continues as new."""
+        """Add what a run writes that continues as new."""
         self._add(Verb.continue_runs, (hop.run_id, hop.next_input, hop.begun_at))
         for verb in (Verb.forget_steps, Verb.forget_attempts, Verb.forget_signals):
             self._add(verb, (hop.run_id,))
@@ -222,7 +225,8 @@ class Batch:
             raise TypeError(f"not an operation: {op!r}")
 
     def _save(self, row: tuple[Any, ...]) -> None:
-        """Two saves of one step are one: a statement changes a row once."""
+        """Add a checkpoint or progress. Two saves of one step become one, because a statement can change a row only
+        once."""
         rows = self._more.setdefault(Verb.save_steps, [])
         if rows and rows[-1][:3] == row[:3]:
             row = (
@@ -239,13 +243,14 @@ class Batch:
 
     @property
     def is_single(self) -> bool:
-        """Whether it is one statement, which is atomic by itself."""
+        """True if the batch is written by one statement, which is atomic without a transaction."""
         if self._starts or self._children or self._held:
             return False
         return len(self._more) + self.has_hops == 1
 
     async def write(self, session: Session) -> list[Answer]:
-        """Write all of it. PreconditionFailed if that cannot be; then nothing of it may be kept."""
+        """Write the whole batch. Return the answer to each operation. If this raises PreconditionFailed, the caller
+        must roll back."""
         if self.has_hops:
             await session.hop(self)
         if self._more:
@@ -265,19 +270,20 @@ class Batch:
         return [started[id(op)] if type(op) is Start else Answer.ACCEPTED for op in self.ops]
 
     async def _hold(self, session: Session) -> None:
-        """An agent's code cannot read what was recorded for a step: its run waits for a person."""
+        """Hold the runs of steps whose records the agent's code cannot read. They wait for a person."""
         held = await session.all(Verb.hold_runs, sorted(self._held.items()))
         await session.each(Verb.journal_add, [("agent", "hold", run_id, None, note) for run_id, note in held])
         await session.each(Verb.note_failures, [(run_id, 0) for run_id, _ in held])
 
     async def _start(self, session: Session) -> dict[int, Answer]:
-        """A start never fails its batch: the same id again is an answer."""
+        """Start runs. Return the answers by the `id()` of their operations. An id that exists is an answer and does not
+        fail the batch."""
         first: dict[str, Start] = {}
         for op in self._starts:
             first.setdefault(op.run.id, op)
         rows = [start_row(op.run) for _, op in sorted(first.items())]
-        made = {row[0] for row in await session.all(Verb.start_runs, rows)}
-        answers = {id(first[run_id]): Answer.ACCEPTED for run_id in made}
+        started = {row[0] for row in await session.all(Verb.start_runs, rows)}
+        answers = {id(first[run_id]): Answer.ACCEPTED for run_id in started}
         rest = [op for op in self._starts if id(op) not in answers]
         if rest:
             found = await session.rows(Verb.started_as, sorted({op.run.id for op in rest}))
@@ -290,8 +296,8 @@ class Batch:
 
 class Batches(Part):
     async def commit(self, node: str, ops: Sequence[Op]) -> list[Answer]:
-        """Write all operations in one transaction; what became of each. PreconditionFailed, and nothing is written, if one of
-        several cannot be: ask again, one at a time."""
+        """Write all operations in one transaction. Return the answer to each. If one of several cannot be written,
+        raise PreconditionFailed and write nothing. Then the caller writes them one at a time."""
         call = StoreCall("commit", ("node", "ops"), (node, ops), {})
         try:
             return await self._database.commit(call, Batch(node, ops))
@@ -302,10 +308,10 @@ class Batches(Part):
 
     @transaction
     async def _refuse(self, session: Session, node: str, op: Op) -> Answer:
-        """Why a single operation was not accepted."""
+        """Return why a single operation was not accepted."""
         if isinstance(op, Outcome):
-            asked = (op.run_id, op.n, op.fence, node, op.state)
-            if await session.row(Verb.reported_before, *asked) is not None:
+            report = (op.run_id, op.n, op.fence, node, op.state)
+            if await session.row(Verb.reported_before, *report) is not None:
                 return Answer.DUPLICATE
             await session.run(Verb.refuse_report, op.run_id, op.n, node, op.error)
         if isinstance(op, Hop) and op.begin is not None:
@@ -313,7 +319,7 @@ class Batches(Part):
         return Answer.FENCED
 
     async def start_within(self, caller: Transaction, run: NewRun) -> None:
-        """Start a run inside the caller's own transaction on the same database."""
+        """Start a run inside a transaction that the caller has begun on the same database."""
         await self._database.start_within(caller, run)
 
 
@@ -367,7 +373,7 @@ def _issued_row(run_id: str, step: NewStep) -> tuple[Any, ...]:
 
 
 def counts_of(op: RetryStep | QuarantineStep) -> tuple[int, int, int, int]:
-    """What a failed attempt adds to (excused, losses, timeouts, throttled)."""
+    """Return how much a failed attempt adds to the counts (excused, losses, timeouts, throttled) of its step."""
     if isinstance(op, RetryStep) and op.excused:
         return 1, 0, 0, 0
     failure = op.failure

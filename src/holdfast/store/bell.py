@@ -1,4 +1,4 @@
-"""Doorbells between processes."""
+"""Bells between processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Bell(StrEnum):
-    """What a doorbell rings for. A hint: losing one costs latency, never work."""
+    """What a bell says. It is a hint: losing one costs time and never work."""
 
     RUNS = "runs"
     """A run waits for a scheduler."""
@@ -15,8 +15,8 @@ class Bell(StrEnum):
     OUTCOMES = "outcomes"
     """An outcome or signal waits to be delivered, or a timer changed."""
     ENDED = "ended"
-    """A run ended, was held, or otherwise changed for those who watch it."""
+    """A run ended, was held, or changed in another way that its watchers want to know."""
     CANCELS = "cancels"
-    """A running step was cancelled: its agent should look."""
+    """A running step was cancelled. Its agent should look."""
     GATES = "gates"
-    """A breaker or hold changed, or a dependency is in trouble."""
+    """A breaker or a hold changed, or a dependency has trouble."""

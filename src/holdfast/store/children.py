@@ -1,7 +1,7 @@
-"""Children of runs: how they are started, and how a step ends whose child is another's run, or cannot be had.
+"""Children of runs: how they are started, and how the step that asked for a child ends if a run with its id exists.
 
-A child under an id that exists is the step's own child after a replay or a lost answer; otherwise the step joins that run, if its
-author said so, or fails.
+After a replay or a lost answer that run may be the step's own child. Otherwise the step joins that run if its author
+allowed it, and fails if not.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from holdfast.store.rows import start_row
 from holdfast.store.verbs import Verb
 
 CANCEL_KEY = "cancel"
-"""A run is asked once to cancel itself, whoever asks how often."""
+"""The key of the signal that asks a run to cancel itself. All requests have the same key, so the run gets it once."""
 
 
-class Met(NamedTuple):
-    """The run that has the id a child should have had."""
+class ExistingRun(NamedTuple):
+    """A run that already has the id of a child that is to be started."""
 
     id: str
     parent_id: str | None
@@ -34,7 +34,8 @@ class Met(NamedTuple):
 
 
 class ChildOutcome(NamedTuple):
-    """How a step ends that waits for a run: the values of `tell_parents`. It is delivered by the owner of the step's run."""
+    """How a step ends that waits for a run. These are the values of `end_child_steps`. The owner of the step's run
+    delivers it."""
 
     run_id: str
     n: int
@@ -42,14 +43,15 @@ class ChildOutcome(NamedTuple):
     output: bytes | None
     error: str | None
     at: float | None = None
-    """None: now."""
+    """None means now."""
 
 
 # --- starting -------------------------------------------------------------------------------------------------------
 
 
 async def start_children(session: Session, children: Sequence[NewRun]) -> None:
-    """Start these. By their ids, in one order for every batch of every node, so that two batches cannot wait for one another."""
+    """Start these children. All batches of all nodes start them in the order of their ids, so that two batches cannot
+    wait for each other."""
     left = [
         child
         for child in sorted(children, key=lambda child: (child.id, child.parent_id, child.parent_n))
@@ -58,25 +60,30 @@ async def start_children(session: Session, children: Sequence[NewRun]) -> None:
     while left:
         if len(await session.all(Verb.start_runs, [start_row(child) for child in left])) == len(left):
             return
-        met = {row[0]: Met(*row) for row in await session.rows(Verb.met_runs, [child.id for child in left])}
+        existing = {
+            row[0]: ExistingRun(*row)
+            for row in await session.rows(Verb.existing_runs, [child.id for child in left])
+        }
         for child in left:
-            if child.id in met and not is_own(child, met[child.id]):
-                await _meet(session, child, met[child.id])
-        left = [child for child in left if child.id not in met]  # pruned in this very moment
+            if child.id in existing and not is_own(child, existing[child.id]):
+                await _join_or_refuse(session, child, existing[child.id])
+        # What is left had an id that was taken a moment ago, and was pruned since.
+        left = [child for child in left if child.id not in existing]
 
 
-async def _meet(session: Session, child: NewRun, met: Met) -> None:
-    """The id is taken: join that run, or fail the step that asked for it."""
+async def _join_or_refuse(session: Session, child: NewRun, existing: ExistingRun) -> None:
+    """Join the run that has the child's id, or fail the step that asked for the child."""
     awaits = child.joins and await session.row(Verb.awaits, child.parent_id, child.id) is not None
-    told = refused(child, met, awaits=awaits)
-    if told is None:
+    failure = refused(child, existing, awaits=awaits)
+    if failure is None:
         await session.run(Verb.join_run, child.id, child.parent_id, child.parent_n)
     else:
-        await session.each(Verb.tell_parents, [told])
+        await session.each(Verb.end_child_steps, [failure])
 
 
 async def _go_on(session: Session, child: NewRun) -> bool:
-    """Begin the child of a retried run from where the child before it ended; False when it is to be started like any other."""
+    """Begin the child of a retried run from where the previous child of that step ended. Return False if it is to be
+    started like any other child."""
     known = await retries.newest(session, child.retry_of)
     parent = child.parent_id, child.parent_n
     way = retries.way_of(child, known)
@@ -85,30 +92,32 @@ async def _go_on(session: Session, child: NewRun) -> bool:
     if way is retries.Way.RETRY:
         await retries.retry(session, known, wanted_id=child.id, parent=parent)
         return True
-    told = unended(child)
+    outcome = unended(child)
     if way is retries.Way.TAKE_OVER:
         await session.each(Verb.take_over, [(*parent, known.id)])
-        told = ended(known.id, (told.run_id, told.n), (known.state, known.output, known.error))
-    await session.each(Verb.tell_parents, [told])
+        outcome = ended(known.id, (outcome.run_id, outcome.n), (known.state, known.output, known.error))
+    await session.each(Verb.end_child_steps, [outcome])
     return True
 
 
 # --- deciding -------------------------------------------------------------------------------------------------------
 
 
-def is_own(child: NewRun, met: Met) -> bool:
-    """The very child this step asked for: after a replay, or when an answer was lost."""
-    return (met.parent_id, met.parent_n) == (child.parent_id, child.parent_n)
+def is_own(child: NewRun, existing: ExistingRun) -> bool:
+    """True if the existing run is the child that this step has already asked for, before a replay or before an answer
+    got lost."""
+    return (existing.parent_id, existing.parent_n) == (child.parent_id, child.parent_n)
 
 
-def refused(child: NewRun, met: Met, *, awaits: bool) -> ChildOutcome | None:
-    """Why the step cannot have this run; None when it may wait for it. `awaits`: that run waits for this one."""
+def refused(child: NewRun, existing: ExistingRun, *, awaits: bool) -> ChildOutcome | None:
+    """Return the failure of a step that may not wait for the existing run, or None if it may. `awaits` says that the
+    existing run waits for the step's run."""
     if not child.joins:
         why = (
             f"run {child.id!r} exists and is not a child of this run: give the child another id, or wait for that run with "
             'using(id=…, existing="join")'
         )
-    elif (met.workflow, bytes(met.digest)) != (child.workflow, child.digest):
+    elif (existing.workflow, bytes(existing.digest)) != (child.workflow, child.digest):
         why = f"run {child.id!r} cannot be joined: it was started with another workflow or input"
     elif awaits:
         why = f"run {child.id!r} cannot be joined: it waits for this run, so that neither would ever go on"
@@ -122,7 +131,8 @@ def ended(
     waiter: tuple[str, int],
     outcome: tuple[str | None, bytes | None, str | None],
 ) -> ChildOutcome:
-    """What a step is told that waited for this run, which ended with (state, output, error), or is gone without a state."""
+    """Return how a step ends that waited for this run. The run ended with (state, output, error). Its state is None if
+    the run was removed."""
     state, output, error = outcome
     if state == RunState.SUCCEEDED:
         return ChildOutcome(*waiter, StepState.SUCCEEDED, output, None)
@@ -132,13 +142,13 @@ def ended(
 
 
 def unended(child: NewRun) -> ChildOutcome:
-    """The run that a child of a retried run would go on from has not ended."""
+    """Return the failure of a step whose child should go on from a run that has not ended."""
     why = f"run {child.retry_of!r}, from which this child should go on, has not ended yet: retry this run when it has"
     return _failed(child.parent_id or "", child.parent_n or 0, Conflict(why), child.workflow)
 
 
 def cancelled_error(run_id: str) -> str:
-    """Of a run that was cancelled before it did anything: nobody recorded an error for it."""
+    """Return the error of a run that was cancelled before it did anything. Such a run has no recorded error."""
     return json.dumps({"type": name_of(RunCancelled), "message": f"run {run_id} was cancelled"})
 
 

@@ -1,4 +1,4 @@
-"""What a claim asks for, as values: the dialects know how to take it."""
+"""What a claim asks for. Each dialect knows how to take it."""
 
 from __future__ import annotations
 
@@ -6,32 +6,34 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 LOSSES_NEVER = 2**31 - 1
-"""No step loses its agent this often."""
+"""More than any step's number of losses."""
 
 
 class StepClaim(NamedTuple):
-    """Steps for an agent: by priority, then age. None behind a gate, and none whose run does not go on."""
+    """A claim of steps for an agent, by priority, then age. Steps behind a gate, and steps whose run does not go on,
+    are left out."""
 
     node: str
     lanes: Sequence[int]
     limit: int
     suspect_losses: int = LOSSES_NEVER
-    """A step that lost its agent this often is a suspect."""
+    """A step that has lost its agent this often or more is a suspect."""
     suspects: int = 0
-    """At most so many suspects; with none, those behind them come all the same."""
+    """How many suspects may be claimed. The others do not keep the steps behind them from being claimed."""
     runs: Sequence[str] | None = None
-    """Only steps of these runs, where a node works on these alone."""
+    """If given, only steps of these runs: the node works on no others."""
     probes_of: str | None = None
-    """Only probes of this breaker, whose row the transaction has locked."""
+    """If given, only probes of this breaker. The transaction has locked its row."""
 
 
 class RunClaim(NamedTuple):
-    """Runs for a scheduler: pending ones, and ownerless ones with something to deliver. By priority, then age."""
+    """A claim of runs for a scheduler, by priority, then age: pending runs, and runs without an owner that have
+    something to deliver."""
 
     node: str
     workflows: Sequence[tuple[str, str]]
     limit: int
     runs: Sequence[str] | None = None
-    """Only some of these, where a node works on these alone."""
+    """If given, only these runs: the node works on no others."""
     steps_max: int = 2**31 - 1
-    """No further run is taken when those taken have so many steps to replay."""
+    """The claim stops when the claimed runs together have this many steps to replay."""

@@ -1,8 +1,9 @@
-"""What a dialect must bring, and how the store's nouns use it.
+"""What a dialect must provide, and how the nouns of the store use it.
 
-A dialect is SQL and its execution: a `Database` that opens sessions, and a `Session` that runs statements by their verb. What the
-store does is written once, in the nouns beside this file: each method is one look (`look`), one statement that is atomic by
-itself (`statement`), one transaction (`transaction`), or one transaction of the leader (`leading`).
+A dialect is SQL and its execution: a `Database` that opens sessions, and a `Session` that runs statements by their
+verb. The nouns in the modules beside this one are the same for all dialects. Each of their methods is one look
+(`look`), one statement that is atomic by itself (`statement`), one transaction (`transaction`), or one transaction of
+the leader (`leading`).
 """
 
 from __future__ import annotations
@@ -30,65 +31,66 @@ T = TypeVar("T")
 PartT = TypeVar("PartT", bound="Part")
 
 Row = Any
-"""One row: a sequence of its columns, in the order in which the statement names them."""
+"""A row: the sequence of its columns, in the order in which the statement selects them."""
 LEADER = "leader"
-"""The lease of the leading Supervisor."""
+"""The name of the leader's lease."""
 
 
 class Session(Protocol):
-    """Statements on one connection, by verb. Lists among the values are arrays."""
+    """Runs statements on one connection, by their verb. A list among the values is passed as an array."""
 
     async def now(self) -> float:
-        """The store's time."""
+        """Return the store's time."""
 
     async def rows(self, verb: Verb, *values: Any) -> list[Row]: ...
 
     async def row(self, verb: Verb, *values: Any) -> Row | None:
-        """The first row, if there is any."""
+        """Return the first row, if there is any."""
 
     async def value(self, verb: Verb, *values: Any) -> Any:
-        """The first column of the first row; None if there is no row."""
+        """Return the first column of the first row, or None if there is no row."""
 
     async def run(self, verb: Verb, *values: Any) -> int:
-        """How many rows the statement changed."""
+        """Run the statement. Return how many rows it changed."""
 
     async def each(self, verb: Verb, rows: Sequence[Row], *same: Any) -> int:
-        """Run the statement for each of these rows of values, followed by those that are the same for all; how many rows it
-        changed."""
+        """Run the statement for each of these rows of values, each followed by the values `same`. Return how many rows
+        were changed."""
 
     async def all(self, verb: Verb, rows: Sequence[Row], *same: Any) -> list[Row]:
-        """As `each`, with the rows that the statement returns."""
+        """Do the same as `each`, and return the rows that the statement returns."""
 
     async def demand(self, verb: Verb, rows: Sequence[Row]) -> None:
-        """As `each`. PreconditionFailed unless each of the rows changed one."""
+        """Do the same as `each`, and raise PreconditionFailed unless each row of values has changed one row."""
 
     async def hop(self, batch: Batch) -> None:
-        """Write the hops of a batch. PreconditionFailed unless every row of them is written."""
+        """Write the hops of a batch. Raise PreconditionFailed unless every row of them is written."""
 
     async def claim_steps(self, claim: StepClaim) -> list[Row]:
-        """Take steps, and return them as `ClaimedStep` has them."""
+        """Claim steps. Return their columns in the order of `ClaimedStep`."""
 
     async def any_steps(self, claim: StepClaim) -> bool:
-        """Whether there is anything to claim."""
+        """True if there may be anything to claim."""
 
     async def claim_runs(self, claim: RunClaim) -> list[Row]:
-        """Take runs, and return them as `Run` has them."""
+        """Claim runs. Return their columns in the order of `RunRow`."""
 
     async def any_runs(self, claim: RunClaim) -> bool:
-        """Whether there is anything to claim."""
+        """True if there may be anything to claim."""
 
     async def in_turn(self) -> None:
-        """From here to the end of the transaction, nobody else registers."""
+        """Keep all others from registering until the end of the transaction."""
 
     async def by_index(self) -> None:
-        """From here to the end of the transaction, rows are found by index, whatever the planner believes."""
+        """Make the planner use indexes until the end of the transaction, whatever its estimates say."""
 
     async def follow_clock(self) -> None:
-        """The leader renews its lease: a good moment to correct the store's clock, where the store has to keep one."""
+        """Correct the store's clock, if the store keeps one. Called when the leader renews its lease."""
 
 
 class StoreCall(NamedTuple):
-    """One of the store's methods, as it was called. A simulation decides by it what goes wrong, and checks what was done."""
+    """A call of one of the store's methods. A simulation uses it to decide what goes wrong and to check what was
+    done."""
 
     verb: str
     names: tuple[str, ...]
@@ -96,31 +98,31 @@ class StoreCall(NamedTuple):
     kwargs: dict[str, Any]
 
     @property
-    def asked(self) -> dict[str, Any]:
-        """The arguments by their names, without those that were left out."""
+    def arguments(self) -> dict[str, Any]:
+        """The arguments by their names, without those that the caller left out."""
         return dict(zip(self.names, self.args, strict=False)) | self.kwargs
 
 
 class Processes(Protocol):
-    """What the host knows of the processes that share the store, where all of them are on one host."""
+    """What the host knows about the processes that share the store, if all of them are on one host."""
 
     @property
-    def can_tell(self) -> bool:
-        """Whether anything is known here."""
+    def are_visible(self) -> bool:
+        """True if this host can see the processes of all nodes."""
 
     def take(self, node: str) -> None:
-        """This process is the node, until it lets go or ends."""
+        """Note that this process is the node, until it lets go or ends."""
 
     def is_gone(self, node: str) -> bool:
-        """Whether it is known that the node's process has ended. False where nobody can know."""
+        """True if the node's process is known to have ended."""
 
     def let_go(self, node: str) -> None: ...
 
 
 class UnknownProcesses:
-    """Nobody can know: processes may be on other hosts."""
+    """The processes of a store whose nodes may be on other hosts. Nothing is known about them."""
 
-    can_tell = False
+    are_visible = False
 
     def take(self, node: str) -> None: ...
 
@@ -131,7 +133,7 @@ class UnknownProcesses:
 
 
 class Database(ABC):
-    """One database, as a dialect reaches it."""
+    """One database. Each dialect has its own subclass."""
 
     url: str
     config: Config
@@ -146,18 +148,19 @@ class Database(ABC):
     @property
     @abstractmethod
     def shared_url(self) -> str | None:
-        """The address under which other processes of this host find this store; None when it is in this one's memory."""
+        """The URL at which other processes of this host find this store. None if the store is in this process's
+        memory."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Connect and check the schema's version. A new database is migrated by itself."""
+        """Connect and check the version of the schema. A new database is migrated automatically."""
 
     @abstractmethod
     async def close(self) -> None: ...
 
     @abstractmethod
     async def migrate(self) -> tuple[int, int]:
-        """Bring the schema to this version; (from, to)."""
+        """Bring the schema to this version. Return the version before and the version now."""
 
     @abstractmethod
     async def now(self) -> float: ...
@@ -166,13 +169,14 @@ class Database(ABC):
     async def look(
         self, call: StoreCall, read: Callable[[Session], Awaitable[T]], *, patiently: bool = False
     ) -> T:
-        """Read. `patiently`: it may take as long as it takes, because it reads whole tables."""
+        """Read. `patiently` lets it take any time, because it reads whole tables."""
 
     @abstractmethod
     async def write(
         self, call: StoreCall, act: Callable[[Session], Awaitable[T]], *, is_single: bool = False
     ) -> T:
-        """Run `act` in a transaction, again if the database asks for that. `is_single`: it is one statement."""
+        """Run `act` in a transaction, and again if the database asks for that. `is_single` says that it is one
+        statement."""
 
     @abstractmethod
     async def claim(
@@ -181,37 +185,40 @@ class Database(ABC):
         is_any: Callable[[Session], Awaitable[bool]],
         act: Callable[[Session], Awaitable[list[T]]],
     ) -> list[T]:
-        """As `write`. Where writing keeps others waiting, `is_any` is asked first whether there is anything to take."""
+        """Do the same as `write`. If writing makes others wait in this dialect, call `is_any` first, and write only if
+        there is anything to claim."""
 
     @abstractmethod
     async def commit(self, call: StoreCall, batch: Batch) -> list[Answer]:
-        """Write a batch on the connection that is kept for that. PreconditionFailed if nothing of it was written."""
+        """Write a batch, on the connection for batches if there is one. Raise PreconditionFailed if a precondition is
+        not true; then nothing was written."""
 
     @abstractmethod
     async def renew(self, node: str, lease_s: float, pulse: str | None) -> float | None:
-        """Renew the node's lease without waiting for anything else; the store's time, or None if it has none any more."""
+        """Renew the node's lease without waiting for anything else. Return the store's time, or None if the node was
+        reclaimed."""
 
     @abstractmethod
     async def ring(self, bells: set[Bell]) -> None:
-        """Wake those who listen in other processes."""
+        """Ring these bells in other processes."""
 
     @abstractmethod
     async def listen(self, heard: Callable[[Bell], None]) -> Callable[[], Awaitable[None]]:
-        """Call `heard` for bells rung by other processes, until the returned coroutine function is called."""
+        """Call `heard` for each bell that another process rings, until the returned coroutine function is called."""
 
     @abstractmethod
     async def start_within(self, transaction: Transaction, run: NewRun) -> None:
-        """Start a run inside the caller's own transaction on the same database."""
+        """Start a run inside a transaction that the caller has begun on the same database."""
 
 
 class Part:
-    """One noun of the store: what can be asked and done about it."""
+    """A noun of the store: the methods about one thing."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def _any(self, verb: Verb, *values: Any) -> bool:
-        """Whether the statement finds a row. Asked before a transaction that is rarely needed."""
+        """True if the statement finds a row. Called before a transaction that is rarely needed."""
         call = StoreCall(verb, (), values, {})
         return await self._database.look(call, lambda session: session.row(verb, *values)) is not None
 
@@ -221,12 +228,12 @@ Bound = Callable[Concatenate[PartT, P], Coroutine[Any, Any, T]]
 
 
 def look(method: Method[PartT, P, T]) -> Bound[PartT, P, T]:
-    """The method only reads."""
+    """Make a method that only reads."""
     return _looking(method, patiently=False)
 
 
 def long_look(method: Method[PartT, P, T]) -> Bound[PartT, P, T]:
-    """The method only reads, and may take long."""
+    """Make a method that only reads, and may take long."""
     return _looking(method, patiently=True)
 
 
@@ -234,23 +241,23 @@ def _looking(method: Method[PartT, P, T], *, patiently: bool) -> Bound[PartT, P,
     name, names = _signature(method)
 
     @wraps(method)
-    async def asked(self: PartT, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def called(self: PartT, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._database.look(
             StoreCall(name, names, args, kwargs),
             lambda session: method(self, session, *args, **kwargs),
             patiently=patiently,
         )
 
-    return asked
+    return called
 
 
 def statement(method: Method[PartT, P, T]) -> Bound[PartT, P, T]:
-    """The method writes by one statement, which is atomic by itself."""
+    """Make a method that writes with one statement, which is atomic without a transaction."""
     return _writing(method, is_single=True)
 
 
 def transaction(method: Method[PartT, P, T]) -> Bound[PartT, P, T]:
-    """The method is one transaction."""
+    """Make a method that is one transaction."""
     return _writing(method, is_single=False)
 
 
@@ -258,27 +265,27 @@ def _writing(method: Method[PartT, P, T], *, is_single: bool) -> Bound[PartT, P,
     name, names = _signature(method)
 
     @wraps(method)
-    async def asked(self: PartT, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def called(self: PartT, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._database.write(
             StoreCall(name, names, args, kwargs),
             lambda session: method(self, session, *args, **kwargs),
             is_single=is_single,
         )
 
-    return asked
+    return called
 
 
 def leading(
     otherwise: Any, lease: str = LEADER
 ) -> Callable[[Method[PartT, P, T]], Bound[PartT, Concatenate[int, P], T]]:
-    """The method is one transaction of whoever holds the lease in the epoch that it names. Nothing is done, and the answer is
-    `otherwise`, when that epoch is over: somebody else leads by now."""
+    """Make a method that is one transaction of the lease's holder. It gets the epoch as its first argument. If that
+    epoch is over, it does nothing and returns `otherwise`: somebody else may lead by now."""
 
     def decorate(method: Method[PartT, P, T]) -> Bound[PartT, Concatenate[int, P], T]:
         name, names = _signature(method)
 
         @wraps(method)
-        async def asked(self: PartT, epoch: int, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        async def called(self: PartT, epoch: int, /, *args: P.args, **kwargs: P.kwargs) -> T:
             async def act(session: Session) -> T:
                 if await session.row(Verb.leads, lease, epoch) is None:
                     nothing: T = otherwise
@@ -287,12 +294,15 @@ def leading(
 
             return await self._database.write(StoreCall(name, ("epoch", *names), (epoch, *args), kwargs), act)
 
-        return asked
+        return called
 
     return decorate
 
 
 def _signature(method: Callable[..., Any]) -> tuple[str, tuple[str, ...]]:
-    """What the method does, and the names of what callers pass: all but the noun and the session. A method that looks first has
-    its other half beside it, under the same name with an underscore."""
+    """Return the verb of a method, and the names of the arguments that callers pass: all but `self` and the session.
+
+    A method that looks before it writes has its second half in a private method of the same name. Both have the same
+    verb.
+    """
     return method.__name__.removeprefix("_"), tuple(inspect.signature(method).parameters)[2:]

@@ -1,4 +1,4 @@
-"""What nodes learn from durations: counts that they add, and that the leader lets fade."""
+"""How long steps take. Nodes add counts, and the leader makes old counts fade."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from holdfast.store.verbs import Verb
 class Durations(Part):
     @statement
     async def add_durations(self, session: Session, counts: Sequence[tuple[str, int, float]]) -> None:
-        """Add what a node counted: (name, bucket, count)."""
+        """Add the counts of a node: (name, bucket, count)."""
         await session.each(Verb.add_durations, sorted(counts))
 
     @look
     async def durations(
         self, session: Session, names: Sequence[str] | None = None
     ) -> list[tuple[str, int, float]]:
-        """(name, bucket, count) of these; None: of all steps."""
+        """Return (name, bucket, count) of these names, or of all steps if `names` is None."""
         rows: list[Row]
         if names is None:
             rows = await session.rows(Verb.step_durations)
@@ -32,23 +32,23 @@ class Durations(Part):
     async def fade_durations(
         self, session: Session, *, attempts_max: float, keep_s: float, rows_max: int
     ) -> int:
-        """Halve the counts of whatever was counted more than `attempts_max` times, forget what was not counted for
-        `keep_s`, and what is more than `rows_max` rows; how many rows were changed."""
+        """Halve the counts of names that were counted more than `attempts_max` times. Remove counts that have not grown
+        for `keep_s`, and the oldest ones if there are more than `rows_max`. Return how many rows were changed."""
         halved = await session.run(Verb.halve_durations, attempts_max)
         gone = await session.run(Verb.forget_durations, keep_s)
         return halved + gone + await session.run(Verb.forget_oldest_durations, rows_max)
 
     @look
     async def landmarks(self, session: Session, run_ids: Sequence[str]) -> list[Landmark]:
-        """How far each of these runs has come, if it has asked for anything."""
+        """Return how far each of these runs has come: its newest step, if it has one."""
         return [Landmark(*row) for row in await session.rows(Verb.landmarks, list(run_ids))]
 
     @look
     async def overlong_steps(
         self, session: Session, bounds: Sequence[tuple[str, float]], limit: int
     ) -> list[Overlong]:
-        """Running steps with these names that run for longer than the seconds beside them: those without a twin
-        first, then by age."""
+        """Return running steps that run for longer than the bound of their name. `bounds` are (name, seconds). Steps
+        without a twin come first, then the oldest."""
         names, seconds = [name for name, _ in bounds], [bound_s for _, bound_s in bounds]
         rows = await session.rows(Verb.overlong_steps, names, seconds, limit)
         return [Overlong(*row) for row in rows]

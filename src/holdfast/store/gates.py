@@ -1,4 +1,4 @@
-"""Breakers and holds: what agents tell and take, what the leader decides, what operators force."""
+"""Breakers and holds. Agents report outcomes and claim probes, the leader decides, and operators may overrule it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.breaker import BreakerChange, BreakerLook
 from holdfast.model import Breaker, BreakerState, Hold, HoldScope
-from holdfast.store.answers import ClaimedStep, Observation, Probes
-from holdfast.store.answers import ShutGates as Shut
+from holdfast.store.answers import ClaimedStep, Observation, Probes, ShutGates
 from holdfast.store.claims import StepClaim
 from holdfast.store.database import Part, Session, StoreCall, leading, look, transaction
 from holdfast.store.rows import breaker_of, hold_of
@@ -18,22 +17,25 @@ _WIDTH = len(Breaker.__struct_fields__)
 
 class SeenGates(Part):
     @look
-    async def gates(self, session: Session, window_s: float) -> Shut:
-        """What keeps steps from beginning; recent is what was told within `window_s`."""
+    async def gates(self, session: Session, window_s: float) -> ShutGates:
+        """Return what keeps steps from beginning, and breakers whose window began within the last `window_s`."""
         breakers = await session.rows(Verb.gate_breakers, window_s)
         holds = await session.rows(Verb.holds)
-        return Shut([breaker_of(row) for row in breakers], [hold_of(row) for row in holds])
+        return ShutGates([breaker_of(row) for row in breakers], [hold_of(row) for row in holds])
 
 
 class AgentGates(SeenGates):
     @transaction
     async def observe(self, session: Session, tallies: Sequence[Observation], window_s: float) -> None:
-        """Add outcomes to the breakers: of a closed one to its window, which begins anew after `window_s`; of probes to
-        their wave, if it is still that one. Decides nothing."""
-        told = _added_up(tallies)
-        steps = [(one.name, one.ok, one.failed, one.error) for one in told if one.round is None]
+        """Add outcomes to the counts of their breakers. This changes no breaker's state.
+
+        Outcomes of steps count in the window of a closed breaker, which begins anew after `window_s`. Outcomes of
+        probes count in their wave, unless the breaker is in a later round by now.
+        """
+        sums = _added_up(tallies)
+        steps = [(one.name, one.ok, one.failed, one.error) for one in sums if one.round is None]
         probes = [
-            (one.name, one.round, one.ok, one.failed, one.error) for one in told if one.round is not None
+            (one.name, one.round, one.ok, one.failed, one.error) for one in sums if one.round is not None
         ]
         await session.each(Verb.observe, steps, window_s)
         await session.each(Verb.observe_probes, probes)
@@ -41,8 +43,8 @@ class AgentGates(SeenGates):
     async def claim_probes(
         self, node: str, name: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
     ) -> Probes:
-        """Take steps as `claim_steps` does, of lanes that depend on `name`, while its breaker is probing: at most what its
-        allowance has left, which is taken from it in the same transaction."""
+        """Claim steps of lanes that depend on `name`, while its breaker is probing. At most as many are claimed as are
+        left of the breaker's allowance, which is lowered in the same transaction."""
         claim = StepClaim(node, lanes, limit, runs=runs, probes_of=name)
 
         async def take(session: Session) -> list[Probes]:
@@ -65,7 +67,8 @@ class AgentGates(SeenGates):
 class LeaderGates(SeenGates):
     @look
     async def breaker_looks(self, session: Session, window_s: float) -> list[BreakerLook]:
-        """Breakers that are not closed, or were told of trouble within `window_s`."""
+        """Return breakers that no operator has forced, and that are not closed or whose window began within the last
+        `window_s`."""
         rows = await session.rows(Verb.breaker_looks, window_s)
         return [
             BreakerLook(breaker_of(row[:_WIDTH]), row[_WIDTH], bool(row[_WIDTH + 1]))
@@ -74,36 +77,37 @@ class LeaderGates(SeenGates):
 
     @leading(False)
     async def change_breaker(self, session: Session, name: str, round: int, change: BreakerChange) -> bool:
-        """False when the breaker is not any more in this round, or an operator decided."""
-        asked = (name, round, change.state, change.wave, change.open_s, change.note)
-        if not await session.run(Verb.change_breaker, *asked):
+        """Change the state of a breaker. Return False if it is no longer in this round, or if an operator has forced
+        it."""
+        values = (name, round, change.state, change.wave, change.open_s, change.note)
+        if not await session.run(Verb.change_breaker, *values):
             return False
         if change.journalled:
             note = f"{name}: {change.note}".strip(": ")
-            said = ("supervisor", f"breaker {change.state}", None, None, note)
-            await session.each(Verb.journal_add, [said])
+            entry = ("supervisor", f"breaker {change.state}", None, None, note)
+            await session.each(Verb.journal_add, [entry])
         return True
 
     @leading(False)
     async def give_back_probes(self, session: Session, name: str, round: int, probes: int) -> bool:
-        """So many probes of the wave are lost: others may begin."""
+        """Add the number of lost probes of a wave to its allowance again, so that others may begin."""
         return bool(await session.run(Verb.give_back_probes, name, round, probes))
 
 
 class OperatorGates(AgentGates, LeaderGates):
     @look
     async def breakers(self, session: Session) -> list[Breaker]:
-        """All there ever were, by name."""
+        """Return all breakers that there have ever been, by name."""
         return [breaker_of(row) for row in await session.rows(Verb.breakers)]
 
     @look
     async def holds(self, session: Session) -> list[Hold]:
-        """All there are, oldest first."""
+        """Return all holds, oldest first."""
         return [hold_of(row) for row in await session.rows(Verb.holds)]
 
     @transaction
     async def add_hold(self, session: Session, scope: HoldScope, value: str, actor: str, note: str) -> bool:
-        """False when there was one already."""
+        """Add a hold. Return False if there was one already."""
         if not await session.run(Verb.add_hold, scope, value, actor, note):
             return False
         await _journal(session, actor, "hold", f"{scope} {value}: {note}")
@@ -113,7 +117,7 @@ class OperatorGates(AgentGates, LeaderGates):
     async def remove_hold(
         self, session: Session, scope: HoldScope, value: str, actor: str, note: str
     ) -> bool:
-        """False when there was none."""
+        """Remove a hold. Return False if there was none."""
         if not await session.run(Verb.remove_hold, scope, value):
             return False
         await _journal(session, actor, "release", f"{scope} {value}: {note}")
@@ -123,7 +127,7 @@ class OperatorGates(AgentGates, LeaderGates):
     async def force_breaker(
         self, session: Session, name: str, state: BreakerState, actor: str, note: str
     ) -> Breaker:
-        """Open or closed: it stays so until it is reset."""
+        """Open or close a breaker by hand. It stays so until an operator resets it."""
         row = await session.row(Verb.force_breaker, name, state, actor, note)
         assert row is not None
         await _journal(session, actor, f"breaker {state}", f"{name}: by hand: {note}")
@@ -131,7 +135,8 @@ class OperatorGates(AgentGates, LeaderGates):
 
     @transaction
     async def reset_breaker(self, session: Session, name: str, actor: str, note: str) -> Breaker | None:
-        """Let it decide by itself again. One that is not closed is tried first. None: there is no such breaker."""
+        """Let the leader decide about a breaker again. One that is not closed begins to probe. Return None if there is
+        no such breaker."""
         row = await session.row(Verb.reset_breaker, name, actor, note)
         if row is None:
             return None
@@ -140,7 +145,8 @@ class OperatorGates(AgentGates, LeaderGates):
 
 
 def _added_up(tallies: Sequence[Observation]) -> list[Observation]:
-    """One for each breaker and round, in one order for everybody: a statement changes a row once."""
+    """Add up the observations of each breaker and round, because a statement can change a row only once. They are
+    sorted, so that all transactions lock rows in the same order."""
     found: dict[tuple[str, int | None], Observation] = {}
     for one in tallies:
         before = found.get((one.name, one.round), Observation(one.name, 0, 0, None, one.round))
@@ -150,5 +156,5 @@ def _added_up(tallies: Sequence[Observation]) -> list[Observation]:
     return sorted(found.values(), key=lambda one: (one.name, one.round or 0))
 
 
-async def _journal(session: Session, actor: str, verb: str, said: str) -> None:
-    await session.each(Verb.journal_add, [(actor, verb, None, None, said.strip(": "))])
+async def _journal(session: Session, actor: str, verb: str, note: str) -> None:
+    await session.each(Verb.journal_add, [(actor, verb, None, None, note.strip(": "))])

@@ -1,13 +1,16 @@
-"""The heart: a tiny process beside a node that renews the node's lease, so that a blocked event loop or a held GIL does
-not lose it. The node's side is `holdfast.heartbeat`; a dialect's `heart` module knows how to renew.
+"""The heart: a small process beside a node that renews the node's lease. So a node does not lose its lease when its
+event loop is blocked or a library does not release the GIL. The node's side is `holdfast.heartbeat`. The `heart` module
+of each dialect knows how to renew.
 
-The order comes by standard input as one JSON line, then what the node says of itself, one line a ping; what became of
-each renewal goes out by standard output. When the node's process is gone, its heart says so in the store, at once: others
-need not wait for the lease to run out.
+On standard input the heart gets its order as one JSON line, and then a line for each sign of life, in which the node
+describes its state. On standard output it writes what became of each renewal. When the node's process is gone, the
+heart says so in the store at once, so that others need not wait until the lease runs out.
 
-May change: the lease of the node that started it. Must never: renew for a node that is gone, stopped by a signal, or
-silent for longer than its stall limit; nor renew a lease that has already run out, because others may have acted on that;
-nor say of a process that is there that it is gone.
+A heart may change only the lease of the node that started it. It must never
+
+- renew for a node that is gone, is stopped by a signal, or was silent for longer than its stall limit;
+- renew a lease that has already run out, because others may have acted on that;
+- say that a process is gone while it is there.
 """
 
 from __future__ import annotations
@@ -24,20 +27,21 @@ import msgspec
 
 from holdfast.environment import Environment
 
-BURIED, LAPSED, STALLED = "buried", "lapsed", "stalled"
-"""Why a heart ends while its node lives."""
+RECLAIMED, LAPSED, STALLED = "reclaimed", "lapsed", "stalled"
+"""Why a heart ends although the node's process is still there."""
 LEAVE = b"leave"
-"""What a node says to a heart it needs no longer, before it hangs up."""
+"""What a node writes to a heart that it no longer needs, before it closes the pipe."""
 ORPHANED_S = 1.0
-"""The pipe of a process that ends is closed before its children get another parent: microseconds, or longer on a host with much
-to do. A node that hangs up and is still there after this is not gone."""
+"""How long to look whether a node that closed the pipe is gone. The kernel closes the pipes of a process that ends
+before it gives its children another parent. That takes microseconds, or longer on a busy host. A node that is still the
+parent after this time is not gone."""
 LOOK_S = 0.002
-"""How often to look for that."""
+"""How often to look in that time."""
 READ_BYTES = 65_536
 
 
 class Order(msgspec.Struct):
-    """What a heart is told when it is started."""
+    """What a node asks of its heart, when it starts it."""
 
     url: str
     node: str
@@ -46,11 +50,12 @@ class Order(msgspec.Struct):
     renew_s: float
     stall_s: float
     sent: float
-    """When the last renewal was sent, on the monotonic clock, which all processes of a host share."""
+    """When the last renewal was sent, on the monotonic clock. All processes of a host share that clock."""
 
 
-class Said(msgspec.Struct, omit_defaults=True):
-    """What a heart says: a renewal that was sent and answered at these monotonic times, trouble, or why it ends."""
+class HeartMessage(msgspec.Struct, omit_defaults=True):
+    """What a heart writes to its node: a renewal with the monotonic times when it was sent and answered, or trouble, or
+    why the heart ends."""
 
     sent: float = 0.0
     answered: float = 0.0
@@ -60,13 +65,14 @@ class Said(msgspec.Struct, omit_defaults=True):
 
 
 class Renewer(Protocol):
-    """A connection of the heart's own to the store."""
+    """The heart's own connection to the store."""
 
     def renew(self, pulse: str | None, silent_s: float) -> float | None:
-        """Renew, noting what the node said of itself so long ago; the store's time, or None when it was buried."""
+        """Renew the lease and record the pulse, which the node sent `silent_s` ago. Return the store's time, or None if
+        the node was reclaimed."""
 
     def say_gone(self) -> None:
-        """The node's process is gone: its lease ends now."""
+        """Record that the node's process is gone. This ends its lease."""
 
     def close(self) -> None: ...
 
@@ -76,14 +82,14 @@ class Heart:
         self._order, self._environment = order, environment
         self._renewer: Renewer | None = None
         self._sent = order.sent
-        self._told_at = environment.monotonic()
+        self._heard_at = environment.monotonic()
         self._pulse: str | None = None
         self._unread = b""
         self._let_go = False
-        self._heard = [0, *watched(order.pid)]
+        self._descriptors = [0, *watched(order.pid)]
 
     def beat(self) -> str | None:
-        """Renew again and again; why it came to an end, None when the node is gone."""
+        """Renew again and again. Return why the heart ends. None: the node is gone, or needs no heart any more."""
         monotonic, order = self._environment.monotonic, self._order
         at = 0.0
         while self._listen(at - monotonic()):
@@ -91,41 +97,42 @@ class Heart:
                 continue
             if os.getppid() != order.pid:
                 return None
-            silent_s = monotonic() - self._told_at
+            silent_s = monotonic() - self._heard_at
             if silent_s > order.stall_s:
                 return STALLED
             if monotonic() - self._sent > order.lease_s:
                 return LAPSED
             again_s = order.renew_s / 4
-            # A process that was stopped must find, when it goes on, that it lost its lease: it slept through its timeouts.
+            # A stopped process misses its timeouts. So when it continues, it must find that it has lost its lease.
             if silent_s <= order.renew_s or not is_stopped(order.pid):
                 renewed = self._renew(silent_s)
                 if renewed is None:
-                    return BURIED
+                    return RECLAIMED
                 if renewed:
                     again_s = order.renew_s * (0.75 + self._environment.random.random() / 2)
             at = monotonic() + again_s
         return None
 
     def _renew(self, silent_s: float) -> bool | None:
-        """Whether it was renewed; None when there is nothing left to renew."""
+        """Try to renew once. Return whether that worked, or None if the node was reclaimed."""
         sent = self._environment.monotonic()
         try:
             if self._renewer is None:
                 self._renewer = renewer(self._order)
             store_now = self._renewer.renew(self._pulse, silent_s)
-        except Exception as error:  # noqa: BLE001  whatever it is, the node is told and it is tried again
-            self.say(Said(trouble=f"{type(error).__name__}: {error}"))
+        except Exception as error:  # noqa: BLE001  whatever it is, the heart reports it to the node and tries again
+            self.say(HeartMessage(trouble=f"{type(error).__name__}: {error}"))
             self.close()
             return False
         if store_now is None:
             return None
         self._sent = sent
-        self.say(Said(sent, self._environment.monotonic(), store_now))
+        self.say(HeartMessage(sent, self._environment.monotonic(), store_now))
         return True
 
     def is_orphaned(self) -> bool:
-        """Whether the node's process is gone. One that has let its heart go, or hung up and is still there, is not."""
+        """True if the node's process is gone. False if the node has sent its heart away, or closed the pipe and is
+        still there."""
         monotonic = self._environment.monotonic
         until = monotonic() + ORPHANED_S
         while not self._let_go and monotonic() < until:
@@ -135,23 +142,24 @@ class Heart:
         return False
 
     def say_gone(self) -> None:
-        """End the lease of a process that is gone. While the store is away it is tried again, until the lease has ended by
-        itself."""
+        """End the lease of a process that is gone. If the store is away, try again until the lease has run out
+        anyway."""
         monotonic, order = self._environment.monotonic, self._order
         while monotonic() < self._sent + order.lease_s:
             try:
                 if self._renewer is None:
                     self._renewer = renewer(order)
                 self._renewer.say_gone()
-            except Exception:  # noqa: BLE001  nobody is left who could be told
+            except Exception:  # noqa: BLE001  the node is gone, so there is nobody to report it to
                 self.close()
                 select.select([], [], [], min(1.0, order.renew_s / 4))
             else:
                 return
 
     def _listen(self, limit_s: float) -> bool:
-        """Hear the node for at most so long; False when it is gone, or needs no heart any more."""
-        ready, _, _ = select.select(self._heard, [], [], max(0.0, limit_s))
+        """Wait at most `limit_s` for a line from the node. Return False if the node is gone, or needs no heart any
+        more."""
+        ready, _, _ = select.select(self._descriptors, [], [], max(0.0, limit_s))
         if ready:
             read = os.read(0, READ_BYTES) if 0 in ready else b""
             if not read:
@@ -161,11 +169,11 @@ class Heart:
                 self._let_go = True
                 return False
             if lines:
-                self._pulse, self._told_at = lines[-1].decode(), self._environment.monotonic()
+                self._pulse, self._heard_at = lines[-1].decode(), self._environment.monotonic()
         return True
 
-    def say(self, said: Said) -> None:
-        os.write(1, msgspec.json.encode(said) + b"\n")
+    def say(self, message: HeartMessage) -> None:
+        os.write(1, msgspec.json.encode(message) + b"\n")
 
     def close(self) -> None:
         if self._renewer is not None:
@@ -174,33 +182,34 @@ class Heart:
 
 
 def watched(pid: int) -> list[int]:
-    """A descriptor that can be read when the process has ended, where there are such: a child that the process forked keeps
-    its end of the pipe open."""
+    """Return a descriptor that becomes readable when the process ends, if the system has such descriptors. The pipe
+    alone is not enough: a child that the process forked keeps its end open."""
     try:
         return [os.pidfd_open(pid)]
     except (AttributeError, OSError):
-        return []  # `is_orphaned` and every renewal ask for the parent
+        return []  # then `is_orphaned` and `beat` find out, because the heart gets another parent
 
 
 def renewer(order: Order) -> Renewer:
-    from holdfast.store import dialect_of  # noqa: PLC0415  a dialect needs what is above
+    from holdfast.store import dialect_of  # noqa: PLC0415  dialects import `Order` and `Renewer` from this module
 
-    made: Renewer = dialect_of(order.url).open_renewer(order)
-    return made
+    opened: Renewer = dialect_of(order.url).open_renewer(order)
+    return opened
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal or a debugger keeps the process from running at all."""
+    """True if a signal or a debugger has stopped the process."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
     except OSError:
-        asked = ["ps", "-o", "state=", "-p", str(pid)]
-        state = subprocess.run(asked, capture_output=True, check=False, text=True).stdout.strip()  # noqa: S603
+        command = ["ps", "-o", "state=", "-p", str(pid)]
+        state = subprocess.run(command, capture_output=True, check=False, text=True).stdout.strip()  # noqa: S603
     return state[:1] in {"T", "t"}
 
 
 def main() -> None:
-    # Whoever ends the node's whole process group leaves it time to drain: until then it needs its lease.
+    # These signals may go to the node's whole process group. The node needs its lease while it drains, so its heart
+    # stays.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     line = b""
@@ -213,7 +222,7 @@ def main() -> None:
     try:
         end = heart.beat()
         if end is not None:
-            heart.say(Said(end=end))
+            heart.say(HeartMessage(end=end))
     except BrokenPipeError:
         end = None  # the node is gone
     if end is None and heart.is_orphaned():

@@ -1,42 +1,42 @@
-"""Leading, and what the leader does about nodes and attempts that are lost or overdue.
+"""Leading, and what the leader does about nodes that are gone and attempts that are overdue.
 
-Who is dead, and what follows for each step, is decided by the Supervisor: it passes its verdict in, which is asked when the rows
-are locked.
+The supervisor decides which nodes are gone and what becomes of each step. It passes functions for that, which are
+called when the rows are locked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from holdfast.model import LeaderLease as Led
-from holdfast.model import NewAlert, NodeRow, StepState
+from holdfast.model import LeaderLease, NewAlert, NodeRow, StepState
 from holdfast.store.answers import LostStep, Reclaimed, Remedy, SeenNode
 from holdfast.store.database import LEADER, Part, Session, leading, look, statement, transaction
 from holdfast.store.rows import alert_row
 from holdfast.store.verbs import Verb
 
 ALIVE_MAX = 10_000
-"""Nodes that are looked at for a process that is gone: those of one host."""
+"""Of how many nodes at most the processes are looked at. They are all on one host."""
 
 Judge = Callable[[SeenNode | None, float], str | None]
-"""Why a node is dead at this time; None when it is not. No node: something has it for its agent or owner, and it left."""
+"""Returns why a node is gone at this time, or None if it is not. The node is None if only a step or a run still names
+it as its agent or owner."""
 PrescribeAt = Callable[[LostStep, str, float], Remedy]
-"""What becomes of a step whose node is dead for this reason, at this time."""
+"""Returns what becomes of a step whose node is gone for this reason, at this time."""
 Prescribe = Callable[[LostStep, float], Remedy]
-"""What becomes of a step that is taken from its agent at this time."""
+"""Returns what becomes of a step that is taken away from its agent at this time."""
 Announce = Callable[[SeenNode, str], NewAlert]
-"""What people are told of a node that is gone, with what was done."""
+"""Returns the alert about a node that is gone. The text says what the leader did."""
 
 
 class Leases(Part):
     async def now(self) -> float:
-        """The store's time."""
+        """Return the store's time."""
         return await self._database.now()
 
     @transaction
     async def lead(self, session: Session, node: str, lease_s: float, lease: str = LEADER) -> int | None:
-        """Take or keep the lease with this name; the epoch, or None when another node holds it. A holder whose process is gone
-        is succeeded at once."""
+        """Take or renew the lease with this name. Return the epoch, or None if another node has the lease. If the
+        process of its holder is gone, the lease can be taken at once."""
         row = await session.row(Verb.leader, lease)
         if row is not None and row[0] == node:
             await session.follow_clock()
@@ -46,28 +46,28 @@ class Leases(Part):
         return epoch
 
     @look
-    async def leader(self, session: Session) -> Led | None:
+    async def leader(self, session: Session) -> LeaderLease | None:
         row = await session.row(Verb.leader, LEADER)
-        return None if row is None else Led(*row)
+        return None if row is None else LeaderLease(*row)
 
     @statement
     async def resign(self, session: Session, node: str) -> None:
-        """Give up every lease this node holds."""
+        """Give up every named lease that this node has."""
         await session.run(Verb.resign, node)
 
 
 class Leader(Leases):
     @look
     async def suspects(self, session: Session) -> list[str]:
-        """Nodes that may be dead: their lease ran out, their process is gone, or they left and still have something. A
-        connection that is lost says nothing of a process."""
+        """Return nodes that may be gone: their lease has run out, their process is gone, or they left and still have a
+        step or a run. A lost connection does not count, because the process may still be there."""
         processes = self._database.processes
         found = [row[0] for row in await session.rows(Verb.lapsed_nodes)]
-        if processes.can_tell:
+        if processes.are_visible:
             alive = [NodeRow(*row).id for row in await session.rows(Verb.living, ALIVE_MAX)]
             found += [node for node in alive if node not in found and processes.is_gone(node)]
-        if holders := [row[0] for row in await session.rows(Verb.holders)]:
-            found += [row[0] for row in await session.rows(Verb.strangers, holders)]
+        if busy := [row[0] for row in await session.rows(Verb.busy_nodes)]:
+            found += [row[0] for row in await session.rows(Verb.strangers, busy)]
         return found
 
     async def reclaim(
@@ -79,8 +79,11 @@ class Leader(Leases):
         announce: Announce,
         limit: int,
     ) -> Reclaimed | None:
-        """Free the runs of a node that is dead and take its steps from it, raising their fences; None when the epoch is over.
-        Nothing is done to a node that turns out to be alive. Bounded by `limit`: call again until nothing is left."""
+        """Reclaim the runs and steps of a node that is gone, and raise their fences. Return None if the epoch is over.
+
+        Nothing is done if `judge` finds that the node is alive. At most `limit` runs and `limit` steps are reclaimed:
+        call this again until nothing is left.
+        """
         done = await self._reclaim(epoch, node, judge, prescribe, announce, limit)
         if done is not None and done.is_retired:
             self._database.processes.let_go(node)
@@ -112,29 +115,30 @@ class Leader(Leases):
         quarantined = sum(one.quarantine is not None for one in remedies)
         if runs or lost or retired:
             note = f"{why}: {runs} runs freed, {len(lost)} steps reclaimed, {failed} of them failed, {quarantined} in quarantine"
-            said = ("supervisor", "reclaim", None, None, f"node {node}: {note}")
-            await session.each(Verb.journal_add, [said])
+            entry = ("supervisor", "reclaim", None, None, f"node {node}: {note}")
+            await session.each(Verb.journal_add, [entry])
             if retired and seen is not None:
                 await session.each(Verb.raise_alerts, [alert_row(announce(seen, note))])
         return Reclaimed(runs, len(lost), failed, quarantined, retired)
 
     async def end_overdue(self, epoch: int, grace_s: float, prescribe: Prescribe, limit: int) -> int:
-        """Take attempts from agents that should have ended them, `grace_s` ago; how many."""
+        """Take steps away from agents whose attempts have been overdue for more than `grace_s`. Return how many."""
         if not await self._any(Verb.overdue_steps, grace_s, 1):
             return 0
         return await self._end_overdue(epoch, grace_s, prescribe, limit)
 
     @leading(0)
     async def _end_overdue(self, session: Session, grace_s: float, prescribe: Prescribe, limit: int) -> int:
-        late = [LostStep(*row) for row in await session.rows(Verb.overdue_steps, grace_s, limit)]
+        overdue = [LostStep(*row) for row in await session.rows(Verb.overdue_steps, grace_s, limit)]
         now = await session.now()
-        await _apply(session, [prescribe(step, now) for step in late])
-        said = [("supervisor", "end_overdue", step.run_id, step.n, "attempt overdue") for step in late]
-        await session.each(Verb.journal_add, said)
-        return len(late)
+        await _apply(session, [prescribe(step, now) for step in overdue])
+        entries = [("supervisor", "end_overdue", step.run_id, step.n, "attempt overdue") for step in overdue]
+        await session.each(Verb.journal_add, entries)
+        return len(overdue)
 
     async def close_signals(self, epoch: int, limit: int) -> int:
-        """Mark signals that ended runs never took in, so that nobody looks at them again; how many."""
+        """Mark signals that came too late for their runs, which have ended. So nobody looks at them again. Return how
+        many."""
         return await self._close_signals(epoch, limit) if await self._any(Verb.late_signals, 1) else 0
 
     @leading(0)
@@ -143,7 +147,7 @@ class Leader(Leases):
 
 
 async def _apply(session: Session, remedies: Sequence[Remedy]) -> None:
-    """Take these steps, whose rows are locked, from their agents."""
+    """Apply these remedies to their steps, whose rows are locked."""
     remedies = sorted(remedies, key=lambda one: (one.step.run_id, one.step.n))
     places = [(one.step.run_id, one.step.n, one.step.fence) for one in remedies]
     kept = [(*place, one.ending, one.error) for place, one in zip(places, remedies, strict=True)]
@@ -171,5 +175,5 @@ async def _apply(session: Session, remedies: Sequence[Remedy]) -> None:
         Verb.journal_add,
         [("supervisor", "quarantine", one.run_id, one.n, f"{one.fingerprint} {one.place}") for one in poison],
     )
-    seen = [(one.step.run_id, one.step.n) for one in remedies if one.needs_person]
-    await session.each(Verb.note_failures, seen)
+    failures = [(one.step.run_id, one.step.n) for one in remedies if one.needs_person]
+    await session.each(Verb.note_failures, failures)

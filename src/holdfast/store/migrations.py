@@ -1,4 +1,5 @@
-"""Forward-only, numbered, checksummed migrations. The dialects run them; this reads them and judges versions."""
+"""Migrations: forward-only, numbered, with checksums. This module reads them and compares versions. The dialects run
+them."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ class Migration(NamedTuple):
 
 
 def read_migrations(package: str) -> list[Migration]:
-    """The migrations of a dialect, in order, without gaps."""
+    """Return the migrations of a dialect in order. Raise if their numbers have gaps."""
     found = []
     for file in sorted(files(package).joinpath("migrations").iterdir(), key=lambda entry: entry.name):
         if file.name.endswith(".sql"):
@@ -31,7 +32,7 @@ def read_migrations(package: str) -> list[Migration]:
 
 
 def judge(applied: list[tuple[int, str]], known: list[Migration], what: str) -> list[Migration]:
-    """The migrations still to run. Raises SchemaMismatch when the database is not one this version can use."""
+    """Return the migrations that are still to run. Raise SchemaMismatch if this version cannot use the database."""
     for version, checksum in applied:
         if version > len(known):
             raise SchemaMismatch(
@@ -57,7 +58,8 @@ def demand_current(applied: list[tuple[int, str]], known: list[Migration], what:
 
 
 def demand_nobody(nodes: Sequence[Sequence[Any]], what: str) -> None:
-    """Raise while nodes, given as (host, pid, seconds until their lease ends), live on the schema that is to be changed."""
+    """Raise if there are nodes that use the schema which is to be changed. They are (host, pid, seconds until the lease
+    ends)."""
     if not nodes:
         return
     named = ", ".join(f"{host} pid {pid}" for host, pid, _ in nodes[:3])

@@ -1,4 +1,4 @@
-"""What a node asks for itself: its row, its lease, its doorbell; and what anybody may know of nodes."""
+"""What a node does about itself (its row, its lease, its bells), and what anybody may read about nodes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,12 @@ class Nodes(Part):
         lease_s: float,
         declared: Sequence[Declaration] = (),
     ) -> None:
-        """Enter the node's row, with a lease from now, and with it what its code declares. NameTaken, and nothing is entered, if
-        a live node publishes one of its names from elsewhere (see `claims`). A node may register again, when its code has
-        changed; its lease stays as it is."""
+        """Write the node's row, with a lease that begins now, and what its code declares. A node whose code has changed
+        may register again. Its lease stays as it is then.
+
+        Raise NameTaken, and write nothing, if a live node publishes one of the names from another application (see
+        `origins`).
+        """
         self._database.processes.take(node)
         await self._register(node, (host, pid, roles, offers, capacity, lease_s), declared)
 
@@ -36,25 +39,30 @@ class Nodes(Part):
         self,
         session: Session,
         node: str,
-        about: tuple[str, int, str, str, int, float],
+        columns: tuple[str, int, str, str, int, float],
         declared: Sequence[Declaration],
     ) -> None:
-        claims = Offers.read(about[3])
-        await declare(session, self._database.processes, node, claims, declared)
-        await session.run(Verb.register, node, *about, claims.code)
+        offers = Offers.read(columns[3])
+        await declare(session, self._database.processes, node, offers, declared)
+        await session.run(Verb.register, node, *columns, offers.code)
 
     @property
     def shared_url(self) -> str | None:
-        """The address under which other processes of this host find this store; None when it is in this one's memory."""
+        """The URL at which other processes of this host find this store. None if the store is in this process's
+        memory."""
         return self._database.shared_url
 
     async def renew(self, node: str, lease_s: float, pulse: str | None = None) -> float | None:
-        """Renew the lease, and note what the node says of itself (a JSON object, kept in `offers.pulse` with its time);
-        the store's time, or None when the node was reclaimed. Never waits for the writer."""
+        """Renew the node's lease. Return the store's time, or None if the node was reclaimed. This never waits for the
+        writer.
+
+        `pulse` is a JSON object in which the node describes its state. The store keeps it in `offers.pulse`, with its
+        time.
+        """
         return await self._database.renew(node, lease_s, pulse)
 
     async def retire(self, node: str) -> None:
-        """Leave: nothing is kept."""
+        """Leave the store: free the node's runs, hand its steps back, resign its leases and retire the node."""
         await self._retire(node)
         self._database.processes.let_go(node)
 
@@ -72,38 +80,42 @@ class Nodes(Part):
         runs: Sequence[tuple[str, int]],
         steps: Sequence[tuple[str, int, int]],
     ) -> tuple[int, int]:
-        """Give up whatever the store says this node has beyond these, named with their fences (a reply was lost): runs are
-        parked, steps handed back. Returns how many of each."""
+        """Give up what this node has according to the store and does not know of, because the answer of a claim got
+        lost.
+
+        The node names the runs and steps that it knows, with their fences. All its other runs are freed, and all its
+        other steps are handed back. Return how many of each.
+        """
         return await _give_up(session, node, set(runs), set(steps))
 
     async def ring(self, bells: set[Bell]) -> None:
         await self._database.ring(bells)
 
     async def listen(self, heard: Callable[[Bell], None]) -> Callable[[], Awaitable[None]]:
-        """Call `heard(bell)` for bells rung by other nodes, until the returned `close()` coroutine function is called."""
+        """Call `heard(bell)` for each bell that another node rings, until the returned coroutine function is called."""
         return await self._database.listen(heard)
 
     @look
     async def nodes(self, session: Session) -> list[NodeRow]:
-        """Those that live first, then the newest."""
+        """Return the newest nodes, those that have not left first."""
         return [NodeRow(*row) for row in await session.rows(Verb.nodes)]
 
     @look
     async def living(self, session: Session, limit: int) -> list[NodeRow]:
-        """Nodes that have not left, those with the longest leases first."""
+        """Return nodes that have not left, those whose leases end last first."""
         return [NodeRow(*row) for row in await session.rows(Verb.living, limit)]
 
     @look
     async def loads(self, session: Session) -> dict[str, tuple[int, int]]:
-        """(steps executed, runs owned) of every node that has any."""
+        """Return (steps it executes, runs it owns) of every node that has any."""
         return {node: (steps, runs) for node, steps, runs in await session.rows(Verb.loads)}
 
 
 async def _give_up(
     session: Session, node: str, runs: set[tuple[str, int]], steps: set[tuple[str, int, int]]
 ) -> tuple[int, int]:
-    """Park the node's runs and hand its steps back, but for these."""
+    """Free the node's runs and hand its steps back, except for these."""
     owned = {(run_id, fence) for run_id, fence in await session.rows(Verb.owned_by, node)}
-    held = {(run_id, n, fence) for run_id, n, fence in await session.rows(Verb.held_by, node)}
-    parked = await session.each(Verb.park_runs, [(*one, node) for one in sorted(owned - runs)])
-    return parked, await session.each(Verb.hand_back_steps, sorted(held - steps))
+    claimed = {(run_id, n, fence) for run_id, n, fence in await session.rows(Verb.claimed_by, node)}
+    freed = await session.each(Verb.park_runs, [(*one, node) for one in sorted(owned - runs)])
+    return freed, await session.each(Verb.hand_back_steps, sorted(claimed - steps))

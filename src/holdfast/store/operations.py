@@ -1,6 +1,7 @@
-"""What is written on the hot path: values that are handed to the node's `Writer`, which commits many as one transaction.
+"""What is written on the hot path: operations, which a node passes to its `Writer`. The writer commits many of them as
+one transaction.
 
-Every operation names its precondition: the fence that its node got with the run or the step.
+Every operation names its precondition: the fence that its node got when it claimed the run or the step.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import msgspec
 
 from holdfast.model import Failure, NewRun, NewSignal, Outcome, Revoked, RunState, StepKind, StepState
 
-# `gc=False` where there are thousands of them at once: they refer to payloads and to each other, never back, so that the
-# cycle collector has nothing to find there.
+# `gc=False` is for classes of which there are thousands of objects at once. They never form cycles, so the garbage
+# collector need not look at them.
 
 
 class NewStep(msgspec.Struct, gc=False):
-    """A step as its scheduler issues it. `state` running means: leased to the issuing node's own agent."""
+    """A step as its scheduler issues it. If its state is `running`, the agent of the same node has it from the
+    start."""
 
     n: int
     key: str
@@ -35,7 +37,7 @@ class NewStep(msgspec.Struct, gc=False):
 
 
 class Close(msgspec.Struct):
-    """The end of a run. A child's end is written into its parent's step in the same commit."""
+    """The end of a run. When a child ends, the step of its parent ends in the same commit."""
 
     state: RunState
     output: bytes | None
@@ -46,59 +48,64 @@ class Close(msgspec.Struct):
 
 
 class BeginUndo(msgspec.Struct):
-    """The run failed or was cancelled, and takes itself back: `undoing`, ownerless, woken by a signal in the same commit."""
+    """The run failed or was cancelled, and begins to undo itself. It is `undoing` and has no owner. A signal in the
+    same commit wakes it."""
 
     ending: str
     error: str | None
 
 
 class Hop(msgspec.Struct, gc=False):
-    """One advance of one run by its owner: what was delivered, and what the code did with it."""
+    """One advance of a run by its owner: what was delivered to the run's code, and what the code did then."""
 
     run_id: str
     fence: int
     begin: NewRun | None = None
-    """The run starts with this hop, owned by the writing node with `fence`."""
+    """Set if the run starts with this hop. The node that writes the hop owns the run, with `fence`."""
     begun_at: float = 0.0
     deadline: float | None = None
     outcomes: Sequence[Outcome] = ()
-    """What is delivered, numbered, and recorded too unless somebody else has done that."""
+    """The outcomes that are delivered, with their places in the history. Those that have a fence are recorded by this
+    hop, too."""
     signals: Sequence[tuple[int, int]] = ()
-    """(signal id, seq)."""
+    """(id, place in the history) of the signals that are delivered."""
     set_aside: Sequence[tuple[int, str]] = ()
-    """(seq, why) of delivered signals that fit none of the waits for them."""
+    """(place in the history, reason) of delivered signals that do not fit what the code waits for."""
     ended: Sequence[tuple[int, int, bytes, float]] = ()
-    """(n, seq, payload, at) of signal waits that a delivered signal satisfied."""
+    """(n, place in the history, payload, time) of steps that waited for a signal and got one."""
     issued: Sequence[NewStep] = ()
     effects: Sequence[tuple[int, str]] = ()
-    """(n, `here.key`) of those among them that may have had their effect in an earlier run."""
+    """(n, `here.key`) of those issued steps that may have had their effect in an earlier run, which this run is the
+    retry of."""
     dropped: Sequence[int] = ()
-    """n of steps the code no longer waits for: cancelled if live, and never to be delivered."""
+    """n of steps that the code no longer waits for. They are cancelled if they have not ended, and are never
+    delivered."""
     sends: Sequence[NewSignal] = ()
     children: Sequence[NewRun] = ()
-    """Runs to be started for steps of this hop. Where the id is another run's, the step is told, or joins that run."""
+    """Runs to start for steps of this hop. If another run has the id, the step joins that run or fails."""
     cancelled: Sequence[int] = ()
-    """n of steps whose child runs are asked to cancel themselves. What a step joined is not its child."""
+    """n of steps whose children are asked to cancel themselves. A run that a step has joined is not its child."""
     progress: str | None = None
     published: str | None = None
     """All published values as one JSON object."""
     close: Close | None = None
     next_input: bytes | None = None
-    """Continue as new: the history goes, the next generation begins with this input."""
+    """Set if the run continues as new. Its history is removed, and the next generation begins with this input."""
     unread: Sequence[int] = ()
-    """With `next_input`: numbers of delivered signals that no wait consumed; they become undelivered again."""
+    """With `next_input`: places in the history of delivered signals that no step took. They become undelivered
+    again."""
     undo: BeginUndo | None = None
     kept_n: int | None = None
-    """Steps up to this one are kept from now on."""
+    """Steps up to this n are never undone from now on."""
     revoked: Sequence[Revoked] = ()
-    """With `close`: runs below this one that had succeeded, and were taken back with it."""
+    """With `close`: runs below this one that had succeeded, and were undone together with it."""
     park: bool = False
-    """Leave memory: the owner is cleared and the fence raised."""
+    """The run leaves the owner's memory: it has no owner then, and a higher fence."""
 
 
 class RetryStep(msgspec.Struct):
-    """An attempt failed and the step is ready again after `delay_s`. It spends the budget of its class; an `excused` one
-    none."""
+    """An attempt failed, and the step is ready again after `delay_s`. The attempt counts against the budget for its
+    kind of failure, unless it is `excused`."""
 
     run_id: str
     n: int
@@ -118,7 +125,7 @@ class QuarantineStep(msgspec.Struct):
     fence: int
     ending: str
     error: str
-    """As it is recorded."""
+    """The error as it is recorded."""
     failure: Failure
     fingerprint: str
     step: str
@@ -128,17 +135,19 @@ class QuarantineStep(msgspec.Struct):
 
 
 class HandBack(msgspec.Struct):
-    """An agent returns a step it has not finished, or not begun: ready at once, no attempt spent."""
+    """An agent hands back a step that it has not begun or not finished. The step is ready at once, and the attempt does
+    not count."""
 
     run_id: str
     n: int
     fence: int
     hold: str | None = None
-    """Its run is held with this note: the agent's code cannot read what was recorded for the step."""
+    """If set, the step's run is held with this note, because the agent's code cannot read what was recorded for the
+    step."""
 
 
 class Save(msgspec.Struct):
-    """A checkpoint or progress note of a running attempt. None leaves the column as it is."""
+    """A checkpoint or the progress of a running attempt. None leaves the column as it is."""
 
     run_id: str
     n: int
@@ -148,11 +157,12 @@ class Save(msgspec.Struct):
 
 
 class Start(msgspec.Struct):
-    """A run to be started by whichever scheduler claims it."""
+    """A new run, which any scheduler may claim."""
 
     run: NewRun
 
 
 StepOp = Outcome | RetryStep | QuarantineStep | HandBack | Save
-"""What an agent writes of a step that it has. An outcome by itself is recorded, and delivered later by the run's owner."""
+"""What an agent writes about a step that it has. An outcome outside a hop is only recorded; the run's owner delivers it
+later."""
 Op = Hop | StepOp | Start

@@ -1,4 +1,4 @@
-"""What callers and operators do to a run. Every act leaves a row in the journal."""
+"""What callers and operators do to a run. The journal records what operators do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from holdfast.store.verbs import Verb
 
 class Operators(Part):
     async def send_signal(self, signal: NewSignal) -> Answer:
-        """ACCEPTED, DUPLICATE (same key before), or FENCED when the run has ended. UnknownRun if there is none."""
+        """Send a signal. Return ACCEPTED, DUPLICATE if a signal with its key was sent before, or FENCED if the run has
+        ended. Raise UnknownRun if there is no such run."""
         return Answer.ACCEPTED if await self._send_signal(signal) else await self._not_sent(signal)
 
     @statement
@@ -25,7 +26,7 @@ class Operators(Part):
 
     @look
     async def _not_sent(self, session: Session, signal: NewSignal) -> Answer:
-        """Why the signal was not taken."""
+        """Return why the store did not accept the signal."""
         if await session.row(Verb.run, signal.run_id) is None:
             raise _unknown(signal.run_id)
         sent = await session.row(Verb.sent_before, signal.run_id, signal.name, signal.key)
@@ -35,16 +36,20 @@ class Operators(Part):
     async def cancel_run(
         self, session: Session, run_id: str, actor: str, note: str, again: bool = False
     ) -> RunState:
-        """A pending run nobody owns is cancelled at once, any other gets the `$cancel` signal: one, unless `again`, which
-        asks anew whose code has heard the last one. Returns the state now."""
+        """Cancel a run that has done nothing yet at once. Send the signal `$cancel` to any other run. Return the run's
+        state.
+
+        A run gets the signal only once, unless the caller insists with `again`. Then it gets another one after its code
+        has got the last one.
+        """
         run = await _known(session, run_id)
         if await session.run(Verb.cancel_pending, run_id, note):
             await _journal(session, actor, "cancel", run_id, note)
             if run.parent_id is not None and run.parent_n is not None:
-                told = ChildOutcome(
+                outcome = ChildOutcome(
                     run.parent_id, run.parent_n, StepState.FAILED, None, cancelled_error(run_id)
                 )
-                await session.each(Verb.tell_parents, [told])
+                await session.each(Verb.end_child_steps, [outcome])
             return RunState.CANCELLED
         if run.state is RunState.HELD:
             await self._release(session, run, actor, "cancelled while held")
@@ -73,7 +78,7 @@ class Operators(Part):
         if state is None:
             raise WrongState(f"run {run.id!r} is {run.state}: only a held run can be released")
         await _journal(session, actor, "release", run.id, note)
-        if state == RunState.UNDOING:  # in the same commit: nothing else would wake it
+        if state == RunState.UNDOING:  # in the same commit, because nothing else would wake the run
             await self._steer(session, run.id, "resume", None, actor, note)
         return RunState(state)
 
@@ -81,7 +86,8 @@ class Operators(Part):
     async def steer_undo(
         self, session: Session, run_id: str, act: str, n: int | None, actor: str, note: str
     ) -> RunState:
-        """Tell a run that undoes itself, or is stuck at it, to retry, skip or abandon; a stuck one goes on."""
+        """Ask a run that undoes itself, or is stuck while it does, to retry, skip or abandon an undo. A stuck run goes
+        on."""
         demand_undoing(await _known(session, run_id), act)
         await session.run(Verb.unstick, run_id)
         await session.run(Verb.clear_stuck, run_id)
@@ -97,7 +103,7 @@ class Operators(Part):
 
     @transaction
     async def retry_now(self, session: Session, run_id: str, actor: str) -> int:
-        """Make the run's backing-off steps ready at once; how many."""
+        """Make the steps of a run that back off ready at once. Return how many."""
         await _known(session, run_id)
         count = await session.run(Verb.retry_now, run_id)
         if count:
@@ -106,9 +112,12 @@ class Operators(Part):
 
     @transaction
     async def retry_run(self, session: Session, run_id: str, actor: str) -> str:
-        """Start a run that goes on from where this one ended, and keeps what `retries.plan` says; its id. Asked again, it is the
-        same run. WrongState when the run has not ended, succeeded, was retried and that one since, is the child of a run
-        that is to be retried instead, or has a child that has not ended."""
+        """Start a run that goes on from where this one ended, and keeps what `retries.plan` says. Return its id. A
+        second call returns the same id.
+
+        Raise WrongState if the run has not ended, succeeded, was retried and its retry was retried too, is the child of
+        a run that must be retried instead, or has a run below it that has not ended.
+        """
         run = await _known(session, run_id)
         later = await retried_as(session, run)
         demand_retryable(run, later, await newest(session, run_id))
@@ -122,7 +131,7 @@ class Operators(Part):
 
 
 def demand_undoing(run: RunRow, act: str) -> None:
-    """Raise unless the run undoes itself, or is stuck at that."""
+    """Raise unless the run undoes itself, or is held or stuck while it does."""
     if run.state is RunState.STUCK and run.resume is RunState.RUNNING:
         raise WrongState(
             f"run {run.id!r} waits for a step in quarantine: there is no undo to {act}; "
@@ -133,13 +142,16 @@ def demand_undoing(run: RunRow, act: str) -> None:
 
 
 def cancel_key(heard: int, *, again: bool) -> str:
-    """The key of a request to cancel a run whose code has heard so many. The same again is the same request, and does not
-    disturb code that is cleaning up; only who insists asks anew, once the last one was heard."""
+    """Return the key of a request to cancel a run whose code has got `heard` requests.
+
+    All requests have the same key, so that a second one does not disturb code that is cleaning up. Only a caller who
+    insists with `again` gets a new key, once the code has got the last request.
+    """
     return f"{CANCEL_KEY}#{heard + 1}" if again and heard else CANCEL_KEY
 
 
 async def _known(session: Session, run_id: str) -> RunRow:
-    """The run, locked for the rest of the transaction."""
+    """Return the run, and lock its row for the rest of the transaction. Raise UnknownRun if there is none."""
     row = await session.row(Verb.lock_run, run_id)
     if row is None:
         raise _unknown(run_id)

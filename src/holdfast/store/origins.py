@@ -1,6 +1,7 @@
-"""Who publishes which names: what a node says of its code in its offers, and whether two of them can share a store.
+"""Which nodes publish which names: what a node's offers say about its code, and whether two nodes can share a store.
 
-Steps and workflows are found by name. If two applications publish one name, each executes what the other asks for.
+Steps and workflows are found by name. If two applications published the same name, each would execute what the other
+asks for.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from holdfast.store.answers import Rival
 
 
 class Source(NamedTuple):
-    """Where names come from."""
+    """Where the code of a name comes from."""
 
     origin: str
-    """The application."""
+    """The application that the code belongs to."""
     digest: str
-    """Of the code."""
+    """The digest of the code."""
     file: str
 
 
 class Offers(msgspec.Struct, frozen=True):
-    """Of a node's offers, what it publishes: for each name, the number of its source. A name without one is known here, and
-    neither executed nor asked for."""
+    """The names in a node's offers, and for each name the index of its source. Names without a source come last: the
+    node knows them, but neither executes nor asks for them."""
 
     workflows: list[str] = []
     steps: list[str] = []
@@ -41,7 +42,8 @@ class Offers(msgspec.Struct, frozen=True):
 
     @property
     def code(self) -> str:
-        """The same for all nodes that publish the same; empty for one that publishes nothing."""
+        """A digest of all that the node publishes. Nodes that publish the same have the same. Empty if the node
+        publishes nothing."""
         if not self.sources:
             return ""
         sources = [(source.origin, source.digest) for source in self.sources]
@@ -51,7 +53,7 @@ class Offers(msgspec.Struct, frozen=True):
         return blake2b(raw, digest_size=8).hexdigest()
 
     def names(self) -> Iterator[tuple[str, Source]]:
-        """`step billing.app.charge` and its source."""
+        """Yield each name with its kind, such as `step billing.app.charge`, and its source."""
         for kind, names, numbers in (
             ("workflow", self.workflows, self.workflow_sources),
             ("step", self.steps, self.step_sources),
@@ -64,8 +66,11 @@ _read = msgspec.json.Decoder(Offers)
 
 
 def demand_names(mine: Offers, rivals: Iterable[Rival], only: str | None = None) -> None:
-    """Raise NameTaken if one of these publishes a name of mine from another application and with other code. The same
-    application with other code is a deploy under way. `only` asks for one name."""
+    """Raise NameTaken if a rival publishes one of my names from another application and with other code.
+
+    The same application with other code is allowed, because a deploy may be under way. With `only`, check just that
+    name.
+    """
     own = {name: source for name, source in mine.names() if only in {None, name}}
     for rival in rivals:
         taken = [
@@ -77,12 +82,12 @@ def demand_names(mine: Offers, rivals: Iterable[Rival], only: str | None = None)
             name, source = taken[0]
             more = f" (and {len(taken) - 1} more of its names)" if len(taken) > 1 else ""
             raise NameTaken(
-                f"the {name}{more} belongs to another application on this store, {_told(source)}, on {rival.host} pid "
-                f"{rival.pid}; here it comes from {_told(own[name])}, and each would execute what the other asks for: give one "
-                "of them name=…, or another store; if both are one application, tell each so: --app NAME, HOLDFAST_APP or "
-                "Holdfast(app=…)"
+                f"the {name}{more} belongs to another application on this store, {_described(source)}, on {rival.host} pid "
+                f"{rival.pid}; here it comes from {_described(own[name])}, and each would execute what the other asks for: "
+                "give one of them name=…, or another store; if both are one application, give both the same name with --app "
+                "NAME, HOLDFAST_APP or Holdfast(app=…)"
             )
 
 
-def _told(source: Source) -> str:
+def _described(source: Source) -> str:
     return source.origin if source.file in {"", source.origin} else f"{source.origin} ({source.file})"

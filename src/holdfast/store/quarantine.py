@@ -1,4 +1,4 @@
-"""Steps that wait for a person: the list by fingerprint, what an operator decides, and runs that cannot go on without it."""
+"""Quarantine: which steps are in it, what an operator decides about them, and runs that are stuck until then."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from holdfast.store.verbs import Verb
 class LeaderQuarantine(Part):
     @look
     async def quarantine(self, session: Session, limit: int) -> list[Poison]:
-        """What is in quarantine, by fingerprint, the oldest first."""
+        """Return what is in quarantine, grouped by fingerprint, the oldest first."""
         return [Poison(*row) for row in await session.rows(Verb.quarantine, limit)]
 
     async def stick_quarantined(self, epoch: int, limit: int) -> int:
-        """Runs in which nothing but steps in quarantine is left to wait for become stuck; how many. What is listed as in
-        quarantine and is not any more goes from the list."""
+        """Make runs stuck that wait for nothing but steps in quarantine. Return how many. Steps that have left
+        quarantine are removed from its list."""
         if not await self._any(Verb.unmoving_runs, None, 1) and not await self._any(
             Verb.stale_quarantined, 1
         ):
@@ -28,11 +28,11 @@ class LeaderQuarantine(Part):
         found = [row[0] for row in await session.rows(Verb.unmoving_runs, None, limit)]
         if not found:
             return 0
-        # With their rows locked, looked at again: their owners may have gone on meanwhile.
+        # Lock the rows and look again, because the owners may have advanced the runs meanwhile.
         await session.rows(Verb.lock_runs, found)
         still = [row[0] for row in await session.rows(Verb.unmoving_runs, found, limit)]
         stuck = [row[0] for row in await session.rows(Verb.stick_runs, still)]
-        note = "nothing is left to wait for but steps in quarantine"
+        note = "the run waits for nothing but steps in quarantine"
         await session.each(
             Verb.journal_add, [("supervisor", "stick", run_id, None, note) for run_id in stuck]
         )
@@ -42,7 +42,7 @@ class LeaderQuarantine(Part):
 class Quarantine(LeaderQuarantine):
     @look
     async def quarantined(self, session: Session, run_id: str) -> list[Quarantined]:
-        """The run's steps in quarantine."""
+        """Return the run's steps in quarantine."""
         return [Quarantined(*row) for row in await session.rows(Verb.quarantined, run_id)]
 
     @transaction
@@ -59,16 +59,20 @@ class Quarantine(LeaderQuarantine):
         note: str,
         limit: int,
     ) -> int:
-        """Decide about up to `limit` steps that went into quarantine before `before`, those with this fingerprint, of this
-        run: `release` them with fresh budgets, `skip` them with this result, or `fail` them. Their runs go on. How many."""
+        """Apply an operator's decision to up to `limit` steps in quarantine. Return how many.
+
+        It is about steps that went into quarantine until `before`, with this fingerprint if one is given, and of this
+        run if one is given. `act` is one of: `release` them with fresh budgets, `skip` them with this result, `fail`
+        them. Their runs go on.
+        """
         found = await session.rows(Verb.to_resolve, fingerprint, run_id, before, limit)
-        # A run that was named goes on even if it has none: an operator's word gets it going, whatever came between.
+        # A run that the operator named goes on even if none of its steps is in quarantine any more.
         runs = sorted({row[0] for row in found} | ({run_id} if run_id is not None else set()))
         await session.rows(Verb.lock_runs, runs)
         done = await session.all(Verb.resolve_steps, [(row[0], row[1]) for row in found], act, result)
         await session.each(Verb.forget_quarantined, done)
         await session.run(Verb.unstick_quarantined, runs)
-        alike = {(row[0], row[1]): row[2] for row in found}
-        said = [(actor, act, run, n, f"{alike[run, n]} {note}".rstrip()) for run, n in done]
-        await session.each(Verb.journal_add, said)
+        fingerprints = {(row[0], row[1]): row[2] for row in found}
+        entries = [(actor, act, run, n, f"{fingerprints[run, n]} {note}".rstrip()) for run, n in done]
+        await session.each(Verb.journal_add, entries)
         return len(done)

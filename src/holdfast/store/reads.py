@@ -19,7 +19,7 @@ class RunFilter(msgspec.Struct, kw_only=True):
     workflow: str | None = None
     tags: dict[str, str] = {}
     before: tuple[float, str] | None = None
-    """Cursor: (created_at, id) of the last row seen."""
+    """A cursor: (created_at, id) of the last row that the caller has seen."""
     limit: int = 50
 
 
@@ -31,20 +31,20 @@ class Reads(Part):
 
     @long_look
     async def runs(self, session: Session, where: RunFilter) -> list[RunRow]:
-        """Newest first."""
+        """Return the runs that match, newest first."""
         at, after = where.before or (None, None)
         tags = json.dumps(where.tags) if where.tags else None
-        asked = (list(where.states), where.workflow, at, after, tags, where.limit)
-        return [run_of(row) for row in await session.rows(Verb.runs, *asked)]
+        values = (list(where.states), where.workflow, at, after, tags, where.limit)
+        return [run_of(row) for row in await session.rows(Verb.runs, *values)]
 
     @look
     async def ended_runs(self, session: Session, run_ids: Sequence[str]) -> list[RunRow]:
-        """Those of these runs that have ended, or are stuck."""
+        """Return those of these runs that have ended or are stuck."""
         return [run_of(row) for row in await session.rows(Verb.ended_runs, list(run_ids))]
 
     @look
     async def unknown_runs(self, session: Session, run_ids: Sequence[str]) -> list[str]:
-        """Those of these ids that no run has."""
+        """Return those of these ids that no run has."""
         return [row[0] for row in await session.rows(Verb.unknown_runs, list(run_ids))]
 
     @long_look
@@ -71,17 +71,17 @@ class Reads(Part):
 
     @look
     async def joins(self, session: Session, run_id: str) -> dict[int, str]:
-        """Runs that steps of this one wait for without owning them, by the step's n."""
+        """Return the runs that steps of this run have joined, by the step's n. They are not its children."""
         return dict(await session.rows(Verb.joins, run_id))
 
     @look
     async def inherited(self, session: Session, run_id: str) -> list[Inherited]:
-        """What a run takes over from the one it is the retry of, by key."""
+        """Return what a run takes over from the run that it is the retry of, ordered by step key."""
         return (await inherited(session, [run_id])).get(run_id, [])
 
     @look
     async def journal(self, session: Session, run_id: str | None, limit: int = 100) -> list[JournalEntry]:
-        """Newest first: of this run, or of all."""
+        """Return the journal of this run, or of the whole store, newest entries first."""
         rows: list[Row]
         if run_id is None:
             rows = await session.rows(Verb.journal, limit)
@@ -91,5 +91,5 @@ class Reads(Part):
 
     @long_look
     async def doctor(self, session: Session) -> list[tuple[str, str, int]]:
-        """The invariants as SQL: (name, what it means, number of rows that break it)."""
+        """Check the invariants. Return (name, meaning, number of rows that break it) for each."""
         return [(name, meaning, broken) for name, meaning, broken in await session.rows(Verb.doctor)]

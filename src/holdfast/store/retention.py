@@ -1,5 +1,5 @@
-"""Retention: ended runs go in batches of some hundred rows, each a transaction of its own; and so does what nobody asks for any
-more."""
+"""Retention: the store removes ended runs, and other rows that nobody needs any more. Each transaction removes some
+hundred rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTS = (
     Verb.prune_inherited,
     Verb.prune_journal,
 )
-"""What goes before the run itself, so that whatever is left after an interruption still has its run."""
+"""What is removed before the run itself. So whatever is left after an interruption still has its run."""
 
 
 class Retention(Part):
@@ -32,9 +32,12 @@ class Retention(Part):
         runs_max: int,
         rows_max: int,
     ) -> Pruned:
-        """One batch: of the runs that ended in `state` before `before`, beginning after the cursor `after`, remove those
-        that have no children and no live run above them, with their steps, attempts, signals and journal. At most
-        `runs_max` runs, and about `rows_max` rows. Nothing when `epoch` is over; no epoch: an operator asks."""
+        """Remove one batch of old runs, with their steps, attempts, signals and journal.
+
+        It looks at up to `runs_max` runs that ended in `state` before `before`, beginning after the cursor `after`. It
+        removes those that have no children, that no step has joined, and that no open run may still undo or go on from.
+        It stops after about `rows_max` rows. Nothing is removed if the epoch is over. An operator has no epoch.
+        """
         if not await self._any(Verb.old_runs, state, before, *after, 1):
             return Pruned(0, 0, None)
         return await self._prune(
@@ -73,20 +76,20 @@ class Retention(Part):
         rows = 0
         for part in PARTS:
             rows += await session.run(part, wanted, rows_max - rows)
-            if rows >= rows_max:  # something may be left: the same place again
+            if rows >= rows_max:  # some rows may be left, so the next batch begins at the same place
                 return Pruned(0, rows, after)
         runs = await session.run(Verb.prune_runs, wanted)
-        note = f"{runs} runs that {state} removed, {rows + runs} rows"
+        note = f"{runs} {state} runs removed, {rows + runs} rows"
         await session.each(Verb.journal_add, [(actor, "prune", None, None, note)])
         return Pruned(runs, rows + runs, last)
 
     @long_look
     async def count_old_runs(self, session: Session, state: str, before: float) -> int:
-        """How many runs ended in `state` before `before`."""
+        """Return how many runs ended in `state` before `before`."""
         return int(await session.value(Verb.count_old_runs, state, before))
 
     async def prune_alerts(self, epoch: int, before: float, limit: int) -> int:
-        """Remove alerts that were cleared before `before`, with their deliveries; how many."""
+        """Remove alerts that were cleared before `before`, with their deliveries. Return how many."""
         return (
             await self._prune_alerts(epoch, before, limit)
             if await self._any(Verb.old_alerts, before, 1)
@@ -100,15 +103,15 @@ class Retention(Part):
         return await session.each(Verb.prune_alerts, old)
 
     async def forget_nodes(self, epoch: int, before: float, limit: int) -> int:
-        """Remove nodes that left before `before` and have nothing; how many."""
+        """Remove nodes that left before `before` and have no run or step. Return how many."""
         return await self._forget(epoch, Verb.left_nodes, Verb.forget_nodes, before, limit)
 
     async def forget_journal(self, epoch: int, before: float, limit: int) -> int:
-        """Remove journal rows from before `before` that belong to no run; how many."""
+        """Remove journal entries that are older than `before` and belong to no run. Return how many."""
         return await self._forget(epoch, Verb.old_journal, Verb.forget_journal, before, limit)
 
     async def forget_workflows(self, epoch: int, before: float, limit: int) -> int:
-        """Remove what nobody has declared since `before` and no live node has loaded; how many."""
+        """Remove declarations that nobody has made since `before` and no live node has loaded. Return how many."""
         return await self._forget(epoch, Verb.old_workflows, Verb.forget_workflows, before, limit)
 
     async def _forget(self, epoch: int, find: Verb, forget: Verb, before: float, limit: int) -> int:

@@ -1,9 +1,9 @@
-"""A retry: a run that goes on from where another ended.
+"""A retry: a run that goes on from where another run ended.
 
-It keeps all that was recorded, handled failures included, but
-what ended the run and what was undone: that is done again. A step that may have had its effect, and was not undone, keeps
-its `here.key`; what was undone gets a new one. A child that succeeded belongs to the new run from then on; one that did not
-is retried itself, when the code asks for it.
+It keeps everything that was recorded, including failures that the code handled. It does not keep what ended the run and
+what was undone: that is done again. A step that may have had its effect, and was not undone, keeps its `here.key`. A
+step that was undone gets a new one. A child that succeeded belongs to the new run from then on. A child that did not
+succeed is retried itself, when the code asks for it.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ _SUCCEEDED, _FAILED = StepState.SUCCEEDED, StepState.FAILED
 
 
 class Way(Enum):
-    """How a child of a retried run begins, whose step had a child in the run before."""
+    """How the child of a step in a retried run begins, if the step had a child in the run before."""
 
     ANEW = "anew"
-    """That run is gone, or was asked for something else: as any other child."""
+    """The previous child is gone, or had another workflow or input. The new one is started like any other child."""
     TAKE_OVER = "take over"
-    """It succeeded, and nobody heard of it: it is the child."""
+    """The previous child succeeded, but its parent did not get that outcome. It becomes the child of the new run."""
     RETRY = "retry"
+    """The previous child ended without success. The new one is its retry."""
     WAIT = "wait"
-    """It has not ended: nothing can go on from it yet."""
+    """The previous child has not ended, so nothing can go on from it yet."""
 
 
 def way_of(child: NewRun, known: RunRow | None) -> Way:
@@ -57,24 +58,27 @@ def way_of(child: NewRun, known: RunRow | None) -> Way:
 
 
 class Plan(NamedTuple):
+    """What a retry keeps."""
+
     steps: list[tuple[int, int | None]]
-    """(n, place in the history) of the rows that are kept. None: an outcome that is still to be delivered."""
+    """(n, place in the history) of the steps that are kept. The place is None if the outcome is still to be
+    delivered."""
     signals: list[tuple[int, int | None]]
-    """(number, place in the history) of all that was ever sent to the run."""
+    """(id, place in the history) of all signals that were ever sent to the run."""
     taken_over: list[tuple[str, int]]
-    """(id, n of the step that asked for it) of children that belong to the new run from now on."""
+    """(id, n of the step that asked for it) of the children that belong to the new run from now on."""
     inherited: list[Inherited]
     kept_n: int
 
 
 async def retried_as(session: Session, run: RunRow) -> RunRow | None:
-    """What the run was retried as."""
+    """Return the retry of the run, if there is one."""
     row = await session.row(Verb.retried_as, run.id)
     return None if row is None else run_of(row)
 
 
 async def newest(session: Session, run_id: str | None) -> RunRow | None:
-    """The last of this run's chain of retries."""
+    """Return the newest run in the chain of retries that begins with this run."""
     row = None if run_id is None else await session.row(Verb.run, run_id)
     run = None if row is None else run_of(row)
     while run is not None and (later := await retried_as(session, run)) is not None:
@@ -83,7 +87,7 @@ async def newest(session: Session, run_id: str | None) -> RunRow | None:
 
 
 async def inherited(session: Session, run_ids: Sequence[str]) -> dict[str, list[Inherited]]:
-    """What each of these takes over from the run that it is the retry of."""
+    """Return what each of these runs takes over from the run that it is the retry of."""
     found: dict[str, list[Inherited]] = {}
     for run_id, *rest in await session.rows(Verb.inherited, list(run_ids)):
         found.setdefault(run_id, []).append(Inherited(*rest))
@@ -97,7 +101,7 @@ async def retry(
     wanted_id: str | None = None,
     parent: tuple[str | None, int | None] = (None, None),
 ) -> str:
-    """Start a run that goes on from where this one ended, and keeps what the plan says; its id."""
+    """Start a run that goes on from where this one ended, and keeps what the plan says. Return its id."""
     children = [run_of(row) for row in await session.rows(Verb.children, run.id)]
     kept = plan(
         run,
@@ -106,7 +110,7 @@ async def retry(
         {child.parent_n or 0: child for child in children},
         (await inherited(session, [run.id])).get(run.id, []),
     )
-    new_id = await _copied(session, run, kept, wanted_id, parent)
+    new_id = await _copy_run(session, run, kept, wanted_id, parent)
     await session.each(Verb.copy_steps, kept.steps, run.id, new_id)
     await session.each(Verb.copy_signals, kept.signals, new_id)
     await session.each(Verb.take_over, [(new_id, n, child_id) for child_id, n in kept.taken_over])
@@ -114,32 +118,33 @@ async def retry(
     return new_id
 
 
-async def _copied(
+async def _copy_run(
     session: Session, run: RunRow, kept: Plan, wanted_id: str | None, parent: tuple[str | None, int | None]
 ) -> str:
-    """Copy the run's row under the first id that is free."""
+    """Copy the run's row under the first id that is free. Return that id."""
     for new_id in next_ids(run, wanted_id):
         if await session.row(Verb.copy_run, run.id, new_id, kept.kept_n, *parent) is not None:
             return new_id
-    raise AssertionError("there is no end of ids")
+    raise AssertionError("next_ids() never ends")
 
 
 def demand_retryable(run: RunRow, again: RunRow | None, newest: RunRow | None) -> None:
-    """Raise unless the run can be retried, or was and `again` is what became of it; `newest` is the last of the chain."""
+    """Raise unless the run can be retried, or was retried as `again` and `again` was not retried itself. `newest` is
+    the newest run in the chain of retries."""
     if run.state not in RUN_ENDED:
         raise WrongState(f"run {run.id!r} is {run.state}: only a run that has ended can be retried")
     if run.state is RunState.SUCCEEDED:
         raise WrongState(f"run {run.id!r} succeeded: there is nothing to retry")
     if again is not None and newest is not None and again.id != newest.id:
         raise WrongState(
-            f"run {run.id!r} was retried as {again.id!r}, and that one since: the newest is {newest.id!r}, which is "
+            f"run {run.id!r} was retried as {again.id!r}, which was retried since: the newest is {newest.id!r}, which is "
             f"{newest.state}; only that one can be retried"
         )
 
 
 def demand_alone(run: RunRow, parent: RunRow | None, live: str | None) -> None:
-    """Raise if the run is to be retried by `parent`, the newest of its parent's chain, or if a run below it, `live`, has not
-    ended."""
+    """Raise if the parent must be retried instead, or if the run `live` below this one has not ended. `parent` is the
+    newest run in the parent's chain of retries."""
     if parent is not None and parent.state is not RunState.SUCCEEDED:
         move = (
             f"`holdfast retry {parent.id}` goes on with it"
@@ -154,8 +159,8 @@ def demand_alone(run: RunRow, parent: RunRow | None, live: str | None) -> None:
 
 
 def next_ids(run: RunRow, wanted: str | None) -> Iterator[str]:
-    """Ids for its retry, best first: the one that is wanted, then `id~2` and so on. A `~2` that ends an id which was not made
-    here is part of the id."""
+    """Yield ids for the retry of a run, best first: the wanted one, then `id~2`, `id~3` and so on. If the run is not a
+    retry itself, a `~2` at the end of its id is part of the id."""
     if wanted is not None:
         yield wanted
     stem, number = run.id, 2
@@ -175,7 +180,8 @@ def plan(
     children: Mapping[int, RunRow],
     inherited: Sequence[Inherited],
 ) -> Plan:
-    """What the retry of an ended run keeps. `children` are the run's own, by the step that asked for each."""
+    """Return what the retry of an ended run keeps. `children` are the run's children, by the n of the step that asked
+    for each."""
     end = _end(run, steps)
     undone_by_run = set(end.undone)
     by_saga = {
@@ -213,18 +219,24 @@ def plan(
 
 
 class _Ended(NamedTuple):
+    """Where a run ended."""
+
     seq: float
+    """The place in the history where the run's code ended. Infinite if the code got everything that was delivered."""
     steps: Sequence[int]
+    """n of the steps that ended the run."""
     undone: Sequence[int]
+    """n of the steps that were undone."""
 
 
 def _end(run: RunRow, steps: Sequence[StepRow]) -> _Ended:
     end = codec.end_of(run.error)
     if end.by:
-        return _Ended(math.inf, (), end.undone)  # it had succeeded: all that was delivered is its history
+        return _Ended(math.inf, (), end.undone)  # it had succeeded, so all that was delivered is its history
     if end.seq is not None:
         return _Ended(end.seq, end.steps, end.undone)
-    # It ended before its end was recorded like this: what an undo exists for is undone, and what failed last ended it.
+    # An older version did not record how the run ended. A step that has an undo was undone, and the step that failed
+    # last ended the run.
     own = [row for row in steps if not row.key.startswith(UNDO_PREFIX) and row.delivered_seq]
     failed = [row for row in own if row.state is _FAILED and run.state is not RunState.CANCELLED]
     last = max(failed, key=lambda row: row.delivered_seq or 0).n if failed else None
@@ -234,17 +246,17 @@ def _end(run: RunRow, steps: Sequence[StepRow]) -> _Ended:
 
 
 def _heard(seq: int | None, end: _Ended) -> int:
-    """The place in the history of the code; 0 for what the code never heard of."""
+    """Return the place in the history, or 0 for what the code had not got when the run ended."""
     return seq if seq and seq <= end.seq else 0
 
 
 def _place(row: StepRow, child: RunRow | None, end: _Ended) -> int | None:
-    """Where a row stands in the history that is kept; 0: recorded, and not delivered yet; None: it is not kept. What was given
-    up is asked for again, if it is still needed."""
+    """Return the place of a step in the history that is kept. 0: its outcome is recorded and not delivered yet. None:
+    the step is not kept, and the code asks for it again if it still needs it."""
     if row.kind is StepKind.TIMER and row.name == "deadline" and row.key.endswith(DEADLINE):
         return None
     if child is not None and row.state is _SUCCEEDED and child.state is not RunState.SUCCEEDED:
-        return None  # it was taken back
+        return None  # the child was undone
     heard = _heard(row.delivered_seq, end)
     if heard and row.state in (_SUCCEEDED, _FAILED):
         return heard

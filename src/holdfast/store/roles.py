@@ -1,7 +1,8 @@
 """What each role may ask of the State Store, so that the type checker enforces who may write what.
 
-A scheduler may ask what `Schedulers` has, whoever tells alerts what `OutboxAlerts` has; the others have some nouns each. A noun that several roles share has a class for each of them: `Gates` is what operators may do, `AgentGates` and `LeaderGates` are
-the parts of it that agents and the leader have.
+A scheduler uses `Schedulers`, and the sender of alerts uses `OutboxAlerts`. Each of the other roles uses several nouns.
+A noun that several roles share has a class for each of them: operators use `OperatorGates`, agents use its part
+`AgentGates`, and the leader uses its part `LeaderGates`.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class SupervisorStore(Protocol):
 
 
 class PoolStore(Protocol):
-    """What keeps agents at strength may ask. It changes nothing here."""
+    """What a pool of agents may ask. It changes nothing in the store."""
 
     @property
     def agents(self) -> Lanes: ...

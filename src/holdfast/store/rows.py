@@ -1,4 +1,5 @@
-"""Rows as nouns. Statements name their columns in the order of the nouns' fields."""
+"""Conversions between rows and the classes of model.py. A statement selects columns in the order of the class's
+fields."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from holdfast.model import (
 
 Row = Any
 
-# Looked up in a table: making an enum's member of its value takes four times as long, and a history has thousands.
+# These are tables because `RunState(value)` takes four times as long as a lookup, and a history has thousands of steps.
 _RUN_STATES: dict[str | None, RunState | None] = {state.value: state for state in RunState} | {None: None}
 _STEP_STATES = {state.value: state for state in StepState}
 _STEP_KINDS = {kind.value: kind for kind in StepKind}
@@ -50,7 +51,7 @@ def step_of(row: Row) -> StepRow:
 
 
 def outcome_of(row: Row) -> Outcome:
-    """Of a step that has ended, and that somebody else has recorded."""
+    """Return the outcome of an ended step that somebody else has recorded. So it has no fence."""
     run_id, n, state, output, error, at = row
     return Outcome(run_id, n, _STEP_STATES[state], output, error, at)
 
@@ -82,7 +83,7 @@ def lane_of(row: Row) -> Lane:
 
 
 def start_row(run: NewRun) -> tuple[Any, ...]:
-    """The values of `start_runs`."""
+    """Return the values of `start_runs`."""
     return (
         run.id,
         run.namespace,
@@ -103,5 +104,5 @@ def tags_text(run: NewRun) -> str | None:
 
 
 def alert_row(alert: NewAlert) -> tuple[Any, ...]:
-    """The values of `raise_alerts`."""
+    """Return the values of `raise_alerts`."""
     return (alert.kind, alert.level, alert.key, alert.run_id, alert.message, alert.times)

@@ -1,4 +1,4 @@
-"""What schedulers ask: runs to own, outcomes to deliver, timers to fire."""
+"""What schedulers do: claim runs, read outcomes to deliver, fire timers, and number lanes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from holdfast.store.rows import lane_of, outcome_of, run_of, step_of
 from holdfast.store.verbs import Verb
 
 LaneKey = tuple[str, tuple[str, ...], str | None, str]
-"""A step's name, what it needs, the name of its undo, and what it depends on: its own name, if nothing else."""
+"""A step's name, its needs, the name of its undo, and its dependency, which is its own name unless declared."""
 HISTORIES_MAX = 100
-"""Runs whose steps are read by one statement."""
+"""Of how many runs one statement reads the steps."""
 
 
 class Schedulers(Part):
@@ -28,8 +28,9 @@ class Schedulers(Part):
         limit: int,
         runs: Sequence[str] | None = None,
     ) -> list[ClaimedRun]:
-        """Own up to `limit` runs: pending ones, and ownerless ones with something to deliver. By priority, then age. Only
-        some of `runs`, where a node works on these alone. Fewer when those taken have much to replay."""
+        """Claim up to `limit` runs, by priority, then age: pending runs, and runs without an owner that have something
+        to deliver. Fewer are claimed if they have much to replay. A node that works only on certain runs names them in
+        `runs`."""
         claim = RunClaim(node, workflows, limit, runs, self._database.config.replay_slice_steps)
 
         async def take(session: Session) -> list[ClaimedRun]:
@@ -42,13 +43,13 @@ class Schedulers(Part):
 
     @transaction
     async def claim_run(self, session: Session, node: str, run_id: str) -> ClaimedRun | None:
-        """Own this run if nobody does (used to go on at once with a run one was asked to run)."""
+        """Claim this run if nobody owns it. A node uses this to go on at once with a run that it was asked for."""
         claimed = await _with_history(session, await session.rows(Verb.claim_run, node, run_id))
         return claimed[0] if claimed else None
 
     @look
     async def undelivered(self, session: Session, node: str, limit: int) -> Undelivered:
-        """What others recorded for the runs this node owns, in the order in which it happened."""
+        """Return what others have recorded for the runs that this node owns, in the order in which it happened."""
         steps = [outcome_of(row) for row in await session.rows(Verb.undelivered_steps, node, limit)]
         signals = [SignalRow(*row) for row in await session.rows(Verb.undelivered_signals, node, limit)]
         steps.sort(key=lambda outcome: (outcome.at, outcome.run_id, outcome.n))
@@ -56,7 +57,7 @@ class Schedulers(Part):
         return Undelivered(steps, signals)
 
     async def fire_timers(self, limit: int) -> int:
-        """Record due timers of runs that nobody owns as succeeded, so that the runs can be claimed; how many."""
+        """Record due timers of runs that nobody owns as succeeded, so that the runs can be claimed. Return how many."""
         return await self._fire_timers(limit) if await self._any(Verb.due_timers, 1) else 0
 
     @statement
@@ -64,29 +65,29 @@ class Schedulers(Part):
         return await session.run(Verb.fire_timers, limit)
 
     async def answer_joins(self, limit: int) -> int:
-        """Tell up to `limit` steps that wait for a run which is not their child, and which has ended, how it ended."""
+        """End up to `limit` steps that have joined a run which has ended. Return how many."""
         return await self._answer_joins(limit) if await self._any(Verb.due_joins, 1) else 0
 
     @transaction
     async def _answer_joins(self, session: Session, limit: int) -> int:
         due = await session.rows(Verb.due_joins, limit)
-        told = [
+        outcomes = [
             ended(run_id, (waiter, n), (state, output, error))
             for run_id, waiter, n, state, output, error in due
         ]
-        await session.each(Verb.tell_parents, told)
-        await session.each(Verb.forget_joins, [(one.run_id, one.n) for one in told])
-        return len(told)
+        await session.each(Verb.end_child_steps, outcomes)
+        await session.each(Verb.forget_joins, [(one.run_id, one.n) for one in outcomes])
+        return len(outcomes)
 
     @look
     async def next_timer(self, session: Session) -> float | None:
-        """When the earliest timer of an ownerless run comes due (store's clock)."""
+        """Return when the next timer of a run without an owner is due, on the store's clock."""
         at: float | None = await session.value(Verb.next_timer)
         return at
 
     @transaction
     async def hold_run(self, session: Session, run_id: str, fence: int, note: str) -> Answer:
-        """The owner holds its run: drift, or code that cannot be loaded."""
+        """Hold a run for its owner, because of drift or because its code cannot be loaded."""
         if not await session.run(Verb.hold_run, run_id, fence, note):
             return Answer.FENCED
         await session.each(Verb.journal_add, [("scheduler", "hold", run_id, None, note)])
@@ -103,13 +104,13 @@ class Schedulers(Part):
 
     @look
     async def child_histories(self, session: Session, run_id: str) -> list[ClaimedRun]:
-        """The run's children with their steps, to plan how they are undone."""
+        """Return the run's children with their steps, from which the scheduler plans how to undo them."""
         found = [ClaimedRun(run_of(row), [], []) for row in await session.rows(Verb.children, run_id)]
         await _read_steps(session, found)
         return found
 
     async def number_lanes(self, lanes: Sequence[LaneKey]) -> list[int]:
-        """The number of each, made if new."""
+        """Return the number of each of these lanes. New lanes get a number."""
         rows = [(name, json.dumps(needs), undo or "", depends) for name, needs, undo, depends in lanes]
         known = await self._lane_numbers(rows)
         missing = sorted(set(rows) - known.keys())
@@ -132,17 +133,17 @@ class Schedulers(Part):
         return await session.each(Verb.make_lanes, rows)
 
     @look
-    async def lost_runs(self, session: Session, node: str, held: Sequence[tuple[str, int]]) -> list[str]:
-        """Ids among (run, fence) that this node no longer owns."""
-        return [row[0] for row in await session.all(Verb.lost_runs, held, node)]
+    async def lost_runs(self, session: Session, node: str, claimed: Sequence[tuple[str, int]]) -> list[str]:
+        """Return the ids of those of these runs (run, fence) that this node no longer owns."""
+        return [row[0] for row in await session.all(Verb.lost_runs, claimed, node)]
 
 
 async def _with_history(session: Session, rows: Sequence[Row]) -> list[ClaimedRun]:
-    """Claimed runs with everything needed to replay them."""
+    """Return claimed runs with everything needed to replay them."""
     claimed = [ClaimedRun(run_of(row), [], []) for row in rows]
     if not claimed:
         return claimed
-    # A run that never had an owner before has no history to read, though signals may already wait for it.
+    # A run that never had an owner has no steps yet, unless it is a retry. But signals may already wait for it.
     await _read_steps(session, [one for one in claimed if one.run.fence > 1 or one.run.retry_of is not None])
     by_id = {one.run.id: one for one in claimed}
     for row in await session.rows(Verb.history_signals, list(by_id)):

@@ -1,8 +1,10 @@
-"""Loads a dialect's SQL files. Strict: a statement or fragment that is missing, twice, or used by nobody fails the load, at
-start-up and not at three in the morning.
+"""Loads the SQL files of a dialect.
 
-    -- name: verb                     begins a statement; comments before it belong to it
-    -- fragment: name(x)              begins a piece of SQL that statements share: {name(s)} puts it in, with s for {x}
+The loader is strict. It raises if a statement or a fragment is missing, is defined twice or is not used. So a mistake
+shows when a process starts, and not when the statement is first needed.
+
+    -- name: verb                     begins a statement; the comments before it are about it
+    -- fragment: name(x)              begins a piece of SQL that statements share; {name(s)} inserts it, with s for {x}
     {Run}, {Run(r)}                   the columns of a noun, in the order of its fields; with a table's alias before each
 """
 
@@ -40,7 +42,7 @@ NOUNS: Mapping[str, tuple[str, ...]] = {
         answers.SeenNode,
     )
 }
-"""Nouns whose fields are the columns of a table, or some of them."""
+"""Classes whose fields are columns of a table, by the name that statements use for them."""
 
 
 class Fragment(NamedTuple):
@@ -49,35 +51,35 @@ class Fragment(NamedTuple):
 
 
 def read_statements(package: str) -> dict[str, str]:
-    """All statements in the `statements` folder of `package`, by verb, with their fragments put in."""
+    """Return all statements in the `statements` folder of `package`, by verb, with their fragments inserted."""
     found: dict[str, str] = {}
     fragments: dict[str, Fragment] = {}
     for kind, name, parameter, text in _blocks(package):
         if name in (found if kind == "name" else fragments):
-            raise ValueError(f"{package}: {name!r} stands twice")
+            raise ValueError(f"{package}: {name!r} is defined twice")
         if kind == "name":
             found[name] = text
         else:
             fragments[name] = Fragment(parameter, text)
     used: set[str] = set()
-    whole = {verb: _put_in(text, fragments, used, f"{package}: {verb}") for verb, text in found.items()}
+    whole = {verb: _filled_in(text, fragments, used, f"{package}: {verb}") for verb, text in found.items()}
     if unused := fragments.keys() - used:
-        raise ValueError(f"{package}: nobody uses the fragments {', '.join(sorted(unused))}")
+        raise ValueError(f"{package}: no statement uses the fragments {', '.join(sorted(unused))}")
     return whole
 
 
 def load(package: str, verbs: Iterable[str]) -> dict[str, str]:
-    """The statements of `package`, which must be just these."""
+    """Return the statements of `package`. Raise unless their verbs are exactly these."""
     found, wanted = read_statements(package), set(verbs)
     if missing := wanted - found.keys():
         raise ValueError(f"{package}: no statement for {', '.join(sorted(missing))}")
     if unused := found.keys() - wanted:
-        raise ValueError(f"{package}: nobody uses {', '.join(sorted(unused))}")
+        raise ValueError(f"{package}: no verb uses the statements {', '.join(sorted(unused))}")
     return found
 
 
 def _blocks(package: str) -> Iterable[tuple[str, str, str | None, str]]:
-    """(name or fragment, its name, its parameter, its text) of every block in every file."""
+    """Return every block of every file: (`name` or `fragment`, the block's name, its parameter, its text)."""
     for file in sorted(files(package).joinpath("statements").iterdir(), key=lambda entry: entry.name):
         if not file.name.endswith(".sql"):
             continue
@@ -94,8 +96,8 @@ def _blocks(package: str) -> Iterable[tuple[str, str, str | None, str]]:
             head, lines = begins, []
 
 
-def _put_in(text: str, fragments: Mapping[str, Fragment], used: set[str], where: str) -> str:
-    def put(use: re.Match[str]) -> str:
+def _filled_in(text: str, fragments: Mapping[str, Fragment], used: set[str], where: str) -> str:
+    def inserted(use: re.Match[str]) -> str:
         name, argument = use[1], use[2]
         if name in NOUNS:
             prefix = "" if argument is None else f"{argument}."
@@ -110,6 +112,6 @@ def _put_in(text: str, fragments: Mapping[str, Fragment], used: set[str], where:
         used.add(name)
         if parameter is not None:
             body = body.replace(f"{{{parameter}}}", str(argument))
-        return _put_in(body, fragments, used, where)
+        return _filled_in(body, fragments, used, where)
 
-    return _USE.sub(put, text)
+    return _USE.sub(inserted, text)

@@ -1,4 +1,4 @@
-"""The State Store: the nouns of what can be asked and done, on one database."""
+"""The State Store: all its nouns on one database. A noun has the methods about one thing, such as gates or alerts."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ class Store:
         return self.database.schema
 
     async def open(self) -> None:
-        """Connect and check the schema's version; a new database is migrated by itself."""
+        """Connect and check the version of the schema. A new database is migrated automatically."""
         await self.database.open()
 
     async def close(self) -> None:
         await self.database.close()
 
     async def migrate(self) -> tuple[int, int]:
-        """Bring the schema to this version; (from, to)."""
+        """Bring the schema to this version. Return the version before and the version now."""
         return await self.database.migrate()
 
     async def now(self) -> float:
-        """The store's time."""
+        """Return the store's time."""
         return await self.database.now()

@@ -1,8 +1,9 @@
-"""A transaction of the caller, in which a run is to be started: from what the caller has to the driver's own connection.
+"""A transaction of the caller, in which a run is to be started. This module finds the driver's connection in what the
+caller has.
 
-SQLAlchemy and Django wrap the driver's connection and know better than it whether a transaction is open: both begin it on the
-server with the first statement only. What they wrap is asked for in the caller's own thread, where their objects belong; none of
-these libraries is loaded here unless the caller uses it.
+SQLAlchemy and Django wrap the driver's connection. They know better than the driver whether a transaction is open,
+because both begin it on the server only with the first statement. Their objects belong to the caller's thread, so they
+are used there. None of these libraries is loaded here unless the caller uses it.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from holdfast.errors import NoTransaction, StoreUnsupported
 
 class Transaction(NamedTuple):
     what: str
-    """What the caller gave, for messages."""
+    """The type of what the caller passed, for messages."""
     connection: Callable[[], Awaitable[Any]]
-    """The driver's connection, with the transaction begun as far as its library does that."""
+    """Returns the driver's connection. If SQLAlchemy begins transactions itself, this has begun the transaction."""
     vouched: bool = False
-    """A library around the driver says that a transaction is open: the driver's first statement begins it."""
+    """True if SQLAlchemy or Django says that a transaction is open. The server begins it with the driver's first
+    statement."""
 
 
 def transaction_of(given: Any) -> Transaction:
-    """Called by whoever began the transaction, in their thread."""
+    """Return the transaction in what the caller passed. Called in the thread that began the transaction."""
     if isinstance(given, Transaction):
         return given
     what = f"{type(given).__module__}.{type(given).__qualname__}"
@@ -41,7 +43,7 @@ def transaction_of(given: Any) -> Transaction:
 
 def _of_sqlalchemy(given: Any, what: str) -> Transaction:
     if "scoped_session" in type(given).__name__:
-        given = given()  # the session of this thread, or task
+        given = given()  # the session of this thread or task
     if not hasattr(given, "in_transaction"):
         raise StoreUnsupported(f"hf.within() got a {what}: pass the session or connection itself")
     if not given.in_transaction():
@@ -62,9 +64,8 @@ async def _of_async_sqlalchemy(given: Any) -> Any:
     raw = (await connection.get_raw_connection()).driver_connection
     is_open = getattr(raw, "is_in_transaction", None)
     if is_open is not None and not is_open():
-        await connection.exec_driver_sql(
-            "SELECT 1"
-        )  # with asyncpg it is SQLAlchemy that begins, with its first statement
+        # With asyncpg, SQLAlchemy itself begins the transaction, before its first statement.
+        await connection.exec_driver_sql("SELECT 1")
     return raw
 
 
@@ -83,6 +84,6 @@ def _of_django(given: Any, what: str) -> Transaction:
 
 def no_transaction(what: str, begin: str) -> NoTransaction:
     return NoTransaction(
-        f"hf.within() got a {what} outside a transaction, where the run would exist at once or never: begin one ({begin}), or "
-        "start the run by hf.start()"
+        f"hf.within() got a {what} outside a transaction, so the run would be started at once or never: begin one ({begin}), "
+        "or start the run with hf.start()"
     )

@@ -1,4 +1,4 @@
-"""Twins: made and swept by the leader, taken and ended by agents."""
+"""Twins. The leader makes them and sweeps up those that nobody needs any more. Agents claim and end them."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from holdfast.store.verbs import Verb
 
 class AgentTwins(Part):
     async def claim_twins(self, node: str, lanes: Sequence[int], limit: int) -> list[ClaimedStep]:
-        """Take twins of steps that run elsewhere. What is claimed is the step, but its fence is the twin's."""
-        asked = (node, list(lanes), limit)
+        """Claim twins of steps that run at other agents. Return the steps, each with the fence of its twin."""
+        wanted = (node, list(lanes), limit)
 
         async def is_any(session: Session) -> bool:
-            return await session.row(Verb.ready_twins, *asked) is not None
+            return await session.row(Verb.ready_twins, *wanted) is not None
 
         async def take(session: Session) -> list[ClaimedStep]:
-            ready = await session.rows(Verb.ready_twins, *asked)
+            ready = await session.rows(Verb.ready_twins, *wanted)
             await session.each(Verb.claim_twins, ready, node)
             return [ClaimedStep(*row) for row in await session.all(Verb.twin_steps, ready)]
 
-        call = StoreCall("claim_twins", ("node", "lanes", "limit"), asked, {})
+        call = StoreCall("claim_twins", ("node", "lanes", "limit"), wanted, {})
         return await self._database.claim(call, is_any, take)
 
     @look
     async def lost_twins(
-        self, session: Session, node: str, held: Sequence[tuple[str, int, int]]
+        self, session: Session, node: str, claimed: Sequence[tuple[str, int, int]]
     ) -> list[tuple[str, int]]:
-        """(run, n) among twins (run, n, fence) that are no longer wanted: their step has ended, or they were swept."""
-        return [(row[0], row[1]) for row in await session.all(Verb.lost_twins, held, node)]
+        """Return (run, n) of those of these twins (run, n, fence) that nobody needs any more. Their step has ended, or
+        the leader has swept them up."""
+        return [(row[0], row[1]) for row in await session.all(Verb.lost_twins, claimed, node)]
 
     @transaction
     async def end_twin(
@@ -44,8 +45,9 @@ class AgentTwins(Part):
         output: bytes | None,
         outran: str,
     ) -> Answer:
-        """End a twin (run, n, fence). When it won, its output becomes the step's outcome in the same transaction, and
-        the attempt it outran is kept with the error `outran`; FENCED when the step had ended or the twin was swept."""
+        """End a twin (run, n, fence). If it won, its output becomes the step's outcome in the same transaction, and the
+        attempt that it outran is kept with the error `outran`. Return FENCED if the step had ended, or if the leader
+        has swept up the twin."""
         run_id, n, _ = twin
         ended = await session.row(Verb.end_twin, *twin, node, state)
         if ended is None:
@@ -61,8 +63,8 @@ class AgentTwins(Part):
 
     @transaction
     async def bar_twin(self, session: Session, run_id: str, n: int) -> Twin:
-        """The step is about to fail: no twin of it may begin any more. The twin as it is then: it has begun if it has
-        `started_at`, and may still win unless it has `ended_at`."""
+        """Bar a step that is about to fail from getting a twin, or its twin from beginning. Return the twin as it is
+        now. It has begun if it has `started_at`, and it may still win unless it has `ended_at`."""
         await session.run(Verb.bar_twin, run_id, n)
         row = await session.row(Verb.twin, run_id, n)
         assert row is not None
@@ -70,7 +72,7 @@ class AgentTwins(Part):
 
     @statement
     async def stop_twin(self, session: Session, run_id: str, n: int) -> None:
-        """End the step's twin, whoever runs it."""
+        """End the step's twin, whichever agent has it."""
         await session.run(Verb.stop_twin, run_id, n)
 
 
@@ -79,14 +81,16 @@ class LeaderTwins(Part):
     async def make_twins(
         self, session: Session, steps: Sequence[tuple[str, int, int]]
     ) -> list[tuple[str, int]]:
-        """Give those of these running steps (run, n, fence) a twin that are still as they were and never had one."""
+        """Give a twin to those of these running steps (run, n, fence) that have not changed and never had one. Return
+        (run, n) of each of them."""
         made = [(row[0], row[1]) for row in await session.all(Verb.make_twins, steps)]
-        said = [("supervisor", "hedge", run_id, n, "it got a twin") for run_id, n in made]
-        await session.each(Verb.journal_add, said)
+        entries = [("supervisor", "hedge", run_id, n, "the step got a twin") for run_id, n in made]
+        await session.each(Verb.journal_add, entries)
         return made
 
     async def sweep_twins(self, epoch: int, limit: int) -> int:
-        """End twins that are not wanted any more: their step has ended, or their agent is lost; how many."""
+        """End up to `limit` twins that nobody needs any more, because their step has ended or their agent is gone.
+        Return how many."""
         return await self._sweep_twins(epoch, limit) if await self._any(Verb.idle_twins, 1) else 0
 
     @leading(0)
@@ -97,5 +101,5 @@ class LeaderTwins(Part):
 class Twins(AgentTwins, LeaderTwins):
     @look
     async def twins(self, session: Session, run_id: str) -> list[Twin]:
-        """The twins of a run's steps."""
+        """Return the twins of a run's steps."""
         return [twin_of(row) for row in await session.rows(Verb.twins, run_id)]

@@ -1,5 +1,4 @@
-"""The statements that every dialect has, by verb. A dialect has some of its own beside them: how it claims, and how it keeps
-itself."""
+"""The verbs of the statements that every dialect has. Each dialect has some more of its own, for example to claim."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ class Verb(StrEnum):
     drop_steps = auto()
     send_signals = auto()
     note_runs = auto()
-    tell_parents = auto()
+    end_child_steps = auto()
     revoke_runs = auto()
     park_runs = auto()
     undo_runs = auto()
@@ -41,7 +40,7 @@ class Verb(StrEnum):
     started_as = auto()
 
     # children.sql
-    met_runs = auto()
+    existing_runs = auto()
     awaits = auto()
     join_run = auto()
     cancel_children = auto()
@@ -123,7 +122,7 @@ class Verb(StrEnum):
     leads = auto()
     resign = auto()
     lapsed_nodes = auto()
-    holders = auto()
+    busy_nodes = auto()
     strangers = auto()
     lock_node = auto()
     free_runs = auto()
@@ -179,7 +178,7 @@ class Verb(StrEnum):
     say_gone = auto()
     retire = auto()
     owned_by = auto()
-    held_by = auto()
+    claimed_by = auto()
     living = auto()
     nodes = auto()
     loads = auto()

@@ -1,14 +1,15 @@
-"""The one writer of a node: group commit.
+"""The writer of a node: it puts many operations into one commit.
 
-What is submitted while a commit is in flight becomes the next one. A batch is optimistic: if any precondition fails,
-nothing of it is written and its operations are asked again one at a time, so that each gets its own answer. When more is
-queued, it goes to the store before the answers to the last batch are told: so the store works on the one while this
-process goes on with the other.
+What is submitted while a commit is under way goes into the next commit. A batch is optimistic. If any precondition
+fails, nothing of it is written, and the writer writes its operations one at a time, so that each gets its own answer.
+If more is queued, the writer sends the next batch to the store before it passes on the answers to the last one. So the
+store works on one batch while this process goes on with the results of the other.
 
-While the store is away, or cannot write, the writer keeps its batch and tries again; whether a lost commit happened shows when
-the batch is repeated, because every operation names a fence that its first success raised. So an operation leaves the writer
-only by an answer. What fails in a way that nobody foresaw is tried again, too, a few times, and then in halves: what cannot be
-written is found, and told so alone.
+While the store is away or cannot write, the writer keeps its batch and tries again. An answer that got lost does no
+harm: every operation names a fence that its first success raised, so the second try shows whether the first one was
+written. So every operation that is submitted gets an answer. If a batch fails with an unexpected error, the writer
+tries it again a few times, and then in halves, until it has found the operation that cannot be written. Only that
+operation fails.
 """
 
 from __future__ import annotations
@@ -27,32 +28,34 @@ from holdfast.store.operations import Hop, Op, Start
 log = logging.getLogger("holdfast.writer")
 
 TRIES_MAX = 4
-"""How often a commit is tried that fails in a way nobody foresaw. What comes of the moment (a driver in the middle of losing its
-connection) is over by then: in about half a second."""
+"""How often the writer tries a commit that fails with an unexpected error. That takes about half a second. A short
+disturbance, such as a driver that is just losing its connection, is over by then."""
 PART_TRIES_MAX = 2
-"""The same of a part of one: the whole was tried often enough."""
+"""How often the writer tries a part of such a batch. The whole batch has been tried often enough."""
 AGAIN_MIN_S, AGAIN_MAX_S = 0.05, 1.0
-"""Between two tries of a commit; doubles with each."""
+"""How long the writer waits between two tries of a commit. The time doubles with each try."""
 
 Then = Callable[[Any], None]
-"""Called with the operation's answer, or with the exception that ended it."""
+"""Called with the answer to the operation, or with an exception if it failed."""
 
 
 class WriterHost(Protocol):
-    """What a writer needs of whoever it writes for."""
+    """What a writer needs from the node that it writes for."""
 
     def has_lease(self) -> bool:
-        """Asked before every commit: a process that was paused writes nothing."""
+        """True while the node has its lease. The writer asks before every commit, because the process may have been
+        paused."""
 
     async def reconcile(self) -> None:
-        """An answer was lost, and the store is back: see what the store believes, before anything else is written."""
+        """Give up what this node has according to the store and does not know of. Called before the next commit after
+        an answer got lost."""
 
     def lose_store(self, gone: StoreGone) -> None:
-        """There is no store any more."""
+        """Stop the node, because its store no longer exists."""
 
 
 class Commits(Protocol):
-    """Where a writer writes: `Batches` of the store."""
+    """What a writer needs from the store: `Batches`."""
 
     async def commit(self, node: str, ops: Sequence[Op]) -> list[Any]: ...
 
@@ -66,31 +69,31 @@ class Writer:
         self._queue: list[tuple[Op, Then]] = []
         self._bell = asyncio.Event()
         self._batch: list[tuple[Op, Then]] = []
-        self._untold: list[tuple[Then, Any]] = []
-        """Who waits for answers that are here already."""
+        self._answers: list[tuple[Then, Any]] = []
+        """Answers that have come and are still to be passed on."""
         self._closing = False
         self._successor: Writer | None = None
         self.commits = 0
         self.operations = 0
         self._in_doubt = False
-        """The store may say that this node holds more than it knows."""
+        """An answer got lost, so this node may have runs and steps that it does not know of."""
         self._trying: list[tuple[Op, Then]] = []
         self._tried_since: float | None = None
-        """Since when the present batch is being tried."""
+        """Since when the writer has been trying the current batch."""
         self._is_sent = False
-        """It may be written: a try of it was not answered."""
+        """The current batch may be written, because a try of it got no answer."""
         self._resting = False
-        """No try of it is under way at this moment."""
+        """The writer waits between two tries."""
         self.trouble: StoreError | None = None
-        """Why the store does not answer at the moment."""
+        """Why the store cannot be written at the moment."""
 
     def doubt(self) -> None:
-        """Somebody else's write to the store was not answered: look what it left, before the next commit."""
+        """Reconcile before the next commit, because another write of this node got no answer."""
         self._in_doubt = True
         self._bell.set()
 
     def submit(self, op: Op, then: Then) -> None:
-        """Write `op` with the next commit; `then` is called after it, never before."""
+        """Write `op` with the next commit. `then` is called after that commit."""
         if self._successor is not None:
             self._pass_on(op, then)
             return
@@ -113,7 +116,7 @@ class Writer:
         return answered
 
     async def run(self) -> None:
-        """Commit until closed; what is queued at closing is still committed."""
+        """Commit until the writer is closed. What is queued then is still committed."""
         while not (self._closing and not self._queue):
             if not self._queue:
                 if self._in_doubt:
@@ -128,7 +131,7 @@ class Writer:
             self._batch = []
 
     def unanswered(self) -> list[Op]:
-        """What was submitted and may not be written yet."""
+        """Return the operations that were submitted and have no answer yet."""
         return [op for op, _ in (*self._batch, *self._queue)]
 
     def close(self) -> None:
@@ -136,19 +139,20 @@ class Writer:
         self._bell.set()
 
     def abandon(self) -> None:
-        """The node lost its lease: nothing queued may be written any more, but for starts, which need none."""
+        """Refuse what is queued, because the node lost its lease. Starts stay queued: they need no lease."""
         queue, self._queue = self._queue, []
         self._refuse(queue)
 
     def hand_over(self, successor: Writer) -> None:
-        """Another writer answers from now on whoever started a run: nobody else would."""
+        """Pass all starts to another writer, now and from now on. Everything else that is queued is refused."""
         self._successor = successor
         queue, self._queue = self._queue, []
         for op, then in queue:
             self._pass_on(op, then)
 
     def leave(self) -> None:
-        """The node is gone. Whoever started a run and has no answer yet must not wait for ever."""
+        """Pass on or refuse the starts that have no answer yet, because the node stops. Their callers must not wait for
+        ever."""
         left, self._batch, self._queue = [*self._batch, *self._queue], [], []
         for op, then in left:
             if type(op) is Start:
@@ -162,7 +166,7 @@ class Writer:
         else:
             then(
                 StoreUnreachable(
-                    "the node stopped before the database answered: start the run again, with its id"
+                    "the node stopped before the database answered: start the run again with the same id"
                 )
             )
 
@@ -174,7 +178,7 @@ class Writer:
                 then(LeaseLost("this node lost its lease"))
 
     async def _commit(self, batch: list[tuple[Op, Then]], tries_max: int = TRIES_MAX) -> None:
-        """Write these, and tell each what became of it."""
+        """Write these operations, and pass on the answer to each."""
         try:
             answers = await self._patiently(batch, tries_max)
         except LeaseLost:
@@ -195,32 +199,35 @@ class Writer:
                 await self._commit(batch[:middle], PART_TRIES_MAX)
                 await self._commit(batch[middle:], PART_TRIES_MAX)
                 return
-            log.exception("this cannot be written: %s", _named(batch[0][0]))
+            log.exception("an operation cannot be written: %s", _named(batch[0][0]))
             refused = isinstance(error, StoreError)
             answers = [error if refused else StoreError(f"the write failed: {type(error).__name__}: {error}")]
-        self._untold += zip([then for _, then in batch], answers, strict=True)
+        self._answers += zip([then for _, then in batch], answers, strict=True)
         if self._queue:
-            asyncio.get_running_loop().call_soon(self._tell)  # after the next batch went to the store
+            asyncio.get_running_loop().call_soon(
+                self._pass_on_answers
+            )  # after the next batch went to the store
         else:
-            self._tell()
+            self._pass_on_answers()
 
-    def _tell(self) -> None:
-        untold, self._untold = self._untold, []
-        for then, answer in untold:
+    def _pass_on_answers(self) -> None:
+        answers, self._answers = self._answers, []
+        for then, answer in answers:
             try:
                 then(answer)
             except Exception:
-                log.exception("telling an answer")  # the others still get theirs, and the writer goes on
+                # The others still get their answers, and the writer goes on.
+                log.exception("the node failed to handle the answer to an operation")
 
     async def _patiently(self, batch: list[tuple[Op, Then]], tries_max: int) -> list[Any]:
-        """Commit, waiting out a store that is away or cannot write."""
+        """Commit. If the store is away or cannot write, wait and try again."""
         delay_s, tries = AGAIN_MIN_S, 0
         self._trying, self._tried_since, self._is_sent = batch, self._environment.monotonic(), False
         while True:
             asking = False
             try:
                 if self._in_doubt:
-                    await self._look_around()
+                    await self._reconcile()
                 ops = [op for op, _ in batch]
                 if not self._host.has_lease() and any(type(op) is not Start for op in ops):
                     raise LeaseLost("this node lost its lease")
@@ -243,7 +250,7 @@ class Writer:
                 if tries >= tries_max:
                     self._tried_since = None
                     raise
-                log.warning("a commit failed in an unknown way: %s: %s", type(error).__name__, error)
+                log.warning("a commit failed with an unexpected error: %s: %s", type(error).__name__, error)
             else:
                 self.trouble = self._tried_since = None
                 self.commits += 1
@@ -254,28 +261,33 @@ class Writer:
             self._resting = False
             delay_s = min(delay_s * 2, AGAIN_MAX_S)
 
-    async def _look_around(self) -> None:
-        """See what the store believes that this node holds. Until that is done, nothing is written: whatever keeps it from being
-        done is not the fault of what waits."""
-        self._in_doubt = False  # before it looks: what is doubted meanwhile is looked at again
-        self._tell()  # or what the last commit gave this node would seem unknown to it
+    async def _reconcile(self) -> None:
+        """Reconcile what this node has with the store. Nothing else is written before that has worked. An error here is
+        not caused by the operations that wait, so it counts as a store that cannot be reached."""
+        self._in_doubt = (
+            False  # set before it looks, so that a doubt that comes meanwhile makes it look again
+        )
+        self._pass_on_answers()  # otherwise the node would not know yet what the last commit gave it
         try:
             await self._host.reconcile()
         except (StoreUnreachable, StoreGone):
             raise
         except Exception as error:
             if not isinstance(error, StoreFull):
-                log.exception("looking what this node holds")
+                log.exception("the node failed to reconcile what it has with the store")
             raise StoreUnreachable(str(error)) from error
 
     def withdraw_starts(self, after_s: float, run_ids: set[str]) -> StoreError | None:
-        """If the store has not answered for so long, whoever waits for the start of one of these is told. What was never sent, or is
-        known not to be written, is withdrawn: it will not happen. Returns the trouble, for those of whom nobody knows; None when
-        all is well."""
+        """If the store has not answered for `after_s`, withdraw the starts of these runs that are certainly not
+        written.
+
+        They will not be written later, and each fails with the trouble of the store. Return the trouble; it also
+        concerns the starts that may be written. Return None if the store works.
+        """
         if self._tried_since is None or self._environment.monotonic() - self._tried_since < after_s:
             return None
         trouble = self.trouble or StoreUnreachable(
-            f"the database has not answered for {after_s:g} s: check it, and the way to it"
+            f"the database has not answered for {after_s:g} s: check the database and the network to it"
         )
         withdrawn = _take_starts(self._queue, run_ids)
         if self._resting and not self._is_sent:
@@ -286,7 +298,7 @@ class Writer:
 
 
 def _take_starts(entries: list[tuple[Op, Then]], run_ids: set[str]) -> list[tuple[Op, Then]]:
-    """Take out what starts one of these runs."""
+    """Remove the operations that start one of these runs from the entries, and return them."""
     taken = [entry for entry in entries if _started_by(entry[0]) in run_ids]
     if taken:
         entries[:] = [entry for entry in entries if _started_by(entry[0]) not in run_ids]
@@ -294,11 +306,11 @@ def _take_starts(entries: list[tuple[Op, Then]], run_ids: set[str]) -> list[tupl
 
 
 def _started_by(op: Op) -> str | None:
-    """The run that the operation starts."""
+    """Return the id of the run that the operation starts, if it starts one."""
     run = op.run if type(op) is Start else op.begin if type(op) is Hop else None
     return None if run is None else run.id
 
 
 def _named(op: Op) -> str:
-    """Not what it says: that may be a secret."""
+    """Describe an operation without its payload, which may be secret."""
     return f"{type(op).__name__} of run {op.run.id if isinstance(op, Start) else op.run_id}"

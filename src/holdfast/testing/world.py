@@ -199,7 +199,7 @@ class SharedDatabase(SqliteDatabase):
                 raise StoreFull(f"the disk under {self.what} is full: make room")
             raise StoreUnreachable(f"{self.what} is away")
         world.connection.execute("COMMIT")
-        world.committed(process, call.verb, call.asked)
+        world.committed(process, call.verb, call.arguments)
         if fate is Fate.DIES_AFTER:
             world.kill(process)
             await world.for_ever()
@@ -232,7 +232,7 @@ class SharedDatabase(SqliteDatabase):
 class _SharedProcesses:
     """Who is alive: the kernel of the simulated host knows."""
 
-    can_tell = True
+    are_visible = True
 
     def __init__(self, world: World, process: Process) -> None:
         self._world, self._process = world, process

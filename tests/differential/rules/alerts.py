@@ -1,4 +1,4 @@
-"""Alerts, their outbox, and what the leader forgets."""
+"""Alerts, their outbox, and what the leader removes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ channels = st.sampled_from(("mail", "hook"))
 
 class Alerts(Asking):
     async def _number(self, subject: Subject, number: int) -> int:
-        """The store's number of an alert: they were raised in one order everywhere."""
+        """Return the store's id of an alert. All stores raised the alerts in the same order."""
         place = list(self.spec.alerts).index(number)
         return sorted(alert.id for alert in await subject.store.alerts.alerts(ALL))[place]
 
@@ -33,14 +33,14 @@ class Alerts(Asking):
         run_id = data.draw(st.sampled_from([None, *self._runs()]))
         new = [NewAlert(kind, Level.ERROR, key, "why", run_id, times) for key in keys]
         self._tick()
-        said = self.spec.raise_alerts(epoch, new, looked_at)
+        wanted = self.spec.raise_alerts(epoch, new, looked_at)
 
         async def ask(subject: Subject) -> bool:
             found = await subject.store.alerts.failures(ALL)
             ids = [note.id for note in found if (note.run_id, note.n) in looked_at]
             return await subject.store.alerts.raise_alerts(epoch, new, ids)
 
-        self._same(said, ask)
+        self._same(wanted, ask)
 
     @precondition(lambda self: self.spec.alerts)
     @rule(data=st.data(), leader=st.booleans())
@@ -48,7 +48,7 @@ class Alerts(Asking):
         number = data.draw(st.sampled_from(list(self.spec.alerts)))
         epoch = data.draw(st.sampled_from(self.epochs))
         self._tick()
-        said: object = self.spec.clear_alerts(epoch, [number]) if leader else self.spec.clear_alert(number)
+        wanted: object = self.spec.clear_alerts(epoch, [number]) if leader else self.spec.clear_alert(number)
 
         async def ask(subject: Subject) -> object:
             found = await self._number(subject, number)
@@ -56,23 +56,23 @@ class Alerts(Asking):
                 return await subject.store.alerts.clear_alerts(epoch, [found])
             return await subject.store.alerts.clear_alert(found, "me")
 
-        self._same(said, ask)
+        self._same(wanted, ask)
 
     @precondition(lambda self: self.spec.alerts)
     @rule(data=st.data(), limit=st.sampled_from((1, ALL)))
     def log_alerts(self, data: st.DataObject, limit: int) -> None:
         epoch = data.draw(st.sampled_from(self.epochs))
         self._tick()
-        said = self.spec.log_alerts(epoch, limit)
+        wanted = self.spec.log_alerts(epoch, limit)
 
         async def ask(subject: Subject) -> list[str]:
             return [alert.key for alert in await subject.store.alerts.log_alerts(epoch, limit)]
 
-        self._same(said, ask)
+        self._same(wanted, ask)
 
     @rule(data=st.data(), node=nodes, channel=channels)
-    def raise_and_tell(self, data: st.DataObject, node: str, channel: str) -> None:
-        """From the alert to the channel, as it mostly goes."""
+    def raise_and_send(self, data: st.DataObject, node: str, channel: str) -> None:
+        """Raise an alert, route it and claim its delivery, as it usually happens."""
         self.raise_alerts(data, ["x"], 1, AlertKind.RUN_FAILED)
         self.lead_the_outbox(node, 4.5)
         if self.spec.alerts:
@@ -84,10 +84,10 @@ class Alerts(Asking):
     @rule(node=nodes, lease_h=st.sampled_from((1.5, 4.5)))
     def lead_the_outbox(self, node: str, lease_h: float) -> None:
         self._tick()
-        said = self.spec.lead(node, lease_h, OUTBOX)
-        if said is not None:
-            self.outbox_epochs.append(said)
-        self._same(said, lambda s: s.store.leader.lead(node, lease_h * HOUR, OUTBOX))
+        wanted = self.spec.lead(node, lease_h, OUTBOX)
+        if wanted is not None:
+            self.outbox_epochs.append(wanted)
+        self._same(wanted, lambda s: s.store.leader.lead(node, lease_h * HOUR, OUTBOX))
 
     @precondition(lambda self: self.spec.alerts)
     @rule(data=st.data(), event=st.sampled_from(("raised", "cleared")))
@@ -99,26 +99,26 @@ class Alerts(Asking):
         letters = [(f"d{self.made}-{channel}", channel) for channel in to]
         routed = 1 if event == "raised" else 2
         self._tick()
-        said = self.spec.route_alert(epoch, number, event, routed, letters)
+        wanted = self.spec.route_alert(epoch, number, event, routed, letters)
 
         async def ask(subject: Subject) -> int:
             found = await self._number(subject, number)
             return await subject.store.alerts.route_alerts(epoch, [Route(found, event, routed, letters)])
 
-        self._same(said, ask)
+        self._same(wanted, ask)
 
     @precondition(lambda self: self.spec.deliveries)
     @rule(data=st.data(), channel=channels, limit=st.sampled_from((1, ALL)))
     def claim_deliveries(self, data: st.DataObject, channel: str, limit: int) -> None:
         epoch = data.draw(st.sampled_from(self.outbox_epochs))
         self._tick()
-        said = sorted(self.spec.claim_deliveries(epoch, channel, limit, 1.5))
+        wanted = sorted(self.spec.claim_deliveries(epoch, channel, limit, 1.5))
 
         async def ask(subject: Subject) -> list[tuple[str, int]]:
             found = await subject.store.alerts.claim_deliveries(epoch, channel, limit, 1.5 * HOUR)
             return sorted((one.id, one.attempt) for one in found)
 
-        self._same(said, ask)
+        self._same(wanted, ask)
 
     @precondition(lambda self: self.spec.deliveries)
     @rule(
@@ -132,16 +132,16 @@ class Alerts(Asking):
         attempt, (error, again_h) = self.spec.deliveries[name].attempts - late, how
         again_s = None if again_h is None else again_h * HOUR
         self._tick()
-        said = self.spec.end_delivery(epoch, name, attempt, error, again_h)
-        self._same(said, lambda s: s.store.alerts.end_delivery(epoch, name, attempt, error, again_s))
+        wanted = self.spec.end_delivery(epoch, name, attempt, error, again_h)
+        self._same(wanted, lambda s: s.store.alerts.end_delivery(epoch, name, attempt, error, again_s))
 
     @precondition(lambda self: self.spec.deliveries)
     @rule(data=st.data())
     def expire_deliveries(self, data: st.DataObject) -> None:
         epoch = data.draw(st.sampled_from(self.outbox_epochs))
         self._tick()
-        said = self.spec.expire_deliveries(epoch, 0.5)
-        self._same(said, lambda s: s.store.alerts.expire_deliveries(epoch, 0.5 * HOUR))
+        wanted = self.spec.expire_deliveries(epoch, 0.5)
+        self._same(wanted, lambda s: s.store.alerts.expire_deliveries(epoch, 0.5 * HOUR))
 
     # --- retention --------------------------------------------------------------------------------------------------
 
@@ -150,14 +150,16 @@ class Alerts(Asking):
         epoch, before = data.draw(st.sampled_from(self.epochs)), self.spec.now - 0.5
         self._tick()
         if what == "alerts":
-            said = self.spec.prune_alerts(epoch, before)
-            self._same(said, lambda s: s.store.retention.prune_alerts(epoch, s.at(self.spec, before), ALL))
+            wanted = self.spec.prune_alerts(epoch, before)
+            self._same(wanted, lambda s: s.store.retention.prune_alerts(epoch, s.at(self.spec, before), ALL))
         elif what == "nodes":
-            said = self.spec.forget_nodes(epoch, before)
-            self._same(said, lambda s: s.store.retention.forget_nodes(epoch, s.at(self.spec, before), ALL))
+            wanted = self.spec.forget_nodes(epoch, before)
+            self._same(wanted, lambda s: s.store.retention.forget_nodes(epoch, s.at(self.spec, before), ALL))
         elif what == "journal":
-            said = self.spec.forget_journal(epoch, before)
-            self._same(said, lambda s: s.store.retention.forget_journal(epoch, s.at(self.spec, before), ALL))
-        else:  # what is left of ended runs may be marked by then: not how many are, but that they are alike
+            wanted = self.spec.forget_journal(epoch, before)
+            self._same(
+                wanted, lambda s: s.store.retention.forget_journal(epoch, s.at(self.spec, before), ALL)
+            )
+        else:  # signals of ended runs may be marked by then, so the numbers differ, and only the rows are compared
             for subject in self.subjects:
                 self._do(subject.store.leader.close_signals(epoch, ALL))

@@ -1,4 +1,4 @@
-"""Steps that wait for a person."""
+"""Steps in quarantine, which wait for a person."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Quarantines(Runs):
     @precondition(lambda self: any(step.state is StepState.RUNNING for step in self.spec.steps.values()))
     @rule(data=st.data(), alike=st.sampled_from(FINGERPRINTS))
     def poison(self, data: st.DataObject, alike: str) -> None:
-        """An agent that holds a step puts it into quarantine."""
+        """An agent that has a step puts it into quarantine."""
         running = [step for step in self.spec.steps.values() if step.state is StepState.RUNNING]
         step = data.draw(st.sampled_from(running))
-        told = (f"boom {alike}", Failure.POISON, alike, step.name, "Boom", "shop.py:1")
-        op = QuarantineStep(step.run_id, step.n, step.fence, "lost", *told)
+        about = (f"boom {alike}", Failure.POISON, alike, step.name, "Boom", "shop.py:1")
+        op = QuarantineStep(step.run_id, step.n, step.fence, "lost", *about)
         self._commit(step.agent or "", [lambda _: op])
 
     @precondition(lambda self: self.spec.quarantine)
@@ -31,14 +31,14 @@ class Quarantines(Runs):
         ago_h=st.sampled_from((-1.0, 0.5)),
     )
     def resolve_quarantine(self, data: st.DataObject, act: str, limit: int, ago_h: float) -> None:
-        """All that are alike, those of a run, or both; also a run that has none."""
+        """Decide about steps with the same fingerprint, of one run, or both. The run may have none."""
         alike = data.draw(
             st.sampled_from([None, *(one.fingerprint for one in self.spec.quarantine.values())])
         )
         run_id = data.draw(st.sampled_from([None, *(key[0] for key in self.spec.quarantine), *self._runs()]))
         before = self.spec.now - ago_h
         self._tick()
-        said = self.spec.resolve_quarantine(act, alike, run_id, before, b"3", limit)
+        wanted = self.spec.resolve_quarantine(act, alike, run_id, before, b"3", limit)
 
         async def ask(subject: Subject) -> int:
             return await subject.store.quarantine.resolve_quarantine(
@@ -52,12 +52,12 @@ class Quarantines(Runs):
                 limit=limit,
             )
 
-        self._same(said, ask)
+        self._same(wanted, ask)
 
     @precondition(lambda self: self.spec.quarantine)
     @rule(data=st.data(), limit=st.sampled_from((1, ALL)))
     def stick_quarantined(self, data: st.DataObject, limit: int) -> None:
         epoch = data.draw(st.sampled_from(self.epochs))
         self._tick()
-        said = self.spec.stick_quarantined(epoch, limit)
-        self._same(said, lambda s: s.store.quarantine.stick_quarantined(epoch, limit))
+        wanted = self.spec.stick_quarantined(epoch, limit)
+        self._same(wanted, lambda s: s.store.quarantine.stick_quarantined(epoch, limit))

@@ -1,4 +1,4 @@
-"""What is only read: from the same rows both stores read the same."""
+"""Verbs that only read: from the same rows both stores read the same."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Reads(Asking):
 
     @staticmethod
     async def _of_a_kind(subject: Subject, kind: AlertKind, limit: int) -> list[str]:
-        """Keys, the first `limit` of them, and then those after the first."""
+        """Return the keys of the first `limit` alerts, and then of those after the first one."""
         found = await subject.store.alerts.open_alerts_of(kind, 0, limit)
         after = found[0].id if found else 0
         return [one.key for one in [*found, *await subject.store.alerts.open_alerts_of(kind, after, ALL)]]
@@ -112,8 +112,9 @@ class Reads(Asking):
     @precondition(lambda self: self.spec.runs)
     @rule()
     def look_around(self) -> None:
-        """Both list the same runs, and `doctor` says the same of both. What only a bad scheduler or agent can break, which
-        waits for nothing, exceeds its budget or records what is no JSON, may be broken here; nothing else is."""
+        """Both stores list the same runs, and `doctor` says the same about both. These rules play bad schedulers and
+        agents, which wait for nothing, exceed budgets or record what is not JSON. Only the invariants about that may be
+        broken."""
         listed = sorted(self.spec.runs)
 
         async def ask(subject: Subject) -> tuple[list[str], list[str]]:

@@ -1,4 +1,4 @@
-"""Runs, steps, nodes and the leader: what every store was always asked."""
+"""Runs, steps, nodes and the leader: the core of every store."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Runs(Asking):
         )
 
     def _begun_before(self, draw: Draw, parent_id: str) -> str | None:
-        """A run that a child may go on from: not one that waits for its parent, or below which there are others."""
+        """Draw a run that a child may go on from. It does not wait for the child's parent and has no children."""
         above = self.spec._waiting_for(parent_id)
         parents = {run.parent_id for run in self.spec.runs.values()}
         known = [one for one in self._runs() if one not in above and one not in parents]
@@ -86,13 +86,14 @@ class Runs(Asking):
 
     @staticmethod
     def _error(draw: Draw, steps: list[int], seq: int) -> str:
-        """How a run ended: as it is recorded now, as it was once, or as a parent says it of what it took back."""
+        """Draw the error of a run: as it is recorded now, as older versions recorded it, or as a parent records it for
+        a child that it undid."""
         if draw(small) == 0:
             return "boom"
         some = [n for n in steps if draw(small) == 0]
-        told = {"type": "boom", "message": "", "steps": some[:1], "undone": some[1:]}
+        failure = {"type": "boom", "message": "", "steps": some[:1], "undone": some[1:]}
         more: dict[str, Any] = {"by": "a parent"} if draw(small) == 0 else {"seq": draw(st.integers(0, seq))}
-        return json.dumps(told | more)
+        return json.dumps(failure | more)
 
     def _new_step(self, draw: Draw, n: int) -> Callable[[Subject | None], NewStep]:
         kind = draw(st.sampled_from(("ready", "ready", "leased", "timer", "signal", "child")))
@@ -127,7 +128,7 @@ class Runs(Asking):
         )
 
     def _hop(self, draw: Draw, grant: Grant) -> Make:
-        """A hop as an owner may write it who believes to hold the run with this fence."""
+        """Draw a hop of a node that believes that it owns the run with this fence."""
         run_id, spec = grant.run_id, self.spec
         run = spec.runs.get(run_id)
         if run is None or run.fence != grant.fence:
@@ -168,7 +169,7 @@ class Runs(Asking):
         left = [step.n for step in steps if step.delivered_seq is None and step.n not in done]
         ways = ["go on", "go on", "go on", "park", "continue"]
         if run.state is RunState.RUNNING:
-            ways += ["succeeded", "failed", "cancelled", "take back"]
+            ways += ["succeeded", "failed", "cancelled", "undo"]
         else:
             ways += ["undone", "stuck", "failed", "cancelled"]
         way = draw(st.sampled_from(ways))
@@ -182,7 +183,7 @@ class Runs(Asking):
         dropped = [n for n in left if (closing and way != "stuck") or (way == "go on" and draw(small) == 0)]
         makers: list[Callable[[Subject | None], NewStep]] = []
         children: list[NewRun] = []
-        if not closing and way not in {"take back", "continue"}:
+        if not closing and way not in {"undo", "continue"}:
             first = max([run.base_n, *(step.n for step in steps)], default=0) + 1
             for n in range(first, first + draw(st.integers(0, 2))):
                 makers.append(self._new_step(draw, n))
@@ -204,7 +205,7 @@ class Runs(Asking):
         if closing and way != "succeeded" and draw(st.booleans()):
             revoked = [Revoked(one, run_id, "boom") for one in self._runs() if draw(st.booleans())]
         sends = []
-        if way == "take back":
+        if way == "undo":
             self.made += 1
             sends.append(NewSignal(run_id, UNDO, f"begin-{self.made}", b"{}"))
 
@@ -239,7 +240,7 @@ class Runs(Asking):
                 close=Close(*closed, at, run.parent_id, run.parent_n) if closed else None,
                 next_input=b"next" if way == "continue" else None,
                 unread=unread,
-                undo=BeginUndo("failed", "boom") if way == "take back" else None,
+                undo=BeginUndo("failed", "boom") if way == "undo" else None,
                 revoked=revoked,
                 park=way == "park",
             )
@@ -247,7 +248,7 @@ class Runs(Asking):
         return make
 
     def _step_write(self, draw: Draw, grant: Grant) -> Make:
-        """What an agent may write that believes to hold the step with this fence."""
+        """Draw a write of an agent that believes that it has the step with this fence."""
         run_id, n, fence, now = grant.run_id, grant.n, grant.fence, self.spec.now
         way = draw(st.sampled_from(("report", "report", "failed", "again", "back", "save", "quarantine")))
         delay_s = draw(st.sampled_from((0.0, 1.5 * HOUR)))
@@ -270,7 +271,7 @@ class Runs(Asking):
         return lambda _: Save(run_id, n, fence, b"checkpoint" if excused else None, "half")
 
     def _commit(self, node: str, makers: list[Make]) -> None:
-        """As the writer does: all in one commit, and when a precondition fails, one at a time."""
+        """Commit as the writer does: all operations in one commit, or one at a time if a precondition fails."""
         self._tick()
         self.last = node, makers
         answers = [self.spec.commit(node, make(None)) for make in makers]
@@ -282,8 +283,8 @@ class Runs(Asking):
                 except PreconditionFailed:
                     return [(await subject.store.batches.commit(node, [op]))[0] for op in ops]
 
-            said = self._do(commit(subject, [make(subject) for make in makers]))
-            assert said == answers, f"{type(subject).__name__} answers {said}, the model {answers}"
+            wanted = self._do(commit(subject, [make(subject) for make in makers]))
+            assert wanted == answers, f"{type(subject).__name__} answers {wanted}, the model {answers}"
 
     # --- rules ------------------------------------------------------------------------------------------------------
 
@@ -294,7 +295,7 @@ class Runs(Asking):
 
     @rule(data=st.data(), node=nodes, ends=st.booleans())
     def begin(self, data: st.DataObject, node: str, ends: bool) -> None:
-        """A run starts with its first hop; it may end with it, too."""
+        """A run starts with its first hop, and may end with it, too."""
         run = self._new_run(data.draw)
         now = self.spec.now + 1e-6
         makers = (
@@ -351,8 +352,8 @@ class Runs(Asking):
     def claim_runs(self, data: st.DataObject, node: str) -> None:
         runs = self._some_runs(data)
         self._tick()
-        said = sorted(self.spec.claim_runs(node, runs))
-        self._grant(*(Grant(node, run_id, 0, fence) for run_id, fence in said))
+        wanted = sorted(self.spec.claim_runs(node, runs))
+        self._grant(*(Grant(node, run_id, 0, fence) for run_id, fence in wanted))
 
         async def ask(subject: Subject) -> list[tuple[str, int]]:
             claimed = await subject.store.schedulers.claim_runs(node, WORKFLOWS, ALL, runs)
@@ -361,22 +362,22 @@ class Runs(Asking):
                 assert one.signals == await subject.store.reads.signals(one.run.id)
             return sorted((one.run.id, one.run.fence) for one in claimed)
 
-        self._same(said, ask)
+        self._same(wanted, ask)
 
     @precondition(lambda self: self.spec.runs)
     @rule(data=st.data(), node=nodes)
     def claim_run(self, data: st.DataObject, node: str) -> None:
         run_id = data.draw(st.sampled_from(self._runs()))
         self._tick()
-        said = self.spec.claim_run(node, run_id)
-        if said is not None:
-            self._grant(Grant(node, run_id, 0, said[1]))
+        wanted = self.spec.claim_run(node, run_id)
+        if wanted is not None:
+            self._grant(Grant(node, run_id, 0, wanted[1]))
 
         async def ask(subject: Subject) -> tuple[str, int] | None:
             claimed = await subject.store.schedulers.claim_run(node, run_id)
             return None if claimed is None else (claimed.run.id, claimed.run.fence)
 
-        self._same(said, ask)
+        self._same(wanted, ask)
 
     @precondition(lambda self: any(step.state is StepState.READY for step in self.spec.steps.values()))
     @rule(
@@ -399,8 +400,8 @@ class Runs(Asking):
         runs = self._some_runs(data)
         self._tick()
         self._alike("next_ready", lambda s: s.store.agents.next_ready(lanes, runs))
-        said = sorted(self.spec.claim_steps(node, lanes, limit, suspect_losses, suspects, runs))
-        self._grant(*(Grant(node, run_id, n, fence) for run_id, n, fence, _ in said))
+        wanted = sorted(self.spec.claim_steps(node, lanes, limit, suspect_losses, suspects, runs))
+        self._grant(*(Grant(node, run_id, n, fence) for run_id, n, fence, _ in wanted))
 
         async def ask(subject: Subject) -> list[tuple[str, int, int, int]]:
             claimed = await subject.store.agents.claim_steps(
@@ -408,7 +409,7 @@ class Runs(Asking):
             )
             return sorted((one.run_id, one.n, one.fence, one.attempt) for one in claimed)
 
-        self._same(said, ask)
+        self._same(wanted, ask)
 
     @precondition(lambda self: self.grants)
     @rule(node=nodes)
@@ -451,9 +452,9 @@ class Runs(Asking):
         grant = data.draw(st.sampled_from(self.grants))
         if not grant.n:
             self._tick()
-            said = self.spec.hold_run(grant.run_id, grant.fence, "drift")
+            wanted = self.spec.hold_run(grant.run_id, grant.fence, "drift")
             self._same(
-                said, lambda subject: subject.store.schedulers.hold_run(grant.run_id, grant.fence, "drift")
+                wanted, lambda subject: subject.store.schedulers.hold_run(grant.run_id, grant.fence, "drift")
             )
 
     # --- nodes and the leader ---------------------------------------------------------------------------------------
@@ -464,12 +465,12 @@ class Runs(Asking):
         if node not in self.spec.nodes:
             self._register(node, lease_h)
             return
-        said = self.spec.renew(node, lease_h)
+        wanted = self.spec.renew(node, lease_h)
 
         async def ask(subject: Subject) -> bool:
             return await subject.store.nodes.renew(node, lease_h * HOUR) is not None
 
-        self._same(said, ask)
+        self._same(wanted, ask)
 
     @rule(hours=st.sampled_from((1, 2, 5)))
     def time_passes(self, hours: int) -> None:
@@ -494,16 +495,16 @@ class Runs(Asking):
         runs = [(one.run_id, one.fence) for one in mine if not one.n]
         steps = [(one.run_id, one.n, one.fence) for one in mine if one.n]
         self._tick()
-        said = self.spec.reconcile(node, runs, steps)
-        self._same(said, lambda subject: subject.store.nodes.reconcile(node, runs, steps))
+        wanted = self.spec.reconcile(node, runs, steps)
+        self._same(wanted, lambda subject: subject.store.nodes.reconcile(node, runs, steps))
 
     @rule(node=nodes, lease_h=st.sampled_from((1.5, 4.5)))
     def lead(self, node: str, lease_h: float) -> None:
         self._tick()
-        said = self.spec.lead(node, lease_h)
-        if said is not None:
-            self.epochs.append(said)
-        self._same(said, lambda subject: subject.store.leader.lead(node, lease_h * HOUR))
+        wanted = self.spec.lead(node, lease_h)
+        if wanted is not None:
+            self.epochs.append(wanted)
+        self._same(wanted, lambda subject: subject.store.leader.lead(node, lease_h * HOUR))
 
     @rule(node=nodes)
     def resign(self, node: str) -> None:
@@ -513,7 +514,7 @@ class Runs(Asking):
 
     @rule(data=st.data())
     def reclaim(self, data: st.DataObject) -> None:
-        """By the leader, or by one that was."""
+        """Reclaim nodes, as the current leader or a former one."""
         dead = self.spec.dead_nodes()
 
         async def look(subject: Subject) -> set[str]:
@@ -523,35 +524,33 @@ class Runs(Asking):
         if dead:
             node, epoch = data.draw(st.sampled_from(sorted(dead))), data.draw(st.sampled_from(self.epochs))
             self._tick()
-            said = self.spec.reclaim(node, epoch, LOSSES_MAX)
+            wanted = self.spec.reclaim(node, epoch, LOSSES_MAX)
 
             async def ask(subject: Subject) -> tuple[int, int, int] | None:
                 done = await reclaim(subject.store, node, epoch, "gone", LOSSES_MAX, ALL)
                 return None if done is None else (done.runs, done.steps, done.failed)
 
-            self._same(said, ask)
-            if said is not None and said[1]:
-                self.time_passes(
-                    1
-                )  # a step that was taken back may back off for seconds, which may pass in a slow test
+            self._same(wanted, ask)
+            if wanted is not None and wanted[1]:
+                # A reclaimed step may back off for seconds, which may pass in a slow test.
+                self.time_passes(1)
 
     @rule(data=st.data())
     def end_overdue(self, data: st.DataObject) -> None:
         epoch = data.draw(st.sampled_from(self.epochs))
         self._tick()
-        said = self.spec.end_overdue(epoch, 0.0)
-        self._same(said, lambda subject: end_overdue(subject.store, epoch, 0.0, ALL))
-        if said:
-            self.time_passes(
-                1
-            )  # a step that was timed out backs off for a second, which may pass in a slow test
+        wanted = self.spec.end_overdue(epoch, 0.0)
+        self._same(wanted, lambda subject: end_overdue(subject.store, epoch, 0.0, ALL))
+        if wanted:
+            # A step that timed out backs off for a second, which may pass in a slow test.
+            self.time_passes(1)
 
     @rule(data=st.data(), state=st.sampled_from(sorted(RUN_ENDED)))
     def prune(self, data: st.DataObject, state: RunState) -> None:
         epoch = data.draw(st.sampled_from([*self.epochs, None]))
         before = self.spec.now - 0.5
         self._tick()
-        said = self.spec.prune(epoch, state, before)
+        wanted = self.spec.prune(epoch, state, before)
 
         async def ask(subject: Subject) -> int:
             done = await subject.store.retention.prune(
@@ -565,7 +564,7 @@ class Runs(Asking):
             )
             return done.runs
 
-        self._same(said, ask)
+        self._same(wanted, ask)
 
     # --- callers and operators --------------------------------------------------------------------------------------
 
@@ -574,8 +573,8 @@ class Runs(Asking):
     def send_signal(self, data: st.DataObject, key: str) -> None:
         signal = NewSignal(data.draw(st.sampled_from(self._runs())), "paid", key, b"2")
         self._tick()
-        said = self.spec.send_signal(signal)
-        self._same(said, lambda subject: subject.store.operators.send_signal(signal))
+        wanted = self.spec.send_signal(signal)
+        self._same(wanted, lambda subject: subject.store.operators.send_signal(signal))
 
     @precondition(lambda self: self.spec.runs)
     @rule(
@@ -618,9 +617,9 @@ class Runs(Asking):
         }
         act, ask = verbs[verb]
         try:
-            said = act()
+            wanted = act()
         except model.WrongState:
-            said = "wrong state"
+            wanted = "wrong state"
 
         async def asked(subject: Subject) -> Any:
             try:
@@ -628,11 +627,12 @@ class Runs(Asking):
             except (errors.WrongState, errors.Conflict):
                 return "wrong state"
 
-        self._same(said, asked)
+        self._same(wanted, asked)
 
 
 class Begun(Runs):
-    """There is a leader, a run with steps that run and one that is ready, and a run of another node with a single step."""
+    """It begins with a leader, a run with running steps and a ready one, and a run of another node with a single
+    step."""
 
     @initialize(hours=st.sampled_from((0, 1)))
     def begun(self, hours: int) -> None:

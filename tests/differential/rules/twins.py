@@ -1,4 +1,4 @@
-"""Twins, and the durations from which the leader knows who needs one."""
+"""Twins, and the durations from which the leader knows which steps need one."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class Twins(Asking):
     @precondition(lambda self: any(step.state is StepState.RUNNING for step in self.spec.steps.values()))
     @rule(data=st.data())
     def make_twins(self, data: st.DataObject) -> None:
-        """Of steps that run; some have gone on since the leader looked."""
+        """Make twins of running steps. Some of the steps have changed since the leader looked."""
         epoch = data.draw(st.sampled_from(self.epochs))
         running = [step for step in self.spec.steps.values() if step.state is StepState.RUNNING]
         late = data.draw(st.sampled_from((0, 0, 0, 1)))
         steps = [(step.run_id, step.n, step.fence - late) for step in running]
         self._tick()
-        said = self.spec.make_twins(epoch, steps)
+        wanted = self.spec.make_twins(epoch, steps)
 
         async def ask(subject: Subject) -> list[tuple[str, int]]:
             return sorted(await subject.store.twins.make_twins(epoch, steps))
 
-        self._same(sorted(said), ask)
+        self._same(sorted(wanted), ask)
 
     @precondition(lambda self: any(twin.ended_at is None for twin in self.spec.twins.values()))
     @rule(
@@ -33,19 +33,19 @@ class Twins(Asking):
     )
     def claim_twins(self, node: str, limit: int, lanes: tuple[int, ...]) -> None:
         self._tick()
-        said = sorted(self.spec.claim_twins(node, lanes, limit))
-        self.twins += [Grant(node, run_id, n, fence) for run_id, n, fence, _ in said]
+        wanted = sorted(self.spec.claim_twins(node, lanes, limit))
+        self.twins += [Grant(node, run_id, n, fence) for run_id, n, fence, _ in wanted]
 
         async def ask(subject: Subject) -> list[tuple[str, int, int, int]]:
             claimed = await subject.store.twins.claim_twins(node, lanes, limit)
             return sorted((one.run_id, one.n, one.fence, one.attempt) for one in claimed)
 
-        self._same(said, ask)
+        self._same(wanted, ask)
 
     @precondition(lambda self: any(step.state is StepState.RUNNING for step in self.spec.steps.values()))
     @rule(data=st.data(), node=nodes)
     def hedge(self, data: st.DataObject, node: str) -> None:
-        """What is made is taken up at once, as it mostly is."""
+        """Make a twin and claim it at once, as it usually happens."""
         self.make_twins(data)
         self.claim_twins(node, ALL, LANES)
 
@@ -57,18 +57,18 @@ class Twins(Asking):
     def end_twin(self, data: st.DataObject, state: TwinState) -> None:
         grant = data.draw(st.sampled_from(self.twins))
         self._tick()
-        said = self.spec.end_twin(grant.node, grant[1:], state, b"4")
-        self._same(said, lambda s: s.store.twins.end_twin(grant.node, grant[1:], state, b"4", "outrun"))
+        wanted = self.spec.end_twin(grant.node, grant[1:], state, b"4")
+        self._same(wanted, lambda s: s.store.twins.end_twin(grant.node, grant[1:], state, b"4", "outrun"))
 
     @precondition(lambda self: self.twins)
     @rule(node=nodes)
     def look_what_twins_are_lost(self, node: str) -> None:
-        held = [grant[1:] for grant in self.twins if grant.node == node]
+        claimed = [grant[1:] for grant in self.twins if grant.node == node]
 
         async def ask(subject: Subject) -> list[tuple[str, int]]:
-            return sorted(await subject.store.twins.lost_twins(node, held))
+            return sorted(await subject.store.twins.lost_twins(node, claimed))
 
-        self._same(sorted(self.spec.lost_twins(node, held)), ask)
+        self._same(sorted(self.spec.lost_twins(node, claimed)), ask)
 
     @precondition(lambda self: self.spec.steps)
     @rule(data=st.data(), bars=st.booleans())
@@ -79,20 +79,20 @@ class Twins(Asking):
             self.spec.stop_twin(run_id, n)
             self._same(None, lambda s: s.store.twins.stop_twin(run_id, n))
             return
-        said = self.spec.bar_twin(run_id, n)
+        wanted = self.spec.bar_twin(run_id, n)
 
         async def ask(subject: Subject) -> TwinState:
             return (await subject.store.twins.bar_twin(run_id, n)).state
 
-        self._same(said, ask)
+        self._same(wanted, ask)
 
     @precondition(lambda self: self.spec.twins)
     @rule(data=st.data())
     def sweep_twins(self, data: st.DataObject) -> None:
         epoch = data.draw(st.sampled_from(self.epochs))
         self._tick()
-        said = self.spec.sweep_twins(epoch)
-        self._same(said, lambda s: s.store.twins.sweep_twins(epoch, ALL))
+        wanted = self.spec.sweep_twins(epoch)
+        self._same(wanted, lambda s: s.store.twins.sweep_twins(epoch, ALL))
 
     @rule(
         name=st.sampled_from(("step:charge", "step:ship", "run:shop.order")),
@@ -110,9 +110,9 @@ class Twins(Asking):
     def fade_durations(self, data: st.DataObject, keep_h: float, rows_max: int) -> None:
         epoch = data.draw(st.sampled_from(self.epochs))
         self._tick()
-        said = self.spec.fade_durations(epoch, 10.0, keep_h, rows_max)
+        wanted = self.spec.fade_durations(epoch, 10.0, keep_h, rows_max)
         self._same(
-            said,
+            wanted,
             lambda s: s.store.durations.fade_durations(
                 epoch, attempts_max=10.0, keep_s=keep_h * HOUR, rows_max=rows_max
             ),

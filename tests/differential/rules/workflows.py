@@ -1,4 +1,5 @@
-"""What code declares: entered when nodes start, read by whoever sends a signal, and forgotten by the leader."""
+"""Declarations: nodes write them when they start, callers that send signals read them, and the leader removes old
+ones."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tests.differential.questions import ALL, WORKFLOWS, Asking, nodes
 class Workflows(Asking):
     @rule(workflow=st.sampled_from(WORKFLOWS), digest=st.sampled_from(("old", "new")))
     def declare(self, workflow: tuple[str, str], digest: str) -> None:
-        """The part of `register` that needs no liveness lock."""
+        """Do the part of `register` that needs no file lock."""
         name, version = workflow
         one = Declaration("default", name, version, f"{name}@{version}", "shop", digest, "{}", "{}", "{}")
         self._tick()
@@ -24,8 +25,8 @@ class Workflows(Asking):
     def forget_workflows(self, data: st.DataObject) -> None:
         epoch, before = data.draw(st.sampled_from(self.epochs)), self.spec.now - 0.5
         self._tick()
-        said = self.spec.forget_workflows(epoch, before)
-        self._same(said, lambda s: s.store.retention.forget_workflows(epoch, s.at(self.spec, before), ALL))
+        wanted = self.spec.forget_workflows(epoch, before)
+        self._same(wanted, lambda s: s.store.retention.forget_workflows(epoch, s.at(self.spec, before), ALL))
 
     @rule(limit=st.sampled_from((1, ALL)), node=nodes, code=st.sampled_from(("a", "other")))
     def read_workflows(self, limit: int, node: str, code: str) -> None:

@@ -1,11 +1,12 @@
-"""What the State Store promises, as a small program: the rules of starting, claiming, leases, fences and delivery, of gates,
-quarantine, twins and alerts.
+"""What the State Store promises, as a small program: the rules of starting, claiming, leases, fences and delivery, of
+gates, quarantine, twins and alerts.
 
-Plain rows in dictionaries, one method per verb of `holdfast.store.protocol`, no SQL, no waiting. The tests here run it
-beside both dialects and compare; the model check (`tests/modelcheck`) searches its state space. Every transition of a row
-goes through the table of `holdfast.lifecycle` and raises the row's fence.
+It has plain rows in dictionaries and one method for each verb of the store. It has no SQL and never waits. The tests
+here run it beside both dialects and compare. The model check (`tests/modelcheck`) searches its state space. Every
+transition of a row goes through the table of `holdfast.lifecycle` and raises the row's fence.
 
-Time is a number of hours that the caller moves. What the dialects leave to chance (ids, texts of errors) has names here.
+Time is a number of hours, which the caller moves. What may differ between the dialects (ids, texts of errors) has names
+here.
 """
 
 from __future__ import annotations

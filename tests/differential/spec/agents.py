@@ -1,4 +1,4 @@
-"""What agents claim, and what nodes ask for themselves."""
+"""What agents claim, and what nodes do about themselves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Working(Commits):
         suspects: int = 0,
         runs: Sequence[str] | None = None,
     ) -> list[tuple[str, int, int, int]]:
-        """(run, n, fence, attempt): the attempt is counted by the claim, not by its end."""
+        """Return (run, n, fence, attempt) of each claimed step. The claim counts the attempt, not its end."""
         due = self.due([lane for lane in lanes if self.is_passable(lane)], runs)
         if not suspects:
             due = [step for step in due if step.losses < suspect_losses]

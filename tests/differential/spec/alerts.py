@@ -9,7 +9,7 @@ from tests.differential.spec.commits import Commits
 from tests.differential.spec.rows import Delivery
 
 OUTBOX = "alerts"
-"""The lease of whoever routes and sends."""
+"""The name of the lease of the node that sends alerts."""
 
 
 class Alerting(Commits):
@@ -36,12 +36,12 @@ class Alerting(Commits):
         return alert.cleared_at is None
 
     def open_alerts_of(self, kind: str, limit: int) -> list[str]:
-        """Keys of the first `limit` of this kind, and then of those after the first."""
+        """Return the keys of the first `limit` open alerts of this kind, and then of those after the first one."""
         found = [one.key for one in self.alerts.values() if one.kind == kind and one.cleared_at is None]
         return found[:limit] + found[1:]
 
     def log_alerts(self, epoch: int, limit: int) -> list[str]:
-        """Keys of what no leader has logged yet."""
+        """Return the keys of alerts that no leader has logged yet."""
         if not self.leads(epoch):
             return []
         new = [number for number, alert in self.alerts.items() if not alert.logged][:limit]
@@ -59,7 +59,7 @@ class Alerting(Commits):
     def route_alert(
         self, epoch: int, number: int, event: str, routed: int, letters: Sequence[tuple[str, str]]
     ) -> int:
-        """Each (delivery, channel) once for an event; how many alerts came further."""
+        """Add each (delivery, channel) once for an event. Return how many alerts were routed further."""
         if not self.holds_lease(OUTBOX, epoch):
             return 0
         for name, channel in letters:
@@ -76,8 +76,10 @@ class Alerting(Commits):
             name for name, one in self.deliveries.items() if one.sent_at is None and one.given_up_at is None
         ]
 
-    def claim_deliveries(self, epoch: int, channel: str, limit: int, hold_h: float) -> list[tuple[str, int]]:
-        """(delivery, try): the try is counted by the claim."""
+    def claim_deliveries(
+        self, epoch: int, channel: str, limit: int, again_after_h: float
+    ) -> list[tuple[str, int]]:
+        """Return (delivery, attempt). The claim counts the attempt."""
         if not self.holds_lease(OUTBOX, epoch):
             return []
         due = sorted(
@@ -88,7 +90,9 @@ class Alerting(Commits):
         claimed = []
         for _, name in due[:limit]:
             one = self.deliveries[name]
-            self.deliveries[name] = one._replace(attempts=one.attempts + 1, next_try_at=self.now + hold_h)
+            self.deliveries[name] = one._replace(
+                attempts=one.attempts + 1, next_try_at=self.now + again_after_h
+            )
             claimed.append((name, one.attempts + 1))
         return claimed
 

@@ -1,4 +1,4 @@
-"""All rows, and what they say."""
+"""All rows, and questions about them."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ class Base:
         self.steps: dict[tuple[str, int], Step] = {}
         self.signals: dict[tuple[str, str, str], Signal] = {}
         self.attempts: list[tuple[str, int, int, str, str | None]] = []
-        """(run, n, attempt, ending, agent) of attempts that did not become the outcome."""
+        """(run, n, attempt, ending, agent) of attempts that did not become the outcome of their step."""
         self.nodes: dict[str, Node] = {}
         self.leases: dict[str, Lease] = {}
         self.failures: list[tuple[str, int]] = []
         self.journal: list[tuple[str, str, str | None, float]] = []
         """(actor, verb, run, at)."""
         self.lanes: dict[int, tuple[str, str]] = {}
-        """(name, what it depends on)."""
+        """(step name, dependency)."""
         self.breakers: dict[str, Breaker] = {}
         self.holds: dict[tuple[str, str], float] = {}
         self.quarantine: dict[tuple[str, int], Listed] = {}
         self.twins: dict[tuple[str, int], Twin] = {}
         self.durations: dict[tuple[str, int], tuple[float, float]] = {}
-        """(count, when it was last added to)."""
+        """(count, when it last grew)."""
         self.workflows: dict[tuple[str, str], tuple[str, float, float]] = {}
         """(digest, when it was first and last declared) by name and version."""
         self.alerts: dict[int, Alert] = {}
         self.deliveries: dict[str, Delivery] = {}
         self.joins: dict[tuple[str, int], str] = {}
-        """Runs that steps (run, n) wait for without owning them."""
+        """The run that each step (run, n) has joined."""
         self.inherited: dict[tuple[str, str], tuple[str | None, str | None]] = {}
-        """(`here.key`, child) that a run takes over for a key of its own, from the one it is the retry of."""
+        """(`here.key`, child) that a run takes over for each step key from the run that it is the retry of."""
         self.raised = 0
         self.steered = 0
 
@@ -60,7 +60,7 @@ class Base:
         return [signal for signal in self.signals.values() if signal.run_id == run_id]
 
     def awake(self, run_id: str) -> bool:
-        """Something waits to be delivered."""
+        """True if there is something to deliver to the run."""
         return any(
             step.delivered_seq is None and step.state in STEP_ENDED for step in self.steps_of(run_id)
         ) or any(signal.delivered_seq is None for signal in self.signals_of(run_id))
@@ -80,7 +80,7 @@ class Base:
         return (scope, value) in self.holds
 
     def is_passable(self, lane: int) -> bool:
-        """Is nothing that all steps of the lane share behind a gate?"""
+        """True if no gate is closed that concerns all steps of the lane."""
         if any(scope == HoldScope.ALL for scope, _ in self.holds):
             return False
         if lane not in self.lanes:
@@ -93,7 +93,7 @@ class Base:
         )
 
     def is_free(self, run: Run) -> bool:
-        """May steps of the run begin, as far as holds are concerned?"""
+        """True if no hold keeps the run's steps from beginning."""
         return not (
             self.is_held(HoldScope.WORKFLOW, run.workflow) or self.is_held(HoldScope.NAMESPACE, run.namespace)
         )
@@ -102,7 +102,7 @@ class Base:
         self.journal.append((actor, verb, run_id, self.now))
 
     def due(self, lanes: Iterable[int], runs: Sequence[str] | None = None) -> list[Step]:
-        """Ready steps whose time has come, by priority, then age; of these runs, if some are named."""
+        """Return ready steps that are due, by priority, then age. If runs are named, only steps of these."""
         found = [
             step
             for step in self.steps.values()
@@ -124,7 +124,8 @@ class Base:
     # --- leases ----------------------------------------------------------------------------------------------------
 
     def lead(self, node: str, lease_h: float, lease: str = "leader") -> int | None:
-        """Kept while it runs; taken over, with a higher epoch, when it ran out or its holder left."""
+        """Renew a lease, or take it over with a higher epoch if it has run out or its holder left. Return the epoch, or
+        None."""
         seen = self.leases.get(lease, Lease(None, 0, 0.0))
         current = seen.holder is not None and seen.expires_at > self.now
         holder = None if seen.holder is None else self.nodes.get(seen.holder)
@@ -140,7 +141,7 @@ class Base:
                 self.leases[name] = Lease(None, lease.epoch, self.now)
 
     def leads(self, epoch: int) -> bool:
-        """The precondition of every write of a leader."""
+        """True if this epoch is the current one. Every write of a leader needs this."""
         return self.holds_lease("leader", epoch)
 
     def holds_lease(self, name: str, epoch: int) -> bool:

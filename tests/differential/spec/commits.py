@@ -1,4 +1,4 @@
-"""Writes that share a commit."""
+"""Operations, which nodes commit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.differential.spec.rows import (
 
 class Commits(Retries):
     def commit(self, node: str, op: Op) -> Answer:
-        """One operation: all of it, or nothing and the reason."""
+        """Write one operation completely, or write nothing and return why."""
         before = self.copy()
         try:
             return self._write(node, op)
@@ -57,7 +57,7 @@ class Commits(Retries):
         elif isinstance(op, RetryStep):
             self._try_again(node, op)
         elif isinstance(op, HandBack):
-            self._hand_back(self._held(op.run_id, op.n, op.fence), By.AGENT)
+            self._hand_back(self._current_step(op.run_id, op.n, op.fence), By.AGENT)
             run = self.runs[op.run_id]
             if op.hold is not None and (run.state is RunState.PENDING or run.state in RUN_ACTIVE):
                 self._hold(run, By.AGENT, op.hold)
@@ -96,16 +96,16 @@ class Commits(Retries):
                 self._send(NewSignal(run.id, CANCEL, "cancel", b""))
 
     def _start_child(self, child: NewRun) -> None:
-        """Under an id that is another's run the step fails, or waits for that run: if it is for the same, and does not wait
-        for this one in turn."""
+        """Start a child. If another run has its id, the step joins that run or fails. It can join only a run with the
+        same workflow and input that does not wait for this run."""
         seen = self.runs.get(child.id)
         assert child.parent_id is not None
         assert child.parent_n is not None
         place = child.parent_id, child.parent_n
-        told = child.retry_of is not None and self.child_goes_on(child)
-        if not isinstance(told, bool):
-            self._tell(place, *told)
-        if told:
+        outcome = child.retry_of is not None and self.child_goes_on(child)
+        if not isinstance(outcome, bool):
+            self._end_child_step(place, *outcome)
+        if outcome:
             return
         if seen is None:
             self._put(self._new(child))
@@ -115,10 +115,10 @@ class Commits(Retries):
             if child.joins and same and not circular:
                 self.joins[place] = child.id
             else:
-                self._tell(place, StepState.FAILED, None, CONFLICT)
+                self._end_child_step(place, StepState.FAILED, None, CONFLICT)
 
     def _waiting_for(self, run_id: str) -> set[str]:
-        """The run, and all that wait for it, as parents or because they joined it."""
+        """Return the run and all runs that wait for it, as parents or because they joined it."""
         found: set[str] = set()
         left = [run_id]
         while left:
@@ -146,8 +146,8 @@ class Commits(Retries):
             created_at=self.now,
         )
 
-    def _held(self, run_id: str, n: int, fence: int | None) -> Step:
-        """The fence: an agent's whole precondition."""
+    def _current_step(self, run_id: str, n: int, fence: int | None) -> Step:
+        """Return the step if its fence is this one. That is the only precondition of an agent's write."""
         step = self.steps.get((run_id, n))
         if step is None or step.fence != fence:
             raise Refused
@@ -162,11 +162,11 @@ class Commits(Retries):
             self.failures.append((step.run_id, step.n))
 
     def _report(self, op: Outcome) -> None:
-        step = self._held(op.run_id, op.n, op.fence)
+        step = self._current_step(op.run_id, op.n, op.fence)
         self._end(step, By.AGENT, op.state, output=op.output, error=op.error)
 
     def _try_again(self, node: str, op: RetryStep) -> None:
-        step = self._held(op.run_id, op.n, op.fence)
+        step = self._current_step(op.run_id, op.n, op.fence)
         self.attempts.append((step.run_id, step.n, step.attempt, op.ending, node))
         excused, losses, timeouts, throttled = counts_of(op)
         self._put(
@@ -198,7 +198,7 @@ class Commits(Retries):
         )
 
     def _put_in_quarantine(self, node: str, op: QuarantineStep) -> None:
-        step = self._held(op.run_id, op.n, op.fence)
+        step = self._current_step(op.run_id, op.n, op.fence)
         self.attempts.append((step.run_id, step.n, step.attempt, op.ending, node))
         _, losses, timeouts, throttled = counts_of(op)
         self._put(
@@ -220,7 +220,7 @@ class Commits(Retries):
         self.failures.append((step.run_id, step.n))
 
     def _save(self, op: Save) -> None:
-        step = self._held(op.run_id, op.n, op.fence)
+        step = self._current_step(op.run_id, op.n, op.fence)
         self._put(
             step._replace(
                 checkpoint=op.checkpoint if op.checkpoint is not None else step.checkpoint,
@@ -229,7 +229,7 @@ class Commits(Retries):
         )
 
     def _hop(self, node: str, op: Hop) -> None:
-        """One advance of one run by its owner. The run's fence is the precondition, each outcome has its step's."""
+        """Write a hop. Its preconditions are the fence of the run, and for each outcome the fence of its step."""
         if op.begin is not None:
             if not self.is_live(node) or op.begin.id in self.runs:
                 raise Refused
@@ -250,7 +250,7 @@ class Commits(Retries):
                     raise Refused
                 self._put(step._replace(delivered_seq=end.seq))
                 continue
-            step = self._held(op.run_id, end.n, end.fence)
+            step = self._current_step(op.run_id, end.n, end.fence)
             self._end(
                 step, By.SCHEDULER, end.state, output=end.output, error=end.error, delivered_seq=end.seq
             )
@@ -295,11 +295,11 @@ class Commits(Retries):
                     error=op.undo.error,
                 )
             )
-        if op.park and run.owner == node:  # two that begin one run have the same fence
+        if op.park and run.owner == node:  # two nodes that begin one run have the same fence
             self._free(run)
 
     def _hear(self, op: Hop) -> None:
-        """Here a signal's number is its place among those of the run."""
+        """Deliver signals. In the model, the id of a signal is its place among the signals of the run."""
         mine = self.signals_of(op.run_id)
         for place, seq in op.signals:
             signal = mine[place]
@@ -339,7 +339,7 @@ class Commits(Retries):
         self.note("scheduler", "continue", run.id)
 
     def _issue(self, node: str, run_id: str, new: NewStep) -> None:
-        if (run_id, new.n) in self.steps:  # the hop was written before, and its answer was lost
+        if (run_id, new.n) in self.steps:  # the hop was written before, and its answer got lost
             raise Refused
         leased = new.state is StepState.RUNNING
         timeout = None if new.timeout_s is None or not leased else self.now + new.timeout_s * SECOND
@@ -368,7 +368,8 @@ class Commits(Retries):
         )
 
     def _drop(self, step: Step) -> None:
-        """The code no longer waits for it: cancelled if live, never to be delivered."""
+        """Drop a step that the code no longer waits for. It is cancelled if it has not ended, and is never
+        delivered."""
         if step.state in STEP_LIVE:
             step = moved_step(step, "cancel", By.SCHEDULER, finished_at=self.now)
         if step.delivered_seq is None:
@@ -399,10 +400,12 @@ class Commits(Retries):
                 self.failures.append((run.id, 0))
             return
         good = close.state is RunState.SUCCEEDED
-        self._tell_parent(run, StepState.SUCCEEDED if good else StepState.FAILED, close.output, close.error)
+        self._end_parents_step(
+            run, StepState.SUCCEEDED if good else StepState.FAILED, close.output, close.error
+        )
 
     def _revoke(self, revoked: Sequence[Revoked], at: float) -> None:
-        """What a child did that had succeeded was taken back by the run above it."""
+        """Mark children as undone that had succeeded, because the run above them undid what they did."""
         for one in revoked:
             run = self.runs.get(one.run_id)
             if run is not None and run.state is RunState.SUCCEEDED and run.parent_id == one.parent_id:
@@ -410,7 +413,7 @@ class Commits(Retries):
                 self._put(moved)
 
     def _raise(self, kind: str, level: str, key: str, run_id: str | None = None, times: int = 1) -> None:
-        """One open alert a key: what is raised again is counted."""
+        """Raise an alert, or count it if one with its key is open."""
         for number, seen in self.alerts.items():
             if seen.key == key and seen.cleared_at is None:
                 self.alerts[number] = seen._replace(times=seen.times + times, last_at=self.now)
@@ -418,11 +421,11 @@ class Commits(Retries):
         self.raised += 1
         self.alerts[self.raised] = Alert(kind, level, key, run_id, times, self.now, self.now)
 
-    def _tell_parent(self, run: Run, state: StepState, output: bytes | None, error: str | None) -> None:
+    def _end_parents_step(self, run: Run, state: StepState, output: bytes | None, error: str | None) -> None:
         if run.parent_id is not None and run.parent_n is not None:
-            self._tell((run.parent_id, run.parent_n), state, output, error)
+            self._end_child_step((run.parent_id, run.parent_n), state, output, error)
 
-    def _tell(
+    def _end_child_step(
         self, place: tuple[str, int], state: StepState, output: bytes | None, error: str | None
     ) -> None:
         step = self.steps.get(place)
@@ -430,7 +433,8 @@ class Commits(Retries):
             self._end(step, By.SCHEDULER, state, output=output, error=error)
 
     def _free(self, run: Run) -> None:
-        """Its owner is gone. One that waits for nothing has not said yet what it waits for: it is pending again."""
+        """Clear the owner of a run. A run that waits for nothing has not asked for anything yet, so it becomes pending
+        again."""
         quiet = all(step.delivered_seq is not None for step in self.steps_of(run.id)) and all(
             signal.delivered_seq is not None for signal in self.signals_of(run.id)
         )

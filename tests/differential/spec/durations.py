@@ -1,4 +1,4 @@
-"""What nodes learn from durations, and the twins that follow from it."""
+"""Durations that nodes count, and twins."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.differential.spec.commits import Commits
 from tests.differential.spec.rows import NEVER, Twin, moved_step
 
 FADED = 0.05
-"""A count below this says nothing any more."""
+"""A count below this is removed."""
 
 
 class Learning(Commits):
@@ -23,7 +23,7 @@ class Learning(Commits):
             self.durations[name, bucket] = before + count, self.now
 
     def fade_durations(self, epoch: int, attempts_max: float, keep_h: float, rows_max: int) -> int:
-        """How many rows were halved or forgotten."""
+        """Halve and remove counts. Return how many rows were changed."""
         if not self.leads(epoch):
             return 0
         sums: dict[str, float] = {}
@@ -62,7 +62,7 @@ class Learning(Commits):
         return made
 
     def claim_twins(self, node: str, lanes: Sequence[int], limit: int) -> list[tuple[str, int, int, int]]:
-        """(run, n, the twin's fence, attempt), the oldest first."""
+        """Return (run, n, the twin's fence, attempt) of each claimed twin, the oldest first."""
         ready = sorted(
             (twin.made_at, key)
             for key, twin in self.twins.items()
@@ -84,18 +84,18 @@ class Learning(Commits):
             claimed.append((*key, twin.fence + 1, self.steps[key].attempt + 1))
         return claimed
 
-    def lost_twins(self, node: str, held: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
+    def lost_twins(self, node: str, claimed: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
         return [
             (run_id, n)
-            for run_id, n, fence in held
+            for run_id, n, fence in claimed
             if (twin := self.twins.get((run_id, n))) is None
             or (twin.fence, twin.agent) != (fence, node)
             or (run_id, n) not in self.steps
             or self.steps[run_id, n].finished_at is not None
         ]
 
-    def end_twin(self, node: str, held: tuple[str, int, int], state: TwinState, output: bytes) -> Answer:
-        run_id, n, fence = held
+    def end_twin(self, node: str, place: tuple[str, int, int], state: TwinState, output: bytes) -> Answer:
+        run_id, n, fence = place
         twin = self.twins.get((run_id, n))
         if twin is None or twin.agent != node:
             return Answer.FENCED
@@ -150,7 +150,8 @@ class Learning(Commits):
         return len(idle) if self.leads(epoch) else 0
 
     def _is_idle(self, key: tuple[str, int], twin: Twin) -> bool:
-        """Its step has ended, went back, is gone or in quarantine, or its agent is lost."""
+        """True if nobody needs the twin any more. Its step has ended, is in quarantine, no longer exists or has changed
+        before the twin began, or its agent is gone."""
         step = self.steps.get(key)
         if step is None or step.finished_at is not None or step.ready_at >= NEVER:
             return True

@@ -1,4 +1,4 @@
-"""Breakers and holds: what agents tell and take, what the leader decides, what operators force."""
+"""Breakers and holds. Agents report outcomes and claim probes, the leader decides, and operators may overrule it."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ class Gating(Working):
     # --- agents -----------------------------------------------------------------------------------------------------
 
     def observe(self, tallies: Sequence[Observation], window_h: float) -> None:
-        for told in tallies:
-            seen = self.breakers.get(told.name)
-            if told.round is not None:
-                if seen is not None and (seen.round, seen.state) == (told.round, BreakerState.PROBING):
+        for tally in tallies:
+            seen = self.breakers.get(tally.name)
+            if tally.round is not None:
+                if seen is not None and (seen.round, seen.state) == (tally.round, BreakerState.PROBING):
                     self._change(
                         seen,
-                        ok=seen.ok + told.ok,
-                        failed=seen.failed + told.failed,
-                        error=told.error or seen.error,
+                        ok=seen.ok + tally.ok,
+                        failed=seen.failed + tally.failed,
+                        error=tally.error or seen.error,
                     )
             elif seen is None:
-                self.breakers[told.name] = self._new_breaker(
-                    told.name, ok=told.ok, failed=told.failed, error=told.error
+                self.breakers[tally.name] = self._new_breaker(
+                    tally.name, ok=tally.ok, failed=tally.failed, error=tally.error
                 )
             elif seen.state is BreakerState.CLOSED and not seen.forced:
                 recent = seen.window_at > self.now - window_h
                 self._change(
                     seen,
-                    ok=told.ok + (seen.ok if recent else 0),
-                    failed=told.failed + (seen.failed if recent else 0),
+                    ok=tally.ok + (seen.ok if recent else 0),
+                    failed=tally.failed + (seen.failed if recent else 0),
                     window_at=seen.window_at if recent else self.now,
-                    error=told.error or seen.error,
+                    error=tally.error or seen.error,
                 )
 
     def _new_breaker(self, name: str, **columns: Any) -> Breaker:
@@ -72,7 +72,7 @@ class Gating(Working):
     def claim_probes(
         self, node: str, name: str, lanes: Sequence[int], limit: int, runs: Sequence[str] | None = None
     ) -> tuple[int, list[tuple[str, int, int, int]]]:
-        """(round, steps): no more than the wave has left."""
+        """Return (round, claimed steps). No more are claimed than the allowance has left."""
         seen = self.breakers.get(name)
         if (
             seen is None
@@ -161,7 +161,7 @@ class Gating(Working):
         return state
 
     def reset_breaker(self, name: str) -> BreakerState | None:
-        """What is not closed is tried before it is trusted."""
+        """Let the leader decide again. A breaker that is not closed begins to probe."""
         seen = self.breakers.get(name)
         if seen is None:
             return None

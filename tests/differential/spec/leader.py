@@ -27,7 +27,8 @@ class Supervising(Commits):
         return expired | {name for name in holders if not self.is_live(name)}
 
     def reclaim(self, node: str, epoch: int, losses_max: int) -> tuple[int, int, int] | None:
-        """Free a dead node's runs and take its steps: (runs, steps, steps that failed)."""
+        """Reclaim the runs and steps of a node that is gone. Return the numbers of runs, of steps, and of steps that
+        failed."""
         if not self.leads(epoch):
             return None
         runs = [run for run in self.runs.values() if run.owner == node]
@@ -60,7 +61,8 @@ class Supervising(Commits):
         return len(late)
 
     def _reclaim_steps(self, step: Step, loss: Loss, losses_max: int) -> bool:
-        """Take a step from its agent. What follows is the verdict that both dialects ask for; whether it failed."""
+        """Take a step away from its agent. The same function as in the product decides what becomes of it. Return
+        whether it failed."""
         self.attempts.append((step.run_id, step.n, step.attempt, loss.ending, step.agent))
         lost_step = LostStep(**{name: getattr(step, name) for name in LostStep.__struct_fields__})
         config = msgspec.structs.replace(DEFAULT, losses_max=losses_max)

@@ -1,4 +1,4 @@
-"""What callers and operators ask for, about one run each."""
+"""What callers and operators do to a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Operating(Quarantining):
         if run.state is RunState.PENDING and not self.steps_of(run_id):
             self._put(moved_run(run, "cancel", By.OPERATOR, finished_at=self.now, note="why"))
             self.note("me", "cancel", run_id)
-            self._tell_parent(run, StepState.FAILED, None, CANCELLED)
+            self._end_parents_step(run, StepState.FAILED, None, CANCELLED)
             return RunState.CANCELLED
         if run.state is RunState.HELD:
             self.release(run_id)
@@ -84,7 +84,8 @@ class Operating(Quarantining):
         return len(backing_off)
 
     def retry_run(self, run_id: str) -> str:
-        """The same run however often it is asked; only the newest of a chain, and a child by its parent."""
+        """Retry a run. A second request gets the same run. Only the newest run of a chain can be retried, and a child
+        only with its parent."""
         run, later = self.runs[run_id], self.retried_as(run_id)
         if run.state not in RUN_ENDED or run.state is RunState.SUCCEEDED:
             raise WrongState

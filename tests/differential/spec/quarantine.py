@@ -1,4 +1,4 @@
-"""Steps that wait for a person, and runs that wait for nothing else."""
+"""Steps in quarantine, and runs that wait for nothing else."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Quarantining(Commits):
         return len(wanted)
 
     def _unstick(self, run_id: str) -> None:
-        """A run that was stuck for quarantine alone goes on as what it was."""
+        """Let a run that was stuck because of quarantine go on in its former state."""
         run = self.runs.get(run_id)
         if run is not None and run.state is RunState.STUCK and run.resume is not None:
             name = "resolve" if run.resume is RunState.RUNNING else "unstick"
@@ -58,8 +58,8 @@ class Quarantining(Commits):
         for run_id in unmoving[:limit]:
             run = self.runs[run_id]
             first = min((listed.at, key) for key, listed in self.quarantine.items() if key[0] == run_id)[1]
-            told = self.steps[first].error
-            self._put(moved_run(run, "stick", By.SUPERVISOR, resume=run.state, owner=None, note=told))
+            error = self.steps[first].error
+            self._put(moved_run(run, "stick", By.SUPERVISOR, resume=run.state, owner=None, note=error))
             self.note("supervisor", "stick", run_id)
         return len(unmoving[:limit])
 

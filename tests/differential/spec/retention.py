@@ -1,4 +1,4 @@
-"""What the leader forgets."""
+"""What the leader removes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CODED = ("a", "c")
 
 class Retention(Supervising):
     def declare(self, name: str, version: str, digest: str) -> None:
-        """The same again is noted once an hour."""
+        """Write a declaration. If the same is declared again, the time is noted once an hour."""
         known = self.workflows.get((name, version))
         if known is None:
             self.workflows[name, version] = digest, self.now, self.now
@@ -20,7 +20,7 @@ class Retention(Supervising):
             self.workflows[name, version] = digest, known[1], self.now
 
     def forget_workflows(self, epoch: int, before: float) -> int:
-        """What nobody declared for long and no live node has."""
+        """Remove declarations that nobody has made for a long time and no live node has."""
         if not self.leads(epoch):
             return 0
         has = any(self.is_live(node) for node in CODED)
@@ -34,7 +34,8 @@ class Retention(Supervising):
         return len(gone)
 
     def prune(self, epoch: int | None, state: RunState, before: float) -> int:
-        """Ended runs go after their children, when who joined them was told, and only when no run above them is live."""
+        """Remove ended runs. A run is removed after its children, after the steps that joined it have ended, and only
+        if no run above it is open."""
         if epoch is not None and not self.leads(epoch):
             return 0
         gone = [
@@ -73,7 +74,7 @@ class Retention(Supervising):
         return above is not None and (above.finished_at is None or self._live_above(above))
 
     def forget_nodes(self, epoch: int, before: float) -> int:
-        """Nodes that left and hold nothing."""
+        """Remove nodes that left and have nothing."""
         if not self.leads(epoch):
             return 0
         holders = {run.owner for run in self.runs.values()}
@@ -88,7 +89,7 @@ class Retention(Supervising):
         return len(gone)
 
     def forget_journal(self, epoch: int, before: float) -> int:
-        """What belongs to no run."""
+        """Remove old entries that belong to no run."""
         if not self.leads(epoch):
             return 0
         kept = [row for row in self.journal if row[2] is not None or row[3] >= before]
@@ -96,7 +97,7 @@ class Retention(Supervising):
         return gone
 
     def prune_alerts(self, epoch: int, before: float) -> int:
-        """What was cleared, with what was told of it."""
+        """Remove alerts that were cleared, with their deliveries."""
         if not self.leads(epoch):
             return 0
         gone = {

@@ -1,4 +1,4 @@
-"""Runs that go on from where another ended."""
+"""Retries: runs that go on from where another run ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUCCEEDED = StepState.SUCCEEDED
 
 
 class End(NamedTuple):
-    """How far the code had come, what ended it, and what was undone of it."""
+    """How a run ended: the place in its history, the steps that ended it, and the steps that were undone."""
 
     seq: float
     steps: list[int]
@@ -42,11 +42,11 @@ class Retries(Base):
 
     def end_of(self, run: Run) -> End:
         text = run.error or ""
-        told = json.loads(text) if text.startswith("{") else {}
-        if told.get("by"):
-            return End(math.inf, [], told.get("undone", []))
-        if "seq" in told:
-            return End(told["seq"], told.get("steps", []), told.get("undone", []))
+        failure = json.loads(text) if text.startswith("{") else {}
+        if failure.get("by"):
+            return End(math.inf, [], failure.get("undone", []))
+        if "seq" in failure:
+            return End(failure["seq"], failure.get("steps", []), failure.get("undone", []))
         own = [s for s in self.steps_of(run.id) if s.delivered_seq and not s.key.startswith(UNDO_PREFIX)]
         own.sort(key=lambda step: step.delivered_seq or 0)
         failed = [s.n for s in own if s.state is StepState.FAILED and run.state is not RunState.CANCELLED]
@@ -61,7 +61,8 @@ class Retries(Base):
         return None
 
     def _kept(self, step: Step, end: End) -> int | None:
-        """Its place in the history that is kept; 0 when it is still to be delivered, None when it is not kept."""
+        """Return the place of the step in the history that is kept. 0: it is still to be delivered. None: it is not
+        kept."""
         child, heard = self._child(step), step.delivered_seq or 0
         if step.n in [*end.steps, *end.undone] or step.kind is StepKind.UNDO:
             return None
@@ -74,7 +75,8 @@ class Retries(Base):
         return 0 if step.kind is StepKind.CALL and step.state is SUCCEEDED else None
 
     def go_on_from(self, run: Run, wanted: str | None, parent: tuple[str, int] | None) -> str:
-        """A new run, with all that was recorded but what ended the run before and what was undone."""
+        """Make a run that keeps everything that was recorded, except for what ended the run and what was undone. Return
+        its id."""
         stem, number = run.id, 2
         if run.retry_of is not None and "~" in run.id:
             stem, last = run.id.rsplit("~", 1)
@@ -84,7 +86,7 @@ class Retries(Base):
             number += 1
             new_id = f"{stem}~{number}"
         end = self.end_of(run)
-        heritage = {key: told for (owner, key), told in self.inherited.items() if owner == run.id}
+        heritage = {key: one for (owner, key), one in self.inherited.items() if owner == run.id}
         heritage.setdefault("", (run.id, None))
         kept: list[int] = []
         for step in self.steps_of(run.id):
@@ -110,8 +112,8 @@ class Retries(Base):
                 seq = heard if 0 < heard <= end.seq else None
                 copied_signal = signal._replace(run_id=new_id, delivered_seq=seq)
                 self.signals[new_id, signal.name, signal.key] = copied_signal
-        for key, told in heritage.items():
-            self.inherited[new_id, key] = told
+        for key, one in heritage.items():
+            self.inherited[new_id, key] = one
         self._put(
             Run(
                 new_id,
@@ -137,7 +139,8 @@ class Retries(Base):
         return new_id
 
     def child_goes_on(self, child: NewRun) -> tuple[StepState, bytes | None, str | None] | bool:
-        """True: it went on; False: it is to be started like any other; else what its step is told."""
+        """Return True if the child went on from an earlier one, False if it is to be started like any other, and
+        otherwise the outcome of its step."""
         known = self.newest(child.retry_of)
         if known is None or (known.workflow, known.digest) != (child.workflow, child.digest):
             return False

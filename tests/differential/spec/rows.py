@@ -1,4 +1,4 @@
-"""The rows, and the one door through which they change state."""
+"""The rows, and the only functions that change their states."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from holdfast.lifecycle import RUN_TRANSITIONS, STEP_TRANSITIONS, By, Transition
 from holdfast.model import DEFAULT_NAMESPACE, RunState, StepKind, StepState, TwinState
 
 CANCELLED = "holdfast.errors.RunCancelled"
-"""What the store itself tells a parent of a child that was cancelled."""
+"""The error that the store itself records in the parent's step when a pending child is cancelled."""
 CONFLICT = "failed"
-"""And a step whose child's id is another's: such errors are compared by how the attempt ended."""
+"""The error of a step whose child has the id of another run. Such errors are compared by how the attempt ended."""
 SECOND = 1 / 3600
 NEVER = 1e9
-"""As the model counts hours: beyond all that passes in a test."""
+"""A time in the model's hours that no test reaches."""
 LONG_AGO = -NEVER
 DICE = random.Random(0)
-"""For jitter, which is shorter than anything that is compared here."""
+"""The source of jitter, which is shorter than any time that is compared here."""
 
 
 class Refused(Exception):
-    """A precondition does not hold: nothing is written."""
+    """A precondition is not true. Nothing is written."""
 
 
 class WrongState(Exception):
-    """An operator asked for what the run's state does not allow."""
+    """An operator asked for something that the run's state does not allow."""
 
 
 class Run(NamedTuple):
@@ -112,7 +112,7 @@ class Node(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A step that waits for a person."""
+    """A step in quarantine."""
 
     fingerprint: str
     step: str
@@ -159,13 +159,13 @@ class Delivery(NamedTuple):
 
 
 def moved_step(step: Step, name: str, by: By, **changes: Any) -> Step:
-    """The step after a transition: only from where, and by whom, the lifecycle allows it."""
+    """Return the step after a transition. The lifecycle must allow it from this state and by this role."""
     target = _target(STEP_TRANSITIONS, name, by, step.state)
     return step._replace(state=StepState(target), fence=step.fence + 1, **changes)
 
 
 def moved_run(run: Run, name: str, by: By, to: RunState | None = None, **changes: Any) -> Run:
-    """The same for a run; `to` where a transition has more than one target."""
+    """Return the run after a transition. `to` is its state if the transition has more than one target."""
     target = _target(RUN_TRANSITIONS, name, by, run.state, to)
     return run._replace(state=RunState(target), fence=run.fence + 1, **changes)
 

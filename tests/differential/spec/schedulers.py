@@ -17,7 +17,7 @@ class Scheduling(Commits):
         return [claimed for run_id in wanted if (claimed := self.claim_run(node, run_id)) is not None]
 
     def claim_run(self, node: str, run_id: str) -> tuple[str, int] | None:
-        """(run, fence): a claim raises the fence, so that an earlier owner's hops find no row."""
+        """Return (run, fence). A claim raises the fence, so that hops of an earlier owner find no row."""
         run = self.runs.get(run_id)
         if run is None or not self.is_live(node) or run.owner is not None:
             return None
@@ -49,11 +49,11 @@ class Scheduling(Commits):
         }
         for place, run in due.items():
             if run is None:
-                self._tell(place, StepState.FAILED, None, CONFLICT)
+                self._end_child_step(place, StepState.FAILED, None, CONFLICT)
             elif run.state is RunState.SUCCEEDED:
-                self._tell(place, StepState.SUCCEEDED, run.output, None)
+                self._end_child_step(place, StepState.SUCCEEDED, run.output, None)
             else:
-                self._tell(place, StepState.FAILED, None, run.error or CANCELLED)
+                self._end_child_step(place, StepState.FAILED, None, run.error or CANCELLED)
             del self.joins[place]
         return len(due)
 

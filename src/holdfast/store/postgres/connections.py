@@ -1,9 +1,10 @@
-"""Connecting: to that host of several that takes writes, and so that a way that swallows everything is noticed.
+"""Connects to the first of several hosts that takes writes, in such a way that no connection hangs for ever.
 
-Three things keep a connection from hanging for ever. The kernels of both ends probe it, so that a host that vanished is
-noticed by the other. A statement that is not answered in time is given up with its connection (`bounded`), which also covers
-what the kernels cannot see: a server or proxy that takes everything and says nothing. And the server ends a session that sits
-inside a transaction, whose locks would keep everybody else waiting: its process was stopped, or its host is gone.
+Three things see to that. The kernels of both ends probe the connection, so that each end notices when the other host
+has vanished. If a statement gets no answer in time, its connection is cut (`bounded`). That also helps where the
+kernels notice nothing: a server or a proxy may accept everything and never answer. And the server ends a session that
+is idle inside a transaction, because its process was stopped or its host is gone. Its locks would make everybody else
+wait.
 """
 
 from __future__ import annotations
@@ -21,17 +22,19 @@ import asyncpg
 from holdfast.config import Config
 
 PROBE_AFTER_S, PROBE_EVERY_S, PROBES = 5, 2, 3
-"""A peer that is silent for 5 s is probed, and given up after three probes without an answer."""
-UNHEARD_S = 10
-"""What was sent must have been acknowledged by the other end's kernel by then."""
+"""The kernel probes a peer that has been silent for 5 s. It gives the connection up after three probes without an
+answer."""
+UNACKNOWLEDGED_S = 10
+"""How long the other end's kernel may take to acknowledge what was sent."""
 
 HANG_UP_S = 1.0
-"""How long a server may take to say goodbye."""
+"""How long a server may take to close a connection."""
 
 SAFE_PATH = "pg_catalog, pg_temp"
-"""The schemas in which names without one are looked up. Ours are always written with theirs. Were `public` among them,
-whoever may create functions there could overload one of the server's, such as `unnest(int[])`, and it would run with our
-rights. `pg_temp` is named so that it comes last: left out, it would come first."""
+"""The schemas in which the server looks up names without a schema. Our own tables are always written with their schema.
+`public` is not among them: whoever may create functions there could overload one of the server's, such as
+`unnest(int[])`, and it would run with our rights. `pg_temp` is named so that it comes last. If it were left out, it
+would come first."""
 
 AWAY = (
     OSError,
@@ -47,46 +50,47 @@ AWAY = (
     asyncpg.InvalidCatalogNameError,
     asyncpg.InvalidAuthorizationSpecificationError,
 )
-"""What says that the database cannot be reached now, or with this URL."""
+"""Errors that mean: the database cannot be reached now, or not with this URL."""
 
-
-PASSING = (
-    asyncpg.OperatorInterventionError,  # somebody cancelled the statement, or a limit of the server's did
+TEMPORARY = (
+    asyncpg.OperatorInterventionError,  # a person or a limit of the server cancelled the statement
     asyncpg.InsufficientResourcesError,
     asyncpg.LockNotAvailableError,
     asyncpg.TransactionTimeoutError,
     asyncpg.InsufficientPrivilegeError,
 )
-"""What says that the database would not do it now, whatever was asked. Nothing was done."""
+"""Errors that mean: the database refuses any statement like this for now. Nothing was done."""
 
 POOLED = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
-"""What was prepared is not there, or twice: between two statements somebody else's session was handed to us."""
+"""Errors that mean: a prepared statement is missing, or there already. A pooler gave us another session between two
+statements."""
 
 
 def refuses_settings(error: BaseException) -> bool:
-    """Whether a pooler answered, which takes no settings for a session because it gives none away."""
+    """True if a connection pooler answered. It accepts no settings, because it does not give us a session of our
+    own."""
     return isinstance(error, asyncpg.PostgresError) and "unsupported startup parameter" in str(error)
 
 
 def addresses(url: str) -> list[str]:
-    """One URL for each host that `url` names: `postgresql://user@one,two:5433/database`, or hosts in `?host=`.
+    """Return one URL for each host that `url` names: `postgresql://user@one,two:5433/database`, or hosts in `?host=`.
 
-    The driver tries hosts one after the other, but gives all of them one time limit, which a first host that does not
-    answer at all uses up.
+    The driver itself can try several hosts, but it has one time limit for all of them. A first host that does not
+    answer at all would use it up.
     """
     parts = urlsplit(url)
     user, at, places = parts.netloc.rpartition("@")
     if "," in places:
         return [parts._replace(netloc=f"{user}{at}{place}").geturl() for place in places.split(",")]
-    asked = parse_qs(parts.query)
-    hosts = ",".join(asked.get("host", [""])).split(",")
+    query = parse_qs(parts.query)
+    hosts = ",".join(query.get("host", [""])).split(",")
     if len(hosts) < 2:
         return [url]
-    ports = ",".join(asked.get("port", ["5432"])).split(",")
+    ports = ",".join(query.get("port", ["5432"])).split(",")
     ports = ports * len(hosts) if len(ports) == 1 else ports
     rest = "".join(
         f"&{quote(name)}={quote(value)}"
-        for name, values in asked.items()
+        for name, values in query.items()
         if name not in {"host", "port"}
         for value in values
     )
@@ -99,7 +103,7 @@ def addresses(url: str) -> list[str]:
 async def connect(
     url: str, config: Config, settings: Mapping[str, str] | None = None, **options: Any
 ) -> asyncpg.Connection[Any]:
-    """A connection to the first host that answers in time and takes writes."""
+    """Connect to the first host that answers in time and takes writes."""
     places = addresses(url)
     if len(places) > 1 and "target_session_attrs" not in url:
         options["target_session_attrs"] = "read-write"
@@ -122,8 +126,12 @@ async def connect(
 
 
 def _settings(config: Config) -> dict[str, str]:
-    """Where names are looked up, and what the server should do about a client that is gone or stands still. Limits on statements that
-    somebody set for all users would end what is meant to wait, and every statement has a limit here."""
+    """Return the settings of a session: where names are looked up, and when the server gives up a client that is gone
+    or idle.
+
+    Limits on statements are switched off. They may be set for all users, and would end statements that are meant to
+    wait. Every statement has a limit on our side.
+    """
     return {
         "search_path": SAFE_PATH,
         "statement_timeout": "0",
@@ -137,26 +145,26 @@ def _settings(config: Config) -> dict[str, str]:
 
 
 def _probe(connection: asyncpg.Connection[Any]) -> None:
-    """Have the kernel find out that the server's host is gone, also while nothing is asked."""
+    """Make the kernel notice that the server's host is gone, even while no statement is running."""
     found = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]
     if found is None or found.family not in {socket.AF_INET, socket.AF_INET6}:
         return
-    # A second descriptor of the same socket: not every event loop lets its own be changed.
+    # This uses a second descriptor of the same socket, because not every event loop allows changes to its own.
     with socket.socket(found.family, socket.SOCK_STREAM, fileno=os.dup(found.fileno())) as wire:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in (
             ("TCP_KEEPIDLE", PROBE_AFTER_S),
             ("TCP_KEEPINTVL", PROBE_EVERY_S),
             ("TCP_KEEPCNT", PROBES),
-            ("TCP_USER_TIMEOUT", UNHEARD_S * 1000),
+            ("TCP_USER_TIMEOUT", UNACKNOWLEDGED_S * 1000),
         ):
-            option = getattr(socket, name, None)  # not all of them are known everywhere
+            option = getattr(socket, name, None)  # some systems do not have all of them
             if option is not None:
                 wire.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 async def hang_up(connection: asyncpg.Connection[Any] | None) -> None:
-    """Close, politely if the server still listens."""
+    """Close the connection. Say goodbye to the server if it still answers."""
     if connection is not None and not connection.is_closed():
         try:
             await connection.close(timeout=HANG_UP_S)
@@ -166,8 +174,8 @@ async def hang_up(connection: asyncpg.Connection[Any] | None) -> None:
 
 @contextmanager
 def bounded(connection: asyncpg.Connection[Any], limit_s: float | None) -> Iterator[None]:
-    """Cut the connection when what happens inside takes longer. Nothing gentler helps: to cancel a statement, or to roll
-    back, the server would have to answer."""
+    """Cut the connection if the block takes longer than `limit_s`. Nothing gentler helps: to cancel a statement or to
+    roll back, the server would have to answer."""
     if limit_s is None:
         yield
         return

@@ -1,9 +1,14 @@
 """The State Store on PostgreSQL, through asyncpg.
 
-Connections of one node: the *hot* one runs the writer's batches with pinned plans; the *direct* one listens for doorbells
-and renews the lease when the heart does not, so that renewing never waits for anything else; a small pool does everything
-else. None of them says anything of the node's life: each may be lost at any time and is made again, the first two and the
-pool's when they are next used, the direct one as soon as it is lost, because nobody else would notice.
+A node has these connections:
+
+- The *hot* one runs the writer's batches, with pinned plans.
+- The *direct* one listens for bells, and renews the lease when the heart does not. So renewing never waits for anything
+  else.
+- A small pool does everything else.
+
+A node lives on when it loses a connection. The hot one and those of the pool are made again when they are next used.
+The direct one is made again as soon as it is lost: it is idle most of the time, so nobody would notice otherwise.
 """
 
 from __future__ import annotations
@@ -28,8 +33,8 @@ from holdfast.store.postgres import within
 from holdfast.store.postgres.connections import (
     AWAY,
     HANG_UP_S,
-    PASSING,
     POOLED,
+    TEMPORARY,
     bounded,
     connect,
     hang_up,
@@ -43,8 +48,8 @@ from holdfast.store.verbs import Verb
 
 OLDEST_SERVER = 14
 PINNED = {
-    # Estimates for unnest joins flip between index lookups and whole-table hash joins as statistics change; on this
-    # connection every plan is by primary key or named index.
+    # As statistics change, the planner switches between index lookups and hash joins of whole tables for joins with
+    # unnest. On this connection every plan uses a primary key or another index.
     "plan_cache_mode": "force_generic_plan",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
@@ -54,12 +59,13 @@ PINNED = {
 }
 EPOCH_2000_US = 946_684_800 * 1_000_000
 AGAIN_MIN_S, AGAIN_MAX_S = 0.05, 1.0
-"""Between two tries to listen again, while the server is away."""
+"""How long to wait between two tries to listen again, while the server is away."""
 
 SCHEMA_LOCK = 4870117
 """The number of the advisory lock under which the schema is changed."""
 SCHEMA_LOCK_S = 20.0
-"""How long another process may keep it. A migration of ours takes less than a second unless tables are large."""
+"""How long to wait for another process that has this lock. A migration takes less than a second, unless tables are
+large."""
 SCHEMA_LOCK_LOOK_S = 0.1
 
 T = TypeVar("T")
@@ -68,7 +74,7 @@ log = logging.getLogger("holdfast.store")
 
 
 async def _prepare_connection(connection: asyncpg.Connection[Any]) -> None:
-    """Times are floats (seconds since the epoch) in Python and timestamptz in the database."""
+    """Make the connection convert times: floats (seconds since the epoch) in Python are timestamptz in the database."""
     await connection.set_type_codec(
         "timestamptz",
         schema="pg_catalog",
@@ -79,7 +85,8 @@ async def _prepare_connection(connection: asyncpg.Connection[Any]) -> None:
 
 
 async def _leave_as_is(connection: asyncpg.Connection[Any]) -> None:
-    """Nothing that runs on the pool changes its session: the driver's own reset would be a second round trip for each."""
+    """Do nothing when a connection goes back to the pool. Nothing that runs on the pool changes its session, and the
+    driver's own reset would be another round trip."""
 
 
 class PostgresDatabase(Database):
@@ -91,7 +98,8 @@ class PostgresDatabase(Database):
         self.hot: asyncpg.Connection[Any] | None = None
         self._direct: asyncpg.Connection[Any] | None = None
         self._connecting = asyncio.Lock()
-        """Held while the direct connection is made: whoever needs it finds it lost at the same moment as the others."""
+        """Locked while the direct connection is made, because all who need it notice at the same moment that it is
+        lost."""
         self._heard: Callable[[Bell], None] | None = None
         self._listening_again: asyncio.Task[None] | None = None
 
@@ -166,8 +174,8 @@ class PostgresDatabase(Database):
         return await self.on_pool(run, patiently=True)
 
     async def _lock_schema(self, connection: asyncpg.Connection[Any]) -> None:
-        """Only one process changes the schema at a time. Asked again and again instead of waited for in the server, so that
-        the wait has an end and Ctrl-C ends it."""
+        """Lock the schema, so that only one process changes it at a time. This asks again and again, instead of waiting
+        in the server, so that the wait is limited and Ctrl-C ends it."""
         monotonic = self.environment.monotonic
         begun = monotonic()
         while not await connection.fetchval(STATEMENTS[PostgresVerb.lock_schema], SCHEMA_LOCK):
@@ -193,7 +201,7 @@ class PostgresDatabase(Database):
         try:
             pool = await asyncpg.create_pool(
                 self.url,
-                min_size=0,  # when it cannot keep more, the driver logs a traceback each time it tries
+                min_size=0,  # with more, the driver logs a traceback whenever it cannot keep them open
                 max_size=4,
                 init=_prepare_connection,
                 reset=_leave_as_is,
@@ -216,7 +224,7 @@ class PostgresDatabase(Database):
             )
 
     async def _connect_pooled(self, url: str, **options: Any) -> asyncpg.Connection[Any]:
-        """In the pool's own way, which says what it needs in `options`."""
+        """Connect for the pool, which passes what it needs in `options`."""
         return await connect(url, self.config, {"jit": "off"}, **options)
 
     async def _connect_hot(self) -> asyncpg.Connection[Any]:
@@ -228,7 +236,7 @@ class PostgresDatabase(Database):
         return self.hot
 
     async def _connect_direct(self) -> asyncpg.Connection[Any]:
-        """The node's own session. Reconnecting takes the doorbell up again."""
+        """Return the direct connection. If it has to be made again, it listens for bells again, too."""
         async with self._connecting:
             if self._direct is None or self._direct.is_closed():
                 try:
@@ -251,7 +259,7 @@ class PostgresDatabase(Database):
         return direct
 
     def _on_lost(self, connection: Any) -> None:
-        """The direct connection is gone. Idle as it is, nobody would make another."""
+        """Make the direct connection again after it was lost. It is idle, so nobody else would."""
         if self._heard is not None and (self._listening_again is None or self._listening_again.done()):
             self._listening_again = asyncio.create_task(self._listen_again(), name="holdfast-listen-again")
 
@@ -260,19 +268,20 @@ class PostgresDatabase(Database):
         while self._heard is not None:
             try:
                 await self._connect_direct()
-            except Exception as error:  # noqa: BLE001  whatever it is: those who listen must not go deaf
+            except Exception as error:  # noqa: BLE001  whatever it is, the node must hear bells again
                 log.debug("listening again: %s", error)
                 await self.environment.sleep(pause_s * (0.5 + self.environment.random.random()))
                 pause_s = min(pause_s * 2, AGAIN_MAX_S)
             else:
-                for bell in Bell:  # whatever rang meanwhile was not heard
+                for bell in Bell:  # nobody heard what rang meanwhile, so all bells ring now
                     self._heard(bell)
                 return
 
     async def on_pool(
         self, use: Callable[[asyncpg.Connection[Any]], Awaitable[T]], *, patiently: bool = False
     ) -> T:
-        """`patiently`: what may take as long as it takes, because it reads or changes whole tables."""
+        """Run `use` with a connection of the pool, and again after a deadlock. `patiently` lets it take any time,
+        because it reads or changes whole tables."""
         if self._pool is None:
             raise StoreUnreachable("the store is not open")
         limit_s = None if patiently else self.config.answer_s
@@ -288,16 +297,15 @@ class PostgresDatabase(Database):
                         except (HoldfastError, asyncpg.PostgresError, *AWAY):
                             raise
                         except Exception as error:
-                            if (
-                                connection.is_closed()
-                            ):  # a driver in the middle of losing it may raise anything
+                            # While it loses its connection, the driver may raise anything.
+                            if connection.is_closed():
                                 raise _unreachable(error) from error
                             raise
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 if attempt == 4:
                     raise
             except AWAY as error:
-                # Where one connection leads nowhere, so may the others, and each would be waited for as long as this one.
+                # The other connections may lead nowhere, too, and each would make somebody wait as long as this one.
                 await self._pool.expire_connections()
                 raise _unreachable(error) from error
             except POOLED as error:
@@ -306,8 +314,8 @@ class PostgresDatabase(Database):
                 raise _full(error) from error
             except asyncpg.InsufficientPrivilegeError as error:
                 raise StoreError(f"the database user may not do this: {error}") from error
-            except PASSING as error:
-                raise _passing(error) from error
+            except TEMPORARY as error:
+                raise _temporary(error) from error
         raise AssertionError("unreachable")
 
     # --- reading and writing ------------------------------------------------------------------------------------
@@ -349,16 +357,16 @@ class PostgresDatabase(Database):
         while True:
             try:
                 with bounded(connection, self.config.answer_s):
-                    return await _written(connection, batch)
+                    return await _write(connection, batch)
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 continue
             except asyncio.CancelledError:
-                # To take the statement back the server would have to answer, and the next commit would wait for that.
+                # To cancel the statement, the server would have to answer, and the next commit would wait for that.
                 connection.terminate()
                 self.hot = None
                 raise
             except (*AWAY, asyncpg.NoActiveSQLTransactionError) as error:
-                # What such a connection believes of its transaction is not to be trusted any more.
+                # The driver may be wrong about the state of the transaction on this connection.
                 connection.terminate()
                 self.hot = None
                 raise _unreachable(error) from error
@@ -367,11 +375,11 @@ class PostgresDatabase(Database):
                 raise await _read_only(connection, error) from error
             except asyncpg.DiskFullError as error:
                 raise _full(error) from error
-            except PASSING as error:
-                raise _passing(error) from error
+            except TEMPORARY as error:
+                raise _temporary(error) from error
             except asyncpg.PostgresError as error:
-                # With several operations, each gets its own answer. A hop that was written before, and whose answer was lost,
-                # issues its steps again.
+                # Several operations are written again one at a time, so that each gets its own answer. A hop that was
+                # written before, and whose answer got lost, issues its steps again. That shows as a duplicate key.
                 is_repeated = (
                     isinstance(error, asyncpg.UniqueViolationError) and error.constraint_name == "steps_pkey"
                 )
@@ -384,17 +392,17 @@ class PostgresDatabase(Database):
                 was_lost = connection.is_closed()
                 connection.terminate()
                 self.hot = None
-                if was_lost:  # a driver in the middle of losing its connection may raise anything
+                if was_lost:  # while it loses its connection, the driver may raise anything
                     raise _unreachable(error) from error
                 raise
 
     async def start_within(self, transaction: Transaction, run: NewRun) -> None:
-        place: str = await self.on_pool(
+        identity: str = await self.on_pool(
             lambda connection: connection.fetchval(STATEMENTS[PostgresVerb.database_identity])
         )
-        await within.say(within.start(run, place), transaction, self.environment)
+        await within.execute(within.start(run, identity), transaction, self.environment)
 
-    # --- the node's own session ---------------------------------------------------------------------------------
+    # --- the direct connection ----------------------------------------------------------------------------------
 
     async def renew(self, node: str, lease_s: float, pulse: str | None) -> float | None:
         connection = await self._connect_direct()
@@ -407,8 +415,8 @@ class PostgresDatabase(Database):
             raise _unreachable(error) from error
         except asyncpg.ReadOnlySQLTransactionError as error:
             raise await _read_only(connection, error) from error
-        except PASSING as error:
-            raise _passing(error) from error
+        except TEMPORARY as error:
+            raise _temporary(error) from error
         return renewed
 
     async def ring(self, bells: set[Bell]) -> None:
@@ -436,7 +444,7 @@ class PostgresDatabase(Database):
                     with bounded(direct, HANG_UP_S):
                         await direct.remove_listener(CHANNEL, self._on_notify)
                 except AWAY:
-                    pass  # nobody listens on a connection that is gone
+                    pass  # a connection that is gone does not listen
 
         return close
 
@@ -450,7 +458,8 @@ class PostgresDatabase(Database):
 
 
 class _OneStatement(PostgresSession):
-    """A session outside a transaction, for one statement, which is atomic by itself. A second one would not be."""
+    """A session for one statement outside a transaction. That statement is atomic by itself. Two statements would not
+    be."""
 
     __slots__ = ("_is_used",)
 
@@ -464,7 +473,7 @@ class _OneStatement(PostgresSession):
         return super()._statement(verb)
 
 
-async def _written(connection: asyncpg.Connection[Any], batch: Batch) -> list[Answer]:
+async def _write(connection: asyncpg.Connection[Any], batch: Batch) -> list[Answer]:
     session = PostgresSession(connection)
     if batch.is_single:
         return await batch.write(session)
@@ -480,8 +489,8 @@ def _unreachable(error: BaseException) -> StoreUnreachable:
 def _pooler(error: BaseException) -> StoreUnsupported:
     reason = str(error).strip().splitlines()[0]
     return StoreUnsupported(
-        f"the store's URL names a connection pooler: {reason}: name the PostgreSQL server itself; a node needs sessions "
-        "that are its own, for its doorbell and its settings"
+        f"the store's URL names a connection pooler: {reason}: name the PostgreSQL server itself; a node needs its "
+        "own sessions, for its bells and its settings"
     )
 
 
@@ -496,25 +505,26 @@ def _full(error: BaseException) -> StoreFull:
     )
 
 
-def _passing(error: BaseException) -> StoreUnreachable:
+def _temporary(error: BaseException) -> StoreUnreachable:
     return _not_done(
         StoreUnreachable(
-            f"the database does not do it now: {error}: look at what limits or cancels statements there "
+            f"the database refuses this for now: {error}: check what limits or cancels statements there "
             "(statement_timeout, lock_timeout, grants, memory)"
         )
     )
 
 
 async def _read_only(connection: asyncpg.Connection[Any], error: BaseException) -> StoreUnreachable:
-    """Why, and what to do. The connection is given up: the next one may find the server that takes writes."""
+    """Return an error that says why the database is read-only and what to do. The connection is cut, because the next
+    one may find the server that takes writes."""
     try:
         is_standby = await connection.fetchval("SELECT pg_catalog.pg_is_in_recovery()", timeout=HANG_UP_S)
     except (*AWAY, asyncpg.PostgresError):
         is_standby = True
     connection.terminate()
     why = (
-        "it is a standby, or was demoted: name all hosts in the URL, and the one that takes writes is found"
+        "it is a standby, or was demoted: name all hosts in the URL, and Holdfast finds the one that takes writes"
         if is_standby
-        else "default_transaction_read_only is on for this server, database or user: switch it off, or name another"
+        else "default_transaction_read_only is on for this server, database or user: switch it off, or use another"
     )
-    return _not_done(StoreUnreachable(f"the database only reads ({error}): {why}"))
+    return _not_done(StoreUnreachable(f"the database is read-only ({error}): {why}"))

@@ -10,7 +10,7 @@ from holdfast.store.database import Database
 from holdfast.store.heart import Order, Renewer
 
 IS_LOCAL = False
-"""The store is a server: a commit waits for its disk."""
+"""The store is a server, and a commit waits for the server's disk."""
 
 
 def open_database(url: str, environment: Environment, config: Config) -> Database:
@@ -33,5 +33,5 @@ def open_renewer(order: Order) -> Renewer:
 
 
 def missing(url: str) -> str | None:
-    """What there would have to be for a look at this store, and is not. A server says so itself."""
+    """Return what is missing to look at this store, or None. A server reports that itself."""
     return None

@@ -1,4 +1,4 @@
-"""Renewing a lease from the heart's process, on a connection of its own that works through a pooler, too."""
+"""Renews a lease from the heart's process, on its own connection. This also works through a connection pooler."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PostgresRenewer:
         async with asyncio.timeout(self._lease_s / 2):
             if self._connection is None:
                 settings = {"application_name": "holdfast heart"}
-                # Half of the time for one host that does not answer, the other half for the one that does.
+                # If one host does not answer, half of the time is left for the next one.
                 config = Config(lease_s=self._lease_s, connect_s=self._lease_s / 4)
                 self._connection = await connect(self._url, config, settings, statement_cache_size=0)
             with bounded(self._connection, self._lease_s / 2):
@@ -41,6 +41,6 @@ class PostgresRenewer:
     def close(self) -> None:
         if self._connection is not None:
             self._connection.terminate()
-            self._loop.call_soon(self._loop.stop)  # one turn of it, which closes the socket
+            self._loop.call_soon(self._loop.stop)  # one turn of the loop, which closes the socket
             self._loop.run_forever()
         self._loop.close()

@@ -1,4 +1,4 @@
-"""Statements on one connection to PostgreSQL."""
+"""Runs statements on one connection to PostgreSQL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.store.postgres.verbs import STATEMENTS, PostgresVerb
 from holdfast.store.verbs import Verb
 
 FAILED_PRECONDITION = "HF001"
-"""What `holdfast.demand` raises."""
+"""The SQLSTATE that the function `holdfast.demand` raises."""
 
 HOP_PARTS = (
     (Verb.begin_runs, "begun_run"),
@@ -26,26 +26,29 @@ HOP_PARTS = (
     (Verb.issue_steps, "issued_step"),
     (Verb.close_runs, "closed_run"),
 )
-"""What hops are made of, in the order of their arrays, which are $2 to $7: verb, type of a row."""
+"""The parts of a hop: the verb, and the type of its rows. Their arrays are $2 to $7, in this order."""
 
 
 @cache
 def hop_of(*has_rows: bool) -> str:
-    """The statement of a batch that has rows for these parts of a hop. It raises when a part changed another number of rows
-    than were sent. The others are left out, because the server opens all tables and indexes a statement names, which
-    takes longer than the work of a run that is alone."""
-    parts, demands = [], ["$1::text IS NOT NULL"]  # an argument that nothing names has no type
+    """Return the statement that writes the hops of a batch which has rows for these parts of a hop. The statement
+    raises if a part changes another number of rows than were sent.
+
+    Parts without rows are left out. The server opens all tables and indexes that a statement names, and that takes
+    longer than the work for a single run.
+    """
+    parts, demands = [], ["$1::text IS NOT NULL"]  # an argument that the statement does not use has no type
     for number, ((verb, row), has) in enumerate(zip(HOP_PARTS, has_rows, strict=True), start=2):
         if has:
             parts.append(f"{verb} AS (\n{STATEMENTS[verb]})")
-        count = f"(SELECT count(*) FROM {verb})" if has else "0"  # noqa: S608  a name from above
+        count = f"(SELECT count(*) FROM {verb})" if has else "0"  # noqa: S608  the verb is one of HOP_PARTS
         demands.append(f"{count} = cardinality(${number}::holdfast.{row}[])")
     return f"WITH {', '.join(parts)}\nSELECT holdfast.demand({' AND '.join(demands)})"
 
 
 @cache
 def demanded(verb: Verb) -> str:
-    """The statement, which then raises unless each of its rows changed one."""
+    """Return the statement of this verb, extended so that it raises unless each of its rows has changed one."""
     return (
         f"WITH changed AS (\n{STATEMENTS[verb]}\nRETURNING 1)\n"  # noqa: S608  our own statement
         "SELECT holdfast.demand((SELECT count(*) FROM changed) = cardinality($1))"
@@ -107,15 +110,15 @@ class PostgresSession:
     async def claim_steps(self, claim: StepClaim) -> list[Row]:
         lanes = list(claim.lanes)
         if claim.probes_of is not None:
-            asked = (claim.node, lanes, claim.limit, claim.probes_of, claim.runs)
-            return await self._connection.fetch(self._statement(PostgresVerb.claim_probes), *asked)
+            values = (claim.node, lanes, claim.limit, claim.probes_of, claim.runs)
+            return await self._connection.fetch(self._statement(PostgresVerb.claim_probes), *values)
         wanted = (claim.node, lanes, claim.limit, claim.suspect_losses, claim.suspects)
         if claim.runs is None:
             return await self._connection.fetch(self._statement(Verb.claim_steps), *wanted)
         return await self._connection.fetch(self._statement(PostgresVerb.claim_steps_of), *wanted, claim.runs)
 
     async def any_steps(self, claim: StepClaim) -> bool:
-        """Never asked: who claims here keeps nobody waiting."""
+        """Return True. This is never called, because claims make nobody wait here."""
         return True
 
     async def claim_runs(self, claim: RunClaim) -> list[Row]:
@@ -135,7 +138,7 @@ class PostgresSession:
         return claimed
 
     async def any_runs(self, claim: RunClaim) -> bool:
-        """Never asked: who claims here keeps nobody waiting."""
+        """Return True. This is never called, because claims make nobody wait here."""
         return True
 
     async def in_turn(self) -> None:
@@ -145,14 +148,14 @@ class PostgresSession:
         await self._connection.execute(self._statement(PostgresVerb.by_index))
 
     async def follow_clock(self) -> None:
-        """The server has a clock."""
+        """Do nothing: the server has its own clock."""
 
 
 def _columns(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
-    """Rows as the arrays that a statement unnests."""
+    """Turn rows into columns: the arrays that a statement unnests."""
     return list(zip(*rows, strict=True))
 
 
 def _count(tag: str) -> int:
-    """How many rows a statement changed, by what the server said of it: `UPDATE 3`, `INSERT 0 3`."""
+    """Return how many rows a statement changed, from the server's command tag, such as `UPDATE 3` or `INSERT 0 3`."""
     return int(tag.rsplit(" ", 1)[-1])

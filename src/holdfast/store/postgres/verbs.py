@@ -1,4 +1,4 @@
-"""The statements of this dialect: those that every dialect has, and its own."""
+"""The statements of this dialect: those that every dialect has, and those that only this one has."""
 
 from __future__ import annotations
 

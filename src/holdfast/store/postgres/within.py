@@ -1,7 +1,8 @@
-"""Starting a run inside a transaction of the caller, through the caller's own driver.
+"""Starts a run inside a transaction of the caller, through the caller's own driver.
 
-What is to be said is one sequence of statements; who says it depends on the driver. One that blocks speaks in a thread: our
-event loop must go on, because the caller's transaction may have to wait for one of ours.
+The statements are the same for every driver, so they are written once, as a script. How the script is executed depends
+on the driver. A blocking driver executes it in a thread. Our event loop must go on meanwhile, because the caller's
+transaction may have to wait for one of ours.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from holdfast.store.verbs import Verb
 
 CHANNEL = "holdfast"
 
-Said: TypeAlias = Generator[tuple[str, Sequence[Any]], Sequence[Any], None]
-"""Statements with their arguments, each answered by its rows."""
+Script: TypeAlias = Generator[tuple[str, Sequence[Any]], Sequence[Any], None]
+"""Yields statements with their arguments, and receives the rows of each."""
 
 
-def start(run: NewRun, place: str) -> Said:
-    """`place` is the database that Holdfast itself is connected to."""
-    ((where,),) = yield STATEMENTS[PostgresVerb.database_identity], ()
-    if where != place:
+def start(run: NewRun, identity: str) -> Script:
+    """The statements that start a run. `identity` is that of the database to which Holdfast itself is connected."""
+    ((callers_identity,),) = yield STATEMENTS[PostgresVerb.database_identity], ()
+    if callers_identity != identity:
         raise StoreUnsupported(
-            "hf.within() got a connection to another database than the store's: a transaction holds in one database only; name "
-            "the same in both addresses"
+            "hf.within() got a connection to another database than the store's, and a transaction is about one database only: use "
+            "the same database in both addresses"
         )
     made = yield STATEMENTS[Verb.start_runs], [[value] for value in start_row(run)]
     if not made:
@@ -45,21 +46,22 @@ def start(run: NewRun, place: str) -> Said:
     yield "SELECT pg_catalog.pg_notify($1, $2)", [CHANNEL, Bell.RUNS.value]
 
 
-async def say(said: Said, transaction: Transaction, environment: Environment) -> None:
+async def execute(script: Script, transaction: Transaction, environment: Environment) -> None:
+    """Execute a script in the caller's transaction."""
     connection = await transaction.connection()
     if isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
-        await _by_asyncpg(said, connection, transaction)
+        await _by_asyncpg(script, connection, transaction)
         return
     if any(cls.__module__.partition(".")[0] == "psycopg" for cls in type(connection).__mro__):
         import psycopg  # noqa: PLC0415  only when the caller uses it
 
         if isinstance(connection, psycopg.AsyncConnection):
             _demand_begun(connection, transaction)
-            await _by_async_psycopg(said, connection)
+            await _by_async_psycopg(script, connection)
             return
         if isinstance(connection, psycopg.Connection):
             _demand_begun(connection, transaction)
-            await environment.blocking(lambda: _by_psycopg(said, connection))
+            await environment.blocking(lambda: _by_psycopg(script, connection))
             return
     driver = f"{type(connection).__module__}.{type(connection).__qualname__}"
     through = "" if driver == transaction.what else f" of {driver}"
@@ -69,13 +71,13 @@ async def say(said: Said, transaction: Transaction, environment: Environment) ->
     )
 
 
-async def _by_asyncpg(said: Said, connection: Any, transaction: Transaction) -> None:
+async def _by_asyncpg(script: Script, connection: Any, transaction: Transaction) -> None:
     if not connection.is_in_transaction():
         raise no_transaction(transaction.what, "`async with connection.transaction():`")
-    await _each(said, connection.fetch)
+    await _each(script, connection.fetch)
 
 
-async def _by_async_psycopg(said: Said, connection: Any) -> None:
+async def _by_async_psycopg(script: Script, connection: Any) -> None:
     from psycopg import AsyncRawCursor, rows  # noqa: PLC0415  as above
 
     async with AsyncRawCursor(connection, row_factory=rows.tuple_row) as cursor:
@@ -83,26 +85,26 @@ async def _by_async_psycopg(said: Said, connection: Any) -> None:
         async def fetch(statement: str, *arguments: Any) -> Any:
             return await (await cursor.execute(statement.encode(), arguments)).fetchall()
 
-        await _each(said, fetch)
+        await _each(script, fetch)
 
 
-async def _each(said: Said, fetch: Callable[..., Any]) -> None:
+async def _each(script: Script, fetch: Callable[..., Any]) -> None:
     try:
-        statement, arguments = next(said)
+        statement, arguments = next(script)
         while True:
-            statement, arguments = said.send(await fetch(statement, *arguments))
+            statement, arguments = script.send(await fetch(statement, *arguments))
     except StopIteration:
         return
 
 
-def _by_psycopg(said: Said, connection: Any) -> None:
+def _by_psycopg(script: Script, connection: Any) -> None:
     from psycopg import RawCursor, rows  # noqa: PLC0415  as above
 
     with RawCursor(connection, row_factory=rows.tuple_row) as cursor:
         try:
-            statement, arguments = next(said)
+            statement, arguments = next(script)
             while True:
-                statement, arguments = said.send(cursor.execute(statement.encode(), arguments).fetchall())
+                statement, arguments = script.send(cursor.execute(statement.encode(), arguments).fetchall())
         except StopIteration:
             return
 
@@ -114,7 +116,9 @@ def _demand_begun(connection: Any, transaction: Transaction) -> None:
     if status == TransactionStatus.INTRANS:
         return
     begins = status == TransactionStatus.IDLE and transaction.vouched
-    if (begins or status == TransactionStatus.ACTIVE) and not connection.autocommit:  # active: in a pipeline
+    if (
+        begins or status == TransactionStatus.ACTIVE
+    ) and not connection.autocommit:  # it is active in a pipeline
         return
     raise no_transaction(
         transaction.what,

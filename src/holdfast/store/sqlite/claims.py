@@ -1,6 +1,6 @@
-"""Claiming on SQLite: candidates are found by small index ranges, and taken by their fences.
+"""Claims on SQLite. A claim finds candidates in small index ranges, and then claims them by their fences.
 
-A transaction is alone, so what was found in it is there to be taken.
+No two transactions write at the same time. So what a transaction has found, it can claim.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from holdfast.store.verbs import Verb
 ABOVE_ALL = 2**31
 """Higher than any priority."""
 DueStep = tuple[int, float, str, int, int, int]
-"""(-priority, ready_at, run, n, fence, losses): sorts by priority, then age."""
+"""(-priority, ready_at, run, n, fence, losses). Sorted, these are in the order of priority, then age."""
 DueRun = tuple[int, float, str]
-"""(-priority, created_at, id): sorts by priority, then age."""
+"""(-priority, created_at, id). Sorted, these are in the order of priority, then age."""
 
 
 def claim_steps(connection: apsw.Connection, claim: StepClaim, now: float) -> list[Row]:
-    """Take steps for an agent."""
+    """Claim steps for an agent."""
     if not _find(connection, SqliteVerb.is_member, claim.node):
         return []
     due = _due_steps(connection, claim, _lanes(connection, claim), now)
@@ -38,28 +38,28 @@ def claim_steps(connection: apsw.Connection, claim: StepClaim, now: float) -> li
 
 
 def any_steps(connection: apsw.Connection, claim: StepClaim, now: float) -> bool:
-    """Whether there is anything to claim: an idle agent does not take the write lock."""
+    """True if there is anything to claim. So an idle agent does not take the write lock."""
     if not _find(connection, SqliteVerb.any_ready):
-        return False  # the usual case of a poll, whatever the number of lanes
+        return False  # most polls end here, however many lanes there are
     if claim.probes_of is not None and not _find(connection, Verb.probing, claim.probes_of):
         return False
     return bool(_due_steps(connection, claim._replace(limit=1), _lanes(connection, claim), now))
 
 
 def _lanes(connection: apsw.Connection, claim: StepClaim) -> list[int]:
-    """Those that no gate keeps the agent from."""
-    asked = json.dumps(list(claim.lanes))
+    """Return those lanes of the claim that are not behind a gate."""
+    wanted = json.dumps(list(claim.lanes))
     if claim.probes_of is None:
-        found = _find(connection, SqliteVerb.passable_lanes, asked)
+        found = _find(connection, SqliteVerb.passable_lanes, wanted)
     else:
-        found = _find(connection, SqliteVerb.probe_lanes, claim.probes_of, asked)
+        found = _find(connection, SqliteVerb.probe_lanes, claim.probes_of, wanted)
     return [row[0] for row in found]
 
 
 def _due_steps(
     connection: apsw.Connection, claim: StepClaim, lanes: Sequence[int], now: float
 ) -> list[DueStep]:
-    """Ready steps whose time has come, by priority, then age. Suspects only if there is room for one."""
+    """Return ready steps that are due, by priority, then age. Suspects are included only if the claim may have one."""
     losses_below = LOSSES_NEVER if claim.suspects or claim.probes_of is not None else claim.suspect_losses
     found: list[DueStep] = []
     for run_id in claim.runs or ():
@@ -78,7 +78,7 @@ def _due_steps(
 
 
 def _priorities(connection: apsw.Connection, lane: int) -> Iterator[int]:
-    """The priorities that ready steps of a lane have, highest first."""
+    """Yield the priorities of the ready steps of a lane, highest first."""
     priority = ABOVE_ALL
     while found := _find(connection, SqliteVerb.next_priority, lane, priority):
         priority = found[0][0]
@@ -86,24 +86,25 @@ def _priorities(connection: apsw.Connection, lane: int) -> Iterator[int]:
 
 
 def claim_runs(connection: apsw.Connection, claim: RunClaim) -> list[Row]:
-    """Take runs for a scheduler."""
+    """Claim runs for a scheduler."""
     claimed: list[Row] = []
     steps = 0
     for _, _, run_id in _due_runs(connection, claim):
         if steps >= claim.steps_max:
-            break  # the rest is claimed after these were replayed
+            break  # the others are claimed later, after these were replayed
         claimed += _find(connection, Verb.claim_run, claim.node, run_id)
         steps += _find(connection, SqliteVerb.history_size, run_id)[0][0]
     return claimed
 
 
 def any_runs(connection: apsw.Connection, claim: RunClaim) -> bool:
-    """Whether there is anything to claim: an idle scheduler does not take the write lock."""
+    """True if there is anything to claim. So an idle scheduler does not take the write lock."""
     return bool(_due_runs(connection, claim._replace(limit=1)))
 
 
 def _due_runs(connection: apsw.Connection, claim: RunClaim) -> list[DueRun]:
-    """One index range per workflow, and those that something waits to be delivered to."""
+    """Return runs that can be claimed: pending ones, from one index range per workflow, and those with something to
+    deliver."""
     found: set[DueRun] = set()
     awake: Iterable[Any]
     if claim.runs is None:

@@ -1,9 +1,11 @@
-"""The time of a SQLite store: one clock for all processes of the host, which a host's clock that is set does not move.
+"""The time of a SQLite store: one clock for all processes of the host, which does not jump when somebody sets the
+host's clock.
 
-A host's clock may jump: somebody sets it, a virtual machine wakes up. Leases would seem to have run out, and timers fire an hour
-early or late. So the store's time is what the kernel counts since the host started, which nobody can set, plus an anchor that
-stands in the file and is the same for everybody. The anchor is the host's clock when the first node came. It is taken anew when
-no node lives; or by the leader (`follow_host`), when the host's clock has been ahead for so long that it must be meant.
+A host's clock may jump, because somebody sets it or a virtual machine wakes up. Then leases would seem to have run out,
+and timers would fire an hour early or late. So the store's time is the time since the host started, which the kernel
+counts and nobody can set, plus an anchor. The anchor is in the file, so it is the same for all processes. It is chosen
+such that the store's time equals the host's clock when the first node comes. It is chosen again when no node lives. The
+leader also does that (`follow_host`) when the host's clock has been ahead for so long that it must be right.
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ from holdfast.store.sqlite.verbs import STATEMENTS, SqliteVerb
 log = logging.getLogger("holdfast.store")
 
 APART_S = 1.0
-"""Less is a clock that is being adjusted, not one that was set."""
+"""A smaller difference means that the clock is being adjusted, not that somebody set it."""
 MEANT_AFTER_S = 600.0
 """A host's clock that is ahead for this long was set on purpose, or the host slept."""
 
 
 def _boot() -> str | None:
-    """Which start of the host this is. Where that cannot be asked, the host's own clock is the store's."""
+    """Return an id of this start of the host. None if the system has none; then the host's clock is the store's
+    clock."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -51,16 +54,18 @@ class Clock:
         return self._environment.now() if self._anchor is None else _steady() + self._anchor
 
     def serve(self, connection: apsw.Connection) -> None:
-        """Statements on this connection can ask for the store's time: `store_now()` is when their session began, for all of them."""
+        """Make `store_now()` available to statements on this connection. It is the time when their session began, the
+        same for all statements of a session."""
         connection.create_scalar_function("store_now", lambda *_: self._session_now, 0)
 
     def begin_session(self) -> float:
-        """From now on `store_now()` is this time. Sessions follow one another: none waits for anything in between."""
+        """Make `store_now()` the current time from now on. Sessions run one after another, because none waits for
+        anything."""
         self._session_now = self.now()
         return self._session_now
 
     def learn(self, connection: apsw.Connection) -> bool:
-        """Take over what stands in the file; whether that is of use here."""
+        """Take the anchor from the file. Return False if the file has none that is valid for this start of the host."""
         row = connection.execute(STATEMENTS[SqliteVerb.clock]).get if self._boot is not None else None
         if row is None or row[0] != self._boot:
             return False
@@ -68,7 +73,7 @@ class Clock:
         return True
 
     def is_right(self, connection: apsw.Connection) -> bool:
-        """Whether nothing is to be written: the host's clock says the same, or nodes live by the anchor."""
+        """True if the anchor in the file can stay: it agrees with the host's clock, or live nodes use it."""
         if self._boot is None:
             return True
         if not self.learn(connection):
@@ -79,14 +84,19 @@ class Clock:
         )
 
     def anchor(self, connection: apsw.Connection | None) -> None:
-        """From now on the store's time is the host's. Without a connection, which may only read, for this process alone."""
+        """Set the store's time to the host's clock. Without a connection it is set for this process alone, because the
+        file is read-only."""
         self._anchor = self._environment.now() - _steady()
         if connection is not None:
             connection.execute(STATEMENTS[SqliteVerb.set_clock], (self._boot, self._anchor))
 
     def follow_host(self, connection: apsw.Connection) -> bool:
-        """Follow a host's clock that has been ahead for long. Called by the leader, within a transaction: leases and what runs
-        move along, so that nothing runs out by it; whether they did. Nothing follows a clock that was set back: times would go backwards."""
+        """Follow a host's clock that has been ahead for a long time. Return whether the store's time has changed.
+
+        The leader calls this within a transaction. Leases and the start times of running steps are moved by the same
+        amount, so that nothing runs out because of the change. The store never follows a clock that was set back,
+        because its time must not go backwards.
+        """
         if self._anchor is None:
             return False
         ahead_s = self._environment.now() - self.now()
@@ -98,7 +108,7 @@ class Clock:
             self._ahead_since = at
         if at - self._ahead_since < MEANT_AFTER_S:
             return False
-        log.warning("the host's clock has been %.0f s ahead for long: the store follows it", ahead_s)
+        log.warning("the host's clock has been %.0f s ahead for a long time: the store follows it", ahead_s)
         self._ahead_since = None
         for statement in (
             STATEMENTS[SqliteVerb.move_leases],

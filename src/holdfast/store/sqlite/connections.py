@@ -1,11 +1,12 @@
-"""The connections to one SQLite file, and the one way to write to it.
+"""The connections to one SQLite file, and the only way to write to it.
 
-Two connections: one writes, one reads, so that reading never waits for a commit. Statements run in the event loop's
-own thread, because they touch only the page cache; what waits for the disk, the commit, runs in a thread through
-`environment.blocking`. An asyncio lock keeps the writing connection to one transaction, and one thread, at a time.
-Moving the write-ahead log into the file takes much longer than a commit, and is done beside them (`_move_log`).
+There are two connections, one to write and one to read, so that reading never waits for a commit. Statements run in the
+event loop's own thread, because they use only the page cache. A commit waits for the disk, so it runs in another
+thread, through `environment.blocking`. An asyncio lock makes sure that only one transaction, and one thread, uses the
+writing connection at a time. Moving the write-ahead log into the file takes much longer than a commit, so it is done
+beside the commits (`_move_log`).
 
-A database in memory has a single connection, for which reading takes the same lock.
+A database in memory has a single connection. There, reading takes the same lock.
 """
 
 from __future__ import annotations
@@ -33,32 +34,34 @@ log = logging.getLogger("holdfast.store")
 T = TypeVar("T")
 
 OLDEST_LIBRARY = 3_051_003
-"""Older ones can corrupt a database when its write-ahead log is reset."""
+"""Older versions of SQLite can corrupt a database when they reset its write-ahead log."""
 PAGE_BYTES = 8192
-"""Rows with their payloads are some hundred bytes to some kilobytes: with 1,500 bytes 8 KiB is a quarter faster than 4,
-with 50 it is the same."""
+"""Rows with their payloads have some hundred bytes to some kilobytes. With rows of 1,500 bytes, pages of 8 KiB are a
+quarter faster than pages of 4 KiB. With rows of 50 bytes there is no difference."""
 CACHE_KIB = 64 * 1024
-"""Holds what recent hops touch: the tail of `steps` and the inner pages of its indexes."""
+"""Enough for what recent hops use: the end of `steps` and the inner pages of its indexes."""
 CHECKPOINT_PAGES = 4000
-"""With this much in the write-ahead log it is moved into the file: 32 MiB, so that pages that change in many commits
-are moved once, and a restart has little to read."""
+"""The write-ahead log is moved into the file when it has this many pages. These are 32 MiB: enough that a page which
+changes in many commits is moved once, and so little that a restart has not much to read."""
 LOG_KEPT_BYTES = 64 * 1024 * 1024
-"""A log that a long reader made grow is cut back to this."""
+"""A log that has grown because somebody read for long is cut to this size."""
 STATEMENTS_KEPT = 512
-"""The most that apsw keeps prepared. It keeps the last ones that were used, however often each: with fewer, a busy node
-compiles its rarer statements again at every use."""
+"""How many prepared statements apsw keeps at most. It keeps those that were used last. With fewer, a busy node compiles
+its rarer statements again at every use."""
 BUSY_S = 10.0
-"""How long another process may keep the file's write lock before this one gives up."""
+"""How long this process waits for another one that has the file's write lock, before it gives up."""
 RETRY_S = 0.0005
-"""First wait for another process's transaction; grows to four times this. A commit takes about a millisecond, a try
-some microseconds: longer waits would leave the file idle when several processes write all the time."""
+"""How long to wait for another process's transaction before the second try. The wait grows to four times this. A commit
+takes about a millisecond, and a try some microseconds. With longer waits the file would be idle while several processes
+want to write."""
 LONG_READS_MAX = 4
-"""Long queries at a time: each has a thread and a connection."""
+"""How many long queries run at a time. Each has its own thread and connection."""
 IN_MEMORY = ":memory:"
 
 
 def path_of(url: str) -> str:
-    """`sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://:memory:` as SQLite names them."""
+    """Return the path in a URL, as SQLite needs it: `sqlite:///relative.db`, `sqlite:////absolute.db` or
+    `sqlite://:memory:`."""
     rest = unquote(url.removeprefix("sqlite:"))
     name = rest[3:] if rest.startswith("///") else rest.removeprefix("//")
     if name == IN_MEMORY:
@@ -88,9 +91,9 @@ class Connections:
         self._moving: asyncio.Future[None] | None = None
         self._seen_version = 0
         self._identity: tuple[int, int] | None = None
-        """Which file was opened, whatever stands at its path later."""
+        """Device and inode of the file that was opened. Another file may be at its path later."""
         self.on_changed: Callable[[apsw.Connection], object] | None = None
-        """Called when another connection has committed, before anything is read or written."""
+        """Called when another connection has committed, before anything else is read or written."""
         self.on_connected: Callable[[apsw.Connection], object] = lambda connection: None
         """Called with every new connection."""
         self.changed_elsewhere = False
@@ -101,20 +104,20 @@ class Connections:
         return self.writer is not None
 
     def is_at(self, path: str) -> bool:
-        """Whether a connection to `path` is one to this database."""
+        """True if `path` is the file of this database."""
         return not self.in_memory and bool(path) and Path(path).samefile(self.path)
 
     # --- opening ------------------------------------------------------------------------------------------------
 
     async def open(self, check: Callable[[apsw.Connection], None]) -> None:
-        """Connect. `check` sees the connection before anything is changed, and may refuse."""
+        """Connect. `check` gets the connection before anything is changed, and may raise."""
         await self._to_the_end(lambda: self.open_now(check))
 
     def open_now(self, check: Callable[[apsw.Connection], None] = lambda connection: None) -> None:
-        """As `open`, in the caller's thread."""
+        """Do the same as `open`, in the caller's thread."""
         if not self.in_memory:
             self._make_file()
-            if (kind := filesystem.warned_of(self.path)) is not None:
+            if (kind := filesystem.network_file_system_of(self.path)) is not None:
                 log.warning(
                     "%s is on a network file system (%s), where SQLite's locks do not hold and data can be lost: use a local "
                     "disk, or PostgreSQL",
@@ -142,7 +145,8 @@ class Connections:
         self.changed_elsewhere = False
 
     def _make_file(self) -> None:
-        """A new file is for its owner alone. An old one is not touched: closing it here would drop SQLite's locks."""
+        """Create the file if it is new, readable and writable for its owner alone. An existing file is not opened here,
+        because closing it would drop SQLite's locks."""
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
@@ -163,8 +167,12 @@ class Connections:
             ) from None
 
     def _demand_safe(self) -> None:
-        """Whoever writes the file decides what runs here. And SQLite would make the target of a link that leads nowhere, for
-        everybody to read."""
+        """Raise if other users may write the file, because they could decide what this process runs. If the file is
+        ours, only warn.
+
+        Also raise if the path is a link to a file that does not exist. SQLite would create that file, readable for
+        everybody.
+        """
         try:
             found = Path(self.path).stat()
         except FileNotFoundError:
@@ -187,7 +195,7 @@ class Connections:
             )
 
     def _set_up(self, connection: apsw.Connection) -> None:
-        connection.pragma("page_size", PAGE_BYTES)  # takes effect in a new file only
+        connection.pragma("page_size", PAGE_BYTES)  # this has an effect only in a new file
         if not self.in_memory and connection.pragma("journal_mode") != "wal":
             connection.pragma("journal_mode", "WAL")
         connection.pragma("synchronous", "FULL")
@@ -195,13 +203,14 @@ class Connections:
         connection.pragma("temp_store", "MEMORY")
         connection.pragma("journal_size_limit", LOG_KEPT_BYTES)
         if not self.in_memory:
-            # Instead of SQLite's own, which moves the log within a commit.
+            # This replaces SQLite's own hook, which moves the log within a commit.
             connection.set_wal_hook(self._note_log)
         self._prepare(connection)
 
     def _prepare(self, connection: apsw.Connection) -> None:
-        """A statement keeps its plan whatever is bound to it. Otherwise one with a range (`ready_at <= ?`) is compiled again
-        every time it is used, which takes three to fifteen times as long as running it; and every plan here is meant."""
+        """Make statements keep their plans, whatever values they get. Otherwise SQLite compiles a statement with a
+        range, such as `ready_at <= ?`, again at every use. That takes three to fifteen times as long as running it, and
+        our statements name their indexes anyway."""
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         self.on_connected(connection)
 
@@ -209,9 +218,8 @@ class Connections:
         reader = apsw.Connection(
             self.path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=STATEMENTS_KEPT
         )
-        reader.set_busy_timeout(
-            int(BUSY_S * 1000)
-        )  # readers wait only while another process recovers the log
+        # Readers wait only while another process recovers the log.
+        reader.set_busy_timeout(int(BUSY_S * 1000))
         reader.pragma("query_only", 1)
         reader.pragma("cache_size", -CACHE_KIB)
         self._prepare(reader)
@@ -224,12 +232,15 @@ class Connections:
             connections = [one for one in (self._reader, self.writer) if one is not None]
             self._reader = self.writer = None
             for connection in connections:
-                await self._to_the_end(connection.close)  # the last one to close moves the log into the file
+                await self._to_the_end(
+                    connection.close
+                )  # the last connection to close moves the log into the file
 
     def _found(self) -> tuple[int, int] | None:
-        """What stands at the path now; None, if nothing does. Where that cannot be asked, as far as anybody knows the same."""
+        """Return device and inode of the file that is at the path now, or None if there is none. If the system cannot
+        say, assume that it is the same file."""
         try:
-            found = os.stat(self.path)  # noqa: PTH116  asked with every commit: a third of the time that Path takes
+            found = os.stat(self.path)  # noqa: PTH116  called with every commit, and takes a third of the time of Path.stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError:
@@ -237,7 +248,8 @@ class Connections:
         return found.st_dev, found.st_ino
 
     def demand_same_file(self) -> None:
-        """A file that was deleted can be written for as long as it is open, and everything in it is lost when it is closed."""
+        """Raise if the file was deleted or replaced. A deleted file can be written while it is open, and is lost when
+        it is closed."""
         if self.in_memory or (found := self._found()) == self._identity:
             return
         became = "deleted or moved away" if found is None else "replaced by another file"
@@ -250,7 +262,7 @@ class Connections:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[apsw.Connection]:
-        """A connection to read from, as of the last commit. Do not await inside."""
+        """Give a connection that reads what the last commit left. Do not await inside."""
         if self._reader is None:
             raise StoreUnreachable(f"{self.what} is not open")
         if not self.in_memory:
@@ -263,7 +275,7 @@ class Connections:
                 yield self._reader
 
     async def read_long(self, read: Callable[[apsw.Connection], T]) -> T:
-        """Run a query that may take seconds, on a connection and in a thread of its own."""
+        """Run a query that may take seconds, with its own connection and in its own thread."""
         if self.in_memory:
             async with self.reading() as connection:
                 return read(connection)
@@ -283,7 +295,8 @@ class Connections:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[apsw.Connection]:
-        """One write transaction, committed at the end of the block, undone by an exception. Do not await inside."""
+        """Open a write transaction. It is committed at the end of the block, and rolled back by an exception. Do not
+        await inside."""
         async with self._lock:
             if self.writer is None:
                 raise StoreUnreachable(f"{self.what} is not open")
@@ -294,28 +307,29 @@ class Connections:
                 with explained(self.what):
                     yield connection
             except BaseException:
-                self._undo(connection)
+                self._roll_back(connection)
                 raise
             if connection.total_changes() == before:
-                self._undo(connection)  # nothing to make durable
+                self._roll_back(connection)  # there is nothing to make durable
                 return
             try:
                 with explained(self.what):
                     await self._to_the_end(lambda: connection.execute("COMMIT"))
                 self.demand_same_file()
             finally:
-                self._undo(connection)  # a commit that failed leaves its transaction open
+                self._roll_back(connection)  # a commit that failed leaves its transaction open
         if self._log_pages >= CHECKPOINT_PAGES and (self._moving is None or self._moving.done()):
             self._moving = asyncio.ensure_future(self._move_log())
 
     def _note_log(self, connection: apsw.Connection, name: str, pages: int) -> int:
-        """Called by SQLite with each commit."""
+        """Note the size of the log. SQLite calls this with each commit."""
         self._log_pages = pages
         return apsw.SQLITE_OK
 
     async def _move_log(self) -> None:
-        """First most of it, while others go on writing; then, between two transactions, the little they wrote meanwhile.
-        A log that was moved entirely begins anew with the next transaction: else it would grow for ever."""
+        """Move the write-ahead log into the file: first most of it, while others go on writing, and then, between two
+        transactions, the little that they wrote meanwhile. A log that was moved entirely begins anew with the next
+        transaction. Otherwise it would grow for ever."""
         try:
             await self._environment.blocking(self._move_apart)
             async with self._lock:
@@ -323,11 +337,11 @@ class Connections:
                     writer = self.writer
                     await self._to_the_end(lambda: writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE))
         except apsw.BusyError:
-            pass  # another process is at it
+            pass  # another process is moving it
         except apsw.Error as error:
             log.warning("%s: its log cannot be moved into the file: %s", self.what, error)
         finally:
-            self._log_pages = 0  # until the next commit says how much there is
+            self._log_pages = 0  # the next commit notes the true size
 
     def _move_apart(self) -> None:
         connection = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READWRITE)
@@ -337,7 +351,7 @@ class Connections:
             connection.close()
 
     async def exclusively(self, call: Callable[[apsw.Connection], T]) -> T:
-        """Run a call that brings its own transaction, in a thread, with the writing connection to itself."""
+        """Run `call` in a thread. It has the writing connection for itself, and opens its own transaction."""
         async with self._lock:
             if self.writer is None:
                 raise StoreUnreachable(f"{self.what} is not open")
@@ -368,12 +382,13 @@ class Connections:
             wait_s = min(wait_s * 1.5, RETRY_S * 4)
 
     @staticmethod
-    def _undo(connection: apsw.Connection) -> None:
+    def _roll_back(connection: apsw.Connection) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
     async def _to_the_end(self, call: Callable[[], T]) -> T:
-        """Block in a thread, and stay until it is done even when cancelled: the thread uses the connection."""
+        """Run a blocking call in a thread. Wait until it has ended even when cancelled, because the thread uses the
+        connection."""
         done = asyncio.ensure_future(self._environment.blocking(call))
         try:
             return await asyncio.shield(done)
@@ -382,15 +397,14 @@ class Connections:
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait([done])
             if not done.cancelled():
-                done.exception()  # the caller is gone and will not ask what became of it
+                done.exception()  # the caller is gone, and nobody else would retrieve the error
             raise
 
     # --- noticing what other processes wrote --------------------------------------------------------------------
 
     def _look_around(self, connection: apsw.Connection) -> None:
-        version = connection.execute(
-            "PRAGMA data_version"
-        ).get  # apsw's data_version() counts our own commits too
+        # apsw's data_version() counts our own commits, too.
+        version = connection.execute("PRAGMA data_version").get
         if version != self._seen_version:
             self._seen_version = version
             self.changed_elsewhere = True
@@ -398,8 +412,11 @@ class Connections:
                 self.on_changed(connection)
 
     def look_around(self) -> bool:
-        """Whether another connection has committed since the last look. Asked on the writing connection, because its
-        own commits do not count there; while that is busy, every transaction looks as it begins."""
+        """True if another connection has committed since the last look.
+
+        This asks the writing connection, because there its own commits do not count. It does not ask while that
+        connection is in use, because every transaction looks when it begins.
+        """
         self.demand_same_file()
         if self.writer is not None and not self._lock.locked():
             with explained(self.what):

@@ -34,7 +34,7 @@ T = TypeVar("T")
 LISTEN_MIN_S = 0.002
 """How soon to look again after another process wrote."""
 LISTEN_MAX_S = 0.05
-"""How rarely to look when others are quiet. A look costs some microseconds."""
+"""How long to wait between two looks when no other process writes. A look costs some microseconds."""
 
 
 class SqliteDatabase(Database):
@@ -78,13 +78,13 @@ class SqliteDatabase(Database):
 
     async def _set_clock(self) -> None:
         async with self.connections.reading() as connection:
-            right = self.clock.is_right(connection)
-        if not right:
+            is_right = self.clock.is_right(connection)
+        if not is_right:
             try:
                 async with self.connections.transaction() as connection:
-                    if not self.clock.is_right(connection):  # another process was first
+                    if not self.clock.is_right(connection):  # another process may have been first
                         self.clock.anchor(connection)
-            except StoreFull:  # read-only: good enough for a look
+            except StoreFull:  # the file is read-only, and this is good enough to read it
                 self.clock.anchor(None)
         self.connections.on_changed = self.clock.learn
 
@@ -145,9 +145,8 @@ class SqliteDatabase(Database):
             try:
                 return await batch.write(session)
             except apsw.ConstraintError as error:
-                if (
-                    len(batch.ops) > 1
-                ):  # each gets its own answer, so that one bad row does not fail the others
+                # Several operations are written again one at a time, so that one bad row does not fail the others.
+                if len(batch.ops) > 1:
                     raise PreconditionFailed from error
                 raise
 
@@ -163,7 +162,7 @@ class SqliteDatabase(Database):
     # --- bells --------------------------------------------------------------------------------------------------
 
     async def ring(self, bells: set[Bell]) -> None:
-        """Nothing to do: who listens sees that the file changed."""
+        """Do nothing: those who listen see that the file has changed."""
 
     async def listen(self, heard: Callable[[Bell], None]) -> Callable[[], Awaitable[None]]:
         async def look() -> None:
@@ -173,7 +172,7 @@ class SqliteDatabase(Database):
                 try:
                     changed = self.connections.look_around()
                 except StoreError:
-                    changed = True  # whoever wakes up finds the same trouble, and can say so
+                    changed = True  # whoever wakes up meets the same error and can report it
                 if changed:
                     for bell in Bell:
                         heard(bell)
@@ -193,7 +192,7 @@ class SqliteDatabase(Database):
     # --- in a caller's transaction ------------------------------------------------------------------------------
 
     async def start_within(self, transaction: Transaction, run: NewRun) -> None:
-        """In a transaction on the caller's own apsw connection to the same file."""
+        """Start a run in a transaction on the caller's own apsw connection to the same file."""
         connection = await transaction.connection()
         if not isinstance(connection, apsw.Connection):
             raise StoreUnsupported(
@@ -216,9 +215,10 @@ class SqliteDatabase(Database):
             )
 
     async def _start_within(self, connection: apsw.Connection, run: NewRun) -> bool:
-        """Insert, waiting for other writers. Not under our own lock: our writer may be waiting for this caller."""
+        """Insert the run, and wait for other writers. Return False if the id exists. This does not take our own lock,
+        because our writer may be waiting for this caller."""
         values = (*start_row(run), self.clock.now())
-        # The caller's connection does not know the store's time.
+        # The caller's connection has no function store_now().
         statement = STATEMENTS[Verb.start_runs].replace("store_now()", f"?{len(values)}")
         waited_s = 0.0
         while True:
@@ -238,11 +238,11 @@ class SqliteDatabase(Database):
 
 
 def _at_once(reading: Awaitable[T]) -> T:
-    """What a coroutine returns that never waits, without an event loop: in a thread."""
+    """Run a coroutine that never waits, without an event loop, and return its result. Used in a thread."""
     steps: Any = reading.__await__()
     try:
         next(steps)
     except StopIteration as done:
         result: T = done.value
         return result
-    raise RuntimeError("a session of SQLite waits for nothing")
+    raise RuntimeError("a session of SQLite must not wait for anything")

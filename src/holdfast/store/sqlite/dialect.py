@@ -13,7 +13,7 @@ from holdfast.store.sqlite.database import SqliteDatabase
 from holdfast.store.sqlite.heart import SqliteRenewer
 
 IS_LOCAL = True
-"""The store is a file on this host: a commit waits for this host's disk."""
+"""The store is a file on this host, and a commit waits for this host's disk."""
 
 
 def open_database(url: str, environment: Environment, config: Config) -> Database:
@@ -25,6 +25,6 @@ def open_renewer(order: Order) -> Renewer:
 
 
 def missing(url: str) -> str | None:
-    """What there would have to be for a look at this store, and is not: its file."""
+    """Return what is missing to look at this store: the path of its file, or None if the file exists."""
     path = path_of(url)
     return None if path == IN_MEMORY or Path(path).exists() else path

@@ -1,4 +1,4 @@
-"""What SQLite says when it cannot, in words an operator can act on."""
+"""Turns errors of SQLite into messages that an operator can act on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.errors import StoreError, StoreFull, StoreUnreachable, StoreUnsupp
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn the library's errors into the store's. `what` names the database."""
+    """Turn errors of the library into errors of the store. `what` names the database."""
     try:
         yield
     except apsw.Error as error:
@@ -20,7 +20,7 @@ def explained(what: str) -> Iterator[None]:
 
 
 def explain(what: str, error: apsw.Error) -> StoreError:
-    # The file that its processes share is made anew by the first one, and there was no room for that.
+    # The first process creates the file of shared memory, and there was no room for it.
     no_room_to_share = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
     if isinstance(error, apsw.FullError) or no_room_to_share:
         return StoreFull(f"the disk under {what} is full: make room, nothing that was accepted is lost")

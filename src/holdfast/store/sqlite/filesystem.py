@@ -1,4 +1,4 @@
-"""On which file system a file stands, as far as the system tells: SQLite's locks do not hold on those of the network."""
+"""Finds out whether a file is on a network file system, where SQLite's locks do not work."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ NETWORK = (
     "fuse.s3fs",
     "fuse.rclone",
 )
-"""How the names of their kinds begin."""
+"""How the names of network file systems begin."""
 
 
 def network_kind(path: str, mounts: str) -> str | None:
-    """The kind of network file system that `path`, an absolute one, is on; None when it is a local one. `mounts` is what
-    the system tells of its mounts: the last one that holds the path counts."""
+    """Return the kind of network file system that an absolute path is on, or None if its file system is local.
+
+    `mounts` is the text of `mountinfo`. If several mounts contain the path, the one with the longest folder counts, and
+    of those the last one.
+    """
     place, found = PurePath(path), ("", "")
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
@@ -36,8 +39,9 @@ def network_kind(path: str, mounts: str) -> str | None:
     return found[1] if found[1].startswith(NETWORK) else None
 
 
-def warned_of(path: str) -> str | None:
-    """The kind of network file system that a file is on. None where the system does not tell."""
+def network_file_system_of(path: str) -> str | None:
+    """Return the kind of network file system that a file is on. None if it is local, or if the system has no
+    `mountinfo`."""
     try:
         return network_kind(str(Path(path).resolve()), MOUNTS.read_text("utf-8", "replace"))
     except OSError:

@@ -1,5 +1,5 @@
-"""Renewing a lease from the heart's process. A renewal need not survive a power cut, so its commit does not wait for the
-disk; and it never moves the write-ahead log into the file, which can take long."""
+"""Renews a lease from the heart's process. A renewal need not survive a power cut, so its commit does not wait for the
+disk. And it never moves the write-ahead log into the file, because that can take long."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SqliteRenewer:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A transaction, with the store's time as it is in the file."""
+        """Open a transaction that uses the store's time, with the anchor from the file."""
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:

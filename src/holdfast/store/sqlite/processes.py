@@ -1,7 +1,8 @@
-"""Who is alive on this host: each node holds a lock on a file of its own, which the kernel frees when its process ends.
+"""Which processes are alive on this host. Each node has a lock on its own file, which the kernel releases when the
+process ends.
 
-The files stand in a folder beside the database. A lock says nothing about other hosts, nor does it need to: SQLite's
-file cannot be shared between hosts. Without a lock (a database in memory, a folder somebody removed) only the lease counts.
+The files are in a folder beside the database. A lock shows nothing about other hosts, and need not: hosts cannot share
+a SQLite file. Without a lock (for a database in memory, or if somebody removed the folder) only the lease counts.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from holdfast.errors import StoreUnreachable
 class LockedProcesses:
     def __init__(self, database: str | None) -> None:
         self._folder = None if database is None else Path(f"{database}-nodes")
-        self._held: dict[str, int] = {}
+        self._descriptors: dict[str, int] = {}
 
     @property
-    def can_tell(self) -> bool:
+    def are_visible(self) -> bool:
         return self._folder is not None
 
     def _file(self, node: str) -> Path | None:
         return None if self._folder is None else self._folder / quote(node, safe="")
 
     def take(self, node: str) -> None:
-        """Hold the node's lock until it is let go or this process ends."""
+        """Take the node's lock. This process has it until it lets go or ends."""
         file = self._file(node)
-        if file is None or node in self._held:
+        if file is None or node in self._descriptors:
             return
         try:
             file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -43,12 +44,13 @@ class LockedProcesses:
             raise StoreUnreachable(
                 f"another process runs as node {node}: a node's id is for one process"
             ) from error
-        self._held[node] = descriptor
+        self._descriptors[node] = descriptor
 
     def is_gone(self, node: str) -> bool:
-        """Whether nobody holds the node's lock. A shared lock asks, so that two who ask do not deceive one another."""
+        """True if no process has the node's lock. This tries a shared lock, so that two processes that ask at the same
+        time do not take each other for the node."""
         file = self._file(node)
-        if file is None or node in self._held:
+        if file is None or node in self._descriptors:
             return False
         try:
             descriptor = os.open(file, os.O_RDWR)
@@ -63,13 +65,13 @@ class LockedProcesses:
         return True
 
     def let_go(self, node: str) -> None:
-        """Give the lock back, if it is ours, and remove its file."""
+        """Release the lock, if it is ours, and remove its file."""
         file = self._file(node)
         if file is not None:
             file.unlink(missing_ok=True)
-        if (descriptor := self._held.pop(node, None)) is not None:
+        if (descriptor := self._descriptors.pop(node, None)) is not None:
             os.close(descriptor)
 
     def let_all_go(self) -> None:
-        for node in list(self._held):
-            os.close(self._held.pop(node))
+        for node in list(self._descriptors):
+            os.close(self._descriptors.pop(node))

@@ -1,4 +1,4 @@
-"""Whose file this is, at which version, and how it is brought to this one."""
+"""The schema of a SQLite file: whether the file is ours, its version, and its migration to this version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.store.sqlite.verbs import STATEMENTS
 from holdfast.store.verbs import Verb
 
 APPLICATION_ID = int.from_bytes(b"Hold", "big")
-"""Stands in the file's header, so that `file` and other programs can tell whose it is."""
+"""A number in the file's header, from which `file` and other programs see that the file is Holdfast's."""
 
 
 def known() -> list[Migration]:
@@ -18,7 +18,8 @@ def known() -> list[Migration]:
 
 
 def applied(connection: apsw.Connection) -> list[tuple[int, str]]:
-    # Asked by a statement, which sees what another process just made; the library's own table_exists() may not.
+    # This is a statement, because it sees a table that another process has just made. The library's table_exists() may
+    # not.
     if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'migrations'").get:
         return []
     return [
@@ -31,20 +32,21 @@ def is_empty(connection: apsw.Connection) -> bool:
 
 
 def demand_ours(connection: apsw.Connection, what: str) -> None:
-    """Refuse a file that another program made, before anything in it is changed."""
+    """Raise if another program made the file. Called before anything in it is changed."""
     if connection.pragma("application_id") != APPLICATION_ID and not is_empty(connection):
         raise SchemaMismatch(f"{what} was made by another program: name another file")
 
 
 def check(connection: apsw.Connection, what: str) -> None:
-    """Refuse what this version cannot use. An empty file passes: it is migrated next."""
+    """Raise if this version cannot use the file. An empty file passes, because it is migrated next."""
     demand_ours(connection, what)
     if not is_empty(connection):
         demand_current(applied(connection), known(), what)
 
 
 def migrate(connection: apsw.Connection, what: str) -> tuple[int, int]:
-    """Run what is missing, in one transaction under the write lock, so that two processes do not both."""
+    """Run the missing migrations in one transaction. It has the write lock, so that two processes do not run them both.
+    Return the version before and the version now."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         demand_ours(connection, what)

@@ -1,7 +1,7 @@
-"""Statements on one connection to SQLite.
+"""Runs statements on one connection to SQLite.
 
-Nothing here waits: a statement touches only the page cache. So these coroutines never suspend, and nothing else of the process
-runs between two statements of a transaction.
+Nothing here waits, because a statement uses only the page cache. So these coroutines never suspend, and no other task
+of the process runs between two statements of a transaction.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SqliteSession:
         return self._now
 
     async def rows(self, verb: Verb, *values: Any) -> list[Row]:
-        # Never half of them: an unfinished statement keeps its snapshot open.
+        # This always reads all rows, because an unfinished statement keeps its snapshot open.
         return self._connection.execute(STATEMENTS[verb], _bound(values)).fetchall()
 
     async def row(self, verb: Verb, *values: Any) -> Row | None:
@@ -101,10 +101,10 @@ class SqliteSession:
         return claims.any_runs(self._connection, claim)
 
     async def in_turn(self) -> None:
-        """A transaction is alone."""
+        """Do nothing: no two transactions write at the same time."""
 
     async def by_index(self) -> None:
-        """Every plan is meant: statements name their indexes."""
+        """Do nothing: the statements name their indexes."""
 
     async def follow_clock(self) -> None:
         if self._clock.follow_host(self._connection):
@@ -112,7 +112,7 @@ class SqliteSession:
 
 
 def _bound(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Lists go over as JSON arrays."""
+    """Turn lists among the values into JSON arrays."""
     for value in values:
         if type(value) is list:
             return tuple(json.dumps(one) if type(one) is list else one for one in values)

@@ -1,4 +1,4 @@
--- What agents and pools of agents ask.
+-- What agents and pools of agents read.
 
 -- name: lanes
 SELECT id, name, needs, nullif(undo, ''), depends FROM holdfast.lanes ORDER BY id
@@ -16,9 +16,9 @@ CROSS JOIN LATERAL (SELECT ready_at FROM holdfast.steps WHERE lane = l.lane AND 
 SELECT min(ready_at) FROM holdfast.steps
 WHERE run_id = ANY($2::text[]) AND lane = ANY($1::int[]) AND state = 'ready' AND ready_at > clock_timestamp()
 
--- How much work waits for a pool. One index range per lane and priority, in which what is due stands apart from what backs off;
--- at most $2 rows of each are looked at. The time is asked once: so it bounds the range, and is no filter. What is held or
--- behind an open breaker does not wait for an agent.
+-- How much work waits for a pool. This reads one index range per lane and priority, in which the index separates the
+-- steps that are due from those that back off. At most $2 rows of each are read. The time is asked once, in a subquery,
+-- so that it bounds the range and is not a filter. Steps behind a gate do not wait for an agent.
 -- name: backlog
 WITH RECURSIVE places(lane, priority) AS (
     SELECT l.lane, {top_priority(l.lane)}

@@ -1,5 +1,5 @@
--- Alerts and the outbox that tells them. The leader raises, logs and clears; whoever holds the lease named alerts routes and
--- sends.
+-- Alerts and their outbox. The leader raises, logs and clears alerts. The holder of the lease `alerts` routes and sends
+-- them.
 
 -- name: alert_stuck_runs
 INSERT INTO holdfast.alerts (kind, run_id, message, key, last_at)
@@ -7,7 +7,7 @@ SELECT 'run stuck', u.run_id, u.message, 'run stuck:' || u.run_id, clock_timesta
 FROM unnest($1::text[], $2::text[]) u(run_id, message)
 ON CONFLICT (key) WHERE cleared_at IS NULL DO UPDATE SET times = alerts.times + 1, last_at = excluded.last_at
 
--- Step 0 is the run itself; below it, -seq is the signal with this number, which was set aside.
+-- n is a step. 0 is the run itself. A negative n is a signal that was set aside, with the place -n in the history.
 -- name: note_failures
 INSERT INTO holdfast.failures (run_id, n) SELECT u.run_id, u.n FROM unnest($1::text[], $2::int[]) u(run_id, n)
 
@@ -81,7 +81,7 @@ FROM holdfast.deliveries d JOIN holdfast.alerts a ON a.id = d.alert_id
 WHERE d.channel = $1 AND d.sent_at IS NULL AND d.given_up_at IS NULL AND d.next_try_at <= (SELECT clock_timestamp())
 ORDER BY d.next_try_at LIMIT $2 FOR UPDATE OF d SKIP LOCKED
 
--- The try is counted when it is claimed, and comes again unless somebody says what became of it.
+-- A claim counts as an attempt. If nobody ends the delivery in time, it is due again.
 -- name: claim_deliveries
 UPDATE holdfast.deliveries d SET attempts = d.attempts + 1, next_try_at = clock_timestamp() + make_interval(secs => $2)
 FROM unnest($1::text[]) u(id) WHERE d.id = u.id
@@ -97,13 +97,13 @@ RETURNING alert_id, sent_at
 -- name: note_sent
 UPDATE holdfast.alerts SET sent_at = coalesce(sent_at, $2) WHERE id = $1
 
--- Whatever was meant for a channel that is no longer there.
+-- Gives up deliveries whose channel no longer exists: they have been due for more than $1 seconds.
 -- name: expire_deliveries
 UPDATE holdfast.deliveries SET given_up_at = clock_timestamp(), last_error = coalesce(last_error, 'nobody sent it')
 WHERE sent_at IS NULL AND given_up_at IS NULL AND next_try_at < clock_timestamp() - make_interval(secs => $1)
 
--- The step of each lane that waits longest for an agent, if longer than $1 seconds. One index look per lane and priority;
--- steps that are held or behind a breaker do not wait for an agent.
+-- The step of each lane and priority that waits longest for an agent, if longer than $1 seconds. Each costs one look
+-- into the index. Steps behind a gate do not wait for an agent.
 -- name: late_steps
 WITH RECURSIVE places(lane, name, priority) AS (
     SELECT l.id, l.name, {top_priority(l.id)} FROM holdfast.lanes l WHERE {passable(l)}
@@ -118,8 +118,8 @@ CROSS JOIN LATERAL (
     ORDER BY s.ready_at LIMIT 1) w
 WHERE p.priority IS NOT NULL ORDER BY w.ready_at LIMIT $2
 
--- The run of each workflow and version that waits longest for a scheduler, if longer than $1 seconds. A run that was
--- started before does not count: it has just been released or freed.
+-- The run of each workflow, version and priority that waits longest for a scheduler, if longer than $1 seconds. A run
+-- that has begun before does not count: it waits only since it was released or freed.
 -- name: late_runs
 WITH RECURSIVE kinds(workflow, version) AS (
     (SELECT workflow, version FROM holdfast.runs WHERE state = 'pending' ORDER BY workflow, version LIMIT 1)
@@ -145,8 +145,8 @@ CROSS JOIN LATERAL (
     ORDER BY created_at LIMIT 1) w
 WHERE p.priority IS NOT NULL ORDER BY w.created_at LIMIT $2
 
--- By workflow and version, the begun run that nobody owns and that has waited longest, and longer than $1 seconds, for a
--- scheduler to deliver something to it: an outcome, a signal, a timer that is due. At most $2 rows of each are looked at.
+-- For each workflow and version, the begun run without an owner that waits longest for a scheduler to deliver something
+-- to it, if longer than $1 seconds. That may be an outcome, a signal or a due timer. At most $2 rows of each are read.
 -- name: late_wakes
 SELECT what, run_id, since FROM (
     SELECT DISTINCT ON (r.workflow, r.version) r.workflow || '@' || r.version AS what, w.run_id, w.since FROM (

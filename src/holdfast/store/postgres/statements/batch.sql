@@ -1,7 +1,8 @@
--- The hot path. Rows come in the order that batch.py makes them.
+-- The hot path. The values come from the rows that batch.py makes.
 
--- The hops of a batch are one statement, made of those of these six that it has rows for (see session.py). Their rows come as
--- arrays of their types. Plans are pinned on the connection that runs it (see database.py).
+-- The hops of a batch are written by one statement. It consists of those of these six for which there are rows (see
+-- session.py). Their rows come as arrays of composite types. The connection that runs it has pinned plans (see
+-- database.py).
 
 -- name: begin_runs
 INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, owner, fence, input, digest, tags,
@@ -54,15 +55,15 @@ FROM unnest($7::holdfast.closed_run[]) u
 WHERE r.id = u.id AND r.fence = u.fence
 RETURNING 1
 
--- The rest of a batch, each only when there are rows for it.
+-- The rest of a batch. A statement runs only if there are rows for it.
 
--- Written so that the planner does not take the partial index of undelivered signals, which is mostly dead entries.
+-- The coalesce keeps the planner from the partial index of undelivered signals, because most of its entries are dead.
 -- name: deliver_signals
 UPDATE holdfast.signals s SET delivered_seq = u.seq
 FROM unnest($1::bigint[], $2::int[]) u(id, seq)
 WHERE s.id = u.id AND coalesce(s.delivered_seq, -1) = -1
 
--- From each row to its signal, whatever the planner believes.
+-- OFFSET 0 makes the planner look up the signal of each row by index, whatever its estimates say.
 -- name: set_aside_signals
 UPDATE holdfast.signals s SET set_aside = found.why
 FROM (SELECT g.id, u.why FROM unnest($1::text[], $2::int[], $3::text[]) u(run_id, seq, why)
@@ -96,22 +97,22 @@ UPDATE holdfast.runs r SET progress = coalesce(u.progress, r.progress), publishe
 FROM unnest($1::text[], $2::text[], $3::text[], $4::int[]) u(id, progress, published, kept_n)
 WHERE r.id = u.id
 
--- name: tell_parents
+-- name: end_child_steps
 UPDATE holdfast.steps s SET state = u.state, fence = s.fence + 1, output = u.output, error = u.error,
                    finished_at = coalesce(to_timestamp(u.at), clock_timestamp())
 FROM unnest($1::text[], $2::int[], $3::text[], $4::bytea[], $5::text[], $6::float8[])
      u(run_id, n, state, output, error, at)
 WHERE s.run_id = u.run_id AND s.n = u.n AND s.state = 'waiting' AND s.kind = 'child'
 
--- Only the parent's step keeps what the run returned.
+-- The output is removed. Only the parent's step keeps what the run returned.
 -- name: revoke_runs
 UPDATE holdfast.runs r SET state = 'undone', output = NULL, error = u.error, finished_at = to_timestamp(u.at),
                   fence = r.fence + 1
 FROM unnest($1::text[], $2::text[], $3::text[], $4::float8[]) u(id, parent_id, error, at)
 WHERE r.id = u.id AND r.parent_id = u.parent_id AND r.state = 'succeeded'
 
--- A run that has not asked for anything yet becomes pending again, so that it is claimed. Two nodes that begin one run have
--- the same fence, so the owner is compared, too.
+-- A run that waits for nothing becomes pending again, so that it is claimed. Two nodes that begin the same run have the
+-- same fence, so the owner is compared, too.
 -- name: park_runs
 UPDATE holdfast.runs r SET owner = NULL, fence = r.fence + 1, state = holdfast.freed(r.id, r.state)
 FROM unnest($1::text[], $2::int[], $3::text[]) u(id, fence, owner)
@@ -122,9 +123,9 @@ UPDATE holdfast.runs r SET state = 'undoing', ending = u.ending, error = u.error
 FROM unnest($1::text[], $2::int[], $3::text[], $4::text[]) u(id, fence, ending, error)
 WHERE r.id = u.id AND r.fence = u.fence
 
--- Continue as new: the run first, because it counts the steps, which go next.
+-- Continue as new. The run is written first, because its statement reads the steps, which are removed next.
 
--- The digest stays that of the input the run was started with: starting it again is still the same run.
+-- The digest stays that of the first input, so that starting the run again with that input is still a duplicate.
 -- name: continue_runs
 UPDATE holdfast.runs r SET input = u.input, generation = r.generation + 1, fence = r.fence + 1, progress = NULL, kept_n = 0,
                   started_at = to_timestamp(u.at),
@@ -138,7 +139,8 @@ DELETE FROM holdfast.steps WHERE run_id = ANY($1::text[])
 -- name: forget_attempts
 DELETE FROM holdfast.attempts WHERE run_id = ANY($1::text[])
 
--- Signals that no wait took belong to the next generation. They lose their number first, because those with one go.
+-- Signals that no step took belong to the next generation. They lose their place in the history first, because
+-- forget_signals removes all that have one.
 -- name: unread_signals
 UPDATE holdfast.signals SET delivered_seq = NULL
 WHERE run_id = ANY($1::text[]) AND (run_id, delivered_seq) IN (SELECT u.run_id, u.seq FROM unnest($1::text[], $2::int[]) u(run_id, seq))
@@ -146,9 +148,9 @@ WHERE run_id = ANY($1::text[]) AND (run_id, delivered_seq) IN (SELECT u.run_id, 
 -- name: forget_signals
 DELETE FROM holdfast.signals WHERE run_id = ANY($1::text[]) AND delivered_seq IS NOT NULL
 
--- What agents write: only steps that they have, named by (run, n, fence).
+-- What agents write. They name each step by (run, n, fence), so only steps that they have are changed.
 
--- The attempt as the step's row has it, before the row goes on.
+-- Copies the attempt from the step's row, before the row is changed.
 -- name: keep_attempts
 INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error, started_at)
 SELECT s.run_id, s.n, s.attempt, u.ending, s.agent, u.error, s.started_at
@@ -182,14 +184,14 @@ UPDATE holdfast.steps s SET checkpoint = coalesce(u.checkpoint, s.checkpoint), p
 FROM unnest($1::text[], $2::int[], $3::int[], $4::bytea[], $5::text[]) u(run_id, n, fence, checkpoint, progress)
 WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
 
--- The runs of steps that are handed back because the agent's code cannot read what was recorded for them.
+-- Holds the runs of steps that are handed back because the agent's code cannot read what was recorded for them.
 -- name: hold_runs
 UPDATE holdfast.runs r SET resume = r.state, state = 'held', note = u.note, owner = NULL, fence = r.fence + 1
 FROM unnest($1::text[], $2::text[]) u(id, note)
 WHERE r.id = u.id AND r.state IN ('pending', 'running', 'undoing')
 RETURNING r.id, r.note
 
--- Whether this very report was accepted before, and its answer lost.
+-- Finds a row if the same report was accepted before, and its answer got lost.
 -- name: reported_before
 SELECT 1 FROM holdfast.steps
 WHERE run_id = $1 AND n = $2 AND fence = $3::int + 1 AND agent = $4 AND state = $5
@@ -198,9 +200,9 @@ WHERE run_id = $1 AND n = $2 AND fence = $3::int + 1 AND agent = $4 AND state = 
 INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error)
 SELECT run_id, n, attempt, 'refused', $3, $4 FROM holdfast.steps WHERE run_id = $1 AND n = $2 FOR KEY SHARE
 
--- Starts. The first two also run on connections of callers, whose search path is theirs. A function that is called with
--- fewer arguments than it has is named with its schema: a nearer match in another schema would be called instead. `unnest`
--- of several arrays is part of the language, and always the server's own.
+-- These three statements also run on connections of callers, which have another search path. So functions are named
+-- with their schema. Otherwise a function in another schema that fits the arguments better would be called instead.
+-- `unnest` of several arrays needs no schema: it is part of the language, and is always the server's own.
 
 -- name: start_runs
 INSERT INTO holdfast.runs (id, namespace, workflow, version, state, priority, input, digest, tags, parent_id, parent_n, deadline)
@@ -215,7 +217,7 @@ RETURNING id
 -- name: started_as
 SELECT id, workflow, digest FROM holdfast.runs WHERE id = ANY($1::text[])
 
--- Tells two databases apart, also two of one name.
+-- Two databases have different identities, even if they have the same name.
 -- name: database_identity
 SELECT pg_catalog.concat(oid, ' since ', extract(epoch FROM pg_catalog.pg_postmaster_start_time()))
 FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()

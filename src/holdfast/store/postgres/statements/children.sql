@@ -1,11 +1,11 @@
--- Children by the step that asked for them, and steps that wait for a run which is not their own child.
+-- Children of runs, and joins: steps that wait for a run which is not their child.
 
--- Locked, so that a run which is about to be joined is not pruned meanwhile.
--- name: met_runs
+-- The rows are locked, so that a run which is about to be joined is not pruned meanwhile.
+-- name: existing_runs
 SELECT r.id, r.parent_id, r.parent_n, r.workflow, r.digest FROM holdfast.runs r
 WHERE r.id = ANY($1::text[]) ORDER BY r.id FOR KEY SHARE OF r
 
--- Does $2 wait for $1, through children and joins?
+-- Finds a row if the run $2 waits for the run $1, through children and joins.
 -- name: awaits
 WITH RECURSIVE above(id) AS (
     SELECT $1::text COLLATE "C"

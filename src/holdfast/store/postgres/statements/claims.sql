@@ -1,10 +1,10 @@
--- What is taken, by schedulers and agents. A claim raises the fence, so that what an earlier owner still writes finds no row;
--- and a node that was reclaimed claims nothing more.
+-- What schedulers and agents claim. A claim raises the fence, so that late writes of an earlier owner or agent find no
+-- row. A node that was reclaimed claims nothing more.
 
--- One index range per lane, so that no lane's backlog is sorted; locked rows are another claimer's. Lanes behind a gate are left
--- out first. Whether the step's run may go on is asked row by row, by a subquery that cannot become a join: so a lane is read in
--- the order of its index, and rows that must wait hide none behind them. Nor do suspects: they are passed over while the agent
--- has no room for one.
+-- This reads one index range per lane, so that no lane's backlog is sorted. Rows that are locked belong to another
+-- claim. Lanes behind a gate are left out first. A subquery that cannot become a join asks for each row whether the
+-- step's run goes on. So a lane is read in the order of its index, and steps that must wait do not hide those behind
+-- them. Neither do suspects: they are passed over if the agent may not have one.
 -- name: claim_steps
 WITH passable AS (
     SELECT u.lane FROM unnest($2::int[]) u(lane) LEFT JOIN holdfast.lanes l ON l.id = u.lane WHERE {passable(l)}),
@@ -22,7 +22,7 @@ due AS (
     ORDER BY s.priority DESC, s.ready_at LIMIT $3),
 {take_due}
 
--- The same for a node that works on some runs only: from each run to its steps.
+-- The same for a node that works only on certain runs. It looks up the steps of each run.
 -- name: claim_steps_of
 WITH passable AS (
     SELECT u.lane FROM unnest($2::int[]) u(lane) LEFT JOIN holdfast.lanes l ON l.id = u.lane WHERE {passable(l)}),
@@ -40,7 +40,7 @@ due AS (
     ORDER BY s.priority DESC, s.ready_at LIMIT $3),
 {take_due}
 
--- Takes the due steps, of suspects at most $5.
+-- Claims the due steps, but at most $5 suspects.
 -- fragment: take_due
 next AS (
     SELECT run_id, n FROM (
@@ -57,7 +57,7 @@ FROM next
 WHERE s.run_id = next.run_id AND s.n = next.n
 RETURNING {ClaimedStep(s)}
 
--- Steps of lanes that depend on $4, whose breaker is probing and locked by this transaction.
+-- Steps of lanes that depend on $4. Its breaker is probing, and this transaction has locked it.
 -- name: claim_probes
 WITH next AS (
     SELECT s.run_id, s.n
@@ -73,7 +73,7 @@ WITH next AS (
     ORDER BY s.priority DESC, s.ready_at LIMIT $3)
 {take_next}
 
--- Both claims of runs stop at the run with which they have $5 steps to replay.
+-- How many steps the runs before each run have to replay. Both claims of runs stop when these are $5 or more.
 -- fragment: sized
 sized AS (
     SELECT h.id, sum(h.steps) OVER (ORDER BY h.place) - h.steps AS before FROM (
@@ -97,7 +97,7 @@ UPDATE holdfast.runs r SET state = 'running', owner = $1, fence = r.fence + 1,
 FROM sized WHERE r.id = sized.id AND sized.before < $5
 RETURNING {Run(r)}
 
--- From what was not delivered to the run that should get it, then in order, locking as many as are wanted.
+-- Finds the runs that have something to deliver, sorts them, and locks as many as are wanted.
 -- name: claim_awake
 WITH awake AS (
     SELECT r.id FROM (
@@ -119,7 +119,7 @@ UPDATE holdfast.runs r SET owner = $1, fence = r.fence + 1
 FROM sized WHERE r.id = sized.id AND sized.before < $5
 RETURNING {Run(r)}
 
--- The same two for a node that works on some runs only.
+-- Both of these for a node that works only on certain runs.
 -- name: claim_runs_of
 WITH next AS (
     SELECT r.id FROM holdfast.runs r

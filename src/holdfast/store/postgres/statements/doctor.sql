@@ -1,4 +1,4 @@
--- The invariants, as queries that count the rows which break them. The names are those of the guarantees.
+-- The invariants: each is a query that counts the rows which break it. The names are those of the guarantees.
 
 -- name: doctor
 SELECT name, meaning, broken FROM (VALUES
@@ -18,11 +18,11 @@ SELECT name, meaning, broken FROM (VALUES
       WHERE r.owner IS NOT NULL AND (n.id IS NULL OR n.retired_at IS NOT NULL))),
     ('I23', 'an agent knows of every step that runs there for longer than its lease',
      (SELECT count(*) FROM (
-        SELECT 1 FROM (SELECT id, CASE WHEN holdfast.is_json(convert_to(offers, 'UTF8')) THEN offers::jsonb -> 'pulse' END AS told
+        SELECT 1 FROM (SELECT id, CASE WHEN holdfast.is_json(convert_to(offers, 'UTF8')) THEN offers::jsonb -> 'pulse' END AS pulse
               FROM holdfast.nodes WHERE retired_at IS NULL) n
         JOIN holdfast.steps s ON s.agent = n.id AND s.state = 'running'
-        WHERE s.started_at < to_timestamp((told ->> 'at')::float8 - (told ->> 'lease_s')::float8)
-        GROUP BY n.id, told HAVING count(*) > (told ->> 'known')::int) unknown)),
+        WHERE s.started_at < to_timestamp((pulse ->> 'at')::float8 - (pulse ->> 'lease_s')::float8)
+        GROUP BY n.id, pulse HAVING count(*) > (pulse ->> 'known')::int) unknown)),
     ('I11', 'no two outcomes of one run share a place in its history',
      (SELECT count(*) FROM (SELECT 1 FROM holdfast.steps WHERE delivered_seq > 0 AND kind <> 'signal'
       GROUP BY run_id, delivered_seq HAVING count(*) > 1) twice)),
@@ -54,11 +54,11 @@ SELECT name, meaning, broken FROM (VALUES
      (SELECT count(*) FROM holdfast.steps s WHERE s.kind = 'child' AND s.state = 'waiting'
       AND NOT EXISTS (SELECT FROM holdfast.runs r WHERE r.parent_id = s.run_id AND r.parent_n = s.n)
       AND NOT EXISTS (SELECT FROM holdfast.joins j WHERE j.waiter_id = s.run_id AND j.waiter_n = s.n))),
-    ('I18b', 'a child that ended has told its parent',
+    ('I18b', 'no step waits for a child that has ended',
      (SELECT count(*) FROM holdfast.steps s JOIN holdfast.runs r ON r.parent_id = s.run_id AND r.parent_n = s.n
       WHERE s.kind = 'child' AND s.state = 'waiting' AND r.finished_at IS NOT NULL))
 ) facts(name, meaning, broken)
--- Of the newest runs: there may be millions.
+-- This reads only the newest runs, because there may be millions.
 UNION ALL SELECT 'I26', 'what is recorded as JSON can be read' || coalesce(', but not all of run ' || min(id), ''), count(*) FROM (
     SELECT id FROM (SELECT id, input, output, tags, published, progress, error FROM holdfast.runs ORDER BY created_at DESC LIMIT 10000) r
     WHERE NOT (holdfast.is_json(input) AND holdfast.is_json(output) AND holdfast.is_json(convert_to(tags, 'UTF8'))

@@ -1,4 +1,4 @@
--- What is learned from durations: counts that nodes add, and that the leader lets fade.
+-- How long steps take. Nodes add counts, and the leader makes old counts fade.
 
 -- name: add_durations
 INSERT INTO holdfast.durations (name, bucket, count, last_at)
@@ -27,8 +27,8 @@ DELETE FROM holdfast.durations WHERE (name, bucket) IN (
 SELECT s.run_id, s.n, s.name, s.issued_at FROM unnest($1::text[]) u(id)
 CROSS JOIN LATERAL (SELECT run_id, n, name, issued_at FROM holdfast.steps WHERE run_id = u.id ORDER BY n DESC LIMIT 1) s
 
--- Steps that run for longer than their bound, those without a twin first. It walks what is running, once. Twins are looked
--- up one by one, by LIMIT: the planner would rather read all there ever were.
+-- Steps that run for longer than their bound, those without a twin first. This reads all running steps once. The LIMIT
+-- makes the planner look up each twin by index. Otherwise it would read all twins that there ever were.
 -- name: overlong_steps
 SELECT s.run_id, s.n, s.fence, s.key, s.name, s.lane, s.agent, s.started_at, t.n IS NOT NULL
 FROM holdfast.steps s JOIN unnest($1::text[], $2::float8[]) bound(name, bound_s) ON bound.name = s.name

@@ -1,7 +1,7 @@
--- What several statements have in common, written once. `{name(x)}` stands for a fragment with its argument; `{Run(r)}` for
--- the columns of a noun of model.py or answers.py, in the order of its fields.
+-- Fragments that several statements share. `{name(x)}` inserts a fragment with its argument. `{Run(r)}` inserts the
+-- columns of a class of model.py or answers.py, in the order of its fields.
 
--- `ready_at` of a step in quarantine: NEVER of model.py, the last second of the calendar.
+-- `ready_at` of a step in quarantine. This is NEVER of model.py, the last second of the year 9999.
 -- fragment: never
 to_timestamp(253402300799)
 
@@ -11,24 +11,24 @@ to_timestamp(253402300799)
 -- fragment: has_ended(s)
 ({s}.state IN ('succeeded', 'failed', 'cancelled'))
 
--- A scheduler may own the run.
+-- True if a scheduler may own the run.
 -- fragment: active(r)
 ({r}.state IN ('running', 'undoing'))
 
--- The run goes on, and no operator holds its workflow or namespace.
+-- True if the run goes on, and no operator holds its workflow or namespace.
 -- fragment: goes_on(r)
 ({r}.state IN ('running', 'undoing') AND NOT EXISTS (
     SELECT FROM holdfast.holds h
     WHERE (h.scope = 'workflow' AND h.value = {r}.workflow) OR (h.scope = 'namespace' AND h.value = {r}.namespace)))
 
--- No gate keeps the steps of this lane from beginning.
+-- True if the steps of this lane are not behind a gate.
 -- fragment: passable(l)
 (NOT EXISTS (SELECT FROM holdfast.breakers b WHERE b.name = {l}.depends AND b.state <> 'closed')
  AND NOT EXISTS (SELECT FROM holdfast.holds h
                  WHERE h.scope = 'all' OR (h.scope = 'dependency' AND h.value = {l}.depends)
                     OR (h.scope = 'step' AND h.value = {l}.name)))
 
--- A node that was reclaimed takes and begins nothing more.
+-- True if the node has not left and was not reclaimed. Otherwise it claims and begins nothing more.
 -- fragment: is_member(node)
 EXISTS (SELECT FROM holdfast.nodes WHERE id = {node} AND retired_at IS NULL)
 
@@ -36,7 +36,7 @@ EXISTS (SELECT FROM holdfast.nodes WHERE id = {node} AND retired_at IS NULL)
 -- fragment: top_priority(lane)
 (SELECT s.priority FROM holdfast.steps s WHERE s.state = 'ready' AND s.lane = {lane} ORDER BY s.priority DESC LIMIT 1)
 
--- The next lower one than that of `p`.
+-- The next lower priority than that of `p`.
 -- fragment: next_priority(p)
 (SELECT s.priority FROM holdfast.steps s WHERE s.state = 'ready' AND s.lane = {p}.lane AND s.priority < {p}.priority
  ORDER BY s.priority DESC LIMIT 1)

@@ -1,5 +1,6 @@
--- Breakers and holds. Agents tell what they saw and take what a wave allows; the leader decides; operators force. Whoever changes
--- a breaker's state raises its round, and names the one it knew.
+-- Breakers and holds. Agents add the outcomes that they saw and claim as many probes as a wave allows. The leader
+-- decides about breakers, and operators may overrule it. Every change of a breaker's state raises its round. The leader
+-- names the round it knew.
 
 -- name: gate_breakers
 SELECT {Breaker} FROM holdfast.breakers
@@ -31,7 +32,7 @@ UPDATE holdfast.breakers b SET ok = b.ok + u.ok, failed = b.failed + u.failed, e
 FROM unnest($1::text[], $2::int[], $3::int[], $4::int[], $5::text[]) u(name, round, ok, failed, error)
 WHERE b.name = u.name AND b.round = u.round AND b.state = 'probing'
 
--- Locked until the commit, so that nobody else takes from the allowance meanwhile.
+-- The row is locked until the commit, so that nobody else uses the allowance meanwhile.
 -- name: probing
 SELECT round, allowance FROM holdfast.breakers
 WHERE name = $1 AND state = 'probing' AND allowance > 0
@@ -41,8 +42,9 @@ FOR UPDATE
 -- name: take_allowance
 UPDATE holdfast.breakers SET allowance = allowance - $2, told_at = clock_timestamp() WHERE name = $1
 
--- What each breaker that is not closed, or in recent trouble, has in flight since its round began, and whether anything waits for
--- it: one index look per lane and priority, and the steps that run.
+-- Breakers that no operator has forced, and that are not closed or have had trouble lately. For a probing one: how many
+-- of its steps run that started since its window began, and whether any step waits for it. This looks into the index
+-- once per lane and priority, and reads the running steps.
 -- name: breaker_looks
 WITH RECURSIVE watched AS (
     SELECT {Breaker} FROM holdfast.breakers
@@ -85,7 +87,7 @@ ON CONFLICT (name) DO UPDATE SET state = $2::text, round = breakers.round + 1, o
     opened_at = CASE WHEN $2::text = 'open' THEN coalesce(breakers.opened_at, clock_timestamp()) END
 RETURNING {Breaker}
 
--- A breaker that is not closed is tried before it is trusted.
+-- A breaker that is not closed begins to probe, with one step.
 -- name: reset_breaker
 UPDATE holdfast.breakers SET state = CASE state WHEN 'closed' THEN 'closed' ELSE 'probing' END, round = round + 1,
     ok = 0, failed = 0, wave = CASE state WHEN 'closed' THEN 0 ELSE 1 END,

@@ -1,8 +1,8 @@
--- Leading, and what the leader does about nodes and attempts that are lost or overdue. Each of its writes is in a transaction
--- that found its epoch current, and keeps that so (`leads`).
+-- Leading, and what the leader does about nodes that are gone and attempts that are overdue. Each of its transactions
+-- first checks that its epoch is the current one, and locks the lease so that this stays so (`leads`).
 
--- A lease is taken by whoever holds it, and by others when nobody does: it ran out, or its holder is gone. Whoever takes it over
--- notes since when it was not renewed, and by whom.
+-- The holder of a lease can renew it. Others can take it if it has no holder, has run out, or its holder is gone. A
+-- node that takes it over notes for how long it was not renewed, and who had it before.
 -- name: lead
 INSERT INTO holdfast.leases (name, holder, epoch, expires_at, since, renewed_at)
 VALUES ($3, $1, 1, clock_timestamp() + make_interval(secs => $2), clock_timestamp(), clock_timestamp())
@@ -33,8 +33,8 @@ UPDATE holdfast.leases SET holder = NULL, expires_at = clock_timestamp(), renewe
 SELECT {SeenNode(n)} FROM holdfast.nodes n
 WHERE n.retired_at IS NULL AND n.lease_until < clock_timestamp() ORDER BY n.lease_until LIMIT 1000
 
--- Whoever has a step or a run: one index look each, however much each has.
--- name: holders
+-- Nodes that have a step or a run. This looks into the index once for each node, however much it has.
+-- name: busy_nodes
 WITH RECURSIVE
 agents(id) AS (
     SELECT min(agent) FROM holdfast.steps WHERE state = 'running'
@@ -48,12 +48,13 @@ owners(id) AS (
     WHERE owners.id IS NOT NULL)
 SELECT id FROM agents WHERE id IS NOT NULL UNION SELECT id FROM owners WHERE id IS NOT NULL
 
--- Of these, those that are no live node, whatever their row says: a paused process may claim after it was reclaimed.
+-- Those of these nodes that have no row, or have left or were reclaimed. A paused process may have claimed after it was
+-- reclaimed.
 -- name: strangers
 SELECT u.id FROM unnest($1::text[]) u(id)
 WHERE NOT EXISTS (SELECT FROM holdfast.nodes n WHERE n.id = u.id AND n.retired_at IS NULL)
 
--- The node's row is locked before its lease is looked at: a renewal that is on its way comes before or after.
+-- The node's row is locked before its lease is read, so that a renewal comes either before or after that.
 -- name: lock_node
 SELECT {SeenNode(n)} FROM holdfast.nodes n WHERE n.id = $1 FOR UPDATE
 
@@ -61,7 +62,7 @@ SELECT {SeenNode(n)} FROM holdfast.nodes n WHERE n.id = $1 FOR UPDATE
 UPDATE holdfast.runs r SET owner = NULL, fence = r.fence + 1, state = holdfast.freed(r.id, r.state)
 WHERE r.id = ANY(ARRAY(SELECT id FROM holdfast.runs WHERE owner = $1 ORDER BY id LIMIT $2 FOR UPDATE))
 
--- What an agent has, as the verdict about each needs it.
+-- The steps that an agent has, with what the leader needs to decide about each.
 -- name: lost_by
 SELECT {LostStep(s)} FROM holdfast.steps s WHERE s.agent = $1 AND s.state = 'running' ORDER BY s.run_id, s.n LIMIT $2 FOR UPDATE
 
@@ -79,13 +80,13 @@ FROM unnest($1::text[], $2::int[], $3::int[], $4::text[], $5::float8[], $6::int[
      u(run_id, n, fence, state, after_s, losses, timeouts, error)
 WHERE s.run_id = u.run_id AND s.n = u.n AND s.fence = u.fence
 
--- Only a node that has nothing left.
+-- Retires a node only if it has no run and no step left.
 -- name: retire_reclaimed
 UPDATE holdfast.nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retired_at IS NULL
   AND NOT EXISTS (SELECT FROM holdfast.runs WHERE owner = $1)
   AND NOT EXISTS (SELECT FROM holdfast.steps WHERE agent = $1 AND state = 'running')
 
--- Signals that their run can no longer take in.
+-- Signals that came too late: their run has ended.
 -- name: late_signals
 SELECT s.id FROM holdfast.signals s JOIN holdfast.runs r ON r.id = s.run_id
 WHERE s.delivered_seq IS NULL AND r.finished_at IS NOT NULL ORDER BY s.id LIMIT $1

@@ -1,4 +1,4 @@
--- Everything lives in a schema of its own, so that it can share a database with the application's tables.
+-- All tables are in their own schema, so that they can share a database with the application's tables.
 -- name: make_schema
 CREATE SCHEMA IF NOT EXISTS holdfast
 
@@ -16,7 +16,7 @@ INSERT INTO holdfast.migrations (version, name, checksum) VALUES ($1, $2, $3)
 -- name: lock_schema
 SELECT pg_try_advisory_xact_lock($1::bigint)
 
--- A lock with a number of 64 bits stands in two columns of 32.
+-- pg_locks shows a lock number of 64 bits in two columns of 32 bits.
 -- name: schema_lock_holder
 SELECT a.pid, a.usename, coalesce(nullif(a.application_name, ''), 'no name')
 FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid

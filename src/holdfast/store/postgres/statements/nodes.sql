@@ -5,7 +5,7 @@ INSERT INTO holdfast.nodes (id, host, pid, roles, offers, capacity, lease_until,
 VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + make_interval(secs => $7), $8)
 ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity, code = excluded.code
 
--- What the node says of itself is as old as its heart has not heard from it.
+-- The pulse is how the node described its state when its heart last heard from it, $4 seconds ago.
 -- name: renew
 UPDATE holdfast.nodes
 SET lease_until = clock_timestamp() + make_interval(secs => $2),
@@ -14,7 +14,7 @@ SET lease_until = clock_timestamp() + make_interval(secs => $2),
 WHERE id = $1 AND retired_at IS NULL AND gone_at IS NULL
 RETURNING clock_timestamp()
 
--- Said by the heart of a process that is gone: its lease ends now.
+-- The node's process is gone, so its lease ends now. Its heart writes this, or a supervisor that sees it.
 -- name: say_gone
 UPDATE holdfast.nodes SET gone_at = clock_timestamp(), lease_until = least(lease_until, clock_timestamp())
 WHERE id = $1 AND retired_at IS NULL
@@ -25,7 +25,7 @@ UPDATE holdfast.nodes SET retired_at = clock_timestamp() WHERE id = $1 AND retir
 -- name: owned_by
 SELECT id, fence FROM holdfast.runs WHERE owner = $1 ORDER BY id
 
--- name: held_by
+-- name: claimed_by
 SELECT run_id, n, fence FROM holdfast.steps WHERE agent = $1 AND state = 'running' ORDER BY run_id, n
 
 -- name: living
@@ -34,7 +34,8 @@ SELECT {Node} FROM holdfast.nodes WHERE retired_at IS NULL ORDER BY lease_until 
 -- name: nodes
 SELECT {Node} FROM holdfast.nodes ORDER BY retired_at IS NOT NULL, started_at DESC LIMIT 1000
 
--- What every node has and owns: as many index entries as there is work in flight.
+-- How many steps every node has, and how many runs it owns. This reads as many index entries as there is work in
+-- progress.
 -- name: loads
 SELECT node, sum(steps)::int, sum(runs)::int FROM (
     SELECT agent AS node, count(*) AS steps, 0 AS runs FROM holdfast.steps WHERE state = 'running' GROUP BY agent

@@ -1,6 +1,6 @@
--- What callers and operators do, about one run each.
+-- What callers and operators do. Each statement is about one run.
 
--- Whatever is done to a run locks its row first: so two operators take turns, and none waits for the other with a lock in hand.
+-- Every act on a run locks its row first. So two operators take turns, and they cannot wait for each other.
 -- name: lock_run
 SELECT {Run} FROM holdfast.runs WHERE id = $1 FOR UPDATE
 
@@ -12,11 +12,11 @@ ON CONFLICT (run_id, name, key) DO NOTHING
 -- name: sent_before
 SELECT 1 FROM holdfast.signals WHERE run_id = $1 AND name = $2 AND key = $3
 
--- Requests that the run's code has heard: one that it caught and went on after is no answer to the next.
+-- How many requests to cancel the run's code has got. It may have caught one of them and gone on.
 -- name: heard_cancels
 SELECT count(*) FROM holdfast.signals WHERE run_id = $1 AND name = '$cancel' AND delivered_seq IS NOT NULL
 
--- A run that has done something is cancelled by its own code; one that has done nothing is cancelled here.
+-- A run that has asked for something is cancelled by its own code. A run that has not is cancelled here.
 -- name: cancel_pending
 UPDATE holdfast.runs SET state = 'cancelled', finished_at = clock_timestamp(), fence = fence + 1, note = $2
 WHERE id = $1 AND owner IS NULL AND state = 'pending'

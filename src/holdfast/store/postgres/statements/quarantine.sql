@@ -1,4 +1,4 @@
--- Steps that wait for a person.
+-- Steps in quarantine. They wait for a person.
 
 -- name: list_quarantined
 INSERT INTO holdfast.quarantine (run_id, n, fingerprint, step, error, place)
@@ -24,12 +24,12 @@ SELECT q.run_id, q.n, q.fingerprint FROM holdfast.quarantine q JOIN holdfast.ste
 WHERE ($1::text IS NULL OR q.fingerprint = $1) AND ($2::text IS NULL OR q.run_id = $2) AND q.at <= $3 AND {quarantined(s)}
 ORDER BY q.run_id, q.n LIMIT $4
 
--- Runs are locked before their steps: whoever decides whether a run is stuck locks its row, too.
+-- Runs are locked before their steps. Whoever decides whether a run is stuck locks its row, too.
 -- name: lock_runs
 SELECT id FROM holdfast.runs WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE
 
--- What is released gets fresh budgets: what was spent so far is excused. Its error stays, because it says whether an attempt may
--- have had its effect.
+-- A released step gets fresh budgets, because its attempts so far are excused. Its error stays, because it says whether
+-- an attempt may have had its effect.
 -- name: resolve_steps
 UPDATE holdfast.steps s SET fence = s.fence + 1,
     state = CASE $3 WHEN 'release' THEN 'ready' WHEN 'skip' THEN 'succeeded' ELSE 'failed' END,
@@ -53,12 +53,12 @@ WHERE q.run_id = u.run_id AND q.n = u.n
 UPDATE holdfast.runs SET state = resume, resume = NULL, note = NULL, fence = fence + 1
 WHERE id = ANY($1::text[]) AND state = 'stuck' AND resume IS NOT NULL
 
--- What is listed, and whose step went another way.
+-- Entries whose step no longer exists, or is not in quarantine any more.
 -- name: stale_quarantined
 SELECT q.run_id, q.n FROM holdfast.quarantine q LEFT JOIN holdfast.steps s ON s.run_id = q.run_id AND s.n = q.n
 WHERE s.n IS NULL OR NOT {quarantined(s)} LIMIT $1
 
--- Of these runs, or of all: those in which nothing is left to wait for but steps in quarantine, and nothing to deliver.
+-- Those of these runs, or of all runs, that wait for nothing but steps in quarantine and have nothing to deliver.
 -- name: unmoving_runs
 SELECT r.id FROM holdfast.runs r
 WHERE r.id IN (SELECT run_id FROM holdfast.quarantine) AND {active(r)}

@@ -6,7 +6,7 @@ SELECT clock_timestamp()
 -- name: run
 SELECT {Run} FROM holdfast.runs WHERE id = $1
 
--- By states, workflow, the last row seen (created_at, id), tags.
+-- Filters by states, workflow, cursor (created_at, id) and tags.
 -- name: runs
 SELECT {Run} FROM holdfast.runs
 WHERE (cardinality($1::text[]) = 0 OR state = ANY($1))

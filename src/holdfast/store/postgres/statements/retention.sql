@@ -1,8 +1,8 @@
--- Retention: ended runs go, oldest first, some hundred rows a transaction. A run goes after its children, when all that wait
--- for it have been told, and only when no run above it is live, because a live one may have to undo what those below it did,
--- and none that may still go on from it.
+-- Retention: ended runs are removed, oldest first, some hundred rows per transaction. A run is removed after its
+-- children, and after all steps that joined it have ended. It stays while a run above it is open, because that one may
+-- have to undo it. It also stays while an open run may go on from it.
 
--- For the transaction that prunes: a LIMIT makes whole-table scans look cheap to a planner without fresh statistics.
+-- For the transaction that prunes. Because of the LIMIT, a planner without fresh statistics would scan whole tables.
 -- name: by_index
 SET LOCAL enable_seqscan = off
 
@@ -29,7 +29,7 @@ WHERE r.id = ANY($1::text[]) AND r.finished_at IS NOT NULL
 ORDER BY r.finished_at, r.id
 FOR UPDATE OF r SKIP LOCKED
 
--- Asked when their rows are locked: from then on nobody joins them.
+-- Runs that a step has joined. Asked after their rows are locked, because nobody can join them from then on.
 -- name: joined
 SELECT DISTINCT run_id FROM holdfast.joins WHERE run_id = ANY($1::text[])
 
@@ -77,7 +77,7 @@ DELETE FROM holdfast.deliveries d USING unnest($1::bigint[]) u(id) WHERE d.alert
 -- name: prune_alerts
 DELETE FROM holdfast.alerts a USING unnest($1::bigint[]) u(id) WHERE a.id = u.id
 
--- A node that still has something stays until that is reclaimed.
+-- A node that still has a run or a step stays until that is reclaimed.
 -- name: left_nodes
 SELECT id FROM holdfast.nodes n WHERE retired_at < $1
   AND NOT EXISTS (SELECT FROM holdfast.runs WHERE owner = n.id)

@@ -1,4 +1,4 @@
--- What schedulers read, deliver and fire.
+-- What schedulers read, fire, hold and number.
 
 -- name: history_steps
 SELECT {Step(s)} FROM unnest($1::text[]) u(id)
@@ -8,8 +8,9 @@ ORDER BY s.run_id, s.n
 -- name: history_signals
 SELECT {Signal} FROM holdfast.signals WHERE run_id = ANY($1::text[]) ORDER BY run_id, id
 
--- From the owner's runs to what each has to be told, whatever the planner believes (OFFSET 0: no other order): a join the other
--- way round passes over what everybody else has to be told, and over all that was delivered since the last vacuum.
+-- This goes from the owner's runs to what is to be delivered to each. OFFSET 0 forces that order, whatever the
+-- planner's estimates say. The other order would pass over what others have to deliver, and over all that was delivered
+-- since the last vacuum.
 -- name: undelivered_steps
 SELECT s.run_id, s.n, s.state, s.output, s.error, s.finished_at
 FROM (SELECT id FROM holdfast.runs WHERE owner = $1 OFFSET 0) r
@@ -24,8 +25,8 @@ FROM (SELECT id FROM holdfast.runs WHERE owner = $1 OFFSET 0) r
 CROSS JOIN LATERAL (SELECT {Signal} FROM holdfast.signals WHERE run_id = r.id AND delivered_seq IS NULL OFFSET 0) s
 ORDER BY s.id LIMIT $2
 
--- The time is asked for once, in a subquery, so that it bounds the index range; asked for at every row, it would pass over all
--- timers that sleep.
+-- The time is asked once, in a subquery, so that it bounds the index range. If it were asked for every row, the
+-- statement would read all timers that are not due yet.
 -- name: due_timers
 SELECT s.run_id, s.n FROM holdfast.steps s
 WHERE s.state = 'waiting' AND s.kind = 'timer' AND s.ready_at <= (SELECT clock_timestamp())

@@ -1,7 +1,8 @@
--- Twins: made and swept by the leader, taken and ended by agents. A twin's fence guards the twin; the step takes its outcome
--- only while it has none. Where both rows are locked, the twin's is locked first.
+-- Twins. The leader makes them and sweeps up those that nobody needs any more. Agents claim and end them. A twin has
+-- its own fence. The step gets the twin's outcome only if it has not ended. A transaction that locks both rows locks
+-- the twin's first.
 
--- A step that has lost an agent may be what kills them: it gets none.
+-- A step that has lost an agent gets no twin, because the step may be what kills agents.
 -- name: make_twins
 INSERT INTO holdfast.twins (run_id, n, state, step_fence, lane, not_agent)
 SELECT s.run_id, s.n, 'ready', s.fence, s.lane, s.agent
@@ -11,8 +12,8 @@ JOIN holdfast.runs r ON r.id = s.run_id AND r.state = 'running'
 ON CONFLICT (run_id, n) DO NOTHING
 RETURNING run_id, n
 
--- A twin may begin while the step is as it was when the twin was made, on any agent but the step's own, and through the
--- same gates as any step.
+-- A twin may begin if the step has not changed since the twin was made, at any agent but the step's own. The same gates
+-- apply to it as to any step.
 -- name: ready_twins
 SELECT t.run_id, t.n FROM holdfast.twins t
 JOIN holdfast.steps s ON s.run_id = t.run_id AND s.n = t.n AND s.fence = t.step_fence
@@ -28,7 +29,7 @@ UPDATE holdfast.twins t SET state = 'running', agent = $3, started_at = clock_ti
 FROM unnest($1::text[], $2::int[]) u(run_id, n)
 WHERE t.run_id = u.run_id AND t.n = u.n AND t.state = 'ready'
 
--- A twin as its agent gets it: the step, with the twin's fence and as its next attempt.
+-- The step as the agent of its twin gets it: with the twin's fence, and as the step's next attempt.
 -- name: twin_steps
 SELECT s.run_id, s.n, s.key, s.name, t.fence, s.attempt + 1, s.losses, s.excused, s.attempts_max, s.timeout_s, s.input, s.retry,
        s.checkpoint, s.issued_at, s.error, s.timeouts, s.throttled, s.effect
@@ -50,13 +51,13 @@ RETURNING started_at
 -- name: twin_won_before
 SELECT 1 FROM holdfast.twins WHERE run_id = $1 AND n = $2 AND fence = $3::int + 1 AND agent = $4 AND state = 'won'
 
--- The attempt that was outrun, as it will stand beside the step.
+-- Keeps the attempt that was outrun.
 -- name: keep_outrun
 INSERT INTO holdfast.attempts (run_id, n, attempt, ending, agent, error, started_at)
 SELECT run_id, n, attempt, 'refused', agent, $3, started_at FROM holdfast.steps
 WHERE run_id = $1 AND n = $2 AND state = 'running' FOR NO KEY UPDATE
 
--- A step in quarantine waits for a person, not for its twin.
+-- A step in quarantine waits for a person, so its twin cannot outrun it.
 -- name: outrun_step
 UPDATE holdfast.steps s SET state = 'succeeded', output = $3, error = NULL, finished_at = clock_timestamp(),
                    fence = s.fence + 1, agent = $4, started_at = $5, complete_by = NULL
@@ -80,7 +81,8 @@ SELECT {Twin} FROM holdfast.twins WHERE run_id = $1 AND n = $2
 -- name: twins
 SELECT {Twin} FROM holdfast.twins WHERE run_id = $1 ORDER BY n
 
--- What is left of twins whose step has ended, went back, is gone or in quarantine, or whose agent is lost.
+-- Twins that nobody needs any more. Their step has ended, is in quarantine, no longer exists or has changed before they
+-- began, or their agent is gone.
 -- name: idle_twins
 SELECT t.run_id, t.n FROM holdfast.twins t
 LEFT JOIN holdfast.steps s ON s.run_id = t.run_id AND s.n = t.n

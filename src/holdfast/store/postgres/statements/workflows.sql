@@ -1,16 +1,16 @@
--- What code declares, and who publishes which names.
+-- What the code of nodes declares about workflows, and which nodes publish which names.
 
--- Nodes register one after another: each sees what those before it publish.
+-- Nodes register one after another, so that each sees what those before it publish.
 -- name: register_in_turn
 LOCK TABLE holdfast.workflows IN SHARE ROW EXCLUSIVE MODE
 
--- Live nodes with other code, one for each code. A node without code publishes nothing.
+-- Live nodes that publish other code, one for each code. A node without code publishes nothing.
 -- name: rivals
 SELECT DISTINCT ON (code) id, host, pid, offers FROM holdfast.nodes
 WHERE retired_at IS NULL AND lease_until > clock_timestamp() AND code <> '' AND code <> $1 AND id <> $2
 ORDER BY code, started_at
 
--- The same again changes nothing, but that it was declared is noted now and then.
+-- To declare the same again changes nothing, except that the time is noted after $10 seconds.
 -- name: declare
 INSERT INTO holdfast.workflows AS known
     (namespace, name, version, code, origin, digest, input, result, signals, first_at, last_at)
@@ -34,7 +34,7 @@ WHERE r.id = $1 AND r.finished_at IS NULL
 SELECT {Declaration} FROM holdfast.workflows
 ORDER BY namespace COLLATE "C", name COLLATE "C", version COLLATE "C" LIMIT $1
 
--- What a node that lives has loaded stays, however long ago it started.
+-- What a live node has loaded stays, however long ago the node started.
 -- name: old_workflows
 SELECT namespace, name, version FROM holdfast.workflows w
 WHERE last_at < $1 AND NOT EXISTS (SELECT FROM holdfast.nodes n WHERE n.retired_at IS NULL

@@ -1,4 +1,4 @@
--- What agents and pools of agents ask.
+-- What agents and pools of agents read.
 
 -- name: lanes
 SELECT id, name, needs, nullif(undo, ''), depends FROM lanes ORDER BY id
@@ -6,7 +6,7 @@ SELECT id, name, needs, nullif(undo, ''), depends FROM lanes ORDER BY id
 -- name: lost_steps
 SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM steps WHERE run_id = ?1 AND n = ?2 AND fence = ?3)
 
--- One index look per lane and priority.
+-- This looks into the index once per lane and priority.
 -- name: next_ready
 WITH RECURSIVE places (lane, priority) AS (
     SELECT u.value, {top_priority(u.value)} FROM json_each(?1) u
@@ -21,8 +21,9 @@ FROM places p WHERE p.priority IS NOT NULL
 SELECT min(s.ready_at) FROM json_each(?2) u CROSS JOIN steps s INDEXED BY sqlite_autoindex_steps_1 ON s.run_id = u.value
 WHERE s.state = 'ready' AND s.ready_at > (SELECT store_now()) AND s.lane IN (SELECT value FROM json_each(?1))
 
--- How much work waits for a pool. One index range per lane and priority, in which what is due stands apart from what backs off;
--- at most ?2 rows of each are looked at. What is held or behind an open breaker does not wait for an agent.
+-- How much work waits for a pool. This reads one index range per lane and priority, in which the index separates the
+-- steps that are due from those that back off. At most ?2 rows of each are read. Steps behind a gate do not wait for an
+-- agent.
 -- name: backlog
 WITH RECURSIVE places (lane, priority) AS (
     SELECT u.value, {top_priority(u.value)} FROM json_each(?1) u LEFT JOIN lanes l ON l.id = u.value WHERE {passable(l)}

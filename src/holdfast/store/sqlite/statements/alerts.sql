@@ -1,12 +1,12 @@
--- Alerts and the outbox that tells them. The leader raises, logs and clears; whoever holds the lease named alerts routes and
--- sends.
+-- Alerts and their outbox. The leader raises, logs and clears alerts. The holder of the lease `alerts` routes and sends
+-- them.
 
 -- name: alert_stuck_runs
 INSERT INTO alerts (at, kind, run_id, message, key, last_at)
 VALUES (store_now(), 'run stuck', ?1, ?2, 'run stuck:' || ?1, store_now())
 ON CONFLICT (key) WHERE cleared_at IS NULL DO UPDATE SET times = times + 1, last_at = excluded.last_at
 
--- Step 0 is the run itself; below it, -seq is the signal with this number, which was set aside.
+-- n is a step. 0 is the run itself. A negative n is a signal that was set aside, with the place -n in the history.
 -- name: note_failures
 INSERT INTO failures (run_id, n) VALUES (?1, ?2)
 
@@ -73,7 +73,7 @@ FROM deliveries d INDEXED BY deliveries_due CROSS JOIN alerts a ON a.id = d.aler
 WHERE d.channel = ?1 AND d.sent_at IS NULL AND d.given_up_at IS NULL AND d.next_try_at <= (SELECT store_now())
 ORDER BY d.next_try_at LIMIT ?2
 
--- The try is counted when it is claimed, and comes again unless somebody says what became of it.
+-- A claim counts as an attempt. If nobody ends the delivery in time, it is due again.
 -- name: claim_deliveries
 UPDATE deliveries SET attempts = attempts + 1, next_try_at = store_now() + ?2 WHERE id = ?1
 
@@ -87,13 +87,13 @@ RETURNING alert_id, sent_at
 -- name: note_sent
 UPDATE alerts SET sent_at = coalesce(sent_at, ?2) WHERE id = ?1
 
--- Whatever was meant for a channel that is no longer there.
+-- Gives up deliveries whose channel no longer exists: they have been due for more than ?1 seconds.
 -- name: expire_deliveries
 UPDATE deliveries SET given_up_at = store_now(), last_error = coalesce(last_error, 'nobody sent it')
 WHERE sent_at IS NULL AND given_up_at IS NULL AND next_try_at < (SELECT store_now() - ?1)
 
--- The step of each lane that waits longest for an agent, if longer than ?1 seconds. One index look per lane and priority;
--- steps that are held or behind a breaker do not wait for an agent.
+-- The step of each lane and priority that waits longest for an agent, if longer than ?1 seconds. Each costs one look
+-- into the index. Steps behind a gate do not wait for an agent.
 -- name: late_steps
 WITH RECURSIVE places (lane, name, priority) AS (
     SELECT l.id, l.name, {top_priority(l.id)} FROM lanes l WHERE {passable(l)}
@@ -106,8 +106,8 @@ SELECT p.name, w.run_id, w.ready_at FROM places p CROSS JOIN steps w ON w.rowid 
     ORDER BY s.ready_at LIMIT 1)
 WHERE p.priority IS NOT NULL ORDER BY w.ready_at LIMIT ?2
 
--- The run of each workflow and version that waits longest for a scheduler, if longer than ?1 seconds. A run that was
--- started before does not count: it has just been released or freed.
+-- The run of each workflow, version and priority that waits longest for a scheduler, if longer than ?1 seconds. A run
+-- that has begun before does not count: it waits only since it was released or freed.
 -- name: late_runs
 WITH RECURSIVE kinds (workflow, version) AS (
     SELECT workflow, version FROM (SELECT workflow, version FROM runs INDEXED BY runs_pending WHERE state = 'pending'
@@ -134,8 +134,8 @@ SELECT p.workflow || '@' || p.version, w.id, w.created_at FROM places p CROSS JO
     ORDER BY r.created_at LIMIT 1)
 WHERE p.priority IS NOT NULL ORDER BY w.created_at LIMIT ?2
 
--- By workflow and version, the begun run that nobody owns and that has waited longest for a scheduler to deliver something
--- to it: an outcome, a signal, a timer that is due, for longer than ?1 seconds. At most ?2 rows of each are looked at.
+-- For each workflow and version, the begun run without an owner that waits longest for a scheduler to deliver something
+-- to it, if longer than ?1 seconds. That may be an outcome, a signal or a due timer. At most ?2 rows of each are read.
 -- name: late_wakes
 SELECT r.workflow || '@' || r.version, w.run_id, min(w.since) FROM (
     SELECT run_id, since FROM (SELECT run_id, finished_at AS since FROM steps INDEXED BY steps_undelivered

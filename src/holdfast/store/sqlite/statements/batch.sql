@@ -1,6 +1,6 @@
--- The hot path, each with one row of values per operation, in the order that batch.py makes them.
+-- The hot path. Each statement runs once for each row of values that batch.py makes.
 
--- The six of which hops are made. ?17 and ?18 are the node and the time.
+-- These six statements write hops. In issue_steps, ?17 is the node and ?18 is the time. In begin_runs, ?18 is the node.
 
 -- name: begin_runs
 INSERT INTO runs (id, namespace, workflow, version, state, priority, owner, fence, input, digest, tags, parent_id,
@@ -35,7 +35,7 @@ UPDATE runs SET state = ?3, output = ?4, owner = NULL, fence = fence + 1,
                 finished_at = CASE WHEN ?3 <> 'stuck' THEN ?6 END
 WHERE id = ?1 AND fence = ?2
 
--- The rest of a batch, each only when there are rows for it.
+-- The rest of a batch. A statement runs only if there are rows for it.
 
 -- name: deliver_signals
 UPDATE signals SET delivered_seq = ?2 WHERE id = ?1 AND +delivered_seq IS NULL
@@ -62,17 +62,17 @@ ON CONFLICT (run_id, name, key) DO NOTHING
 UPDATE runs SET progress = coalesce(?2, progress), published = coalesce(?3, published), kept_n = max(kept_n, ?4)
 WHERE id = ?1
 
--- name: tell_parents
+-- name: end_child_steps
 UPDATE steps SET state = ?3, output = ?4, error = ?5, finished_at = coalesce(?6, store_now()), fence = fence + 1
 WHERE run_id = ?1 AND n = ?2 AND +state = 'waiting' AND +kind = 'child'
 
--- Only the parent's step keeps what the run returned.
+-- The output is removed. Only the parent's step keeps what the run returned.
 -- name: revoke_runs
 UPDATE runs SET state = 'undone', output = NULL, error = ?3, finished_at = ?4, fence = fence + 1
 WHERE id = ?1 AND +parent_id = ?2 AND +state = 'succeeded'
 
--- A run that has not asked for anything yet becomes pending again, so that it is claimed. Two nodes that begin one run have
--- the same fence, so the owner is compared, too.
+-- A run that waits for nothing becomes pending again, so that it is claimed. Two nodes that begin the same run have the
+-- same fence, so the owner is compared, too.
 -- name: park_runs
 UPDATE runs SET owner = NULL, fence = fence + 1, state = {freed(runs)}
 WHERE id = ?1 AND fence = ?2 AND +owner IS ?3
@@ -80,9 +80,9 @@ WHERE id = ?1 AND fence = ?2 AND +owner IS ?3
 -- name: undo_runs
 UPDATE runs SET state = 'undoing', ending = ?3, error = ?4, owner = NULL, fence = fence + 1 WHERE id = ?1 AND fence = ?2
 
--- Continue as new: the run first, because it counts the steps, which go next.
+-- Continue as new. The run is written first, because its statement reads the steps, which are removed next.
 
--- The digest stays that of the input the run was started with: starting it again is still the same run.
+-- The digest stays that of the first input, so that starting the run again with that input is still a duplicate.
 -- name: continue_runs
 UPDATE runs SET input = ?2, generation = generation + 1, fence = fence + 1, progress = NULL, started_at = ?3, kept_n = 0,
                 base_n = max(base_n, coalesce((SELECT max(n) FROM steps WHERE run_id = ?1), 0))
@@ -94,16 +94,17 @@ DELETE FROM steps WHERE run_id = ?1
 -- name: forget_attempts
 DELETE FROM attempts WHERE run_id = ?1
 
--- Signals that no wait took belong to the next generation. They lose their number first, because those with one go.
+-- Signals that no step took belong to the next generation. They lose their place in the history first, because
+-- forget_signals removes all that have one.
 -- name: unread_signals
 UPDATE signals SET delivered_seq = NULL WHERE run_id = ?1 AND delivered_seq = ?2
 
 -- name: forget_signals
 DELETE FROM signals WHERE run_id = ?1 AND delivered_seq IS NOT NULL
 
--- What agents write: only steps that they have, named by (run, n, fence).
+-- What agents write. They name each step by (run, n, fence), so only steps that they have are changed.
 
--- The attempt as the step's row has it, before the row goes on.
+-- Copies the attempt from the step's row, before the row is changed.
 -- name: keep_attempts
 INSERT INTO attempts (run_id, n, attempt, ending, agent, error, started_at, finished_at)
 SELECT run_id, n, attempt, ?4, agent, ?5, started_at, store_now() FROM steps WHERE run_id = ?1 AND n = ?2 AND fence = ?3
@@ -127,13 +128,13 @@ WHERE run_id = ?1 AND n = ?2 AND fence = ?3
 UPDATE steps SET checkpoint = coalesce(?4, checkpoint), progress = coalesce(?5, progress)
 WHERE run_id = ?1 AND n = ?2 AND fence = ?3
 
--- The runs of steps that are handed back because the agent's code cannot read what was recorded for them.
+-- Holds the runs of steps that are handed back because the agent's code cannot read what was recorded for them.
 -- name: hold_runs
 UPDATE runs SET resume = state, state = 'held', note = ?2, owner = NULL, fence = fence + 1
 WHERE id = ?1 AND +state IN ('pending', 'running', 'undoing')
 RETURNING id, note
 
--- Whether this very report was accepted before, and its answer lost.
+-- Finds a row if the same report was accepted before, and its answer got lost.
 -- name: reported_before
 SELECT 1 FROM steps WHERE run_id = ?1 AND n = ?2 AND fence = ?3 + 1 AND agent = ?4 AND +state = ?5
 

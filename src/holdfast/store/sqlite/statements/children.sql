@@ -1,9 +1,9 @@
--- Children by the step that asked for them, and steps that wait for a run which is not their own child.
+-- Children of runs, and joins: steps that wait for a run which is not their child.
 
--- name: met_runs
+-- name: existing_runs
 SELECT id, parent_id, parent_n, workflow, digest FROM runs WHERE id IN (SELECT value FROM json_each(?1)) ORDER BY id
 
--- Does ?2 wait for ?1, through children and joins?
+-- Finds a row if the run ?2 waits for the run ?1, through children and joins.
 -- name: awaits
 WITH RECURSIVE above (id) AS (
     SELECT ?1

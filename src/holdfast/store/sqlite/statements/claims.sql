@@ -1,16 +1,16 @@
--- What is taken, by schedulers and agents. A claim raises the fence, so that what an earlier owner still writes finds no row;
--- and a node that was reclaimed claims nothing more.
+-- What schedulers and agents claim. A claim raises the fence, so that late writes of an earlier owner or agent find no
+-- row. A node that was reclaimed claims nothing more.
 
 -- name: is_member
 SELECT 1 WHERE {is_member(?1)}
 
--- Ready steps are looked at one (lane, priority) at a time, because only inside one are those that are due apart from
--- those that back off: a lane full of steps that back off costs nothing.
+-- Ready steps are looked at one (lane, priority) at a time. Only within one of these does the index separate the steps
+-- that are due from those that back off. So a lane full of steps that back off costs nothing.
 
 -- name: any_ready
 SELECT 1 FROM steps INDEXED BY steps_ready WHERE state = 'ready' LIMIT 1
 
--- Of these lanes, those that no gate keeps from beginning.
+-- Those of these lanes that are not behind a gate.
 -- name: passable_lanes
 SELECT u.value FROM json_each(?1) u LEFT JOIN lanes l ON l.id = u.value WHERE {passable(l)}
 
@@ -24,7 +24,7 @@ FROM steps s INDEXED BY steps_ready CROSS JOIN runs r ON r.id = s.run_id
 WHERE s.state = 'ready' AND s.lane = ?1 AND s.priority = ?2 AND s.ready_at <= ?3 AND s.losses < ?4 AND {goes_on(r)}
 ORDER BY s.ready_at LIMIT ?5
 
--- The same for a node that works on some runs only.
+-- The same for a node that works only on certain runs.
 -- name: due_steps_of
 SELECT s.priority, s.ready_at, s.run_id, s.n, s.fence, s.losses, s.lane
 FROM runs r CROSS JOIN steps s INDEXED BY sqlite_autoindex_steps_1 ON s.run_id = r.id
@@ -36,7 +36,7 @@ UPDATE steps SET state = 'running', agent = ?4, attempt = attempt + 1, fence = f
 WHERE run_id = ?1 AND n = ?2 AND fence = ?3
 RETURNING {ClaimedStep}
 
--- Of these lanes, those with probes of this breaker.
+-- Those of these lanes whose steps can be probes of this breaker.
 -- name: probe_lanes
 SELECT id FROM lanes WHERE depends = ?1 AND id IN (SELECT value FROM json_each(?2))
   AND NOT EXISTS (SELECT 1 FROM holds WHERE scope = 'step' AND value = lanes.name)
@@ -53,7 +53,7 @@ FROM (SELECT run_id FROM steps INDEXED BY steps_undelivered
 CROSS JOIN runs r ON r.id = awake.run_id
 WHERE +r.owner IS NULL AND {active(r)}
 
--- The same for a node that works on some runs only.
+-- One run, if it is pending or has something to deliver, for a node that works only on certain runs.
 -- name: claimable_run
 SELECT r.priority, r.created_at, r.id, r.workflow, r.version FROM runs r
 WHERE r.id = ?1 AND +r.owner IS NULL AND (+r.state = 'pending' OR ({active(r)} AND (

@@ -1,4 +1,4 @@
--- One clock for all processes: see clock.py.
+-- One clock for all processes of the host: see clock.py.
 
 -- name: clock
 SELECT boot, anchor FROM clock WHERE one = 1

@@ -1,4 +1,4 @@
--- The invariants, as queries that count the rows which break them. The names are those of the guarantees.
+-- The invariants: each is a query that counts the rows which break it. The names are those of the guarantees.
 
 -- name: doctor
 SELECT 'I1', 'each key stands once in a run',
@@ -23,10 +23,10 @@ UNION ALL SELECT 'I10b', 'an owned run has an owner that is not retired',
      WHERE r.owner IS NOT NULL AND (n.id IS NULL OR n.retired_at IS NOT NULL))
 UNION ALL SELECT 'I23', 'an agent knows of every step that runs there for longer than its lease',
     (SELECT count(*) FROM (
-        SELECT 1 FROM (SELECT id, json_extract(offers, '$.pulse') AS told FROM nodes WHERE retired_at IS NULL AND json_valid(offers)) n
+        SELECT 1 FROM (SELECT id, json_extract(offers, '$.pulse') AS pulse FROM nodes WHERE retired_at IS NULL AND json_valid(offers)) n
         JOIN steps s ON s.agent = n.id AND s.state = 'running'
-        WHERE s.started_at < json_extract(told, '$.at') - json_extract(told, '$.lease_s')
-        GROUP BY n.id HAVING count(*) > json_extract(told, '$.known')))
+        WHERE s.started_at < json_extract(pulse, '$.at') - json_extract(pulse, '$.lease_s')
+        GROUP BY n.id HAVING count(*) > json_extract(pulse, '$.known')))
 UNION ALL SELECT 'I11', 'no two outcomes of one run share a place in its history',
     (SELECT count(*) FROM (SELECT 1 FROM steps WHERE delivered_seq > 0 AND kind <> 'signal'
      GROUP BY run_id, delivered_seq HAVING count(*) > 1))
@@ -51,10 +51,10 @@ UNION ALL SELECT 'I24', 'a signal that was set aside is delivered, and no wait t
     (SELECT count(*) FROM signals g WHERE g.set_aside IS NOT NULL
      AND (coalesce(g.delivered_seq, 0) = 0 OR EXISTS (
          SELECT 1 FROM steps s WHERE s.run_id = g.run_id AND s.kind = 'signal' AND s.delivered_seq = g.delivered_seq)))
-UNION ALL SELECT 'I18b', 'a child that ended has told its parent',
+UNION ALL SELECT 'I18b', 'no step waits for a child that has ended',
     (SELECT count(*) FROM steps s JOIN runs r ON r.parent_id = s.run_id AND r.parent_n = s.n
      WHERE s.kind = 'child' AND s.state = 'waiting' AND r.finished_at IS NOT NULL)
--- Of the newest runs: there may be millions.
+-- This reads only the newest runs, because there may be millions.
 UNION ALL SELECT 'I26', 'what is recorded as JSON can be read' || coalesce(', but not all of run ' || min(id), ''), count(*) FROM (
     SELECT id FROM (SELECT id, input, output, tags, published, progress, error FROM runs ORDER BY created_at DESC LIMIT 10000) r
     WHERE NOT (json_valid(CAST(input AS TEXT)) AND coalesce(json_valid(CAST(output AS TEXT)), 1) AND json_valid(tags)

@@ -1,4 +1,4 @@
--- What is learned from durations: counts that nodes add, and that the leader lets fade.
+-- How long steps take. Nodes add counts, and the leader makes old counts fade.
 
 -- name: add_durations
 INSERT INTO durations (name, bucket, count, last_at) VALUES (?1, ?2, ?3, store_now())
@@ -24,7 +24,7 @@ DELETE FROM durations WHERE (name, bucket) IN (
 SELECT s.run_id, s.n, s.name, s.issued_at FROM json_each(?1) u
 CROSS JOIN steps s ON s.run_id = u.value AND s.n = (SELECT max(n) FROM steps WHERE run_id = u.value)
 
--- Steps that run for longer than their bound, those without a twin first. It walks what is running, once.
+-- Steps that run for longer than their bound, those without a twin first. This reads all running steps once.
 -- name: overlong_steps
 SELECT s.run_id, s.n, s.fence, s.key, s.name, s.lane, s.agent, s.started_at,
        EXISTS (SELECT 1 FROM twins t WHERE t.run_id = s.run_id AND t.n = s.n)

@@ -1,5 +1,6 @@
--- Breakers and holds. Agents tell what they saw and take what a wave allows; the leader decides; operators force. Whoever changes
--- a breaker's state raises its round, and names the one it knew.
+-- Breakers and holds. Agents add the outcomes that they saw and claim as many probes as a wave allows. The leader
+-- decides about breakers, and operators may overrule it. Every change of a breaker's state raises its round. The leader
+-- names the round it knew.
 
 -- name: gate_breakers
 SELECT {Breaker} FROM breakers WHERE state <> 'closed' OR forced = 1 OR window_at > (SELECT store_now() - ?1)
@@ -31,8 +32,9 @@ SELECT round, allowance FROM breakers WHERE name = ?1 AND state = 'probing' AND 
 -- name: take_allowance
 UPDATE breakers SET allowance = allowance - ?2, told_at = store_now() WHERE name = ?1
 
--- What each breaker that is not closed, or in recent trouble, has in flight since its round began, and whether anything waits for
--- it: one index look per lane and priority, and the steps that run.
+-- Breakers that no operator has forced, and that are not closed or have had trouble lately. For a probing one: how many
+-- of its steps run that started since its window began, and whether any step waits for it. This looks into the index
+-- once per lane and priority, and reads the running steps.
 -- name: breaker_looks
 WITH RECURSIVE
 watched AS (
@@ -74,7 +76,7 @@ ON CONFLICT (name) DO UPDATE SET state = ?2, round = round + 1, ok = 0, failed =
     error = NULL, open_until = NULL, opened_at = CASE WHEN ?2 = 'open' THEN coalesce(opened_at, excluded.opened_at) END
 RETURNING {Breaker}
 
--- A breaker that is not closed is tried before it is trusted.
+-- A breaker that is not closed begins to probe, with one step.
 -- name: reset_breaker
 UPDATE breakers SET state = CASE state WHEN 'closed' THEN 'closed' ELSE 'probing' END, round = round + 1, ok = 0,
     failed = 0, wave = CASE state WHEN 'closed' THEN 0 ELSE 1 END, allowance = CASE state WHEN 'closed' THEN 0 ELSE 1 END,

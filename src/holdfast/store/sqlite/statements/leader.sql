@@ -1,8 +1,8 @@
--- Leading, and what the leader does about nodes and attempts that are lost or overdue. Each of its writes is in a transaction
--- that found its epoch current (`leads`).
+-- Leading, and what the leader does about nodes that are gone and attempts that are overdue. Each of its transactions
+-- first checks that its epoch is the current one (`leads`).
 
--- A lease is taken by whoever holds it, and by others when nobody does: it ran out, or its holder is gone. Whoever takes it over
--- notes since when it was not renewed, and by whom.
+-- The holder of a lease can renew it. Others can take it if it has no holder, has run out, or its holder is gone. A
+-- node that takes it over notes for how long it was not renewed, and who had it before.
 -- name: lead
 INSERT INTO leases (name, holder, epoch, expires_at, since, renewed_at)
 VALUES (?3, ?1, 1, store_now() + ?2, store_now(), store_now())
@@ -31,8 +31,8 @@ UPDATE leases SET holder = NULL, expires_at = store_now(), renewed_at = store_no
 SELECT {SeenNode} FROM nodes INDEXED BY nodes_live
 WHERE retired_at IS NULL AND lease_until < (SELECT store_now()) ORDER BY lease_until LIMIT 1000
 
--- Whoever has a step or a run: one index look each, however much each has.
--- name: holders
+-- Nodes that have a step or a run. This looks into the index once for each node, however much it has.
+-- name: busy_nodes
 WITH RECURSIVE
     agents (id) AS (
         SELECT min(agent) FROM steps WHERE state = 'running'
@@ -46,7 +46,8 @@ WITH RECURSIVE
         WHERE owners.id IS NOT NULL)
 SELECT id FROM agents WHERE id IS NOT NULL UNION SELECT id FROM owners WHERE id IS NOT NULL
 
--- Of these, those that are no live node, whatever their row says: a paused process may claim after it was reclaimed.
+-- Those of these nodes that have no row, or have left or were reclaimed. A paused process may have claimed after it was
+-- reclaimed.
 -- name: strangers
 SELECT u.value FROM json_each(?1) u
 WHERE NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = u.value AND n.retired_at IS NULL)
@@ -58,11 +59,11 @@ SELECT {SeenNode} FROM nodes WHERE id = ?1
 UPDATE runs SET owner = NULL, fence = fence + 1, state = {freed(runs)}
 WHERE id IN (SELECT id FROM runs INDEXED BY runs_owned WHERE owner = ?1 LIMIT ?2)
 
--- What an agent has, as the verdict about each needs it.
+-- The steps that an agent has, with what the leader needs to decide about each.
 -- name: lost_by
 SELECT {LostStep} FROM steps INDEXED BY steps_held WHERE state = 'running' AND agent = ?1 LIMIT ?2
 
--- From each agent to what of its work is overdue.
+-- Finds the overdue steps of each agent, because the index begins with the agent.
 -- name: overdue_steps
 WITH RECURSIVE agents (id) AS (
     SELECT min(agent) FROM steps WHERE state = 'running'
@@ -78,13 +79,13 @@ UPDATE steps SET fence = fence + 1, complete_by = NULL, agent = NULL, state = ?4
                  ready_at = CASE WHEN ?5 IS NULL THEN {never} ELSE store_now() + ?5 END
 WHERE run_id = ?1 AND n = ?2 AND fence = ?3
 
--- Only a node that has nothing left.
+-- Retires a node only if it has no run and no step left.
 -- name: retire_reclaimed
 UPDATE nodes SET retired_at = store_now() WHERE id = ?1 AND retired_at IS NULL
   AND NOT EXISTS (SELECT 1 FROM runs INDEXED BY runs_owned WHERE owner = ?1)
   AND NOT EXISTS (SELECT 1 FROM steps INDEXED BY steps_held WHERE state = 'running' AND agent = ?1)
 
--- Signals that their run can no longer take in.
+-- Signals that came too late: their run has ended.
 -- name: late_signals
 SELECT s.id FROM signals s INDEXED BY signals_undelivered CROSS JOIN runs r ON r.id = s.run_id
 WHERE s.delivered_seq IS NULL AND r.finished_at IS NOT NULL ORDER BY s.run_id, s.id LIMIT ?1

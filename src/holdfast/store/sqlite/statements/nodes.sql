@@ -5,7 +5,7 @@ INSERT INTO nodes (id, host, pid, roles, offers, capacity, started_at, lease_unt
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, store_now(), store_now() + ?7, ?8)
 ON CONFLICT (id) DO UPDATE SET offers = excluded.offers, capacity = excluded.capacity, code = excluded.code
 
--- What the node says of itself is as old as its heart has not heard from it.
+-- The pulse is how the node described its state when its heart last heard from it, ?4 seconds ago.
 -- name: renew
 UPDATE nodes SET lease_until = store_now() + ?2,
                  offers = CASE WHEN ?3 IS NULL THEN offers
@@ -13,7 +13,7 @@ UPDATE nodes SET lease_until = store_now() + ?2,
 WHERE id = ?1 AND retired_at IS NULL AND gone_at IS NULL
 RETURNING store_now()
 
--- Said by the heart of a process that is gone: its lease ends now.
+-- The node's process is gone, so its lease ends now. Its heart writes this, or a supervisor that sees it.
 -- name: say_gone
 UPDATE nodes SET gone_at = store_now(), lease_until = min(lease_until, store_now()) WHERE id = ?1 AND retired_at IS NULL
 
@@ -23,7 +23,7 @@ UPDATE nodes SET retired_at = store_now() WHERE id = ?1 AND retired_at IS NULL
 -- name: owned_by
 SELECT id, fence FROM runs INDEXED BY runs_owned WHERE owner = ?1
 
--- name: held_by
+-- name: claimed_by
 SELECT run_id, n, fence FROM steps INDEXED BY steps_held WHERE state = 'running' AND agent = ?1
 
 -- name: living
@@ -32,7 +32,8 @@ SELECT {Node} FROM nodes INDEXED BY nodes_live WHERE retired_at IS NULL ORDER BY
 -- name: nodes
 SELECT {Node} FROM nodes ORDER BY retired_at IS NOT NULL, started_at DESC LIMIT 1000
 
--- What every node has and owns: as many index entries as there is work in flight.
+-- How many steps every node has, and how many runs it owns. This reads as many index entries as there is work in
+-- progress.
 -- name: loads
 SELECT node, sum(steps), sum(runs) FROM (
     SELECT agent AS node, count(*) AS steps, 0 AS runs FROM steps INDEXED BY steps_held WHERE state = 'running' GROUP BY agent

@@ -1,6 +1,6 @@
--- What callers and operators do, about one run each.
+-- What callers and operators do. Each statement is about one run.
 
--- A transaction is alone here: nothing needs a lock.
+-- SQLite has only one write transaction at a time, so the row needs no lock.
 -- name: lock_run
 SELECT {Run} FROM runs WHERE id = ?1
 
@@ -12,11 +12,11 @@ ON CONFLICT (run_id, name, key) DO NOTHING
 -- name: sent_before
 SELECT 1 FROM signals WHERE run_id = ?1 AND name = ?2 AND key = ?3
 
--- Requests that the run's code has heard: one that it caught and went on after is no answer to the next.
+-- How many requests to cancel the run's code has got. It may have caught one of them and gone on.
 -- name: heard_cancels
 SELECT count(*) FROM signals WHERE run_id = ?1 AND name = '$cancel' AND delivered_seq IS NOT NULL
 
--- A run that has done something is cancelled by its own code; one that has done nothing is cancelled here.
+-- A run that has asked for something is cancelled by its own code. A run that has not is cancelled here.
 -- name: cancel_pending
 UPDATE runs SET state = 'cancelled', finished_at = store_now(), fence = fence + 1, note = ?2
 WHERE id = ?1 AND +owner IS NULL AND +state = 'pending' AND NOT EXISTS (SELECT 1 FROM steps WHERE run_id = runs.id)

@@ -1,4 +1,4 @@
--- Steps that wait for a person.
+-- Steps in quarantine. They wait for a person.
 
 -- name: list_quarantined
 INSERT INTO quarantine (run_id, n, fingerprint, step, error, place, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, store_now())
@@ -22,12 +22,12 @@ SELECT q.run_id, q.n, q.fingerprint FROM quarantine q CROSS JOIN steps s ON s.ru
 WHERE (?1 IS NULL OR q.fingerprint = ?1) AND (?2 IS NULL OR q.run_id = ?2) AND q.at <= ?3 AND {quarantined(s)}
 ORDER BY q.run_id, q.n LIMIT ?4
 
--- A transaction is alone here: nothing needs a lock.
+-- SQLite has only one write transaction at a time, so the rows need no lock.
 -- name: lock_runs
 SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?1))
 
--- What is released gets fresh budgets: what was spent so far is excused. Its error stays, because it says whether an attempt may
--- have had its effect.
+-- A released step gets fresh budgets, because its attempts so far are excused. Its error stays, because it says whether
+-- an attempt may have had its effect.
 -- name: resolve_steps
 UPDATE steps SET fence = fence + 1,
     state = CASE ?3 WHEN 'release' THEN 'ready' WHEN 'skip' THEN 'succeeded' ELSE 'failed' END,
@@ -49,12 +49,12 @@ DELETE FROM quarantine WHERE run_id = ?1 AND n = ?2
 UPDATE runs SET state = resume, resume = NULL, note = NULL, fence = fence + 1
 WHERE id IN (SELECT value FROM json_each(?1)) AND +state = 'stuck' AND resume IS NOT NULL
 
--- What is listed, and whose step went another way.
+-- Entries whose step no longer exists, or is not in quarantine any more.
 -- name: stale_quarantined
 SELECT q.run_id, q.n FROM quarantine q LEFT JOIN steps s ON s.run_id = q.run_id AND s.n = q.n
 WHERE s.n IS NULL OR NOT {quarantined(s)} LIMIT ?1
 
--- Of these runs, or of all: those in which nothing is left to wait for but steps in quarantine, and nothing to deliver.
+-- Those of these runs, or of all runs, that wait for nothing but steps in quarantine and have nothing to deliver.
 -- name: unmoving_runs
 SELECT DISTINCT q.run_id FROM quarantine q CROSS JOIN runs r ON r.id = q.run_id
 WHERE {active(r)} AND (?1 IS NULL OR r.id IN (SELECT value FROM json_each(?1)))

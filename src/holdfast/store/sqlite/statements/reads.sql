@@ -3,7 +3,7 @@
 -- name: run
 SELECT {Run} FROM runs WHERE id = ?1
 
--- By states, workflow, the last row seen (created_at, id), tags.
+-- Filters by states, workflow, cursor (created_at, id) and tags.
 -- name: runs
 SELECT {Run} FROM runs INDEXED BY runs_newest
 WHERE (created_at, id) < (coalesce(?3, 1e18), coalesce(?4, ''))

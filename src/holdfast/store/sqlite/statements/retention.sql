@@ -1,6 +1,6 @@
--- Retention: ended runs go, oldest first, some hundred rows a transaction. A run goes after its children, when all that wait
--- for it have been told, and only when no run above it is live, because a live one may have to undo what those below it did,
--- and none that may still go on from it.
+-- Retention: ended runs are removed, oldest first, some hundred rows per transaction. A run is removed after its
+-- children, and after all steps that joined it have ended. It stays while a run above it is open, because that one may
+-- have to undo it. It also stays while an open run may go on from it.
 
 -- name: old_runs
 SELECT id, finished_at FROM runs INDEXED BY runs_ended
@@ -71,7 +71,7 @@ DELETE FROM deliveries WHERE alert_id = ?1
 -- name: prune_alerts
 DELETE FROM alerts WHERE id = ?1
 
--- A node that still has something stays until that is reclaimed.
+-- A node that still has a run or a step stays until that is reclaimed.
 -- name: left_nodes
 SELECT id FROM nodes n INDEXED BY nodes_left WHERE retired_at < ?1
   AND NOT EXISTS (SELECT 1 FROM runs INDEXED BY runs_owned WHERE owner = n.id)

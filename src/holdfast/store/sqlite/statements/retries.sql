@@ -1,4 +1,4 @@
--- A run that goes on from where another ended.
+-- Retries: runs that go on from where another run ended.
 
 -- name: retried_as
 SELECT {Run} FROM runs INDEXED BY runs_retry WHERE retry_of = ?1 ORDER BY created_at DESC, id DESC LIMIT 1
@@ -9,7 +9,7 @@ WITH RECURSIVE below (id, finished_at) AS (
     UNION ALL SELECT r.id, r.finished_at FROM below b CROSS JOIN runs r INDEXED BY runs_parent ON r.parent_id = b.id)
 SELECT id FROM below WHERE finished_at IS NULL LIMIT 1
 
--- Its clock goes on from where the other's began: `started_at` is where the history begins that is replayed.
+-- The new run keeps `started_at` of the other run, because that is where the replayed history begins.
 -- name: copy_run
 INSERT INTO runs (id, namespace, workflow, version, state, priority, input, digest, tags, retry_of, deadline, created_at,
                   started_at, generation, base_n, kept_n, published, progress, parent_id, parent_n)

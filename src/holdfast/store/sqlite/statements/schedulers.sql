@@ -1,4 +1,4 @@
--- What schedulers read, deliver and fire.
+-- What schedulers read, fire, hold and number.
 
 -- name: history_steps
 SELECT {Step(s)} FROM json_each(?1) u CROSS JOIN steps s ON s.run_id = u.value ORDER BY u.key, s.n

@@ -1,7 +1,7 @@
--- Twins: made and swept by the leader, taken and ended by agents. A twin's fence guards the twin; the step takes its outcome
--- only while it has none.
+-- Twins. The leader makes them and sweeps up those that nobody needs any more. Agents claim and end them. A twin has
+-- its own fence. The step gets the twin's outcome only if it has not ended.
 
--- A step that has lost an agent may be what kills them: it gets none.
+-- A step that has lost an agent gets no twin, because the step may be what kills agents.
 -- name: make_twins
 INSERT INTO twins (run_id, n, state, step_fence, lane, not_agent, made_at)
 SELECT s.run_id, s.n, 'ready', s.fence, s.lane, s.agent, store_now()
@@ -10,8 +10,8 @@ WHERE s.run_id = ?1 AND s.n = ?2 AND s.fence = ?3 AND +s.state = 'running' AND s
 ON CONFLICT (run_id, n) DO NOTHING
 RETURNING run_id, n
 
--- A twin may begin while the step is as it was when the twin was made, on any agent but the step's own, and through the
--- same gates as any step.
+-- A twin may begin if the step has not changed since the twin was made, at any agent but the step's own. The same gates
+-- apply to it as to any step.
 -- name: ready_twins
 SELECT t.run_id, t.n
 FROM twins t INDEXED BY twins_live
@@ -26,7 +26,7 @@ ORDER BY t.made_at LIMIT ?3
 UPDATE twins SET state = 'running', agent = ?3, started_at = store_now(), fence = fence + 1
 WHERE run_id = ?1 AND n = ?2 AND state = 'ready'
 
--- A twin as its agent gets it: the step, with the twin's fence and as its next attempt.
+-- The step as the agent of its twin gets it: with the twin's fence, and as the step's next attempt.
 -- name: twin_steps
 SELECT s.run_id, s.n, s.key, s.name, t.fence, s.attempt + 1, s.losses, s.excused, s.attempts_max, s.timeout_s, s.input, s.retry,
        s.checkpoint, s.issued_at, s.error, s.timeouts, s.throttled, s.effect
@@ -46,13 +46,13 @@ RETURNING started_at
 -- name: twin_won_before
 SELECT 1 FROM twins WHERE run_id = ?1 AND n = ?2 AND fence = ?3 + 1 AND agent = ?4 AND +state = 'won'
 
--- The attempt that was outrun, as it will stand beside the step.
+-- Keeps the attempt that was outrun.
 -- name: keep_outrun
 INSERT INTO attempts (run_id, n, attempt, ending, agent, error, started_at, finished_at)
 SELECT run_id, n, attempt, 'refused', agent, ?3, started_at, store_now() FROM steps
 WHERE run_id = ?1 AND n = ?2 AND +state = 'running'
 
--- A step in quarantine waits for a person, not for its twin.
+-- A step in quarantine waits for a person, so its twin cannot outrun it.
 -- name: outrun_step
 UPDATE steps SET state = 'succeeded', output = ?3, error = NULL, finished_at = store_now(), fence = fence + 1, agent = ?4,
                  started_at = ?5, complete_by = NULL
@@ -75,7 +75,8 @@ SELECT {Twin} FROM twins WHERE run_id = ?1 AND n = ?2
 -- name: twins
 SELECT {Twin} FROM twins WHERE run_id = ?1 ORDER BY n
 
--- What is left of twins whose step has ended, went back, is gone or in quarantine, or whose agent is lost.
+-- Twins that nobody needs any more. Their step has ended, is in quarantine, no longer exists or has changed before they
+-- began, or their agent is gone.
 -- name: idle_twins
 SELECT t.run_id, t.n FROM twins t INDEXED BY twins_live
 LEFT JOIN steps s ON s.run_id = t.run_id AND s.n = t.n

@@ -1,12 +1,12 @@
--- What code declares, and who publishes which names.
+-- What the code of nodes declares about workflows, and which nodes publish which names.
 
--- Live nodes with other code. A node without code publishes nothing.
+-- Live nodes that publish other code. A node without code publishes nothing.
 -- name: rivals
 SELECT id, host, pid, offers FROM nodes INDEXED BY nodes_live
 WHERE retired_at IS NULL AND lease_until > (SELECT store_now()) AND code <> '' AND code <> ?1 AND id <> ?2
 ORDER BY started_at
 
--- The same again changes nothing, but that it was declared is noted now and then.
+-- To declare the same again changes nothing, except that the time is noted after ?10 seconds.
 -- name: declare
 INSERT INTO workflows (namespace, name, version, code, origin, digest, input, result, signals, first_at, last_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, store_now(), store_now())
@@ -24,7 +24,7 @@ WHERE r.id = ?1 AND r.finished_at IS NULL
 -- name: workflows
 SELECT {Declaration} FROM workflows ORDER BY namespace, name, version LIMIT ?1
 
--- What a node that lives has loaded stays, however long ago it started.
+-- What a live node has loaded stays, however long ago the node started.
 -- name: old_workflows
 SELECT namespace, name, version FROM workflows INDEXED BY workflows_last
 WHERE last_at < ?1
