@@ -305,7 +305,7 @@ class PoolStatus(NamedTuple):
             parts.append((" · agents do not stay", "red"))
         return parts
 
-    def told(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         return {
             "agents": self.at_work,
             "wanted": self.wanted,
