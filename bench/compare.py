@@ -1,8 +1,8 @@
 """Compares Holdfast with its peers: the same work, in turns, on one machine. Run it by `python bench/compare.py`.
 
-In each round every contender starts alone, does A to E (see docs/performance.md) and stops. So each contender meets the same
-noise as the others, and the spread over the rounds shows how much of a difference is noise. It writes the figures to
-results/comparison.json, and a chart of A and B beside it.
+In each round every contender starts alone, does A to E (see docs/performance.md) and stops. So each contender meets the
+same noise as the others, and the spread over the rounds shows how much of a difference is noise. It writes the figures
+to results/comparison.json, and a chart of A and B beside it.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def _options() -> argparse.Namespace:
 
 @contextmanager
 def _machine(cache: Path, services: set[str]) -> Iterator[Machine]:
-    """Start the servers that several contenders share. Their folder is in the working folder, because the system's temporary
-    folder may be in memory."""
+    """Start the servers that several contenders share. Their folder is in the working folder, because the system's
+    temporary folder may be in memory."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="holdfast-compare-", dir=Path.cwd())))
         postgres = stack.enter_context(postgres_server()) if "postgres" in services else None
@@ -231,8 +231,8 @@ def _result(values: Values, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _figure(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the median, smallest and largest value of a letter. Without any value, return the reason: `over`, the seconds within
-    which it did not happen, or `not_offered`."""
+    """Return the median, smallest and largest value of a letter. Without any value, return the reason: `over`, the
+    seconds within which it did not happen, or `not_offered`."""
     values = [line["value"] for line in lines if "value" in line]
     if not values:
         return {key: line[key] for line in lines for key in ("over", "not_offered") if key in line}

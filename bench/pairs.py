@@ -1,8 +1,9 @@
 """Measures the ratios of G, H and I on two stores that take turns on one machine: `python bench/pairs.py`.
 
-`holdfast bench` measures a store before and after it is filled. Minutes pass between the two, in which the machine's own speed may
-change by more than the effect that is measured. Here one store stays small, and the other gets what should not matter. Each round
-is done on both, one right after the other, and gives one ratio. The result is the median over all rounds, with the quartiles.
+`holdfast bench` measures a store before and after it is filled. Minutes pass between the two, in which the machine's
+own speed may change by more than the effect that is measured. Here one store stays small, and the other gets what
+should not matter. Each round is done on both, one right after the other, and gives one ratio. The result is the median
+over all rounds, with the quartiles.
 """
 
 from __future__ import annotations
@@ -111,8 +112,8 @@ async def measure(here: str, there: str, scale: float) -> Figures:
 
 @contextmanager
 def sqlite_stores() -> Iterator[tuple[str, str]]:
-    """Yield the addresses of two SQLite stores in the working folder. The system's temporary folder may be in memory, where fsync
-    costs nothing."""
+    """Yield the addresses of two SQLite stores in the working folder. The system's temporary folder may be in memory,
+    where fsync costs nothing."""
     with TemporaryDirectory(dir=".", prefix=".pairs-") as folder:
         root = Path(folder).resolve()
         yield f"sqlite:///{root / 'here.db'}", f"sqlite:///{root / 'there.db'}"

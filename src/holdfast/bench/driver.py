@@ -19,8 +19,8 @@ from holdfast.interpreters import python
 from holdfast.lifecycle import RUN_ENDED
 
 IN_FLIGHT = 500
-"""How many runs are awaited at a time where a rate is measured: enough to fill group commits, and half of the runs that a
-scheduler keeps in memory."""
+"""How many runs are awaited at a time where a rate is measured: enough to fill group commits, and half of the runs that
+a scheduler keeps in memory."""
 PATIENCE_S = 60.0
 """If something that should take milliseconds takes longer than this, it is an error and not a measurement."""
 
@@ -49,7 +49,8 @@ class Bench(NamedTuple):
 
 
 async def drive(hf: Holdfast, runs: int, length: int) -> float:
-    """Start `runs` chains, IN_FLIGHT at a time. Return the seconds from the first start to the last acknowledged end."""
+    """Start `runs` chains, IN_FLIGHT at a time. Return the seconds from the first start to the last acknowledged
+    end."""
     left = runs
 
     async def one_after_another() -> None:
@@ -86,7 +87,8 @@ class BenchNode(NamedTuple):
 
 
 def with_store(url: str) -> dict[str, str]:
-    """Return an environment that names the store. Its address may contain a password, which does not belong on a command line."""
+    """Return an environment that names the store. Its address may contain a password, which does not belong on a
+    command line."""
     return {**os.environ, "HOLDFAST_STORE": url}
 
 

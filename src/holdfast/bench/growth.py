@@ -96,9 +96,9 @@ async def _reached(bench: Bench, run: Run[int], folder: Path) -> None:
 
 
 async def _replay(bench: Bench, run: Run[int], folder: Path, turn: int) -> float:
-    """Return how long a new node takes to replay the run. First a supervisor reclaims the run from the dead node, and the file makes
-    the waiting step return at once. Then a node opens and takes up the run, until its next step has begun: for that, its code must
-    have been replayed so far. Closing that node leaves everything as the kill did."""
+    """Return how long a new node takes to replay the run. First a supervisor reclaims the run from the dead node, and
+    the file makes the waiting step return at once. Then a node opens and takes up the run, until its next step has
+    begun: for that, its code must have been replayed so far. Closing that node leaves everything as the kill did."""
     bench.say(f"I: replay {turn + 1}")
     (folder / f"go-{turn}").touch()
     async with Holdfast(bench.url, roles=("supervisor",)):

@@ -68,7 +68,8 @@ async def _idle_memory(bench: Bench) -> float:
 
 
 async def put_to_sleep(bench: Bench, sleepers: int) -> None:
-    """Put this many runs to sleep in the store. A process of its own does it, so that its memory is free again afterwards."""
+    """Put this many runs to sleep in the store. A process of its own does it, so that its memory is free again
+    afterwards."""
     process = await asyncio.create_subprocess_exec(
         *python("-m", "holdfast.bench.sleepers", str(sleepers)),
         env=with_store(bench.url),

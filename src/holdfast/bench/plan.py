@@ -38,7 +38,8 @@ LAST = "H"
 async def measured(
     letters: Sequence[str], url: str | None, *, quick: bool, say: Callable[[str], None]
 ) -> AsyncGenerator[tuple[str, list[Figure]], None]:
-    """Yield the figures of each measurement when it is done. Without a URL, each gets a new SQLite file in the working folder."""
+    """Yield the figures of each measurement when it is done. Without a URL, each gets a new SQLite file in the working
+    folder."""
     world = Environment()
     for letter in sorted(letters, key=lambda letter: (url is not None and letter == LAST, letter)):
         with working_folder() as folder:
@@ -49,13 +50,15 @@ async def measured(
 
 @contextmanager
 def working_folder() -> Iterator[Path]:
-    """Make a temporary folder in the working folder. The system's temporary folder may be in memory, where fsync costs nothing."""
+    """Make a temporary folder in the working folder. The system's temporary folder may be in memory, where fsync costs
+    nothing."""
     with TemporaryDirectory(prefix="holdfast-bench-", dir=Path.cwd(), ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 
 def fsync_ms() -> float:
-    """Return how long it takes to make one 8 KiB write durable in the working folder. No commit to a file there can be faster."""
+    """Return how long it takes to make one 8 KiB write durable in the working folder. No commit to a file there can be
+    faster."""
     world, taken = Environment(), []
     with working_folder() as folder, (folder / "probe").open("wb", buffering=0) as file:
         for _ in range(50):

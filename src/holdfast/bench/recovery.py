@@ -20,8 +20,8 @@ async def killed_agent(bench: Bench) -> list[Figure]:
 
 
 async def _kill_once(bench: Bench) -> float:
-    """Kill the one of two agents that executes a step, and return the seconds until the other one executes it. A scheduler and a
-    supervisor run meanwhile."""
+    """Kill the one of two agents that executes a step, and return the seconds until the other one executes it. A
+    scheduler and a supervisor run meanwhile."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(own_folder(bench))
         hf = await stack.enter_async_context(Holdfast(bench.url, roles=("scheduler", "supervisor")))

@@ -1,6 +1,8 @@
-"""The steps and workflows that are measured: ordinary ones. Agents in processes of their own load this module by its name.
+"""The steps and workflows that are measured: ordinary ones. Agents in processes of their own load this module by its
+name.
 
-All have explicit names, so that their rows have the same size in all versions of Holdfast and the figures can be compared.
+All have explicit names, so that their rows have the same size in all versions of Holdfast and the figures can be
+compared.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How an agent knows that it belongs to a pool, and that the pool is gone.
 
-The agent finds its badge and the number of a pipe in its environment. Nobody writes to the pipe. When the pool's process ends, in
-whatever way, the pipe is closed. Then the agent has no pool any more, drains and leaves.
+The agent finds its badge and the number of a pipe in its environment. Nobody writes to the pipe. When the pool's
+process ends, in whatever way, the pipe is closed. Then the agent has no pool any more, drains and leaves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Badge(msgspec.Struct, frozen=True):
 
 
 def take_from_environment() -> tuple[Badge | None, int | None]:
-    """Return the badge and the pipe, and remove them from the environment: a process that a step starts is not in the pool."""
+    """Return the badge and the pipe, and remove them from the environment: a process that a step starts is not in the
+    pool."""
     badge, pipe = os.environ.pop(POOL, None), os.environ.pop(PIPE, None)
     if badge is None:
         return None, None

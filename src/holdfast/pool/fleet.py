@@ -1,4 +1,5 @@
-"""A fleet starts and stops the agents of a pool. It can run them as processes on this host, as actors or as containers."""
+"""A fleet starts and stops the agents of a pool. It can run them as processes on this host, as actors or as
+containers."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ class FleetAgent(NamedTuple):
 
 class Fleet(Protocol):
     async def start(self, member: str, badge: str) -> None:
-        """Start an agent, and do not wait for it. The agent finds `badge` in its environment as HOLDFAST_POOL and shows it in the
-        store, so that the pool recognises it there. Raises OSError if no agent can be started now."""
+        """Start an agent, and do not wait for it. The agent finds `badge` in its environment as HOLDFAST_POOL and shows
+        it in the store, so that the pool recognises it there. Raises OSError if no agent can be started now."""
 
     async def stop(self, member: str, mode: StopMode) -> None:
         """Stop an agent, and do not wait for it. It is no error if the agent is gone already."""

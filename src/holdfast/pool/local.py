@@ -27,8 +27,8 @@ class LocalFleet:
         on_line: Callable[[str, bool, str], None],
         on_end: Callable[[], None],
     ) -> None:
-        """`on_line(member, is_error, line)` is called for each line that an agent prints; `is_error` is true for standard error.
-        `on_end()` is called when an agent has ended."""
+        """`on_line(member, is_error, line)` is called for each line that an agent prints; `is_error` is true for
+        standard error. `on_end()` is called when an agent has ended."""
         self._command, self._environment = list(command), dict(environment)
         self._on_line, self._on_end = on_line, on_end
         self._processes: dict[str, asyncio.subprocess.Process] = {}
@@ -69,8 +69,8 @@ class LocalFleet:
             self._pass_on(member, process.stderr, errors=True),
         )
         await process.wait()
-        # Pass on its last lines before saying that it ended. A process that it started may keep its output open for ever, so
-        # this does not wait long.
+        # Pass on its last lines before saying that it ended. A process that it started may keep its output open for
+        # ever, so this does not wait long.
         await asyncio.wait([outputs], timeout=1.0)
         outputs.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -1,8 +1,9 @@
-"""How many agents a pool should have, and which ones to start and stop for that. Pure: what was seen goes in, acts come out.
+"""How many agents a pool should have, and which ones to start and stop for that. Pure: what was seen goes in, acts come
+out.
 
-`weigh` moves the wanted number with the load, and judges whether agents that are started stay up. `plan` says which agents to
-start and to stop for that number. Agents with new code are started beside the old ones. An old agent drains only when a new one
-is at work, so that code that does not come up costs no agent.
+`weigh` moves the wanted number with the load, and judges whether agents that are started stay up. `plan` says which
+agents to start and to stop for that number. Agents with new code are started beside the old ones. An old agent drains
+only when a new one is at work, so that code that does not come up costs no agent.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from holdfast.pool.fleet import StopMode
 STARTING_MAX = 4
 """At most this many agents come up at the same time: each starts an interpreter and loads the code."""
 ROOM = 0.5
-"""One agent may leave if the others would then use at most this share of their capacity: far less than what makes the pool grow."""
+"""One agent may leave if the others would then use at most this share of their capacity: far less than what makes the
+pool grow."""
 LEAVE_GRACE_S = 10.0
 """A draining agent is killed this long after the time it has to drain."""
 
@@ -116,8 +118,9 @@ def weigh(strength: Strength, load: Load | None, now: float, config: Config) -> 
 
 
 def _grown(strength: Strength, load: Load) -> Strength:
-    """Return the strength with more agents wanted: as many more as what waits needs, if each executes as many steps as one does
-    now; at most twice as many as before. While agents are still coming up, nothing is added: they may be enough."""
+    """Return the strength with more agents wanted: as many more as what waits needs, if each executes as many steps as
+    one does now; at most twice as many as before. While agents are still coming up, nothing is added: they may be
+    enough."""
     at_work = strength.at_work
     if len(at_work) < strength.wanted:
         return strength

@@ -161,7 +161,8 @@ class Pool:
             self.load = Load(backlog.ready, waited_s)
 
     def _updated(self, member: Member, found: tuple[NodeRow, dict[str, Any]] | None, at: float) -> Member:
-        """Return a member with what the store knows of it: its node and that node's offers, or None if it has no lease."""
+        """Return a member with what the store knows of it: its node and that node's offers, or None if it has no
+        lease."""
         if found is None:
             lost_since = member.lost_since
             if member.came_up and lost_since is None:

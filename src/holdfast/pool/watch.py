@@ -54,8 +54,8 @@ def _python_files(folder: str) -> Iterator[str]:
 
 
 class Watch:
-    """Says once that the code has changed. It waits until nothing changes between two looks, because a deployment copies many
-    files."""
+    """Says once that the code has changed. It waits until nothing changes between two looks, because a deployment
+    copies many files."""
 
     def __init__(self, places: Sequence[str]) -> None:
         self._folders = roots(places)

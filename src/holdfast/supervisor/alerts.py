@@ -1,9 +1,9 @@
 """What is worth an alert: the leader's rules, and the pass that applies them.
 
-The node that writes that a run or step failed, that a run must be held or that a signal was set aside also writes a note of it,
-so the leader need not search for them. An alert about a node is raised when the node is reclaimed, one about a stuck run when it
-gets stuck. The leader finds by an index what has been waiting too long. Equal things are one alert while it is open: it is
-sent once, and counts how often they happened.
+The node that writes that a run or step failed, that a run must be held or that a signal was set aside also writes a
+note of it, so the leader need not search for them. An alert about a node is raised when the node is reclaimed, one
+about a stuck run when it gets stuck. The leader finds by an index what has been waiting too long. Equal things are one
+alert while it is open: it is sent once, and counts how often they happened.
 
 May change: alerts, and the notes it made them from. Must never: look into a payload, send anything (see outbox.py).
 """
@@ -40,8 +40,8 @@ _LOG_LEVELS = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING, Level.E
 
 
 async def raise_failures(store: SupervisorStore, epoch: int, config: Config) -> int:
-    """Raise alerts for the failures noted since the last pass, and return how many. What exceeds `claim_max` waits for the
-    next pass."""
+    """Raise alerts for the failures noted since the last pass, and return how many. What exceeds `claim_max` waits for
+    the next pass."""
     notes = await store.alerts.failures(config.claim_max)
     if not notes:
         return 0
@@ -51,8 +51,8 @@ async def raise_failures(store: SupervisorStore, epoch: int, config: Config) -> 
 
 
 async def watch_backlog(store: SupervisorStore, epoch: int, config: Config, now: float) -> int:
-    """Raise an alert for each backlog, clear the alerts of backlogs that are gone, and clear alerts about events whose window
-    is over. Return how many are new."""
+    """Raise an alert for each backlog, clear the alerts of backlogs that are gone, and clear alerts about events whose
+    window is over. Return how many are new."""
     most = config.claim_max
     late = [
         await store.alerts.late_steps(config.backlog_s, most),
@@ -89,8 +89,8 @@ async def reconcile(
     whole: bool = True,
     most: int | None = None,
 ) -> int:
-    """Make the open alerts of a kind that is a state match `lasting`: raise what is not open yet, clear what no longer lasts.
-    Return how many are new. See `compare` for `whole` and `most`."""
+    """Make the open alerts of a kind that is a state match `lasting`: raise what is not open yet, clear what no longer
+    lasts. Return how many are new. See `compare` for `whole` and `most`."""
     new, over = compare(await opened(store, config, kind), lasting, whole=whole, most=most)
     if over:
         await store.alerts.clear_alerts(epoch, over)
@@ -109,8 +109,8 @@ async def raise_succession(store: SupervisorStore, leader: LeaderLease) -> None:
 
 
 async def log_alerts(store: SupervisorStore, epoch: int, config: Config) -> int:
-    """Write each new alert to the leader's log once, whoever raised it and whether or not a channel is configured. Return how
-    many."""
+    """Write each new alert to the leader's log once, whoever raised it and whether or not a channel is configured.
+    Return how many."""
     alerts = await store.alerts.log_alerts(epoch, config.claim_max)
     for alert in alerts:
         log.log(_LOG_LEVELS[Level(alert.level)], "%s: %s", alert.kind, in_words(alert))
@@ -121,8 +121,9 @@ async def log_alerts(store: SupervisorStore, epoch: int, config: Config) -> int:
 
 
 def judge_failures(notes: Iterable[FailureNote]) -> list[NewAlert]:
-    """Return one alert for each workflow with failed or held runs, each step name that used up its attempts, each fingerprint in
-    quarantine, and each workflow and name of signals that were set aside. Each says how many there were."""
+    """Return one alert for each workflow with failed or held runs, each step name that used up its attempts, each
+    fingerprint in quarantine, and each workflow and name of signals that were set aside. Each says how many there
+    were."""
     found: dict[str, NewAlert] = {}
     for note in notes:
         if note.n < 0:
@@ -139,8 +140,8 @@ def judge_failures(notes: Iterable[FailureNote]) -> list[NewAlert]:
 
 
 def _failed_run(note: FailureNote) -> NewAlert | None:
-    """Return an alert about a run that failed or had to be held. The failure of a child is its parent's business; that a child
-    had to be held is worth an alert."""
+    """Return an alert about a run that failed or had to be held. The failure of a child is its parent's business; that
+    a child had to be held is worth an alert."""
     if note.workflow is None:
         return None
     if note.state == RunState.HELD:
@@ -186,8 +187,9 @@ def quarantine_key(fingerprint: str) -> str:
 
 
 def _exhausted_step(note: FailureNote) -> NewAlert | None:
-    """Return an alert about a call that failed because one of its budgets was used up; None for any other step. A step that must
-    not be retried has not used up its budget. An undo that gives up makes its run stuck, which has its own alert."""
+    """Return an alert about a call that failed because one of its budgets was used up; None for any other step. A step
+    that must not be retried has not used up its budget. An undo that gives up makes its run stuck, which has its own
+    alert."""
     if note.kind != StepKind.CALL:
         return None
     if spent(note) < note.attempts_max and not _ran_out(note.error):
@@ -202,7 +204,8 @@ def _tries(note: FailureNote) -> str:
 
 
 def _ran_out(error: str | None) -> bool:
-    """True if the step failed by another budget than that of its own errors: by timeouts, losses, or requests to retry later."""
+    """True if the step failed by another budget than that of its own errors: by timeouts, losses, or requests to retry
+    later."""
     try:
         fields = json.loads(error or "{}")
     except ValueError:
@@ -214,7 +217,8 @@ def _ran_out(error: str | None) -> bool:
 
 
 def judge_backlog(steps: Iterable[Late], runs: Iterable[Late], now: float) -> list[NewAlert]:
-    """Return an alert for each step and workflow with a backlog, the oldest first. Several lanes of one step are one alert."""
+    """Return an alert for each step and workflow with a backlog, the oldest first. Several lanes of one step are one
+    alert."""
     found: dict[str, NewAlert] = {}
     waiting = [(one, "step", "an agent") for one in steps] + [(one, "run", "a scheduler") for one in runs]
     for late, what, who in sorted(waiting, key=lambda item: item[0].since):
@@ -231,8 +235,9 @@ def judge_backlog(steps: Iterable[Late], runs: Iterable[Late], now: float) -> li
 def compare(
     known: Sequence[Alert], lasting: Sequence[NewAlert], *, whole: bool = True, most: int | None = None
 ) -> tuple[list[NewAlert], list[int]]:
-    """Return (alerts to raise, ids of alerts to clear), given the open alerts of a kind and what lasts now. If not `whole`, the
-    caller did not see everything that lasts, so nothing is cleared. At most `most` alerts are open afterwards."""
+    """Return (alerts to raise, ids of alerts to clear), given the open alerts of a kind and what lasts now. If not
+    `whole`, the caller did not see everything that lasts, so nothing is cleared. At most `most` alerts are open
+    afterwards."""
     keys, lasts = {one.key for one in known}, {alert.key for alert in lasting}
     new = [alert for alert in lasting if alert.key not in keys]
     over = [one.id for one in known if one.key not in lasts] if whole else []
@@ -241,7 +246,8 @@ def compare(
 
 
 def in_words(alert: Alert) -> str:
-    """Return an alert as one line. The message of a stuck run is recorded as an error in JSON, which is put into words here."""
+    """Return an alert as one line. The message of a stuck run is recorded as an error in JSON, which is put into words
+    here."""
     if alert.kind == AlertKind.RUN_STUCK:
         what_next = f"`holdfast why {alert.run_id}` says what you can do"
         return trimmed(f"run {alert.run_id} is stuck ({what_next}){_reason(alert.message)}")

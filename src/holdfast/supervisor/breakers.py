@@ -1,7 +1,7 @@
 """Breakers: the leader opens, probes and closes them, and raises alerts about them.
 
-`holdfast.breaker` decides, as pure functions. Every change names the round it was decided in. If an operator has changed the
-breaker since, the round is another one, and the operator's change stands.
+`holdfast.breaker` decides, as pure functions. Every change names the round it was decided in. If an operator has
+changed the breaker since, the round is another one, and the operator's change stands.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from holdfast.supervisor.alerts import reconcile, trimmed
 
 
 async def update_breakers(store: SupervisorStore, epoch: int, config: Config) -> int:
-    """Decide about each breaker that may need a change, and make it. Return how many changed: if any did, agents should look,
-    and people may want to know."""
+    """Decide about each breaker that may need a change, and make it. Return how many changed: if any did, agents should
+    look, and people may want to know."""
     looks = await store.gates.breaker_looks(config.breaker_window_s)
     if not looks:
         return 0
@@ -33,8 +33,8 @@ async def update_breakers(store: SupervisorStore, epoch: int, config: Config) ->
 
 
 async def alert_on_breakers(store: SupervisorStore, epoch: int, config: Config) -> int:
-    """Raise an alert for every breaker that opened by itself, and clear the alerts of breakers that have closed. Return how many
-    are new."""
+    """Raise an alert for every breaker that opened by itself, and clear the alerts of breakers that have closed. Return
+    how many are new."""
     gates = await store.gates.gates(config.breaker_window_s)
     return await reconcile(store, epoch, config, AlertKind.BREAKER_OPEN, judge_breakers(gates.breakers))
 

@@ -1,8 +1,8 @@
 """Hedged steps that take too long get a twin on another agent.
 
-May change: twins. Must never: end a step. The leader makes a twin if a step has been running for longer than a bound that was
-learned from earlier attempts, if another live agent offers the step, and if the step's allowance has room. It also removes
-twins that are no longer wanted.
+May change: twins. Must never: end a step. The leader makes a twin if a step has been running for longer than a bound
+that was learned from earlier attempts, if another live agent offers the step, and if the step's allowance has room. It
+also removes twins that are no longer wanted.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class Allowance:
         self._gains: deque[tuple[float, float]] = deque()
 
     def gain(self, counted: float, share: float, at: float) -> None:
-        """Add room for the attempts since the last call. `counted` is the count of attempts by now, of which twins may be the
-        share `share`. A smaller count than before is no loss of room: old counts are halved from time to time."""
+        """Add room for the attempts since the last call. `counted` is the count of attempts by now, of which twins may
+        be the share `share`. A smaller count than before is no loss of room: old counts are halved from time to
+        time."""
         if self._counted is None:  # a new leader does not know how many twins were made for these attempts
             self._counted, self.room = counted, min(counted * share, BURST)
             return
@@ -58,8 +59,8 @@ class Allowance:
 
     @property
     def patience(self) -> float:
-        """How many times its bound a step must have run before it gets a twin. When room is scarce, it is kept for steps that
-        are far too late: in a busy moment many steps are a little late, and would use it up."""
+        """How many times its bound a step must have run before it gets a twin. When room is scarce, it is kept for
+        steps that are far too late: in a busy moment many steps are a little late, and would use it up."""
         return 1.0 if self.room >= BURST / 2 else 2.0 if self.room >= 2 else 4.0
 
     def spend(self) -> bool:
@@ -160,8 +161,8 @@ def choose(
     needs: Mapping[int, tuple[str, ...]],
     allowances: Mapping[str, Allowance],
 ) -> list[Overlong]:
-    """Return the steps that get a twin, those that are most late first. A step gets one if it never had one, if another agent
-    can execute it, and if its allowance has room. Takes that room."""
+    """Return the steps that get a twin, those that are most late first. A step gets one if it never had one, if another
+    agent can execute it, and if its allowance has room. Takes that room."""
     return [
         step
         for late, step in sorted(overlong, key=lambda one: one[0], reverse=True)

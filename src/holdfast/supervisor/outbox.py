@@ -1,8 +1,10 @@
-"""The outbox: sends alerts through channels, and tries each delivery until the channel takes it or the outbox gives it up.
+"""The outbox: sends alerts through channels, and tries each delivery until the channel takes it or the outbox gives it
+up.
 
-A Supervisor that has channels has the lease named alerts while it sends. It need not be the leader, which may be a process
-without channels. Every write checks the epoch of that lease, so two Supervisors do not send the same. If a process dies after it
-sent a delivery and before it recorded that, the delivery is sent once more, under the same id: receivers drop the second.
+A Supervisor that has channels has the lease named alerts while it sends. It need not be the leader, which may be a
+process without channels. Every write checks the epoch of that lease, so two Supervisors do not send the same. If a
+process dies after it sent a delivery and before it recorded that, the delivery is sent once more, under the same id:
+receivers drop the second.
 
 Each channel works by itself: one that hangs or refuses delays only its own deliveries.
 """
@@ -47,7 +49,8 @@ def route(
             return Route(alert.id, RAISED, 2)
         event = RAISED
     else:
-        # People want to know that a state is over, or how often an event happened. That a single event is over is no news.
+        # People want to know that a state is over, or how often an event happened. That a single event is over is no
+        # news.
         if alert.kind in COUNTED and alert.times == 1:
             return Route(alert.id, CLEARED, 2)
         event = CLEARED
@@ -76,8 +79,8 @@ class Outbox:
         """Whether people were notified that the store is in trouble, and not yet that it is back."""
 
     async def tick(self) -> int:
-        """Do one pass: take or renew the lease, route new alerts, and let each channel that is free send what is due. Return how
-        many alerts were routed."""
+        """Do one pass: take or renew the lease, route new alerts, and let each channel that is free send what is due.
+        Return how many alerts were routed."""
         try:
             routed = await self._pass()
         except StoreError as error:
@@ -142,8 +145,8 @@ class Outbox:
     # --- when the store itself is the trouble -----------------------------------------------------------------------
 
     async def _store_away(self, error: StoreError) -> None:
-        """Notify people once that the store is in trouble. An alert cannot be recorded then, so the node that had the lease sends
-        this one directly."""
+        """Notify people once that the store is in trouble. An alert cannot be recorded then, so the node that had the
+        lease sends this one directly."""
         at = self._environment.monotonic()
         if self._away_since is None:
             self._away_since = at
@@ -199,8 +202,8 @@ def notice_of(delivery: str, event: str, alert: Alert) -> Notice:
 
 
 def back_off_s(attempt: int, config: Config, chance: float) -> float:
-    """Return how long to wait after try number `attempt` failed. It doubles with each try up to a limit, and `chance` spreads it
-    by a quarter either way."""
+    """Return how long to wait after try number `attempt` failed. It doubles with each try up to a limit, and `chance`
+    spreads it by a quarter either way."""
     delay_s: float = min(config.alert_back_off_s * 2 ** (attempt - 1), config.alert_back_off_max_s)
     return delay_s * (0.75 + chance / 2)
 

@@ -41,7 +41,8 @@ def remark(note: str | None) -> str:
 
 
 def parsed(raw: str | None) -> dict[str, Any]:
-    """Return a note or an error that one of our own processes wrote as JSON; empty if a person wrote it as plain text."""
+    """Return a note or an error that one of our own processes wrote as JSON; empty if a person wrote it as plain
+    text."""
     try:
         value = json.loads(raw or "{}")
     except ValueError:

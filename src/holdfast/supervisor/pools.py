@@ -1,5 +1,5 @@
-"""Pools whose agents end soon after they are started. A pool records such trouble when it renews its lease, and the leader keeps
-an alert open until the trouble is over."""
+"""Pools whose agents end soon after they are started. A pool records such trouble when it renews its lease, and the
+leader keeps an alert open until the trouble is over."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ ROLE = "pool"
 
 
 async def watch_pools(store: SupervisorStore, epoch: int, config: Config) -> int:
-    """Raise an alert for each pool in trouble, and clear those of pools that are well again. Return how many are new."""
+    """Raise an alert for each pool in trouble, and clear those of pools that are well again. Return how many are
+    new."""
     troubled = judge_pools(await store.nodes.living(NODES_MAX))
     return await reconcile(store, epoch, config, AlertKind.POOL_TROUBLE, troubled)
 

@@ -1,9 +1,9 @@
-"""Steps in quarantine: the leader makes runs stuck that wait for nothing else, and clears the alert about a fingerprint when no
-step with it is left in quarantine.
+"""Steps in quarantine: the leader makes runs stuck that wait for nothing else, and clears the alert about a fingerprint
+when no step with it is left in quarantine.
 
-A step gets into quarantine by an agent whose step's process died, or by the leader that reclaimed it from an agent that is gone.
-Either changes that step alone, and the rest of its run goes on. When nothing else of the run can go on, `stick_quarantined` makes
-the run stuck.
+A step gets into quarantine by an agent whose step's process died, or by the leader that reclaimed it from an agent that
+is gone. Either changes that step alone, and the rest of its run goes on. When nothing else of the run can go on,
+`stick_quarantined` makes the run stuck.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """What the leader does when a node dies, or when an attempt does not end in time.
 
-A node is dead when its lease has run out or its process is known to be gone. Then the leader reclaims its runs and its steps.
-The runs lose their owner, so that another scheduler claims them. What happens to each step is decided by the same policy that
-agents use. Reclaiming raises the fence of every row, so whatever the node still writes matches no row. The leader reclaims in the
-same way a single attempt that a living agent did not end in time (a hung thread, a stopped process).
+A node is dead when its lease has run out or its process is known to be gone. Then the leader reclaims its runs and its
+steps. The runs lose their owner, so that another scheduler claims them. What happens to each step is decided by the
+same policy that agents use. Reclaiming raises the fence of every row, so whatever the node still writes matches no row.
+The leader reclaims in the same way a single attempt that a living agent did not end in time (a hung thread, a stopped
+process).
 
 The functions here decide who is dead and what follows, and are pure. The store calls them while it has the rows locked.
 """
@@ -32,13 +33,13 @@ class Death(StrEnum):
     GONE = "its process is gone"
     LAPSED = "its lease ran out"
     LEFT = "it left and still had runs or steps"
-    """It has retired, or its row is gone, and it has runs or steps all the same: a process that was paused claimed something after
-    the leader had reclaimed from it."""
+    """It has retired, or its row is gone, and it has runs or steps all the same: a process that was paused claimed
+    something after the leader had reclaimed from it."""
 
 
 async def reclaim_lost(store: Leader, epoch: int, environment: Environment, config: Config) -> int:
-    """Reclaim what dead nodes have. Return how many runs, steps and nodes. A node that has more than `claim_max` runs or steps is
-    finished by the next passes."""
+    """Reclaim what dead nodes have. Return how many runs, steps and nodes. A node that has more than `claim_max` runs
+    or steps is finished by the next passes."""
     reclaimed = 0
     for node in await store.suspects():
         remedy = partial(_remedy_of, node, environment.random, config)
@@ -68,7 +69,8 @@ def death_of(node: SeenNode | None, now: float) -> Death | None:
 
 
 def offline(node: SeenNode, note: str) -> NewAlert:
-    """Return the alert about a node that is gone. One host has one such alert, however many of its processes are gone."""
+    """Return the alert about a node that is gone. One host has one such alert, however many of its processes are
+    gone."""
     return NewAlert(
         AlertKind.AGENT_OFFLINE,
         Level.WARNING,

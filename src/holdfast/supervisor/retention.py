@@ -1,9 +1,9 @@
-"""The leader prunes old ended runs in small batches, oldest first, for a bounded time in each pass. It also removes old rows that
-belong to no run.
+"""The leader prunes old ended runs in small batches, oldest first, for a bounded time in each pass. It also removes old
+rows that belong to no run.
 
-For each ended state a cursor walks from the oldest run to the newest one that is old enough. It passes over runs that must stay,
-because their children are still in the store or because an open run still needs them. At the end of a walk, pruning rests for
-`prune_every_s`.
+For each ended state a cursor walks from the oldest run to the newest one that is old enough. It passes over runs that
+must stay, because their children are still in the store or because an open run still needs them. At the end of a walk,
+pruning rests for `prune_every_s`.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Pruning:
 
 
 class Forgetting:
-    """Removes old rows that belong to no run: nodes that left, journal entries about no run, and workflows that no code has any
-    more."""
+    """Removes old rows that belong to no run: nodes that left, journal entries about no run, and workflows that no code
+    has any more."""
 
     def __init__(self, store: Retention, config: Config) -> None:
         self._store, self._config = store, config

@@ -1,4 +1,5 @@
-"""Which live nodes can go on with a run, and the command that starts a missing one. Pure: rows and the time in, words out."""
+"""Which live nodes can go on with a run, and the command that starts a missing one. Pure: rows and the time in, words
+out."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Stragglers: the leader raises an alert about a step that takes much longer than such steps do, and does nothing else about it.
-It also lets old counts of durations fade.
+"""Stragglers: the leader raises an alert about a step that takes much longer than such steps do, and does nothing else
+about it. It also lets old counts of durations fade.
 
 May change: alerts of its kind, and counts of durations.
 """
@@ -28,8 +28,8 @@ class Stragglers:
         self._faded_at = environment.monotonic()
 
     async def watch(self, epoch: int, now: float) -> int:
-        """Raise an alert for each step name that has stragglers, and clear those of names that have none any more. Return how many
-        are new."""
+        """Raise an alert for each step name that has stragglers, and clear those of names that have none any more.
+        Return how many are new."""
         at, config = self._environment.monotonic(), self._config
         if at - self._faded_at > FADE_S:
             self._faded_at = at
@@ -59,7 +59,8 @@ def bound_of(sketch: Sketch, config: Config) -> float | None:
 
 
 def bounds_of(known: Mapping[str, Sketch], config: Config) -> dict[str, float]:
-    """Return by step name how long such steps may run before they are stragglers. `known` has sketches by their own names."""
+    """Return by step name how long such steps may run before they are stragglers. `known` has sketches by their own
+    names."""
     bounds = ((name.removeprefix(STEP), bound_of(sketch, config)) for name, sketch in known.items())
     return {name: bound for name, bound in bounds if bound is not None}
 

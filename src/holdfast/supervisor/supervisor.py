@@ -1,7 +1,7 @@
 """The Supervisor: one bounded `tick` that takes or keeps the leadership, and then does each duty once.
 
-It may change only what is overdue or has no owner, only while it leads, and records that in the journal. It knows no business
-logic: it never looks into a payload.
+It may change only what is overdue or has no owner, only while it leads, and records that in the journal. It knows no
+business logic: it never looks into a payload.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Supervisor:
         is_logging: bool = True,
     ) -> None:
         self._is_logging = is_logging
-        """Whether it writes alerts to its log. It does not in a process that exists for one run: there, people would take them for
-        messages about that run."""
+        """Whether it writes alerts to its log. It does not in a process that exists for one run: there, people would
+        take them for messages about that run."""
         self._store = store
         self._environment, self._config = environment, config
         self._leadership = Leadership(store.leader, node, environment, config)

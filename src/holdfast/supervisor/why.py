@@ -66,8 +66,8 @@ def _running(facts: Facts) -> str:
 
 
 def _urgency(step: StepRow) -> tuple[int, int]:
-    """Return a sort key that puts the step first which most needs explaining: a step that waits for a person, then a step that
-    nobody has claimed, then one that runs, then one that sleeps."""
+    """Return a sort key that puts the step first which most needs explaining: a step that waits for a person, then a
+    step that nobody has claimed, then one that runs, then one that sleeps."""
     if step.quarantined:
         return -1, step.n
     order = {StepState.READY: 0, StepState.RUNNING: 1, StepState.WAITING: 2}
@@ -136,11 +136,13 @@ def _culprit(facts: Facts) -> str:
 
 
 def _steps_that_ended_it(facts: Facts) -> list[StepRow]:
-    """Return the steps whose failure ended the run. A step whose failure the code handled is not among them, nor is an undo."""
+    """Return the steps whose failure ended the run. A step whose failure the code handled is not among them, nor is an
+    undo."""
     error = parsed(facts.run.error)
     if "seq" in error:
         return [step for step in facts.steps if step.n in error.get("steps", ())]
-    # An old version of Holdfast did not record these steps. Then it is the last step that failed with the run's own error.
+    # An old version of Holdfast did not record these steps. Then it is the last step that failed with the run's own
+    # error.
     run_error = error.get("type"), error.get("message")
     failed = [
         step
@@ -160,7 +162,7 @@ def _undone_words(facts: Facts) -> str:
     stopped = facts.last("abandon")
     if stopped is not None:
         return (
-            f"; {stopped.actor} stopped its undoing{remark(stopped.note)} after {done} of {counted(total, 'undo')}, "
+            f"; {stopped.actor} stopped its undoing{remark(stopped.note)} after {done} of {total} undos, "
             "and the rest stays as it is"
         )
     if not total:
@@ -305,7 +307,8 @@ def _held(facts: Facts) -> str:
 
 
 def _in_quarantine(step: StepRow, facts: Facts) -> str:
-    """Explain a step in quarantine. The command names its fingerprint, because a person decides about all steps that are alike."""
+    """Explain a step in quarantine. The command names its fingerprint, because a person decides about all steps that
+    are alike."""
     entry = next((one for one in facts.quarantined if one.n == step.n), None)
     after = f" after {reason(step.error)}" if step.error else ""
     retry = command("retry", facts.run.id)

@@ -1,5 +1,5 @@
-"""Lines on the terminal without a terminal library: text with or without colours, and JSON. Control characters in text from the
-store are escaped, so that a terminal shows them and does not obey them."""
+"""Lines on the terminal without a terminal library: text with or without colours, and JSON. Control characters in text
+from the store are escaped, so that a terminal shows them and does not obey them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The engine's log as a command shows it. A message about the same trouble is shown once, not at every pass that meets it."""
+"""The engine's log as a command shows it. A message about the same trouble is shown once, not at every pass that meets
+it."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ class Once(logging.Filter):
 
 
 class FullDisk(logging.Filter):
-    """Removes log records about a full disk, and calls `on_full` with the error instead. The node only tries again, but a person
-    wants to know."""
+    """Removes log records about a full disk, and calls `on_full` with the error instead. The node only tries again, but
+    a person wants to know."""
 
     def __init__(self, on_full: Callable[[StoreFull], None]) -> None:
         super().__init__()
@@ -92,7 +93,8 @@ class JsonLines(logging.Formatter):
 
 
 class _Piped(logging.StreamHandler[TextIO]):
-    """A handler whose process leaves in good order when nobody reads the log any more, as when nobody reads its output."""
+    """A handler whose process leaves in good order when nobody reads the log any more, as when nobody reads its
+    output."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  the name is the library's
         if not isinstance(sys.exc_info()[1], BrokenPipeError):

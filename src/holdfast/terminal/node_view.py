@@ -70,7 +70,8 @@ class NodeView(Protocol):
 
 
 class Logged:
-    """Writes log lines to standard error. With --json it writes events and log records to `stdout`, as one JSON object a line."""
+    """Writes log lines to standard error. With --json it writes events and log records to `stdout`, as one JSON object
+    a line."""
 
     def __init__(self, stdout: TextIO | None) -> None:
         self.wants_status = stdout is not None
@@ -108,7 +109,8 @@ class Logged:
 
 
 def _line_of(who: str, line: str) -> dict[str, Any]:
-    """Return a line of a process as a JSON object that names the process. A line that is no JSON object becomes an `output` event."""
+    """Return a line of a process as a JSON object that names the process. A line that is no JSON object becomes an
+    `output` event."""
     try:
         value = json.loads(line)
     except ValueError:

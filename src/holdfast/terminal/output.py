@@ -55,8 +55,8 @@ def shown_path(file: str) -> str:
 
 @contextmanager
 def stdout_kept(as_json: bool) -> Iterator[TextIO]:
-    """With --json, keep standard output for JSON: what the author's code and the programs it starts print meanwhile goes to
-    standard error. Yields the stream that is still standard output."""
+    """With --json, keep standard output for JSON: what the author's code and the programs it starts print meanwhile
+    goes to standard error. Yields the stream that is still standard output."""
     if not as_json:
         yield sys.stdout
         return

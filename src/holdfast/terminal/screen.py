@@ -21,8 +21,8 @@ from holdfast.terminal.wording import COLOURS, GLYPHS
 FILE_WIDTH = 200
 """How many columns a table has if the output is no terminal."""
 WORDS_WIDTH = 30
-"""The last column of the table of runs, which says what a run waits for, needs at least so many cells. If the terminal is too
-narrow for that, each run gets lines of its own."""
+"""The last column of the table of runs, which says what a run waits for, needs at least so many cells. If the terminal
+is too narrow for that, each run gets lines of its own."""
 HEADINGS = ("run", "workflow", "state", "started", "took")
 
 
@@ -38,8 +38,9 @@ class Text(RichText):
 
 
 class Screen(Console):
-    """A console that differs from rich's own in three ways. It does not hide the cursor, so that a killed command leaves a usable
-    terminal. A closed pipe raises an error like any other. Text has no markup, because `[/x]` may be a run's id."""
+    """A console that differs from rich's own in three ways. It does not hide the cursor, so that a killed command
+    leaves a usable terminal. A closed pipe raises an error like any other. Text has no markup, because `[/x]` may be a
+    run's id."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **more)
@@ -60,8 +61,8 @@ def styled_state(state: str, *, word: bool = True) -> Text:
 
 
 def print_runs(rows: Sequence[tuple[RunRow, str]], now: float) -> None:
-    """Print runs and a few words about each: as a table if it fits, else as a few lines for each run. A run's id is never
-    shortened, because the next command needs it."""
+    """Print runs and a few words about each: as a table if it fits, else as a few lines for each run. A run's id is
+    never shortened, because the next command needs it."""
     screen = Screen()
     remarks = [" ".join(words.split()) for _, words in rows]
     wanted = min(WORDS_WIDTH, max(len(words) for words in remarks))

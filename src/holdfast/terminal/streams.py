@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 STDOUT, STDERR = 1, 2
 when_unread: Callable[[], None] | None = None
-"""Called when a log line cannot be written because nobody reads the log any more. A command that can leave in good order sets
-it."""
+"""Called when a log line cannot be written because nobody reads the log any more. A command that can leave in good
+order sets it."""
 
 
 class UnreadError(Exception):
@@ -27,8 +27,8 @@ def broken_pipe_as_unread() -> Iterator[None]:
 
 
 def replace_missing() -> bool:
-    """Replace each stream that was closed when this process was started (`>&-`) by /dev/null. Otherwise the next file that is
-    opened, which may be the store, would get the stream's number. Return whether standard output was open."""
+    """Replace each stream that was closed when this process was started (`>&-`) by /dev/null. Otherwise the next file
+    that is opened, which may be the store, would get the stream's number. Return whether standard output was open."""
     missing = [number for number in (0, STDOUT, STDERR) if not _is_open(number)]
     for number in missing:
         null = os.open(os.devnull, os.O_RDWR)
@@ -52,14 +52,15 @@ def _is_open(number: int) -> bool:
 
 
 def flush() -> None:
-    """Write out what standard output and error still have in their buffers. Raises BrokenPipeError if nobody reads it any more."""
+    """Write out what standard output and error still have in their buffers. Raises BrokenPipeError if nobody reads it
+    any more."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
 
 
 def discard() -> None:
-    """Send the rest of the output to /dev/null because nobody reads it any more. Then the interpreter's own last flush does not
-    fail."""
+    """Send the rest of the output to /dev/null because nobody reads it any more. Then the interpreter's own last flush
+    does not fail."""
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

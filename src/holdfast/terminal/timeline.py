@@ -1,4 +1,5 @@
-"""A picture of a run's steps over time: one row for each step, arranged as the tree of tasks, with the attempts that failed."""
+"""A picture of a run's steps over time: one row for each step, arranged as the tree of tasks, with the attempts that
+failed."""
 
 from __future__ import annotations
 
@@ -122,7 +123,8 @@ def _branch(row: TimelineRow, scale: Scale, now: float) -> Text:
 
 
 def bar(step: StepRow, attempts: Sequence[Attempt], scale: Scale, now: float) -> Text:
-    """Return a bar that shows when the step waited (·), ran (━), backed off (┄) or slept (─), and where an attempt failed (✗)."""
+    """Return a bar that shows when the step waited (·), ran (━), backed off (┄) or slept (─), and where an attempt
+    failed (✗)."""
     cells = [(" ", "")] * scale.cells
     end = step.finished_at or now
     state = wording.step_state(step, now)
@@ -169,8 +171,8 @@ def _duration(step: StepRow, now: float) -> str:
 def _remarks(
     step: StepRow, attempts: Sequence[Attempt], now: float, outlook: Outlook
 ) -> list[tuple[str, str, str]]:
-    """Return the lines below a step: what went wrong on the way, and what an open step waits for. Each is (words, style, how
-    long)."""
+    """Return the lines below a step: what went wrong on the way, and what an open step waits for. Each is (words,
+    style, how long)."""
     found = [
         (
             f"attempt {attempt.attempt}: {wording.ending(attempt)}",

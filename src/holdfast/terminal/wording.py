@@ -87,7 +87,8 @@ def counted(number: int, noun: str) -> str:
 
 
 def plain_value(raw: bytes | str | None) -> Any:
-    """Return a payload as it is recorded. If it is no JSON, because somebody wrote to the database by hand, it is shown as it is."""
+    """Return a payload as it is recorded. If it is no JSON, because somebody wrote to the database by hand, it is shown
+    as it is."""
     if raw is None:
         return None
     try:
@@ -144,8 +145,8 @@ def failure(run: RunRow) -> str:
 
 
 def kept_steps(run: RunRow, steps: Sequence[StepRow]) -> list[str]:
-    """Return the keys of steps whose effects stay although the run undid what it did: steps that may have done something and have
-    no undo."""
+    """Return the keys of steps whose effects stay although the run undid what it did: steps that may have done
+    something and have no undo."""
     if run.ending is None:
         return []
     undone = {undone_key(step.key)[0] for step in steps if step.key.startswith(UNDO_PREFIX)}
@@ -183,8 +184,8 @@ def progress_words(raw: str | None) -> str:
 
 
 def step_state(step: StepRow, now: float) -> str:
-    """Return the step's state for people. A ready step that waits for its next attempt is backing off; one that waits for a person is
-    quarantined."""
+    """Return the step's state for people. A ready step that waits for its next attempt is backing off; one that waits
+    for a person is quarantined."""
     if step.quarantined:
         return "quarantined"
     backs_off = step.state is StepState.READY and step.kind is StepKind.CALL and step.ready_at > now
@@ -253,8 +254,8 @@ def _ready(step: StepRow, now: float) -> str:
 
 
 def waits_for(steps: Sequence[StepRow], now: float, gate: Callable[[StepRow], str] | None = None) -> str:
-    """Say in a few words what an open run waits for: the step that is nearest to moving on, and how many others are open. A step in
-    quarantine comes first. `gate` says what keeps a step from beginning; empty if nothing does."""
+    """Say in a few words what an open run waits for: the step that is nearest to moving on, and how many others are
+    open. A step in quarantine comes first. `gate` says what keeps a step from beginning; empty if nothing does."""
     live = [s for s in steps if s.state in {"waiting", "ready", "running"} and s.key != DEADLINE]
     if not live:
         return ""
@@ -278,8 +279,8 @@ def signal_words(signal: SignalRow) -> tuple[str, str]:
 
 
 def chosen_steps(steps: list[StepRow], rows: int) -> tuple[list[StepRow], int]:
-    """Return the steps that are shown in `rows` lines, by number, and how many are left out. If there is no room for all, open steps
-    come first, then failed ones, then those that ended last."""
+    """Return the steps that are shown in `rows` lines, by number, and how many are left out. If there is no room for
+    all, open steps come first, then failed ones, then those that ended last."""
     if len(steps) <= rows:
         return steps, 0
     room = max(1, rows - 1)

@@ -1,5 +1,5 @@
-"""To which addresses a webhook may connect. Its host name is resolved once, every address of it is checked, and the webhook
-connects to a checked address."""
+"""To which addresses a webhook may connect. Its host name is resolved once, every address of it is checked, and the
+webhook connects to a checked address."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _INSIDE_4 = tuple(
 """IPv4 networks that are not public. They are listed here because Python's own list differs from version to version."""
 _OUTSIDE_6 = IPv6Network("2000::/3")
 _INSIDE_6 = tuple(IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
-"""Networks within that one that are not public: tunnels, whose far end nobody knows, and addresses for documentation."""
+"""Networks within that one that are not public: tunnels, whose far end nobody knows, and addresses for
+documentation."""
 _TRANSLATED = IPv6Network("64:ff9b::/96")
 """By such an address a host that has only IPv6 reaches an IPv4 host. Its last 32 bits are the IPv4 address."""
 

@@ -26,8 +26,8 @@ class NotSent(Exception):
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """One message about one alert through one channel. When it has to be sent again, `delivery` is the same, so that receivers can
-    drop the second."""
+    """One message about one alert through one channel. When it has to be sent again, `delivery` is the same, so that
+    receivers can drop the second."""
 
     delivery: str
     event: str
@@ -109,8 +109,8 @@ class Channel(ABC):
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Run a call that blocks in a thread of its own, and return its result. The event loop's own threads are for the store. When
-    the caller gives up, nobody waits for the thread."""
+    """Run a call that blocks in a thread of its own, and return its result. The event loop's own threads are for the
+    store. When the caller gives up, nobody waits for the thread."""
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[T] = loop.create_future()
 

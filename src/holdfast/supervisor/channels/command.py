@@ -1,5 +1,5 @@
-"""A channel that runs a program of the operator. The program gets the notice as JSON on its standard input, and exits with 0 if it
-took it."""
+"""A channel that runs a program of the operator. The program gets the notice as JSON on its standard input, and exits
+with 0 if it took it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from holdfast.errors import InvalidSettings
 from holdfast.supervisor.channels.channel import Channel, Notice, NotSent
 
 NEEDED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"})
-"""The only variables of this process's environment that a program gets. The others may contain the store's password and the
-secrets of other channels."""
+"""The only variables of this process's environment that a program gets. The others may contain the store's password and
+the secrets of other channels."""
 
 
 class Command(Channel):

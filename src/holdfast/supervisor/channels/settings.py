@@ -1,5 +1,5 @@
-"""The settings file in which an operator configures channels: TOML or JSON. It names the environment variables that have the
-secrets, and not the secrets."""
+"""The settings file in which an operator configures channels: TOML or JSON. It names the environment variables that
+have the secrets, and not the secrets."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ class AlertSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 def load_channels(
     given: str | Path | Mapping[str, Any], environment: Environment, secrets: Mapping[str, str] | None = None
 ) -> list[Channel]:
-    """Return the channels of a settings file, or of a dict with the same content. `secrets` replaces the process's environment."""
+    """Return the channels of a settings file, or of a dict with the same content. `secrets` replaces the process's
+    environment."""
     secrets = os.environ if secrets is None else secrets
     settings = _read(Path(given)) if isinstance(given, str | Path) else _checked(given, "the alert settings")
     return [_channel(name, one, environment, secrets) for name, one in settings.channels.items()]

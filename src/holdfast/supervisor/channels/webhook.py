@@ -1,7 +1,7 @@
 """A channel that sends a signed JSON document by POST to a checked address. It does not follow redirects.
 
-The signature is HMAC-SHA256 with the shared secret over `{timestamp}.{delivery}.{body}`. A receiver that checks it and the
-timestamp, and remembers delivery ids for some minutes, accepts nothing forged, nothing old and nothing twice.
+The signature is HMAC-SHA256 with the shared secret over `{timestamp}.{delivery}.{body}`. A receiver that checks it and
+the timestamp, and remembers delivery ids for some minutes, accepts nothing forged, nothing old and nothing twice.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class Webhook(Channel):
         judge_answer(line)
 
     async def _connect(self, addresses: list[str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to one of the checked addresses. The host name is not resolved again, but the certificate must be valid for it."""
+        """Connect to one of the checked addresses. The host name is not resolved again, but the certificate must be
+        valid for it."""
         reason = "no address"
         for address in addresses:
             try:
