@@ -149,7 +149,7 @@ class Begun(NamedTuple):
 
 
 async def begun(bench: Bench, folder: Path, turn: int = 0, *, time: int = 1) -> Begun:
-    """Wait until the step of this turn has begun for time number `time`."""
+    """Wait until the step of this turn has begun `time` times. Return when and where it did so for the last of them."""
     file = folder / f"begun-{turn}"
     async with asyncio.timeout(PATIENCE_S):
         while True:

@@ -47,7 +47,7 @@ class Pool:
         self.name, self._by = name, environment.new_id()
         self._environment, self._config, self._on_event = environment, config, on_event
         self._count = 0
-        """How many agents were started so far. The number of an agent is its name."""
+        """How many times an agent was started, or should have been. Its number is an agent's name."""
         self._offers: tuple[frozenset[str], frozenset[str]] | None = None
         """(steps, labels) of the agent that came up last. This is what the pool can serve."""
         self.strength = Strength(least, most, wanted=least)

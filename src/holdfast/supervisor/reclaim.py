@@ -6,7 +6,7 @@ same policy that agents use. Reclaiming raises the fence of every row, so whatev
 The leader reclaims in the same way a single attempt that a living agent did not end in time (a hung thread, a stopped
 process).
 
-The functions here decide who is dead and what follows, and are pure. The store calls them while it has the rows locked.
+Pure functions here decide who is dead and what follows. The store calls them while it has the rows locked.
 """
 
 from __future__ import annotations

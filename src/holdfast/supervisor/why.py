@@ -66,7 +66,7 @@ def _running(facts: Facts) -> str:
 
 
 def _urgency(step: StepRow) -> tuple[int, int]:
-    """Return a sort key that puts the step first which most needs explaining: a step that waits for a person, then a
+    """Return a sort key that puts first the step that most needs explaining: a step that waits for a person, then a
     step that nobody has claimed, then one that runs, then one that sleeps."""
     if step.quarantined:
         return -1, step.n
