@@ -1,4 +1,4 @@
-"""The chart of a comparison, as SVG: bars of A and B. Readable on a light and on a dark page."""
+"""Draws the chart of a comparison as SVG: bars for A and B. It is readable on a light and on a dark page."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def chart(result: dict[str, Any]) -> str:
 
 
 def _rows(result: dict[str, Any], letter: str) -> list[tuple[str, bool, dict[str, float]]]:
-    """(name, is it ours, its figure), the fastest first."""
+    """Return (name, whether it is ours, its figure) of each contender, the fastest first."""
     rows = [
         (one["title"] + ("" if one["durable"] else " *"), name.startswith("holdfast"), one["figures"][letter])
         for name, one in result["contenders"].items()

@@ -1,7 +1,7 @@
-"""The same work on Holdfast and on its peers, alternating on one machine: `python bench/compare.py`.
+"""Compares Holdfast with its peers: the same work, in turns, on one machine. Run it by `python bench/compare.py`.
 
-In each round every contender comes up by itself, does A to E (see docs/performance.md) and goes. So a contender meets
-the same noise as the others, and the spread over the rounds says how much of a difference is noise. Writes the figures
+In each round every contender starts alone, does A to E (see docs/performance.md) and stops. So each contender meets the
+same noise as the others, and the spread over the rounds shows how much of a difference is noise. It writes the figures
 to results/comparison.json, and a chart of A and B beside it.
 """
 
@@ -44,21 +44,21 @@ LETTERS = {
     "B": "ten-step runs, steps/s",
     "C": "1,000 steps side by side, s",
     "D": "latency when idle, p50, ms",
-    "E": "a killed worker's step runs elsewhere, s",
+    "E": "a killed process's step runs elsewhere, s",
 }
 RATES = ("A", "B")
-"""Larger is better; of the others, smaller."""
+"""Letters for which larger is better. For the others, smaller is better."""
 OURS = ("holdfast-sqlite", "holdfast-postgres")
 MEASURE_MAX_S = 900.0
 KILLS_MAX = 3
-"""E is not repeated more often than this: it is mostly waiting."""
+"""E is not repeated more often than this, because it mostly waits."""
 
 Values = dict[str, dict[str, list[dict[str, Any]]]]
-"""What was told, by contender and letter, one entry a round."""
+"""What was measured, by contender and letter, with one entry for each round."""
 
 
 class Machine(NamedTuple):
-    """What the programs are given."""
+    """What all contenders share on this machine."""
 
     cache: Path
     folder: Path
@@ -73,8 +73,8 @@ def main() -> None:
         options.cache, {service for name in names for service in CONTENDERS[name].services}
     ) as machine:
         names = [name for name in names if _installed(name, machine)]
-        told = _rounds(names, options.only, options.rounds, machine, quick=options.quick)
-    result = _result(told, options)
+        values = _rounds(names, options.only, options.rounds, machine, quick=options.quick)
+    result = _result(values, options)
     _print(result)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "comparison.json").write_text(json.dumps(result, indent=1) + "\n")
@@ -101,7 +101,8 @@ def _options() -> argparse.Namespace:
 
 @contextmanager
 def _machine(cache: Path, services: set[str]) -> Iterator[Machine]:
-    """Servers that several contenders share. In the working folder: the system's temporary one may be memory."""
+    """Start the servers that several contenders share. Their folder is in the working folder, because the system's
+    temporary folder may be in memory."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="holdfast-compare-", dir=Path.cwd())))
         postgres = stack.enter_context(postgres_server()) if "postgres" in services else None
@@ -110,7 +111,7 @@ def _machine(cache: Path, services: set[str]) -> Iterator[Machine]:
             try:
                 redis = stack.enter_context(redis_server(folder))
             except NotInstalled:
-                pass  # told for each contender that needs it
+                pass  # `_installed` says so for each contender that needs it
         yield Machine(cache, folder, postgres, redis)
 
 
@@ -129,24 +130,24 @@ def _installed(name: str, machine: Machine) -> bool:
 
 
 def _rounds(names: list[str], letters: list[str], rounds: int, machine: Machine, *, quick: bool) -> Values:
-    told: Values = {name: {letter: [] for letter in letters} for name in names}
+    values: Values = {name: {letter: [] for letter in letters} for name in names}
     for round_ in range(rounds):
         wanted = [letter for letter in letters if letter != "E" or round_ < KILLS_MAX]
-        # Every second round backwards: whoever comes after a heavy neighbour does not always do so.
+        # Every second round goes backwards, so that a contender does not always come right after the same heavy one.
         for name in names if round_ % 2 == 0 else names[::-1]:
             print(f"round {round_ + 1} of {rounds}: {CONTENDERS[name].title}", file=sys.stderr, flush=True)
             try:
                 for line in _measured(CONTENDERS[name], wanted, machine, quick=quick):
-                    told[name][line.pop("letter")].append(line)
+                    values[name][line.pop("letter")].append(line)
             except (subprocess.SubprocessError, OSError) as error:
                 print(f"{CONTENDERS[name].title}: {error}", file=sys.stderr)
-    return told
+    return values
 
 
 def _measured(
     contender: Contender, letters: list[str], machine: Machine, *, quick: bool
 ) -> list[dict[str, Any]]:
-    """One round of one contender, in a folder and a database of its own."""
+    """Measure one contender for one round, in a folder and a database of its own."""
     with TemporaryDirectory(dir=machine.folder, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         environment = os.environ | {
@@ -187,7 +188,7 @@ def _measured(
 
 def _log(folder: Path) -> str:
     log = folder / "log"
-    return log.read_text().strip() if log.exists() else "it says nothing"
+    return log.read_text().strip() if log.exists() else "it printed nothing"
 
 
 async def _sql(url: str, statement: str) -> None:
@@ -201,10 +202,10 @@ async def _sql(url: str, statement: str) -> None:
 # --- figures ------------------------------------------------------------------------------------------------------------
 
 
-def _result(told: Values, options: argparse.Namespace) -> dict[str, Any]:
+def _result(values: Values, options: argparse.Namespace) -> dict[str, Any]:
     figures = {
         name: {letter: found for letter, lines in by.items() if (found := _figure(lines))}
-        for name, by in told.items()
+        for name, by in values.items()
     }
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -223,14 +224,15 @@ def _result(told: Values, options: argparse.Namespace) -> dict[str, Any]:
                 "terms": CONTENDERS[name].terms,
                 "figures": figures[name],
             }
-            for name in told
+            for name in values
         },
-        "ratios": _ratios(told),
+        "ratios": _ratios(values),
     }
 
 
 def _figure(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """Median, smallest and largest of a letter; what it is not when it has none."""
+    """Return the median, smallest and largest value of a letter. Without any value, return the reason: `over`, the
+    seconds within which it did not happen, or `not_offered`."""
     values = [line["value"] for line in lines if "value" in line]
     if not values:
         return {key: line[key] for line in lines for key in ("over", "not_offered") if key in line}
@@ -241,17 +243,17 @@ def _figure(lines: list[dict[str, Any]]) -> dict[str, Any]:
     return figure
 
 
-def _ratios(told: Values) -> dict[str, dict[str, dict[str, Any]]]:
-    """How many times better Holdfast is than each peer, from values of the same round."""
+def _ratios(values: Values) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return how many times better Holdfast is than each peer, from values of the same round."""
     ratios: dict[str, dict[str, dict[str, Any]]] = {}
     for ours in OURS:
-        for name in told:
-            if ours not in told or name in OURS:
+        for name in values:
+            if ours not in values or name in OURS:
                 continue
-            for letter in told[name]:
+            for letter in values[name]:
                 pairs = [
                     (mine["value"], theirs["value"])
-                    for mine, theirs in zip(told[ours][letter], told[name][letter], strict=False)
+                    for mine, theirs in zip(values[ours][letter], values[name][letter], strict=False)
                     if "value" in mine and "value" in theirs
                 ]
                 times = [mine / theirs if letter in RATES else theirs / mine for mine, theirs in pairs]
@@ -269,7 +271,7 @@ def _spread(values: list[float]) -> dict[str, Any]:
 
 
 def _rounded(value: float) -> float:
-    """Three significant digits: more would be noise."""
+    """Round to three significant digits, because more would be noise."""
     return float(f"{value:.3g}")
 
 

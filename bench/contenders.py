@@ -1,4 +1,4 @@
-"""Who is compared, at which versions, and what each needs beside its own environment."""
+"""The contenders of the comparison: their versions, and what each needs beside its own environment."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ class Contender(NamedTuple):
     program: str
     """The module in peers/ that measures it."""
     packages: tuple[str, ...]
-    """Installed into an environment of its own; none: it is measured with this project's."""
+    """Packages that are installed into an environment of its own. If there are none, it is measured in this project's
+    environment."""
     services: tuple[Service, ...] = ()
     durable: bool = True
-    """Does what it acknowledged survive the end of all its processes?"""
+    """Whether what it acknowledged survives the end of all its processes."""
     terms: str = ""
-    """How it is set up, where that matters for the figures."""
+    """How it is set up, if that matters for the figures."""
 
 
 CONTENDERS = {

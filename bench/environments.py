@@ -1,4 +1,4 @@
-"""Environments of the contenders, each made once under a cache folder, and the servers some of them need."""
+"""The environments of the contenders, each made once in a cache folder, and the servers that some of them need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSTALL_MAX_S = 600
 
 
 class NotInstalled(Exception):
-    """A contender, or something it needs, cannot be had here."""
+    """A contender, or something it needs, cannot be installed or started here."""
 
 
 def cache_folder() -> Path:
@@ -28,7 +28,7 @@ def cache_folder() -> Path:
 
 
 def python_of(contender: Contender, cache: Path) -> Path:
-    """The interpreter of the contender's environment, which is made if it is not there."""
+    """Return the interpreter of the contender's environment. Makes the environment if there is none yet."""
     if not contender.packages:
         return Path(sys.executable)
     pins = hashlib.sha256("\n".join((sys.version, *contender.packages)).encode()).hexdigest()[:12]
@@ -43,20 +43,20 @@ def python_of(contender: Contender, cache: Path) -> Path:
 
 
 def restate_server(cache: Path) -> Path:
-    """The server's program, which comes as a package of npm."""
+    """Return the path of the server's program. Installs it from npm if it is not there yet."""
     folder = cache / RESTATE_SERVER.rpartition("/")[2]
     program = folder / "node_modules" / ".bin" / "restate-server"
     if not program.exists():
         folder.mkdir(parents=True, exist_ok=True)
         _run(_found("npm"), "install", "--silent", "--prefix", str(folder), RESTATE_SERVER)
-    # The script around the program would not hand it our signals.
+    # npm's script around the program would not pass our signals on to it, so the program itself is used if it is found.
     binaries = sorted(folder.glob("node_modules/@restatedev/restate-server-*/bin/restate-server"))
     return binaries[0] if binaries else program
 
 
 @contextmanager
 def redis_server(folder: Path) -> Iterator[str]:
-    """A Redis with its defaults, in a folder of its own: its address."""
+    """Run a Redis with its default settings in this folder. Yields its address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

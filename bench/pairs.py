@@ -1,8 +1,9 @@
-"""The ratios of G, H and I, from two stores that take turns on one machine: `python bench/pairs.py`.
+"""Measures the ratios of G, H and I on two stores that take turns on one machine: `python bench/pairs.py`.
 
-`holdfast bench` measures a store before and after it was filled, minutes apart, in which a machine's own speed may change by more
-than what is looked for. Here one store is small and the other has what should not matter, and each round is done on both, one
-right after the other: the ratio within a round is taken, and told is the median over all, with the quartiles.
+`holdfast bench` measures a store before and after it is filled. Minutes pass between the two, in which the machine's
+own speed may change by more than the effect that is measured. Here one store stays small, and the other gets what
+should not matter. Each round is done on both, one right after the other, and gives one ratio. The result is the median
+over all rounds, with the quartiles.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ HISTORY = 500_000
 SHARES = ("G_one_step", "G_ten_steps", "H", "I")
 
 Round = Callable[[], Awaitable[float]]
-Told = dict[str, Any]
+Figures = dict[str, Any]
 
 
 def say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
-async def in_turns(one: Round, other: Round, rounds: int) -> Told:
-    """What `other` gives as a share of what `one` gives, round by round; who is first changes every time."""
+async def in_turns(one: Round, other: Round, rounds: int) -> Figures:
+    """Return the values of `other` divided by those of `one`, round by round. They take turns in being first."""
     ones, others = [], []
     for number in range(rounds):
         if number % 2:
@@ -74,11 +75,11 @@ def rate_of(hf: Holdfast, runs: int, length: int) -> Round:
     return rate
 
 
-async def measure(here: str, there: str, scale: float) -> Told:
-    """All of them on two empty stores; `scale` below 1 makes it shorter and rougher."""
+async def measure(here: str, there: str, scale: float) -> Figures:
+    """Measure all ratios on two empty stores. A `scale` below 1 makes it shorter and rougher."""
     runs, rounds = max(IN_FLIGHT, int(RUNS * scale)), max(4, int(ROUNDS * scale))
     bench = Bench(there, Path.cwd(), False, say, Environment())
-    told: Told = {}
+    figures: Figures = {}
     async with (
         Holdfast(here) as whole,
         hosted(bench, "agent", "holdfast.bench.work"),
@@ -89,7 +90,7 @@ async def measure(here: str, there: str, scale: float) -> Told:
             one, other = rate_of(whole, count, length), rate_of(apart, count, length)
             await one()
             await other()
-            told[name] = await in_turns(one, other, rounds)
+            figures[name] = await in_turns(one, other, rounds)
     say(f"I: {int(HISTORY * scale):,} steps of history")
     async with Holdfast(there) as old:
         for _ in range(int(HISTORY * scale) // (2_000 * CHAIN) + 1):
@@ -97,7 +98,7 @@ async def measure(here: str, there: str, scale: float) -> Told:
     async with Holdfast(here) as young, Holdfast(there) as old:
         await drive(young, runs, CHAIN)
         await drive(old, runs, CHAIN)
-        told["I"] = await in_turns(rate_of(young, runs, CHAIN), rate_of(old, runs, CHAIN), rounds)
+        figures["I"] = await in_turns(rate_of(young, runs, CHAIN), rate_of(old, runs, CHAIN), rounds)
     say(f"H: {int(SLEEPERS * scale):,} runs asleep")
     await put_to_sleep(bench, int(SLEEPERS * scale))
     async with Holdfast(here) as calm, Holdfast(there) as full:
@@ -105,13 +106,14 @@ async def measure(here: str, there: str, scale: float) -> Told:
         for _ in range(20):
             await one()
             await other()
-        told["H"] = await in_turns(one, other, max(20, int(LATENCIES * scale)))
-    return told
+        figures["H"] = await in_turns(one, other, max(20, int(LATENCIES * scale)))
+    return figures
 
 
 @contextmanager
 def sqlite_stores() -> Iterator[tuple[str, str]]:
-    """In the working folder: the system's temporary one may be memory, where fsync costs nothing."""
+    """Yield the addresses of two SQLite stores in the working folder. The system's temporary folder may be in memory,
+    where fsync costs nothing."""
     with TemporaryDirectory(dir=".", prefix=".pairs-") as folder:
         root = Path(folder).resolve()
         yield f"sqlite:///{root / 'here.db'}", f"sqlite:///{root / 'there.db'}"
@@ -136,21 +138,23 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a twentieth of the work, and rougher")
     parser.add_argument("--json", action="store_true", help="the figures as JSON")
     options = parser.parse_args()
-    told: Told = {}
+    figures: Figures = {}
     for name, stores in (("sqlite", sqlite_stores), ("postgres", postgres_stores)):
         say(f"{name}:")
         with stores() as (here, there):
-            told[name] = run_long(measure(here, there, 0.05 if options.quick else 1.0))
+            figures[name] = run_long(measure(here, there, 0.05 if options.quick else 1.0))
     if options.json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(figures, indent=2))
         return
-    for name, shares in told.items():
+    for name, shares in figures.items():
         print(name)
         for share in SHARES:
             found = shares[share]
             low, high = found["quartiles"]
             one, other = found["medians"]
-            print(f"  {share:12} {found['ratio']:.2f} ({low:.2f} – {high:.2f})   {other:,} by {one:,}")
+            print(
+                f"  {share:12} {found['ratio']:.2f} ({low:.2f} – {high:.2f})   {other:,} divided by {one:,}"
+            )
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ from holdfast.store.operations import Close, HandBack, Hop, Op, QuarantineStep, 
 from holdfast.store.store import Store
 from holdfast.supervisor import Supervisor
 from holdfast.supervisor.channels import Channel
-from holdfast.supervisor.loops import supervise, tell_alerts
+from holdfast.supervisor.loops import send_alerts, supervise
 from holdfast.supervisor.outbox import Outbox
 from holdfast.workflow import registry
 from holdfast.workflow.declaration import declarations, offered
@@ -171,7 +171,7 @@ class Node(Caller):
         if self.supervisor is not None:
             self.loops.spawn(supervise(self.supervisor, self.loops))
         if self.outbox is not None:
-            self.loops.spawn(tell_alerts(self.outbox, self.loops))
+            self.loops.spawn(send_alerts(self.outbox, self.loops))
         self.started = True
 
     async def stop(self, drain_s: float | None = None) -> None:

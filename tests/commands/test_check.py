@@ -218,7 +218,7 @@ def test_a_signal_that_was_set_aside_is_shown(shop: Cli) -> None:
     with up(shop) as process:
         until(lambda: "set aside" in shop("why", "a").out, process)
         assert (
-            "(key wrong) did not fit and is set aside (signal go: expected `int`, got `str`)"
+            "(key wrong) did not fit and was set aside (signal go: expected `int`, got `str`)"
             in shop("why", "a").out
         )
         assert "set aside: signal go: expected `int`, got `str`" in " ".join(shop("show", "a").out.split())

@@ -79,7 +79,7 @@ def test_why_tells_of_a_straggler_and_its_twin() -> None:
         run_row(), [running()], [], [], NODES, [], 160.0, outlook=Outlook(None, {"shop.pay": 20.0}, {1: TWIN})
     )
     assert explain(facts) == (
-        "Step pay has been running on host-a pid 7 for 60 s, attempt 1; that is longer than such steps take, "
+        "Step pay has been running on host-a pid 7 for 60 s, attempt 1; that is longer than such steps usually take, "
         "which is at most 20 s; its twin has been running on host-b pid 7 for 8.0 s."
     )
     usual = facts._replace(outlook=Outlook(None, {"shop.pay": 90.0}, {}))

@@ -150,11 +150,11 @@ def test_show_of_a_failed_run_says_where(seen_lite: Cli) -> None:
 
 
 def test_show_stays_usable_with_10_000_steps(lite: Cli) -> None:
-    """A hundred lines and a note; --json tells all."""
+    """A hundred lines and a note; --json shows all."""
     lite("run", "app.py:wide", "--input", "[10000]", "--id", "wide", "--json")
     lines = lite("show", "wide").out.splitlines()
     assert len(lines) < 120
-    assert lines[-1] == "10,000 steps, 99 of them shown: --limit 0 shows all, --json tells all"
+    assert lines[-1] == "10,000 steps, 99 of them shown: --limit 0 shows all, and so does --json"
     assert len(lite("show", "wide", "--json").json["steps"]) == 10_000
 
 

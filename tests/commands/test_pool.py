@@ -262,5 +262,5 @@ def test_what_agents_print_is_passed_on_with_their_name(lite: Cli) -> None:
     assert ended.code == 0
     assert "agent 1 | printed by a step\n" in ended.out
     assert "agent 1 | printed by a program\n" in ended.out
-    assert "INFO holdfast.commands: agent 1 is told to drain: the pool leaves" in ended.errors
+    assert "INFO holdfast.commands: agent 1 is asked to drain: the pool leaves" in ended.errors
     assert "agent 1 | " in ended.errors

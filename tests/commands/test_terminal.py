@@ -127,7 +127,7 @@ def test_a_pool_shows_one_calm_line(lite: Cli) -> None:
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.end() == 0
     plain = COLOUR.sub("", terminal.seen)
-    assert "agent 1 is told to drain: the pool leaves" in plain
+    assert "agent 1 is asked to drain: the pool leaves" in plain
     assert "agent 1 ended with exit code 0" in plain
 
 

@@ -316,8 +316,8 @@ SERVED = [
     Case(
         "it backs off",
         starting("charging"),
-        r"^Step charge backs off after ConnectionError: the bank does not answer: attempt 2 of 3 in 60 min; "
-        r"`holdfast retry ID` tries at once",
+        r"^Step charge backs off after ConnectionError: the bank does not answer; attempt 2 of 3 begins in 60 min, and "
+        r"`holdfast retry ID` begins it at once",
         first=open_gate,
     ),
     Case(
@@ -358,7 +358,7 @@ SERVED = [
     Case(
         "its breaker was opened by hand",
         forced,
-        r"the breaker of stripe was opened by .* \(maintenance\); `holdfast breakers reset stripe` has it tried",
+        r"the breaker of stripe was opened by .* \(maintenance\); it stays open until `holdfast breakers reset stripe` lets one step try it",
     ),
     Case(
         "its breaker is open",
@@ -369,20 +369,20 @@ SERVED = [
     Case(
         "it is in quarantine",
         ended("breaking", "stuck"),
-        r"It is stuck: step fragile has been in quarantine for .*; `holdfast quarantine release \w+` tries it again",
+        r"It is stuck: step fragile has been in quarantine for .*\. `holdfast quarantine release \w+` tries it again",
         first=open_gate,
     ),
     Case(
         "it is in quarantine, and is retried",
         ended("breaking", "stuck"),
-        r"as does `holdfast retry ID`",
+        r"and so does `holdfast retry ID`",
         first=open_gate,
         which=1,
     ),
     Case(
         "an undo gave up",
         stuck,
-        r"^It is stuck: unbook, the undo of book, gave up at attempt 1: the desk is closed; `holdfast retry ID` tries again",
+        r"^It is stuck: unbook, the undo of book, gave up at attempt 1: the desk is closed\. Decide .*: `holdfast retry ID` tries the undo again",
         "undone",
         open_gate,
     ),
@@ -396,7 +396,7 @@ SERVED = [
     Case(
         "an undo gave up, and is left",
         stuck,
-        r"`holdfast cancel ID --force` leaves it as it is",
+        r"`holdfast cancel ID --force` stops undoing and leaves the rest as it is",
         "failed",
         which=2,
     ),
@@ -417,8 +417,8 @@ SERVED = [
     Case(
         "its own code failed",
         ended("careless", "failed"),
-        r"^It failed: KeyError: .*\. `holdfast retry ID` keeps what was recorded, runs its code on that again, and fails in the "
-        r"same way unless the code was changed\.$",
+        r"^It failed: KeyError: .*\. `holdfast retry ID` keeps what was recorded and replays its code, which fails in the "
+        r"same way unless the code has changed\.$",
         first=open_gate,
         of="ID~2",
     ),
@@ -437,17 +437,17 @@ SERVED = [
         of="ID~2",
     ),
     Case(
-        "it took itself back",
+        "it was undone",
         undone,
-        r"^It failed: ValueError: sold out; what it had done is undone\. `holdfast retry ID` keeps what was recorded, does the "
-        r"1 undone step anew, and goes on\.$",
+        r"^It failed: ValueError: sold out; what it had done has been undone\. `holdfast retry ID` keeps what was recorded, "
+        r"executes the 1 undone step again, and goes on\.$",
         "undone",
         of="ID~2",
     ),
     Case(
         "an undo was skipped",
         skipped,
-        r"^It failed: ValueError: sold out; what it had done is undone, but .* skipped the undo of book \(by phone\)\. "
+        r"^It failed: ValueError: sold out; what it had done has been undone, but .* skipped the undo of book \(by phone\)\. "
         r"`holdfast retry ID` keeps what was recorded",
         "stuck",
         of="ID~2",
@@ -462,7 +462,7 @@ SERVED = [
     Case(
         "its undoing was stopped",
         abandoned,
-        r"^It was cancelled by .* \(no more\); .* stopped its undoing \(leave it\): 0 of 1 undone, the rest stays\. "
+        r"^It was cancelled by .* \(no more\); .* stopped its undoing \(leave it\) after 0 of 1 undos, and the rest stays as it is\. "
         r"`holdfast retry ID` keeps what was recorded and goes on where it was\.$",
         first=open_gate,
         of="ID~2",
@@ -470,22 +470,22 @@ SERVED = [
     Case(
         "it was tried again",
         retried,
-        r"^It failed .*\. It was tried again as ID~2: `holdfast why ID~2` says how that is\.$",
+        r"^It failed .*\. It was retried as ID~2: `holdfast why ID~2` says how that run is doing\.$",
         first=open_gate,
         of="ID~3",
     ),
     Case(
         "it is undoing, and backs off",
         starting("reserving"),
-        r"^It is undoing 1 of 1: free, which undoes reserve\. Step undo:reserve backs off after ConnectionError: .*"
-        r"`holdfast retry ID` tries at once",
+        r"^It is undoing what it did, 1 of 1: free undoes reserve\. Step undo:reserve backs off after ConnectionError: .*"
+        r"`holdfast retry ID` begins it at once",
         "undone",
         open_gate,
     ),
     Case(
         "its code heard a cancel",
         heard,
-        r"^It was asked by .* ago \(too late\) to cancel itself; its code heard that, .*`holdfast cancel ID --force` asks again",
+        r"^It was asked to cancel itself by .* ago \(too late\); its code got the request, .*`holdfast cancel ID --force` asks again",
         "cancelled",
     ),
     Case(
@@ -537,7 +537,8 @@ def test_the_child_of_a_parent_leads_to_it(served: World) -> None:
     """What follows from its failure is its parent's affair."""
     run_id = f"r{uuid4().hex[:8]}"
     ended("parent_refused", "failed")(served, run_id)
-    assert f" What follows is up to its parent: `holdfast why {run_id}`." in served.why(f"{run_id}/refused")
+    why = served.why(f"{run_id}/refused")
+    assert f" Its parent decides what happens next: `holdfast why {run_id}` says what that is." in why
 
 
 # --- where nobody serves the store ----------------------------------------------------------------------------------
@@ -660,7 +661,8 @@ ALONE = [
     Case(
         "a cancel is here",
         then(left("waiting", "paid", "waiting"), "cancel", "ID", "--note", "no more"),
-        r"^It was asked by .* \(no more\) to cancel itself\. No live scheduler has .*`holdfast up whys.py`\.$",
+        r"^It was asked to cancel itself by .* \(no more\); its code does not know yet\. No live scheduler has .*"
+        r"`holdfast up whys.py`\.$",
         "cancelled",
     ),
     Case(
@@ -674,8 +676,8 @@ ALONE = [
     Case(
         "its agent is gone, and no Supervisor is up",
         killed("working", "work", "running"),
-        r"^Step work has been running on \S+ pid \d+ for .*; that agent has been gone for .*, and no Supervisor is up to take "
-        r"the step back: start one with `holdfast up whys.py`\.$",
+        r"^Step work has been running on \S+ pid \d+ for .*; that agent has been gone for .*, and no Supervisor is up to "
+        r"reclaim the step: start one with `holdfast up whys.py`\.$",
     ),
     Case(
         "its scheduler is gone, and no Supervisor is up",
@@ -686,7 +688,7 @@ ALONE = [
     Case(
         "it backs off, and nobody is there",
         left("charging", "charge", "ready"),
-        r"^Step charge backs off .*; `holdfast retry ID` tries at once, but no live agent has whys.charge \(.* had it until "
+        r"^Step charge backs off .*, and `holdfast retry ID` begins it at once, but no live agent has whys.charge \(.* had it until "
         r".* ago\): start one with `holdfast up whys.py`\.$",
         first=open_gate,
         all_of_them=True,
@@ -694,8 +696,8 @@ ALONE = [
     Case(
         "it is undoing, and nobody is there",
         killed("reserving", "undo:reserve", "ready"),
-        r"^It is undoing 1 of 1: free, which undoes reserve\. Step undo:reserve backs off .*; `holdfast retry ID` tries at "
-        r"once, but no live agent has whys.free .*: start one with `holdfast up whys.py`\.$",
+        r"^It is undoing what it did, 1 of 1: free undoes reserve\. Step undo:reserve backs off .*, and `holdfast retry ID` "
+        r"begins it at once, but no live agent has whys.free .*: start one with `holdfast up whys.py`\.$",
         "undone",
         all_of_them=True,
     ),
@@ -738,7 +740,7 @@ def test_a_run_whose_hops_are_refused_says_what_the_store_said(served: World) ->
         )
     ended("shipping", "held")(served, run_id)
     said = served.why(run_id)
-    assert "It is held because the store refused what it had to write, 6 times: " in said
+    assert "It is held because the store refused 6 times what it had to write: " in said
     assert "the ledger is closed" in said
     run_sql(
         served.sql_url,
@@ -758,7 +760,9 @@ def test_a_run_whose_code_changed_says_both_sides(alone: World, which: int, ends
     changed = alone.serve("up", "whys.py")
     alone.open("r1")
     alone.do("retry", "r1")
-    said = alone.until_why("r1", "It is held because its code changed under it: ")
+    said = alone.until_why(
+        "r1", "It is held because its code has changed and no longer fits what the run recorded: "
+    )
     assert '{"gate":"r1"}' in said
     assert '{"gate":"r1!"}' in said
     if ends == "succeeded":

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from holdfast.model import Attempt, Ending, StepKind, StepRow, StepState
-from holdfast.terminal.timeline import Scale, bar, components, lanes
+from holdfast.terminal.timeline import Scale, bar, components, tree_rows
 from holdfast.terminal.wording import chosen_steps, detail, span, waits_for
 
 PLAIN = StepRow(
@@ -50,10 +50,10 @@ def test_a_key_splits_at_the_task_tree_only(key: str, parts: list[str]) -> None:
     assert components(key) == parts
 
 
-def test_lanes_keep_a_branch_together() -> None:
+def test_rows_keep_a_branch_together() -> None:
     """Steps of parallel branches were issued in turn; each branch is one block, in the order of its first step."""
     keys = ["first", "left/a", "right/a", "left/b", "right/b", "last"]
-    rows = lanes([step(n=n, key=key) for n, key in enumerate(keys, 1)])
+    rows = tree_rows([step(n=n, key=key) for n, key in enumerate(keys, 1)])
     assert [(lane.depth, lane.label) for lane in rows] == [
         (0, "first"),
         (0, "left"),

@@ -24,7 +24,7 @@ from holdfast.store.answers import Answer
 from holdfast.store.operations import Hop
 from holdfast.store.store import Store
 from holdfast.supervisor.alerts import watch_backlog
-from holdfast.supervisor.breakers import tell_of_breakers
+from holdfast.supervisor.breakers import alert_on_breakers
 from holdfast.supervisor.channels import Channel, Notice
 from holdfast.supervisor.channels.settings import load_channels
 from holdfast.supervisor.outbox import Outbox, attempt
@@ -173,7 +173,7 @@ async def test_an_alert_is_compared_with_those_of_its_own_kind(store_url: str) -
     assert await store.gates.change_breaker(
         epoch, "stripe", 0, BreakerChange(BreakerState.OPEN, 0, LONG_S, "30 of 30 failed")
     )
-    assert await tell_of_breakers(store, epoch, config) == 1
+    assert await alert_on_breakers(store, epoch, config) == 1
     over = [AlertKind.BACKLOG, AlertKind.STEP_QUARANTINED, AlertKind.POOL_TROUBLE, AlertKind.STRAGGLER]
     old = [NewAlert(kind, Level.WARNING, f"{kind}:x", "it was so") for kind in [*over, AlertKind.RUN_FAILED]]
     await store.alerts.raise_alerts(epoch, old)
@@ -192,12 +192,12 @@ async def test_an_alert_is_compared_with_those_of_its_own_kind(store_url: str) -
         return [one.times for one in await store.alerts.open_alerts_of(kind, 0, 10)]
 
     for _ in range(3):
-        assert await tell_of_breakers(store, epoch, config) == 0
+        assert await alert_on_breakers(store, epoch, config) == 0
     assert await known(AlertKind.BREAKER_OPEN) == [1], "it was raised once, and is not again"
     assert await store.gates.change_breaker(
         epoch, "stripe", 1, BreakerChange(BreakerState.CLOSED, note="well")
     )
-    await tell_of_breakers(store, epoch, config)
+    await alert_on_breakers(store, epoch, config)
     await watch_backlog(store, epoch, config, now + config.alert_window_s + 60)
     await clear_released(store, epoch, config)
     await watch_pools(store, epoch, config)

@@ -568,7 +568,7 @@ async def test_a_signal_that_does_not_fit_is_set_aside_and_told(app: App, store_
             "run o of app.order set a signal 'paid' aside: signal paid: expected `int`, got `str`"
         )
         why = await run.why()
-        assert "(key first) did not fit and is set aside (signal paid: expected `int`, got `str`)" in why
+        assert "(key first) did not fit and was set aside (signal paid: expected `int`, got `str`)" in why
         assert "`holdfast signal o paid" in why
         assert await aside(hf, "o") == [
             ("paid", b'"a lot"', "signal paid: expected `int`, got `str`"),

@@ -284,7 +284,10 @@ class TestBreakers:
             return "was opened by" in await run.why()
 
         await eventually(waits)
-        assert "(they move house); `holdfast breakers reset bank` has it tried" in await run.why()
+        assert (
+            "(they move house); it stays open until `holdfast breakers reset bank` lets one step try it"
+            in await run.why()
+        )
         assert called["charge"] == 0
         await hf.gates.reset("bank")
         assert await run.result(30) == 1

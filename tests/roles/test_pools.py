@@ -11,9 +11,9 @@ import pytest
 from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.pool.badge import Badge
-from holdfast.pool.fleet import How, Seen
+from holdfast.pool.fleet import FleetAgent, StopMode
 from holdfast.pool.pool import Pool, PoolEvent
-from holdfast.pool.watch import Watch, marks
+from holdfast.pool.watch import Watch, file_versions
 from holdfast.store import open_store
 from holdfast.store.store import Store
 from holdfast.supervisor import Supervisor
@@ -38,8 +38,8 @@ class Actors:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.badges: dict[str, str] = {}
-        self.stopped: list[tuple[str, How]] = []
-        self._ended: list[Seen] = []
+        self.stopped: list[tuple[str, StopMode]] = []
+        self._ended: list[FleetAgent] = []
         self.broken = False
 
     async def start(self, member: str, badge: str) -> None:
@@ -47,12 +47,12 @@ class Actors:
             raise BlockingIOError("no more processes")
         self.badges[member] = badge
 
-    async def stop(self, member: str, how: How) -> None:
-        self.stopped.append((member, how))
+    async def stop(self, member: str, mode: StopMode) -> None:
+        self.stopped.append((member, mode))
 
-    async def living(self) -> Sequence[Seen]:
+    async def living(self) -> Sequence[FleetAgent]:
         ended, self._ended = self._ended, []
-        return [*ended, *(Seen(member) for member in self.badges)]
+        return [*ended, *(FleetAgent(member) for member in self.badges)]
 
     async def comes_up(self, member: str) -> None:
         """It shows its badge to the store, with one step that it can do."""
@@ -69,7 +69,7 @@ class Actors:
 
     def ends(self, member: str, how: str = "by SIGKILL", *, orderly: bool = False) -> None:
         del self.badges[member]
-        self._ended.append(Seen(member, how, orderly=orderly))
+        self._ended.append(FleetAgent(member, how, orderly=orderly))
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def kept(
         most=most,
         environment=world,
         config=Config(),
-        tell=told.append,
+        on_event=told.append,
     )
     return pool, world
 
@@ -172,7 +172,7 @@ async def test_an_agent_without_its_lease_is_killed_and_replaced(store: Store) -
     world.at += 30
     await pool.tick()
     await pool.tick()
-    assert fleet.stopped == [("1", How.KILL)]
+    assert fleet.stopped == [("1", StopMode.KILL)]
     fleet.ends("1")
     await pool.tick()
     assert set(fleet.badges) == {"2"}
@@ -267,6 +267,6 @@ def test_a_module_is_watched_where_it_is_found(tmp_path: Path, monkeypatch: pyte
     (package / "flows.py").touch()
     monkeypatch.chdir(tmp_path)
     watch = Watch(["shop.flows"])
-    assert marks([package]).keys() == {str(package / "__init__.py"), str(package / "flows.py")}
+    assert file_versions([package]).keys() == {str(package / "__init__.py"), str(package / "flows.py")}
     (package / "flows.py").write_text("c = 1")
     assert [watch.look(), watch.look()] == [None, str(package / "flows.py")]

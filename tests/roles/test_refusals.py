@@ -66,7 +66,7 @@ async def test_a_run_whose_hops_are_refused_is_held_and_says_what_the_store_said
         assert effects["boom"] == 1
         why = await run.why()
         assert "the ledger is closed" in why
-        assert "once that is mended, `holdfast release r`" in why
+        assert "Once that is mended, `holdfast release r`" in why
         allow(store_url, "runs")
         await run.release()
         assert await run.result(15) == "boom"
@@ -121,9 +121,9 @@ async def test_a_run_whose_code_refuses_a_cancel_can_be_asked_again(hf: Holdfast
     await run.cancel("too late")
     await until(lambda: effects["two"] == 1)
     why = await run.why()
-    assert "(too late) to cancel itself; " in why
+    assert " ago (too late); " in why
     assert (
-        "its code heard that, and is cleaning up or goes on all the same: `holdfast cancel s --force` asks again"
+        "its code got the request, and is cleaning up or goes on anyway: `holdfast cancel s --force` asks again"
         in why
     )
     assert await run.state() is RunState.RUNNING

@@ -86,7 +86,7 @@ def test_signals_that_were_set_aside_are_one_alert_of_their_workflow_and_name() 
         (AlertKind.SIGNAL_SET_ASIDE, "signal set aside:shop.order:sent", "b", 1),
     ]
     assert alerts[0].message == (
-        "run a of shop.order set a signal 'paid' aside: expected `int`, got `str`; `holdfast why a` says how it goes on"
+        "run a of shop.order set a signal 'paid' aside: expected `int`, got `str`; `holdfast why a` says what it waits for"
     )
 
 
@@ -153,7 +153,7 @@ def test_steps_in_quarantine_are_one_alert_per_fingerprint() -> None:
     )
     assert other.key == "step quarantined:bb"
     assert (
-        "is in quarantine (aa) after 3 attempts: ValueError: bad card: `holdfast quarantine`" in one.message
+        "is in quarantine (aa) after 3 attempts: ValueError: bad card; `holdfast quarantine`" in one.message
     )
 
 
@@ -214,7 +214,7 @@ def test_what_lasts_is_compared_with_what_is_open() -> None:
 def test_a_stuck_runs_error_is_put_into_words() -> None:
     """The row has the error as it was recorded."""
     told = in_words(alert(AlertKind.RUN_STUCK, message=FAILURE))
-    assert told == "run r is stuck: ValueError: bad card: a person must look"
+    assert told == "run r is stuck (`holdfast why r` says what you can do): ValueError: bad card"
 
 
 # --- the outbox -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.config import Config
-from holdfast.pool.fleet import How
+from holdfast.pool.fleet import StopMode
 from holdfast.pool.plan import Load, Member, StartAgent, StopAgent, Strength, next_start_at, plan, weigh
 
 CONFIG = Config()
@@ -14,12 +14,12 @@ NOW = 1000.0
 
 def member(name: str, *, old: bool = False, **more: Any) -> Member:
     """An agent at work since long, unless told otherwise."""
-    values = {"live": True, "came_up": True, "held": 1, "full": 0.1}
+    values = {"live": True, "came_up": True, "assignments": 1, "full": 0.1}
     return Member(name, 1 if old else 2, NOW - 500, **(values | more))
 
 
 def coming(name: str) -> Member:
-    return member(name, live=False, came_up=False, held=0, full=0.0)._replace(started_at=NOW - 1)
+    return member(name, live=False, came_up=False, assignments=0, full=0.0)._replace(started_at=NOW - 1)
 
 
 def strength(*members: Member, least: int = 1, most: int = 8, **more: Any) -> Strength:
@@ -32,13 +32,13 @@ def starts(found: list[Any]) -> int:
 
 
 def drained(found: list[Any]) -> list[str]:
-    return [act.member for act in found if isinstance(act, StopAgent) and act.how is How.DRAIN]
+    return [act.member for act in found if isinstance(act, StopAgent) and act.mode is StopMode.DRAIN]
 
 
 def test_a_new_pool_tries_one_agent_first() -> None:
     """Nobody knows yet whether the code comes up; when it has, the others follow, some at a time."""
     first = Strength(6, 8, wanted=6)
-    assert plan(first, NOW, CONFIG) == [StartAgent("below strength")]
+    assert plan(first, NOW, CONFIG) == [StartAgent("there are fewer than wanted")]
     assert plan(strength(coming("1"), least=6, proven=False), NOW, CONFIG) == []
     assert starts(plan(strength(member("1"), least=6), NOW, CONFIG)) == 4
     up = weigh(strength(member("1"), least=6, proven=False), None, NOW, CONFIG)
@@ -46,7 +46,7 @@ def test_a_new_pool_tries_one_agent_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("load", "held", "wanted"),
+    ("load", "assignments", "wanted"),
     [
         (Load(0, 0.0), 1, 2),
         (Load(50, 0.5), 1, 2),
@@ -57,9 +57,11 @@ def test_a_new_pool_tries_one_agent_first() -> None:
     ],
     ids=["nothing waits", "not for long", "one waits", "twice at most", "one could hold it", "two could"],
 )
-def test_it_grows_with_what_waits(load: Load, held: int, wanted: int) -> None:
+def test_it_grows_with_what_waits(load: Load, assignments: int, wanted: int) -> None:
     """When something waits too long, by as many as would hold what waits, and never by more than there are."""
-    two = strength(member("1", held=held, full=1.0), member("2", held=held, full=1.0))
+    two = strength(
+        member("1", assignments=assignments, full=1.0), member("2", assignments=assignments, full=1.0)
+    )
     assert weigh(two, load, NOW, CONFIG).wanted == wanted
 
 
@@ -90,8 +92,10 @@ def test_it_shrinks_by_one_when_fewer_would_have_done_for_a_while() -> None:
 
 def test_the_one_that_holds_least_leaves() -> None:
     """So that the fewest steps are handed back."""
-    three = strength(member("1", held=5), member("2", held=0), member("3", held=2), wanted=2)
-    assert plan(three, NOW, CONFIG) == [StopAgent("2", How.DRAIN, "not needed now")]
+    three = strength(
+        member("1", assignments=5), member("2", assignments=0), member("3", assignments=2), wanted=2
+    )
+    assert plan(three, NOW, CONFIG) == [StopAgent("2", StopMode.DRAIN, "not needed now")]
 
 
 def test_new_code_is_started_beside_the_old() -> None:
@@ -102,7 +106,7 @@ def test_new_code_is_started_beside_the_old() -> None:
     ]
     assert plan(strength(*old, coming("3"), wanted=2, proven=False), NOW, CONFIG) == []
     acts = plan(strength(*old, member("3"), wanted=2), NOW, CONFIG)
-    assert acts == [StopAgent("1", How.DRAIN, "replaced")]
+    assert acts == [StopAgent("1", StopMode.DRAIN, "replaced")]
     half = (member("1", old=True, leaving_since=NOW), *old[1:], member("3"))
     assert plan(strength(*half, wanted=2), NOW, CONFIG) == [StartAgent("replaces one with older code")]
     assert plan(strength(member("3"), member("4"), wanted=2), NOW, CONFIG) == []
@@ -157,8 +161,8 @@ def test_a_pool_that_leaves_drains_all_and_starts_none() -> None:
     """Each is told once."""
     leaving = strength(member("1"), coming("2"), member("3", leaving_since=NOW - 1), least=5, leaving=True)
     assert plan(leaving, NOW, CONFIG) == [
-        StopAgent("1", How.DRAIN, "the pool leaves"),
-        StopAgent("2", How.DRAIN, "the pool leaves"),
+        StopAgent("1", StopMode.DRAIN, "the pool leaves"),
+        StopAgent("2", StopMode.DRAIN, "the pool leaves"),
     ]
     assert weigh(leaving, Load(100, 100.0), NOW, CONFIG).wanted == leaving.wanted
 
@@ -173,7 +177,7 @@ def test_a_pool_that_leaves_drains_all_and_starts_none() -> None:
 )
 def test_what_hangs_is_killed_once(one: Member, why: str) -> None:
     """After the time that each has."""
-    assert StopAgent("1", How.KILL, why) in plan(strength(one), NOW, CONFIG)
-    assert StopAgent("1", How.KILL, why) not in plan(strength(one._replace(killed=True)), NOW, CONFIG)
+    assert StopAgent("1", StopMode.KILL, why) in plan(strength(one), NOW, CONFIG)
+    assert StopAgent("1", StopMode.KILL, why) not in plan(strength(one._replace(killed=True)), NOW, CONFIG)
     sooner = NOW - 20
-    assert StopAgent("1", How.KILL, why) not in plan(strength(one), sooner, CONFIG)
+    assert StopAgent("1", StopMode.KILL, why) not in plan(strength(one), sooner, CONFIG)

@@ -37,7 +37,9 @@ def _turned(config: Config) -> int:
 
 
 def _member(**more: Any) -> Member:
-    return Member("m", 2, NOW - 100, **({"live": True, "came_up": True, "held": 1, "full": 0.1} | more))
+    return Member(
+        "m", 2, NOW - 100, **({"live": True, "came_up": True, "assignments": 1, "full": 0.1} | more)
+    )
 
 
 def _strength(*members: Member, **more: Any) -> Strength:

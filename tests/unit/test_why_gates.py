@@ -69,8 +69,8 @@ def test_an_open_breaker_says_until_when() -> None:
     """Since when, after what, how long, and that it costs nothing."""
     assert why(row(BreakerState.OPEN, open_until=NOW + 12)) == (
         "Step charge has been waiting for 20 s: stripe has been in trouble for 30 s (25 of 28 attempts failed within 1 s: "
-        "ConnectionError: refused); its breaker is open for another 12 s, then it is tried again, and no attempt is "
-        "spent meanwhile; `holdfast breakers reset stripe` tries it now. But no Supervisor is up to try it: start one with "
+        "ConnectionError: refused); its breaker is open for another 12 s, then one step tries it again; waiting costs no "
+        "attempt; `holdfast breakers reset stripe` tries it now. But that takes a Supervisor, and none is up: start one with "
         "`holdfast supervisor`."
     )
 
@@ -85,7 +85,7 @@ def test_a_breaker_opened_by_hand_says_by_whom() -> None:
     """And how it is tried again."""
     assert why(row(BreakerState.OPEN, forced=True, actor="ada", note="maintenance")) == (
         "Step charge has been waiting for 20 s: the breaker of stripe was opened by ada 30 s ago (maintenance); "
-        "`holdfast breakers reset stripe` has it tried."
+        "it stays open until `holdfast breakers reset stripe` lets one step try it."
     )
 
 
@@ -135,6 +135,6 @@ def test_an_alert_is_raised_for_what_opened_by_itself() -> None:
     )
     assert [alert.key for alert in raised] == ["breaker open:stripe", "breaker open:mail"]
     assert raised[0].message == (
-        "stripe is in trouble: 25 of 28 attempts failed within 1 s (ConnectionError: refused); its steps wait and spend no "
-        "attempt: `holdfast breakers` shows more"
+        "stripe is in trouble: 25 of 28 attempts failed within 1 s (ConnectionError: refused); its steps wait, which costs them "
+        "no attempt, until it is well again: `holdfast breakers` shows more"
     )

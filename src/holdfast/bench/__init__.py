@@ -1,6 +1,6 @@
 """`holdfast bench`: how fast Holdfast is on this machine and this store.
 
-Every measurement starts ordinary runs of the workflows in work.py through the public API, and counts only what was
-answered after its commit. Nothing in the product knows that it is being measured. One file per group of measurements;
-plan.py lists them and runs them.
+Every measurement starts ordinary runs of the workflows in work.py through the public API, and counts only answers that
+come after the commit. Nothing in the product knows that it is being measured. Each group of measurements has a file;
+plan.py lists the measurements and runs them.
 """

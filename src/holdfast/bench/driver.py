@@ -1,4 +1,4 @@
-"""Starting runs and processes, for all measurements."""
+"""Starts runs and processes, for all measurements."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from holdfast.interpreters import python
 from holdfast.lifecycle import RUN_ENDED
 
 IN_FLIGHT = 500
-"""Runs awaited at a time where a rate is measured: enough to fill group commits, half of what a scheduler holds."""
+"""How many runs are awaited at a time where a rate is measured: enough to fill group commits, and half of the runs that
+a scheduler keeps in memory."""
 PATIENCE_S = 60.0
-"""What takes longer than this, where milliseconds are expected, is an error and not a measurement."""
+"""If something that should take milliseconds takes longer than this, it is an error and not a measurement."""
 
 
 LEAVE_S = 5.0
+"""How long a process may take to leave before it is killed."""
 
 
 class NotMeasured(HoldfastError):
@@ -36,10 +38,10 @@ class Bench(NamedTuple):
 
     url: str
     folder: Path
-    """For files of this measurement alone."""
+    """A folder for the files of this measurement alone."""
     quick: bool
     say: Callable[[str], None]
-    """Tell how far it is."""
+    """Shows how far the measurement is."""
     world: Environment
 
     def size(self, full: int, quick: int) -> int:
@@ -47,10 +49,11 @@ class Bench(NamedTuple):
 
 
 async def drive(hf: Holdfast, runs: int, length: int) -> float:
-    """Start `runs` chains, IN_FLIGHT at a time; seconds from the first start to the last acknowledged end."""
+    """Start `runs` chains, IN_FLIGHT at a time. Return the seconds from the first start to the last acknowledged
+    end."""
     left = runs
 
-    async def lane() -> None:
+    async def one_after_another() -> None:
         nonlocal left
         while left > 0:
             left -= 1
@@ -59,14 +62,14 @@ async def drive(hf: Holdfast, runs: int, length: int) -> float:
                 raise NotMeasured(f"run {run.id} returned something else than its {length} steps")
 
     began = hf.environment.monotonic()
-    async with asyncio.TaskGroup() as lanes:
+    async with asyncio.TaskGroup() as tasks:
         for _ in range(min(IN_FLIGHT, runs)):
-            lanes.create_task(lane())
+            tasks.create_task(one_after_another())
     return hf.environment.monotonic() - began
 
 
-async def demand_recorded(hf: Holdfast, before: dict[str, int], runs: int) -> None:
-    """The store itself must have every run that was counted, ended well."""
+async def check_recorded(hf: Holdfast, before: dict[str, int], runs: int) -> None:
+    """Raise NotMeasured unless the store has every run that was counted, and each succeeded."""
     after = await hf.store.reads.runs_by_state()
     ended = {state: after.get(state, 0) - before.get(state, 0) for state in RUN_ENDED}
     if {state: count for state, count in ended.items() if count} != {"succeeded": runs}:
@@ -78,19 +81,20 @@ class BenchNode(NamedTuple):
 
     pid: int
     up_s: float
-    """From its start to its saying that it is up."""
+    """Seconds from its start until it said that it was up."""
     kill: Callable[[], None]
-    """SIGKILL."""
+    """Sends it SIGKILL."""
 
 
 def with_store(url: str) -> dict[str, str]:
-    """The environment that says which store: its address may carry a password, which does not belong on a command line."""
+    """Return an environment that names the store. Its address may contain a password, which does not belong on a
+    command line."""
     return {**os.environ, "HOLDFAST_STORE": url}
 
 
 @asynccontextmanager
 async def hosted(bench: Bench, *command: str) -> AsyncIterator[BenchNode]:
-    """`holdfast COMMAND` on the store, from when it is up until the end of the block."""
+    """Run `holdfast COMMAND` on the store. The block begins when it is up, and it is stopped when the block ends."""
     began = bench.world.monotonic()
     process = await asyncio.create_subprocess_exec(
         *python("-m", "holdfast", *command),
@@ -106,9 +110,8 @@ async def hosted(bench: Bench, *command: str) -> AsyncIterator[BenchNode]:
     reading = [complaints]
     try:
         async with asyncio.timeout(PATIENCE_S):
-            async for (
-                line
-            ) in process.stdout:  # it may have to say something before, of a process that was killed
+            # Before "up" it may report something else, such as a process that was killed.
+            async for line in process.stdout:
                 if json.loads(line)["event"] == "up":
                     break
             else:
@@ -116,7 +119,7 @@ async def hosted(bench: Bench, *command: str) -> AsyncIterator[BenchNode]:
                     f"`holdfast {' '.join(command)}` did not come up: {(await complaints).decode()}"
                 )
         up_s = bench.world.monotonic() - began
-        reading.append(asyncio.ensure_future(process.stdout.read()))  # else a full pipe would stop it
+        reading.append(asyncio.ensure_future(process.stdout.read()))  # otherwise a full pipe would stop it
         yield BenchNode(process.pid, up_s, process.kill)
     finally:
         await _end(process)
@@ -124,7 +127,7 @@ async def hosted(bench: Bench, *command: str) -> AsyncIterator[BenchNode]:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Let it leave in order; it has little to do."""
+    """Let the process leave in good order, and kill it if that takes too long."""
     try:
         if process.returncode is None:
             process.terminate()
@@ -139,14 +142,14 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 class Begun(NamedTuple):
-    """A `wait_for_file` step that began: in which process, and when on the machine's monotonic clock."""
+    """When a `wait_for_file` step began, on the machine's monotonic clock, and in which process."""
 
     pid: int
     at: float
 
 
 async def begun(bench: Bench, folder: Path, turn: int = 0, *, time: int = 1) -> Begun:
-    """Wait until the step of this turn has begun for the first, or the how-manyth, time."""
+    """Wait until the step of this turn has begun `time` times. Return when and where it did so for the last of them."""
     file = folder / f"begun-{turn}"
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -158,10 +161,10 @@ async def begun(bench: Bench, folder: Path, turn: int = 0, *, time: int = 1) -> 
 
 
 def memory_mb(pid: int) -> float:
-    """Resident memory of a process and its children, in MB (10^6 bytes)."""
+    """Return the resident memory of a process and its children, in MB (10^6 bytes)."""
     proc = Path("/proc")
     if not proc.exists():
-        raise NotMeasured("memory is read from /proc, which this system has not")
+        raise NotMeasured("memory is read from /proc, and this system has no /proc")
     pages = int((proc / str(pid) / "statm").read_text().split()[1])
     children = [
         child

@@ -1,4 +1,4 @@
-"""Measured values: a median with its spread, never a single lucky one."""
+"""Measured values: a median with its spread, so that a single lucky value does not count."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Figure(NamedTuple):
     high: float
     rounds: int
     what: str
-    """In words, for the table."""
+    """What was measured, in words for the table."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -35,11 +35,11 @@ def figure(name: str, unit: str, values: Sequence[float], what: str) -> Figure:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of the values does not exceed."""
+    """Return the smallest value that at least this share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, -(-int(share * 100) * len(ordered) // 100) - 1))]
 
 
 def _rounded(value: float) -> float:
-    """Four significant digits: more would be noise."""
+    """Round to four significant digits, because more would be noise."""
     return float(f"{value:.4g}")

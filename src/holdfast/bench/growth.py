@@ -1,4 +1,4 @@
-"""I: what a long history costs: the store's, and one run's."""
+"""I: what a long history costs, of the whole store and of one run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def growth(bench: Bench) -> list[Figure]:
 
 
 async def _store_history(bench: Bench) -> list[Figure]:
-    """B with 1, 10 and 100 times a history of ended runs of the same kind."""
+    """Measure B in a store with 1, 10 and 100 times a history of ended runs of the same kind."""
     unit = bench.size(5_000, 500)
     figures = []
     async with Holdfast(bench.url) as hf:
@@ -41,7 +41,7 @@ async def _ended(hf: Holdfast) -> int:
 
 
 async def _run_history(bench: Bench) -> list[Figure]:
-    """One long run alone in a process, then SIGKILL, then its replay in another."""
+    """Measure one long run alone in a process, then kill that process, and measure the run's replay in another one."""
     length, rounds = bench.size(10_000, 1_000), bench.size(5, 2)
     with own_folder(bench) as folder:
         async with Holdfast(bench.url, roles=()) as hf:
@@ -61,7 +61,7 @@ async def _run_history(bench: Bench) -> list[Figure]:
     return [
         figure("short_run", "ms", short, f"per step, a run of {SHORT} steps alone"),
         figure("long_run", "ms", [long], f"per step, a run of {length:,} steps alone"),
-        figure("long_to_short", "x", [ratio], "the second by the first"),
+        figure("long_to_short", "x", [ratio], "the second divided by the first"),
         figure(
             "replay",
             "s",
@@ -78,7 +78,7 @@ async def _short(hf: Holdfast) -> float:
 
 
 async def _ms_per_step(run: Run[int], length: int) -> float:
-    """From the run's beginning to the end of its last `noop`, as the store has it."""
+    """Return the time per step from the run's beginning to the end of its last `noop`, as the store recorded it."""
     row, steps, *_ = await run.rows()
     ended = [step.finished_at for step in steps if step.name == noop.name]
     if len(ended) != length or None in ended or row.started_at is None:
@@ -87,7 +87,7 @@ async def _ms_per_step(run: Run[int], length: int) -> float:
 
 
 async def _reached(bench: Bench, run: Run[int], folder: Path) -> None:
-    """Wait for the long run to come to the first step that waits."""
+    """Wait until the long run has reached its first step that waits for a file."""
     while not (folder / "begun-0").exists():
         row = await run.info()
         if row.finished_at is not None:
@@ -96,8 +96,9 @@ async def _reached(bench: Bench, run: Run[int], folder: Path) -> None:
 
 
 async def _replay(bench: Bench, run: Run[int], folder: Path, turn: int) -> float:
-    """Let a supervisor bury the dead node and the waiting step return at once; then take the run up, until its next step
-    has begun, for which the code must have come so far again. Closing that node leaves things as the kill did."""
+    """Return how long a new node takes to replay the run. First a supervisor reclaims the run from the dead node, and
+    the file makes the waiting step return at once. Then a node opens and takes up the run, until its next step has
+    begun: for that, its code must have been replayed so far. Closing that node leaves everything as the kill did."""
     bench.say(f"I: replay {turn + 1}")
     (folder / f"go-{turn}").touch()
     async with Holdfast(bench.url, roles=("supervisor",)):

@@ -11,7 +11,7 @@ from holdfast.client import Holdfast
 from holdfast.interpreters import python
 
 PAUSE_S = 0.01
-"""Between two runs, so that each finds an idle system and not the end of the one before."""
+"""The pause between two runs, so that each run meets an idle system and not the end of the one before."""
 
 
 async def idle(bench: Bench) -> list[Figure]:
@@ -23,7 +23,7 @@ async def idle(bench: Bench) -> list[Figure]:
 async def among_sleepers(bench: Bench) -> list[Figure]:
     """H."""
     runs, sleepers = bench.size(300, 60), bench.size(100_000, 5_000)
-    before = await _latencies(bench, runs, "H, nobody sleeps")
+    before = await _latencies(bench, runs, "H, no run sleeps")
     before_mb = await _idle_memory(bench)
     await put_to_sleep(bench, sleepers)
     after = await _latencies(bench, runs, f"H, {sleepers:,} sleep")
@@ -47,7 +47,7 @@ async def _latencies(bench: Bench, runs: int, what: str) -> list[float]:
 
 
 async def latency(hf: Holdfast) -> float:
-    """Milliseconds from `start` to the awaited result of one run, after a pause."""
+    """Return the milliseconds from `start` to the result of one run, which begins after a pause."""
     await hf.environment.sleep(PAUSE_S)
     began = hf.environment.monotonic()
     await (await hf.start(chain, 1)).result()
@@ -68,7 +68,8 @@ async def _idle_memory(bench: Bench) -> float:
 
 
 async def put_to_sleep(bench: Bench, sleepers: int) -> None:
-    """So many runs, in a process of its own, whose memory goes with it."""
+    """Put this many runs to sleep in the store. A process of its own does it, so that its memory is free again
+    afterwards."""
     process = await asyncio.create_subprocess_exec(
         *python("-m", "holdfast.bench.sleepers", str(sleepers)),
         env=with_store(bench.url),

@@ -1,4 +1,4 @@
-"""The measurements by letter, and how they are run one after the other."""
+"""The list of measurements, by letter, and what runs them one after the other."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ MEASUREMENTS = {
     "I": Measurement("growing history", growth.growth),
 }
 LAST = "H"
-"""Leaves its sleeping runs behind: in a store that all measurements share, it comes last."""
+"""This measurement leaves its sleeping runs behind, so in a store that all measurements share it comes last."""
 
 
 async def measured(
     letters: Sequence[str], url: str | None, *, quick: bool, say: Callable[[str], None]
 ) -> AsyncGenerator[tuple[str, list[Figure]], None]:
-    """Each measurement's figures as they come. Without a URL, each gets a new SQLite file in the working folder."""
+    """Yield the figures of each measurement when it is done. Without a URL, each gets a new SQLite file in the working
+    folder."""
     world = Environment()
     for letter in sorted(letters, key=lambda letter: (url is not None and letter == LAST, letter)):
         with working_folder() as folder:
@@ -49,13 +50,15 @@ async def measured(
 
 @contextmanager
 def working_folder() -> Iterator[Path]:
-    """In the working folder and not in the system's temporary one, which may be memory: there, fsync costs nothing."""
+    """Make a temporary folder in the working folder. The system's temporary folder may be in memory, where fsync costs
+    nothing."""
     with TemporaryDirectory(prefix="holdfast-bench-", dir=Path.cwd(), ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 
 def fsync_ms() -> float:
-    """One 8 KiB write made durable in the working folder: the floor under every commit to a file there."""
+    """Return how long it takes to make one 8 KiB write durable in the working folder. No commit to a file there can be
+    faster."""
     world, taken = Environment(), []
     with working_folder() as folder, (folder / "probe").open("wb", buffering=0) as file:
         for _ in range(50):

@@ -20,7 +20,8 @@ async def killed_agent(bench: Bench) -> list[Figure]:
 
 
 async def _kill_once(bench: Bench) -> float:
-    """Two agents, one step; the one that runs it is killed while a scheduler and a supervisor look on."""
+    """Kill the one of two agents that executes a step, and return the seconds until the other one executes it. A
+    scheduler and a supervisor run meanwhile."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(own_folder(bench))
         hf = await stack.enter_async_context(Holdfast(bench.url, roles=("scheduler", "supervisor")))
@@ -30,9 +31,8 @@ async def _kill_once(bench: Bench) -> float:
             agents[agent.pid] = agent
         run = await hf.start(chain_then_wait, 0, str(folder))
         first = await begun(bench, folder)
-        await bench.world.sleep(
-            hf.environment.random.random()
-        )  # anywhere between two looks of the supervisor
+        # The kill must not always come at the same moment between two passes of the supervisor.
+        await bench.world.sleep(hf.environment.random.random())
         killed_at = bench.world.monotonic()
         agents[first.pid].kill()
         second = await begun(bench, folder, time=2)

@@ -1,7 +1,8 @@
-"""`python -m holdfast.bench.sleepers COUNT`: start runs that sleep for a month, and leave them asleep in $HOLDFAST_STORE.
+"""`python -m holdfast.bench.sleepers COUNT`: starts runs that sleep for a month, and leaves them asleep in
+$HOLDFAST_STORE.
 
-They are ordinary runs. Only the limits of this node differ: a scheduler with the default ones keeps a waiting run in
-memory for ten seconds, which is of use to a run that may go on soon.
+They are ordinary runs. Only the limits of this node differ from the default. With the default limits, a scheduler keeps
+a waiting run in memory for ten seconds, which is useful only for a run that may go on soon.
 """
 
 from __future__ import annotations

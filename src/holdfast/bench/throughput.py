@@ -1,11 +1,11 @@
-"""A and B: how much one process does. G: the same with the steps in another process. C: one wide run."""
+"""A and B: how much one process does. G: the same, with the steps executed in another process. C: one wide run."""
 
 from __future__ import annotations
 
 import time
 from typing import NamedTuple
 
-from holdfast.bench.driver import Bench, demand_recorded, drive, hosted
+from holdfast.bench.driver import Bench, check_recorded, drive, hosted
 from holdfast.bench.figures import Figure, figure
 from holdfast.bench.work import fan
 from holdfast.client import Holdfast
@@ -16,11 +16,12 @@ CHAIN = 10
 
 
 class Rates(NamedTuple):
-    """One value a round."""
+    """What several rounds measured, one value for each round."""
 
     per_s: list[float]
+    """Steps a second."""
     cpu_us: list[float]
-    """Processor time of this process for one step: steadier than a rate when others use the machine."""
+    """Processor time of this process for one step. It is steadier than a rate when others use the machine, too."""
 
 
 async def one_step_runs(bench: Bench) -> list[Figure]:
@@ -73,12 +74,12 @@ async def wide_run(bench: Bench) -> list[Figure]:
 
 
 async def chain_rates(bench: Bench, hf: Holdfast, what: str) -> list[float]:
-    """B's rate once more, on whatever the store holds by now."""
+    """Measure B's rate once more, with whatever is in the store by now."""
     return (await _rates(bench, hf, bench.size(1_000, 200), CHAIN, what)).per_s
 
 
 async def _rates(bench: Bench, hf: Holdfast, runs: int, length: int, what: str) -> Rates:
-    """Steps a second, in several rounds after one to warm up."""
+    """Measure runs of `length` steps in several rounds, after one round to warm up."""
     await drive(hf, max(100, runs // 10), length)
     rates = Rates([], [])
     for round_ in range(bench.size(ROUNDS, QUICK_ROUNDS)):
@@ -86,5 +87,5 @@ async def _rates(bench: Bench, hf: Holdfast, runs: int, length: int, what: str) 
         before, cpu_s = await hf.store.reads.runs_by_state(), time.process_time()
         rates.per_s.append(runs * length / await drive(hf, runs, length))
         rates.cpu_us.append((time.process_time() - cpu_s) / (runs * length) * 1e6)
-        await demand_recorded(hf, before, runs)
+        await check_recorded(hf, before, runs)
     return rates

@@ -1,5 +1,9 @@
-"""What is measured: ordinary steps and workflows. Agents in processes of their own load this module by its name.
-Names are given, so that the rows of all versions are as wide and their figures can be compared."""
+"""The steps and workflows that are measured: ordinary ones. Agents in processes of their own load this module by its
+name.
+
+All have explicit names, so that their rows have the same size in all versions of Holdfast and the figures can be
+compared.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ async def noop(x: int) -> int:
 
 @step(name="work.wait_for_file")
 async def wait_for_file(folder: str, turn: int) -> float:
-    """Note in `begun-TURN` when it began, in a line of its own; return when somebody makes the file `go-TURN`."""
+    """Append a line to the file `begun-TURN` that says when it began. Return when the file `go-TURN` exists."""
     descriptor = os.open(Path(folder) / f"begun-{turn}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(descriptor, f"{os.getpid()} {_world.monotonic()!r}\n".encode())
     os.close(descriptor)
@@ -34,7 +38,7 @@ async def wait_for_file(folder: str, turn: int) -> float:
 
 @workflow(name="work.chain")
 async def chain(length: int) -> int:
-    """Steps one after the other."""
+    """Execute steps one after the other."""
     x = 0
     for _ in range(length):
         x = await noop(x)
@@ -43,19 +47,19 @@ async def chain(length: int) -> int:
 
 @workflow(name="work.fan")
 async def fan(width: int) -> int:
-    """Steps side by side, joined."""
+    """Execute steps side by side, and wait for all of them."""
     return sum(await asyncio.gather(*(noop(0) for _ in range(width))))
 
 
 @workflow(name="work.nap")
 async def nap() -> None:
-    """A run that sleeps for longer than anybody measures."""
+    """Sleep for longer than anybody measures."""
     await asyncio.sleep(MONTH_S)  # noqa: TID251  durable, in a workflow
 
 
 @workflow(name="work.chain_then_wait")
 async def chain_then_wait(length: int, folder: str, turns: int = 1) -> int:
-    """A long history, and then steps that stay until their process is killed or their file is there."""
+    """Make a long history, and then execute steps that run until their process is killed or their file exists."""
     x = 0
     for _ in range(length):
         x = await noop(x)

@@ -64,11 +64,11 @@ class Commands(click.Group):
     """The commands, by sections, each loaded when it is asked for."""
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        with streams.reading():
+        with streams.broken_pipe_as_unread():
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with streams.reading():
+        with streams.broken_pipe_as_unread():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -34,7 +34,7 @@ def answered(
 ) -> int:
     """Run a command; its exit code, when everything it had to say was said. `has_result`: that is what it is there for.
     `is_last`: this process ends with it."""
-    is_read = streams.mend()
+    is_read = streams.replace_missing()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a glyph gets a question mark
@@ -55,7 +55,7 @@ def answered(
     if is_last:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # there is nothing left to stop in good order
     if code == PIPE_CLOSED:
-        streams.forget()
+        streams.discard()
     _leave_threads(code)
     return code
 
@@ -86,7 +86,7 @@ def _told(kind: str, message: str, *, as_json: bool) -> int:
             print(json_document({"error": {"type": kind, "message": line}}), flush=True)
         streams.flush()
     except OSError:
-        streams.forget()
+        streams.discard()
     return WRONG
 
 

@@ -27,7 +27,7 @@ from holdfast.commands.up import (
 from holdfast.config import DEFAULT, Config
 from holdfast.interpreters import python
 from holdfast.node import POOL
-from holdfast.pool.fleet import How
+from holdfast.pool.fleet import StopMode
 from holdfast.pool.local import LocalFleet
 from holdfast.pool.pool import Pool, PoolEvent
 from holdfast.pool.watch import Watch
@@ -161,11 +161,11 @@ async def _keep(url: str, asked: PoolWanted, shown: NodeView, *, as_json: bool) 
         wake.set,
     )
 
-    def tell(told: PoolEvent) -> None:
-        if told.event == "store":
-            shown.trouble(told.message)
+    def show(event: PoolEvent) -> None:
+        if event.event == "store":
+            shown.trouble(event.message)
         else:
-            shown.say(told.event, told.message, wrong=told.wrong, more=told.more)
+            shown.say(event.event, event.message, wrong=event.wrong, more=event.more)
 
     hf = Holdfast(url, roles=(POOL,))
     kept = Pool(
@@ -176,7 +176,7 @@ async def _keep(url: str, asked: PoolWanted, shown: NodeView, *, as_json: bool) 
         most=asked.most,
         environment=hf.environment,
         config=asked.config,
-        tell=tell,
+        on_event=show,
     )
     hf.about, hf.pulse = {"pool": {"name": asked.name}}, kept.pulse
     with shown:
@@ -244,7 +244,7 @@ class _Signals:
                 "draining: agents finish or hand back what they hold; a second signal ends them at once",
             )
         else:
-            how = How.HURRY if self._asked == 2 else How.KILL
+            how = StopMode.HURRY if self._asked == 2 else StopMode.KILL
             self._shown.say("hurry", "agents are ended at once", wrong=True)
             self._hurrying.append(asyncio.create_task(self._kept.hurry(how)))
         self._wake.set()
@@ -276,7 +276,7 @@ class PoolStatus(NamedTuple):
             (strength.least, strength.most),
             sum(not member.came_up for member in strength.staying),
             sum(member.leaving_since is not None for member in strength.members),
-            sum(member.held for member in strength.at_work),
+            sum(member.assignments for member in strength.at_work),
             None if load is None else load.ready,
             0.0 if load is None else load.waited_s,
             strength.troubled_since is not None,
@@ -305,7 +305,7 @@ class PoolStatus(NamedTuple):
             parts.append((" · agents do not stay", "red"))
         return parts
 
-    def told(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         return {
             "agents": self.at_work,
             "wanted": self.wanted,

@@ -156,7 +156,7 @@ def agent(
     """
     config = Config(steps_max=steps_max, threads_max=threads_max)
     worn = ProcessLimits(max_steps, max_memory_mb)
-    of_pool, pipe = badge.taken()
+    of_pool, pipe = badge.take_from_environment()
     about = {} if of_pool is None else {"pool": msgspec.to_builtins(of_pool)}
     return _serve(
         files,
@@ -240,7 +240,7 @@ async def _until_stopped(
 
 
 async def _orphaned(pipe: int, to: NodeView) -> None:
-    await badge.left_alone(pipe)
+    await badge.pool_is_gone(pipe)
     to.say("orphaned", "the pool of this agent is gone, and nobody would replace it: it leaves", wrong=True)
 
 

@@ -1,7 +1,7 @@
 """How an agent knows that it belongs to a pool, and that the pool is gone.
 
-Its badge and the number of a pipe stand in its environment. Nobody writes to the pipe: when the pool's process ends, in
-whatever way, the pipe is closed, and an agent that nobody keeps any more drains and leaves.
+The agent finds its badge and the number of a pipe in its environment. Nobody writes to the pipe. When the pool's
+process ends, in whatever way, the pipe is closed. Then the agent has no pool any more, drains and leaves.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ POOL, PIPE = "HOLDFAST_POOL", "HOLDFAST_POOL_PIPE"
 
 class Badge(msgspec.Struct, frozen=True):
     name: str
-    """Of the pool, for people."""
+    """The name of the pool, for people."""
     member: str
+    """The name of the agent within the pool."""
     by: str
-    """Of this start of the pool, so that members of an earlier one are not taken for its own."""
+    """The id of this start of the pool, so that it does not take the members of an earlier start for its own."""
 
     def text(self) -> str:
         return msgspec.json.encode(self).decode()
 
 
-def taken() -> tuple[Badge | None, int | None]:
-    """The badge and the pipe, taken out of the environment, because what a step starts is not of the pool."""
+def take_from_environment() -> tuple[Badge | None, int | None]:
+    """Return the badge and the pipe, and remove them from the environment: a process that a step starts is not in the
+    pool."""
     badge, pipe = os.environ.pop(POOL, None), os.environ.pop(PIPE, None)
     if badge is None:
         return None, None
@@ -38,7 +40,7 @@ def taken() -> tuple[Badge | None, int | None]:
 
 
 def of_offers(offers: dict[str, Any]) -> Badge | None:
-    """The badge that a node shows in the store."""
+    """Return the badge that a node shows in its offers in the store; None if it shows none."""
     shown = offers.get("pool")
     if shown is None:
         return None
@@ -47,8 +49,8 @@ def of_offers(offers: dict[str, Any]) -> Badge | None:
     return None
 
 
-async def left_alone(pipe: int) -> None:
-    """Until the pool is gone."""
+async def pool_is_gone(pipe: int) -> None:
+    """Wait until the process of the pool has ended."""
     loop, gone = asyncio.get_running_loop(), asyncio.Event()
 
     def look() -> None:

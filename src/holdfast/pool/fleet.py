@@ -1,4 +1,5 @@
-"""What a pool needs of whatever runs its agents: processes on this host, actors, containers."""
+"""A fleet starts and stops the agents of a pool. It can run them as processes on this host, as actors or as
+containers."""
 
 from __future__ import annotations
 
@@ -7,35 +8,35 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 
-class How(StrEnum):
-    """How an agent is stopped."""
+class StopMode(StrEnum):
+    """How a pool stops an agent."""
 
     DRAIN = "drain"
-    """It finishes or hands back what it holds, which costs no attempt."""
+    """The agent finishes its steps or hands them back, which costs no attempt."""
     HURRY = "hurry"
-    """It has been told to drain, and ends at once."""
+    """The agent is draining already, and now ends at once."""
     KILL = "kill"
 
 
-class Seen(NamedTuple):
+class FleetAgent(NamedTuple):
     """An agent as its fleet sees it."""
 
     member: str
     ended: str | None = None
     """How it ended, in words; None while it lives."""
     orderly: bool = False
-    """It left by itself and in order, to be started afresh."""
+    """True if it left in good order, of its own accord, so that another one can be started at once."""
     hopeless: bool = False
-    """It says that it cannot work with what it was given, so that another one could not either."""
+    """True if it cannot work with what it was given, so that another one could not either."""
 
 
 class Fleet(Protocol):
     async def start(self, member: str, badge: str) -> None:
-        """Start an agent and do not wait for it. It finds `badge` in its environment as HOLDFAST_POOL, and shows it to the
-        store, by which the pool knows it again. Raises OSError when nothing can be started now."""
+        """Start an agent, and do not wait for it. The agent finds `badge` in its environment as HOLDFAST_POOL and shows
+        it in the store, so that the pool recognises it there. Raises OSError if no agent can be started now."""
 
-    async def stop(self, member: str, how: How) -> None:
-        """Tell it to stop and do not wait for it. One that is gone already is no error."""
+    async def stop(self, member: str, mode: StopMode) -> None:
+        """Stop an agent, and do not wait for it. It is no error if the agent is gone already."""
 
-    async def living(self) -> Sequence[Seen]:
-        """Every agent that was started and has not ended; and each that has, once."""
+    async def living(self) -> Sequence[FleetAgent]:
+        """Return every agent that was started and has not ended. An agent that has ended is returned once more."""

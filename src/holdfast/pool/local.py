@@ -9,14 +9,14 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.pool.badge import PIPE, POOL
-from holdfast.pool.fleet import How, Seen
+from holdfast.pool.fleet import FleetAgent, StopMode
 
 CHUNK_BYTES = 65_536
 LINE_MAX_BYTES = 1_000_000
-"""A longer line is passed on in parts."""
+"""A line that an agent prints is passed on in parts if it is longer than this."""
 WRONG = 2
-"""The exit code of a call or an environment that is wrong."""
-SIGNALS = {How.DRAIN: signal.SIGTERM, How.HURRY: signal.SIGTERM, How.KILL: signal.SIGKILL}
+"""The exit code of a command whose arguments or environment are wrong."""
+SIGNALS = {StopMode.DRAIN: signal.SIGTERM, StopMode.HURRY: signal.SIGTERM, StopMode.KILL: signal.SIGKILL}
 
 
 class LocalFleet:
@@ -24,12 +24,13 @@ class LocalFleet:
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
-        heard: Callable[[str, bool, str], None],
-        ended: Callable[[], None],
+        on_line: Callable[[str, bool, str], None],
+        on_end: Callable[[], None],
     ) -> None:
-        """`heard` is told (member, whether on standard error, line) of what agents print; `ended` that one has ended."""
+        """`on_line(member, is_error, line)` is called for each line that an agent prints; `is_error` is true for
+        standard error. `on_end()` is called when an agent has ended."""
         self._command, self._environment = list(command), dict(environment)
-        self._heard, self._ended = heard, ended
+        self._on_line, self._on_end = on_line, on_end
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._following: dict[str, asyncio.Task[None]] = {}
         self._pipe, self._kept = os.pipe()
@@ -39,16 +40,16 @@ class LocalFleet:
         return None if process is None else process.pid
 
     async def start(self, member: str, badge: str) -> None:
-        given = {
+        environment = {
             **self._environment,
             POOL: badge,
             PIPE: str(self._pipe),
-            "PYTHONUNBUFFERED": "1",  # what a step prints is seen when it is printed
+            "PYTHONUNBUFFERED": "1",  # people see at once what a step prints
         }
-        # A session of its own: Ctrl-C at the pool's terminal is the pool's affair.
+        # In a session of its own the agent does not get a Ctrl-C at the pool's terminal. The pool handles it.
         process = await asyncio.create_subprocess_exec(
             *self._command,
-            env=given,
+            env=environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -68,12 +69,13 @@ class LocalFleet:
             self._pass_on(member, process.stderr, errors=True),
         )
         await process.wait()
-        # What it said last comes before the word that it ended; what it started may hold its output open for ever.
+        # Pass on its last lines before saying that it ended. A process that it started may keep its output open for
+        # ever, so this does not wait long.
         await asyncio.wait([outputs], timeout=1.0)
         outputs.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await outputs
-        self._ended()
+        self._on_end()
 
     async def _pass_on(self, member: str, stream: asyncio.StreamReader, *, errors: bool) -> None:
         unread = b""
@@ -82,29 +84,29 @@ class LocalFleet:
             if len(unread) > LINE_MAX_BYTES:
                 lines, unread = [*lines, unread], b""
             for line in lines:
-                self._heard(member, errors, line.decode("utf-8", "replace"))
+                self._on_line(member, errors, line.decode("utf-8", "replace"))
         if unread:
-            self._heard(member, errors, unread.decode("utf-8", "replace"))
+            self._on_line(member, errors, unread.decode("utf-8", "replace"))
 
-    async def stop(self, member: str, how: How) -> None:
+    async def stop(self, member: str, mode: StopMode) -> None:
         process = self._processes.get(member)
         if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                process.send_signal(SIGNALS[how])
+                process.send_signal(SIGNALS[mode])
 
-    async def living(self) -> Sequence[Seen]:
-        seen = []
+    async def living(self) -> Sequence[FleetAgent]:
+        agents = []
         for member, process in list(self._processes.items()):
             if process.returncode is not None and self._following[member].done():
                 del self._processes[member], self._following[member]
                 code = process.returncode
-                seen.append(Seen(member, _words(code), orderly=code == 0, hopeless=code == WRONG))
+                agents.append(FleetAgent(member, _words(code), orderly=code == 0, hopeless=code == WRONG))
             else:
-                seen.append(Seen(member))
-        return seen
+                agents.append(FleetAgent(member))
+        return agents
 
     async def close(self) -> None:
-        """Whoever still lives finds itself alone, and drains."""
+        """Close the pipe: agents that still live notice that the pool is gone, and drain."""
         for following in self._following.values():
             following.cancel()
         await asyncio.gather(*self._following.values(), return_exceptions=True)
@@ -113,6 +115,7 @@ class LocalFleet:
 
 
 def _words(code: int) -> str:
+    """Say how a process with this exit code ended: `with exit code 1`, `by SIGKILL`."""
     if code >= 0:
         return f"with exit code {code}"
     try:

@@ -1,8 +1,9 @@
-"""How many agents there should be, and what to do so that there are. Pure: what was seen goes in, acts come out.
+"""How many agents a pool should have, and which ones to start and stop for that. Pure: what was seen goes in, acts come
+out.
 
-`weigh` moves the wanted number with the load and judges whether starting works at all; `plan` says what to start and what
-to stop for that number. New code is started beside the old: an old agent is told to leave when a new one is at work, so
-that code that does not come up takes nothing away.
+`weigh` moves the wanted number with the load, and judges whether agents that are started stay up. `plan` says which
+agents to start and to stop for that number. Agents with new code are started beside the old ones. An old agent drains
+only when a new one is at work, so that code that does not come up costs no agent.
 """
 
 from __future__ import annotations
@@ -12,22 +13,24 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from holdfast.config import Config
-from holdfast.pool.fleet import How
+from holdfast.pool.fleet import StopMode
 
 STARTING_MAX = 4
-"""Agents that come up at the same time: each costs an interpreter and the loading of the code."""
+"""At most this many agents come up at the same time: each starts an interpreter and loads the code."""
 ROOM = 0.5
-"""One agent may leave when the others would be full by no more than this: far from what makes the pool grow."""
+"""One agent may leave if the others would then use at most this share of their capacity: far less than what makes the
+pool grow."""
 LEAVE_GRACE_S = 10.0
-"""Beyond the time an agent has to drain, before it is killed."""
+"""A draining agent is killed this long after the time it has to drain."""
 
 
 class Load(NamedTuple):
-    """What waits for the pool's agents."""
+    """The steps that wait for the pool's agents."""
 
     ready: int
+    """How many they are, counted up to a limit."""
     waited_s: float
-    """The oldest of it."""
+    """How long the oldest of them has been waiting."""
 
 
 class Member(NamedTuple):
@@ -35,35 +38,38 @@ class Member(NamedTuple):
     generation: int
     started_at: float
     live: bool = False
-    """It is at work: the store has its lease."""
+    """It is at work: it has a lease in the store."""
     came_up: bool = False
-    """It was, at least once."""
+    """It has been at work at least once."""
     lost_since: float | None = None
-    """It was at work, and the store knows it no more, though it has not ended."""
+    """Since when it has no lease in the store any more, though it was at work and its process has not ended."""
     leaving_since: float | None = None
     killed: bool = False
-    held: int = 0
-    """Steps it holds."""
+    assignments: int = 0
+    """How many steps it has."""
     full: float = 0.0
     """How much of its capacity is used, from 0 to 1."""
 
 
 class Strength(NamedTuple):
+    """What a pool knows about its agents, and how many it wants."""
+
     least: int
     most: int
     wanted: int
     members: tuple[Member, ...] = ()
     generation: int = 1
-    """Of the code. Members with an older one are replaced."""
+    """The number of the code's generation. Members with an older one are replaced."""
     proven: bool = False
     """An agent of this generation has come up."""
     crashes: tuple[float, ...] = ()
-    """When agents ended by themselves soon after they were started."""
+    """When agents ended unasked soon after they were started."""
     troubled_since: float | None = None
-    """There were too many of those: agents are started rarely until one stays."""
+    """Since when there are too many crashes. Until an agent stays up, the pool starts agents rarely."""
     quiet_since: float | None = None
-    """Fewer agents would do since then."""
+    """Since when fewer agents would be enough."""
     leaving: bool = False
+    """The pool lets all agents drain, and ends."""
 
     @property
     def staying(self) -> list[Member]:
@@ -84,7 +90,7 @@ class StartAgent(NamedTuple):
 
 class StopAgent(NamedTuple):
     member: str
-    how: How
+    mode: StopMode
     why: str
 
 
@@ -95,7 +101,8 @@ Act = StartAgent | StopAgent
 
 
 def weigh(strength: Strength, load: Load | None, now: float, config: Config) -> Strength:
-    """Take in the load, and whether agents that are started stay."""
+    """Return the strength with the wanted number moved by the load, and with crashes judged. `load` is None while it is
+    unknown."""
     strength = _judged(strength, now, config)
     if load is None or strength.leaving:
         return strength
@@ -111,17 +118,19 @@ def weigh(strength: Strength, load: Load | None, now: float, config: Config) -> 
 
 
 def _grown(strength: Strength, load: Load) -> Strength:
-    """By as many as would hold what waits, if each holds what one holds now; twice as many at most. Those that are still
-    coming up are waited for: they may be enough."""
+    """Return the strength with more agents wanted: as many more as what waits needs, if each executes as many steps as
+    one does now; at most twice as many as before. While agents are still coming up, nothing is added: they may be
+    enough."""
     at_work = strength.at_work
     if len(at_work) < strength.wanted:
         return strength
-    each = max(1.0, sum(member.held for member in at_work) / len(at_work))
+    each = max(1.0, sum(member.assignments for member in at_work) / len(at_work))
     more = min(math.ceil(load.ready / each), strength.wanted)
     return strength._replace(wanted=min(strength.wanted + more, strength.most))
 
 
 def _judged(strength: Strength, now: float, config: Config) -> Strength:
+    """Return the strength with old crashes forgotten, and with trouble begun or ended by the recent ones."""
     recent = tuple(at for at in strength.crashes if at > now - config.pool_window_s)
     since = strength.troubled_since
     if since is None and len(recent) > config.pool_crashes_max:
@@ -135,6 +144,7 @@ def _judged(strength: Strength, now: float, config: Config) -> Strength:
 
 
 def _has_stayed(members: Iterable[Member], since: float, now: float, config: Config) -> bool:
+    """True if an agent that was started after `since` has lived longer than `pool_steady_s`."""
     return any(
         member.started_at > since and now - member.started_at > config.pool_steady_s for member in members
     )
@@ -144,23 +154,28 @@ def _has_stayed(members: Iterable[Member], since: float, now: float, config: Con
 
 
 def plan(strength: Strength, now: float, config: Config) -> list[Act]:
-    """What to do now, given that whatever was done before is seen in the members."""
+    """Return what to do now. What was done before shows in the members."""
     hung = _hung(strength, now, config)
     if strength.leaving:
-        return [*hung, *(StopAgent(member.name, How.DRAIN, "the pool leaves") for member in strength.staying)]
+        return [
+            *hung,
+            *(StopAgent(member.name, StopMode.DRAIN, "the pool leaves") for member in strength.staying),
+        ]
     return [*hung, *_surplus(strength), *_starts(strength, now, config)]
 
 
 def _surplus(strength: Strength) -> list[Act]:
-    """Of those at work, the outdated first, then those that hold least."""
+    """Stop agents at work that are too many: those with old code first, then those with the fewest steps."""
     at_work = strength.at_work
     leavers = sorted(
         at_work,
-        key=lambda one: (one.generation == strength.generation, one.held, -one.started_at),
+        key=lambda one: (one.generation == strength.generation, one.assignments, -one.started_at),
     )[: max(0, len(at_work) - strength.wanted)]
     return [
         StopAgent(
-            one.name, How.DRAIN, "replaced" if one.generation != strength.generation else "not needed now"
+            one.name,
+            StopMode.DRAIN,
+            "replaced" if one.generation != strength.generation else "not needed now",
         )
         for one in leavers
     ]
@@ -171,10 +186,10 @@ def _starts(strength: Strength, now: float, config: Config) -> list[Act]:
         return []
     staying, outdated = strength.staying, strength.outdated
     coming = [member for member in staying if not member.came_up]
-    # Nobody knows yet whether this code comes up at all: one tries it.
+    # While it is not known whether agents come up with this code, one at a time tries it.
     room = (STARTING_MAX if strength.proven and strength.troubled_since is None else 1) - len(coming)
     missing = strength.wanted - len(staying)
-    acts: list[Act] = [StartAgent("below strength") for _ in range(min(missing, room))]
+    acts: list[Act] = [StartAgent("there are fewer than wanted") for _ in range(min(missing, room))]
     if missing <= 0:
         beside = max(1, strength.wanted // 4) if strength.proven else 1
         renewing = min(beside + missing, len(outdated) - len([one for one in coming if one not in outdated]))
@@ -183,7 +198,7 @@ def _starts(strength: Strength, now: float, config: Config) -> list[Act]:
 
 
 def next_start_at(strength: Strength, config: Config) -> float:
-    """Not before, because of what ended soon after its start."""
+    """Return the time before which no agent is started, because of recent crashes."""
     if not strength.crashes:
         return -math.inf
     if strength.troubled_since is not None:
@@ -193,17 +208,17 @@ def next_start_at(strength: Strength, config: Config) -> float:
 
 
 def _hung(strength: Strength, now: float, config: Config) -> list[Act]:
-    """Those that do not come up, do not leave, or live on without their lease."""
+    """Kill agents that do not come up, do not leave, or live on without their lease."""
     acts: list[Act] = []
     for one in strength.members:
         if one.killed:
             continue
         if one.leaving_since is not None:
             if now - one.leaving_since > config.drain_s + LEAVE_GRACE_S:
-                acts.append(StopAgent(one.name, How.KILL, "it did not leave in time"))
+                acts.append(StopAgent(one.name, StopMode.KILL, "it did not leave in time"))
         elif not one.came_up:
             if now - one.started_at > config.pool_live_s:
-                acts.append(StopAgent(one.name, How.KILL, "it did not come up in time"))
+                acts.append(StopAgent(one.name, StopMode.KILL, "it did not come up in time"))
         elif one.lost_since is not None and now - one.lost_since > 2 * config.lease_s:
-            acts.append(StopAgent(one.name, How.KILL, "it lost its lease and did not end"))
+            acts.append(StopAgent(one.name, StopMode.KILL, "it lost its lease and did not end"))
     return acts

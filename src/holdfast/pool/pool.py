@@ -1,4 +1,4 @@
-"""The pool: one pass looks at its agents and at what waits for them, and does what the plan says."""
+"""The pool: each pass looks at its agents and at the steps that wait for them, and does what the plan says."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from holdfast.errors import StoreError
 from holdfast.model import NodeRow
 from holdfast.pool import badge
 from holdfast.pool.badge import Badge
-from holdfast.pool.fleet import Fleet, How, Seen
+from holdfast.pool.fleet import Fleet, FleetAgent, StopMode
 from holdfast.pool.plan import Load, Member, StartAgent, StopAgent, Strength, next_start_at, plan, weigh
 from holdfast.store.roles import PoolStore
 
 NODES_MAX = 10_000
-"""Live nodes that are looked through for the pool's own."""
+"""At most this many live nodes are looked through for the pool's own."""
 
 
 class PoolEvent(NamedTuple):
-    """Something the pool did or saw."""
+    """Something that the pool did or noticed."""
 
     event: str
     message: str
@@ -41,35 +41,36 @@ class Pool:
         most: int,
         environment: Environment,
         config: Config,
-        tell: Callable[[PoolEvent], None],
+        on_event: Callable[[PoolEvent], None],
     ) -> None:
         self._store, self._fleet = store, fleet
         self.name, self._by = name, environment.new_id()
-        self._environment, self._config, self._tell = environment, config, tell
+        self._environment, self._config, self._on_event = environment, config, on_event
         self._count = 0
+        """How many times an agent was started, or should have been. Its number is an agent's name."""
         self._offers: tuple[frozenset[str], frozenset[str]] | None = None
-        """(steps, labels) of the agent that came up last: what the pool can serve."""
+        """(steps, labels) of the agent that came up last. This is what the pool can serve."""
         self.strength = Strength(least, most, wanted=least)
         self.load: Load | None = None
         self.hopeless: str | None = None
-        """The first agent of all said that none can work here."""
+        """How the very first agent ended, if it ended because no agent can work here."""
 
-    # --- what it is told --------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------------------------
 
     def renew(self, why: str) -> None:
-        """Replace all agents, one after another, by new ones."""
+        """Replace all agents by new ones, one after another."""
         strength = self.strength
         self.strength = strength._replace(generation=strength.generation + 1, proven=False, crashes=())
-        self._tell(PoolEvent("renew", f"{why}: agents are replaced one after another", {"why": why}))
+        self._on_event(PoolEvent("renew", f"{why}: agents are replaced one after another", {"why": why}))
 
     def leave(self) -> None:
         """Let all agents drain, and end."""
         self.strength = self.strength._replace(leaving=True)
 
-    async def hurry(self, how: How) -> None:
-        """They have been told to drain: now they end."""
+    async def hurry(self, mode: StopMode) -> None:
+        """End all agents now. They are draining already."""
         for member in self.strength.members:
-            await self._fleet.stop(member.name, how)
+            await self._fleet.stop(member.name, mode)
 
     @property
     def is_over(self) -> bool:
@@ -77,74 +78,76 @@ class Pool:
 
     @property
     def trouble(self) -> str | None:
-        """What a person should know."""
+        """A sentence for people if agents do not stay up; None if they do."""
         if self.strength.troubled_since is None:
             return None
         at_work = len(self.strength.at_work)
         return (
             f"agents of pool {self.name} end soon after they are started; {at_work} of {self.strength.wanted} are at work, "
-            f"and one is tried every {self._config.pool_slow_s:g} s"
+            f"and the pool tries one every {self._config.pool_slow_s:g} s until one stays"
         )
 
     def pulse(self) -> dict[str, Any]:
-        """What the store is told of the pool while it lives."""
+        """Return what the pool records about itself in the store when it renews its lease."""
         strength = self.strength
-        told: dict[str, Any] = {
+        counts: dict[str, Any] = {
             "least": strength.least,
             "most": strength.most,
             "wanted": strength.wanted,
             "at_work": len(strength.at_work),
         }
-        return {"pool": told} if self.trouble is None else {"pool": told, "trouble": self.trouble}
+        return {"pool": counts} if self.trouble is None else {"pool": counts, "trouble": self.trouble}
 
     # --- one pass ---------------------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """Look, weigh, plan, act."""
-        for seen in await self._fleet.living():
-            if seen.ended is not None:
-                self._gone(seen)
+        """Do one pass: look, weigh, plan, act."""
+        for agent in await self._fleet.living():
+            if agent.ended is not None:
+                self._gone(agent)
         try:
             await self._look()
-        except Exception as error:  # noqa: BLE001  whatever it is, agents that work are not given up for it
+        except Exception as error:  # noqa: BLE001  whatever it is, the pool keeps its agents
             self.load = None
-            told = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
-            self._tell(PoolEvent("store", f"the pool keeps what it has: {told}", wrong=True))
+            reason = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+            message = f"the pool cannot read the store, and keeps the agents it has: {reason}"
+            self._on_event(PoolEvent("store", message, wrong=True))
         now, before = self._environment.monotonic(), self.strength
         self.strength = weigh(before, self.load, now, self._config)
-        self._say_what_changed(before)
+        self._report_changes(before)
         for act in plan(self.strength, now, self._config):
             await (self._start(act) if isinstance(act, StartAgent) else self._stop(act))
 
-    def _gone(self, seen: Seen) -> None:
+    def _gone(self, agent: FleetAgent) -> None:
+        """Remove an agent that has ended. If it ended unasked soon after its start, that is a crash."""
         now, strength = self._environment.monotonic(), self.strength
-        (one,) = [member for member in strength.members if member.name == seen.member]
+        (one,) = [member for member in strength.members if member.name == agent.member]
         members = tuple(member for member in strength.members if member is not one)
         asked = one.leaving_since is not None
         lived_s = now - one.started_at
         crashes = strength.crashes
-        if not asked and not seen.orderly and (not one.came_up or lived_s < self._config.pool_steady_s):
+        if not asked and not agent.orderly and (not one.came_up or lived_s < self._config.pool_steady_s):
             crashes = (*crashes, now)
-            if seen.hopeless and self._count == 1:
-                self.hopeless = seen.ended
+            if agent.hopeless and self._count == 1:
+                self.hopeless = agent.ended
         self.strength = strength._replace(members=members, crashes=crashes)
-        what = {"agent": seen.member, "how": seen.ended, "asked": asked, "lived_s": round(lived_s, 3)}
+        more = {"agent": agent.member, "how": agent.ended, "asked": asked, "lived_s": round(lived_s, 3)}
         wait_s = next_start_at(self.strength, self._config) - now
         again = f"; the next one is started in {wait_s:.1f} s" if crashes and wait_s > 0 and not asked else ""
-        self._tell(PoolEvent("ended", f"agent {seen.member} ended {seen.ended}{again}", what))
+        self._on_event(PoolEvent("ended", f"agent {agent.member} ended {agent.ended}{again}", more))
 
     async def _look(self) -> None:
-        """What the store knows of the members, and what waits for them."""
+        """Read from the store which members are at work, and how many steps wait for them."""
         store = self._store()
         now = await store.now()
-        shown: dict[str, tuple[NodeRow, dict[str, Any]]] = {}
+        nodes: dict[str, tuple[NodeRow, dict[str, Any]]] = {}
         for node in await store.nodes.living(NODES_MAX):
             offers = json.loads(node.offers)
-            worn = badge.of_offers(offers)
-            if worn is not None and worn.by == self._by and node.lease_until > now:
-                shown[worn.member] = node, offers
+            shown = badge.of_offers(offers)
+            if shown is not None and shown.by == self._by and node.lease_until > now:
+                nodes[shown.member] = node, offers
         at = self._environment.monotonic()
-        members = tuple(self._seen(member, shown.get(member.name), at) for member in self.strength.members)
+        members = tuple(self._updated(member, nodes.get(member.name), at) for member in self.strength.members)
         self.strength = self.strength._replace(members=members)
         if self._offers is not None:
             steps, labels = self._offers
@@ -157,34 +160,32 @@ class Pool:
             waited_s = 0.0 if backlog.since is None else max(0.0, now - backlog.since)
             self.load = Load(backlog.ready, waited_s)
 
-    def _seen(self, member: Member, shown: tuple[NodeRow, dict[str, Any]] | None, at: float) -> Member:
-        if shown is None:
+    def _updated(self, member: Member, found: tuple[NodeRow, dict[str, Any]] | None, at: float) -> Member:
+        """Return a member with what the store knows of it: its node and that node's offers, or None if it has no
+        lease."""
+        if found is None:
             lost_since = member.lost_since
             if member.came_up and lost_since is None:
                 lost_since = at
             return member._replace(live=False, lost_since=lost_since)
-        node, offers = shown
+        node, offers = found
         if not member.came_up:
             self._offers = frozenset(offers.get("steps", ())), frozenset(offers.get("labels", ()))
             took_s = at - member.started_at
             more = {"agent": member.name, "node": node.id, "pid": node.pid, "seconds": round(took_s, 3)}
-            self._tell(
-                PoolEvent(
-                    "live", f"agent {member.name} (pid {node.pid}) is at work after {took_s:.1f} s", more
-                )
-            )
+            message = f"agent {member.name} (pid {node.pid}) is at work after {took_s:.1f} s"
+            self._on_event(PoolEvent("live", message, more))
         pulse = offers.get("pulse", {})
-        return member._replace(
-            live=True, came_up=True, lost_since=None, held=pulse.get("held", 0), full=pulse.get("full", 0.0)
-        )
+        assignments, full = pulse.get("held", 0), pulse.get("full", 0.0)
+        return member._replace(live=True, came_up=True, lost_since=None, assignments=assignments, full=full)
 
-    def _say_what_changed(self, before: Strength) -> None:
+    def _report_changes(self, before: Strength) -> None:
         after = self.strength
         if after.wanted != before.wanted and self.load is not None:
             why = (
                 f"{self.load.ready:,} steps wait, the oldest for {self.load.waited_s:.1f} s"
                 if after.wanted > before.wanted
-                else "fewer will do"
+                else "fewer are enough"
             )
             more = {
                 "wanted": after.wanted,
@@ -192,11 +193,11 @@ class Pool:
                 "ready": self.load.ready,
                 "waited_s": round(self.load.waited_s, 3),
             }
-            self._tell(PoolEvent("scale", f"{before.wanted} → {after.wanted} agents: {why}", more))
+            self._on_event(PoolEvent("scale", f"{before.wanted} → {after.wanted} agents: {why}", more))
         if self.trouble is not None and before.troubled_since is None:
-            self._tell(PoolEvent("trouble", self.trouble, wrong=True))
+            self._on_event(PoolEvent("trouble", self.trouble, wrong=True))
         elif before.troubled_since is not None and after.troubled_since is None:
-            self._tell(PoolEvent("steady", "agents stay again"))
+            self._on_event(PoolEvent("steady", "agents stay up again"))
 
     # --- acts -------------------------------------------------------------------------------------------------------
 
@@ -208,18 +209,18 @@ class Pool:
             await self._fleet.start(name, Badge(self.name, name, self._by).text())
         except OSError as error:
             self.strength = self.strength._replace(crashes=(*self.strength.crashes, now))
-            self._tell(
-                PoolEvent("trouble", f"agent {name} cannot be started: {error}", {"agent": name}, wrong=True)
-            )
+            message = f"agent {name} cannot be started: {error}"
+            self._on_event(PoolEvent("trouble", message, {"agent": name}, wrong=True))
             return
         member = Member(name, self.strength.generation, now)
         self.strength = self.strength._replace(members=(*self.strength.members, member))
-        self._tell(PoolEvent("start", f"agent {name} is started: {act.why}", {"agent": name, "why": act.why}))
+        more = {"agent": name, "why": act.why}
+        self._on_event(PoolEvent("start", f"agent {name} is started: {act.why}", more))
 
     async def _stop(self, act: StopAgent) -> None:
         now = self._environment.monotonic()
-        await self._fleet.stop(act.member, act.how)
-        killed = act.how is How.KILL
+        await self._fleet.stop(act.member, act.mode)
+        killed = act.mode is StopMode.KILL
 
         def marked(one: Member) -> Member:
             since = one.leaving_since if killed else now
@@ -228,6 +229,6 @@ class Pool:
         self.strength = self.strength._replace(
             members=tuple(marked(one) if one.name == act.member else one for one in self.strength.members)
         )
-        what = "killed" if killed else "told to drain"
-        more = {"agent": act.member, "how": str(act.how), "why": act.why}
-        self._tell(PoolEvent("stop", f"agent {act.member} is {what}: {act.why}", more, wrong=killed))
+        what = "killed" if killed else "asked to drain"
+        more = {"agent": act.member, "how": str(act.mode), "why": act.why}
+        self._on_event(PoolEvent("stop", f"agent {act.member} is {what}: {act.why}", more, wrong=killed))

@@ -1,4 +1,4 @@
-"""Whether the code of an application has changed, by looking at its files now and then."""
+"""Watches the files of an application, to notice that its code has changed. It looks when its caller asks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 FILES_MAX = 5_000
-"""A folder with more is not looked through to its end."""
-PASSED_OVER = {"__pycache__", "node_modules", "site-packages"}
+"""At most this many files are looked at."""
+SKIPPED = {"__pycache__", "node_modules", "site-packages"}
+"""Folders with these names are not looked through."""
 
 
 def roots(places: Sequence[str]) -> list[Path]:
-    """The folders that hold these files and modules, without importing any of them."""
+    """Return the folders that contain these files and modules, without importing any of them."""
     found = []
     for place in places:
         if place.endswith(".py") or "/" in place:
@@ -28,18 +29,18 @@ def roots(places: Sequence[str]) -> list[Path]:
     return sorted(set(found))
 
 
-def marks(folders: Sequence[Path]) -> dict[str, tuple[int, int]]:
-    """Python file → (when it was changed, its size)."""
+def file_versions(folders: Sequence[Path]) -> dict[str, tuple[int, int]]:
+    """Return for each Python file in these folders (when it was changed, its size)."""
     found: dict[str, tuple[int, int]] = {}
     for folder in folders:
         for file in _python_files(str(folder)):
             if len(found) >= FILES_MAX:
                 return found
             try:
-                told = Path(file).stat()
+                stat = Path(file).stat()
             except OSError:
-                continue  # it goes just now, which the next look sees
-            found[file] = told.st_mtime_ns, told.st_size
+                continue  # it is being removed right now, which the next look notices
+            found[file] = stat.st_mtime_ns, stat.st_size
     return found
 
 
@@ -48,20 +49,21 @@ def _python_files(folder: str) -> Iterator[str]:
         if "pyvenv.cfg" in files:
             folders.clear()
             continue
-        folders[:] = sorted(one for one in folders if one not in PASSED_OVER and not one.startswith("."))
+        folders[:] = sorted(one for one in folders if one not in SKIPPED and not one.startswith("."))
         yield from (f"{here}{os.sep}{file}" for file in sorted(files) if file.endswith(".py"))
 
 
 class Watch:
-    """Says once that the code has changed, when it has been still for a look: a deployment copies many files."""
+    """Says once that the code has changed. It waits until nothing changes between two looks, because a deployment
+    copies many files."""
 
     def __init__(self, places: Sequence[str]) -> None:
         self._folders = roots(places)
-        self._known = self._last = marks(self._folders)
+        self._known = self._last = file_versions(self._folders)
 
     def look(self) -> str | None:
-        """A file that has changed; None when none has, or when they still change."""
-        now = marks(self._folders)
+        """Return a file that has changed; None if none has, or if files are still changing."""
+        now = file_versions(self._folders)
         still, self._last = now == self._last, now
         if not still or now == self._known:
             return None

@@ -1,3 +1,3 @@
-"""The Supervisor: notices what is lost, late or ownerless, and remedies it. See supervisor.py."""
+"""The Supervisor: finds what is lost, overdue or without an owner, and mends it. See supervisor.py."""
 
 from holdfast.supervisor.supervisor import Supervisor as Supervisor

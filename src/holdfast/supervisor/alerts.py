@@ -1,8 +1,9 @@
 """What is worth an alert: the leader's rules, and the pass that applies them.
 
-Runs and steps that fail, runs that have to be held and signals that are set aside are noted by whoever writes them, so
-nothing is searched for; nodes are told when they are buried, stuck runs when they stick. What waits too long is looked for by index. Equal things are one alert while it is
-open: it is told once, and counted.
+The node that writes that a run or step failed, that a run must be held or that a signal was set aside also writes a
+note of it, so the leader need not search for them. An alert about a node is raised when the node is reclaimed, one
+about a stuck run when it gets stuck. The leader finds by an index what has been waiting too long. Equal things are one
+alert while it is open: it is sent once, and counts how often they happened.
 
 May change: alerts, and the notes it made them from. Must never: look into a payload, send anything (see outbox.py).
 """
@@ -21,8 +22,8 @@ from holdfast.store.roles import SupervisorStore
 
 log = logging.getLogger("holdfast.alerts")
 
-WAYS_MAX = 40
-"""How many steps and workflows with a backlog are told of at once."""
+BACKLOGS_MAX = 40
+"""At most this many backlog alerts are open at once, one for each step or workflow."""
 MESSAGE_MAX_CHARS = 500
 COUNTED = frozenset(
     {
@@ -34,12 +35,13 @@ COUNTED = frozenset(
         AlertKind.LEADER_LOST,
     }
 )
-"""Kinds that happen rather than last: an alert gathers them for its window, and then closes."""
+"""Kinds that are events, not states. An alert counts such events for `alert_window_s`, and then it is cleared."""
 _LOG_LEVELS = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING, Level.ERROR: logging.ERROR}
 
 
 async def raise_failures(store: SupervisorStore, epoch: int, config: Config) -> int:
-    """Make alerts of the failures noted since the last look. Bounded: what is left waits for the next pass."""
+    """Raise alerts for the failures noted since the last pass, and return how many. What exceeds `claim_max` waits for
+    the next pass."""
     notes = await store.alerts.failures(config.claim_max)
     if not notes:
         return 0
@@ -49,7 +51,8 @@ async def raise_failures(store: SupervisorStore, epoch: int, config: Config) -> 
 
 
 async def watch_backlog(store: SupervisorStore, epoch: int, config: Config, now: float) -> int:
-    """Raise what waits longer than its bound, clear what does not any more, and close the windows that are over."""
+    """Raise an alert for each backlog, clear the alerts of backlogs that are gone, and clear alerts about events whose
+    window is over. Return how many are new."""
     most = config.claim_max
     late = [
         await store.alerts.late_steps(config.backlog_s, most),
@@ -58,7 +61,7 @@ async def watch_backlog(store: SupervisorStore, epoch: int, config: Config, now:
     ]
     whole = all(len(part) < most for part in late)
     lasting = judge_backlog(late[0], late[1] + late[2], now)
-    new = await reconcile(store, epoch, config, AlertKind.BACKLOG, lasting, whole=whole, most=WAYS_MAX)
+    new = await reconcile(store, epoch, config, AlertKind.BACKLOG, lasting, whole=whole, most=BACKLOGS_MAX)
     for kind in sorted(COUNTED):
         over = [one.id for one in await opened(store, config, kind) if one.at < now - config.alert_window_s]
         if over:
@@ -67,7 +70,7 @@ async def watch_backlog(store: SupervisorStore, epoch: int, config: Config, now:
 
 
 async def opened(store: SupervisorStore, config: Config, kind: AlertKind) -> list[Alert]:
-    """All open alerts of this kind, oldest first, read in parts."""
+    """Return all open alerts of this kind, oldest first. They are read in parts."""
     found: list[Alert] = []
     while True:
         part = await store.alerts.open_alerts_of(kind, found[-1].id if found else 0, config.claim_max)
@@ -86,7 +89,8 @@ async def reconcile(
     whole: bool = True,
     most: int | None = None,
 ) -> int:
-    """Of a kind that lasts: raise what is not open yet, clear what does not last any more; how many are new."""
+    """Make the open alerts of a kind that is a state match `lasting`: raise what is not open yet, clear what no longer
+    lasts. Return how many are new. See `compare` for `whole` and `most`."""
     new, over = compare(await opened(store, config, kind), lasting, whole=whole, most=most)
     if over:
         await store.alerts.clear_alerts(epoch, over)
@@ -96,16 +100,17 @@ async def reconcile(
 
 
 async def raise_succession(store: SupervisorStore, leader: LeaderLease) -> None:
-    """The leader was lost, and this one leads instead of it."""
-    after = f", {leader.vacant_s:.1f} s after its last sign of life" if leader.vacant_s is not None else ""
-    message = f"leader {leader.predecessor} is lost; {leader.node} leads in epoch {leader.epoch}{after}"
+    """Raise an alert that the leader before was lost and that this one has taken over."""
+    after = f" {leader.vacant_s:.1f} s after its last sign of life" if leader.vacant_s is not None else ""
+    message = f"leader {leader.predecessor} is lost; {leader.node} took over{after} and leads in epoch {leader.epoch}"
     await store.alerts.raise_alerts(
         leader.epoch, [NewAlert(AlertKind.LEADER_LOST, Level.WARNING, AlertKind.LEADER_LOST, message)]
     )
 
 
 async def log_alerts(store: SupervisorStore, epoch: int, config: Config) -> int:
-    """Every alert stands in the leader's log once, whoever raised it and whether or not a channel is configured."""
+    """Write each new alert to the leader's log once, whoever raised it and whether or not a channel is configured.
+    Return how many."""
     alerts = await store.alerts.log_alerts(epoch, config.claim_max)
     for alert in alerts:
         log.log(_LOG_LEVELS[Level(alert.level)], "%s: %s", alert.kind, in_words(alert))
@@ -116,8 +121,9 @@ async def log_alerts(store: SupervisorStore, epoch: int, config: Config) -> int:
 
 
 def judge_failures(notes: Iterable[FailureNote]) -> list[NewAlert]:
-    """Failed runs by workflow, exhausted steps by name, poison by fingerprint, signals that were set aside by workflow and
-    name: each once, with how many there were."""
+    """Return one alert for each workflow with failed or held runs, each step name that used up its attempts, each
+    fingerprint in quarantine, and each workflow and name of signals that were set aside. Each says how many there
+    were."""
     found: dict[str, NewAlert] = {}
     for note in notes:
         if note.n < 0:
@@ -134,7 +140,8 @@ def judge_failures(notes: Iterable[FailureNote]) -> list[NewAlert]:
 
 
 def _failed_run(note: FailureNote) -> NewAlert | None:
-    """A child's end is its parent's affair; that its scheduler had to hold it is not."""
+    """Return an alert about a run that failed or had to be held. The failure of a child is its parent's business; that
+    a child had to be held is worth an alert."""
     if note.workflow is None:
         return None
     if note.state == RunState.HELD:
@@ -142,8 +149,8 @@ def _failed_run(note: FailureNote) -> NewAlert | None:
         key = f"{AlertKind.RUN_HELD}:{note.workflow}"
         return NewAlert(AlertKind.RUN_HELD, Level.ERROR, key, message, note.run_id)
     if note.parent_id is not None or note.state not in RUN_ENDED:
-        return None  # held when it was noted, and released since
-    ended = "failed and took itself back" if note.state == RunState.UNDONE else "failed"
+        return None  # a child's failure, or a run that was held when the note was written and has been released since
+    ended = "failed and was undone" if note.state == RunState.UNDONE else "failed"
     message = f"run {note.run_id} of {note.workflow} {ended}{_reason(note.error)}"
     key = f"{AlertKind.RUN_FAILED}:{note.workflow}"
     return NewAlert(AlertKind.RUN_FAILED, Level.ERROR, key, trimmed(message), note.run_id)
@@ -154,7 +161,7 @@ def _signal_set_aside(note: FailureNote) -> NewAlert | None:
         return None
     message = (
         f"run {note.run_id} of {note.workflow} set a signal {note.name!r} aside: {note.error}; "
-        f"`holdfast why {note.run_id}` says how it goes on"
+        f"`holdfast why {note.run_id}` says what it waits for"
     )
     key = f"{AlertKind.SIGNAL_SET_ASIDE}:{note.workflow}:{note.name}"
     return NewAlert(AlertKind.SIGNAL_SET_ASIDE, Level.WARNING, key, trimmed(message), note.run_id)
@@ -169,7 +176,7 @@ def _failed_step(note: FailureNote) -> NewAlert | None:
 def _quarantined_step(note: FailureNote, fingerprint: str) -> NewAlert:
     message = (
         f"step {note.key} of run {note.run_id} is in quarantine ({fingerprint}) after {_tries(note)}"
-        f"{_reason(note.error)}: `holdfast quarantine` lists what to release, skip or fail"
+        f"{_reason(note.error)}; `holdfast quarantine` lists what you can release, skip or fail"
     )
     key = quarantine_key(fingerprint)
     return NewAlert(AlertKind.STEP_QUARANTINED, Level.ERROR, key, trimmed(message), note.run_id)
@@ -180,7 +187,9 @@ def quarantine_key(fingerprint: str) -> str:
 
 
 def _exhausted_step(note: FailureNote) -> NewAlert | None:
-    """A step that was told not to retry, or whose failure is not its own, is not exhausted; of an undo, `stuck` tells."""
+    """Return an alert about a call that failed because one of its budgets was used up; None for any other step. A step
+    that must not be retried has not used up its budget. An undo that gives up makes its run stuck, which has its own
+    alert."""
     if note.kind != StepKind.CALL:
         return None
     if spent(note) < note.attempts_max and not _ran_out(note.error):
@@ -195,18 +204,21 @@ def _tries(note: FailureNote) -> str:
 
 
 def _ran_out(error: str | None) -> bool:
-    """Did another budget than that of the step's own errors end it: by timeouts, losses, or requests to come later?"""
+    """True if the step failed by another budget than that of its own errors: by timeouts, losses, or requests to retry
+    later."""
     try:
-        told = json.loads(error or "{}")
+        fields = json.loads(error or "{}")
     except ValueError:
         return False
     return (
-        told.get("ending") in (Ending.TIMED_OUT, Ending.LOST) or told.get("type") == "holdfast.errors.RetryIn"
+        fields.get("ending") in (Ending.TIMED_OUT, Ending.LOST)
+        or fields.get("type") == "holdfast.errors.RetryIn"
     )
 
 
 def judge_backlog(steps: Iterable[Late], runs: Iterable[Late], now: float) -> list[NewAlert]:
-    """Oldest first; several lanes of one step are one alert."""
+    """Return an alert for each step and workflow with a backlog, the oldest first. Several lanes of one step are one
+    alert."""
     found: dict[str, NewAlert] = {}
     waiting = [(one, "step", "an agent") for one in steps] + [(one, "run", "a scheduler") for one in runs]
     for late, what, who in sorted(waiting, key=lambda item: item[0].since):
@@ -223,8 +235,9 @@ def judge_backlog(steps: Iterable[Late], runs: Iterable[Late], now: float) -> li
 def compare(
     known: Sequence[Alert], lasting: Sequence[NewAlert], *, whole: bool = True, most: int | None = None
 ) -> tuple[list[NewAlert], list[int]]:
-    """What to raise of what lasts, and the ids of what to clear of the open alerts of its kind. Unless `whole`, there is more
-    than was looked at, and what is not among it may last all the same: nothing is cleared. No more than `most` are open."""
+    """Return (alerts to raise, ids of alerts to clear), given the open alerts of a kind and what lasts now. If not
+    `whole`, the caller did not see everything that lasts, so nothing is cleared. At most `most` alerts are open
+    afterwards."""
     keys, lasts = {one.key for one in known}, {alert.key for alert in lasting}
     new = [alert for alert in lasting if alert.key not in keys]
     over = [one.id for one in known if one.key not in lasts] if whole else []
@@ -233,9 +246,11 @@ def compare(
 
 
 def in_words(alert: Alert) -> str:
-    """An alert as one line. A stuck run's message is the error as it was recorded."""
+    """Return an alert as one line. The message of a stuck run is recorded as an error in JSON, which is put into words
+    here."""
     if alert.kind == AlertKind.RUN_STUCK:
-        return trimmed(f"run {alert.run_id} is stuck{_reason(alert.message)}: a person must look")
+        what_next = f"`holdfast why {alert.run_id}` says what you can do"
+        return trimmed(f"run {alert.run_id} is stuck ({what_next}){_reason(alert.message)}")
     return alert.message
 
 
@@ -243,14 +258,14 @@ def _reason(error: str | None) -> str:
     if not error:
         return ""
     try:
-        told = json.loads(error)
+        fields = json.loads(error)
     except ValueError:
         return f": {error}"
-    kind = str(told.get("type", "")).rsplit(".", 1)[-1]
-    return ": " + ": ".join(part for part in (kind, str(told.get("message", ""))) if part)
+    kind = str(fields.get("type", "")).rsplit(".", 1)[-1]
+    return ": " + ": ".join(part for part in (kind, str(fields.get("message", ""))) if part)
 
 
 def trimmed(text: str) -> str:
-    """One line of bounded length."""
+    """Return the text as one line of bounded length."""
     line = " ".join(text.split())
     return line if len(line) <= MESSAGE_MAX_CHARS else line[: MESSAGE_MAX_CHARS - 1] + "…"

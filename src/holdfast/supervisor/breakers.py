@@ -1,7 +1,7 @@
-"""Breakers: the leader's duty to open, probe and close them, and to tell people.
+"""Breakers: the leader opens, probes and closes them, and raises alerts about them.
 
-What follows is decided purely (`holdfast.breaker`). Every change names the round it was decided on, so that what an operator
-did meanwhile stands.
+`holdfast.breaker` decides, as pure functions. Every change names the round it was decided in. If an operator has
+changed the breaker since, the round is another one, and the operator's change stands.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from holdfast.store.roles import SupervisorStore
 from holdfast.supervisor.alerts import reconcile, trimmed
 
 
-async def turn_breakers(store: SupervisorStore, epoch: int, config: Config) -> int:
-    """Decide for each breaker that needs it. How many changed: agents should look, and people may want to know."""
+async def update_breakers(store: SupervisorStore, epoch: int, config: Config) -> int:
+    """Decide about each breaker that may need a change, and make it. Return how many changed: if any did, agents should
+    look, and people may want to know."""
     looks = await store.gates.breaker_looks(config.breaker_window_s)
     if not looks:
         return 0
@@ -31,14 +32,15 @@ async def turn_breakers(store: SupervisorStore, epoch: int, config: Config) -> i
     return changed
 
 
-async def tell_of_breakers(store: SupervisorStore, epoch: int, config: Config) -> int:
-    """Raise an alert for every breaker that opened by itself, and clear those of breakers that closed."""
+async def alert_on_breakers(store: SupervisorStore, epoch: int, config: Config) -> int:
+    """Raise an alert for every breaker that opened by itself, and clear the alerts of breakers that have closed. Return
+    how many are new."""
     gates = await store.gates.gates(config.breaker_window_s)
     return await reconcile(store, epoch, config, AlertKind.BREAKER_OPEN, judge_breakers(gates.breakers))
 
 
 def judge_breakers(rows: Iterable[Breaker]) -> list[NewAlert]:
-    """One alert for each breaker that is not closed. What an operator does by hand needs no alert."""
+    """Return one alert for each breaker that is not closed, except those that an operator opened by hand."""
     return [
         NewAlert(
             AlertKind.BREAKER_OPEN,
@@ -46,7 +48,7 @@ def judge_breakers(rows: Iterable[Breaker]) -> list[NewAlert]:
             f"{AlertKind.BREAKER_OPEN}:{row.name}",
             trimmed(
                 f"{row.name} is in trouble: {row.note or 'its breaker is not closed'}"
-                f"{f' ({row.error})' if row.error else ''}; its steps wait and spend no attempt: "
+                f"{f' ({row.error})' if row.error else ''}; its steps wait, which costs them no attempt, until it is well again: "
                 "`holdfast breakers` shows more"
             ),
         )

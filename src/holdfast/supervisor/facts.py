@@ -1,4 +1,4 @@
-"""What has to be known of a run to say why it is where it is, and reading it."""
+"""The facts about a run that `why` explains, and the function that reads them from the store."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from holdfast.supervisor.staff import Staff
 
 
 class SignalsDeclared(NamedTuple):
-    """What the code of a run's workflow says of its signals."""
+    """The signals that a run's workflow and its application declare in their code."""
 
     data: Mapping[str, str]
-    """By name, what `holdfast signal RUN NAME` needs besides: ` --data '{"cents": 0}'`, or nothing."""
+    """By signal name, the option that `holdfast signal RUN NAME` also needs: ` --data '{"cents": 0}'`, or nothing."""
     named: frozenset[str]
-    """Those that the workflow's own code names, as far as can be seen. The others are of the same application."""
+    """Signals that the workflow's own code names, as far as can be seen. The others belong to the same application."""
     open: bool
-    """There may be more: code makes them up."""
+    """True if there may be more signals, because the code computes their names."""
 
 
 class Facts(NamedTuple):
@@ -47,25 +47,25 @@ class Facts(NamedTuple):
     breakers: Sequence[Breaker] = ()
     holds: Sequence[Hold] = ()
     quarantined: Sequence[Quarantined] = ()
-    """Of the run's steps, those that wait for a person."""
+    """The quarantine entries of the run's steps."""
     children: Sequence[RunRow] = ()
-    """Those that the run waits for."""
+    """The run's children."""
     outlook: Outlook | None = None
     journal: Sequence[JournalEntry] = ()
     """What operators did to the run, newest first."""
     retried: RunRow | None = None
     """The newest run that began as a retry of this one."""
     signals_declared: SignalsDeclared | None = None
-    """None: nobody has declared the workflow."""
+    """None if no process has declared the workflow."""
     joins: Mapping[int, str] = {}
-    """Runs of others that steps wait for, by the step's n."""
+    """Ids of runs that this run joined instead of starting them, by the number of the step that waits."""
 
     @property
     def staff(self) -> Staff:
         return Staff(self.run, self.nodes, self.now)
 
     def last(self, verb: str) -> JournalEntry | None:
-        """What an operator did last of this."""
+        """Return the newest journal entry with this verb; None if there is none."""
         return next((entry for entry in self.journal if entry.verb == verb), None)
 
 
@@ -77,8 +77,8 @@ async def gather(
     config: Config,
     declared: SignalsDeclared | None = None,
 ) -> Facts:
-    """The facts about a run whose row and steps are known."""
-    waits = any(step.kind is StepKind.CHILD for step in steps)
+    """Read the other facts about a run whose row, steps and attempts the caller has read."""
+    has_children = any(step.kind is StepKind.CHILD for step in steps)
     return Facts(
         run,
         steps,
@@ -90,17 +90,17 @@ async def gather(
         await store.gates.breakers(),
         await store.gates.holds(),
         await store.quarantine.quarantined(run.id) if any(step.quarantined for step in steps) else (),
-        await store.reads.children(run.id) if waits else (),
+        await store.reads.children(run.id) if has_children else (),
         await outlook(store, run, steps, config),
         await store.reads.journal(run.id),
         await _retried(store, run) if run.state in RUN_ENDED else None,
         declared,
-        await store.reads.joins(run.id) if waits else {},
+        await store.reads.joins(run.id) if has_children else {},
     )
 
 
 async def _retried(store: Store, run: RunRow) -> RunRow | None:
-    """The newest of those that were retried one after the other, from this one on."""
+    """Follow the retries of this run, and the retries of those, and return the newest run; None if there is none."""
     newest = None
     while (
         found := await store.reads.run(next_try(newest or run))
@@ -110,6 +110,6 @@ async def _retried(store: Store, run: RunRow) -> RunRow | None:
 
 
 def next_try(run: RunRow) -> str:
-    """The id that this run's retry has, if there is one."""
+    """Return the id that a retry of this run has, whether or not there is one."""
     stem, _, number = run.id.rpartition("~") if run.retry_of else (run.id, "", "1")
     return f"{stem}~{int(number) + 1 if number.isdigit() else 2}"

@@ -1,4 +1,4 @@
-"""How a node is doing. Pure: its row, what it holds and the time in, the verdict out."""
+"""How a node is doing. Pure: its row, its load and the time in, its health out."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast.model import NodeRow
 class NodeState(StrEnum):
     IDLE = "idle"
     BUSY = "busy"
-    """It holds steps or owns runs."""
+    """It has steps or owns runs."""
     DRAINING = "draining"
-    """It takes nothing new, and leaves when what it holds is done or handed back."""
+    """It claims nothing new, and leaves when everything it has is done or handed back."""
     STALLED = "stalled"
-    """It lives by its heart alone: its event loop has said nothing for as long as a lease."""
+    """Only its heart keeps its lease: its event loop has recorded no sign of life for longer than a lease lasts."""
     OFFLINE = "offline"
     """It left, or its lease ran out."""
 
@@ -26,30 +26,31 @@ class NodeHealth(NamedTuple):
     node: NodeRow
     state: NodeState
     steps: int
-    """Steps it holds."""
+    """How many steps it has."""
     runs: int
-    """Runs it owns."""
+    """How many runs it owns."""
     succeeded: int
-    """Attempts of the last minutes that succeeded there."""
+    """Attempts on this node in the last minutes that succeeded."""
     failed: int
+    """Attempts on this node in the last minutes that failed."""
     silent_s: float
-    """Since it last said something of itself."""
+    """Seconds since its event loop last recorded a sign of life."""
     offers: dict[str, list[str]]
     """What it can serve: workflows, steps, labels."""
     pool: str | None = None
-    """The pool it belongs to, or is."""
+    """The name of the pool that it belongs to, or that it is."""
     strength: dict[str, int] | None = None
-    """Of a pool: its limits, how many agents it wants and how many are at work."""
+    """For a pool: its limits, how many agents it wants and how many are at work."""
 
     @property
     def success_rate(self) -> float | None:
-        """Of the attempts of the last minutes; None when there were none."""
+        """The share of attempts in the last minutes that succeeded; None if there were none."""
         ended = self.succeeded + self.failed
         return self.succeeded / ended if ended else None
 
 
 def examine(node: NodeRow, load: tuple[int, int], now: float) -> NodeHealth:
-    """`load` is (steps held, runs owned)."""
+    """Return the health of a node. `load` is (how many steps it has, how many runs it owns)."""
     offers = json.loads(node.offers)
     pulse, pool = offers.pop("pulse", {}), offers.pop("pool", {})
     silent_s = max(0.0, now - pulse.get("at", node.started_at))

@@ -1,7 +1,8 @@
 """Hedged steps that take too long get a twin on another agent.
 
-May change: twins. Must never: end a step. A twin is made when a step runs for longer than its bound, which is learned; when
-another live agent offers the step; and when its allowance has room. Twins that are not wanted any more are swept.
+May change: twins. Must never: end a step. The leader makes a twin if a step has been running for longer than a bound
+that was learned from earlier attempts, if another live agent offers the step, and if the step's allowance has room. It
+also removes twins that are no longer wanted.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from holdfast.store.answers import Overlong
 from holdfast.store.roles import SupervisorStore
 
 BURST = 10
-"""Twins of one step that may be made at once, even if few attempts of it were seen."""
+"""An allowance can save up this many twins of one step, even if the step earned fewer lately."""
 BURST_S = 10.0
-"""Or as many as it earned within this time."""
+"""It can also save up as many as the step earned within this time, if those are more."""
 IDLE_S = 5.0
-"""How often to look whether any step is hedged, while none is."""
+"""While no step is hedged, how often to look whether one is."""
 
 
 class Offer(NamedTuple):
@@ -35,7 +36,7 @@ class Offer(NamedTuple):
 
 
 class Allowance:
-    """How many twins of one step may be made: a share of its attempts, gained as they are counted."""
+    """How many twins of one step may be made: a share of its attempts, which grows as attempts are counted."""
 
     def __init__(self) -> None:
         self.room = 0.0
@@ -43,8 +44,10 @@ class Allowance:
         self._gains: deque[tuple[float, float]] = deque()
 
     def gain(self, counted: float, share: float, at: float) -> None:
-        """So many attempts are counted by now. Counts that were halved are no attempts taken back."""
-        if self._counted is None:  # a new leader does not know how many twins these attempts have had
+        """Add room for the attempts since the last call. `counted` is the count of attempts by now, of which twins may
+        be the share `share`. A smaller count than before is no loss of room: old counts are halved from time to
+        time."""
+        if self._counted is None:  # a new leader does not know how many twins were made for these attempts
             self._counted, self.room = counted, min(counted * share, BURST)
             return
         gained = max(0.0, counted - self._counted) * share
@@ -56,11 +59,12 @@ class Allowance:
 
     @property
     def patience(self) -> float:
-        """How many times its bound a step has to run. What is scarce is kept for those that are latest by far: in a busy
-        moment many are a little late, and would use it up."""
+        """How many times its bound a step must have run before it gets a twin. When room is scarce, it is kept for
+        steps that are far too late: in a busy moment many steps are a little late, and would use it up."""
         return 1.0 if self.room >= BURST / 2 else 2.0 if self.room >= 2 else 4.0
 
     def spend(self) -> bool:
+        """Take room for one twin; False if there is none."""
         if self.room < 1:
             return False
         self.room -= 1
@@ -77,7 +81,7 @@ class Hedging:
         self._learn_at = self._look_at = 0.0
 
     async def hedge(self, epoch: int) -> int:
-        """Sweep twins and make new ones. Returns how many of each."""
+        """Remove twins that are no longer wanted, and make new ones. Return the number of both together."""
         at = self._environment.monotonic()
         swept = 0
         if at >= self._learn_at:
@@ -87,7 +91,7 @@ class Hedging:
             swept = await self._store.twins.sweep_twins(epoch, self._config.claim_max)
         if not self._bounds or at < self._look_at:
             return swept
-        # A step that takes an hour need not be looked at five times a second.
+        # Steps that take an hour need not be looked at five times a second.
         self._look_at = at + min(1.0, min(self._bounds.values()) / 10)
         overlong = await self._store.durations.overlong_steps(
             list(self._bounds.items()), self._config.claim_max
@@ -104,7 +108,7 @@ class Hedging:
         return swept + len(made)
 
     async def _learn(self, at: float) -> None:
-        """Who offers which hedged step, and when each takes too long."""
+        """Learn which agents offer which hedged steps, and when each of these steps takes too long."""
         self._offers = offers_of(await self._store.nodes.nodes(), await self._store.now())
         self._learn_at = at + (self._config.learn_s if self._offers else IDLE_S)
         self._bounds = {}
@@ -123,7 +127,7 @@ class Hedging:
 
 
 def offers_of(nodes: Iterable[NodeRow], now: float) -> dict[str, list[Offer]]:
-    """The live agents by the hedged step they offer. One that is told to leave is given no twins."""
+    """Return the live agents by the hedged steps they offer. A draining agent is left out: it claims no twins."""
     found: dict[str, list[Offer]] = {}
     for node in nodes:
         if node.retired_at is not None or node.lease_until < now or "agent" not in node.roles:
@@ -137,7 +141,7 @@ def offers_of(nodes: Iterable[NodeRow], now: float) -> dict[str, list[Offer]]:
 
 
 def bound_of(sketch: Sketch, config: Config) -> float | None:
-    """How long a step may run before it gets a twin; None while too little is known."""
+    """Return how long a step may run before it gets a twin; None while too few attempts are known."""
     usual = sketch.quantile(0.95)
     if usual is None or sketch.total < config.hedge_samples:
         return None
@@ -147,7 +151,7 @@ def bound_of(sketch: Sketch, config: Config) -> float | None:
 def lateness(
     overlong: Iterable[Overlong], bounds: Mapping[str, float], now: float
 ) -> list[tuple[float, Overlong]]:
-    """How many times its bound each runs, with it."""
+    """Return each step with how many times its bound it has been running."""
     return [((now - step.started_at) / bounds[step.name], step) for step in overlong]
 
 
@@ -157,7 +161,8 @@ def choose(
     needs: Mapping[int, tuple[str, ...]],
     allowances: Mapping[str, Allowance],
 ) -> list[Overlong]:
-    """Those that get a twin: never had one, another agent can take it, and there is room for one more. Latest first."""
+    """Return the steps that get a twin, those that are most late first. A step gets one if it never had one, if another
+    agent can execute it, and if its allowance has room. Takes that room."""
     return [
         step
         for late, step in sorted(overlong, key=lambda one: one[0], reverse=True)

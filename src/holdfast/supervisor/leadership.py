@@ -3,11 +3,12 @@
     standing by ──takes the lease──▶ leading ──renews it──▶ leading
          ▲                             │
          └─────────────────────────────┘
-           it resigns; or another took the lease over, which it learns when it renews, or when a write is refused
+           it resigns; or another Supervisor takes the lease, which it learns when it renews, or when a write is refused
 
-A lease is free when it was resigned, when it ran out, and when its holder's process is gone. Whoever takes a free lease raises
-the epoch, so that what the leader before still writes is refused: it may have been paused, and not know. A leader renews five
-times as often as its lease runs out. Those who stand by try to take it at every pass, so nobody leads for `leader_lease_s` at most.
+The lease is free when its holder has resigned, when it has run out, and when its holder's process is gone. A Supervisor
+that takes a free lease raises the epoch. So the store refuses what the leader before still writes: that one may have
+been paused, and not know. A leader renews five times within `leader_lease_s`. Supervisors that stand by try to take the
+lease at every pass, so there is no leader for `leader_lease_s` at most.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from holdfast.store.leader import Leader
 
 
 def lease_s(config: Config) -> float:
-    """The lease that is written: together with the pass in which those who stand by find that it ran out, no longer than
-    `leader_lease_s`."""
+    """Return how long the lease lasts. It is shorter than `leader_lease_s`, because those who stand by notice only at
+    their next pass that it has run out."""
     return max(config.leader_lease_s - 2 * config.sweep_s, config.leader_lease_s / 2)
 
 
@@ -29,12 +30,13 @@ class Leadership:
         self._store, self._node = store, node
         self._environment, self._config = environment, config
         self.epoch: int | None = None
-        """The epoch this node leads in, as far as it knows. The store decides."""
+        """The epoch in which this node believes it leads; None if it stands by. The store decides whether that is
+        so."""
         self._led_at = 0.0
 
     async def lead(self) -> Lead | None:
-        """Take or keep the lease, if it is time to ask; the lease as it stands when this node has just taken it over from another
-        that did not resign."""
+        """Take or renew the lease, if it is time to. Return the lease if this node has just taken it over from a node
+        that did not resign; else None."""
         at = self._environment.monotonic()
         if self.epoch is not None and at - self._led_at <= self._config.leader_lease_s / 5:
             return None

@@ -1,4 +1,4 @@
-"""The loops of a Supervisor: one pass over every duty after another, and telling alerts."""
+"""The loops of a Supervisor: one does pass after pass over every duty, the other sends alerts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ async def supervise(supervisor: Supervisor, loops: Loops) -> None:
         if await loops.guarded("supervising", supervisor.tick):
             for bell in (Bell.RUNS, Bell.STEPS, Bell.OUTCOMES, Bell.CANCELS):
                 loops.bells.ring(bell)
-        if supervisor.turned_gates:
-            supervisor.turned_gates = False
+        if supervisor.breakers_changed:
+            supervisor.breakers_changed = False
             loops.bells.ring(Bell.GATES)
         await loops.pause(loops.config.sweep_s)
 
 
-async def tell_alerts(outbox: Outbox, loops: Loops) -> None:
+async def send_alerts(outbox: Outbox, loops: Loops) -> None:
     while not loops.is_over:
-        await loops.guarded("telling alerts", outbox.tick)
+        await loops.guarded("sending alerts", outbox.tick)
         await loops.pause(loops.config.watch_s)

@@ -1,10 +1,12 @@
-"""The outbox: tells alerts through channels, each delivery until it is taken or given up.
+"""The outbox: sends alerts through channels, and tries each delivery until the channel takes it or the outbox gives it
+up.
 
-A supervisor that has channels holds the lease named alerts while it tells; it need not be the leader, which may be a
-process without any. Every write checks that lease's epoch, so two supervisors do not tell the same. Whoever dies between
-sending and recording leaves a delivery that is sent once more, under the same id: receivers drop the second.
+A Supervisor that has channels has the lease named alerts while it sends. It need not be the leader, which may be a
+process without channels. Every write checks the epoch of that lease, so two Supervisors do not send the same. If a
+process dies after it sent a delivery and before it recorded that, the delivery is sent once more, under the same id:
+receivers drop the second.
 
-Each channel works by itself: one that hangs or refuses delays nothing but its own deliveries.
+Each channel works by itself: one that hangs or refuses delays only its own deliveries.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ from holdfast.supervisor.channels import Channel, Notice, NotSent
 log = logging.getLogger("holdfast.alerts")
 
 AT_ONCE = 10
-"""Deliveries one channel is given at a time."""
+"""How many deliveries one channel gets at a time."""
 GRACE_S = 30.0
-"""Beyond a channel's own time limit, before a delivery nobody ended is tried again."""
+"""A delivery whose end nobody recorded is tried again after the channel's time limit and this."""
 RAISED, CLEARED = "raised", "cleared"
 
 
@@ -40,19 +42,20 @@ def route(
     stale_s: float,
     new_id: Callable[[], str],
 ) -> Route:
-    """Who is told what of an alert that has something to tell."""
+    """Return through which channels to send an alert: that it was raised (if `routed` is 0), or that it was cleared."""
     if routed == 0:
         passed = alert.cleared_at is not None and alert.kind not in COUNTED
         if passed or alert.last_at < now - stale_s:
             return Route(alert.id, RAISED, 2)
         event = RAISED
     else:
-        # That a single event is over is no news; that a state is over, or how often something happened, is.
+        # People want to know that a state is over, or how often an event happened. That a single event is over is no
+        # news.
         if alert.kind in COUNTED and alert.times == 1:
             return Route(alert.id, CLEARED, 2)
         event = CLEARED
-    told = [(new_id(), channel.name) for channel in channels if channel.wants(alert.kind, alert.level)]
-    return Route(alert.id, event, 1 if event == RAISED else 2, told)
+    deliveries = [(new_id(), channel.name) for channel in channels if channel.wants(alert.kind, alert.level)]
+    return Route(alert.id, event, 1 if event == RAISED else 2, deliveries)
 
 
 class Outbox:
@@ -67,14 +70,17 @@ class Outbox:
         self._store, self._node, self._channels = store, node, channels
         self._environment, self._config = environment, config
         self.epoch: int | None = None
-        self._held = False
+        self._had_lease = False
+        """Whether this node had the lease when the store last answered."""
         self._expired_at = 0.0
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._away_since: float | None = None
-        self._told_trouble = False
+        self._sent_trouble = False
+        """Whether people were notified that the store is in trouble, and not yet that it is back."""
 
     async def tick(self) -> int:
-        """One pass: keep the lease, route what is new, and let each channel that is free send what is due."""
+        """Do one pass: take or renew the lease, route new alerts, and let each channel that is free send what is due.
+        Return how many alerts were routed."""
         try:
             routed = await self._pass()
         except StoreError as error:
@@ -86,7 +92,7 @@ class Outbox:
     async def _pass(self) -> int:
         config = self._config
         self.epoch = await self._store.lead(self._node, config.leader_lease_s, ALERTS)
-        self._held = self.epoch is not None
+        self._had_lease = self.epoch is not None
         if self.epoch is None:
             return 0
         routed = await self._route(self.epoch)
@@ -97,8 +103,8 @@ class Outbox:
         for channel in self._channels:
             sending = self._sending.get(channel.name)
             if sending is None or sending.done():
-                told = asyncio.create_task(self._send_due(channel), name=f"holdfast-alerts-{channel.name}")
-                self._sending[channel.name] = told
+                task = asyncio.create_task(self._send_due(channel), name=f"holdfast-alerts-{channel.name}")
+                self._sending[channel.name] = task
         return routed
 
     async def _route(self, epoch: int) -> int:
@@ -130,31 +136,34 @@ class Outbox:
         if error is not None and one.attempt < self._config.alert_tries_max:
             again_s = back_off_s(one.attempt, self._config, self._environment.random.random())
         if error is not None:
-            what = "is tried again" if again_s is not None else f"is given up after {one.attempt} tries"
-            log.warning("channel %s: %s: alert %s %s", channel.name, error, one.alert.id, what)
+            what_next = (
+                "is sent again later" if again_s is not None else f"is given up after {one.attempt} tries"
+            )
+            log.warning("channel %s: %s: alert %s %s", channel.name, error, one.alert.id, what_next)
         await self._store.end_delivery(epoch, one.id, one.attempt, error, again_s)
 
     # --- when the store itself is the trouble -----------------------------------------------------------------------
 
     async def _store_away(self, error: StoreError) -> None:
-        """Nothing can be recorded: whoever held the lease tells it straight, once."""
+        """Notify people once that the store is in trouble. An alert cannot be recorded then, so the node that had the
+        lease sends this one directly."""
         at = self._environment.monotonic()
         if self._away_since is None:
             self._away_since = at
-        if self._held and not self._told_trouble and at - self._away_since > self._config.store_trouble_s:
-            self._told_trouble = True
-            await self._tell_straight(
-                RAISED, f"the store has been in trouble for {at - self._away_since:.0f} s: {error}"
-            )
+        away_s = at - self._away_since
+        if self._had_lease and not self._sent_trouble and away_s > self._config.store_trouble_s:
+            self._sent_trouble = True
+            await self._send_directly(RAISED, f"the store has been in trouble for {away_s:.0f} s: {error}")
 
     async def _store_back(self) -> None:
         if self._away_since is not None:
             away_s, self._away_since = self._environment.monotonic() - self._away_since, None
-            if self._told_trouble:
-                self._told_trouble = False
-                await self._tell_straight(CLEARED, f"the store is back after {away_s:.0f} s")
+            if self._sent_trouble:
+                self._sent_trouble = False
+                await self._send_directly(CLEARED, f"the store is back after {away_s:.0f} s")
 
-    async def _tell_straight(self, event: str, message: str) -> None:
+    async def _send_directly(self, event: str, message: str) -> None:
+        """Send an alert that is not recorded, once, through every channel that wants it."""
         log.error("%s: %s", AlertKind.STORE_TROUBLE, message)
         now = self._environment.now()
         kind, level = AlertKind.STORE_TROUBLE, Level.ERROR
@@ -169,7 +178,7 @@ class Outbox:
                 log.warning("channel %s: %s", channel.name, error)
 
     async def close(self) -> None:
-        """Stop sending; what was not recorded is sent by whoever comes next."""
+        """Stop sending. The next node with the lease sends what was not recorded as sent."""
         for sending in self._sending.values():
             sending.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -193,13 +202,14 @@ def notice_of(delivery: str, event: str, alert: Alert) -> Notice:
 
 
 def back_off_s(attempt: int, config: Config, chance: float) -> float:
-    """After the `attempt`th try failed: doubling, limited, and spread by a quarter either way."""
+    """Return how long to wait after try number `attempt` failed. It doubles with each try up to a limit, and `chance`
+    spreads it by a quarter either way."""
     delay_s: float = min(config.alert_back_off_s * 2 ** (attempt - 1), config.alert_back_off_max_s)
     return delay_s * (0.75 + chance / 2)
 
 
 async def attempt(channel: Channel, notice: Notice) -> str | None:
-    """Send once, within the channel's time limit; what went wrong, or None."""
+    """Send a notice once, within the channel's time limit. Return what went wrong; None if nothing did."""
     try:
         async with asyncio.timeout(channel.timeout_s):
             await channel.send(notice)

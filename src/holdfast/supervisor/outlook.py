@@ -1,4 +1,4 @@
-"""What was learned, applied to runs that are under way: when each will end, and which of its steps take too long."""
+"""Estimates from how long earlier runs and steps took: when a run will end, and which of its steps take too long."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from holdfast.supervisor.stragglers import bounds_of
 
 
 class Outlook(NamedTuple):
-    """Of one run."""
+    """What earlier durations say about one run."""
 
     eta: Eta | None = None
     bounds: Mapping[str, float] = {}
     """How long its running steps may run before they are stragglers, by the step's name."""
     twins: Mapping[int, Twin] = {}
-    """By the number of their step."""
+    """The twins of its steps, by the step's number."""
 
     def straggles(self, step: StepRow, now: float) -> bool:
-        """Whether this step runs for longer than such steps do."""
+        """True if this step has been running for longer than such steps do."""
         bound = self.bounds.get(step.name)
         running = step.kind is StepKind.CALL and step.state is StepState.RUNNING
         return bound is not None and running and now - (step.started_at or now) > bound
 
     def after(self, passed_s: float) -> Outlook:
-        """The same, some moments later."""
+        """Return this outlook as it is `passed_s` seconds later."""
         if self.eta is None:
             return self
-        left_s, most_s = (max(0.0, one - passed_s) for one in (self.eta.left_s, self.eta.most_s))
+        left_s, most_s = (max(0.0, seconds - passed_s) for seconds in (self.eta.left_s, self.eta.most_s))
         return self._replace(eta=Eta(left_s, most_s, self.eta.samples))
 
     def twin(self, step: StepRow) -> Twin | None:
-        """The twin that runs beside this step, or whose outcome is the step's."""
+        """Return the twin that runs beside this step, or that outran it; None if there is none."""
         twin = self.twins.get(step.n)
         return twin if twin is not None and twin.state in {TwinState.RUNNING, TwinState.WON} else None
 
 
 async def etas(store: Store, runs: Sequence[RunRow]) -> dict[str, Eta]:
-    """By the run's id, of those for which something tells."""
+    """Return by run id when each running run will probably end. Runs of which too little is known are left out."""
     running = [run for run in runs if run.state is RunState.RUNNING]
     if not running:
         return {}
@@ -49,12 +49,12 @@ async def etas(store: Store, runs: Sequence[RunRow]) -> dict[str, Eta]:
     names = {name for run in running for name in eta_names(run, marks.get(run.id))}
     known = sketches(await store.durations.durations(sorted(names)))
     now = await store.now()
-    found = {run.id: eta(run, marks.get(run.id), known, now) for run in running}
-    return {run_id: one for run_id, one in found.items() if one is not None}
+    estimates = {run.id: eta(run, marks.get(run.id), known, now) for run in running}
+    return {run_id: estimate for run_id, estimate in estimates.items() if estimate is not None}
 
 
 async def outlook(store: Store, run: RunRow, steps: Sequence[StepRow], config: Config) -> Outlook:
-    """Of one run whose steps are known."""
+    """Return the outlook of a run whose steps the caller has read."""
     twins = {twin.n: twin for twin in await store.twins.twins(run.id)}
     calls = {step_name(step.name) for step in steps if step.state is StepState.RUNNING}
     last = max(steps, key=lambda step: step.n, default=None)

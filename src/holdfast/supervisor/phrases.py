@@ -1,4 +1,4 @@
-"""Pieces of sentences for people: durations, counts, commands as they can be pasted, errors in short. Pure."""
+"""Parts of sentences for people: durations, counts, commands that can be pasted, short errors. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PLAIN = re.compile(r"[\w@%+=:,./-][\w@%+=:,./~-]*", re.ASCII)
 
 
 def ago(seconds: float) -> str:
-    """A duration for people."""
+    """Return a duration for people: `3.2 s`, `12 min`."""
     seconds = max(0.0, seconds)
     if seconds < 10:
         return f"{seconds:.1f} s"
@@ -22,12 +22,12 @@ def ago(seconds: float) -> str:
 
 
 def command(*words: str) -> str:
-    """A command of ours, as it can be pasted."""
+    """Return a `holdfast` command in backquotes, with its words quoted so that it can be pasted into a shell."""
     return f"`{' '.join(('holdfast', *map(quoted, words)))}`"
 
 
 def quoted(word: str) -> str:
-    """As a shell needs it. A `~` within a word, as retries have it, needs nothing."""
+    """Return a word as a shell needs it. A `~` inside a word, as in the ids of retries, needs no quotes."""
     return word if PLAIN.fullmatch(word) else shlex.quote(word)
 
 
@@ -36,25 +36,27 @@ def counted(number: int, noun: str) -> str:
 
 
 def remark(note: str | None) -> str:
-    """What somebody said with it, in brackets."""
+    """Return an operator's note in brackets; empty if there is none."""
     return f" ({note})" if note else ""
 
 
 def parsed(raw: str | None) -> dict[str, Any]:
-    """A note or an error that one of our own processes wrote; nothing, if it is what a person wrote."""
+    """Return a note or an error that one of our own processes wrote as JSON; empty if a person wrote it as plain
+    text."""
     try:
-        told = json.loads(raw or "{}")
+        value = json.loads(raw or "{}")
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def reason(raw: str | None) -> str:
-    """An error that was recorded: `ValueError: bad card`."""
-    told = parsed(raw)
-    kind = str(told.get("type", "")).rsplit(".", 1)[-1]
-    return ": ".join(part for part in (kind, str(told.get("message", ""))) if part)
+    """Return a recorded error in short: `ValueError: bad card`."""
+    error = parsed(raw)
+    kind = str(error.get("type", "")).rsplit(".", 1)[-1]
+    return ": ".join(part for part in (kind, str(error.get("message", ""))) if part)
 
 
 def lower(sentence: str) -> str:
+    """Return a sentence with its first letter in lower case, to put it after a colon."""
     return sentence[:1].lower() + sentence[1:]

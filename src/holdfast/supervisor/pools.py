@@ -1,4 +1,5 @@
-"""Pools whose agents do not stay: they say so with their lease, and the leader makes an alert of it until they do not."""
+"""Pools whose agents end soon after they are started. A pool records such trouble when it renews its lease, and the
+leader keeps an alert open until the trouble is over."""
 
 from __future__ import annotations
 
@@ -11,18 +12,19 @@ from holdfast.store.roles import SupervisorStore
 from holdfast.supervisor.alerts import reconcile, trimmed
 
 NODES_MAX = 10_000
-"""Live nodes that are looked through."""
+"""At most this many live nodes are looked through."""
 ROLE = "pool"
 
 
 async def watch_pools(store: SupervisorStore, epoch: int, config: Config) -> int:
-    """Raise what pools complain of, and clear what they no longer do."""
+    """Raise an alert for each pool in trouble, and clear those of pools that are well again. Return how many are
+    new."""
     troubled = judge_pools(await store.nodes.living(NODES_MAX))
     return await reconcile(store, epoch, config, AlertKind.POOL_TROUBLE, troubled)
 
 
 def judge_pools(nodes: Iterable[NodeRow]) -> list[NewAlert]:
-    """One alert for each pool of a host that says it is in trouble."""
+    """Return one alert for each pool and host that reports trouble."""
     found: dict[str, NewAlert] = {}
     for node in nodes:
         if node.roles != ROLE:

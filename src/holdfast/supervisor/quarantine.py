@@ -1,7 +1,9 @@
-"""Poison steps: runs that only wait for one are stuck, and the alert about a fingerprint is open as long as there are any.
+"""Steps in quarantine: the leader makes runs stuck that wait for nothing else, and clears the alert about a fingerprint
+when no step with it is left in quarantine.
 
-Whoever puts a step into quarantine (an agent whose step's process died, the leader that buried its agent) changes that step
-alone. The rest of its run goes on; when nothing else is left to go on, this makes the run stuck.
+A step gets into quarantine by an agent whose step's process died, or by the leader that reclaimed it from an agent that
+is gone. Either changes that step alone, and the rest of its run goes on. When nothing else of the run can go on,
+`stick_quarantined` makes the run stuck.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from holdfast.supervisor.alerts import opened, quarantine_key
 
 
 async def stick_quarantined(store: SupervisorStore, epoch: int, config: Config) -> int:
-    """Make runs stuck that cannot go on without a person. Bounded: what is left waits for the next pass."""
+    """Make runs stuck that cannot go on without a person, at most `claim_max` in one pass. Return how many."""
     return await store.quarantine.stick_quarantined(epoch, config.claim_max)
 
 
 async def clear_released(store: SupervisorStore, epoch: int, config: Config) -> int:
-    """Close the alerts about what is in quarantine no more."""
+    """Clear the alerts about fingerprints that are no longer in quarantine. Return how many."""
     known = await opened(store, config, AlertKind.STEP_QUARANTINED)
     if not known:
         return 0
@@ -30,6 +32,6 @@ async def clear_released(store: SupervisorStore, epoch: int, config: Config) -> 
 
 
 def released(known: Sequence[Alert], poison: Iterable[Poison]) -> list[int]:
-    """Ids of open alerts about fingerprints of which there are none any more."""
-    there = {quarantine_key(one.fingerprint) for one in poison}
-    return [alert.id for alert in known if alert.key not in there]
+    """Return the ids of open alerts about fingerprints that are no longer in quarantine."""
+    keys = {quarantine_key(one.fingerprint) for one in poison}
+    return [alert.id for alert in known if alert.key not in keys]

@@ -1,11 +1,12 @@
-"""What happens when a node dies, or an attempt does not end.
+"""What the leader does when a node dies, or when an attempt does not end in time.
 
-A node is dead when its lease ran out or its process is known to be gone. Its runs become ownerless, so that another scheduler
-claims them; its steps are taken from it, and what follows for each is decided by the same policy by which agents decide. Whatever
-the node still writes finds no row, because both fences were raised. An attempt whose agent lives and did not end it in time
-(a hung thread, a stopped process) is taken from it in the same way.
+A node is dead when its lease has run out or its process is known to be gone. Then the leader reclaims its runs and its
+steps. The runs lose their owner, so that another scheduler claims them. What happens to each step is decided by the
+same policy that agents use. Reclaiming raises the fence of every row, so whatever the node still writes matches no row.
+The leader reclaims in the same way a single attempt that a living agent did not end in time (a hung thread, a stopped
+process).
 
-Who is dead and what follows is decided here, purely; the store asks when it has the rows locked.
+Pure functions here decide who is dead and what follows. The store calls them while it has the rows locked.
 """
 
 from __future__ import annotations
@@ -31,24 +32,26 @@ class Death(StrEnum):
 
     GONE = "its process is gone"
     LAPSED = "its lease ran out"
-    LEFT = "it left and still had something"
-    """A process that was paused claimed something after it had been reclaimed."""
+    LEFT = "it left and still had runs or steps"
+    """It has retired, or its row is gone, and it has runs or steps all the same: a process that was paused claimed
+    something after the leader had reclaimed from it."""
 
 
 async def reclaim_lost(store: Leader, epoch: int, environment: Environment, config: Config) -> int:
-    """Reclaim what dead nodes have. Bounded: a node with more than `claim_max` rows is finished by the next passes."""
+    """Reclaim what dead nodes have. Return how many runs, steps and nodes. A node that has more than `claim_max` runs
+    or steps is finished by the next passes."""
     reclaimed = 0
     for node in await store.suspects():
         remedy = partial(_remedy_of, node, environment.random, config)
         done = await store.reclaim(epoch, node, death_of, remedy, offline, config.claim_max)
         if done is None:
-            break  # deposed: the new leader does it
+            break  # another node leads now, and does the rest
         reclaimed += done.runs + done.steps + done.is_retired
     return reclaimed
 
 
 async def end_overdue(store: Leader, epoch: int, environment: Environment, config: Config) -> int:
-    """Time out attempts, after a grace in which their agent itself should have."""
+    """Time out overdue attempts. Their agent should do that itself, and has a grace period for it. Return how many."""
     remedy = partial(remedy_of, overdue(), environment.random, config)
     return await store.end_overdue(epoch, config.timeout_grace_s, remedy, config.claim_max)
 
@@ -57,7 +60,7 @@ async def end_overdue(store: Leader, epoch: int, environment: Environment, confi
 
 
 def death_of(node: SeenNode | None, now: float) -> Death | None:
-    """Why the node is dead; None while it lives. A lost connection is no death."""
+    """Return why the node is dead; None while it lives. A node that only lost its connection is not dead."""
     if node is None or node.retired_at is not None:
         return Death.LEFT
     if node.gone_at is not None:
@@ -66,7 +69,8 @@ def death_of(node: SeenNode | None, now: float) -> Death | None:
 
 
 def offline(node: SeenNode, note: str) -> NewAlert:
-    """What people are told. One alert per host, however many of its processes go."""
+    """Return the alert about a node that is gone. One host has one such alert, however many of its processes are
+    gone."""
     return NewAlert(
         AlertKind.AGENT_OFFLINE,
         Level.WARNING,
@@ -79,13 +83,13 @@ def offline(node: SeenNode, note: str) -> NewAlert:
 
 
 class Loss(NamedTuple):
-    """How attempts ended that their agents did not end."""
+    """How an attempt ended that its agent did not report."""
 
     ending: Ending
     failure: Failure
     error: StepFailed
     place: str
-    """What stands for the place in the code, in a fingerprint."""
+    """What a fingerprint has in place of a place in the code."""
 
 
 def lost(node: str, death: str) -> Loss:
@@ -94,7 +98,7 @@ def lost(node: str, death: str) -> Loss:
 
 
 def overdue() -> Loss:
-    error = StepTimeout("the attempt did not complete in time, and its agent did not say so")
+    error = StepTimeout("the attempt did not complete in time, and its agent did not report that")
     return Loss(Ending.TIMED_OUT, Failure.TIMEOUT, error, "attempt overdue")
 
 
@@ -105,7 +109,7 @@ def _remedy_of(
 
 
 def remedy_of(loss: Loss, random: chance.Random, config: Config, step: LostStep, now: float) -> Remedy:
-    """What becomes of a step whose attempt ended like this."""
+    """Decide what happens to a step whose attempt ended by this loss: another attempt, failure, or quarantine."""
     verdict = policy.decide(
         policy.policy_of(step.retry, step.attempts_max),
         loss.failure,
@@ -116,12 +120,12 @@ def remedy_of(loss: Loss, random: chance.Random, config: Config, step: LostStep,
         config=config,
     )
     kind = name_of(type(loss.error))
-    told = json.dumps({"type": kind, "message": str(loss.error), "ending": loss.ending})
+    error_json = json.dumps({"type": kind, "message": str(loss.error), "ending": loss.ending})
     losses, timeouts = int(loss.failure is Failure.LOST), int(loss.failure is Failure.TIMEOUT)
     if isinstance(verdict, policy.RetryAfter):
-        return Remedy(step, loss.ending, StepState.READY, verdict.after_s, told, losses, timeouts)
+        return Remedy(step, loss.ending, StepState.READY, verdict.after_s, error_json, losses, timeouts)
     if isinstance(verdict, policy.GiveUp):
-        return Remedy(step, loss.ending, StepState.FAILED, 0.0, told, losses, timeouts)
+        return Remedy(step, loss.ending, StepState.FAILED, 0.0, error_json, losses, timeouts)
     fingerprint = policy.fingerprint(step.name, kind, loss.place)
     entry = Quarantined(step.run_id, step.n, fingerprint, step.name, kind, loss.place, now)
-    return Remedy(step, loss.ending, StepState.READY, 0.0, told, losses, timeouts, entry)
+    return Remedy(step, loss.ending, StepState.READY, 0.0, error_json, losses, timeouts, entry)

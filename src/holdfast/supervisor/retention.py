@@ -1,7 +1,9 @@
-"""What is old goes: runs in small batches, oldest first, for a bounded time in each pass; and rows that belong to no run.
+"""The leader prunes old ended runs in small batches, oldest first, for a bounded time in each pass. It also removes old
+rows that belong to no run.
 
-A cursor walks each ended state from its oldest run to the newest that is old enough, past runs that must stay because
-one above or below them is live. At the end of a walk the duty rests.
+For each ended state a cursor walks from the oldest run to the newest one that is old enough. It passes over runs that
+must stay, because their children are still in the store or because an open run still needs them. At the end of a walk,
+pruning rests for `prune_every_s`.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from holdfast.store.retention import Retention
 
 DAY_S = 86_400.0
 RUNS_MAX = 100
-"""Ended runs one batch looks at."""
+"""How many ended runs one batch looks at."""
 BEGINNING = (0.0, "")
 
 
 def keeps_s(config: Config) -> dict[str, float]:
-    """How long runs are kept, by the state they ended in. What is not in it is kept for ever."""
+    """Return how long runs are kept, by the state they ended in. Runs of a state that is missing are kept for ever."""
     found = {}
     for state in sorted(RUN_ENDED):
         days = config.keep_days
@@ -39,11 +41,11 @@ class Pruning:
 
     @property
     def walking(self) -> bool:
-        """There is more to do at once."""
+        """True if a walk is under way, so that there is more to do at the next pass."""
         return bool(self._walks)
 
     async def prune(self, epoch: int, now: float) -> int:
-        """Batches for as long as one pass may take. Returns how many runs went."""
+        """Remove batches of old runs for as long as one pass may take. Return how many runs were removed."""
         begun, removed = self._environment.monotonic(), 0
         if not self._keeps_s or begun < self._rest_until:
             return 0
@@ -71,21 +73,22 @@ class Pruning:
 
 
 class Forgetting:
-    """What belongs to no run: processes that left, what was done to no run in particular, and workflows that no code has."""
+    """Removes old rows that belong to no run: nodes that left, journal entries about no run, and workflows that no code
+    has any more."""
 
     def __init__(self, store: Retention, config: Config) -> None:
         self._store, self._config = store, config
         self._rest_until = 0.0
 
     async def forget(self, epoch: int, at: float, now: float) -> None:
-        """`at` is on the monotonic clock, `now` on the store's."""
+        """Remove such rows. `at` is a time of the monotonic clock, `now` one of the store's clock."""
         if at <= self._rest_until:
             return
         config, most = self._config, self._config.prune_rows_max
-        gone = (
+        removed = (
             await self._store.forget_nodes(epoch, now - config.keep_nodes_days * DAY_S, most),
             await self._store.forget_journal(epoch, now - config.keep_journal_days * DAY_S, most),
             await self._store.forget_workflows(epoch, now - config.keep_workflows_days * DAY_S, most),
         )
-        if max(gone) < most:  # else there may be more: the next time round
+        if max(removed) < most:  # else there may be more, which the next call removes
             self._rest_until = at + config.prune_every_s

@@ -1,4 +1,5 @@
-"""Who is up to go on with a run, and the command that starts who is missing. Pure: rows and the time in, words out."""
+"""Which live nodes can go on with a run, and the command that starts a missing one. Pure: rows and the time in, words
+out."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from holdfast.model import NodeRow, RunRow
 from holdfast.supervisor.phrases import ago, command
 
 UNKNOWN_FILE = "FILE"
-"""Stands for the program in a command when no node has said which it is."""
+"""Stands in a command for the program's file when no node has recorded one."""
 
 
 class Staff:
-    """The nodes of a store, as one run needs them."""
+    """The nodes of a store, seen from one run: which of them can serve it."""
 
     def __init__(self, run: RunRow, nodes: Sequence[NodeRow], now: float) -> None:
         self._run, self._nodes, self._now = run, nodes, now
@@ -27,11 +28,11 @@ class Staff:
     def node(self, node_id: str | None) -> NodeRow | None:
         return next((node for node in self._nodes if node.id == node_id), None)
 
-    # --- who there is -----------------------------------------------------------------------------------------------
+    # --- who is up --------------------------------------------------------------------------------------------------
 
     @property
     def schedulers(self) -> list[NodeRow]:
-        """Live ones with the run's workflow in its version."""
+        """Live schedulers that have loaded the run's workflow in its version."""
         return [node for node in self._having("workflows", self._code) if "scheduler" in node.roles]
 
     @property
@@ -39,11 +40,11 @@ class Staff:
         return any("supervisor" in node.roles for node in self.live)
 
     def agents(self, step: str) -> list[NodeRow]:
-        """Live ones with this step's code."""
+        """Return the live agents that have this step's code."""
         return [node for node in self._having("steps", step) if "agent" in node.roles]
 
     def able(self, step: str, needs: Sequence[str]) -> list[NodeRow]:
-        """Those among them with all that the step needs."""
+        """Return the live agents that have this step's code and every label it needs."""
         return [
             node for node in self.agents(step) if set(needs) <= set(self._offers[node.id].get("labels", ()))
         ]
@@ -57,25 +58,25 @@ class Staff:
 
     # --- who is missing ---------------------------------------------------------------------------------------------
 
-    def next_hand(self) -> str:
-        """Who takes in what waits for this run, in a sentence; and if nobody can, what to start."""
+    def who_goes_on(self) -> str:
+        """Say in a sentence which scheduler goes on with this run next, or what to start if none can."""
         owner = self.node(self._run.owner)
         if owner is not None and self.is_live(owner):
-            return f"Its scheduler, {place(owner)}, is about to take it in."
+            return f"Its scheduler, {place(owner)}, is about to go on with the run."
         if self._run.owner is not None:
             who = "Its scheduler" if owner is None else f"Its scheduler, {place(owner)},"
             if self.has_supervisor:
-                return f"{who} is gone; a Supervisor is about to free the run for another one."
+                return f"{who} is gone; a Supervisor is about to free the run for another scheduler."
             return f"{who} is gone, and no Supervisor is up to free the run: start one with {self.start('supervisor')}."
         found = self.schedulers
         if not found:
             return f"{self.no_scheduler()}."
         if len(found) == 1:
-            return f"The scheduler on {place(found[0])} is about to take it in."
-        return f"One of {len(found)} schedulers is about to take it in."
+            return f"The scheduler on {place(found[0])} is about to go on with the run."
+        return f"One of {len(found)} schedulers is about to go on with the run."
 
     def no_scheduler(self) -> str:
-        """That none has the run's workflow in its version, and what to start."""
+        """Say that no live scheduler has the run's workflow in its version, and what to start."""
         run = self._run
         others = sorted(
             {
@@ -96,7 +97,7 @@ class Staff:
         return f"no live agent has {step}{self._had('steps', step)}"
 
     def start(self, role: str, step: str = "", needs: Sequence[str] = ()) -> str:
-        """The command that starts this role, or all of them where the others are missing too."""
+        """Return the command that starts this role, or all roles if others are missing too."""
         up = bool(self.schedulers), bool(step and self.agents(step)), self.has_supervisor
         if role == "supervisor" and (up[0] or not self._files("workflows", self._code)):
             return command("supervisor")
@@ -106,15 +107,15 @@ class Staff:
         return command(role if alone and role != "supervisor" else "up", *(files or [UNKNOWN_FILE]), *labels)
 
     def _files(self, kind: str, value: str) -> list[str]:
-        """The programs that the newest node which could serve this was started with."""
-        known = [node for node in self._nodes if value in self._offers[node.id].get(kind, ())]
-        for node in sorted(known, key=lambda node: node.started_at, reverse=True):
+        """Return the program files of the newest node that offers or offered this, live or gone."""
+        offering = [node for node in self._nodes if value in self._offers[node.id].get(kind, ())]
+        for node in sorted(offering, key=lambda node: node.started_at, reverse=True):
             if files := self._offers[node.id].get("files"):
                 return [str(file) for file in files]
         return []
 
     def _had(self, kind: str, value: str) -> str:
-        """Who had it last, of those that are gone."""
+        """Say which node that is gone had this last, and until when; empty if there was none."""
         gone = [
             node
             for node in self._nodes

@@ -1,4 +1,5 @@
-"""Steps that run for much longer than such steps do: told, and nothing else. And what was learned is let fade.
+"""Stragglers: the leader raises an alert about a step that takes much longer than such steps do, and does nothing else
+about it. It also lets old counts of durations fade.
 
 May change: alerts of its kind, and counts of durations.
 """
@@ -17,7 +18,7 @@ from holdfast.store.roles import SupervisorStore
 from holdfast.supervisor.alerts import reconcile
 
 FADE_S = 60.0
-"""How often what was learned is looked over."""
+"""How often the counts of durations are looked over for old ones."""
 DAY_S = 86_400.0
 
 
@@ -27,7 +28,8 @@ class Stragglers:
         self._faded_at = environment.monotonic()
 
     async def watch(self, epoch: int, now: float) -> int:
-        """Raise an alert for each step that has stragglers, clear those of steps that have none any more."""
+        """Raise an alert for each step name that has stragglers, and clear those of names that have none any more.
+        Return how many are new."""
         at, config = self._environment.monotonic(), self._config
         if at - self._faded_at > FADE_S:
             self._faded_at = at
@@ -49,7 +51,7 @@ class Stragglers:
 
 
 def bound_of(sketch: Sketch, config: Config) -> float | None:
-    """How long a step may run before it is a straggler; None while too little is known."""
+    """Return how long a step may run before it is a straggler; None while too few attempts are known."""
     usual = sketch.quantile(0.99)
     if usual is None or sketch.total < config.straggler_samples:
         return None
@@ -57,13 +59,14 @@ def bound_of(sketch: Sketch, config: Config) -> float | None:
 
 
 def bounds_of(known: Mapping[str, Sketch], config: Config) -> dict[str, float]:
-    """Bounds by the step's name, of sketches by theirs."""
-    found = ((name.removeprefix(STEP), bound_of(sketch, config)) for name, sketch in known.items())
-    return {name: bound for name, bound in found if bound is not None}
+    """Return by step name how long such steps may run before they are stragglers. `known` has sketches by their own
+    names."""
+    bounds = ((name.removeprefix(STEP), bound_of(sketch, config)) for name, sketch in known.items())
+    return {name: bound for name, bound in bounds if bound is not None}
 
 
 def judge(late: Iterable[Overlong], bounds: Mapping[str, float], now: float) -> list[NewAlert]:
-    """One alert for each step's name, about the oldest, with how many there are."""
+    """Return one alert for each step name. It names the first straggler in `late` and says how many there are."""
     found: dict[str, NewAlert] = {}
     for step in late:
         key = f"{AlertKind.STRAGGLER}:{step.name}"
@@ -71,7 +74,7 @@ def judge(late: Iterable[Overlong], bounds: Mapping[str, float], now: float) -> 
         if first is None:
             message = (
                 f"step {step.key} of run {step.run_id} has been running for {now - step.started_at:.0f} s, "
-                f"more than {bounds[step.name]:.3g} s: `holdfast why {step.run_id}` says more"
+                f"and such steps usually take at most {bounds[step.name]:.3g} s: `holdfast why {step.run_id}` says more"
             )
             found[key] = NewAlert(AlertKind.STRAGGLER, Level.INFO, key, message, step.run_id)
         else:

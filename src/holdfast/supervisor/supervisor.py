@@ -1,7 +1,7 @@
-"""The Supervisor: one bounded `tick` that leads, and then does each duty once.
+"""The Supervisor: one bounded `tick` that takes or keeps the leadership, and then does each duty once.
 
-May change only what is overdue or ownerless, only while it is leader, and says so in the journal. It knows no business
-logic: it never looks into a payload.
+It may change only what is overdue or has no owner, only while it leads, and records that in the journal. It knows no
+business logic: it never looks into a payload.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from holdfast.config import Config
 from holdfast.environment import Environment
 from holdfast.store.roles import SupervisorStore
 from holdfast.supervisor.alerts import log_alerts, raise_failures, raise_succession, watch_backlog
-from holdfast.supervisor.breakers import tell_of_breakers, turn_breakers
+from holdfast.supervisor.breakers import alert_on_breakers, update_breakers
 from holdfast.supervisor.hedge import Hedging
 from holdfast.supervisor.leadership import Leadership
 from holdfast.supervisor.pools import watch_pools
@@ -31,7 +31,8 @@ class Supervisor:
         is_logging: bool = True,
     ) -> None:
         self._is_logging = is_logging
-        """Whether alerts stand in its log. In a process that is there for one run they would be taken for that run's."""
+        """Whether it writes alerts to its log. It does not in a process that exists for one run: there, people would
+        take them for messages about that run."""
         self._store = store
         self._environment, self._config = environment, config
         self._leadership = Leadership(store.leader, node, environment, config)
@@ -41,17 +42,18 @@ class Supervisor:
         self._forgetting = Forgetting(store.retention, config)
         self._hedging = Hedging(store, environment, config)
         self._stragglers = Stragglers(store, environment, config)
-        self.turned_gates = False
-        """A breaker changed: agents should look. Set back by whoever tells them."""
-        self._untold_gates = True
+        self.breakers_changed = False
+        """True after a breaker changed, so that agents should look. The loop that rings their bell sets it back."""
+        self._look_at_breakers = True
+        """True if a breaker may have changed since the alerts about breakers were last looked over."""
 
     @property
     def epoch(self) -> int | None:
-        """The epoch this node leads in, as far as it knows."""
+        """The epoch in which this node believes it leads; None if it stands by."""
         return self._leadership.epoch
 
     async def tick(self) -> int:
-        """One pass over every duty. Returns how many things were remedied, so that the caller can go on at once."""
+        """Do one pass over every duty. Return how many things were mended, so that the caller can ring the bells."""
         at = self._environment.monotonic()
         taken_over = await self._leadership.lead()
         epoch = self.epoch
@@ -71,18 +73,18 @@ class Supervisor:
         return remedied
 
     async def _recover(self, epoch: int) -> int:
-        """At every pass: what keeps work from going on."""
+        """At every pass: mend what keeps work from going on."""
         store, environment, config = self._store, self._environment, self._config
         remedied = await reclaim_lost(store.leader, epoch, environment, config)
         remedied += await end_overdue(store.leader, epoch, environment, config)
-        if await turn_breakers(store, epoch, config):
-            self.turned_gates = self._untold_gates = True
+        if await update_breakers(store, epoch, config):
+            self.breakers_changed = self._look_at_breakers = True
         return remedied + await self._hedging.hedge(epoch)
 
     async def _tidy(self, epoch: int, at: float) -> int:
-        """Every few seconds: what would otherwise pile up, or be found by every look."""
+        """Every few seconds: do what can wait that long, and remove what would otherwise pile up."""
         store, config = self._store, self._config
-        self._untold_gates = True
+        self._look_at_breakers = True
         closed = await store.leader.close_signals(epoch, config.claim_max)
         now = await store.now()
         await watch_backlog(store, epoch, config, now)
@@ -94,12 +96,12 @@ class Supervisor:
         return closed
 
     async def _watch(self, epoch: int) -> int:
-        """About once a second: what people should know."""
+        """About once a second: find what people should know."""
         store, config = self._store, self._config
         await raise_failures(store, epoch, config)
-        if self._untold_gates:
-            self._untold_gates = False
-            await tell_of_breakers(store, epoch, config)
+        if self._look_at_breakers:
+            self._look_at_breakers = False
+            await alert_on_breakers(store, epoch, config)
         stuck = await stick_quarantined(store, epoch, config)
         if self._is_logging:
             await log_alerts(store, epoch, config)

@@ -1,4 +1,5 @@
-"""Lines on the terminal without a terminal library: words, in colours or not, and JSON. What comes from rows is made visible."""
+"""Lines on the terminal without a terminal library: text with or without colours, and JSON. Control characters in text
+from the store are escaped, so that a terminal shows them and does not obey them."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def print_words(
     end: bool = True,
     err: bool = False,
 ) -> None:
-    """Print, in colours when there is a terminal that wants them. NO_COLOR is respected."""
+    """Print a text, in colours if the output is a terminal and NO_COLOR is not set."""
     plain = (colour is None and not bold and not dim) or os.environ.get("NO_COLOR")
     if plain:
         click.echo(visible(text), nl=end, err=err)
@@ -29,5 +30,5 @@ def print_words(
 
 
 def json_document(value: Any, indent: int | None = None) -> str:
-    """A value as JSON that a script can parse and a terminal does not obey."""
+    """Return a value as JSON that a script can parse and that a terminal shows and does not obey."""
     return visible_json(json.dumps(value, ensure_ascii=False, indent=indent))

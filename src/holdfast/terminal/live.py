@@ -1,4 +1,4 @@
-"""A run as people watch it: one line a step, calm, never taller than the terminal."""
+"""The live picture of a run that people watch: one line for each step, never taller than the terminal."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from holdfast.terminal import wording
 from holdfast.terminal.screen import Screen, Text, styled_state
 
 MARGIN_ROWS = 6
-"""Heading, gap, progress, and room for the prompt."""
+"""Lines that are not steps: heading, gap, progress, and room for the prompt."""
 BAR_CELLS = 30
 ECHO_CELLS = 3
-"""Left free at the right: the terminal writes ^C there, and must not begin a new line for it."""
+"""Cells left free at the right. The terminal writes ^C there, and must not begin a new line for it."""
 
 
 class Live:
@@ -57,16 +57,16 @@ class Live:
 
 
 def drawn(view: RunRows, now: float, rows: int) -> RenderableType:
-    """The whole picture, with at most `rows` steps."""
+    """Return the whole picture, with at most `rows` steps."""
     run = view.run
     head = Table.grid(padding=(0, 2), expand=True)
     head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     head.add_column(justify="right", no_wrap=True)
     name = Text.assemble((run.workflow.rsplit(".", 1)[-1], "bold"), "  ", (run.id, "bright_black"))
-    said = Text.assemble(styled_state(run.state), "  ", wording.run_took(run, now))
+    status = Text.assemble(styled_state(run.state), "  ", wording.run_took(run, now))
     if left := wording.left(view.outlook.eta):
-        said.append(f" · {left}", style="bright_black")
-    head.add_row(name, said)
+        status.append(f" · {left}", style="bright_black")
+    head.add_row(name, status)
     parts: list[RenderableType] = [head]
     if view.steps:
         parts.append(_steps(view, now, rows))
@@ -104,7 +104,7 @@ def _steps(view: RunRows, now: float, rows: int) -> Table:
 
 def _row(step: StepRow, attempts: list[Attempt], now: float, late: str) -> tuple[RenderableType, ...]:
     state = wording.step_state(step, now)
-    said = " · ".join(part for part in (wording.detail(step, attempts, now), late) if part)
+    detail = " · ".join(part for part in (wording.detail(step, attempts, now), late) if part)
     trouble = late or state in {"failed", "backing off"} or (attempts and state == "running")
     begun = step.started_at if step.kind is StepKind.CALL else step.issued_at
     if step.state == "ready":
@@ -112,6 +112,6 @@ def _row(step: StepRow, attempts: list[Attempt], now: float, late: str) -> tuple
     return (
         styled_state(state, word=False),
         Text(step.key),
-        Text(said, style=("red" if state == "failed" else "yellow") if trouble else "bright_black"),
+        Text(detail, style=("red" if state == "failed" else "yellow") if trouble else "bright_black"),
         Text(wording.took(begun, step.finished_at, now), style="bright_black"),
     )

@@ -1,4 +1,5 @@
-"""What the engine logs, as a command shows it: each trouble once, not at every pass that meets it."""
+"""The engine's log as a command shows it. A message about the same trouble is shown once, not at every pass that meets
+it."""
 
 from __future__ import annotations
 
@@ -14,47 +15,50 @@ from holdfast.terminal.lines import json_document
 from holdfast.terminal.output import moment
 
 REPEAT_AFTER_S = 30.0
-"""A trouble that lasts is told again after this long."""
+"""A message about a trouble that lasts is shown again after this long."""
 KEPT_MAX = 1000
+"""At most this many messages are remembered."""
 
 
 class Once(logging.Filter):
-    """Drops what was said a moment ago."""
+    """Drops a warning or an error that was shown less than REPEAT_AFTER_S ago."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[str, float] = {}
+        self._shown_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING:
             return True
         message = record.getMessage()
-        if record.created - self._said.get(message, 0.0) < REPEAT_AFTER_S:
+        if record.created - self._shown_at.get(message, 0.0) < REPEAT_AFTER_S:
             return False
-        if len(self._said) >= KEPT_MAX:
-            self._said.clear()
-        self._said[message] = record.created
+        if len(self._shown_at) >= KEPT_MAX:
+            self._shown_at.clear()
+        self._shown_at[message] = record.created
         return True
 
 
 class FullDisk(logging.Filter):
-    """Takes out of the log that the store cannot write, and tells it: a node tries again, a person wants to know."""
+    """Removes log records about a full disk, and calls `on_full` with the error instead. The node only tries again, but
+    a person wants to know."""
 
-    def __init__(self, told: Callable[[StoreFull], None]) -> None:
+    def __init__(self, on_full: Callable[[StoreFull], None]) -> None:
         super().__init__()
-        self._told = told
+        self._on_full = on_full
 
     def filter(self, record: logging.LogRecord) -> bool:
         for argument in record.args if isinstance(record.args, tuple) else ():
             if isinstance(argument, StoreFull):
-                self._told(argument)
+                self._on_full(argument)
                 return False
         return True
 
 
-def notice_full_disk(told: Callable[[StoreFull], None]) -> None:
-    for stream in logging.getLogger().handlers:
-        stream.addFilter(FullDisk(told))
+def notice_full_disk(on_full: Callable[[StoreFull], None]) -> None:
+    """Call `on_full` when something is logged because the disk is full."""
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(FullDisk(on_full))
 
 
 class LineFormatter(logging.Formatter):
@@ -66,30 +70,31 @@ class LineFormatter(logging.Formatter):
 
 
 class Brief(logging.Formatter):
-    """Beside a live picture: no time, it is now."""
+    """Log lines beside a live picture. They have no time, because people see them when they happen."""
 
     def format(self, record: logging.LogRecord) -> str:
         return visible(f"{record.levelname.lower()}: {super().format(record)}")
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """Log records as one JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told = {
+        fields = {
             "at": moment(record.created),
             "event": getattr(record, "event", "log"),
             "level": record.levelname.lower(),
             "message": record.getMessage(),
-            **getattr(record, "told", {}),
+            **getattr(record, "fields", {}),
         }
         if record.exc_info:
-            told["traceback"] = self.formatException(record.exc_info)
-        return json_document(told)
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json_document(fields)
 
 
 class _Piped(logging.StreamHandler[TextIO]):
-    """Whoever read the log went away: then this process leaves in good order, as one does whose output nobody reads."""
+    """A handler whose process leaves in good order when nobody reads the log any more, as when nobody reads its
+    output."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  the name is the library's
         if not isinstance(sys.exc_info()[1], BrokenPipeError):
@@ -99,7 +104,7 @@ class _Piped(logging.StreamHandler[TextIO]):
 
 
 class _Current(_Piped):
-    """Writes to what is standard error now: a live picture puts itself in its place."""
+    """Writes to what is standard error at that moment: a live picture puts itself in its place."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -114,16 +119,16 @@ class _Current(_Piped):
 
 
 def log_to_errors(level: int, formatter: logging.Formatter) -> None:
-    """Log lines on standard error."""
+    """Write log lines to standard error."""
     _log_to(_Current(), level, formatter)
 
 
 def log_to(stream: TextIO, level: int, formatter: logging.Formatter) -> None:
-    """Log lines on a stream of their own."""
+    """Write log lines to this stream."""
     _log_to(_Piped(stream), level, formatter)
 
 
-def _log_to(stream: logging.Handler, level: int, formatter: logging.Formatter) -> None:
-    stream.setFormatter(formatter)
-    stream.addFilter(Once())
-    logging.basicConfig(level=level, handlers=[stream], force=True)
+def _log_to(handler: logging.Handler, level: int, formatter: logging.Formatter) -> None:
+    handler.setFormatter(formatter)
+    handler.addFilter(Once())
+    logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -1,4 +1,4 @@
-"""What a node that goes on until it is stopped shows of itself: to people, to a log, or to a script."""
+"""What a node that runs until it is stopped shows about itself: to people, to a log, or to a script."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ log = logging.getLogger("holdfast.node")
 
 
 class Status(Protocol):
-    """What is told again and again."""
+    """The status of a node, which is shown again and again."""
 
     def words(self) -> list[tuple[str, str]]:
-        """For people: text and its style, part by part of one line."""
+        """Return the status for people: the parts of one line, each with its style."""
 
-    def told(self) -> dict[str, Any]:
-        """For scripts."""
+    def fields(self) -> dict[str, Any]:
+        """Return the status for scripts."""
 
     def mark(self) -> object:
-        """Scripts are told when this has changed."""
+        """Return a value that is different when scripts should get the status again."""
 
 
 class NodeStatus(NamedTuple):
@@ -43,7 +43,7 @@ class NodeStatus(NamedTuple):
             parts.append((" · no runs yet", "bright_black"))
         return [*parts, (f" · {self.writes_per_s:,.0f} writes/s · {self.leader}", "bright_black")]
 
-    def told(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         return {"runs": self.runs, "writes_per_s": round(self.writes_per_s, 1), "leader": self.leader}
 
     def mark(self) -> object:
@@ -51,7 +51,7 @@ class NodeStatus(NamedTuple):
 
 
 class NodeView(Protocol):
-    """Who a node reports to."""
+    """What a node reports to."""
 
     wants_status: bool
 
@@ -63,19 +63,20 @@ class NodeView(Protocol):
         self, event: str, message: str, *, wrong: bool = False, more: Mapping[str, Any] | None = None
     ) -> None: ...
     def pass_on(self, who: str, line: str, *, errors: bool) -> None:
-        """A line that a process of one's own has printed."""
+        """Show a line that an agent of this pool has printed."""
 
     def status(self, status: Status) -> None: ...
     def trouble(self, message: str) -> None: ...
 
 
 class Logged:
-    """Log lines on standard error; with --json, events and logs as one JSON object a line on `stdout`."""
+    """Writes log lines to standard error. With --json it writes events and log records to `stdout`, as one JSON object
+    a line."""
 
     def __init__(self, stdout: TextIO | None) -> None:
         self.wants_status = stdout is not None
         self._stdout = stdout
-        self._last: Any = None
+        self._last_mark: Any = None
 
     def __enter__(self) -> Self:
         if self._stdout is not None:
@@ -90,7 +91,7 @@ class Logged:
         self, event: str, message: str, *, wrong: bool = False, more: Mapping[str, Any] | None = None
     ) -> None:
         level = logging.ERROR if wrong else logging.INFO
-        log.log(level, message, extra={"event": event, "told": dict(more or {})})
+        log.log(level, message, extra={"event": event, "fields": dict(more or {})})
 
     def pass_on(self, who: str, line: str, *, errors: bool) -> None:
         if self._stdout is None or errors:
@@ -99,25 +100,28 @@ class Logged:
             print(json_document(_line_of(who, line)), file=self._stdout, flush=True)
 
     def status(self, status: Status) -> None:
-        if status.mark() != self._last:
-            self._last = status.mark()
-            log.info("status", extra={"event": "status", "told": status.told()})
+        if status.mark() != self._last_mark:
+            self._last_mark = status.mark()
+            log.info("status", extra={"event": "status", "fields": status.fields()})
 
     def trouble(self, message: str) -> None:
         log.warning(message)
 
 
 def _line_of(who: str, line: str) -> dict[str, Any]:
-    """What a process told as JSON, with its name; anything else is output."""
+    """Return a line of a process as a JSON object that names the process. A line that is no JSON object becomes an
+    `output` event."""
     try:
-        told = json.loads(line)
+        value = json.loads(line)
     except ValueError:
-        told = None
-    return {"from": who, **told} if isinstance(told, dict) else {"from": who, "event": "output", "line": line}
+        value = None
+    return (
+        {"from": who, **value} if isinstance(value, dict) else {"from": who, "event": "output", "line": line}
+    )
 
 
 def view_for(stdout: TextIO | None) -> NodeView:
-    """Who looks: a script that reads `stdout`, a log, or people."""
+    """Return the view for those who look: a script that reads `stdout`, a log, or people at a terminal."""
     if stdout is not None or not sys.stderr.isatty():
         return Logged(stdout)
     from holdfast.terminal.status_line import StatusLine  # noqa: PLC0415  loads rich

@@ -1,4 +1,4 @@
-"""What commands print: JSON for scripts, and the terminal for people. Loads rich only when people look."""
+"""What commands print: JSON for scripts, and text for people at a terminal. It imports rich only for people."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ Object = dict[str, Any]
 
 
 def print_json(value: Any) -> None:
-    """One JSON document: on one line for a pipe, indented for a terminal."""
+    """Print one JSON document: on one line for a pipe, indented for a terminal."""
     indent = 2 if sys.stdout.isatty() else None
     print(json_document(value, indent), flush=True)
 
 
 def print_result(raw: bytes | None) -> None:
-    """A workflow's result. At a terminal nothing is said of no result."""
+    """Print a workflow's result. At a terminal, None is not printed."""
     value = plain_value(raw)
     if value is not None or not sys.stdout.isatty():
         print(json_text(value), flush=True)
 
 
 def say(line: str, state: str | None = None) -> None:
-    """One line for people, led by the glyph of a state."""
+    """Print one line for people, after the glyph of a state if one is given."""
     if state is not None:
         print_words(f"{GLYPHS.get(state, '·')} ", COLOURS.get(state), end=False)
     print_words(line)
 
 
 def screen(*, to_errors: bool = False) -> Screen:
-    """A terminal for people: standard output, or standard error for what only accompanies a result."""
+    """Return a screen for people: on standard output, or on standard error for what only accompanies a result."""
     from holdfast.terminal.screen import Screen  # noqa: PLC0415  rich takes longer to load than most commands to run
 
     return Screen(stderr=to_errors, soft_wrap=False)
 
 
 def shown_path(file: str) -> str:
-    """As seen from the working folder, if that is shorter."""
+    """Return a path as seen from the working folder, if that is shorter."""
     return min(file, os.path.relpath(file), key=len)
 
 
 @contextmanager
 def stdout_kept(as_json: bool) -> Iterator[TextIO]:
-    """With --json, standard output is for JSON alone: whatever the author's code prints meanwhile, and the programs it
-    starts, goes to standard error. Yields the stream that is still standard output."""
+    """With --json, keep standard output for JSON: what the author's code and the programs it starts print meanwhile
+    goes to standard error. Yields the stream that is still standard output."""
     if not as_json:
         yield sys.stdout
         return
@@ -76,7 +76,7 @@ def stdout_kept(as_json: bool) -> Iterator[TextIO]:
 
 
 def moment(at: float | None) -> str | None:
-    """A time in UTC: 2030-01-31T12:00:00.250Z."""
+    """Return a time in UTC: 2030-01-31T12:00:00.250Z."""
     if at is None:
         return None
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -93,19 +93,19 @@ def seconds(begun: float | None, ended: float | None) -> float | None:
 def error_object(raw: str | None) -> Object | None:
     if raw is None:
         return None
-    told = plain_object(raw)
-    name = str(told.get("type", "")).removeprefix("builtins.")
-    message = told.get("message", told.get(BROKEN, ""))
+    recorded = plain_object(raw)
+    name = str(recorded.get("type", "")).removeprefix("builtins.")
+    message = recorded.get("message", recorded.get(BROKEN, ""))
     found: Object = {"type": name.removeprefix("holdfast.errors."), "message": message}
-    if told.get("step"):
-        found["step"] = told["step"]
-    if isinstance(cause := told.get("cause"), dict):
+    if recorded.get("step"):
+        found["step"] = recorded["step"]
+    if isinstance(cause := recorded.get("cause"), dict):
         found["cause"] = {key: cause.get(key, "") for key in ("type", "message")}
     return found
 
 
 def run_object(run: RunRow) -> Object:
-    """A run without its payloads."""
+    """Return a run without its payloads."""
     fraction, note = progress(run.progress)
     return {
         "id": run.id,
@@ -129,7 +129,7 @@ def run_object(run: RunRow) -> Object:
 
 
 def eta_object(eta: Eta | None, now: float) -> Object | None:
-    """When a run will probably end."""
+    """Return when a run will probably end."""
     if eta is None:
         return None
     return {
@@ -153,7 +153,7 @@ def twin_object(twin: Twin | None) -> Object | None:
 
 
 def result_object(run: RunRow, steps: Sequence[StepRow], *, why: str = "") -> Object:
-    """What `run`, `watch` and `start` answer with: `output` when it succeeded, `error` when it did not."""
+    """Return what `run`, `watch` and `start` print: with `output` if the run succeeded, with `error` if it did not."""
     found: Object = {"id": run.id, "state": str(run.state)}
     if run.state is RunState.SUCCEEDED:
         found["output"] = plain_value(run.output)
@@ -187,7 +187,7 @@ def step_object(step: StepRow) -> Object:
 
 
 def whole_step_object(step: StepRow, attempts: Sequence[Attempt]) -> Object:
-    """A step with its payloads and the attempts that did not become its outcome."""
+    """Return a step with its payloads, and with the attempts that did not become its outcome."""
     return step_object(step) | {
         "n": step.n,
         "input": plain_value(step.input),
@@ -238,5 +238,5 @@ def journal_object(entry: JournalEntry) -> Object:
 
 
 def by_state(counts: Mapping[str, int]) -> dict[str, int]:
-    """Runs by state, in the order of a run's life."""
+    """Return the counts of runs by state, in the order of a run's life, without those that are zero."""
     return {state: counts[state] for state in RunState if counts.get(state)}

@@ -1,4 +1,5 @@
-"""Everything about one run, as one value and as JSON. `printed_page.py` prints it for people."""
+"""The page about one run, with everything there is to show of it; also as JSON. `printed_page.py` prints it for
+people."""
 
 from __future__ import annotations
 

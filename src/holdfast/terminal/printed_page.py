@@ -16,7 +16,7 @@ from holdfast.terminal.screen import Screen, Text, payload, styled_state
 from holdfast.terminal.timeline import timeline
 
 OTHERS_SHOWN = 20
-"""Signals, children and journal entries: the last ones."""
+"""At most this many signals, children and journal entries are shown: the last ones."""
 Rows = list[tuple[str, ...]]
 
 
@@ -34,9 +34,7 @@ def print_page(page: Page, limit: int) -> None:
         screen.print()
         screen.print(timeline(chosen, attempts, begun, ended, page.now, screen.width, outlook=page.outlook))
         if left_out:
-            note = (
-                f"{len(steps):,} steps, {len(chosen):,} of them shown: --limit 0 shows all, --json tells all"
-            )
+            note = f"{len(steps):,} steps, {len(chosen):,} of them shown: --limit 0 shows all, and so does --json"
             screen.print(Text(note, style="bright_black"))
     for heading, rows in (
         ("signals", _signals(page)),
@@ -81,19 +79,19 @@ def _facts(page: Page) -> Table:
     fact("error", _error(run))
     fact("kept", wording.trimmed(", ".join(wording.kept_steps(run, page.view.steps)), 400))
     if run.state == "failed":
-        fact("next", f"`holdfast retry {shlex.quote(run.id)}` tries again and keeps what succeeded")
+        fact("next", f"`holdfast retry {shlex.quote(run.id)}` tries again, and keeps what succeeded")
     return facts
 
 
 def _error(run: RunRow) -> Text | None:
     if run.error is None:
         return Text(run.note or "", style="red") if run.state in {"failed", "cancelled", "undone"} else None
-    told = wording.plain_object(run.error)
+    error = wording.plain_object(run.error)
     found = Text(describe_error(run.error), style="red")
-    notes = told.get("notes")
+    notes = error.get("notes")
     for note in notes if isinstance(notes, list) else ():
         found.append(f"\n{note}", style="bright_black")
-    if trace := str(told.get("traceback", "")).strip("\n"):
+    if trace := str(error.get("traceback", "")).strip("\n"):
         found.append(f"\n{trace}", style="bright_black")
     return found
 
@@ -102,12 +100,12 @@ def _signals(page: Page) -> Rows:
     rows: Rows = []
     for signal in page.signals:
         if signal.name.startswith("$") and signal.name != CANCEL:
-            continue  # between the parts of Holdfast
-        name, said = wording.signal_words(signal)
-        taken = "" if signal.delivered_seq is not None else "not taken in yet"
+            continue  # Holdfast sends these to itself
+        name, content = wording.signal_words(signal)
+        status = "" if signal.delivered_seq is not None else "not delivered yet"
         if signal.set_aside is not None:
-            taken = f"set aside: {signal.set_aside}"
-        rows.append((output.local_time(signal.sent_at), name, wording.trimmed(said, 120), taken))
+            status = f"set aside: {signal.set_aside}"
+        rows.append((output.local_time(signal.sent_at), name, wording.trimmed(content, 120), status))
     return rows
 
 
@@ -132,5 +130,5 @@ def _print_rows(screen: Screen, rows: Rows) -> None:
     screen.print(shown)
     if len(rows) > OTHERS_SHOWN:
         screen.print(
-            Text(f"the last {OTHERS_SHOWN} of {len(rows):,}: --json tells all", style="bright_black")
+            Text(f"the last {OTHERS_SHOWN} of {len(rows):,}: --json shows all", style="bright_black")
         )

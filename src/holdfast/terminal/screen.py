@@ -1,4 +1,4 @@
-"""The terminal: rich, with the few habits all commands share."""
+"""The terminal: rich, set up the same way for all commands."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from holdfast.terminal import wording
 from holdfast.terminal.wording import COLOURS, GLYPHS
 
 FILE_WIDTH = 200
-"""Columns when nobody looks at a terminal."""
+"""How many columns a table has if the output is no terminal."""
 WORDS_WIDTH = 30
-"""Columns that what a run waits for needs at least; where there are fewer, each run gets lines of its own."""
+"""The last column of the table of runs, which says what a run waits for, needs at least so many cells. If the terminal
+is too narrow for that, each run gets lines of its own."""
 HEADINGS = ("run", "workflow", "state", "started", "took")
 
 
 class Text(RichText):
-    """Text that a terminal shows and does not obey. All that goes to a screen is made of it."""
+    """Text that a terminal shows and does not obey. Everything on a screen is made of it."""
 
     def __init__(self, text: str = "", style: str | Style = "", **more: Any) -> None:
         super().__init__(visible(text), style, **more)
@@ -37,8 +38,9 @@ class Text(RichText):
 
 
 class Screen(Console):
-    """A console that leaves the cursor alone, so that a killed command leaves a usable terminal, lets a closed pipe be an error
-    like any other, and takes words: `[/x]` may be a run's id."""
+    """A console that differs from rich's own in three ways. It does not hide the cursor, so that a killed command
+    leaves a usable terminal. A closed pipe raises an error like any other. Text has no markup, because `[/x]` may be a
+    run's id."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **more)
@@ -59,12 +61,12 @@ def styled_state(state: str, *, word: bool = True) -> Text:
 
 
 def print_runs(rows: Sequence[tuple[RunRow, str]], now: float) -> None:
-    """Runs and what is to say about each: a table where it fits, else a few lines for each. The id is what the next command
-    needs: whatever else is shortened, it is not."""
+    """Print runs and a few words about each: as a table if it fits, else as a few lines for each run. A run's id is
+    never shortened, because the next command needs it."""
     screen = Screen()
-    said = [" ".join(words.split()) for _, words in rows]
-    wanted = min(WORDS_WIDTH, max(len(words) for words in said))
-    for name in (_whole, _short):
+    remarks = [" ".join(words.split()) for _, words in rows]
+    wanted = min(WORDS_WIDTH, max(len(words) for words in remarks))
+    for name in (_full_name, _short_name):
         table = [
             (
                 run.id,
@@ -76,53 +78,53 @@ def print_runs(rows: Sequence[tuple[RunRow, str]], now: float) -> None:
             for run, _ in rows
         ]
         widths = [max(cell_len(str(cell)) for cell in column) for column in zip(*table, strict=True)]
-        # A heading is no narrower than its word, and between two columns are three spaces.
+        # A column is at least as wide as its heading, and there are three spaces between two columns.
         taken = sum(max(width, len(title)) + 3 for width, title in zip(widths, HEADINGS, strict=True))
         if not screen.is_terminal:
             screen.width = max(FILE_WIDTH, taken + WORDS_WIDTH)
         if taken + wanted <= screen.width:
-            _print_table(screen, table, said, screen.width - taken)
+            _print_table(screen, table, remarks, screen.width - taken)
             return
-    for run, words in zip([run for run, _ in rows], said, strict=True):
-        _print_apart(screen, run, words, now)
+    for run, words in zip([run for run, _ in rows], remarks, strict=True):
+        _print_lines(screen, run, words, now)
 
 
-def _whole(run: RunRow) -> str:
+def _full_name(run: RunRow) -> str:
     return run.workflow
 
 
-def _short(run: RunRow) -> str:
+def _short_name(run: RunRow) -> str:
     return run.workflow.rsplit(".", 1)[-1]
 
 
 def _print_table(
-    screen: Screen, rows: Sequence[tuple[str | Text, ...]], said: Sequence[str], room: int
+    screen: Screen, rows: Sequence[tuple[str | Text, ...]], remarks: Sequence[str], room: int
 ) -> None:
     shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for title, style in zip(HEADINGS, ("", "bright_black", "", "", ""), strict=True):
         justify: Any = "right" if title in {"started", "took"} else "left"
         shown.add_column(title, style=style, no_wrap=True, justify=justify)
     shown.add_column("", style="bright_black", no_wrap=True, overflow="ellipsis")
-    for row, words in zip(rows, said, strict=True):
+    for row, words in zip(rows, remarks, strict=True):
         cells = [cell if isinstance(cell, Text) else Text(cell) for cell in row]
         shown.add_row(*cells, Text(words if len(words) <= room else words[: max(0, room - 1)] + "…"))
     screen.print(shown)
 
 
-def _print_apart(screen: Screen, run: RunRow, words: str, now: float) -> None:
-    """One below the other: the id, how it is, what is to say."""
+def _print_lines(screen: Screen, run: RunRow, words: str, now: float) -> None:
+    """Print one run as lines: its id, its state, and the words about it."""
     screen.print(Text(run.id, overflow="fold", no_wrap=False, style="bold"), soft_wrap=True)
     age, took = f"{wording.span(now - run.created_at)} ago", wording.run_took(run, now)
     state = Text.assemble(
         "  ", styled_state(run.state), f", {age}, took {took}" if run.finished_at else f", {age}"
     )
-    screen.print(Text.assemble(state, (f"  {_short(run)}", "bright_black")), overflow="fold")
+    screen.print(Text.assemble(state, (f"  {_short_name(run)}", "bright_black")), overflow="fold")
     if words:
         screen.print(Padding(Text(words, style="bright_black"), (0, 0, 0, 2), expand=False), overflow="fold")
 
 
 def payload(value: Any, *, lines_max: int = 12, chars_max: int = 2000) -> Text:
-    """A value as indented JSON, trimmed."""
+    """Return a value as JSON, trimmed to at most `lines_max` lines and `chars_max` characters."""
     text = wording.json_text(value)
     lines = text.splitlines()
     kept = "\n".join(lines[:lines_max])[:chars_max]

@@ -1,4 +1,4 @@
-"""The one line by which a node tells people at its terminal that all is well."""
+"""The status line of a node, which shows people at its terminal that all is well."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.terminal.screen import Screen, Text
 
 
 class StatusLine:
-    """A line that is redrawn in place; log lines and what steps print scroll by above it."""
+    """A line that is redrawn in place. Log lines and what steps print scroll by above it."""
 
     wants_status = True
 

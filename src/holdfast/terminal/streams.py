@@ -1,4 +1,4 @@
-"""Standard input, output and errors, as this process was given them: there may be none, or nobody may read them any more."""
+"""Standard input, output and error of this process. They may be closed from the start, and their reader may go away."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ from contextlib import contextmanager
 
 STDOUT, STDERR = 1, 2
 when_unread: Callable[[], None] | None = None
-"""Called when a log line cannot be written because nobody reads it any more. Set by a command that can leave in good order."""
+"""Called when a log line cannot be written because nobody reads the log any more. A command that can leave in good
+order sets it."""
 
 
 class UnreadError(Exception):
-    """Whoever read the output has gone away. As an exception of our own: click would make of a BrokenPipeError its own end."""
+    """Nobody reads the output any more. It is our own exception because click would handle a BrokenPipeError itself."""
 
 
 @contextmanager
-def reading() -> Iterator[None]:
+def broken_pipe_as_unread() -> Iterator[None]:
+    """Turn a BrokenPipeError into an UnreadError."""
     try:
         yield
     except BrokenPipeError as error:
         raise UnreadError from error
 
 
-def mend() -> bool:
-    """Put nowhere in the place of a stream that was closed when this process was started (`>&-`), or the next file that is
-    opened, which may be the store, would stand there. Whether standard output is one that somebody can read."""
+def replace_missing() -> bool:
+    """Replace each stream that was closed when this process was started (`>&-`) by /dev/null. Otherwise the next file
+    that is opened, which may be the store, would get the stream's number. Return whether standard output was open."""
     missing = [number for number in (0, STDOUT, STDERR) if not _is_open(number)]
     for number in missing:
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        if nowhere != number:
-            os.dup2(nowhere, number)
-            os.close(nowhere)
+        null = os.open(os.devnull, os.O_RDWR)
+        if null != number:
+            os.dup2(null, number)
+            os.close(null)
         os.set_inheritable(number, True)
     if sys.stdout is None:
         sys.stdout = open(STDOUT, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  for as long as the process lives
@@ -50,17 +52,19 @@ def _is_open(number: int) -> bool:
 
 
 def flush() -> None:
-    """Say what is left to say. Raises BrokenPipeError if whoever read it has gone away."""
+    """Write out what standard output and error still have in their buffers. Raises BrokenPipeError if nobody reads it
+    any more."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
 
 
-def forget() -> None:
-    """Nobody reads any more: let what is left to say, and the interpreter's own last flush, go nowhere, silently."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+def discard() -> None:
+    """Send the rest of the output to /dev/null because nobody reads it any more. Then the interpreter's own last flush
+    does not fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
-            os.dup2(nowhere, stream.fileno())
+            os.dup2(null, stream.fileno())
         except (OSError, ValueError, AttributeError):
-            pass  # not a real stream: nothing to flush
-    os.close(nowhere)
+            pass  # not a real stream, so there is nothing to flush
+    os.close(null)

@@ -1,4 +1,5 @@
-"""A run's steps over its time: one row a step, lanes by the task tree, what failed on the way."""
+"""A picture of a run's steps over time: one row for each step, arranged as the tree of tasks, with the attempts that
+failed."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from holdfast.terminal.screen import Text, styled_state
 
 KEY_CELLS_MAX = 44
 KEY_SHARE = 0.4
-"""The part of the width that keys may take; the rest is time."""
+"""The share of the width that keys may take. The rest is for the bars."""
 AROUND_CELLS = 2 + 2 + 10
-"""Glyph, gaps and the duration beside the key and the bar."""
+"""Cells beside the key and the bar: the glyph, gaps and the duration."""
 
 
 class TimelineRow(NamedTuple):
-    """A row of the picture: a step, or the branch that the steps below it belong to."""
+    """A row of the picture: a step, or a branch to which the steps below it belong."""
 
     depth: int
     label: str
@@ -30,7 +31,7 @@ class TimelineRow(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """The run's time on so many cells."""
+    """Maps the run's time to the cells of a bar."""
 
     begun: float
     ended: float
@@ -51,8 +52,8 @@ def timeline(
     *,
     outlook: Outlook = Outlook(),  # noqa: B008  immutable
 ) -> Table:
-    rows = lanes(steps)
-    longest = max((2 * lane.depth + len(lane.label) for lane in rows), default=0)
+    rows = tree_rows(steps)
+    longest = max((2 * row.depth + len(row.label) for row in rows), default=0)
     key_cells = min(longest, KEY_CELLS_MAX, int(width * KEY_SHARE))
     scale = Scale(begun, max(ended, begun + 1e-3), max(10, width - key_cells - AROUND_CELLS))
     grid = Table.grid(padding=(0, 1))
@@ -61,42 +62,43 @@ def timeline(
     grid.add_column(width=scale.cells, no_wrap=True, overflow="ellipsis")
     grid.add_column(justify="right", no_wrap=True)
     grid.add_row("", "", _axis(scale), "")
-    for lane in rows:
-        if lane.step is None:
-            label = Text("  " * lane.depth + lane.label, style="bright_black")
-            grid.add_row("", label, _branch(lane, scale, now), "")
+    for row in rows:
+        if row.step is None:
+            label = Text("  " * row.depth + row.label, style="bright_black")
+            grid.add_row("", label, _branch(row, scale, now), "")
             continue
-        step, tried = lane.step, attempts.get(lane.step.n, [])
+        step, tried = row.step, attempts.get(row.step.n, [])
         grid.add_row(
             styled_state(wording.step_state(step, now), word=False),
-            "  " * lane.depth + lane.label,
+            "  " * row.depth + row.label,
             bar(step, tried, scale, now),
             Text(_duration(step, now), style="bright_black"),
         )
-        for said, style, lasted in _asides(step, tried, now, outlook):
-            grid.add_row("", "", Text(said, style=style), Text(lasted, style="bright_black"))
+        for words, style, lasted in _remarks(step, tried, now, outlook):
+            grid.add_row("", "", Text(words, style=style), Text(lasted, style="bright_black"))
     return grid
 
 
 def components(key: str) -> list[str]:
-    """The parts of a key. Free text after a colon is its last part's, whatever it contains."""
+    """Split a key at its slashes. Free text after a colon belongs to the last part, even if it contains slashes."""
     path, colon, free = key.partition(":")
     parts = path.split("/")
     parts[-1] += colon + free
     return parts
 
 
-def lanes(steps: Sequence[StepRow]) -> list[TimelineRow]:
-    """The steps as a tree, branches in the order in which their first step was issued."""
+def tree_rows(steps: Sequence[StepRow]) -> list[TimelineRow]:
+    """Return the steps as the rows of a tree. Branches come in the order in which their first step was issued."""
     found: list[TimelineRow] = []
     _grow(found, 0, [(components(step.key), step) for step in steps])
     return found
 
 
 def _grow(found: list[TimelineRow], depth: int, steps: Sequence[tuple[list[str], StepRow]]) -> None:
+    """Append the rows of these steps, and of the branches below them, to `found`."""
     branches: dict[str, list[tuple[list[str], StepRow]]] = {}
     for parts, step in steps:
-        # A step of its own stands for itself, even when a branch has its name.
+        # A step without a branch gets a row of its own, even if a branch has the same name.
         branches.setdefault(parts[0] if len(parts) > 1 else f"{parts[0]}\0{step.n}", []).append((parts, step))
     for name, members in branches.items():
         if "\0" in name:
@@ -114,14 +116,15 @@ def _axis(scale: Scale) -> Text:
     return Text("0 s" + last.rjust(scale.cells - 3), style="bright_black")
 
 
-def _branch(lane: TimelineRow, scale: Scale, now: float) -> Text:
+def _branch(row: TimelineRow, scale: Scale, now: float) -> Text:
     cells = [(" ", "")] * scale.cells
-    _fill(cells, scale, lane.begun, lane.ended or now, "┈", "bright_black")
+    _fill(cells, scale, row.begun, row.ended or now, "┈", "bright_black")
     return _text(cells)
 
 
 def bar(step: StepRow, attempts: Sequence[Attempt], scale: Scale, now: float) -> Text:
-    """When the step waited (·), ran (━), backed off (┄) or slept (─), and where an attempt failed (✗)."""
+    """Return a bar that shows when the step waited (·), ran (━), backed off (┄) or slept (─), and where an attempt
+    failed (✗)."""
     cells = [(" ", "")] * scale.cells
     end = step.finished_at or now
     state = wording.step_state(step, now)
@@ -150,13 +153,13 @@ def _fill(
 
 
 def _text(cells: list[tuple[str, str]]) -> Text:
-    found, run, last = Text(no_wrap=True), "", ""
+    found, part, last = Text(no_wrap=True), "", ""
     for character, style in cells:
         if style != last:
-            found.append(run, style=last)
-            run, last = "", style
-        run += character
-    found.append(run, style=last)
+            found.append(part, style=last)
+            part, last = "", style
+        part += character
+    found.append(part, style=last)
     found.rstrip()
     return found
 
@@ -165,10 +168,11 @@ def _duration(step: StepRow, now: float) -> str:
     return wording.took(step.started_at or step.issued_at, step.finished_at, now)
 
 
-def _asides(
+def _remarks(
     step: StepRow, attempts: Sequence[Attempt], now: float, outlook: Outlook
 ) -> list[tuple[str, str, str]]:
-    """What went wrong on the way, and what a live step waits for: (words, style, how long)."""
+    """Return the lines below a step: what went wrong on the way, and what an open step waits for. Each is (words,
+    style, how long)."""
     found = [
         (
             f"attempt {attempt.attempt}: {wording.ending(attempt)}",
@@ -178,9 +182,9 @@ def _asides(
         for attempt in attempts
     ]
     if step.state in {"failed", "waiting", "ready", "running"}:
-        said = wording.detail(step, (), now)
-        if said:
-            found.append((said, "red" if step.state == "failed" else "bright_black", ""))
-    if said := wording.taking_long(step, outlook, now):
-        found.append((said, "yellow", ""))
+        detail = wording.detail(step, (), now)
+        if detail:
+            found.append((detail, "red" if step.state == "failed" else "bright_black", ""))
+    if taking_long := wording.taking_long(step, outlook, now):
+        found.append((taking_long, "yellow", ""))
     return found

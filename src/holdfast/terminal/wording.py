@@ -60,11 +60,11 @@ COLOURS = {
 
 
 BROKEN = "$broken"
-"""The member that holds what is no JSON."""
+"""The member under which text that is no JSON is shown."""
 
 
 def span(seconds: float) -> str:
-    """A duration: 340 ms, 1.3 s, 65 s, 12 min, 3 h, 5 d."""
+    """Return a duration for people: 340 ms, 1.3 s, 65 s, 12 min, 3 h, 5 d."""
     seconds = max(0.0, seconds)
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
@@ -77,7 +77,7 @@ def span(seconds: float) -> str:
 
 
 def trimmed(text: str, width: int) -> str:
-    """One line of at most `width` characters."""
+    """Return the text as one line of at most `width` characters."""
     line = " ".join(text.split())
     return line if len(line) <= width else line[: max(0, width - 1)] + "…"
 
@@ -87,7 +87,8 @@ def counted(number: int, noun: str) -> str:
 
 
 def plain_value(raw: bytes | str | None) -> Any:
-    """A payload as it is recorded. Somebody may have written to the database by hand: what cannot be read is shown as it is."""
+    """Return a payload as it is recorded. If it is no JSON, because somebody wrote to the database by hand, it is shown
+    as it is."""
     if raw is None:
         return None
     try:
@@ -97,13 +98,13 @@ def plain_value(raw: bytes | str | None) -> Any:
 
 
 def plain_object(raw: bytes | str | None) -> dict[str, Any]:
-    """The same of what should be an object."""
+    """Return a payload that should be an object, as `plain_value` does."""
     found = plain_value(raw) or {}
     return found if isinstance(found, dict) else {BROKEN: found}
 
 
 def json_text(value: Any) -> str:
-    """A value for people to read: on one line if it is short."""
+    """Return a value as JSON for people: on one line if it is short, else indented."""
     line = json_document(value)
     return line if len(line) <= 72 else json_document(value, indent=2)
 
@@ -117,23 +118,23 @@ def run_took(run: RunRow, now: float) -> str:
 
 
 def left(eta: Eta | None) -> str:
-    """When a run will probably end."""
+    """Say when a run will probably end; empty if that is not known."""
     return "" if eta is None else f"about {span(eta.left_s)} left"
 
 
 def taking_long(step: StepRow, outlook: Outlook, now: float) -> str:
-    """What was learned about a step that runs: it takes longer than usual, it has a twin."""
-    said = []
+    """Say if a running step takes longer than usual, and if it has a twin; empty if neither."""
+    words = []
     if outlook.straggles(step, now):
-        said.append(f"longer than usual (at most {span(outlook.bounds[step.name])})")
+        words.append(f"longer than usual (at most {span(outlook.bounds[step.name])})")
     twin = outlook.twin(step)
     if twin is not None and twin.state is TwinState.RUNNING and step.state is StepState.RUNNING:
-        said.append(f"its twin has been running for {took(twin.started_at, None, now)}")
-    return " · ".join(said)
+        words.append(f"its twin has been running for {took(twin.started_at, None, now)}")
+    return " · ".join(words)
 
 
 def failure(run: RunRow) -> str:
-    """Why a run did not succeed, in one line."""
+    """Say in one line why a run did not succeed."""
     if run.state is RunState.HELD and run.note:
         return _held_because(run.note)
     if run.state is RunState.STUCK and run.note:
@@ -144,7 +145,8 @@ def failure(run: RunRow) -> str:
 
 
 def kept_steps(run: RunRow, steps: Sequence[StepRow]) -> list[str]:
-    """Of a run that took itself back: the keys of steps that may have done something and have no undo."""
+    """Return the keys of steps whose effects stay although the run undid what it did: steps that may have done
+    something and have no undo."""
     if run.ending is None:
         return []
     undone = {undone_key(step.key)[0] for step in steps if step.key.startswith(UNDO_PREFIX)}
@@ -159,19 +161,19 @@ def kept_steps(run: RunRow, steps: Sequence[StepRow]) -> list[str]:
 
 
 def _held_because(note: str) -> str:
-    """A scheduler's note is JSON with a message, an operator's is what the operator said."""
+    """Say why a run is held. A scheduler's note is JSON with a message; an operator's note is plain text."""
     try:
-        told = json.loads(note)
+        value = json.loads(note)
     except ValueError:
         return note
-    return str(told.get("message", note)) if isinstance(told, dict) else note
+    return str(value.get("message", note)) if isinstance(value, dict) else note
 
 
 def progress(raw: str | None) -> tuple[float | None, str]:
-    """What `set_progress` and `here.beat` said last."""
-    told = plain_object(raw)
-    fraction = told.get("fraction")
-    note = told.get("note") or told.get(BROKEN) or ""
+    """Return the progress that `set_progress` or `here.beat` recorded last: (fraction, note)."""
+    recorded = plain_object(raw)
+    fraction = recorded.get("fraction")
+    note = recorded.get("note") or recorded.get(BROKEN) or ""
     return fraction if isinstance(fraction, int | float) else None, str(note)
 
 
@@ -182,7 +184,8 @@ def progress_words(raw: str | None) -> str:
 
 
 def step_state(step: StepRow, now: float) -> str:
-    """The step's state as people see it: one that waits for its next attempt backs off, or, for a person, is quarantined."""
+    """Return the step's state for people. A ready step that waits for its next attempt is backing off; one that waits
+    for a person is quarantined."""
     if step.quarantined:
         return "quarantined"
     backs_off = step.state is StepState.READY and step.kind is StepKind.CALL and step.ready_at > now
@@ -190,7 +193,7 @@ def step_state(step: StepRow, now: float) -> str:
 
 
 def attempts_of(attempts: Iterable[Attempt]) -> dict[int, list[Attempt]]:
-    """By the number of their step."""
+    """Return the attempts by the number of their step."""
     found: dict[int, list[Attempt]] = {}
     for attempt in attempts:
         found.setdefault(attempt.n, []).append(attempt)
@@ -198,29 +201,29 @@ def attempts_of(attempts: Iterable[Attempt]) -> dict[int, list[Attempt]]:
 
 
 def ending(attempt: Attempt) -> str:
-    """How an attempt ended: `failed: ConnectionError: reset`."""
+    """Say how an attempt ended: `ConnectionError: reset`, `timed out`, `lost: its agent died`."""
     if attempt.ending == Ending.LOST:
         return f"lost: {_how_lost(attempt.error)}"
     if not attempt.error:
         return str(attempt.ending)
     if attempt.ending == Ending.TIMED_OUT:
         return "timed out"
-    if (told := plain_object(attempt.error)).get("ending") == "outrun":
-        return f"outrun: {told.get('message', '')}"
+    if (error := plain_object(attempt.error)).get("ending") == "outrun":
+        return f"outrun: {error.get('message', '')}"
     return describe_error(attempt.error)
 
 
 def _how_lost(error: str | None) -> str:
-    """An agent's death is told in short; of the step's own process, how it died."""
+    """Say how an attempt was lost: how the step's own process died, or just that its agent did."""
     message = str(plain_object(error).get("message", ""))
     return message if message.startswith("the step's process") else "its agent died"
 
 
 def detail(step: StepRow, attempts: Sequence[Attempt], now: float) -> str:
-    """What there is to say about a step beyond its name and state."""
+    """Say what there is to say about a step beyond its name and state."""
     if step.state is StepState.FAILED:
-        said = describe_error(step.error) if step.error else ""
-        return f"{said} (attempt {step.attempt})" if step.attempt > 1 else said
+        error = describe_error(step.error) if step.error else ""
+        return f"{error} (attempt {step.attempt})" if step.attempt > 1 else error
     if step.state in STEP_ENDED:
         tried = step.state is StepState.SUCCEEDED and step.attempt > 1
         return counted(step.attempt, "attempt") if tried else ""
@@ -231,8 +234,8 @@ def detail(step: StepRow, attempts: Sequence[Attempt], now: float) -> str:
         return " · ".join(part for part in ("in quarantine", last) if part)
     if step.state is StepState.READY:
         return " · ".join(part for part in (_ready(step, now), last) if part)
-    said = f"attempt {step.attempt}" if step.attempt > 1 else ""
-    parts = (said, progress_words(step.progress), f"after {last}" if last else "")
+    attempt = f"attempt {step.attempt}" if step.attempt > 1 else ""
+    parts = (attempt, progress_words(step.progress), f"after {last}" if last else "")
     return " · ".join(part for part in parts if part)
 
 
@@ -246,37 +249,38 @@ def _waiting(step: StepRow, now: float) -> str:
 
 def _ready(step: StepRow, now: float) -> str:
     if step.ready_at <= now:
-        return "to begin"  # for an agent, or for a gate to open: who asks for more knows
+        return "to begin"  # it waits for an agent, or for a gate to open; `why` says which
     return f"attempt {step.spent + 1} of {step.attempts_max} in {span(step.ready_at - now)}"
 
 
 def waits_for(steps: Sequence[StepRow], now: float, gate: Callable[[StepRow], str] | None = None) -> str:
-    """What a live run waits for, in a few words: the first thing that can move, and how much else there is. `gate` says what
-    keeps a step from beginning, if something does."""
+    """Say in a few words what an open run waits for: the step that is nearest to moving on, and how many others are
+    open. A step in quarantine comes first. `gate` says what keeps a step from beginning; empty if nothing does."""
     live = [s for s in steps if s.state in {"waiting", "ready", "running"} and s.key != DEADLINE]
     if not live:
         return ""
     order = {StepState.RUNNING: 0, StepState.READY: 1, StepState.WAITING: 2}
     first = min(live, key=lambda step: (not step.quarantined, order[step.state], step.n))
-    said = detail(first, (), now)
+    words = detail(first, (), now)
     if first.state is StepState.READY and first.kind is StepKind.CALL and not first.quarantined:
-        shut = gate(first) if gate is not None else ""
-        said = shut or (said if first.ready_at > now else "waits for an agent")
+        gated = gate(first) if gate is not None else ""
+        words = gated or (words if first.ready_at > now else "waits for an agent")
     more = f" and {len(live) - 1:,} more" if len(live) > 1 else ""
-    return f"{first.key}{f' {said}' if said else ''}{more}"
+    return f"{first.key}{f' {words}' if words else ''}{more}"
 
 
 def signal_words(signal: SignalRow) -> tuple[str, str]:
-    """A signal's name and payload; a request to cancel reads as one."""
+    """Return a signal's name and payload for people. A request to cancel is put into words."""
     if signal.name == CANCEL:
-        asked = plain_object(signal.payload)
-        note = f" ({asked['note']})" if asked.get("note") else ""
-        return "cancel", f"asked by {asked.get('actor', 'somebody')}{note}"
+        request = plain_object(signal.payload)
+        note = f" ({request['note']})" if request.get("note") else ""
+        return "cancel", f"asked by {request.get('actor', 'somebody')}{note}"
     return signal.name, signal.payload.decode(errors="backslashreplace")
 
 
 def chosen_steps(steps: list[StepRow], rows: int) -> tuple[list[StepRow], int]:
-    """What is shown when there is no room for all: first what goes on or failed, then what ended last. By number."""
+    """Return the steps that are shown in `rows` lines, by number, and how many are left out. If there is no room for
+    all, open steps come first, then failed ones, then those that ended last."""
     if len(steps) <= rows:
         return steps, 0
     room = max(1, rows - 1)

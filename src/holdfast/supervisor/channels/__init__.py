@@ -1,5 +1,5 @@
-"""How alerts reach people: webhook, e-mail, command. settings.py makes them from a file, and is loaded only when there is one.
-The log needs no channel: see supervisor/alerts.py."""
+"""Channels, by which alerts reach people: webhook, e-mail, command. settings.py makes them from a settings file, and is
+imported only if there is one. Alerts in the log need no channel: see supervisor/alerts.py."""
 
 from holdfast.supervisor.channels.channel import Channel as Channel
 from holdfast.supervisor.channels.channel import Notice as Notice

@@ -1,4 +1,5 @@
-"""Where a webhook may go. A name is resolved once, every address it has is checked, and only a checked one is connected to."""
+"""To which addresses a webhook may connect. Its host name is resolved once, every address of it is checked, and the
+webhook connects to a checked address."""
 
 from __future__ import annotations
 
@@ -31,12 +32,13 @@ _INSIDE_4 = tuple(
         "240.0.0.0/4",
     )
 )
-"""Said here, because Python's own list differs from version to version."""
+"""IPv4 networks that are not public. They are listed here because Python's own list differs from version to version."""
 _OUTSIDE_6 = IPv6Network("2000::/3")
 _INSIDE_6 = tuple(IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
-"""Of those: tunnels, which end who knows where, and documentation."""
+"""Networks within that one that are not public: tunnels, whose far end nobody knows, and addresses for
+documentation."""
 _TRANSLATED = IPv6Network("64:ff9b::/96")
-"""How a host with IPv6 alone reaches an IPv4 address: its last 32 bits."""
+"""By such an address a host that has only IPv6 reaches an IPv4 host. Its last 32 bits are the IPv4 address."""
 
 
 def networks(texts: Sequence[str]) -> list[Network]:
@@ -44,7 +46,7 @@ def networks(texts: Sequence[str]) -> list[Network]:
 
 
 def carried(address: Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 address stands for."""
+    """Return the IPv4 address that an IPv6 address stands for; None if it stands for none."""
     if not isinstance(address, IPv6Address):
         return None
     if address in _TRANSLATED:
@@ -53,7 +55,7 @@ def carried(address: Address) -> IPv4Address | None:
 
 
 def is_public(address: Address) -> bool:
-    """Whether everybody on the internet means the same host by it."""
+    """True if the address means the same host everywhere on the internet."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _INSIDE_4)
     inner = carried(address)
@@ -63,16 +65,16 @@ def is_public(address: Address) -> bool:
 
 
 def is_allowed(address: Address, allowed: Sequence[Network]) -> bool:
-    """Public, or in a network that the settings name."""
+    """True if the address is public, or is in a network that the settings name."""
     inner = carried(address)
-    named = [one for one in (address, inner) if one is not None]
+    both = [one for one in (address, inner) if one is not None]
     return is_public(address) or any(
-        one.version == network.version and one in network for one in named for network in allowed
+        one.version == network.version and one in network for one in both for network in allowed
     )
 
 
 async def checked_addresses(host: str, port: int, allowed: Sequence[Network]) -> list[str]:
-    """The addresses of `host`, all of which may be connected to; NotSent if one of them may not."""
+    """Return the addresses of `host`. Raises NotSent if a webhook may not connect to one of them."""
 
     def resolve() -> list[str]:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -86,6 +88,6 @@ async def checked_addresses(host: str, port: int, allowed: Sequence[Network]) ->
     for text in texts:
         if not is_allowed(ip_address(text), allowed):
             raise NotSent(
-                f"the host resolves to {text}, which is not a public address: name its network in `allow` if that is meant"
+                f"the host resolves to {text}, which is not a public address: if that is intended, name its network in `allow`"
             )
     return texts

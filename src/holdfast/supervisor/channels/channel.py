@@ -1,4 +1,4 @@
-"""What a channel is, and what it is told."""
+"""What a channel is, and the notices it sends."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _WEIGHT = {level: weight for weight, level in enumerate(Level)}
 
 
 class NotSent(Exception):
-    """A channel did not take a notice. The message is for the operator, and names no secret."""
+    """A channel did not take a notice. The message is for the operator, and contains no secret."""
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """One telling of one alert. `delivery` is the same when it has to be sent again: receivers drop the second."""
+    """One message about one alert through one channel. When it has to be sent again, `delivery` is the same, so that
+    receivers can drop the second."""
 
     delivery: str
     event: str
@@ -43,14 +44,14 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> str:
-        """The notice in one line."""
+        """The notice as one line."""
         more = f" ({self.times} times)" if self.times > 1 else ""
         over = "over: " if self.event == "cleared" else ""
         return f"{over}{self.kind}: {self.message}{more}"
 
     def as_json(self) -> bytes:
-        """`text` is what chat services show."""
-        told: dict[str, Any] = {
+        """Return the notice as JSON. Chat services show its member `text`."""
+        fields: dict[str, Any] = {
             "delivery": self.delivery,
             "event": self.event,
             "text": f"[{self.level}] {self.line}",
@@ -64,7 +65,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
             "at": _moment(self.at),
             "cleared_at": _moment(self.cleared_at),
         }
-        return json.dumps(told, ensure_ascii=False).encode()
+        return json.dumps(fields, ensure_ascii=False).encode()
 
 
 def _moment(at: float | None) -> str | None:
@@ -74,7 +75,7 @@ def _moment(at: float | None) -> str | None:
 
 
 class Channel(ABC):
-    """A way to tell people. Subclasses implement `send`."""
+    """A way to send alerts to people. Subclasses implement `send`."""
 
     type = ""
 
@@ -98,18 +99,18 @@ class Channel(ABC):
 
     @abstractmethod
     async def send(self, notice: Notice) -> None:
-        """Hand the notice over, or raise NotSent. Bounded by `timeout_s` from outside."""
+        """Send the notice, or raise NotSent. The caller stops it after `timeout_s`."""
 
     def without_secrets(self, text: str) -> str:
-        """One line of bounded length that may be logged."""
+        """Return the text as one line of bounded length without the channel's secrets, so that it may be logged."""
         for secret in self._secrets:
             text = text.replace(secret, "…")
         return " ".join(text.split())[:ERROR_MAX_CHARS]
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Run a call that blocks in a thread of its own, which nobody waits for when the time is up: the loop's own threads are
-    for the store."""
+    """Run a call that blocks in a thread of its own, and return its result. The event loop's own threads are for the
+    store. When the caller gives up, nobody waits for the thread."""
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[T] = loop.create_future()
 
@@ -125,12 +126,12 @@ async def in_thread(call: Callable[[], T]) -> T:
         failure: BaseException | None = None
         try:
             result = call()
-        except Exception as error:  # noqa: BLE001  it belongs to whoever asked
+        except Exception as error:  # noqa: BLE001  the caller gets it
             failure = error
         try:
             loop.call_soon_threadsafe(finish, result, failure)
         except RuntimeError:
-            pass  # the loop is gone, and with it whoever asked
+            pass  # the loop is closed, and the caller is gone with it
 
     threading.Thread(target=run, name="holdfast-alerts", daemon=True).start()
     return await answered

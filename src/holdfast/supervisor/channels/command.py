@@ -1,4 +1,5 @@
-"""A program of the operator's: the notice as JSON on its standard input. Exit code 0 means taken."""
+"""A channel that runs a program of the operator. The program gets the notice as JSON on its standard input, and exits
+with 0 if it took it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from holdfast.errors import InvalidSettings
 from holdfast.supervisor.channels.channel import Channel, Notice, NotSent
 
 NEEDED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"})
-"""What a program gets of this process's environment, which holds the store's password and the other channels' secrets."""
+"""The only variables of this process's environment that a program gets. The others may contain the store's password and
+the secrets of other channels."""
 
 
 class Command(Channel):
@@ -46,5 +48,5 @@ class Command(Channel):
                 os.killpg(child.pid, signal.SIGKILL)
             await asyncio.shield(child.wait())
         if code != 0:
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-            raise NotSent(f"{self._argv[0]} {how}")
+            ended = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+            raise NotSent(f"{self._argv[0]} {ended}")

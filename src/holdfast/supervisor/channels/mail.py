@@ -1,4 +1,4 @@
-"""E-mail by SMTP, with STARTTLS unless told otherwise."""
+"""A channel that sends e-mail by SMTP, with STARTTLS unless the settings say otherwise."""
 
 from __future__ import annotations
 

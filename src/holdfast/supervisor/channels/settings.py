@@ -1,4 +1,5 @@
-"""Channels as an operator writes them down: one file, TOML or JSON. Secrets are named there, and stand in the environment."""
+"""The settings file in which an operator configures channels: TOML or JSON. It names the environment variables that
+have the secrets, and not the secrets."""
 
 from __future__ import annotations
 
@@ -20,27 +21,27 @@ from holdfast.supervisor.channels.webhook import Webhook
 LevelName = Literal["info", "warning", "error"]
 
 
-class _Any(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
+class _CommonSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
     level: LevelName = "warning"
-    """Only alerts of this level or above."""
+    """The channel sends only alerts of this level or above."""
     kinds: tuple[AlertKind, ...] = ()
-    """Only these kinds; empty: all."""
+    """The channel sends only alerts of these kinds; all kinds if it is empty."""
     timeout_s: float = 10.0
     """A try that takes longer has failed."""
 
 
-class WebhookSettings(_Any, tag="webhook", kw_only=True):
+class WebhookSettings(_CommonSettings, tag="webhook", kw_only=True):
     url: str | None = None
     url_env: str | None = None
-    """The environment variable with the address, when the address is itself a secret."""
+    """The environment variable with the address, if the address is itself a secret."""
     secret_env: str | None = None
     """The environment variable with the shared secret that signs deliveries."""
     allow: tuple[str, ...] = ()
-    """Networks that are not public and still meant: ["10.1.0.0/16"]."""
+    """Networks that are not public and to which the webhook may connect all the same: ["10.1.0.0/16"]."""
     ca_file: str | None = None
 
 
-class MailSettings(_Any, tag="email", kw_only=True):
+class MailSettings(_CommonSettings, tag="email", kw_only=True):
     host: str
     port: int | None = None
     tls: Literal["starttls", "tls", "none"] = "starttls"
@@ -51,10 +52,10 @@ class MailSettings(_Any, tag="email", kw_only=True):
     ca_file: str | None = None
 
 
-class CommandSettings(_Any, tag="command", kw_only=True):
+class CommandSettings(_CommonSettings, tag="command", kw_only=True):
     argv: tuple[str, ...]
     env: tuple[str, ...] = ()
-    """Environment variables that it gets beside the few every program needs."""
+    """Environment variables that the program gets beside the few that every program needs."""
 
 
 class AlertSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -64,10 +65,11 @@ class AlertSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 def load_channels(
     given: str | Path | Mapping[str, Any], environment: Environment, secrets: Mapping[str, str] | None = None
 ) -> list[Channel]:
-    """The channels of a settings file, or of the same as a dict. `secrets`: in place of the process's environment."""
+    """Return the channels of a settings file, or of a dict with the same content. `secrets` replaces the process's
+    environment."""
     secrets = os.environ if secrets is None else secrets
     settings = _read(Path(given)) if isinstance(given, str | Path) else _checked(given, "the alert settings")
-    return [_made(name, one, environment, secrets) for name, one in settings.channels.items()]
+    return [_channel(name, one, environment, secrets) for name, one in settings.channels.items()]
 
 
 def _read(path: Path) -> AlertSettings:
@@ -89,7 +91,7 @@ def _checked(value: Any, where: str) -> AlertSettings:
         raise InvalidSettings(f"{where}: {error}") from None
 
 
-def _made(
+def _channel(
     name: str,
     settings: WebhookSettings | MailSettings | CommandSettings,
     environment: Environment,

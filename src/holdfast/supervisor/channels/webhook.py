@@ -1,7 +1,7 @@
-"""Webhooks: a JSON document by POST, signed, to an address that was checked. Redirects are not followed.
+"""A channel that sends a signed JSON document by POST to a checked address. It does not follow redirects.
 
-The signature is HMAC-SHA256 with the shared secret over `{timestamp}.{delivery}.{body}`: a receiver that checks it and the
-timestamp, and remembers delivery ids for some minutes, accepts nothing forged, nothing old and nothing twice.
+The signature is HMAC-SHA256 with the shared secret over `{timestamp}.{delivery}.{body}`. A receiver that checks it and
+the timestamp, and remembers delivery ids for some minutes, accepts nothing forged, nothing old and nothing twice.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class Webhook(Channel):
         judge_answer(line)
 
     async def _connect(self, addresses: list[str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """To a checked address, never to the name again. The certificate is that of the name."""
+        """Connect to one of the checked addresses. The host name is not resolved again, but the certificate must be
+        valid for it."""
         reason = "no address"
         for address in addresses:
             try:
@@ -123,7 +124,7 @@ def judge_answer(line: bytes) -> None:
 
 
 def tls_context(name: str, ca_file: str | None) -> ssl.SSLContext:
-    """Certificates are checked, against the host's own authorities or those in `ca_file`."""
+    """Return a context that checks certificates against the host's own authorities, or those in `ca_file`."""
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:
