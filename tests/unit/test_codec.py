@@ -194,7 +194,7 @@ def test_several_record_types_are_told_apart_by_a_tag() -> None:
         (list[Plain], "make it a dataclass"),
         (complex, "make it a dataclass"),
         (Callable[[], int], "dataclass"),
-        (Path | int, "take str instead"),
+        (Path | int, "use str instead"),
     ],
     ids=str,
 )
@@ -245,7 +245,7 @@ class TestArguments:
             (("a", 1, "x", 2), {}, "charge(): too many positional arguments"),
             (("a", 1), {"cent": 2}, "charge(): got an unexpected keyword argument 'cent'"),
             (("a", 1), {"card": 2}, "charge(): multiple values for argument 'card'"),
-            (("\ud800", 1), {}, "charge(): card: the text holds half of a surrogate pair"),
+            (("\ud800", 1), {}, "charge(): card: the text contains half of a surrogate pair"),
             ((Plain(), 1), {}, "charge(): card: a Plain cannot be stored: make it a dataclass"),
         ],
     )
@@ -306,7 +306,7 @@ class TestArguments:
 
         def work(value: Any, also: float | None = None) -> None: ...
 
-        with pytest.raises(InvalidInput, match=r"work\(\): value.*(nan|inf) is not a number JSON can hold"):
+        with pytest.raises(InvalidInput, match=r"work\(\): value.*(nan|inf) is not a number that JSON has"):
             Shape.of(work).checked((value,), {})
         with pytest.raises(InvalidInput, match=r"work\(\): also: nan"):
             Shape.of(work).checked((1, float("nan")), {})
@@ -389,10 +389,10 @@ class TestFromJson:
                 "charge(): the input is not JSON: Extra data at line 1, column 27",
             ),
             ("", "charge(): the input is not JSON"),
-            ("[1, 2, 3, 4]", "charge(): 4 values in the array, 3 parameters for them"),
-            ("5", "charge(): an object of parameters by name"),
+            ("[1, 2, 3, 4]", "charge(): the array has 4 values, and there are 3 parameters for them"),
+            ("5", "charge(): expected an object of parameters by name"),
             (b"\xff", "charge(): the input is not UTF-8"),
-            ('["\\ud800", 1]', "charge(): the text holds half of a surrogate pair"),
+            ('["\\ud800", 1]', "charge(): the text contains half of a surrogate pair"),
             ("[" * 100_000, "charge(): the input is nested too deeply"),
         ],
     )

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
 from holdfast.codec import Payload
-from holdfast.codec.schema import check, data_words, example, schema_of
+from holdfast.codec.schema import check, data_option, example, schema_of
 from holdfast.errors import InvalidInput
 
 
@@ -247,7 +247,7 @@ def test_an_example_can_be_read(kind: Any) -> None:
     """What is suggested works as it stands."""
     payload = Payload(kind, "it")
     schema = schema_of(payload.form.type)
-    words = data_words(schema)
+    words = data_option(schema)
     if words == " --data JSON":
         assert "pattern" in json.dumps(schema)
     elif words:

@@ -147,7 +147,7 @@ class TestDeclaring:
         @charge.undo
         async def refund(done: Charge | None, card: str, cents: int) -> None: ...
 
-        with pytest.raises(DefinitionError, match="is an undo: it has none itself"):
+        with pytest.raises(DefinitionError, match="is an undo: it cannot have an undo itself"):
             refund.undo(lambda done: None)
 
     def test_a_step_called_undo_keeps_out_of_the_way(self) -> None:

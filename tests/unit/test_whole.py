@@ -200,19 +200,19 @@ def test_a_changed_type_reads_all_of_it_or_nothing(was: Any, value: Any, now: An
     arguments = b'{"x":' + raw + b"}"
     if not whole:
         with pytest.raises(InvalidInput, match=r"^now: "):
-            payload.whole(raw)
+            payload.decode_whole(raw)
         with pytest.raises(InvalidInput, match=r"^fn\(\): "):
-            shape.whole(arguments)
+            shape.decode_whole(arguments)
         return
-    read = payload.whole(raw)
-    assert shape.whole(arguments).x == read  # type: ignore[attr-defined]  # its fields are made at run time
-    assert payload.whole(payload.encode(read)) == read
+    read = payload.decode_whole(raw)
+    assert shape.decode_whole(arguments).x == read  # type: ignore[attr-defined]  # its fields are made at run time
+    assert payload.decode_whole(payload.encode(read)) == read
 
 
 def test_what_two_types_write_as_the_same_json_is_not_told_apart() -> None:
     """Text that happens to be base64 is read as bytes: the type is not recorded, so such a change needs a new version."""
     raw = Payload(str, "before").encode("abcd")
-    assert Payload(bytes, "now").whole(raw) == b"i\xb7\x1d"
+    assert Payload(bytes, "now").decode_whole(raw) == b"i\xb7\x1d"
 
 
 def _unfolded(time: datetime) -> datetime:
@@ -252,17 +252,17 @@ def test_what_a_type_wrote_it_reads_whole(drawn: tuple[Any, Any]) -> None:
     """Code that has not changed is never told that it has."""
     kind, value = drawn
     payload = Payload(kind, "value")
-    payload.whole(payload.encode(value))
+    payload.decode_whole(payload.encode(value))
 
 
 def test_a_set_that_was_written_without_its_type_is_read_in_any_order() -> None:
     """As a checkpoint is: `here.save` knows no type, and sets have no order."""
     payload = Payload(set[str], "here.load()")
-    assert payload.whole(b'["b","a"]', typed=False) == {"a", "b"}
+    assert payload.decode_whole(b'["b","a"]', typed=False) == {"a", "b"}
     with pytest.raises(InvalidInput, match="is recorded"):
-        payload.whole(b'["b","a","a"]', typed=False)
+        payload.decode_whole(b'["b","a","a"]', typed=False)
     with pytest.raises(InvalidInput, match="is recorded"):
-        payload.whole(b'["b","a"]')
+        payload.decode_whole(b'["b","a"]')
 
 
 @dataclass
@@ -284,7 +284,7 @@ def test_a_value_that_was_read_is_written_with_its_defaults() -> None:
     made, _ = shape.checked((Nested(Item("a"), [Item("b")]), Item("c")), {})
     assert shape.rewritten(short) == shape.rewritten(made) == made
     assert shape.from_json(short) == made
-    assert Payload(Nested, "x").again(Payload(Nested, "x").decode(b'{"item":{"name":"a"}}')) == (
+    assert Payload(Nested, "x").encode_again(Payload(Nested, "x").decode(b'{"item":{"name":"a"}}')) == (
         b'{"item":{"name":"a","pieces":1},"more":[],"note":"none"}'
     )
 
@@ -295,9 +295,9 @@ def test_members_that_are_not_the_authors_are_no_arguments() -> None:
     def fn(card: str) -> None: ...
 
     shape = Shape.of(fn)
-    assert shape.whole(b'{"$key":"r::a","card":"c"}').card == "c"  # type: ignore[attr-defined]
+    assert shape.decode_whole(b'{"$key":"r::a","card":"c"}').card == "c"  # type: ignore[attr-defined]
     assert shape.rewritten(b'{ "card" : "c" , "$key":"r::a"}') == b'{"card":"c"}'
     with pytest.raises(
         InvalidInput, match=r'fn\(\): key: "r" is recorded, and nothing in this code takes it'
     ):
-        shape.whole(b'{"key":"r","card":"c"}')
+        shape.decode_whole(b'{"key":"r","card":"c"}')
