@@ -1,7 +1,7 @@
-"""Types and values as authors use them: each comes back as it was, or is refused where it is written."""
+"""Types and values as authors use them. Each comes back as it was, or is refused when it is written."""
 
 # ruff: noqa: DTZ001, DTZ901, SLOT000
-# Times without a zone, and subclasses as people write them, are what is tried.
+# These cases need times without a zone, and subclasses as people write them.
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Dog(Animal):
 
 @dataclass
 class Puppy(Animal):
-    """Nothing of its own but its class."""
+    """A subclass that adds nothing."""
 
 
 @dataclass(frozen=True, order=True)
@@ -86,7 +86,7 @@ class Herd:
 
 @dataclass
 class Growing:
-    """Another value each time it is read."""
+    """It has another value each time it is read."""
 
     size: int
 
@@ -96,7 +96,7 @@ class Growing:
 
 @dataclass
 class Cleaned:
-    """Checked and put in order: the same however often."""
+    """It is checked and put in order, and stays the same however often it is read."""
 
     name: str
 
