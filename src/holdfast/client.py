@@ -50,7 +50,7 @@ from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction, transaction_of
 from holdfast.supervisor.channels import Channel
 from holdfast.workflow import options, outside
-from holdfast.workflow.declaration import demand_signal, offered
+from holdfast.workflow.declaration import check_signal, offered
 from holdfast.workflow.options import Seconds
 from holdfast.workflow.workflow import Workflow
 
@@ -127,8 +127,8 @@ class Holdfast:
 
     async def open(self, first: str | None = None) -> Self:
         """Connect and begin. The run `first` is taken up before any step is: its code decides what still may run."""
-        if outside.bar is not None:
-            outside.bar()
+        if outside.refuse_opening is not None:
+            outside.refuse_opening()
         if self._own_home() is not None:
             raise HoldfastError("this Holdfast is open already: one is enough for a whole program")
         self.environment.after_fork()
@@ -429,7 +429,7 @@ class Holdfast:
         for one in states:
             if one not in set(RunState):
                 raise HoldfastError(f"runs(state={one!r}): a run is {', '.join(RunState)}")
-        if options.whole(limit, "runs(limit=…)") < 1:
+        if options.whole_number(limit, "runs(limit=…)") < 1:
             raise HoldfastError(f"runs(limit={limit!r}): how many runs at most, from 1")
         where = RunFilter(
             states=states,
@@ -452,7 +452,7 @@ class Holdfast:
         await self.caller.declare()
         declared = await self.store.workflows.declared(run_id)
         if declared is not None:
-            demand_signal(declared, run_id, name, payload)
+            check_signal(declared, run_id, name, payload)
         answer = await self.store.operators.send_signal(
             NewSignal(
                 run_id,

@@ -147,7 +147,10 @@ class Gates:
         return value, value in names
 
     async def _ring(self) -> None:
-        bells = (Bell.GATES, Bell.STEPS)  # in this order, in every process: a set of texts has another order each time
+        bells = (
+            Bell.GATES,
+            Bell.STEPS,
+        )  # in this order, in every process: a set of texts has another order each time
         for bell in bells:
             self._caller.bells.ring_here(bell)
         await self._store.nodes.ring(set(bells))

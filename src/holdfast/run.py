@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from holdfast import codec
 from holdfast.actor import actor
 from holdfast.caller import Caller
-from holdfast.codec.schema import data_words
+from holdfast.codec.schema import data_option
 from holdfast.config import Config
 from holdfast.decider.history import shown
 from holdfast.durations import Eta
@@ -35,7 +35,7 @@ from holdfast.supervisor.facts import SignalsDeclared, gather
 from holdfast.supervisor.outlook import Outlook, etas
 from holdfast.supervisor.why import explain
 from holdfast.workflow import options
-from holdfast.workflow.declaration import Takes
+from holdfast.workflow.declaration import TakenSignals
 from holdfast.workflow.options import Seconds
 from holdfast.workflow.workflow import Workflow
 
@@ -122,11 +122,11 @@ class Run(Generic[R]):
         kind = {RunState.CANCELLED: RunCancelled, RunState.UNDONE: RunUndone, RunState.STUCK: RunStuck}
         raise kind.get(RunState(close.state), RunFailed)(
             f"run {self.id} {close.state}: {told}", run_id=self.id, error_type=error_type
-        ) from codec.own_error(close.error)
+        ) from codec.original_error(close.error)
 
     def _read(self, workflow: Workflow[Any, R], raw: bytes) -> R:
         try:
-            value: R = workflow.shape.result.whole(raw)
+            value: R = workflow.shape.result.decode_whole(raw)
         except InvalidInput as wrong:
             what = f"the result of run {self.id}, which succeeded,"
             plain = f"{wrong}; `hf.run({self.id!r}).result()` gives it as plain JSON"
@@ -185,8 +185,8 @@ class Run(Generic[R]):
         declared = await self._hf.store.workflows.declared(self.id)
         if declared is None:
             return None
-        told = Takes.read(declared)
-        data = {name: data_words(schema) for name, schema in told.signals.items()}
+        told = TakenSignals.read(declared)
+        data = {name: data_option(schema) for name, schema in told.signals.items()}
         return SignalsDeclared(data, frozenset(told.named), told.open)
 
     async def eta(self) -> Eta | None:

@@ -133,7 +133,7 @@ def test_a_wrong_signal_is_refused_with_the_right_command(two: Cli) -> None:
     two("start", "billing/app.py:waits", "--id", "w 1")
     error = two("signal", "w 1", "payed", "--data", "1", code=2).errors
     assert "run 'w 1' takes no signal 'payed': its workflow app.waits takes paid" in error
-    assert "`holdfast signal 'w 1' paid --data 0` would be right" in error
+    assert "try `holdfast signal 'w 1' paid --data 0`" in error
     told = two("signal", "w 1", "paid", "--json", code=2).json["error"]
     assert told["type"] == "InvalidInput"
     assert "expected `int`, got `null`" in told["message"]

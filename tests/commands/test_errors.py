@@ -71,7 +71,7 @@ def test_a_target_that_cannot_be_loaded(lite: Cli, target: str, words: str) -> N
         ('{"card": 1, "card": 2}', 'the key "card" occurs twice'),
         ('{"tip": 1}', "card"),
         ('{"card": {"number": "1", "cents": 2}, "tips": 1}', "unknown parameter `tips`"),
-        ("[1, 2, 3]", "3 values in the array, 2 parameters"),
+        ("[1, 2, 3]", "the array has 3 values, and there are 2 parameters"),
         ("7", "an object of parameters by name, or an array"),
     ],
 )

@@ -399,7 +399,7 @@ async def test_a_child_that_its_parent_took_back_is_undone(hf: Holdfast, way: st
         "unbook kid first",
         "unbook below",
     }
-    with pytest.raises(RunUndone, match="run top, which had started it, took it back"):
+    with pytest.raises(RunUndone, match="run top, which had started it, undid it"):
         await hf.run("n-kid").result(10)
     assert "undone when run top" in await hf.run("kid").why()
     assert await hf.run("idle").result(10) == "nothing to undo"

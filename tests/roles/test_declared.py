@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Holdfast, InvalidInput, Signal
 from holdfast.errors import UnknownRun, WrongState
-from holdfast.workflow.declaration import Takes, takes
+from holdfast.workflow.declaration import TakenSignals, signals_of
 from tests.roles.declarations import BY_NAME, Desk, Payment, chooses, forwards, order, paid, rings
 from tests.store.conftest import run_sql
 
@@ -31,7 +31,7 @@ async def test_workflows_are_declared_when_a_node_starts(hf: Holdfast) -> None:
     given = json.loads(row.input)
     assert given["$defs"]["order"]["properties"] == {"wanted": {"type": "integer"}}
     assert json.loads(row.result) == {"type": "integer"}
-    told = Takes.read(row)
+    told = TakenSignals.read(row)
     assert told.named == ["paid-declared"]
     assert told.signals["paid-declared"]["$defs"]["Payment"]["required"] == ["cents"]
 
@@ -51,7 +51,7 @@ async def test_a_signal_that_fits_is_taken(hf: Holdfast, outside: Holdfast) -> N
         ("paid-declared", b"null", InvalidInput, "expected `object`, got `null`"),
         ("paid-declared", b'{"cents": "9"}', InvalidInput, "cents: expected `int`, got `str`"),
         ("paid-declared", b"{}", InvalidInput, "missing `cents`"),
-        ("paid-declared", b"{", InvalidInput, "it is not JSON"),
+        ("paid-declared", b"{", InvalidInput, "the value is not JSON"),
         ("$cancel", b"null", InvalidInput, "do not begin with $"),
         ("", b"null", InvalidInput, "printable characters"),
     ],
@@ -85,7 +85,7 @@ async def test_a_process_with_other_code_is_told_too(hf: Holdfast, outside: Hold
 
 async def test_signals_are_found_wherever_code_names_them(hf: Holdfast) -> None:
     """Through helpers, inner functions and classes; by a name that is only known at run time, any of the application."""
-    assert takes(rings).named == ["rung"]
+    assert signals_of(rings).named == ["rung"]
     run = await hf.start(rings)
     with pytest.raises(InvalidInput, match="expected `str`, got `int`"):
         await hf.send_signal(run.id, "rung", b"1", None)
@@ -202,8 +202,7 @@ asyncio.run(main())
     assert done.returncode == 0, done.stderr
     said, count = done.stdout.splitlines()
     assert said == (
-        "run 'r' takes no signal 'payed': its workflow program.order takes paid: `holdfast signal r paid --data 0` "
-        "would be right"
+        "run 'r' takes no signal 'payed': its workflow program.order takes paid: try `holdfast signal r paid --data 0`"
     )
     assert count == "0"
 
@@ -248,7 +247,7 @@ def test_a_name_that_is_written_inside_a_function_is_known(tmp_path: Path) -> No
     (tmp_path / "web.py").write_text(
         """
 from holdfast import Signal, workflow
-from holdfast.workflow.declaration import takes
+from holdfast.workflow.declaration import signals_of
 
 async def place(run_id: str) -> None:
     await Signal("placed", int).send(run_id, 1)
@@ -256,7 +255,7 @@ async def place(run_id: str) -> None:
 @workflow
 async def flow() -> None: ...
 
-told = takes(flow)
+told = signals_of(flow)
 print(sorted(told.signals), told.open)
 """
     )
@@ -271,7 +270,7 @@ def test_objects_that_stand_for_others_are_not_asked_anything(tmp_path: Path) ->
     (tmp_path / "web.py").write_text(
         """
 from holdfast import Signal, workflow
-from holdfast.workflow.declaration import takes
+from holdfast.workflow.declaration import signals_of
 
 class Proxy:
     def __getattribute__(self, name):
@@ -286,7 +285,7 @@ async def flow() -> None:
     request, [request]
     await paid.wait()
 
-print(takes(flow).named)
+print(signals_of(flow).named)
 """
     )
     done = subprocess.run(
@@ -303,7 +302,7 @@ def test_two_declarations_of_one_name_are_told_apart_by_the_workflow(tmp_path: P
         """
 import one, two
 from holdfast import workflow
-from holdfast.workflow.declaration import takes
+from holdfast.workflow.declaration import signals_of
 
 @workflow
 async def first() -> None:
@@ -316,7 +315,7 @@ async def second() -> None:
 @workflow
 async def neither() -> None: ...
 
-print(*[takes(flow).signals["paid"] for flow in (first, second, neither)])
+print(*[signals_of(flow).signals["paid"] for flow in (first, second, neither)])
 """
     )
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Right use type-checks under `mypy --strict`, and wrong use is rejected where it is written."""
+"""Right use type-checks under `mypy --strict`, and wrong use is rejected in the line where it is written."""
 
 import re
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Types and values as authors use them: each comes back as it was, or is refused where it is written."""
+"""Types and values as authors use them. Each comes back as it was, or is refused when it is written."""
 
 # ruff: noqa: DTZ001, DTZ901, SLOT000
-# Times without a zone, and subclasses as people write them, are what is tried.
+# These cases need times without a zone, and subclasses as people write them.
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Dog(Animal):
 
 @dataclass
 class Puppy(Animal):
-    """Nothing of its own but its class."""
+    """A subclass that adds nothing."""
 
 
 @dataclass(frozen=True, order=True)
@@ -86,7 +86,7 @@ class Herd:
 
 @dataclass
 class Growing:
-    """Another value each time it is read."""
+    """It has another value each time it is read."""
 
     size: int
 
@@ -96,7 +96,7 @@ class Growing:
 
 @dataclass
 class Cleaned:
-    """Checked and put in order: the same however often."""
+    """It is checked and put in order, and stays the same however often it is read."""
 
     name: str
 
@@ -385,8 +385,8 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (dict[str, int], {1: 1}, "the key '1', a int, would come back as something else"),
     (dict[tuple[int, int], int], {(1, 2): 1}, "a tuple cannot be the key of a dict"),
     # numbers
-    (float, float("nan"), "is not a number JSON can hold"),
-    (float | None, float("inf"), "is not a number JSON can hold"),
+    (float, float("nan"), "is not a number that JSON has"),
+    (float | None, float("inf"), "is not a number that JSON has"),
     (list[float], [1.0, float("-inf")], r"\[1\]: -inf is not a number"),
     (Decimal, Decimal("NaN"), "comes back changed"),
     (str, "\ud800", "half of a surrogate pair"),
@@ -416,7 +416,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (Any, range(3), "a range cannot be stored"),
     (Any, 1 + 2j, "a complex cannot be stored"),
     (Any, SimpleNamespace(a=1), "a SimpleNamespace cannot be stored"),
-    (Any, float("nan"), "is not a number JSON can hold"),
+    (Any, float("nan"), "is not a number that JSON has"),
     (dict[str, Any], {"a": {"b": (1,)}}, r"a\.b: a tuple would come back"),
     (dict[str, Any], {"a": Size.L}, "a: a Size would come back as a str"),
     (list[Any], [b"x"], r"\[0\]: a bytes would come back"),

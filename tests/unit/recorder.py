@@ -1,4 +1,4 @@
-"""A run without a store: what a scheduler would write is kept as rows, so that the run can be replayed from them."""
+"""A run without a store. What a scheduler would write is kept as rows, so that the run can be replayed from them."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ class Recorder:
         self.decider = Decider(workflow, run_id, self.input, **self.settings)
 
     def __del__(self) -> None:
-        """A test that leaves a run half-way leaves no noise."""
+        """Close the decider, so that a test that leaves a run half-way prints no warnings."""
         self.decider.close()
 
     def begin(self) -> "Recorder":
@@ -91,7 +91,7 @@ class Recorder:
 
     @property
     def keys(self) -> list[str]:
-        """Everything the run ever asked for, in order."""
+        """The keys of all that the run ever asked for, in order."""
         return [row.key for _, row in sorted(self.steps.items())]
 
     def n(self, key: str) -> int:
@@ -143,7 +143,7 @@ class Recorder:
         return codec.describe_error(self.finish.error)
 
     def replayed(self, workflow: Workflow[Any, Any] | None = None) -> Decider:
-        """The run as another node would find it, possibly with other code."""
+        """Return the run as another node would find it, possibly with other code."""
         other = Decider(workflow or self.workflow, self.run_id, self.input, **self.settings)
         try:
             other.replay(sorted(self.steps.values(), key=lambda row: row.n), self.signals)
@@ -162,7 +162,7 @@ class Recorder:
 
 
 def row_of(run_id: str, issue: Issue, at: float) -> StepRow:
-    """A step's row as `issue` writes it. What the decider does not read stays empty."""
+    """Return a step's row as `issue` writes it. Columns that the decider does not read stay empty."""
     row: dict[str, Any] = dict.fromkeys(StepRow.__struct_fields__)
     row |= {
         "run_id": run_id,

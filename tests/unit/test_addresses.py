@@ -32,7 +32,7 @@ from holdfast.store import open_store
     ],
 )
 def test_a_password_is_not_shown(address: str, shown: str) -> None:
-    """Wherever it stands in the address, and whatever characters it has."""
+    """It is hidden wherever it is in the address, and whatever characters it has."""
     assert shown_address(address) == shown
 
 
@@ -62,7 +62,7 @@ def test_nothing_else_is_changed(address: str) -> None:
     ],
 )
 def test_a_password_that_must_be_encoded_is_named(address: str) -> None:
-    """Before anything of it is taken for a host or a port, and shown as that."""
+    """The error comes before a part of the password is taken for a host or a port, and shown."""
     with pytest.raises(StoreUnsupported, match="%2F") as refused:
         open_store(address, Environment())
     assert "s3" not in str(refused.value)
@@ -71,7 +71,7 @@ def test_a_password_that_must_be_encoded_is_named(address: str) -> None:
 
 @pytest.mark.parametrize("address", ["mysql://root:s3cret@db/x", "root:s3cret@db", "sqlite://root:s3cret@"])
 def test_an_address_that_cannot_be_used_is_shown_without_its_password(address: str) -> None:
-    """The error names the address."""
+    """The error names the address, without the password."""
     with pytest.raises(StoreUnsupported) as refused:
         open_store(address, Environment())
     assert "s3cret" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""What is worth an alert, who is told, and where a webhook may go: judgements without a store."""
+"""What is worth an alert, who gets it, and where a webhook may go: decisions without a store."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ def failed_step(**more: Any) -> FailureNote:
 
 
 def test_failed_runs_of_a_workflow_are_one_alert() -> None:
-    """With the first one's words, and how many there were."""
+    """It has the message of the first run, and how many there were."""
     (alert,) = judge_failures([failed_run("a"), failed_run("b"), failed_run("c")])
     assert (alert.kind, alert.level, alert.run_id, alert.times) == ("run failed", "error", "a", 3)
     assert alert.message == "run a of shop.order failed: ValueError: bad card"
 
 
 def test_a_child_and_a_run_that_is_gone_are_no_alert() -> None:
-    """A child's end is its parent's affair."""
+    """A child's end is its parent's affair; a run that is gone has nothing to report."""
     assert judge_failures([failed_run(parent_id="p"), failed_run(workflow=None)]) == []
 
 
 def test_signals_that_were_set_aside_are_one_alert_of_their_workflow_and_name() -> None:
-    """Observation with the first run's reason and counted; one whose signal or run is gone meanwhile tells nothing."""
+    """The alert has the first run's reason and a count. A signal or run that is gone meanwhile does not count."""
 
     def note(
         number: int, run_id: str, name: str, error: str | None, workflow: str | None = "shop.order"
@@ -91,7 +91,7 @@ def test_signals_that_were_set_aside_are_one_alert_of_their_workflow_and_name() 
 
 
 def test_a_run_held_by_its_scheduler_is_an_alert_unless_it_was_released() -> None:
-    """A child's too: nobody else would tell."""
+    """This holds for a child, too: nobody else would report it."""
     notes = [failed_run("a", state="held"), failed_run("b", state="held", parent_id="p")]
     (alert,) = judge_failures([*notes, failed_run("c", state="running")])
     assert (alert.kind, alert.run_id, alert.times) == ("run held", "a", 2)
@@ -99,7 +99,8 @@ def test_a_run_held_by_its_scheduler_is_an_alert_unless_it_was_released() -> Non
 
 
 def test_a_pool_in_trouble_is_an_alert() -> None:
-    """One for each pool of a host, in its own words; not one that is well, nor an agent."""
+    """There is one for each pool of a host, with the pool's own message, and none for a pool that is well or for an
+    agent."""
 
     def node(host: str, name: str, trouble: str | None, roles: str = "pool") -> NodeRow:
         offers = {"pool": {"name": name}, "pulse": {"trouble": trouble} if trouble else {}}
@@ -118,7 +119,7 @@ def test_a_pool_in_trouble_is_an_alert() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "tells"),
+    ("step", "alerts"),
     [
         ({}, True),
         ({"attempt": 1}, False),
@@ -132,13 +133,14 @@ def test_a_pool_in_trouble_is_an_alert() -> None:
         ({"kind": None}, False),
     ],
 )
-def test_a_step_is_exhausted_when_a_budget_is_spent(step: dict[str, Any], tells: bool) -> None:
-    """Observation to stop with attempts left, it is not; an undo that gives up is told by its run."""
-    assert bool(judge_failures([failed_step(**step)])) is tells
+def test_a_step_is_exhausted_when_a_budget_is_spent(step: dict[str, Any], alerts: bool) -> None:
+    """A step that stopped with attempts left is not exhausted. An undo that gives up has no alert of its own: its run
+    has one."""
+    assert bool(judge_failures([failed_step(**step)])) is alerts
 
 
 def test_steps_in_quarantine_are_one_alert_per_fingerprint() -> None:
-    """However many runs it holds up; an undo, too. The message says what to do."""
+    """There is one however many runs wait, and for an undo, too. The message says what to do."""
     notes = [
         failed_step(fingerprint="aa"),
         failed_step(fingerprint="aa", kind="undo"),
@@ -158,7 +160,7 @@ def test_steps_in_quarantine_are_one_alert_per_fingerprint() -> None:
 
 
 def test_the_alert_of_a_fingerprint_closes_with_its_last_step() -> None:
-    """Those of others stay open."""
+    """The alerts of other fingerprints stay open."""
     opened = [
         alert(AlertKind.STEP_QUARANTINED, id=1, key="step quarantined:aa"),
         alert(AlertKind.STEP_QUARANTINED, id=2, key="step quarantined:bb"),
@@ -168,7 +170,7 @@ def test_the_alert_of_a_fingerprint_closes_with_its_last_step() -> None:
 
 
 def test_a_backlog_is_one_alert_per_step_and_workflow() -> None:
-    """Named by what waits, with the move."""
+    """The alert names what waits, and the command that says why."""
     steps = [Late("shop.charge", "a", 0.0), Late("shop.charge", "b", 10.0)]
     one, other = judge_backlog(steps, [Late("shop.order@1", "c", 30.0)], 100.0)
     assert (
@@ -198,7 +200,8 @@ def alert(kind: AlertKind = AlertKind.RUN_FAILED, **more: Any) -> Alert:
 
 
 def test_what_lasts_is_compared_with_what_is_open() -> None:
-    """New is raised, gone is cleared; nothing is cleared when there was more than was looked at; not too many are open."""
+    """What is new is raised, and what is gone is cleared. Nothing is cleared if not everything was looked at. The
+    number of open alerts is limited."""
 
     def lasts(key: str) -> NewAlert:
         return NewAlert(AlertKind.BACKLOG, Level.WARNING, key, "it waits")
@@ -213,8 +216,8 @@ def test_what_lasts_is_compared_with_what_is_open() -> None:
 
 def test_a_stuck_runs_error_is_put_into_words() -> None:
     """The row has the error as it was recorded."""
-    told = in_words(alert(AlertKind.RUN_STUCK, message=FAILURE))
-    assert told == "run r is stuck (`holdfast why r` says what you can do): ValueError: bad card"
+    message = in_words(alert(AlertKind.RUN_STUCK, message=FAILURE))
+    assert message == "run r is stuck (`holdfast why r` says what you can do): ValueError: bad card"
 
 
 # --- the outbox -----------------------------------------------------------------------------------------------------
@@ -230,7 +233,7 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("routed", "of", "event", "far", "told"),
+    ("routed", "of", "event", "far", "names"),
     [
         (0, {}, "raised", 1, ["ops", "grave", "all"]),
         (0, {"level": "info"}, "raised", 1, ["all"]),
@@ -243,16 +246,19 @@ SETTINGS: dict[str, Any] = {
         (1, {"kind": AlertKind.BACKLOG, "cleared_at": 1001.0}, "cleared", 2, ["ops", "grave", "all"]),
     ],
 )
-def test_who_is_told(routed: int, of: dict[str, Any], event: str, far: int, told: list[str]) -> None:
-    """By level and kind; what passed before anybody was told, or is old, is not; the end of a single event is no news."""
+def test_which_channels_get_an_alert(
+    routed: int, of: dict[str, Any], event: str, far: int, names: list[str]
+) -> None:
+    """Level and kind decide. What was over before it was sent, or is old, goes to no channel, and neither does the end
+    of a single event."""
     channels = load_channels(SETTINGS, Environment())
     numbers = count()
     found = route(routed, alert(**of), channels, 1002.0, 500.0, lambda: str(next(numbers)))
-    assert (found.event, found.routed, [channel for _, channel in found.deliveries]) == (event, far, told)
+    assert (found.event, found.routed, [channel for _, channel in found.deliveries]) == (event, far, names)
 
 
 def test_a_delivery_backs_off() -> None:
-    """Doubling, spread, never longer than its limit; all tries together last about an hour."""
+    """The wait doubles, is spread, and is never longer than its limit. All tries together last about an hour."""
     config = Config()
     assert [back_off_s(n, config, 0.5) for n in (1, 2, 3, 20)] == [5.0, 10.0, 20.0, 900.0]
     spread = [back_off_s(1, config, random.Random(seed).random()) for seed in range(50)]
@@ -262,7 +268,7 @@ def test_a_delivery_backs_off() -> None:
 
 
 def test_how_long_runs_are_kept() -> None:
-    """For ever by default; what did not succeed may stay longer."""
+    """They are kept for ever by default. Runs that did not succeed may be kept longer."""
     assert keeps_s(Config()) == {}
     found = keeps_s(Config(keep_days=1, keep_failed_days=7))
     assert found == {"succeeded": 86_400.0, "failed": 604_800.0, "undone": 604_800.0, "cancelled": 604_800.0}
@@ -314,18 +320,19 @@ OUTSIDE = ["1.1.1.1", "93.184.216.34", "172.32.0.1", "2606:4700::1111", "::ffff:
 
 @pytest.mark.parametrize("address", INSIDE)
 def test_an_address_inside_is_refused(address: str) -> None:
-    """Loopback, private, link-local, shared, reserved, multicast; also in the clothes of IPv6."""
+    """Loopback, private, link-local, shared, reserved and multicast addresses are refused, also if they are written as
+    IPv6."""
     assert not is_allowed(ip_address(address), [])
 
 
 @pytest.mark.parametrize("address", OUTSIDE)
 def test_a_public_address_is_allowed(address: str) -> None:
-    """What everybody means the same host by."""
+    """A public address is the same host for everybody."""
     assert is_allowed(ip_address(address), [])
 
 
 def test_only_the_network_that_is_named_is_allowed() -> None:
-    """Naming one opens no other."""
+    """Naming one network does not allow another."""
     allowed = networks(["10.1.0.0/16", "::1"])
     assert is_allowed(ip_address("10.1.2.3"), allowed)
     assert is_allowed(ip_address("::ffff:10.1.2.3"), allowed)
@@ -336,7 +343,7 @@ def test_only_the_network_that_is_named_is_allowed() -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "::1", "0"])
 async def test_a_name_is_judged_by_where_it_leads(host: str) -> None:
-    """However loopback is spelled."""
+    """Loopback is refused however it is spelled."""
     with pytest.raises(NotSent, match=r"not a public address|cannot be resolved"):
         await checked_addresses(host, 80, [])
 
@@ -377,14 +384,14 @@ async def test_a_name_is_judged_by_where_it_leads(host: str) -> None:
     ],
 )
 def test_wrong_settings_are_refused_by_name(channel: dict[str, Any], says: str) -> None:
-    """At start-up, with the place, and without the secret."""
+    """The error comes at start-up, and names the place but not the secret."""
     with pytest.raises(InvalidSettings, match=says) as caught:
         load_channels({"channels": {"c": channel}}, Environment(), {"PW": "s3cret"})
     assert "s3cret" not in str(caught.value)
 
 
 def test_a_settings_file_is_toml_or_json(tmp_path: Path) -> None:
-    """By its ending; one that cannot be read says so."""
+    """The ending of its name decides. A file that cannot be read is named in the error."""
     toml, json = tmp_path / "alerts.toml", tmp_path / "alerts.json"
     toml.write_text('[channels.ops]\ntype = "command"\nargv = ["true"]\n')
     json.write_text('{"channels": {"ops": {"type": "command", "argv": ["true"]}}}')
@@ -396,7 +403,7 @@ def test_a_settings_file_is_toml_or_json(tmp_path: Path) -> None:
 
 
 def test_a_notice_reads_as_a_line() -> None:
-    """How often, and that it is over."""
+    """The line says how often it happened, and that it is over."""
     notice = Notice(
         delivery="d", event="cleared", kind="run failed", level="error", message="it failed", times=3
     )

@@ -38,7 +38,7 @@ from tests.unit.recorder import Recorder
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test declares into a registry of its own."""
+    """Give each test an empty registry."""
     monkeypatch.setattr(registry, "steps", {})
     monkeypatch.setattr(registry, "workflows", {})
 
@@ -63,7 +63,7 @@ class TestSteps:
     """Declaring and calling steps."""
 
     def test_a_bare_decorator_takes_the_defaults(self) -> None:
-        """Name from file and function; three attempts; no timeout."""
+        """Its name is made from file and function; it has three attempts and no timeout."""
 
         @step
         async def charge(card: str) -> int:
@@ -90,7 +90,7 @@ class TestSteps:
         assert registry.steps[charge.name] is charge
 
     def test_settings(self) -> None:
-        """Numbers or timedeltas, a policy or a count, labels in any order."""
+        """Authors may give numbers or timedeltas, a policy or a count, and labels in any order."""
 
         @step(
             name="pay",
@@ -112,7 +112,7 @@ class TestSteps:
         )
 
     def test_using_changes_a_copy(self) -> None:
-        """The step itself keeps its settings; None takes a timeout away; the type stays."""
+        """The step itself keeps its settings. None removes a timeout. The copy is of the same type."""
 
         @step(timeout=5)
         async def charge(card: str) -> int:
@@ -125,7 +125,7 @@ class TestSteps:
         assert type(other) is type(charge)
 
     async def test_outside_of_a_run_a_step_is_its_function(self) -> None:
-        """`async def` in this loop, `def` in a thread; `fn` is the bare function."""
+        """`async def` runs in this loop, `def` in a thread. `fn` is the bare function."""
 
         @step
         async def double(n: int) -> int:
@@ -141,7 +141,7 @@ class TestSteps:
         assert await double.map([1, 2, 3], limit=1) == [2, 4, 6]
 
     async def test_map_outside_of_a_run_tolerates_too(self) -> None:
-        """The same rules on any loop."""
+        """The same rules apply on any loop."""
 
         @step
         async def work(n: int, odd: bool) -> int:
@@ -160,7 +160,7 @@ class TestSteps:
                 await work.map([(1, False)], **wrong)
 
     def test_types_may_be_defined_below(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A shape whose types are not there yet is made when it is first needed."""
+        """If the types of a shape do not exist yet, it is made when it is first needed."""
         module = types.ModuleType("below")
         monkeypatch.setitem(sys.modules, "below", module)
         exec(
@@ -203,15 +203,15 @@ class TestSteps:
             ({"isolate": True}, "make it a plain def"),
         ],
     )
-    def test_wrong_settings_are_told_at_import(self, settings: dict[str, Any], message: str) -> None:
-        """DefinitionError, with what would be right."""
+    def test_wrong_settings_are_refused_at_import(self, settings: dict[str, Any], message: str) -> None:
+        """They raise a DefinitionError that says what is expected."""
         with pytest.raises(DefinitionError, match=message):
 
             @step(**settings)
             async def charge() -> None: ...
 
     def test_only_functions_that_return_once(self) -> None:
-        """No generators, no classes, no lambdas without a name."""
+        """Generators, classes, and lambdas without a name are refused."""
 
         def many() -> Iterator[int]:
             yield 1
@@ -244,11 +244,11 @@ class TestSteps:
                 async def charge(self, card: str) -> str:
                     return card
 
-        assert decorator(plain).fn is plain  # a function of a function is none of a class
+        assert decorator(plain).fn is plain  # a function inside a function does not belong to a class
 
     @pytest.mark.parametrize("decorator", [step, workflow])
     def test_what_is_no_function_is_refused_with_what_to_write(self, decorator: Any) -> None:
-        """Also what another decorator made of one."""
+        """What another decorator made of a function is refused, too."""
 
         async def charge(card: str) -> str:
             return card
@@ -306,7 +306,7 @@ class TestRegistry:
         assert registry.steps[first.name] is second
 
     def test_workflows_are_found_by_name_and_newest_version(self) -> None:
-        """By full name or by its last part; 10 is newer than 9."""
+        """The full name or its last part finds a workflow. Version 10 is newer than 9."""
         made = {}
         for version in ("9", "10", "1.5"):
 
@@ -357,7 +357,7 @@ class TestWorkflows:
             flow.using(id="")
 
     def test_only_async_functions(self) -> None:
-        """And versions are words."""
+        """A plain `def` is refused, and so is a version that is no text."""
 
         def sync() -> None: ...
 
@@ -373,7 +373,7 @@ class TestSignals:
     """Sending from outside."""
 
     async def test_send_goes_through_the_open_door(self) -> None:
-        """Checked against the type, then handed to the open Holdfast."""
+        """The value is checked against the type, and then handed to the open Holdfast."""
         sent: list[object] = []
 
         class Office:
@@ -406,7 +406,7 @@ class TestSignals:
 
 
 class TestAmbient:
-    """Words that work in workflow code, and what they do elsewhere."""
+    """Functions that work in workflow code, and what they do elsewhere."""
 
     def test_outside_of_a_run_time_and_chance_are_real(self) -> None:
         """The same helper function works in a step."""
@@ -416,7 +416,7 @@ class TestAmbient:
         assert random().random() != random().random()
 
     def test_what_needs_a_run_says_so(self) -> None:
-        """A clear error instead of nothing."""
+        """Outside of a run they raise an error that says so."""
         with pytest.raises(WorkflowError, match="in a workflow only"):
             set_progress(0.5)
         with pytest.raises(WorkflowError, match="in a workflow only"):
@@ -425,7 +425,7 @@ class TestAmbient:
             continue_as_new()
 
     def test_progress_is_a_share(self) -> None:
-        """From 0 to 1."""
+        """It is a number from 0 to 1."""
 
         @workflow
         async def flow() -> None:
@@ -455,8 +455,8 @@ class TestHere:
         )
         return at, heard
 
-    async def test_it_tells_the_attempt(self) -> None:
-        """Key, run, attempt, step; beats go to the agent; cancellation is seen."""
+    async def test_it_describes_the_attempt(self) -> None:
+        """It has the key, run, attempt and step. Beats go to the agent, and a cancellation is seen."""
         at, heard = self.attempting()
         here_var.set(at)
         assert (here.key, here.run_id, here.attempt, here.step) == ("run-1/charge", "run-1", 2, "shop.charge")
@@ -470,7 +470,7 @@ class TestHere:
             here.beat(40)
 
     async def test_save_is_durable_when_awaited_and_written_either_way(self) -> None:
-        """In an `async def` step."""
+        """This is so in an `async def` step."""
         at, heard = self.attempting(saved_raw=b'{"page":3}')
         here_var.set(at)
         assert here.saved == {"page": 3}
@@ -495,7 +495,7 @@ class TestHere:
         assert await asyncio.to_thread(work) == 1
 
     def test_a_bare_call_has_a_key_of_its_own(self) -> None:
-        """Steps can be tested without a run: first attempt, a stable key, checkpoints in memory."""
+        """Steps can be tested without a run: it is the first attempt, with a stable key and checkpoints in memory."""
 
         def bare() -> None:
             assert here.key == here.key
@@ -507,7 +507,7 @@ class TestHere:
         contextvars.Context().run(bare)
 
     def test_it_is_not_for_workflow_code(self) -> None:
-        """There are no attempts of a workflow."""
+        """A workflow has no attempts."""
 
         @workflow
         async def flow() -> str:

@@ -13,7 +13,7 @@ from holdfast.environment import Environment
 
 
 async def test_the_answer_or_the_error_comes_back() -> None:
-    """What the call returns is returned, and what it raises is raised, where it is awaited."""
+    """Whoever awaits the call gets what it returns, or the error that it raises."""
     world = Environment()
     assert await world.blocking(lambda: 1 + 1) == 2
     with pytest.raises(ZeroDivisionError):
@@ -22,7 +22,7 @@ async def test_the_answer_or_the_error_comes_back() -> None:
 
 
 async def test_calls_one_after_the_other_share_a_thread() -> None:
-    """A call that begins when the one before has been answered finds its thread waiting."""
+    """A call that begins after the one before has ended uses the same thread."""
     world = Environment()
     threads = [await world.blocking(threading.get_ident) for _ in range(100)]
     assert len(set(threads)) == 1
@@ -51,7 +51,7 @@ async def test_a_caller_that_is_cancelled_does_not_harm_the_next() -> None:
 
 
 async def test_threads_leave_when_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the next call starts another one."""
+    """A thread that gets no call ends. The next call starts another one."""
     monkeypatch.setattr(environment, "THREAD_WAITS_S", 0.01)
     world = Environment()
     first = await world.blocking(threading.current_thread)

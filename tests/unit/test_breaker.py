@@ -1,4 +1,4 @@
-"""When a breaker opens, is probed and closes: decided purely, from what is known and the time."""
+"""When a breaker opens, is probed and closes. Pure functions decide it from what is known and the time."""
 
 import math
 from typing import Any
@@ -41,7 +41,7 @@ def row(state: BreakerState = CLOSED, **more: Any) -> Breaker:
 
 
 def probed(wave: int, left: int = 0, *, in_flight: int = 0, waiting: bool = True, **more: Any) -> BreakerLook:
-    """A breaker that is probing, `left` of the wave not begun."""
+    """Return a breaker that is probing, with `left` attempts of the wave that have not begun."""
     return BreakerLook(row(PROBING, wave=wave, allowance=left, **more), in_flight, waiting)
 
 
@@ -67,19 +67,20 @@ class Declined(Exception):
     ],
 )
 def test_what_a_failure_says_of_the_dependency(error: BaseException, ending: Ending, says: Sign) -> None:
-    """What would be retried, and a timeout, is trouble; an answer is none, be it no or later; a bug says nothing."""
+    """An error that would be retried is trouble, and so is a timeout. An answer is no trouble, even if it is "no" or
+    "later". A bug says nothing."""
     assert read_failure(Retry(never=Declined), error, ending) is says
 
 
 @given(ok=some.integers(0, 1000), failed=some.integers(0, 1000))
 def test_few_failures_or_a_small_share_open_nothing(ok: int, failed: int) -> None:
-    """Both are needed: a number that is no accident, and half of all attempts."""
+    """Two things are needed: more failures than chance explains, and half of all attempts."""
     assert trips(ok, failed, DEFAULT) == (failed >= 20 and failed >= ok)
 
 
 class TestClosed:
     def test_trouble_opens_it(self) -> None:
-        """Enough failures within the window, once other agents had a moment to say how they do."""
+        """Enough failures within the window open it, once other agents had a moment to report."""
         change = decide(BreakerLook(row(ok=3, failed=25), 0, True), NOW, DEFAULT)
         assert isinstance(change, BreakerChange)
         assert (change.state, change.open_s) == (OPEN, DEFAULT.breaker_open_s)
@@ -89,13 +90,13 @@ class TestClosed:
         "more", [{"failed": 19}, {"ok": 26}, {"window_at": NOW - 0.1}, {"window_at": NOW - 60}]
     )
     def test_it_stays_closed(self, more: dict[str, Any]) -> None:
-        """Too few, a small share, too soon to judge, or too long ago."""
+        """The failures are too few, a small share, too recent to judge, or too old."""
         assert decide(BreakerLook(row(**({"ok": 3, "failed": 25} | more)), 0, True), NOW, DEFAULT) is None
 
 
 class TestOpen:
     def test_it_is_tried_when_its_time_has_come(self) -> None:
-        """Not before; then with a wave of one."""
+        """It is not probed earlier. The first wave is one attempt."""
         assert decide(BreakerLook(row(OPEN), 0, True), NOW, DEFAULT) is None
         change = decide(BreakerLook(row(OPEN, open_until=NOW - 0.01), 0, True), NOW, DEFAULT)
         assert isinstance(change, BreakerChange)
@@ -103,27 +104,27 @@ class TestOpen:
 
     @pytest.mark.parametrize("state", [OPEN, CLOSED, PROBING])
     def test_what_an_operator_forced_stays(self, state: BreakerState) -> None:
-        """However bad or old it is."""
+        """It stays however bad the dependency is, and however old the decision."""
         forced = row(state, forced=True, open_until=NOW - 1, ok=0, failed=100, wave=1)
         assert decide(BreakerLook(forced, 0, True), NOW, DEFAULT) is None
 
 
 class TestProbing:
     def test_a_good_wave_is_followed_by_one_twice_as_large(self) -> None:
-        """1, 2, 4, 8: as long as something waits."""
+        """The waves are 1, 2, 4, 8, as long as something waits."""
         change = decide(probed(8, ok=8), NOW, DEFAULT)
         assert isinstance(change, BreakerChange)
         assert (change.state, change.wave) == (PROBING, 16)
 
     def test_stragglers_do_not_stop_the_next_wave(self) -> None:
-        """More than half went well and all have begun: that is enough."""
+        """It is enough that all have begun and more than half went well."""
         change = decide(probed(8, ok=5, in_flight=3), NOW, DEFAULT)
         assert isinstance(change, BreakerChange)
         assert change.wave == 16
         assert decide(probed(8, ok=4, in_flight=4), NOW, DEFAULT) is None
 
     def test_a_wave_that_is_not_used_up_ends_it(self) -> None:
-        """Nothing waits any more, and what was tried went well: closed."""
+        """If nothing waits any more, and what was tried went well, the breaker closes."""
         change = decide(probed(8, 5, ok=3, waiting=False), NOW, DEFAULT)
         assert isinstance(change, BreakerChange)
         assert (change.state, change.note) == (CLOSED, "3 of 3 probes went well")
@@ -131,30 +132,30 @@ class TestProbing:
 
     @pytest.mark.parametrize(("wave", "failed"), [(1, 1), (2, 1), (4, 2), (64, 32)])
     def test_half_a_wave_failing_opens_it_again_for_twice_as_long(self, wave: int, failed: int) -> None:
-        """At once: the rest of the wave need not be waited for."""
+        """It opens at once, without waiting for the rest of the wave."""
         change = decide(probed(wave, failed=failed, in_flight=wave - failed, open_s=5.0), NOW, DEFAULT)
         assert isinstance(change, BreakerChange)
         assert (change.state, change.open_s) == (OPEN, 10.0)
 
     def test_the_wait_has_an_end(self) -> None:
-        """It doubles up to its most."""
+        """It doubles up to a maximum."""
         change = decide(probed(1, failed=1, open_s=29.0), NOW, DEFAULT)
         assert isinstance(change, BreakerChange)
         assert change.open_s == DEFAULT.breaker_open_max_s
 
     def test_a_single_failure_does_not_stop_a_large_wave(self) -> None:
-        """A few always fail."""
+        """In a large wave a few attempts always fail."""
         assert decide(probed(64, 60, failed=1, in_flight=3), NOW, DEFAULT) is None
 
     def test_lost_probes_are_given_back(self) -> None:
-        """They ended, and nobody has told of them for a while: their agent died, or their run was cancelled."""
+        """They ended, and nobody has reported them for a while: their agent died, or their run was cancelled."""
         lost = probed(4, 1, ok=1, in_flight=1, told_at=NOW - 2)
         assert decide(lost, NOW, DEFAULT) == GiveBack(1)
         assert decide(probed(4, 1, ok=1, in_flight=1, told_at=NOW - 0.5), NOW, DEFAULT) is None
         assert decide(probed(4, 1, ok=1, in_flight=2, told_at=NOW - 900), NOW, DEFAULT) is None
 
     def test_what_nobody_needs_any_more_is_closed(self) -> None:
-        """Not before long: and never while something waits that cannot begin."""
+        """It closes after a long time, and never while something waits that cannot begin."""
         idle: dict[str, Any] = {"window_at": NOW - 31, "told_at": NOW - 31}
         change = decide(probed(1, 1, waiting=False, **idle), NOW, DEFAULT)
         assert isinstance(change, BreakerChange)
@@ -163,7 +164,7 @@ class TestProbing:
         assert decide(probed(1, 1, waiting=False), NOW, DEFAULT) is None
 
     def test_growing_has_an_end(self) -> None:
-        """After a wave that large all may begin."""
+        """After the largest wave all steps may begin."""
         change = decide(probed(10_000, ok=9_000), NOW, DEFAULT)
         assert isinstance(change, BreakerChange)
         assert change.state is CLOSED
@@ -179,8 +180,8 @@ class TestProbing:
 def test_a_wave_always_comes_to_an_end(
     wave: int, share_taken: float, share_answered: float, share_bad: float, waiting: bool
 ) -> None:
-    """Once all of a wave has begun, whatever was answered, failed or lost, something follows: never a breaker that waits for
-    nobody. And no wave is more than twice the one before."""
+    """Once a whole wave has begun, something follows, whatever was answered, failed or lost: a breaker never waits for
+    nobody. No wave is more than twice the one before."""
     taken = wave if waiting else max(1, math.ceil(wave * share_taken))
     answered = int(taken * share_answered)
     failed = int(answered * share_bad)

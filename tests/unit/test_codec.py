@@ -1,4 +1,4 @@
-"""Payloads: JSON by declared type, checked where it is written."""
+"""Payloads are JSON by declared type, checked when they are written."""
 
 import asyncio
 import collections
@@ -73,13 +73,14 @@ WHEN = datetime(2026, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
 
 
 def numbered(cases: Sequence[tuple[Any, ...]]) -> list[str]:
-    """Names that are the same in every process: sets have no order of their own."""
+    """Return names of test cases that are the same in every process: sets have no order of their own."""
     return [f"{number}-{case[0]}" for number, case in enumerate(cases)]
 
 
 @pytest.mark.parametrize(("kind", "value"), KEPT, ids=numbered(KEPT))
 def test_values_come_back_as_they_were(kind: Any, value: Any) -> None:
-    """Equal and of the same class, as argument, result and signal; and as a new object if it can be changed."""
+    """They are equal and of the same class, as argument, result and signal. A value that can be changed comes back as a
+    new object."""
     payload = Payload(kind, "it")
     raw = payload.encode(value)
     json.loads(raw)
@@ -104,7 +105,7 @@ def test_values_come_back_as_they_were(kind: Any, value: Any) -> None:
 
 @pytest.mark.parametrize(("kind", "value", "why"), REFUSED, ids=numbered(REFUSED))
 def test_values_that_would_come_back_as_something_else_are_refused(kind: Any, value: Any, why: str) -> None:
-    """Where they are written, with the place; as argument, result and signal."""
+    """They are refused when they are written, as argument, result and signal. The error names the place."""
 
     def work(value: Any) -> None: ...
 
@@ -129,7 +130,7 @@ def test_where_an_interface_is_asked_for_its_plain_form_comes_back() -> None:
 
 
 def test_sets_that_cannot_be_sorted_are_refused_in_a_class_when_it_is_declared() -> None:
-    """There msgspec writes them, and would fail at the first set of two."""
+    """msgspec writes these sets by itself, and would fail at the first one with two members."""
 
     @dataclass
     class Palette:
@@ -144,7 +145,7 @@ MOODS: list[str] = []
 
 @dataclass
 class Moody:
-    """Leaves the program when it is read at the wrong time."""
+    """It exits the program when it is read at the wrong time."""
 
     name: str
 
@@ -154,7 +155,8 @@ class Moody:
 
 
 def test_a_class_that_exits_when_it_is_read_or_written_is_refused() -> None:
-    """Whatever an author's class raises is a value that does not fit, not the end of the process that reads it."""
+    """Whatever an author's class raises means that the value does not fit. It does not end the process that reads
+    it."""
 
     def work(value: Moody) -> None: ...
 
@@ -174,7 +176,7 @@ def test_a_class_that_exits_when_it_is_read_or_written_is_refused() -> None:
         MOODS.clear()
 
 
-def test_values_are_not_told_in_errors() -> None:
+def test_values_are_not_shown_in_errors() -> None:
     """They may be secret, and errors are shown and logged."""
     with pytest.raises(InvalidInput) as caught:
         Payload(dict[str, Any], "it").encode({"card": ("4111 1111", b"secret")})
@@ -182,8 +184,8 @@ def test_values_are_not_told_in_errors() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_several_record_types_are_told_apart_by_a_tag() -> None:
-    """The JSON of a union says which of its types it holds."""
+def test_several_record_types_are_distinguished_by_a_tag() -> None:
+    """The JSON of a union says which of its types the value has."""
     assert Payload(Card | Cash, "it").encode(Cash(5)) == b'{"$type":"Cash","cents":5,"paid":null}'
 
 
@@ -194,12 +196,12 @@ def test_several_record_types_are_told_apart_by_a_tag() -> None:
         (list[Plain], "make it a dataclass"),
         (complex, "make it a dataclass"),
         (Callable[[], int], "dataclass"),
-        (Path | int, "take str instead"),
+        (Path | int, "use str instead"),
     ],
     ids=str,
 )
 def test_types_that_cannot_be_stored_are_refused_at_import(kind: Any, advice: str) -> None:
-    """The author hears of it when the step is declared, not when the first run comes by."""
+    """The author gets the error when the step is declared, not when the first run comes."""
     with pytest.raises(DefinitionError, match=advice) as caught:
         Payload(kind, "charge(): card")
     assert str(caught.value).startswith("charge(): card: values of type ")
@@ -211,7 +213,7 @@ class Wallet:
 
 
 def test_a_union_inside_an_authors_own_class_is_refused_with_the_way_out() -> None:
-    """There it cannot be replaced."""
+    """Holdfast cannot replace the union there, so the error says what to write instead."""
     with pytest.raises(DefinitionError, match="tag=True"):
         Payload(Wallet, "it")
 
@@ -221,7 +223,7 @@ def charge(card: str, cents: int, note: str | None = None) -> int:
 
 
 class TestArguments:
-    """Calls are bound as Python binds them, checked, and told in the author's words."""
+    """Calls are bound as Python binds them, and checked. Errors use the author's names."""
 
     shape = Shape.of(charge)
 
@@ -245,20 +247,20 @@ class TestArguments:
             (("a", 1, "x", 2), {}, "charge(): too many positional arguments"),
             (("a", 1), {"cent": 2}, "charge(): got an unexpected keyword argument 'cent'"),
             (("a", 1), {"card": 2}, "charge(): multiple values for argument 'card'"),
-            (("\ud800", 1), {}, "charge(): card: the text holds half of a surrogate pair"),
+            (("\ud800", 1), {}, "charge(): card: the text contains half of a surrogate pair"),
             ((Plain(), 1), {}, "charge(): card: a Plain cannot be stored: make it a dataclass"),
         ],
     )
     def test_a_wrong_call_names_function_and_parameter(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], message: str
     ) -> None:
-        """InvalidInput, in the words of Python and of the declared types."""
+        """It raises InvalidInput, in the words of Python and of the declared types."""
         with pytest.raises(InvalidInput) as caught:
             self.shape.checked(args, kwargs)
         assert str(caught.value).startswith(message)
 
     def test_the_place_inside_a_value_is_named(self) -> None:
-        """Down to the field and index, also inside a union."""
+        """The error names the field and index, also inside a union."""
 
         def pay(ways: list[Card | Cash], by: dict[str, Card]) -> None: ...
 
@@ -273,7 +275,7 @@ class TestArguments:
             shape.decode(b'{"ways":[{"$type":"Other"}],"by":{}}')
 
     def test_every_kind_of_parameter(self) -> None:
-        """Positional-only, defaults, *args, keyword-only, **kwargs: called as written."""
+        """Positional-only, defaults, *args, keyword-only and **kwargs work as in a plain call."""
 
         def every(a: int, /, b: str = "b", *rest: float, c: bool, d: list[int] = [1], **more: date) -> Any:  # noqa: B006
             return a, b, rest, c, d, more
@@ -306,14 +308,14 @@ class TestArguments:
 
         def work(value: Any, also: float | None = None) -> None: ...
 
-        with pytest.raises(InvalidInput, match=r"work\(\): value.*(nan|inf) is not a number JSON can hold"):
+        with pytest.raises(InvalidInput, match=r"work\(\): value.*(nan|inf) is not a number that JSON has"):
             Shape.of(work).checked((value,), {})
         with pytest.raises(InvalidInput, match=r"work\(\): also: nan"):
             Shape.of(work).checked((1, float("nan")), {})
         assert Shape.of(work).checked((None, None), {})[0] == b'{"value":null,"also":null}'
 
     def test_a_payload_over_the_limit_says_where_to_put_it(self) -> None:
-        """Arguments and results alike."""
+        """This holds for arguments and for results."""
         big = "x" * config.DEFAULT.payload_max_bytes
         with pytest.raises(InvalidInput, match=r"charge\(\): 2,097,\d+ bytes .* object store"):
             self.shape.checked((big, 1), {})
@@ -321,7 +323,7 @@ class TestArguments:
             Payload(str, "it").encode(big)
 
     def test_a_value_that_contains_itself_is_refused(self) -> None:
-        """With words, not with a crash."""
+        """It raises an error, and does not crash."""
         loop: list[Any] = []
         loop.append(loop)
 
@@ -331,15 +333,15 @@ class TestArguments:
             Shape.of(work).checked((loop,), {})
 
     def test_results_are_checked_against_the_return_type(self) -> None:
-        """`charge() result: …`"""
+        """The error begins with `charge() result:`."""
         assert self.shape.decode_result(self.shape.encode_result(5)) == 5
         with pytest.raises(InvalidInput, match=r"charge\(\) result: expected `int`, got `str`"):
             self.shape.encode_result("5")
         with pytest.raises(InvalidInput, match=r"charge\(\) result"):
             self.shape.decode_result(b'"5"')
 
-    def test_annotations_that_are_not_there_at_run_time_are_told(self) -> None:
-        """A name from `if TYPE_CHECKING:` is found when the shape is needed, with the way out."""
+    def test_annotations_that_do_not_exist_at_run_time_are_refused(self) -> None:
+        """A name from `if TYPE_CHECKING:` is noticed when the shape is needed. The error says what to do."""
 
         def work(card: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa: F821  on purpose
 
@@ -363,11 +365,11 @@ class TestFromJson:
         ],
     )
     def test_names_or_positions(self, text: str | bytes) -> None:
-        """An object of parameters, or an array of them."""
+        """A person may write an object of parameters, or an array of them."""
         assert self.shape.from_json(text) == b'{"card":"a","cents":3,"note":null}'
 
     def test_one_parameter_may_be_bare(self) -> None:
-        """A number or text; objects and arrays are always names and positions."""
+        """It may be a number or text. Objects and arrays are always names and positions."""
 
         def greet(name: str) -> None: ...
 
@@ -389,21 +391,21 @@ class TestFromJson:
                 "charge(): the input is not JSON: Extra data at line 1, column 27",
             ),
             ("", "charge(): the input is not JSON"),
-            ("[1, 2, 3, 4]", "charge(): 4 values in the array, 3 parameters for them"),
-            ("5", "charge(): an object of parameters by name"),
+            ("[1, 2, 3, 4]", "charge(): the array has 4 values, and there are 3 parameters for them"),
+            ("5", "charge(): expected an object of parameters by name"),
             (b"\xff", "charge(): the input is not UTF-8"),
-            ('["\\ud800", 1]', "charge(): the text holds half of a surrogate pair"),
+            ('["\\ud800", 1]', "charge(): the text contains half of a surrogate pair"),
             ("[" * 100_000, "charge(): the input is nested too deeply"),
         ],
     )
     def test_what_is_wrong_is_named(self, text: str | bytes, message: str) -> None:
-        """The place, and what would be right."""
+        """The error names the place, and what is expected."""
         with pytest.raises(InvalidInput) as caught:
             self.shape.from_json(text)
         assert str(caught.value).startswith(message)
 
     def test_more_arguments(self) -> None:
-        """*args and **kwargs take what is left."""
+        """*args and **kwargs take the remaining arguments."""
 
         def work(first: int, *rest: int, **more: str) -> Any:
             return first, rest, more
@@ -418,7 +420,7 @@ class TestFromJson:
 
     @given(st.text() | st.binary())
     def test_nothing_else_ever_comes_out(self, text: str | bytes) -> None:
-        """Whatever is written: a payload, or InvalidInput."""
+        """Whatever a person writes, the answer is a payload or InvalidInput."""
         try:
             self.shape.decode(self.shape.from_json(text))
         except InvalidInput:
@@ -443,7 +445,7 @@ def test_sets_are_written_in_one_order_in_every_process() -> None:
 
 @step
 async def home() -> None:
-    """What a module with a step can name is known to be raised there."""
+    """A step in this module, so that the exceptions that the module can name are rebuilt."""
 
 
 class BadCardError(Exception):
@@ -473,14 +475,14 @@ class DataError(Exception):
 
 
 class HttpError(ConnectionError):
-    """With arguments that Python's own classes read."""
+    """Its arguments are those that Python's own class reads."""
 
 
 class TestErrors:
     """Exceptions as JSON and back."""
 
     def test_the_authors_own_exception_comes_back(self) -> None:
-        """Class, arguments, attributes and notes; its __init__ does not run."""
+        """Its class, arguments, attributes and notes come back. Its __init__ does not run."""
         error = BadCardError.made("tok", 7)
         error.add_note("see the log")
         back = decode_error(encode_error(error, step="shop.charge"))
@@ -502,7 +504,7 @@ class TestErrors:
         ids=lambda error: type(error).__name__,
     )
     def test_common_exceptions_keep_their_words(self, error: Exception) -> None:
-        """What str() and the class say is the same on the other side, or the words are kept in a StepFailed."""
+        """str() and the class are the same on the other side, or a StepFailed has the message."""
         back = decode_error(encode_error(error))
         if type(back) is type(error):
             assert str(back) == str(error)
@@ -526,7 +528,7 @@ class TestErrors:
         """In a workflow they would mean something else."""
         assert type(decode_error(encode_error(error))) is StepFailed
 
-    def test_what_is_not_loaded_here_is_told_by_its_words(self) -> None:
+    def test_an_exception_that_is_not_loaded_here_keeps_its_message(self) -> None:
         """Nothing is imported because an error names it."""
         raw = json.dumps({"type": "this.Error", "message": "odd", "step": "a.b"})
         back = decode_error(raw)
@@ -542,7 +544,7 @@ class TestErrors:
         assert isinstance(back, TimeoutError) == (ending == "timed out")
 
     def test_the_traceback_shows_the_authors_frames(self) -> None:
-        """Bounded, and without the frames of asyncio and Holdfast."""
+        """It is bounded, and has no frames of asyncio and Holdfast."""
 
         async def outer() -> None:
             deep(30)
@@ -554,13 +556,13 @@ class TestErrors:
 
         with pytest.raises(ValueError, match="here") as caught:
             asyncio.run(outer())
-        told = json.loads(encode_error(caught.value))
-        assert "raise ValueError" in told["traceback"]
-        assert "asyncio/" not in told["traceback"]
-        assert len(told["traceback"]) <= 6_000
+        record = json.loads(encode_error(caught.value))
+        assert "raise ValueError" in record["traceback"]
+        assert "asyncio/" not in record["traceback"]
+        assert len(record["traceback"]) <= 6_000
 
     def test_a_group_is_rebuilt_with_its_members(self) -> None:
-        """Nested, with notes and classes, so that `except*` works in the workflow."""
+        """Nested groups keep their notes and classes, so that `except*` works in the workflow."""
         inner = ExceptionGroup("inner", [HttpError("no", 503), KeyError("k")])
         inner.exceptions[1].add_note("a note")
         back = decode_error(encode_error(ExceptionGroup("outer", [ValueError("v"), inner]), step="s"))
@@ -573,8 +575,8 @@ class TestErrors:
         assert deep.exceptions[1].__notes__ == ["a note"]
         assert back.subgroup(KeyError) is not None
 
-    def test_a_member_that_cannot_be_rebuilt_is_told_by_its_words(self) -> None:
-        """The group is itself all the same."""
+    def test_a_member_that_cannot_be_rebuilt_keeps_its_message(self) -> None:
+        """The group itself is rebuilt all the same."""
 
         class LocalError(Exception):
             pass
@@ -584,8 +586,8 @@ class TestErrors:
         assert isinstance(back.exceptions[0], StepFailed)
         assert str(back.exceptions[0]) == "LocalError: x"
 
-    def test_a_group_with_what_is_no_exception_is_told_by_its_words(self) -> None:
-        """What could end the process is not raised in a workflow."""
+    def test_a_group_with_what_is_no_exception_keeps_its_message(self) -> None:
+        """An error that could end the process is not raised in a workflow."""
         back = decode_error(encode_error(BaseExceptionGroup("two", [SystemExit(1), ValueError("v")])))
         assert isinstance(back, StepFailed)
         assert "SystemExit: 1; ValueError: v" in str(back)
@@ -602,13 +604,14 @@ class TestErrors:
         ids=lambda error: type(error).__name__,
     )
     def test_pythons_own_are_rebuilt_with_their_arguments(self, error: Exception) -> None:
-        """Bytes among them."""
+        """This holds for bytes among them, too."""
         back = decode_error(encode_error(error))
         assert type(back) is type(error)
         assert (str(back), back.args) == (str(error), error.args)
 
     def test_causes_are_rebuilt(self) -> None:
-        """`raise … from …`, as long as the chain is; and what was being handled, as that."""
+        """A whole chain of `raise … from …` is rebuilt. An exception that was being handled is rebuilt as the
+        context."""
         try:
             try:
                 try:
@@ -625,14 +628,14 @@ class TestErrors:
         assert back.__context__.__cause__.args == ("first",)
 
     def test_what_a_chain_costs_is_bounded(self) -> None:
-        """A circle, and a group of thousands."""
+        """Neither a circle nor a group of thousands costs much."""
         first, second = ValueError("a"), ValueError("b")
         first.__cause__, second.__cause__ = second, first
         assert len(encode_error(first)) < 20_000
         assert len(encode_error(ExceptionGroup("many", [ValueError("x" * 100)] * 5000))) < 50_000
 
     def test_attributes_that_are_none_come_back(self) -> None:
-        """`error.code` is there, and None."""
+        """`error.code` exists, and is None."""
         error = BadCardError.made("tok", 7)
         error.__dict__.update(card=None, code=object())
         back = decode_error(encode_error(error))
@@ -648,13 +651,14 @@ class TestErrors:
         assert not hasattr(decode_error(raw), "token")
 
     def test_fields_of_a_dataclass_are_recorded(self) -> None:
-        """Who writes an exception as a dataclass says that its fields are data."""
+        """An author who writes an exception as a dataclass says that its fields are data."""
         back = decode_error(encode_error(DataError("tok", 3)))
         assert isinstance(back, DataError)
         assert (back.card, back.code) == ("tok", 3)
 
-    def test_annotations_are_meant_where_the_steps_are(self) -> None:
-        """`code: int` in the body of one's own class. A library's class is annotated for other readers."""
+    def test_annotations_count_in_the_packages_of_the_steps(self) -> None:
+        """`code: int` in the body of the author's own class is recorded. A library's class is annotated for other
+        readers."""
         error = AnnotatedError("no")
         error.code, error.token = 3, "s3cret"  # type: ignore[attr-defined]  # nobody declared a token
         raw = encode_error(error)
@@ -666,14 +670,14 @@ class TestErrors:
         assert "attributes" not in json.loads(encode_error(error))
 
     def test_known_attributes_of_pythons_own(self) -> None:
-        """Those that `str` needs."""
+        """The attributes that `str` needs are recorded."""
         back = decode_error(encode_error(subprocess.CalledProcessError(3, ["make"], output="s3cret")))
         assert isinstance(back, subprocess.CalledProcessError)
         assert (back.returncode, back.cmd) == (3, ["make"])
         assert not hasattr(back, "output")
 
     def test_rows_written_by_others_import_and_run_nothing(self) -> None:
-        """No lazy attribute of a module, no property, no descriptor of a class, no `__init__` that is not Python's."""
+        """No lazy attribute of a module, no property, no descriptor of a class and no author's `__init__` runs."""
         ran: list[str] = []
 
         class Lazy(ModuleType):
@@ -681,7 +685,7 @@ class TestErrors:
                 ran.append(name)
                 return ValueError
 
-        class Observation:
+        class WithProperty:
             @property
             def Error(self) -> type[Exception]:  # noqa: N802  named like a class
                 ran.append("property")
@@ -694,23 +698,27 @@ class TestErrors:
             __init__ = partialmethod(called)
 
         here = sys.modules[__name__]
-        for name, value in (("lazy", Lazy("lazy")), ("told", Observation()), ("OddError", OddError)):
+        for name, value in (
+            ("lazy", Lazy("lazy")),
+            ("with_property", WithProperty()),
+            ("OddError", OddError),
+        ):
             setattr(here, name, value)
         sys.modules[f"{__name__}.lazy"] = Lazy("lazy")
         try:
-            for path in ("lazy.Error", "told.Error", "Nothing.Error", "lazy.a.b.Error"):
+            for path in ("lazy.Error", "with_property.Error", "Nothing.Error", "lazy.a.b.Error"):
                 back = decode_error(json.dumps({"type": f"{__name__}.{path}", "message": "m"}))
                 assert type(back) is StepFailed, path
             odd = decode_error(json.dumps({"type": f"{__name__}.OddError", "message": "m"}))
         finally:
             del sys.modules[f"{__name__}.lazy"]
-            for name in ("lazy", "told", "OddError"):
+            for name in ("lazy", "with_property", "OddError"):
                 delattr(here, name)
         assert ran == []
         assert str(odd) in {"m", "OddError: m"}
 
     def test_only_classes_that_loaded_code_can_name(self) -> None:
-        """A class of a package that no step's or workflow's module belongs to or uses is told by its words."""
+        """A class is not rebuilt if no module with a step or workflow belongs to its package or uses it."""
         module = ModuleType("unrelated")
         module.Error = type("Error", (Exception,), {"__module__": "unrelated"})  # type: ignore[attr-defined]
         sys.modules["unrelated"] = module
@@ -724,7 +732,7 @@ class TestErrors:
             vars(sys.modules[__name__]).pop("unrelated", None)
 
     @pytest.mark.parametrize(
-        "told",
+        "row",
         [
             {"type": "a" + ".b" * 40_000, "message": "m"},
             {"type": "builtins." + "E" * 4_000_000, "message": "m"},
@@ -735,9 +743,9 @@ class TestErrors:
         ],
         ids=["dots", "long", "notes", "class", "bytes", "many notes"],
     )
-    def test_hostile_rows_cost_nothing(self, told: dict[str, Any]) -> None:
-        """A row that nobody of us wrote is told by its words, at once, and can be raised, noted and printed."""
-        raw = json.dumps(told)
+    def test_hostile_rows_cost_nothing(self, row: dict[str, Any]) -> None:
+        """A row that Holdfast did not write is read at once, and the exception can be raised, noted and printed."""
+        raw = json.dumps(row)
         began = time.process_time()
         back = decode_error(raw)
         assert time.process_time() - began < 0.5
@@ -746,7 +754,7 @@ class TestErrors:
         assert encode_error(back)
 
     def test_a_chain_that_is_too_long_is_cut(self) -> None:
-        """Neither the reader's nor Python's own recursion is a limit that anybody notices."""
+        """Nobody notices the recursion limits of the reader and of Python."""
         deep = '{"type":"builtins.ValueError","message":"m","cause":' * 30_000 + "null" + "}" * 30_000
         assert isinstance(decode_error(deep), Exception)
         wide = {
@@ -760,14 +768,14 @@ class TestErrors:
         assert len(back.exceptions) < 100
 
     @given(st.text())
-    def test_words_are_kept_in_a_way_that_every_store_takes(self, text: str) -> None:
-        """NUL and halves of characters are shown, not stored."""
-        told = describe_error(encode_error(ValueError(text + "\0\ud800")))
-        assert "\0" not in told
-        told.encode()
+    def test_messages_are_kept_in_a_form_that_every_store_accepts(self, text: str) -> None:
+        """NUL and halves of characters are escaped."""
+        line = describe_error(encode_error(ValueError(text + "\0\ud800")))
+        assert "\0" not in line
+        line.encode()
 
     def test_causes_groups_and_odd_exceptions(self) -> None:
-        """Whatever is raised can be written."""
+        """Any exception can be written."""
 
         class OddError(Exception):
             def __str__(self) -> str:
@@ -784,13 +792,14 @@ class TestErrors:
         assert len(encode_error(huge)) < 20_000
 
     def test_one_line_for_people(self) -> None:
-        """`ValueError: bad card`, whatever the message's lines; and text that is no error's JSON is shown as it is."""
+        """It is `ValueError: bad card`, however many lines the message has. Text that is no error's JSON is shown as it
+        is."""
         assert describe_error(encode_error(ValueError("bad\n card"))) == "ValueError: bad card"
         assert describe_error(encode_error(ValueError())) == "ValueError"
         assert describe_error("lost") == "Exception: lost"
 
 
-def test_digests_tell_inputs_apart() -> None:
-    """Sixteen bytes of blake2b."""
+def test_digests_distinguish_inputs() -> None:
+    """A digest is sixteen bytes of blake2b."""
     assert len(codec.digest(b"a")) == 16
     assert codec.digest(b"a") != codec.digest(b"b")

@@ -115,7 +115,7 @@ class TestKeys:
         assert run.keys == ["render", "render#2", "render#3", "sleep", "sleep#2"]
 
     def test_tasks_of_own_coroutines_add_a_level(self) -> None:
-        """Two branches of one name are told apart by their number."""
+        """Two branches of one name are distinguished by their number."""
 
         @workflow
         async def flow() -> None:
@@ -230,7 +230,7 @@ class TestAsyncio:
         assert run.result() == "late"
 
     def test_a_timer_that_is_not_needed_any_more_is_dropped(self) -> None:
-        """The step came in time: the recorded timer goes."""
+        """The step came in time, so the recorded timer is dropped."""
 
         @workflow
         async def flow() -> int:
@@ -242,7 +242,7 @@ class TestAsyncio:
         assert run.result() == 7
 
     def test_what_is_cancelled_in_the_same_turn_is_never_issued(self) -> None:
-        """A timer or step that the code asked for and gave up before anybody heard of it leaves no trace."""
+        """A timer or step that the code asked for and gave up in the same turn leaves no trace."""
 
         @workflow
         async def flow() -> str:
@@ -258,7 +258,7 @@ class TestAsyncio:
         assert run.steps == {}
 
     def test_an_outcome_may_come_in_the_turn_that_gives_it_up(self) -> None:
-        """It gets its number and is not to be cancelled as well: a row has one end."""
+        """It gets its number, and is not cancelled as well: a row ends once."""
 
         @workflow
         async def flow() -> str:
@@ -293,7 +293,7 @@ class TestAsyncio:
         assert sorted(turn.dropped) == [1, 3]
 
     def test_a_task_group_cancels_its_siblings(self) -> None:
-        """A failure in a group drops the other steps and arrives as a group."""
+        """A failure in a group drops the other steps, and the code gets an exception group."""
 
         @workflow
         async def flow() -> str:
@@ -337,7 +337,7 @@ class TestAsyncio:
         assert run.result() == [0, 1, 2, 9, 8]
 
     def test_as_completed_takes_its_order_from_the_code(self) -> None:
-        """The standard library puts the coroutines in a set; here the k-th one given has the k-th key all the same."""
+        """The standard library puts the coroutines in a set. Here the k-th coroutine has the k-th key all the same."""
 
         @workflow
         async def flow() -> list[int]:
@@ -353,7 +353,7 @@ class TestAsyncio:
         assert run.keys[28:32] == ["charge#29", "charge#30", "branch/charge", "branch#2/charge"]
 
     def test_as_completed_of_a_set_is_refused(self) -> None:
-        """Its order would be lost, so it says what to give instead."""
+        """A set has no order, so the error says what to pass instead."""
 
         @workflow
         async def flow() -> None:
@@ -367,7 +367,7 @@ class TestAsyncio:
         assert "give it a list or tuple" in Recorder(flow).begin().failure()
 
     def test_sets_of_tasks_have_one_order(self) -> None:
-        """`asyncio.wait` answers with sets: iterating over one is the same at every replay."""
+        """`asyncio.wait` returns sets. Iterating over one gives the same order at every replay."""
 
         @workflow
         async def flow() -> list[str]:
@@ -431,7 +431,7 @@ class TestAsyncio:
         assert run.steps == {}
 
     def test_sleeping_for_ever_is_a_timer_that_never_comes(self) -> None:
-        """`asyncio.sleep(inf)` has a time that a database can hold."""
+        """The timer of `asyncio.sleep(inf)` has a time that a database can store."""
 
         @workflow
         async def flow() -> None:
@@ -487,7 +487,7 @@ class TestFailure:
         assert run.result() == ["expired", "in step charge"]
 
     def test_an_uncaught_exception_fails_the_run(self) -> None:
-        """What nobody caught is recorded with its type and message."""
+        """The exception is recorded with its type and message."""
         run = Recorder(order, "tok").begin()
         run.fail("charge", BadCardError("expired"))
         assert run.failure() == "BadCardError: expired"
@@ -543,7 +543,8 @@ class TestFailure:
         assert Recorder(flow).begin().result() == "charge(): cents: expected `int`, got `str`"
 
     def test_a_result_that_no_longer_fits_holds_the_run(self) -> None:
-        """A recorded result is checked when it is read: the code never sees a part of it, nor an error instead of it."""
+        """A recorded result is checked when it is read. The code sees neither a part of it nor an error instead of
+        it."""
         run = Recorder(order, "tok").begin()
         with pytest.raises(Unreadable) as held:
             run.succeed("charge", "ten")
@@ -552,7 +553,7 @@ class TestFailure:
         assert error.asked == "charge() result: expected `int`, got `str`"
 
     def test_a_run_that_waits_for_nothing_fails_at_once(self) -> None:
-        """A future that no step can resolve would be for ever; the error says where the code waits."""
+        """The code would wait for ever for a future that no step can resolve. The error says where it waits."""
 
         @workflow(timeout=60)
         async def flow() -> None:
@@ -600,8 +601,10 @@ class TestFailure:
 
         assert "put it in a step" in Recorder(flow).begin().failure()
 
-    def test_an_unheard_background_failure_is_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
-        """When the run ends, and not again at every replay."""
+    def test_a_background_failure_that_nobody_awaits_is_logged_once(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """It is logged when the run ends, and not again at every replay."""
 
         @workflow
         async def flow() -> None:
@@ -639,7 +642,7 @@ class TestEnding:
         assert run.finish.how == "cancelled"
 
     def test_a_cancel_may_be_refused(self) -> None:
-        """As in asyncio: code that swallows it goes on."""
+        """As in asyncio, code that catches it goes on."""
 
         @workflow
         async def flow() -> int:
@@ -701,7 +704,7 @@ class TestEnding:
         run.decider.close()
 
     def test_continue_as_new_ends_the_generation(self) -> None:
-        """The next input is checked and encoded; unread signals are told."""
+        """The next input is checked and encoded, and the turn says which signals are unread."""
 
         @workflow
         async def flow(n: int, note: str = "x") -> None:
@@ -732,7 +735,7 @@ class TestEnding:
         assert "not in a task it started" in Recorder(flow).begin().failure()
 
     def test_deliveries_after_the_end_do_nothing(self) -> None:
-        """A late outcome gets a number and no attention."""
+        """A late outcome gets a number, and the code does not see it."""
         run = Recorder(order, "tok").begin()
         run.fail("charge", ValueError("no"))
         seq = run.decider.seq
@@ -756,7 +759,7 @@ class TestSignals:
         assert run.result() == 7
 
     def test_signals_that_come_early_wait_for_the_wait(self) -> None:
-        """In their order, one per wait; the step is issued and ended in one turn."""
+        """The waits take them in their order, one each. The step is issued and ended in one turn."""
 
         @workflow
         async def flow() -> list[int]:
@@ -773,7 +776,7 @@ class TestSignals:
         assert run.result() == [7, 8]
 
     def test_a_wait_can_time_out(self) -> None:
-        """TimeoutError, and the wait is dropped; a later signal is for the next wait."""
+        """The code gets TimeoutError, and the wait is dropped. A later signal is for the next wait."""
 
         @workflow
         async def flow() -> int:
@@ -789,7 +792,8 @@ class TestSignals:
         assert run.result() == 3
 
     def test_what_fits_no_wait_is_set_aside(self) -> None:
-        """The first wait that can read a signal takes it; what none can read is set aside, and no later wait takes it."""
+        """The first wait that can read a signal takes it. A signal that none can read is set aside, and no later wait
+        takes it."""
         text = Signal("paid", str)
 
         @workflow
@@ -806,7 +810,7 @@ class TestSignals:
         assert run.result() == [9, "seven", "ten"]
 
     def test_early_signals_that_do_not_fit_are_set_aside_by_the_wait(self) -> None:
-        """In the turn that asks for it; what comes behind them and fits is taken."""
+        """The turn that asks for the signal sets them aside, and takes the first one that fits."""
 
         @workflow
         async def flow() -> list[int]:
@@ -828,7 +832,8 @@ class TestSignals:
         assert run.result() == [3, 5]
 
     def test_a_wait_that_only_got_what_does_not_fit_times_out(self) -> None:
-        """The signal that was set aside is not for the next wait either, also after a replay by code that could read it."""
+        """A signal that was set aside is not for the next wait, either, even after a replay by code that could read
+        it."""
         wide = Signal("paid", int | str)  # type: ignore[arg-type]  # a union is not a type to mypy
 
         def made(signal: Signal[int], version: str) -> Workflow[[], list[int]]:
@@ -852,8 +857,8 @@ class TestSignals:
         run.signal("paid", 4)
         assert run.result() == [0, 4]
 
-    def test_what_a_stranger_sends_more_is_not_recorded_as_read(self) -> None:
-        """The wait records what the code saw, so that replaying it is reading all of it."""
+    def test_fields_that_the_code_does_not_read_are_not_recorded(self) -> None:
+        """The wait records what the code saw of the signal, so that a replay reads all of it."""
 
         @workflow
         async def flow() -> str:
@@ -867,7 +872,7 @@ class TestSignals:
         assert run.result() == "e1"
 
     def test_what_is_set_aside_in_the_last_turn_is_for_the_next_generation(self) -> None:
-        """It was recorded nowhere yet: the next generation looks at it again, and sets it aside."""
+        """It is not recorded yet, so the next generation looks at it again, and sets it aside."""
 
         @workflow
         async def flow() -> None:
@@ -885,7 +890,7 @@ class TestSignals:
         assert (turn.finish.how, turn.finish.unread) == ("continued", (1, 2))
 
     def test_sends_are_commands_with_a_key_of_their_own(self) -> None:
-        """A signal sent by a workflow goes in its commit, and has a key that a repetition would share."""
+        """A signal that a workflow sends is in its commit, and has a key that is the same at every replay."""
 
         @workflow
         async def flow() -> None:
@@ -1057,7 +1062,7 @@ class TestMemory:
         await asyncio.sleep(0)
 
     def test_ten_thousand_parallel_steps(self) -> None:
-        """A wide fan-out stays linear."""
+        """The cost of a wide fan-out stays linear."""
 
         @workflow
         async def flow(k: int) -> int:
@@ -1095,7 +1100,7 @@ def test_map_bounds_its_concurrency_and_keeps_the_order() -> None:
 
 
 def test_map_tolerates_some_failures_and_no_more() -> None:
-    """Tolerated failures stand in the place of results; one more cancels the rest and is raised."""
+    """Tolerated failures take the place of results. One more cancels the rest and is raised."""
 
     @workflow
     async def flow(tolerate: float) -> list[str]:
@@ -1134,7 +1139,7 @@ def test_map_spreads_tuples_over_several_parameters() -> None:
     ],
 )
 def test_an_input_that_the_code_no_longer_takes_holds_the_run(input: bytes, problem: str) -> None:
-    """Whoever takes the run up, its first time or later, runs none of its code on a part of the input."""
+    """A node that takes up the run, for the first time or later, runs none of its code with a part of the input."""
     decider = Decider(order, "r", input, begun_at=0.0, deadline=50.0)
     with pytest.raises(Unreadable) as held:
         decider.replay([], [])

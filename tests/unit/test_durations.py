@@ -42,14 +42,14 @@ def test_a_buckets_middle_is_near_what_is_in_it(seconds: float) -> None:
 
 @given(st.lists(st.floats(1e-4, 1e4), min_size=1, max_size=200), st.floats(0, 1))
 def test_a_quantile_is_near_the_true_one(seconds: list[float], q: float) -> None:
-    """As near as a bucket is wide."""
+    """The difference is at most the width of a bucket."""
     true = sorted(seconds)[max(0, math.ceil(q * len(seconds) - 1e-9) - 1)]
     found = sketch_of(*seconds).quantile(q)
     assert found == pytest.approx(true, rel=0.11)
 
 
 def test_sketches_are_merged_by_adding() -> None:
-    """Counted apart or together, it is the same."""
+    """Counting apart and adding gives the same as counting together."""
     dice = random.Random(1)
     one, two = ([dice.lognormvariate(0, 2) for _ in range(500)] for _ in range(2))
     apart = DurationCounts(), DurationCounts()
@@ -63,13 +63,13 @@ def test_sketches_are_merged_by_adding() -> None:
 
 
 def test_nothing_counted_says_nothing() -> None:
-    """Neither a quantile nor what is left."""
+    """There is neither a quantile nor a remaining time."""
     assert Sketch({}).quantile(0.5) is None
     assert Sketch({}).left(1.0) is None
 
 
 def test_what_is_left_is_that_of_those_that_took_longer() -> None:
-    """Half took 10 s, half 100 s: after 20 s it is one of the latter; after 200 s nobody knows."""
+    """Half took 10 s and half 100 s. After 20 s it is one of the latter, and after 200 s nobody knows."""
     sketch = sketch_of(*[10.0] * 50, *[100.0] * 50)
     assert sketch.left(0.0) == pytest.approx(10, rel=0.05)
     assert sketch.left(20.0) == pytest.approx(80, rel=0.1)
@@ -77,7 +77,7 @@ def test_what_is_left_is_that_of_those_that_took_longer() -> None:
 
 
 def test_a_busy_node_counts_some_with_their_weight() -> None:
-    """Beyond some hundred attempts since it last told, until it tells again."""
+    """It samples beyond some hundred attempts since it last reported, until it reports again."""
     durations = DurationCounts()
     for _ in range(FULL):
         assert durations.stride == 1
@@ -87,8 +87,8 @@ def test_a_busy_node_counts_some_with_their_weight() -> None:
     assert durations.stride == 1
 
 
-def test_what_waits_to_be_told_is_bounded() -> None:
-    """More names than fit are not kept, and what is told at once is bounded too."""
+def test_what_waits_to_be_reported_is_bounded() -> None:
+    """Names beyond the limit are not kept, and the size of one report is bounded, too."""
     durations = DurationCounts()
     for number in range(KEPT_MAX + 100):
         durations.add(f"x{number}", 1.0)
@@ -99,7 +99,7 @@ def test_what_waits_to_be_told_is_bounded() -> None:
 
 
 def test_landmarks_are_exact_at_first_and_few_in_all() -> None:
-    """The first 31 steps are told apart, and of a hundred thousand some two hundred."""
+    """The first 31 steps are distinguished, and of a hundred thousand about two hundred."""
     assert [mark_of(place) for place in range(1, 32)] == list(range(1, 32))
     assert len({mark_of(place) for place in range(1, 100_000)}) < 250
     assert all(0.93 * place < mark_of(place) <= place for place in range(1, 5_000))
@@ -113,7 +113,7 @@ def run_of(state: RunState = RunState.RUNNING, **more: object) -> RunRow:
 
 
 def test_the_eta_is_what_is_left_at_the_newest_landmark() -> None:
-    """Less what has passed since. Where the landmark is new, the whole run's time tells."""
+    """The time since then is subtracted. If no run passed the landmark before, the time of whole runs is used."""
     mark = Landmark("r", 2, "ship", 110.0)
     known = {
         start_name("shop.order"): sketch_of(*[60.0] * 10),
@@ -128,8 +128,8 @@ def test_the_eta_is_what_is_left_at_the_newest_landmark() -> None:
     assert other.left_s == pytest.approx(45, rel=0.1)
 
 
-def test_no_eta_where_nothing_tells() -> None:
-    """Too few runs before it, all of them faster, or a run that is not under way."""
+def test_no_eta_where_nothing_is_known() -> None:
+    """There were too few runs before it, all of them were faster, or the run is not under way."""
     few = {start_name("shop.order"): sketch_of(60.0, 60.0)}
     assert eta(run_of(), None, few, 101.0) is None
     fast = {start_name("shop.order"): sketch_of(*[1.0] * 100)}
@@ -147,7 +147,7 @@ def overlong(run_id: str = "r", name: str = "pay", **more: object) -> Overlong:
 
 
 def test_a_straggler_runs_for_twice_what_99_of_100_took() -> None:
-    """And for longer than the floor, if enough is known."""
+    """It also runs for longer than the floor. Without enough attempts there is no bound."""
     config = Config(straggler_floor_s=1.0)
     assert stragglers.bound_of(sketch_of(*[10.0] * 29), config) is None
     assert stragglers.bound_of(sketch_of(*[10.0] * 100), config) == pytest.approx(20, rel=0.05)
@@ -157,7 +157,7 @@ def test_a_straggler_runs_for_twice_what_99_of_100_took() -> None:
 
 
 def test_stragglers_of_one_step_are_one_alert() -> None:
-    """About the oldest, with how many there are; it is no trouble, only worth a word."""
+    """It is about the oldest, and says how many there are. Its level is only `info`."""
     late = [overlong("r1"), overlong("r2"), overlong("r3", "ship")]
     pay, ship = stragglers.judge(late, {"pay": 20.0, "ship": 1.0}, 30.0)
     assert (pay.kind, pay.level, pay.run_id, pay.times) == (AlertKind.STRAGGLER, Level.INFO, "r1", 2)
@@ -181,16 +181,17 @@ def rich(name: str = "pay", room: float = 10.0) -> dict[str, hedge.Allowance]:
 
 
 def test_a_twin_needs_another_live_agent_that_can_take_it() -> None:
-    """Not the step's own, not a dead or leaving one, not one without the label, not one that does not hedge it."""
+    """The step's own agent does not count, nor one that is dead or leaving, has not the label, or does not hedge the
+    step."""
     mine = node("a")
     draining = node("e")
-    told = json.loads(draining.offers) | {"pulse": {"draining": True}}
+    offers_draining = json.loads(draining.offers) | {"pulse": {"draining": True}}
     others = [
         node("b", lease_until=1.0),
         node("c", retired_at=5.0),
         node("d", roles="scheduler"),
         node("e", hedged=("ship",)),
-        NodeRow("f", "h", 1, "agent", json.dumps(told), 1, 0.0, 100.0, None),
+        NodeRow("f", "h", 1, "agent", json.dumps(offers_draining), 1, 0.0, 100.0, None),
     ]
     offers = hedge.offers_of([mine, *others], now=50.0)
     assert [offer.agent for offer in offers["pay"]] == ["a"]
@@ -203,14 +204,14 @@ def test_a_twin_needs_another_live_agent_that_can_take_it() -> None:
 
 
 def test_a_bound_needs_enough_attempts_and_has_a_floor() -> None:
-    """Half more than what 95 of 100 took."""
+    """The bound is half more than what 95 of 100 attempts took."""
     assert hedge.bound_of(sketch_of(*[1.0] * 19), Config()) is None
     assert hedge.bound_of(sketch_of(*[1.0] * 98, 50.0, 50.0), Config()) == pytest.approx(1.5, rel=0.05)
     assert hedge.bound_of(sketch_of(*[0.001] * 50), Config()) == Config().hedge_floor_s
 
 
 def test_twins_are_a_share_of_the_attempts() -> None:
-    """Gained as attempts are counted, spent one by one, and not saved up without end."""
+    """They are gained as attempts are counted, spent one by one, and saved up only to a limit."""
     allowance = hedge.Allowance()
     allowance.gain(100, 0.04, at=0.0)
     assert [allowance.spend() for _ in range(5)] == [True] * 4 + [False]
@@ -226,7 +227,7 @@ def test_twins_are_a_share_of_the_attempts() -> None:
 
 
 def test_a_busy_step_may_use_what_it_gained_lately() -> None:
-    """At a thousand attempts a second, forty twins a second, however the counts arrive."""
+    """At a thousand attempts a second there are forty twins a second, however the counts arrive."""
     allowance, spent = hedge.Allowance(), 0
     for at in range(60):
         allowance.gain(1000 * at, 0.04, at=float(at))
@@ -236,21 +237,21 @@ def test_a_busy_step_may_use_what_it_gained_lately() -> None:
 
 
 def test_a_new_leader_does_not_use_what_its_predecessor_may_have_used() -> None:
-    """However many attempts are counted when it begins."""
+    """This holds however many attempts are counted when it begins."""
     allowance = hedge.Allowance()
     allowance.gain(10_000, 0.04, at=0.0)
     assert allowance.room == hedge.BURST
 
 
 def test_when_everything_is_slow_twins_stay_few() -> None:
-    """All steps beyond their bound at once: no more twins than the allowance has room for."""
+    """If all steps are beyond their bound at once, there are no more twins than the allowance has room for."""
     offers = hedge.offers_of([node("a"), node("b")], now=50.0)
     slow = [(9.0, overlong(f"r{number}")) for number in range(1000)]
     assert len(hedge.choose(slow, offers, {}, rich(room=10.4))) == 10
 
 
 def test_what_is_scarce_is_kept_for_the_latest() -> None:
-    """Those a little late get a twin only while there is plenty of room; the latest come first."""
+    """Steps that are a little late get a twin only while there is plenty of room. The latest come first."""
     offers = hedge.offers_of([node("a"), node("b")], now=50.0)
     little = [(1.1, overlong(f"r{number}")) for number in range(20)]
     room = rich(room=10.0)

@@ -1,4 +1,4 @@
-"""Which file system a path is on, read from what Linux tells of its mounts."""
+"""Which file system a path is on, read from Linux's list of mounts."""
 
 import pytest
 
@@ -25,12 +25,12 @@ this line is none
         ("/home/me/ssh/holdfast.db", "fuse.sshfs"),
     ],
 )
-def test_network_file_systems_are_told_from_local_ones(path: str, kind: str | None) -> None:
-    """By the innermost mount that holds the path."""
+def test_network_file_systems_are_distinguished_from_local_ones(path: str, kind: str | None) -> None:
+    """The innermost mount around the path decides."""
     assert network_kind(path, MOUNTS) == kind
 
 
-def test_a_local_file_is_not_warned_of(tmp_path: object) -> None:
-    """Nor a system that tells nothing."""
+def test_a_local_file_is_not_network_file_system_of(tmp_path: object) -> None:
+    """There is no warning on a system that has no list of mounts, either."""
     assert network_file_system_of(f"{tmp_path}/holdfast.db") is None
     assert network_kind("/x", "") is None

@@ -1,4 +1,4 @@
-"""What an agent counts of its dependencies, when it stops by itself, and what it tells."""
+"""What an agent counts of its dependencies, when it stops by itself, and what it reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def row(state: BreakerState, **more: Any) -> Breaker:
     return Breaker(**(values | more))
 
 
-def told(keeper: Gatekeeper, *breakers: Breaker, holds: tuple[Hold, ...] = (), at: float = 0.0) -> bool:
+def learn(keeper: Gatekeeper, *breakers: Breaker, holds: tuple[Hold, ...] = (), at: float = 0.0) -> bool:
     return keeper.learn(ShutGates(list(breakers), list(holds)), at)
 
 
@@ -65,18 +65,19 @@ def test_enough_trouble_pauses_the_dependency_at_once() -> None:
 
 
 def test_the_stores_word_replaces_the_agents_own() -> None:
-    """Open there: the pause is not needed. Nobody agreed in time: it ends, and counting begins anew."""
+    """If the breaker is open in the store, the agent needs no pause of its own. If nobody agreed in time, the pause
+    ends, and counting begins anew."""
     keeper = Gatekeeper(CONFIG)
     fail(keeper, 4)
-    told(keeper, row(OPEN))
+    learn(keeper, row(OPEN))
     assert (keeper.paused, keeper.off, keeper.shut) == ({}, frozenset({"stripe"}), True)
     assert keeper.bars(charge)
-    assert told(keeper)
+    assert learn(keeper)
     assert not keeper.shut
     fail(keeper, 4)
-    told(keeper, at=1.0)
+    learn(keeper, at=1.0)
     assert keeper.bars(charge)
-    assert told(keeper, at=6.0)
+    assert learn(keeper, at=6.0)
     assert not keeper.bars(charge)
     fail(keeper, 3, at=6.0)
     assert not keeper.shut
@@ -88,23 +89,23 @@ def test_old_trouble_is_forgotten() -> None:
     for at in range(0, 200, 5):
         fail(keeper, 1, float(at))
         assert not keeper.shut
-    told(keeper, at=400.0)
+    learn(keeper, at=400.0)
     keeper.untold()
-    told(keeper, at=400.0)
+    learn(keeper, at=400.0)
     assert keeper.windows == {}
 
 
 def test_an_agent_for_whom_all_is_well_says_so_of_a_suspect() -> None:
-    """Trouble elsewhere makes it count its own successes and tell them, so that one sick host does not stop all."""
+    """Trouble elsewhere makes it count and report its own successes, so that one sick host does not stop all."""
     keeper = Gatekeeper(CONFIG)
-    told(keeper, row(CLOSED, failed=9))
+    learn(keeper, row(CLOSED, failed=9))
     for _ in range(3):
         keeper.note(attempt(), Sign.WELL, None, 0.1)
     assert keeper.untold() == [Observation("stripe", 3, 0, None)]
 
 
-def test_few_failures_among_many_successes_are_told_in_time() -> None:
-    """The store is not asked for every one of them."""
+def test_few_failures_among_many_successes_are_reported_in_time() -> None:
+    """They are not urgent, so the store is not written for every one of them."""
     keeper = Gatekeeper(CONFIG)
     assert fail(keeper, 1) == [True]
     for _ in range(9):
@@ -114,24 +115,25 @@ def test_few_failures_among_many_successes_are_told_in_time() -> None:
 
 
 def test_what_all_agents_saw_together_excuses_before_the_leader_has_decided() -> None:
-    """Enough failures, told by others: the dependency is not stopped here, but what fails costs no step anything."""
+    """If others reported enough failures, the dependency is not stopped here, but a failure spends no attempt of a
+    step."""
     keeper = Gatekeeper(CONFIG)
-    told(keeper, row(CLOSED, failed=3))
+    learn(keeper, row(CLOSED, failed=3))
     assert not keeper.excuses(attempt())
-    told(keeper, row(CLOSED, failed=4))
+    learn(keeper, row(CLOSED, failed=4))
     assert keeper.excuses(attempt())
     assert not keeper.excuses(attempt(of=paint))
     assert not keeper.bars(charge)
-    told(keeper, row(CLOSED, failed=4, ok=5))
+    learn(keeper, row(CLOSED, failed=4, ok=5))
     assert not keeper.excuses(attempt()), "most went well"
-    told(keeper, row(CLOSED, failed=4, forced=True))
+    learn(keeper, row(CLOSED, failed=4, forced=True))
     assert not keeper.excuses(attempt()), "an operator keeps it closed"
 
 
-def test_only_probes_tell_of_a_breaker_that_is_not_closed() -> None:
-    """What began before says nothing of how the dependency is now; both are excused."""
+def test_only_probes_count_for_a_breaker_that_is_not_closed() -> None:
+    """An attempt that began before says nothing about the dependency now. Both kinds are excused."""
     keeper = Gatekeeper(CONFIG)
-    told(keeper, row(PROBING, allowance=2))
+    learn(keeper, row(PROBING, allowance=2))
     assert keeper.probing == {"stripe": 2}
     assert not keeper.note(attempt(), Sign.TROUBLE, "old", 0.0)
     assert keeper.note(attempt(("stripe", 7)), Sign.TROUBLE, "new", 0.0)
@@ -142,17 +144,18 @@ def test_only_probes_tell_of_a_breaker_that_is_not_closed() -> None:
 
 
 def test_a_failed_probe_lets_another_step_try_next() -> None:
-    """It waits until after the breaker is probed again, at the longest wait too; what is no probe does not."""
+    """It waits until after the breaker is probed again, even at the longest wait. An attempt that is no probe does not
+    wait."""
     keeper = Gatekeeper(CONFIG)
-    told(keeper, row(PROBING, open_s=5.0))
+    learn(keeper, row(PROBING, open_s=5.0))
     assert keeper.rest_s(attempt(("stripe", 7))) == 11.0
     assert keeper.rest_s(attempt()) == 0.0
-    told(keeper, row(PROBING, open_s=30.0))
+    learn(keeper, row(PROBING, open_s=30.0))
     assert keeper.rest_s(attempt(("stripe", 7))) == 31.0
 
 
-def test_what_could_not_be_told_is_told_again() -> None:
-    """The store was away: nothing is lost, and nothing told twice."""
+def test_what_could_not_be_reported_is_reported_again() -> None:
+    """The store could not be reached. Nothing is lost, and nothing is reported twice."""
     keeper = Gatekeeper(CONFIG)
     fail(keeper, 2)
     keeper.note(attempt(("mail", 3)), Sign.WELL, None, 0.0)
@@ -166,17 +169,17 @@ def test_what_could_not_be_told_is_told_again() -> None:
 
 
 def test_a_breaker_kept_closed_is_trusted() -> None:
-    """By an operator: no pause, no tally, no excuse."""
+    """If an operator keeps it closed, there is no pause, no count and no excuse."""
     keeper = Gatekeeper(CONFIG)
     fail(keeper, 4)
-    told(keeper, row(CLOSED, forced=True))
+    learn(keeper, row(CLOSED, forced=True))
     assert not keeper.shut
     assert fail(keeper, 9) == [False] * 9
     assert (keeper.untold(), keeper.excuses(attempt())) == ([], False)
 
 
 def test_holds_bar_what_they_cover() -> None:
-    """By step, dependency, workflow, namespace, and all."""
+    """A hold is for a step, a dependency, a workflow, a namespace, or all."""
     keeper = Gatekeeper(CONFIG)
     for scope, value, barred in (
         (HoldScope.STEP, "shop.charge", True),
@@ -188,7 +191,7 @@ def test_holds_bar_what_they_cover() -> None:
         (HoldScope.NAMESPACE, "default", False),
         (HoldScope.ALL, "", True),
     ):
-        assert told(keeper, holds=(Hold(scope, value, "ada", "", 0.0),))
+        assert learn(keeper, holds=(Hold(scope, value, "ada", "", 0.0),))
         assert keeper.bars(charge, "shop.order", "acme") is barred
-    assert told(keeper)
+    assert learn(keeper)
     assert not keeper.shut

@@ -1,4 +1,4 @@
-"""A writer whose node lost its lease leaves nobody waiting who started a run."""
+"""When a node loses its lease, its writer leaves no caller waiting who started a run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from holdfast.store.operations import HandBack, Op, Start
 from holdfast.store.writer import Writer
 
 
-class Swallows:
-    """A database that takes everything and says nothing."""
+class NeverAnswers:
+    """A database that accepts everything and never answers."""
 
     async def commit(self, node: str, ops: Sequence[Op]) -> list[Any]:
         return list(await asyncio.get_running_loop().create_future())
@@ -30,7 +30,7 @@ class Answers:
 
 
 class Anybody:
-    """Whoever a writer writes for."""
+    """A node for which a writer writes."""
 
     def has_lease(self) -> bool:
         return True
@@ -40,7 +40,7 @@ class Anybody:
     def lose_store(self, gone: StoreGone) -> None: ...
 
 
-def writer(store: Swallows | Answers) -> Writer:
+def writer(store: NeverAnswers | Answers) -> Writer:
     return Writer(store, "node", Environment(), DEFAULT, Anybody())
 
 
@@ -49,9 +49,9 @@ def start(run_id: str) -> Start:
 
 
 async def test_starts_that_were_not_answered_are_answered_by_the_successor() -> None:
-    """In flight, queued, or submitted to the old writer later: each start is written by the new one. What needed the lease
-    is refused."""
-    old, new = writer(Swallows()), writer(Answers())
+    """The new writer writes each start, whether it was in flight, queued, or given to the old writer later. An
+    operation that needs the lease is refused."""
+    old, new = writer(NeverAnswers()), writer(Answers())
     running = asyncio.create_task(old.run())
     in_flight = old.write(start("a"))
     await asyncio.sleep(0)
@@ -71,8 +71,8 @@ async def test_starts_that_were_not_answered_are_answered_by_the_successor() -> 
 
 
 async def test_a_start_that_nobody_can_answer_any_more_raises() -> None:
-    """Without a successor the caller is told, and can start the run again under its id."""
-    old = writer(Swallows())
+    """Without a successor the caller gets an error, and can start the run again under its id."""
+    old = writer(NeverAnswers())
     running = asyncio.create_task(old.run())
     asked = old.write(start("a"))
     await asyncio.sleep(0)

@@ -112,10 +112,10 @@ async def imports_inside() -> object:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_what_a_replay_would_not_repeat_is_found(fn: Any, names: set[str], advice: str) -> None:
-    """Each place by its name, with what to write instead."""
+    """Each place is named, with what to write instead."""
     found = findings(fn)
     assert {name for _, name, _ in found} == names
-    assert any(advice in told for _, _, told in found)
+    assert any(advice in text for _, _, text in found)
 
 
 def test_the_warning_points_at_the_line() -> None:
@@ -136,7 +136,7 @@ def test_the_warning_points_at_the_line() -> None:
 
 
 class Clock:
-    """An author's own class with innocent names."""
+    """An author's own class whose methods have names of clock functions."""
 
     time = "noon"
 
@@ -148,7 +148,8 @@ class Clock:
 
 
 async def is_innocent(time: Clock, random: Any) -> object:
-    """Names that only look alike: parameters, attributes, seeded chance, types, exceptions, plain functions of the modules."""
+    """Code with names that only look alike: parameters, attributes, a seeded Random, types, exceptions, harmless
+    functions of the modules."""
     own = Clock()
     seeded = random.Random(5)
     spread = [len(str(value)) for value in (time.time, time.now(), own.open(), seeded.random())]
@@ -174,5 +175,5 @@ async def takes_seeded_dice() -> float:
 
 @pytest.mark.parametrize("fn", [is_innocent, takes_seeded_dice], ids=lambda fn: fn.__name__)
 def test_innocent_code_is_left_alone(fn: Any) -> None:
-    """A warning that is wrong teaches people to ignore them all."""
+    """A wrong warning teaches people to ignore all of them."""
     assert findings(fn) == []

@@ -1,4 +1,5 @@
-"""Names: the dotted module and the function, the same whichever way code is run; and what tells a reload from a second definition."""
+"""Names are the dotted module and the function, the same whichever way code is run. A reload is not a second
+definition."""
 
 import importlib
 import subprocess
@@ -26,7 +27,7 @@ def refund(done: int | None, cents: int) -> None: ...
 async def order(cents: int) -> int:
     return await charge(cents)
 """
-TELL = """
+PRINT_NAMES = """
 from holdfast.workflow import registry
 print(*sorted(registry.steps), *(name for name, _ in registry.workflows))
 """
@@ -42,11 +43,11 @@ def run(folder: Path, *arguments: str, text: str | None = None) -> str:
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """`shop/billing/app.py`, in packages."""
+    """Write `shop/billing/app.py`, in packages."""
     (tmp_path / "shop" / "billing").mkdir(parents=True)
     (tmp_path / "shop" / "__init__.py").touch()
     (tmp_path / "shop" / "billing" / "__init__.py").touch()
-    (tmp_path / "shop" / "billing" / "app.py").write_text(SHOP + TELL)
+    (tmp_path / "shop" / "billing" / "app.py").write_text(SHOP + PRINT_NAMES)
     return tmp_path
 
 
@@ -64,7 +65,7 @@ def package(tmp_path: Path) -> Path:
     ids=["module", "import", "path", "profiled", "runpy", "cli-file", "cli-module"],
 )
 def test_a_module_of_a_package_has_one_name_however_it_is_run(package: Path, started: list[str]) -> None:
-    """Or the processes of one application would not know each other's runs."""
+    """Otherwise the processes of one application would not know each other's runs."""
     names = "shop.billing.app.charge shop.billing.app.refund shop.billing.app.order"
     assert run(package, *started) == names
 
@@ -81,9 +82,9 @@ def test_a_module_of_a_package_has_one_name_however_it_is_run(package: Path, sta
     ],
 )
 def test_a_lone_file_is_named_by_its_stem(tmp_path: Path, started: list[str]) -> None:
-    """Whatever folder it stands in."""
+    """It does not matter in which folder it is."""
     (tmp_path / "lone").mkdir()
-    (tmp_path / "app.py").write_text(SHOP + TELL)
+    (tmp_path / "app.py").write_text(SHOP + PRINT_NAMES)
     assert run(tmp_path, *started) == "app.charge app.refund app.order"
 
 
@@ -92,12 +93,12 @@ def test_a_folder_that_cannot_be_imported_is_no_package(tmp_path: Path) -> None:
     folder = tmp_path / "my-app"
     folder.mkdir()
     (folder / "__init__.py").touch()
-    (folder / "app.py").write_text(SHOP + TELL)
+    (folder / "app.py").write_text(SHOP + PRINT_NAMES)
     assert run(tmp_path, "my-app/app.py") == "app.charge app.refund app.order"
 
 
 def test_two_workflows_may_end_alike_and_then_want_their_full_name() -> None:
-    """By its last parts a workflow is found while only one has them."""
+    """The last parts of its name find a workflow while only one workflow has them."""
 
     @workflow(name="billing.app.placing")
     async def one() -> None: ...
@@ -115,7 +116,7 @@ def test_two_workflows_may_end_alike_and_then_want_their_full_name() -> None:
 
 
 class TestTwice:
-    """Two of one name in one file are refused where the second is written; the same one again is not."""
+    """Two functions of one name in one file are refused at the second one. The same one again is not."""
 
     def test_a_second_definition_is_refused_with_both_lines(self) -> None:
         @step
@@ -138,7 +139,7 @@ class TestTwice:
             async def order() -> None: ...
 
     def test_a_second_one_behind_the_same_decorator_of_ones_own_is_refused(self) -> None:
-        """Whoever wraps `step`, and whoever keeps `step(retry=1)` for many."""
+        """This holds for a function that wraps `step`, and for a `step(retry=1)` that is used many times."""
         mine = step(retry=1)
 
         @mine
@@ -150,7 +151,7 @@ class TestTwice:
             def pack() -> None: ...
 
     def test_a_function_that_declares_may_be_called_again(self) -> None:
-        """As tests and factories do."""
+        """Tests and factories do that."""
 
         def make() -> Any:
             @step
@@ -161,7 +162,7 @@ class TestTwice:
         assert make().name == make().name
 
     def test_a_reload_is_no_second_definition(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Of the same file, and of the file as it was changed meanwhile."""
+        """This holds for the same file, and for the file after it was changed."""
         monkeypatch.syspath_prepend(tmp_path)
         file = tmp_path / "reloaded_shop.py"
         file.write_text(SHOP)
@@ -173,13 +174,13 @@ class TestTwice:
         assert registry.steps["reloaded_shop.charge"].fn(1) == 101
 
     def test_a_file_that_runs_and_is_imported_too_is_one_place(self, tmp_path: Path) -> None:
-        """`python app.py`, and something it imports imports it."""
-        (tmp_path / "app.py").write_text(f"import neighbour\n{SHOP}{TELL}")
+        """This happens if `python app.py` imports something that imports `app`."""
+        (tmp_path / "app.py").write_text(f"import neighbour\n{SHOP}{PRINT_NAMES}")
         (tmp_path / "neighbour.py").write_text("import app\n")
         assert run(tmp_path, "app.py").splitlines()[-1] == "app.charge app.refund app.order"
 
     def test_two_functions_of_one_name_in_one_file_are_refused(self) -> None:
-        """Also when the name was given."""
+        """This holds if the name was given, too."""
 
         @step(name="given-twice")
         def one() -> None: ...
@@ -191,10 +192,10 @@ class TestTwice:
 
 
 class TestSessions:
-    """Notebooks, prompts, `exec`: there is no file, and what is executed again is meant to replace what was there."""
+    """In notebooks, prompts and `exec` there is no file, and code that is executed again replaces what was there."""
 
     def cell(self, number: int, source: str, names: dict[str, Any]) -> None:
-        """As IPython executes one: each time under another file name, which does not exist."""
+        """Execute a cell as IPython does: each time under another file name, which does not exist."""
         exec(compile(source, f"/tmp/ipykernel_77/{number}.py", "exec"), names)
 
     def test_an_edited_cell_keeps_its_names(self) -> None:
@@ -206,7 +207,7 @@ class TestSessions:
         assert registry.steps["__main__.charge"].fn(1) == 8
 
     def test_a_notebook_that_is_known_gives_its_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Two notebooks on one store are not one another's code."""
+        """Two notebooks on one store do not share names."""
         names: dict[str, Any] = {"__name__": "__main__", "__vsc_ipynb_file__": "/home/ada/prices.ipynb"}
         self.cell(1, SHOP, names)
         assert names["charge"].name == "prices.charge"
@@ -228,9 +229,9 @@ class TestSessions:
             assert names["bare"].name == "__main__.bare"
 
     def test_a_prompt_after_a_file_goes_on_with_its_names(self, tmp_path: Path) -> None:
-        """`python -i app.py`: what is typed replaces what the file declared."""
+        """After `python -i app.py`, what is typed replaces what the file declared."""
         (tmp_path / "app.py").write_text(SHOP)
-        typed = f"@step\ndef charge(cents: int) -> int: return 5\n\n{TELL}\nprint(charge.fn(1))\n"
+        typed = f"@step\ndef charge(cents: int) -> int: return 5\n\n{PRINT_NAMES}\nprint(charge.fn(1))\n"
         assert run(tmp_path, "-i", "app.py", text=typed).split() == [
             "app.charge", "app.refund", "app.order", "5",
         ]  # fmt: skip
@@ -255,21 +256,21 @@ class TestOrigins:
     """The application that code comes from."""
 
     def of(self, folder: Path, file: str, *, app: str | None = None) -> str:
-        """Of the step that a file declares."""
+        """Return the origin of the step that a file declares."""
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text("from holdfast import step\n@step\ndef work() -> None: ...\n")
         load = f"from holdfast.commands.program import load; load({file!r})"
-        tell = f"print(list(registry.steps.values())[0].place.origin({app!r}, 'a session'))"
-        return run(folder, "-c", f"{load}\nfrom holdfast.workflow import registry\n{tell}")
+        show = f"print(list(registry.steps.values())[0].place.origin({app!r}, 'a session'))"
+        return run(folder, "-c", f"{load}\nfrom holdfast.workflow import registry\n{show}")
 
-    def test_whoever_says_so_is_right(self, tmp_path: Path) -> None:
+    def test_a_given_application_counts(self, tmp_path: Path) -> None:
         assert self.of(tmp_path, "app.py", app="shop") == "shop"
 
     def test_a_lone_file_is_its_own_application(self, tmp_path: Path) -> None:
         assert self.of(tmp_path, "app.py") == str(tmp_path.resolve() / "app.py")
 
     def test_a_package_in_a_project_is_the_projects(self, tmp_path: Path) -> None:
-        """Wherever the project was put: its name is that of the distribution it will be."""
+        """It does not matter in which folder the project is. Its name is that of its distribution."""
         (tmp_path / "pyproject.toml").write_text('[project]\nname = "My.Shop"\n')
         (tmp_path / "src" / "shop").mkdir(parents=True)
         (tmp_path / "src" / "shop" / "__init__.py").touch()
@@ -284,7 +285,7 @@ class TestOrigins:
 
     @pytest.mark.parametrize("module", ["acme", "acme_billing"])
     def test_what_is_installed_is_its_distributions(self, tmp_path: Path, module: str) -> None:
-        """Also when the module is not called like it."""
+        """This holds if the module has another name than the distribution, too."""
         site = tmp_path / "site-packages"
         (site / module).mkdir(parents=True)
         (site / module / "__init__.py").write_text(
@@ -294,28 +295,28 @@ class TestOrigins:
         info.mkdir()
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: Acme_Billing\nVersion: 1.0\n")
         (info / "RECORD").write_text(f"{module}/__init__.py,,\n")
-        told = (
+        program = (
             f"import sys; sys.path.insert(0, {str(site)!r}); import {module}\n"
             f"print({module}.work.place.origin(None, ''))"
         )
-        assert run(tmp_path, "-c", told) == "acme-billing"
+        assert run(tmp_path, "-c", program) == "acme-billing"
 
     def test_code_of_a_session_is_the_sessions(self) -> None:
-        """Unless the notebook is known."""
+        """This holds unless the notebook is known."""
         names: dict[str, Any] = {"__name__": "__main__"}
         exec("from holdfast import step\n@step\ndef sessional() -> None: ...\n", names)
         assert names["sessional"].place.origin(None, "here") == "here"
         names["__vsc_ipynb_file__"] = "/home/ada/prices.ipynb"
         assert names["sessional"].place.origin(None, "here") == "/home/ada/prices.ipynb"
 
-    def test_the_digest_is_of_the_code_and_not_of_where_it_stands(self, tmp_path: Path) -> None:
-        """In every process the same; lines and folders do not matter, a changed helper does."""
+    def test_the_digest_is_of_the_code_and_not_of_where_it_is(self, tmp_path: Path) -> None:
+        """It is the same in every process. Lines and folders do not matter, a changed helper does."""
         helper = "def helper() -> int: return {cents}\n"
-        told = "from holdfast import step\n@step\ndef work() -> bool: return helper() in {1, 2, 'x', 'y'}\nprint(work.place.digest())\n"
-        for folder, text in (("a", helper + told), ("b", "\n# moved\n" + helper + told)):
+        code = "from holdfast import step\n@step\ndef work() -> bool: return helper() in {1, 2, 'x', 'y'}\nprint(work.place.digest())\n"
+        for folder, text in (("a", helper + code), ("b", "\n# moved\n" + helper + code)):
             (tmp_path / folder).mkdir()
             (tmp_path / folder / "app.py").write_text(text.replace("{cents}", "1"))
         one = run(tmp_path, "a/app.py")
         assert run(tmp_path, "b/app.py") == one
-        (tmp_path / "a" / "app.py").write_text((helper + told).replace("{cents}", "2"))
+        (tmp_path / "a" / "app.py").write_text((helper + code).replace("{cents}", "2"))
         assert run(tmp_path, "a/app.py") != one

@@ -35,7 +35,7 @@ class DeclinedError(ConnectionError):
 
 
 class Counts(msgspec.Struct):
-    """What a step's row counts."""
+    """The counters in a step's row."""
 
     attempt: int = 1
     losses: int = 0
@@ -47,7 +47,7 @@ class Counts(msgspec.Struct):
 def verdict(
     policy: Retry, error: BaseException, *, spent: int = 1, elapsed_s: float = 0.0, asked: int = 0
 ) -> Verdict:
-    """What follows an exception of the step's own."""
+    """Return what is decided after an exception of the step's own."""
     step = Counts(attempt=spent + asked, throttled=asked)
     failure = classify(Ending.FAILED, error)
     return decide(policy, failure, step, error=error, elapsed_s=elapsed_s, random=random.Random(1))
@@ -98,7 +98,7 @@ def test_on_and_never_match_base_classes_by_name() -> None:
 
 
 def test_retry_in_spends_nothing_and_is_bounded() -> None:
-    """A server's Retry-After is honoured exactly, but not for ever and not in a busy loop."""
+    """A server's Retry-After is followed exactly, but not for ever and not in a busy loop."""
     policy = Retry(attempts=2)
     assert verdict(policy, RetryIn(60), spent=99) == RetryAfter(60, Failure.THROTTLED)
     assert verdict(policy, RetryIn(0)) == RetryAfter(0.1, Failure.THROTTLED)
@@ -110,7 +110,7 @@ def test_retry_in_spends_nothing_and_is_bounded() -> None:
 
 
 def test_total_bounds_the_time_of_the_next_attempt() -> None:
-    """The next attempt would begin too late."""
+    """If the next attempt would begin too late, the step gives up."""
     policy = Retry(attempts=9, delay=10, jitter="none", total=30)
     assert verdict(policy, ValueError(), elapsed_s=20) == RetryAfter(10)
     assert isinstance(verdict(policy, ValueError(), elapsed_s=20.1), GiveUp)
@@ -120,7 +120,8 @@ def test_total_bounds_the_time_of_the_next_attempt() -> None:
 
 
 def test_attempts_are_classed_by_how_they_ended() -> None:
-    """What the step raised is its own affair, even if it is a TimeoutError; its process and its time are not."""
+    """What the step raised is its own failure, even if it is a TimeoutError. A lost process and a timeout have classes
+    of their own."""
     assert classify(Ending.FAILED, TimeoutError()) is Failure.APPLICATION
     assert classify(Ending.FAILED, StepLost("raised by the step")) is Failure.APPLICATION
     assert classify(Ending.FAILED, RetryIn(1)) is Failure.THROTTLED
@@ -147,8 +148,8 @@ def test_a_step_that_is_lost_too_often_is_poison() -> None:
 
 
 def test_timeouts_have_a_budget_of_their_own() -> None:
-    """As many as attempts, whatever the attempts were spent on; none, if `on` and `never` would not retry a
-    TimeoutError; a number that is given counts alone."""
+    """There may be as many timeouts as attempts, whatever the attempts were spent on, and none if `on` and `never`
+    would not retry a TimeoutError. A number that is given counts alone."""
     busy = Counts(attempt=5, timeouts=2)  # three of the step's own errors would have been the end
     assert isinstance(after(Retry(attempts=4), Failure.TIMEOUT, busy), RetryAfter)
     assert isinstance(after(Retry(attempts=3), Failure.TIMEOUT, busy), GiveUp)
@@ -160,7 +161,7 @@ def test_timeouts_have_a_budget_of_their_own() -> None:
 
 
 def test_throttles_have_a_budget_of_their_own() -> None:
-    """20 for each attempt, or as many as the policy says."""
+    """There are 20 for each attempt, or as many as the policy says."""
     assert isinstance(after(Retry(throttles=2), Failure.THROTTLED, Counts(2, throttled=1)), RetryAfter)
     assert isinstance(after(Retry(throttles=2), Failure.THROTTLED, Counts(3, throttled=2)), GiveUp)
     assert isinstance(after(Retry(throttles=0), Failure.THROTTLED, Counts()), GiveUp)
@@ -168,7 +169,8 @@ def test_throttles_have_a_budget_of_their_own() -> None:
 
 @pytest.mark.parametrize("failure", [Failure.APPLICATION, Failure.TIMEOUT, Failure.THROTTLED])
 def test_quarantine_instead_of_failing_is_opted_into(failure: Failure) -> None:
-    """With `quarantine=True` whichever budget is spent; what a retry cannot help fails as ever."""
+    """With `quarantine=True` the step waits for a person, whichever budget is spent. An error that no retry can help
+    fails as always."""
     policy = Retry(attempts=1, throttles=0)
     assert isinstance(after(policy, failure, Counts()), GiveUp)
     asked = msgspec.structs.replace(policy, quarantine=True)
@@ -180,7 +182,8 @@ def test_quarantine_instead_of_failing_is_opted_into(failure: Failure) -> None:
 
 
 def test_what_a_supervisor_must_know_stands_beside_the_step() -> None:
-    """It has none of the author's code: budgets that the row does not tell anyway travel with it, nothing else."""
+    """A Supervisor has none of the author's code. So budgets that the row does not show are recorded with the step, and
+    nothing else."""
     assert Retry(attempts=7, delay=9).told(timed=True) is None
     assert Retry(on=ConnectionError).told(timed=False) is None
     for policy in (Retry(losses=1), Retry(quarantine=False), Retry(on=ConnectionError), Retry(timeouts=7)):
@@ -203,7 +206,7 @@ POLICIES = st.builds(
 
 
 def allowed(policy: Retry, config: Config) -> dict[Failure, int]:
-    """How many attempts of each class there may be, the last one included."""
+    """Return how many attempts of each class there may be, including the last one."""
     return {
         Failure.APPLICATION: policy.attempts if not policy.on or "ValueError" in str(policy.on) else 1,
         Failure.TIMEOUT: policy.timeouts_max,
@@ -238,7 +241,7 @@ class World:
 def test_a_step_is_never_executed_more_often_than_its_budgets_allow(
     policy: Retry, history: list[tuple[Failure, bool]], outages: int | None
 ) -> None:
-    """Whatever fails in whatever order, in an outage or not, as a probe or not: executions stay within the sum of the budgets."""
+    """Executions stay within the sum of the budgets, whatever fails in whatever order, in an outage or not."""
     policy = msgspec.structs.replace(policy, outages=outages)
     world = World(policy, Config())
     for failure, outage in history:
@@ -255,7 +258,7 @@ def test_a_step_is_never_executed_more_often_than_its_budgets_allow(
     st.lists(st.booleans(), min_size=1, max_size=20), st.sampled_from([Failure.APPLICATION, Failure.TIMEOUT])
 )
 def test_one_attempt_is_one_execution(outages: list[bool], failure: Failure) -> None:
-    """`retry=1`: the first failure of its own is the last, whatever is known of its dependency."""
+    """With `retry=1` the first failure of its own is the last, whatever is known about its dependency."""
     world = World(Retry(attempts=1), Config())
     for outage in outages:
         if not world.ended:
@@ -264,7 +267,7 @@ def test_one_attempt_is_one_execution(outages: list[bool], failure: Failure) -> 
 
 
 def test_outages_have_a_budget_of_their_own() -> None:
-    """What fails in one spends no attempt as long as there are outages left; then it does."""
+    """A failure in an outage spends no attempt until the budget of outages is used up."""
     policy = Retry(attempts=2, outages=2)
     world = World(policy, Config())
     for _ in range(3):
@@ -288,8 +291,8 @@ def test_what_is_never_retried_is_not_excused(error: Exception) -> None:
 def test_budgets_are_never_exceeded_and_classes_are_independent(
     policy: Retry, endings: list[Failure], hand_back: bool
 ) -> None:
-    """Whatever happens in whatever order: the step goes on exactly until one class has used up its own budget; hand-backs
-    change nothing."""
+    """Whatever happens in whatever order, the step goes on exactly until one class has used up its own budget. Handing
+    back changes nothing."""
     config, step, seen = Config(), Counts(attempt=0), Counter[Failure]()
     limits = allowed(policy, config)
     for failure in endings:
@@ -317,7 +320,7 @@ def test_budgets_are_never_exceeded_and_classes_are_independent(
 
 
 def test_a_fingerprint_is_short_and_stable() -> None:
-    """The same for the same step, error and place, in every version: operators write it down."""
+    """It is the same for the same step, error and place in every version, because operators write it down."""
     assert fingerprint("shop.charge", "holdfast.errors.StepLost", "agent lost") == "1f02fa1ae505"
     assert fingerprint("shop.charge", "builtins.ValueError", "shop.py:7") != fingerprint(
         "shop.charge", "builtins.ValueError", "shop.py:8"
@@ -337,7 +340,8 @@ def test_a_fingerprint_is_short_and_stable() -> None:
     st.randoms(use_true_random=False),
 )
 def test_waits_stay_within_their_bounds(policy: Retry, spent: int, dice: random.Random) -> None:
-    """Whatever the numbers: no overflow, never above the maximum, equal jitter never below half."""
+    """Whatever the numbers, there is no overflow, and a wait is never above the maximum. With equal jitter it is never
+    below half."""
     after_s = backoff_s(policy, spent, dice)
     assert 0 <= after_s <= policy.max_delay
     if policy.jitter == "equal":
@@ -389,6 +393,6 @@ def test_a_policy_is_json() -> None:
     ],
 )
 def test_a_policy_that_cannot_work_is_refused_when_written(wrong: dict[str, object]) -> None:
-    """The author hears of it at import."""
+    """The author gets the error at import."""
     with pytest.raises(DefinitionError, match="Retry"):
         Retry(**wrong)  # type: ignore[arg-type]  # wrong on purpose

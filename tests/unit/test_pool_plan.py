@@ -1,4 +1,4 @@
-"""How many agents a pool wants, and what it does for that: a matter of facts."""
+"""How many agents a pool wants, and what it does to get them. Pure functions decide it from facts."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ NOW = 1000.0
 
 
 def member(name: str, *, old: bool = False, **more: Any) -> Member:
-    """An agent at work since long, unless told otherwise."""
+    """Return an agent that has been at work for long, unless `more` says otherwise."""
     values = {"live": True, "came_up": True, "assignments": 1, "full": 0.1}
     return Member(name, 1 if old else 2, NOW - 500, **(values | more))
 
@@ -36,7 +36,7 @@ def drained(found: list[Any]) -> list[str]:
 
 
 def test_a_new_pool_tries_one_agent_first() -> None:
-    """Nobody knows yet whether the code comes up; when it has, the others follow, some at a time."""
+    """Nobody knows yet whether the code comes up. When it has, the others follow, a few at a time."""
     first = Strength(6, 8, wanted=6)
     assert plan(first, NOW, CONFIG) == [StartAgent("there are fewer than wanted")]
     assert plan(strength(coming("1"), least=6, proven=False), NOW, CONFIG) == []
@@ -55,10 +55,18 @@ def test_a_new_pool_tries_one_agent_first() -> None:
         (Load(40, 1.5), 40, 3),
         (Load(80, 1.5), 40, 4),
     ],
-    ids=["nothing waits", "not for long", "one waits", "twice at most", "one could hold it", "two could"],
+    ids=[
+        "nothing waits",
+        "not for long",
+        "one waits",
+        "twice at most",
+        "room at one more",
+        "room at two more",
+    ],
 )
 def test_it_grows_with_what_waits(load: Load, assignments: int, wanted: int) -> None:
-    """When something waits too long, by as many as would hold what waits, and never by more than there are."""
+    """When something waits too long, it grows by as many as have room for what waits, and never by more than there
+    are."""
     two = strength(
         member("1", assignments=assignments, full=1.0), member("2", assignments=assignments, full=1.0)
     )
@@ -66,7 +74,7 @@ def test_it_grows_with_what_waits(load: Load, assignments: int, wanted: int) -> 
 
 
 def test_it_grows_no_further_than_it_may_nor_before_the_last_have_come_up() -> None:
-    """What is on its way may be enough."""
+    """Agents that are about to come up may be enough."""
     waiting = Load(1000, 60.0)
     assert weigh(strength(member("1"), member("2"), member("3"), most=4), waiting, NOW, CONFIG).wanted == 4
     assert weigh(strength(member("1"), coming("2")), waiting, NOW, CONFIG).wanted == 2
@@ -74,7 +82,7 @@ def test_it_grows_no_further_than_it_may_nor_before_the_last_have_come_up() -> N
 
 
 def test_it_shrinks_by_one_when_fewer_would_have_done_for_a_while() -> None:
-    """Half full is the bound, far from what makes it grow; work in between begins the while anew."""
+    """The bound is half full, far from what makes it grow. Work in between starts the waiting anew."""
     idle = Load(0, 0.0)
     four = strength(*(member(str(n), full=0.3) for n in range(4)))
     quiet = weigh(four, idle, NOW, CONFIG)
@@ -90,8 +98,8 @@ def test_it_shrinks_by_one_when_fewer_would_have_done_for_a_while() -> None:
     assert weigh(strength(member("1"), member("2"), least=2), idle, NOW, CONFIG).quiet_since is None
 
 
-def test_the_one_that_holds_least_leaves() -> None:
-    """So that the fewest steps are handed back."""
+def test_the_one_that_has_the_fewest_steps_leaves() -> None:
+    """Then the fewest steps are handed back."""
     three = strength(
         member("1", assignments=5), member("2", assignments=0), member("3", assignments=2), wanted=2
     )
@@ -99,7 +107,7 @@ def test_the_one_that_holds_least_leaves() -> None:
 
 
 def test_new_code_is_started_beside_the_old() -> None:
-    """One new agent; when it is at work one old one leaves; never fewer at work than wanted."""
+    """One new agent starts, and when it is at work one old one leaves. There are never fewer at work than wanted."""
     old = (member("1", old=True), member("2", old=True))
     assert plan(strength(*old, wanted=2, proven=False), NOW, CONFIG) == [
         StartAgent("replaces one with older code")
@@ -113,7 +121,7 @@ def test_new_code_is_started_beside_the_old() -> None:
 
 
 def test_many_are_replaced_some_at_a_time_once_the_code_has_come_up() -> None:
-    """A quarter of them beside the old."""
+    """A quarter of them start beside the old ones."""
     eight = [member(str(n), old=True) for n in range(8)]
     assert starts(plan(strength(*eight, proven=False), NOW, CONFIG)) == 1
     assert starts(plan(strength(*eight), NOW, CONFIG)) == 2
@@ -133,7 +141,8 @@ def test_new_code_that_does_not_come_up_takes_nothing_away() -> None:
 
 
 def test_crashes_back_off_and_then_starts_are_rare() -> None:
-    """Twice as long after each; after too many, so rarely that nothing is burnt; when one stays, as ever."""
+    """The wait doubles after each crash. After too many, starts are so rare that they cost nothing. When an agent stays
+    up, all is as before."""
     none = strength(least=2, wanted=2)
     waits = []
     for crashes in range(1, 8):
@@ -158,7 +167,7 @@ def test_crashes_are_forgotten() -> None:
 
 
 def test_a_pool_that_leaves_drains_all_and_starts_none() -> None:
-    """Each is told once."""
+    """Each agent gets one order to drain."""
     leaving = strength(member("1"), coming("2"), member("3", leaving_since=NOW - 1), least=5, leaving=True)
     assert plan(leaving, NOW, CONFIG) == [
         StopAgent("1", StopMode.DRAIN, "the pool leaves"),
@@ -176,7 +185,7 @@ def test_a_pool_that_leaves_drains_all_and_starts_none() -> None:
     ],
 )
 def test_what_hangs_is_killed_once(one: Member, why: str) -> None:
-    """After the time that each has."""
+    """Each case has its own time limit."""
     assert StopAgent("1", StopMode.KILL, why) in plan(strength(one), NOW, CONFIG)
     assert StopAgent("1", StopMode.KILL, why) not in plan(strength(one._replace(killed=True)), NOW, CONFIG)
     sooner = NOW - 20

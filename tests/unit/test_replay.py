@@ -28,7 +28,7 @@ async def other(n: int) -> int:
 
 go = Signal("go", int)
 say = Signal("go", str)
-"""The same name for another type: whoever sends knows nothing of either."""
+"""The same name with another type: the sender knows neither."""
 
 # A program is a tree of JSON values, interpreted by one workflow: every way of combining waits that authors have.
 
@@ -162,7 +162,7 @@ EXPLORE = settings(max_examples=300, deadline=None, suppress_health_check=[Healt
 @EXPLORE
 @given(programs(), st.data())
 def test_a_replayed_run_is_where_it_was_and_goes_on_alike(tree: list[Any], data: st.DataObject) -> None:
-    """At any moment a crash may come: the replayed run waits for the same, writes nothing anew, and ends the same."""
+    """After a crash at any moment, the replayed run waits for the same, writes nothing again, and ends the same."""
     run = Recorder(program, tree, deadline=90_000.0).begin()
     shadow = Recorder(program, tree, deadline=90_000.0).begin()  # the same deliveries, without any crash
     for _ in range(60):
@@ -205,14 +205,14 @@ def repeat(shadow: Recorder, run: Recorder) -> None:
 
 def describe(turn: Any) -> Any:
     issued = [(i.n, i.key, i.kind, i.name, i.input, i.digest, i.ready_at) for i in turn.issued]
-    told = turn.sends, turn.progress, turn.published, turn.finish
-    return issued, sorted(turn.dropped), turn.ended, turn.set_aside, *told
+    others = turn.sends, turn.progress, turn.published, turn.finish
+    return issued, sorted(turn.dropped), turn.ended, turn.set_aside, *others
 
 
 @EXPLORE
 @given(programs(), st.data())
 def test_several_deliveries_in_one_turn_are_replayed_alike(tree: list[Any], data: st.DataObject) -> None:
-    """A busy owner delivers several outcomes before it takes the commands: the history is the same."""
+    """A busy owner delivers several outcomes before it takes the commands. The history is the same."""
     run = Recorder(program, tree, deadline=90_000.0).begin()
     for _ in range(20):
         if run.finish is not None:
@@ -271,7 +271,7 @@ def test_a_race_has_the_same_winner_at_replay(winner: str) -> None:
 
 
 def test_a_run_without_rows_begins_afresh() -> None:
-    """A crash before the first commit: what the first turn did has not been written yet."""
+    """After a crash before the first commit, nothing of the first turn is written."""
 
     @workflow
     async def flow() -> None:
@@ -304,7 +304,7 @@ class TestChangedCode:
         return old, new
 
     def test_differently_named_steps_may_change_places(self) -> None:
-        """Keys, not positions: an outcome that comes before the code asks is kept until it does."""
+        """Keys count, not positions. An outcome that comes before the code asks for it is kept until it does."""
         old, new = self.flows()
         run = Recorder(old).begin()
         run.succeed("work", 1)
@@ -349,7 +349,7 @@ class TestChangedCode:
         assert run.result() == 3
 
     def test_an_added_step_is_issued_after_the_replay(self) -> None:
-        """With a number of its own."""
+        """It gets a new number."""
 
         @workflow(name="added", version="old")
         async def old() -> None:
@@ -370,7 +370,7 @@ class TestChangedCode:
         assert sorted(run.open) == ["work#2"]
 
     def test_another_input_under_the_same_key_is_drift(self) -> None:
-        """Nothing is silently run again: both sides are told."""
+        """Nothing is silently executed again. The error shows what was recorded and what the code asks for."""
 
         @workflow(name="input", version="old")
         async def old() -> None:
@@ -391,7 +391,7 @@ class TestChangedCode:
         )
 
     def test_a_signal_that_was_renamed_is_drift(self) -> None:
-        """Its open wait is left, and another is asked for: now, or after a step that was put before it."""
+        """The code leaves its open wait and asks for another: now, or after a step that was put before it."""
 
         @workflow(name="renamed", version="old")
         async def old() -> None:
@@ -431,7 +431,7 @@ class TestChangedCode:
         assert run.result() == [1, 2, 3]
 
     def test_a_wait_that_took_its_signal_elsewhere_is_drift(self) -> None:
-        """Asked for under another key it would wait for a signal that was sent and taken long ago."""
+        """Under another key it would wait for a signal that was sent and taken long ago."""
 
         @workflow(name="moved", version="old")
         async def old() -> None:
@@ -452,7 +452,8 @@ class TestChangedCode:
             run.replayed(new)
 
     def test_a_wait_is_the_one_with_its_key(self) -> None:
-        """Of two waits for one signal the first was left out: the one that is left took what was recorded under its key."""
+        """The new code leaves out the first of two waits for one signal. The other one gets what was recorded under its
+        own key."""
 
         @workflow(name="left out", version="old")
         async def old() -> int:
@@ -472,7 +473,7 @@ class TestChangedCode:
         assert run.result() == 1
 
     def test_code_that_fails_where_the_run_waits_is_drift(self) -> None:
-        """The run went on from there: it is the code that is wrong now. A retried run may fail where it failed."""
+        """The run went on from there, so the new code is wrong. A retried run may fail where it failed."""
 
         @workflow(name="broken", version="old")
         async def old() -> int:
@@ -492,7 +493,7 @@ class TestChangedCode:
         assert run.failure() == "KeyError: 'x'"
 
     def test_another_kind_under_the_same_key_is_drift(self) -> None:
-        """A signal where there was a step."""
+        """The code asks for a signal where there was a step."""
 
         @workflow(name="kind", version="old")
         async def old() -> None:
@@ -507,7 +508,7 @@ class TestChangedCode:
             run.replayed(new)
 
     def test_drift_may_show_only_later(self) -> None:
-        """Code that asks for a recorded step in a live turn is held then, by `deliver`."""
+        """Code may ask for a recorded step only in a live turn. Then `deliver` holds the run."""
 
         @workflow(name="later", version="old")
         async def old() -> None:
@@ -545,7 +546,7 @@ class TestChangedCode:
             run.replayed(new)
 
     def test_a_changed_delay_keeps_the_recorded_time(self) -> None:
-        """A timer that is running runs on as it was set."""
+        """A timer that is running keeps its time."""
 
         @workflow(name="delay", version="old")
         async def old() -> None:
@@ -561,7 +562,7 @@ class TestChangedCode:
         assert op.ready_at == 1060.0
 
     def test_a_step_the_new_code_gives_up_is_dropped(self) -> None:
-        """It is still running somewhere: the store must hear of it."""
+        """It still runs somewhere, so the turn reports it to the store."""
 
         @workflow(name="giving", version="old")
         async def old() -> None:
@@ -580,8 +581,8 @@ class TestChangedCode:
         assert run.turns[-1].dropped == [run.n("other")]
 
 
-def test_a_finished_replay_says_so() -> None:
-    """New code may end where old code waited: what the old code asked for is dropped."""
+def test_a_replay_may_end_the_run() -> None:
+    """New code may end where old code waited. What the old code asked for is dropped."""
 
     @workflow(name="ending", version="old")
     async def old() -> int:
@@ -600,7 +601,7 @@ def test_a_finished_replay_says_so() -> None:
 
 
 def test_cancel_and_deadline_are_part_of_the_history() -> None:
-    """A run that was being cancelled is being cancelled after a crash, and still says why it ended."""
+    """A run that was being cancelled goes on with that after a crash, and still says why it ended."""
 
     @workflow
     async def flow() -> None:

@@ -1,4 +1,4 @@
-"""What a retry keeps of the run before it, row by row."""
+"""What a retry keeps of the run before it, for each kind of row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAILED, CANCELLED = StepState.FAILED, StepState.CANCELLED
 
 
 def ended(state: RunState = RunState.FAILED, **more: Any) -> RunRow:
-    """A run that ended so; how far its code had come, and what ended it, in its error."""
+    """Return a run that ended in this state. Its error says how far its code had come, and what ended it."""
     fields = {name: more.pop(name) for name in ("kept_n", "ending", "retry_of", "base_n") if name in more}
     error = json.dumps({"type": "x", "message": ""} | more) if more else None
     return run_of(id="old", state=state, error=error, **({"ending": None} | fields))
@@ -35,7 +35,8 @@ def heritage(found: Plan) -> dict[str, str | None]:
 
 
 def test_all_that_was_delivered_is_kept_but_what_ended_the_run() -> None:
-    """A failure that was handled, too. What was given up while it ran has the key it had; what never began has none."""
+    """This includes a failure that was handled. A step that was given up while it ran keeps its `here.key`; one that
+    never began has none."""
     found = planned(
         ended(seq=3, steps=[3]),
         row(1, "a", 1),
@@ -49,14 +50,14 @@ def test_all_that_was_delivered_is_kept_but_what_ended_the_run() -> None:
 
 
 def test_a_success_that_nobody_heard_of_is_still_to_be_delivered() -> None:
-    """Its outcome is recorded: it is not executed again."""
+    """Its outcome is recorded, so it is not executed again."""
     assert planned(ended(seq=1), row(1, "a", 1), row(2, "late", 0)).steps == [(1, 1), (2, None)]
     assert planned(ended(seq=1), row(1, "a", 1), row(2, "late", 5)).steps == [(1, 1), (2, None)]
     assert planned(ended(seq=1), row(1, "a", 1), row(2, "late", 0, state=FAILED)).steps == [(1, 1)]
 
 
 def test_what_was_undone_goes_with_its_undo_and_its_key() -> None:
-    """What a saga took back, and the code heard of, stays: both halves."""
+    """What a saga undid, and the code knows of, stays: the step and its undo."""
     found = planned(
         ended(RunState.UNDONE, ending="failed", seq=5, steps=[5], undone=[1, 2]),
         row(1, "undone", 1),
@@ -78,7 +79,7 @@ def test_an_undo_of_a_saga_that_gave_up_is_tried_again() -> None:
 
 
 def test_keys_are_carried_along_a_chain() -> None:
-    """Those that the run before had itself, and those that it never came to use."""
+    """This holds for keys that the run before used, and for those that it inherited and never used."""
     found = planned(
         ended(seq=1, steps=[1]),
         row(1, "again", 1, state=FAILED, effect="first::again"),
@@ -100,10 +101,10 @@ def test_keys_are_carried_along_a_chain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "kept"), [(RunState.SUCCEEDED, True), (RunState.UNDONE, False)], ids=["succeeded", "taken back"]
+    ("state", "kept"), [(RunState.SUCCEEDED, True), (RunState.UNDONE, False)], ids=["succeeded", "undone"]
 )
 def test_a_child_is_kept_while_what_it_did_stands(state: RunState, kept: bool) -> None:
-    """It belongs to the new run then; else a child of the new run goes on from it."""
+    """Then it belongs to the new run. Otherwise the new run starts a child that goes on from it."""
     child = run_of(id="kid", state=state, parent_id="old", parent_n=1)
     found = planned(ended(seq=1), row(1, "kid", 1, kind=StepKind.CHILD), children={1: child})
     assert (found.steps, found.taken_over) == (([(1, 1)], [("kid", 1)]) if kept else ([], []))
@@ -117,7 +118,7 @@ def test_a_child_whose_failure_was_handled_stays_where_it_is() -> None:
 
 
 def test_waits_that_ended_are_kept_and_others_begin_anew() -> None:
-    """The run's own time limit always does, in every generation."""
+    """The run's deadline always begins anew, in every generation."""
     found = planned(
         ended(seq=4),
         row(1, "sleep", 1, kind=StepKind.TIMER, name="sleep"),
@@ -131,38 +132,38 @@ def test_waits_that_ended_are_kept_and_others_begin_anew() -> None:
 
 
 def test_signals_that_the_code_never_heard_are_undelivered_again() -> None:
-    """Those for the engine itself are not copied."""
+    """Signals for Holdfast itself are not copied."""
     names = itertools.count(1)
 
     def signal(name: str, seq: int | None) -> SignalRow:
         return SignalRow(next(names), "old", name, "k", b"1", seq, 0.0)
 
-    said = [
+    signals = [
         signal("paid", 1),
         signal("paid", 0),
         signal("paid", None),
         signal("paid", 9),
         signal("$cancel", 2),
     ]
-    assert planned(ended(seq=3), signals=said).signals == [(1, 1), (2, None), (3, None), (4, None)]
+    assert planned(ended(seq=3), signals=signals).signals == [(1, 1), (2, None), (3, None), (4, None)]
 
 
 def test_the_point_of_no_return_is_the_last_kept_row_before_it() -> None:
-    """New steps get numbers above the kept rows: none of them may come to lie before it."""
+    """New steps get numbers above the kept rows, and none of them may come before that point."""
     found = planned(
         ended(seq=3, kept_n=2, steps=[3]), row(1, "a", 1), row(2, "lost", 0, state=CANCELLED), row(3, "b", 3)
     )
     assert (found.steps, found.kept_n) == ([(1, 1)], 1)
 
 
-def test_a_run_that_its_parent_took_back_keeps_what_stands() -> None:
-    """It had succeeded: nothing ended it."""
+def test_a_run_that_its_parent_undid_keeps_the_steps_that_were_not_undone() -> None:
+    """It had succeeded, so no step ended it."""
     run = ended(RunState.UNDONE, by="parent", undone=[1])
     assert planned(run, row(1, "booked", 1), row(2, "noted", 2)).steps == [(2, 2)]
 
 
 def test_a_run_of_an_older_version_is_judged_by_its_rows() -> None:
-    """What failed last ended it, what an undo exists for was undone."""
+    """The step that failed last ended it, and a step that has an undo row was undone."""
     found = planned(
         ended(), row(1, "handled", 1, state=FAILED), row(2, "a", 2), row(3, "end", 3, state=FAILED)
     )
@@ -191,7 +192,7 @@ def test_a_run_of_an_older_version_is_judged_by_its_rows() -> None:
     ],
 )
 def test_ids_of_retries(name: str, retry_of: str | None, ids: list[str]) -> None:
-    """A number at the end counts on only if it was made here."""
+    """A number at the end is counted up only if an earlier retry made it."""
     run = run_of(id=name, retry_of=retry_of)
     assert list(itertools.islice(next_ids(run, None), 2)) == ids
     assert next(next_ids(run, "wanted")) == "wanted"

@@ -1,4 +1,4 @@
-"""Sagas, points of no return and undos by hand, as the decider runs them."""
+"""Sagas, points of no return and undos by hand, as the decider handles them."""
 
 import asyncio
 
@@ -49,7 +49,7 @@ async def inner(n: int) -> int:
 
 
 class RefusedError(Exception):
-    """What the third booking answers."""
+    """What the third booking raises."""
 
 
 def issued(run: UndoRecorder) -> list[str]:
@@ -98,7 +98,7 @@ class TestUndoing:
         assert run.result() == "stayed: no car"
 
     def test_what_overlapped_is_undone_side_by_side(self) -> None:
-        """Steps of a gather are undone together; what was there before them afterwards."""
+        """Steps of a gather are undone together, and after them what completed before them."""
 
         @workflow
         async def trip() -> None:
@@ -123,7 +123,8 @@ class TestUndoing:
         assert run.result() is None
 
     def test_only_what_may_have_had_an_effect_is_undone(self) -> None:
-        """An error of the step's own says it did nothing; a lost or timed out attempt says nothing; undo_failed asks anyway."""
+        """An error of the step's own says that it did nothing. After a lost or timed out attempt nobody knows.
+        `undo_failed` undoes it anyway."""
 
         @workflow
         async def trip() -> None:
@@ -132,7 +133,7 @@ class TestUndoing:
                     for one in (book, book, book, build):
                         try:
                             await one("x")
-                        except Exception:  # noqa: BLE001  whatever it is
+                        except Exception:  # noqa: BLE001  any error will do
                             pass
                     raise RefusedError
             except RefusedError:
@@ -163,7 +164,8 @@ class TestUndoing:
         assert issued(run) == ["undo:book"]
 
     def test_steps_that_still_run_are_given_up_and_undone_with_none(self) -> None:
-        """One branch fails; the others are cancelled, and since nobody knows what they did, taken back, a moment later."""
+        """One branch fails, and the others are cancelled. Nobody knows what they did, so they are undone, a moment
+        later."""
 
         @workflow
         async def trip() -> None:
@@ -183,7 +185,7 @@ class TestUndoing:
         assert issued(run) == ["look"]
 
     def test_a_step_that_was_never_issued_is_not_undone(self) -> None:
-        """Asked for and given up in one turn: nobody ever heard of it."""
+        """The code asked for it and gave it up in one turn, so no agent ever saw it."""
 
         @workflow
         async def trip() -> None:
@@ -198,7 +200,7 @@ class TestUndoing:
         assert run.finish is not None
 
     def test_tasks_started_in_it_belong_to_it(self) -> None:
-        """And those around it do not."""
+        """Tasks that were started around it do not."""
 
         @workflow
         async def trip() -> None:
@@ -245,7 +247,7 @@ class TestUndoing:
         assert issued(run) == ["undo:later/book"]
 
     def test_an_undo_that_cannot_read_the_result_holds_the_run(self) -> None:
-        """It is not called with what it cannot read, and the run does not fail: a person mends the code."""
+        """It is not called with what it cannot read, and the run does not fail. A person has to mend the code."""
 
         @step
         async def odd(n: int) -> int:
@@ -286,7 +288,7 @@ class TestNesting:
         assert issued(run) == ["undo:book"]
 
     def test_what_the_inner_saga_undid_is_not_undone_again(self) -> None:
-        """Each effect once."""
+        """Each effect is undone once."""
 
         @workflow
         async def trip() -> None:
@@ -308,15 +310,15 @@ class TestNesting:
         run.succeed("undo:book")
         assert run.finish is not None
         assert run.finish.how == "undoing"
-        back = run.undone()
-        back.commit()
-        assert back.finish is not None
-        assert (back.asked, back.how) == ([], "undone")
+        plan = run.undone()
+        plan.commit()
+        assert plan.finish is not None
+        assert (plan.asked, plan.how) == ([], "undone")
 
 
 class TestKeep:
     def test_what_was_asked_for_before_keep_is_not_undone(self) -> None:
-        """The point of no return, in a saga and in the run."""
+        """The point of no return counts in a saga and in the run."""
 
         @workflow
         async def trip() -> None:
@@ -334,8 +336,8 @@ class TestKeep:
         run.succeed("undo:book#2")
         assert run.undone().all() == []
 
-    def test_what_is_asked_for_in_the_same_turn_is_told_apart(self) -> None:
-        """Steps asked for before `keep()` are kept, those after it are not, though all get their numbers together."""
+    def test_what_is_asked_for_in_the_same_turn_is_distinguished(self) -> None:
+        """Steps before `keep()` are kept and those after it are not, although all get their numbers together."""
 
         @workflow
         async def trip() -> None:
@@ -353,7 +355,7 @@ class TestKeep:
         assert run.undone().all() == [["undo:book#3"]]
 
     def test_a_run_that_kept_everything_fails_as_it_is(self) -> None:
-        """There is nothing to take back: no detour by undoing."""
+        """There is nothing to undo, so the run does not become `undoing`."""
 
         @workflow
         async def trip() -> None:
@@ -366,8 +368,8 @@ class TestKeep:
         run.succeed("book", "A")
         assert "Refused" in run.failure()
 
-    def test_a_replay_says_it_no_second_time(self) -> None:
-        """It was committed with the turn it happened in."""
+    def test_a_replay_does_not_report_it_again(self) -> None:
+        """It was committed with the turn in which it happened."""
 
         @workflow
         async def trip() -> None:
@@ -408,7 +410,7 @@ class TestByHand:
         assert run.undone().all() == [["undo:book#2"], ["undo:tidy"], ["undo:book"]]
 
     def test_in_a_saga_it_takes_its_turn_among_the_others(self) -> None:
-        """Several of one turn: the newest first."""
+        """Of several in one turn the newest comes first."""
 
         @workflow
         async def trip() -> None:
@@ -438,7 +440,7 @@ class TestByHand:
         }, "a run that has ended has no live step"
 
     def test_it_is_not_something_to_wait_for(self) -> None:
-        """A run that only registered an undo and waits for nothing real is stalled, not waiting."""
+        """A run that only registered an undo and waits for nothing else is stalled."""
 
         @workflow
         async def trip() -> None:
@@ -451,7 +453,7 @@ class TestByHand:
         assert "not a step, timer, signal or child" in describe_error(run.finish.error)
 
     def test_a_run_that_ends_well_never_writes_one_of_its_last_turn(self) -> None:
-        """Nobody will need it."""
+        """Nobody will need the row."""
 
         @workflow
         async def trip() -> None:
@@ -462,7 +464,7 @@ class TestByHand:
         assert run.steps == {}
 
     def test_arguments_are_checked_where_it_is_written(self) -> None:
-        """Not when the run is in trouble already."""
+        """They are not checked only when the run is in trouble already."""
 
         @workflow
         async def trip() -> None:
@@ -484,7 +486,7 @@ class TestEnding:
     """How a run whose code ends is handed over."""
 
     def test_a_run_with_nothing_to_undo_fails_at_once(self) -> None:
-        """No undo, no child, no undo by hand: failed."""
+        """Without an undo, a child or an undo by hand the run is `failed`."""
 
         @workflow
         async def flow() -> None:
@@ -509,14 +511,14 @@ class TestEnding:
         assert (run.finish.how, run.finish.ending) == ("undoing", "failed")
         assert run.finish.error is not None
         assert describe_error(run.finish.error) == "Stop: no"
-        back = run.undone()
-        assert back.all() == [["undo:book"]]
-        assert back.finish is not None
-        assert (back.how, describe_error(back.error)) == ("undone", "Stop: no")
-        assert (end_of(back.error).seq, list(end_of(back.error).undone)) == (1, [1])
+        plan = run.undone()
+        assert plan.all() == [["undo:book"]]
+        assert plan.finish is not None
+        assert (plan.how, describe_error(plan.error)) == ("undone", "Stop: no")
+        assert (end_of(plan.error).seq, list(end_of(plan.error).undone)) == (1, [1])
 
     def test_a_cancelled_run_is_undone_and_the_saga_leaves_it_to_the_run(self) -> None:
-        """The saga issues nothing; the step that ran is given up, and its undo gets None."""
+        """The saga issues nothing. The step that ran is given up, and its undo gets None."""
 
         @workflow
         async def flow() -> None:
@@ -531,13 +533,13 @@ class TestEnding:
         assert turn.finish is not None
         assert (turn.issued, turn.dropped) == ([], [run.n("book#2")])
         assert (turn.finish.how, turn.finish.ending) == ("undoing", "cancelled")
-        back = run.undone()
-        assert back.all() == [["undo:book#2"], ["undo:book"]]
-        assert back.settled == ["undo:book#2"]
-        assert back.how == "cancelled"
+        plan = run.undone()
+        assert plan.all() == [["undo:book#2"], ["undo:book"]]
+        assert plan.after_stop == ["undo:book#2"]
+        assert plan.how == "cancelled"
 
-    def test_code_that_swallows_the_cancellation_of_a_saga_does_not_keep_its_effects(self) -> None:
-        """The saga left its part to the run: then the run is taken back, even if it returns."""
+    def test_code_that_catches_the_cancellation_of_a_saga_does_not_keep_its_effects(self) -> None:
+        """The saga left its part to the run. So the run is undone, even if its code returns."""
 
         @workflow
         async def flow() -> str:
@@ -557,7 +559,7 @@ class TestEnding:
         assert run.undone().all() == [["undo:book"]]
 
     def test_a_run_at_its_deadline_is_undone_as_failed(self) -> None:
-        """Out of time is a failure."""
+        """A deadline that has passed is a failure."""
 
         @workflow
         async def flow() -> None:
@@ -572,7 +574,7 @@ class TestEnding:
         assert run.undone().all() == [["undo:book"]]
 
     def test_continuing_as_new_keeps_what_was_done(self) -> None:
-        """A generation that ended well is not taken back; its undos by hand go."""
+        """A generation that ended well is not undone, and its undos by hand are dropped."""
 
         @workflow
         async def flow(n: int) -> None:
@@ -634,7 +636,7 @@ class TestGivingUp:
         return run
 
     def test_the_others_are_still_tried_and_then_the_run_ends(self) -> None:
-        """The workflow cannot go on as if it were undone: the run-level undoing takes over, and is stuck."""
+        """The workflow cannot go on as if its part were undone. So the whole run is `undoing`, and then stuck."""
         run = self.trip()
         run.fail("undo:book#2", ValueError("bank is down"))
         assert run.finish is None
@@ -644,11 +646,11 @@ class TestGivingUp:
         assert (turn.finish.how, turn.finish.ending) == ("undoing", "failed")
         assert turn.finish.error is not None
         assert describe_error(turn.finish.error) == "RefusedError: no car"
-        back = run.undone()
-        back.commit()
-        assert back.asked == []
-        assert back.how == "stuck"
-        assert "bank is down" in describe_error(back.error)
+        plan = run.undone()
+        plan.commit()
+        assert plan.asked == []
+        assert plan.how == "stuck"
+        assert "bank is down" in describe_error(plan.error)
 
     def test_a_replay_ends_it_too(self) -> None:
         """A crash before the commit of that end changes nothing."""
@@ -660,21 +662,21 @@ class TestGivingUp:
         assert turn.finish.how == "undoing"
 
     def test_an_operator_lets_it_try_again(self) -> None:
-        """Under a key of its own, as every try."""
+        """Each try has a key of its own."""
         run = self.trip()
         run.fail("undo:book#2", ValueError("bank is down"))
         run.succeed("undo:book")
-        back = run.undone()
-        back.commit()
-        back.rebuild().say("retry")
-        assert back.asked == [["undo:#2:book#2"]]
-        back.succeed("undo:#2:book#2")
-        assert back.how == "undone"
+        plan = run.undone()
+        plan.commit()
+        plan.rebuild().say("retry")
+        assert plan.asked == [["undo:#2:book#2"]]
+        plan.succeed("undo:#2:book#2")
+        assert plan.how == "undone"
 
 
 class TestInterrupting:
     def test_a_timeout_does_not_interrupt_the_undoing(self) -> None:
-        """It is raised when the part is taken back."""
+        """It is raised when the part is undone."""
 
         @workflow
         async def trip() -> str:
@@ -715,7 +717,7 @@ class TestInterrupting:
         assert run.result() == "late"
 
     def test_cancelling_the_run_hands_the_undo_in_flight_over(self) -> None:
-        """Its row stays: the run's undoing waits for it, and begins no second one."""
+        """Its row stays. The run waits for it while it is undone, and does not begin a second one."""
 
         @workflow
         async def trip() -> None:
@@ -731,16 +733,16 @@ class TestInterrupting:
         turn = run.cancel()
         assert turn.finish is not None
         assert (turn.finish.how, turn.finish.ending, turn.dropped) == ("undoing", "cancelled", [])
-        back = run.undone()
-        back.commit()
-        assert (back.asked, back.open) == ([], ["undo:book#2"])
-        back.succeed("undo:book#2")
-        assert back.asked == [["undo:book"]]
+        plan = run.undone()
+        plan.commit()
+        assert (plan.asked, plan.open) == ([], ["undo:book#2"])
+        plan.succeed("undo:book#2")
+        assert plan.asked == [["undo:book"]]
 
 
 class TestChildren:
     def test_a_child_the_code_gave_up_is_asked_to_cancel_and_its_row_waits(self) -> None:
-        """What it did until it ended may need undoing; its end is delivered, and changes nothing."""
+        """What it did until it ended may have to be undone. Its end is delivered, and changes nothing."""
 
         @workflow
         async def flow() -> str:
@@ -782,7 +784,7 @@ class TestChildren:
         assert turn.dropped == [run.n("inner")]
 
     def test_when_the_run_is_undone_children_are_asked_to_cancel_and_awaited(self) -> None:
-        """Their rows stay."""
+        """Their rows stay open until they end."""
 
         @workflow
         async def flow() -> None:
@@ -792,11 +794,11 @@ class TestChildren:
         turn = run.fail("book", ValueError("no"))
         assert turn.finish is not None
         assert (turn.finish.how, turn.dropped, turn.cancelled) == ("undoing", [], [1])
-        back = run.undone({1: Family(run_of(state=RunState.RUNNING), [])})
-        back.commit()
-        assert back.open == ["inner"]
-        back.end("inner", StepState.FAILED)
-        assert back.how == "failed", "there was nothing to take back"
+        plan = run.undone({1: Family(run_of(state=RunState.RUNNING), [])})
+        plan.commit()
+        assert plan.open == ["inner"]
+        plan.end("inner", StepState.FAILED)
+        assert plan.how == "failed", "there was nothing to undo"
 
 
 def test_a_saga_survives_a_crash_at_any_point() -> None:
@@ -825,7 +827,7 @@ def test_a_saga_survives_a_crash_at_any_point() -> None:
 
 
 def test_an_undo_of_another_name_is_a_drift() -> None:
-    """The code changed under a saga that was undoing: the run is held, nothing runs twice."""
+    """The code changed while a saga was undoing. The run is held, and nothing runs twice."""
 
     def flow_with(name: str) -> Workflow[[], None]:
         @step(name="drifting")
@@ -852,7 +854,7 @@ def test_an_undo_of_another_name_is_a_drift() -> None:
 
 
 def test_outside_of_a_run_there_is_nothing_to_undo() -> None:
-    """Each says where it works."""
+    """Each error says where the function works."""
 
     async def use() -> None:
         async with saga():

@@ -1,4 +1,5 @@
-"""JSON Schemas of types, and the checker: never refuses what reading by the type accepts, and hardly ever accepts what it refuses."""
+"""JSON Schemas of types, and their checker. It never refuses what the type reads, and hardly ever accepts what the type
+refuses."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
 from holdfast.codec import Payload
-from holdfast.codec.schema import check, data_words, example, schema_of
+from holdfast.codec.schema import check, data_option, example, schema_of
 from holdfast.errors import InvalidInput
 
 
@@ -191,7 +192,7 @@ values = st.recursive(
 )
 LOOSE: list[Any] = [Model, list[Model], Payment | Refund | None, Odd, dict[int, str]]
 LOOSE.append(Annotated[bytes, Meta(min_length=2, max_length=4)])
-"""Types whose schema says less than they do. All others are checked exactly as they are read."""
+"""Types whose schema accepts more than they do. All others are checked exactly as they are read."""
 
 
 def reads(payload: Payload, value: Any) -> bool:
@@ -219,8 +220,8 @@ REFERENCES = {id(schema): jsonschema.Draft202012Validator(schema) for _, _, sche
 def test_a_value_fits_when_its_type_can_read_it(
     form: tuple[Any, Payload, dict[str, Any]], value: Any
 ) -> None:
-    """Nothing right is ever refused; where the schema says all that the type does, nothing wrong is accepted. And another
-    checker says the same, but for 1.0, which that one takes for an integer, and for what a text means."""
+    """Nothing right is ever refused. Where the schema says all that the type does, nothing wrong is accepted. Another
+    checker says the same, except that it takes 1.0 for an integer and does not check formats of text."""
     kind, payload, schema = form
     fit = fits(value, schema)
     if reads(payload, value):
@@ -229,14 +230,14 @@ def test_a_value_fits_when_its_type_can_read_it(
         assert not fit, value
     other = REFERENCES[id(schema)].is_valid(value)
     if fit:
-        assert other or kind in (Cat, Dog)  # alone, a struct can do without its tag
+        assert other or kind in (Cat, Dog)  # alone, a struct does not need its tag
     elif other:
         assert any(text in json.dumps(value) for text in (".0", "e+300")) or '"format"' in json.dumps(schema)
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_values_of_a_type_fit_its_schema(kind: Any) -> None:
-    """An example that was made by it, and the schema is one."""
+    """The schema is valid, and an example that is made from it fits."""
     schema = schema_of(Payload(kind, "it").form.type)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert fits(example(schema), schema) or "pattern" in json.dumps(schema)
@@ -244,10 +245,10 @@ def test_values_of_a_type_fit_its_schema(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_an_example_can_be_read(kind: Any) -> None:
-    """What is suggested works as it stands."""
+    """The suggested option works without a change."""
     payload = Payload(kind, "it")
     schema = schema_of(payload.form.type)
-    words = data_words(schema)
+    words = data_option(schema)
     if words == " --data JSON":
         assert "pattern" in json.dumps(schema)
     elif words:
@@ -258,7 +259,7 @@ def test_an_example_can_be_read(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "said"),
+    ("kind", "value", "message"),
     [
         (Payment, {"cents": "9"}, "pay: cents: expected `int`, got `str`"),
         (Payment, {}, "pay: missing `cents`"),
@@ -280,15 +281,15 @@ def test_an_example_can_be_read(kind: Any) -> None:
     ],
     ids=str,
 )
-def test_errors_name_the_place(kind: Any, value: Any, said: str) -> None:
-    """In the words that an error of the type itself has."""
+def test_errors_name_the_place(kind: Any, value: Any, message: str) -> None:
+    """They use the words of the errors that reading by the type raises."""
     with pytest.raises(InvalidInput) as caught:
         check(value, schema_of(Payload(kind, "pay").form.type), "pay")
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
 def test_a_value_that_is_nested_too_deeply_is_refused() -> None:
-    """Not by a crash."""
+    """It raises an error, and does not crash."""
     value: Any = {"name": "leaf"}
     for _ in range(20_000):
         value = {"name": "branch", "children": [value]}

@@ -1,4 +1,5 @@
-"""Every setting is read, and has an effect: decided here where a pure function decides it, else shown by a test that is named."""
+"""Every setting is read, and has an effect. Where a pure function decides, this is shown here; otherwise a test is
+named that shows it."""
 
 from __future__ import annotations
 
@@ -98,7 +99,7 @@ DECIDED: dict[str, tuple[Any, Callable[[Config], object]]] = {
     "drain_s": (500.0, lambda config: plan(_strength(_member(leaving_since=NOW - 90)), NOW, config)),
     "lease_s": (500.0, lambda config: plan(_strength(_member(lost_since=NOW - 90)), NOW, config)),
 }
-"""Another value for a setting, and what is decided by it."""
+"""Another value for each setting, and the function that decides by it."""
 
 SHOWN: dict[str, str] = {
     "renew_s": "roles/test_recovery.py::test_a_stopped_process_is_fenced_and_its_late_report_refused",
@@ -132,7 +133,7 @@ SHOWN: dict[str, str] = {
     "prune_share_s": "roles/test_settings.py::test_pruning_takes_its_share_and_rests",
     "prune_every_s": "roles/test_settings.py::test_pruning_takes_its_share_and_rests",
     "learn_s": "roles/test_learning.py::test_attempts_are_counted_and_told_with_the_rest_of_a_second",
-    "learn_rows_max": "unit/test_durations.py::test_what_waits_to_be_told_is_bounded",
+    "learn_rows_max": "unit/test_durations.py::test_what_waits_to_be_reported_is_bounded",
     "durations_max": "store/test_durations.py::test_what_fades_is_counted_by_rows_and_makes_room",
     "durations_keep_days": "store/test_durations.py::test_old_counts_fade",
     "durations_rows_max": "store/test_durations.py::test_there_are_never_too_many_counts",
@@ -154,21 +155,21 @@ def _few(config: Config) -> Config:
 
 
 def test_every_setting_is_decided_or_shown() -> None:
-    """None is left out, and none is listed that is gone."""
+    """No setting is left out, and none is listed that does not exist."""
     assert DECIDED.keys() | SHOWN.keys() == set(FIELDS)
     assert not DECIDED.keys() & SHOWN.keys()
 
 
 @pytest.mark.parametrize("field", DECIDED)
 def test_a_setting_changes_what_is_decided(field: str) -> None:
-    """With another value, something else follows from the same facts."""
+    """With another value the decision from the same facts is another."""
     value, decide = DECIDED[field]
     assert decide(Config()) != decide(msgspec.structs.replace(Config(), **{field: value}))
 
 
 @pytest.mark.parametrize("field", SHOWN)
 def test_a_setting_is_shown_by_a_test_that_is_there(field: str) -> None:
-    """Tests that are renamed take their entry along."""
+    """Whoever renames a test must change its entry here."""
     file, _, name = SHOWN[field].partition("::")
     text = (ROOT / "tests" / file).read_text()
     assert name, f"name one of: {[line for line in text.splitlines() if 'def test' in line]}"
@@ -176,7 +177,7 @@ def test_a_setting_is_shown_by_a_test_that_is_there(field: str) -> None:
 
 
 def test_every_setting_is_read() -> None:
-    """By code, not only by the table of defaults."""
+    """Code reads it, and not only the table of defaults."""
     read: set[str] = set()
     for file in (ROOT / "src").rglob("*.py"):
         if file.name != "config.py":

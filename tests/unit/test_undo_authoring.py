@@ -1,4 +1,4 @@
-"""Declaring what takes a step back."""
+"""Declaring the undo of a step."""
 
 import asyncio
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from holdfast.workflow.undo import UNDO_RETRY, Undo
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test declares into a registry of its own."""
+    """Give each test an empty registry."""
     monkeypatch.setattr(registry, "steps", {})
     monkeypatch.setattr(registry, "workflows", {})
 
@@ -39,7 +39,7 @@ def declared() -> Step[[str, int], Charge]:
 
 class TestDeclaring:
     def test_an_undo_is_a_step_of_its_own(self) -> None:
-        """Registered by its own name, and named beside the step it undoes."""
+        """It is registered under its own name, and the step that it undoes names it."""
         charge = declared()
 
         @charge.undo
@@ -54,8 +54,8 @@ class TestDeclaring:
         assert repr(refund).startswith("<undo ")
         assert asyncio.run(refund(Charge("a", 1), "c", 2)) == "a c 2"
 
-    def test_it_is_patient_and_else_as_its_step(self) -> None:
-        """Its retry is its own; timeout, needs and priority are the step's, unless told otherwise."""
+    def test_it_is_patient_and_otherwise_like_its_step(self) -> None:
+        """Its retry is its own. Timeout, needs and priority are the step's unless they are given."""
         charge = declared()
 
         @charge.undo
@@ -75,8 +75,8 @@ class TestDeclaring:
         assert (refund.needs, refund.priority) == ((), 0)
         assert charge.undo_name == "billing.refund"
 
-    def test_undo_failed_is_told_in_the_name(self) -> None:
-        """What is recorded beside the step says it all."""
+    def test_undo_failed_is_part_of_the_recorded_name(self) -> None:
+        """The recorded name says which undo it is, and whether it undoes a step that failed."""
 
         @step(undo_failed=True)
         async def build(n: int) -> int:
@@ -92,8 +92,8 @@ class TestDeclaring:
             async def odd(done: Charge | None, card: str, cents: int) -> None: ...
 
     def test_undo_failed_may_name_exceptions(self) -> None:
-        """One class or a tuple; what is none is refused where it is written. The recorded name is the plain one: whoever
-        meets such an exception records that the outcome is unsure."""
+        """It may be one class or a tuple; anything else is refused at import. The recorded name has no `!`: the agent
+        that gets such an exception records that the outcome is unsure."""
 
         @step(undo_failed=(ConnectionError, TimeoutError))
         async def build(n: int) -> int:
@@ -112,7 +112,7 @@ class TestDeclaring:
                     return n
 
     def test_copies_made_before_it_have_it_too(self) -> None:
-        """`using` copies the step; its undo may be declared further down."""
+        """`using` copies the step, and its undo may be declared further down."""
         charge = declared()
         early = charge.using(timeout=5, needs=["gpu"])
 
@@ -123,7 +123,7 @@ class TestDeclaring:
         assert refund.needs == ("bank",)
 
     def test_a_step_has_one(self) -> None:
-        """Declared again, the same function is a reload; another one is an error."""
+        """The same function again is a reload. Another one is an error."""
         charge = declared()
 
         def declare() -> Any:
@@ -141,13 +141,13 @@ class TestDeclaring:
             async def give_back(done: Charge | None, card: str, cents: int) -> None: ...
 
     def test_an_undo_has_none(self) -> None:
-        """It is retried until it works, or a person looks."""
+        """An undo is retried until it works, or until a person decides."""
         charge = declared()
 
         @charge.undo
         async def refund(done: Charge | None, card: str, cents: int) -> None: ...
 
-        with pytest.raises(DefinitionError, match="is an undo: it has none itself"):
+        with pytest.raises(DefinitionError, match="is an undo: it cannot have an undo itself"):
             refund.undo(lambda done: None)
 
     def test_a_step_called_undo_keeps_out_of_the_way(self) -> None:
@@ -173,7 +173,7 @@ class TestSignature:
         assert list(registry.steps) == [charge.name]
 
     def test_the_right_one_is_accepted(self) -> None:
-        """Every kind of parameter can be undone with."""
+        """An undo may have every kind of parameter."""
 
         @step
         async def charge(card: str, /, *extra: int, cents: int, **more: str) -> Charge:
@@ -196,7 +196,7 @@ class TestSignature:
         )
 
     def test_a_difference_is_named(self) -> None:
-        """At import, in words."""
+        """The error comes at import, and names the difference."""
 
         def none() -> None: ...
         def only_kw(*, card: str) -> None: ...
@@ -214,7 +214,7 @@ class TestSignature:
         self.wrong(5, "takes a def or an async def")
 
     def test_one_parameter_more_is_an_error(self) -> None:
-        """Nothing would fill it."""
+        """Nothing would give it a value."""
         charge = declared()
 
         async def refund(done: Charge | None, card: str, cents: int, reason: str = "") -> None: ...
@@ -223,7 +223,7 @@ class TestSignature:
             charge.undo(refund)
 
     def test_the_result_may_be_none(self) -> None:
-        """An annotation that says otherwise is refused: it would fail just when it is needed."""
+        """An annotation that does not accept None is refused: the undo would fail just when it is needed."""
         charge = declared()
 
         async def refund(done: Charge, card: str, cents: int) -> None: ...
@@ -235,7 +235,7 @@ class TestSignature:
         """As for a step."""
         charge = declared()
 
-        @charge.undo  # type: ignore[arg-type]  # here it is the order that counts
+        @charge.undo  # type: ignore[arg-type]  # only the order of definitions matters here
         async def refund(done: "Later | None", card: str, cents: int) -> None: ...
 
         @dataclass
@@ -249,7 +249,7 @@ class TestSignature:
 
 class TestInput:
     def test_the_recorded_bytes_are_enough(self) -> None:
-        """Result and arguments are read by the undo's own types, without the step's code."""
+        """The undo's own types read the result and the arguments, without the step's code."""
         charge = declared()
 
         @charge.undo
@@ -274,7 +274,8 @@ class TestInput:
 
 
 def test_an_error_says_whether_the_effect_may_be_there() -> None:
-    """Lost or timed out, now or in an earlier attempt; an error of the step's own says no."""
+    """It may be there if an attempt was lost or timed out, now or earlier. An error of the step's own says that it is
+    not."""
     app = codec.encode_error(Stop("no"))
     assert not is_unsure(0, app)
     assert not is_unsure(0, None)
@@ -286,7 +287,7 @@ def test_an_error_says_whether_the_effect_may_be_there() -> None:
     assert "unsure" not in msgspec.json.decode(app)
 
 
-def test_the_error_of_a_missing_undo_says_the_next_move() -> None:
+def test_the_error_of_a_missing_undo_says_what_to_do_next() -> None:
     """The operator reads it in `why`."""
     error = UndoMissing("billing.refund", "billing.charge")
     assert (error.undo, error.step) == ("billing.refund", "billing.charge")

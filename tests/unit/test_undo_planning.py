@@ -1,4 +1,4 @@
-"""How a run is taken back, planned from its rows alone."""
+"""How a run is undone, planned from its rows alone."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ LATE = codec.encode_error(TimeoutError(), ending="timed out")
 UNSURE = codec.encode_error(ValueError("no"), unsure=True)
 
 
-def back(*steps: StepRow, children: dict[int, Family] | None = None, **run: Any) -> UndoPlanned:
+def planned(*steps: StepRow, children: dict[int, Family] | None = None, **run: Any) -> UndoPlanned:
     return UndoPlanned(run_of(**run), steps, LANES, children=children, steps_known=KNOWN)
 
 
@@ -65,92 +65,94 @@ class TestWhatIsUndone:
         ],
     )
     def test_every_call_that_may_have_had_an_effect(self, fields: dict[str, Any], undone: bool) -> None:
-        """Succeeded, or with an attempt whose outcome nobody knows; never what only failed or never began."""
-        taken = back(effect(1, "a", delivered_seq=1, **fields))
-        assert taken.all() == ([["undo:a"]] if undone else [])
-        assert taken.how == ("undone" if undone else "failed")
+        """A call is undone if it succeeded, or if nobody knows how an attempt ended. A call that only failed or never
+        began is not."""
+        plan = planned(effect(1, "a", delivered_seq=1, **fields))
+        assert plan.all() == ([["undo:a"]] if undone else [])
+        assert plan.how == ("undone" if undone else "failed")
 
     def test_the_undo_gets_the_recorded_result_and_arguments(self) -> None:
-        """Made from the bytes that were recorded; null when nobody knows the result."""
-        taken = back(
+        """They are made from the recorded bytes. The result is null when nobody knows it."""
+        plan = planned(
             effect(1, "a", input=b'{"x":1,"card":"c"}', output=b'{"id":7}', delivered_seq=1),
             effect(2, "b", input=b'{"x":2}', output=None, state=StepState.CANCELLED, delivered_seq=0),
         )
-        taken.all()
-        inputs = [msgspec.json.decode(taken.steps[taken.n(key)].input or b"") for key in ("undo:a", "undo:b")]
+        plan.all()
+        inputs = [msgspec.json.decode(plan.steps[plan.n(key)].input or b"") for key in ("undo:a", "undo:b")]
         assert [one["$done"] for one in inputs] == [{"id": 7}, None]
         assert [one["$key"] for one in inputs] == ["run-1::a", "run-1::b"]
         assert inputs[0]["card"] == "c"
 
     def test_what_was_given_up_while_it_ran_is_undone_a_moment_later(self) -> None:
-        """Its agent must have noticed first."""
-        taken = back(
+        """Its agent must first notice that it was given up."""
+        plan = planned(
             effect(1, "a", delivered_seq=1),
             effect(2, "b", state=StepState.CANCELLED, delivered_seq=0),
         )
-        taken.all()
-        assert taken.settled == ["undo:b"]
+        plan.all()
+        assert plan.after_stop == ["undo:b"]
 
     def test_what_is_kept_stays(self) -> None:
-        """Steps up to `kept_n`, and those of generations before this one."""
+        """These are the steps up to `kept_n`, and those of earlier generations."""
         steps = [effect(n, str(n), delivered_seq=n) for n in (1, 2, 3)]
-        assert back(*steps, kept_n=2).all() == [["undo:3"]]
-        assert back(*steps, base_n=2).all() == [["undo:3"]]
+        assert planned(*steps, kept_n=2).all() == [["undo:3"]]
+        assert planned(*steps, base_n=2).all() == [["undo:3"]]
 
     def test_what_a_saga_undid_is_not_undone_again(self) -> None:
-        """An undo that succeeded counts, whoever asked for it; one that the code gave up is tried again."""
-        taken = back(
+        """An undo that succeeded counts, whoever asked for it. One that the code gave up is tried again."""
+        plan = planned(
             effect(1, "a", delivered_seq=1),
             effect(2, "b", delivered_seq=2),
             step_of(3, "undo:a", name="undo_it", delivered_seq=3),
             step_of(4, "undo:b", name="undo_it", state=StepState.CANCELLED, delivered_seq=0),
         )
-        assert taken.all() == [["undo:#2:b"]]
+        assert plan.all() == [["undo:#2:b"]]
 
     def test_a_run_without_effects_ends_as_its_code_did(self) -> None:
-        """Nothing was taken back, so it is not called undone."""
+        """Nothing was undone, so the run is not `undone`."""
         for ending in ("failed", "cancelled"):
-            taken = back(ending=ending, error="why")
-            taken.commit()
-            assert taken.finish is not None
-            assert (taken.how, taken.finish.error) == (ending, "why")
+            plan = planned(ending=ending, error="why")
+            plan.commit()
+            assert plan.finish is not None
+            assert (plan.how, plan.finish.error) == (ending, "why")
 
     def test_live_rows_nobody_gave_up_are_given_up_first(self) -> None:
-        """A held run is cancelled without its code: what agents began meanwhile is only known once the rows are read again."""
-        taken = back(
+        """A held run is cancelled without its code. What agents began meanwhile is only known once the rows are read
+        again."""
+        plan = planned(
             effect(1, "a", state=StepState.READY, attempt=0),
             step_of(2, "sleep", kind=StepKind.TIMER, state=StepState.WAITING),
         )
-        turn = taken.commit()
+        turn = plan.commit()
         assert (turn.dropped, turn.issued, turn.finish) == ([1, 2], [], None)
-        assert taken.undoing.needs_reload
-        taken.steps[1] = msgspec.structs.replace(taken.steps[1], attempt=1)
-        assert taken.rebuild().all() == [["undo:a"]]
+        assert plan.undoing.needs_reload
+        plan.steps[1] = msgspec.structs.replace(plan.steps[1], attempt=1)
+        assert plan.rebuild().all() == [["undo:a"]]
 
 
 class TestOrder:
     def test_newest_completion_first_and_overlapping_ones_together(self) -> None:
-        """b and c were asked for when a was complete; d when b was."""
-        taken = back(
+        """The run asked for b and c when a was complete, and for d when b was."""
+        plan = planned(
             effect(1, "a", after_seq=0, delivered_seq=1),
             effect(2, "b", after_seq=1, delivered_seq=2),
             effect(3, "c", after_seq=1, delivered_seq=4),
             effect(4, "d", after_seq=2, delivered_seq=3),
         )
-        taken.commit()
-        assert taken.asked == [["undo:c", "undo:d"]]
-        taken.succeed("undo:d")
-        assert taken.asked[1:] == [["undo:b"]]
-        taken.succeed("undo:b")
-        assert taken.asked[2:] == []
-        taken.succeed("undo:c")
-        assert taken.asked[2:] == [["undo:a"]]
+        plan.commit()
+        assert plan.asked == [["undo:c", "undo:d"]]
+        plan.succeed("undo:d")
+        assert plan.asked[1:] == [["undo:b"]]
+        plan.succeed("undo:b")
+        assert plan.asked[2:] == []
+        plan.succeed("undo:c")
+        assert plan.asked[2:] == [["undo:a"]]
 
     def test_ten_thousand_in_a_row_take_a_moment(self) -> None:
         """Planning costs n log n."""
         count = 10_000
         rows = [effect(n, f"a{n}", after_seq=n - 1, delivered_seq=n) for n in range(1, count + 1)]
-        undoing = back(*rows).undoing
+        undoing = planned(*rows).undoing
         for n in range(count, 0, -1):
             (issue,) = undoing.take().issued
             assert issue.key == f"undo:a{n}"
@@ -162,147 +164,148 @@ class TestOrder:
 
 class TestGivingUp:
     def stuck(self) -> UndoPlanned:
-        taken = back(
+        plan = planned(
             effect(1, "a", after_seq=0, delivered_seq=1),
             effect(2, "b", after_seq=1, delivered_seq=2),
             effect(3, "c", after_seq=2, delivered_seq=3),
             error=NO,
         )
-        taken.commit()
-        taken.fail("undo:c", "bank is down")
-        taken.fail("undo:b", "and so is the other")
-        assert taken.finish is None
-        taken.succeed("undo:a")
-        return taken
+        plan.commit()
+        plan.fail("undo:c", "bank is down")
+        plan.fail("undo:b", "and so is the other")
+        assert plan.finish is None
+        plan.succeed("undo:a")
+        return plan
 
     def test_the_others_are_still_tried_and_the_run_is_stuck(self) -> None:
-        """Its error names the undos that gave up, and what made the run take itself back."""
-        taken = self.stuck()
-        assert taken.asked == [["undo:c"], ["undo:b"], ["undo:a"]]
-        assert taken.how == "stuck"
-        told = describe_error(taken.error)
-        assert told.startswith(
+        """Its error names the undos that gave up, and why the run was being undone."""
+        plan = self.stuck()
+        assert plan.asked == [["undo:c"], ["undo:b"], ["undo:a"]]
+        assert plan.how == "stuck"
+        message = describe_error(plan.error)
+        assert message.startswith(
             "ValueError: undo_it, the undo of b, gave up: and so is the other; so did 1 more"
         )
-        assert "undo_it of c: ValueError: bank is down" in told
-        assert msgspec.json.decode(taken.error)["cause"] == {
+        assert "undo_it of c: ValueError: bank is down" in message
+        assert msgspec.json.decode(plan.error)["cause"] == {
             "type": "builtins.ValueError",
             "message": "no",
         }
 
     def test_retry_issues_them_again_in_their_order(self) -> None:
-        """Under keys of their own; until an operator says so, waking the run changes nothing."""
-        taken = self.stuck()
-        taken.rebuild().say("resume")
-        assert taken.how == "stuck"
-        taken.rebuild().say("retry")
-        assert taken.asked[3:] == [["undo:#2:c"]]
-        taken.rebuild()
-        taken.fail("undo:#2:c")
-        assert taken.asked[4:] == [["undo:#2:b"]]
-        taken.rebuild().succeed("undo:#2:b")
-        assert taken.how == "stuck"
-        taken.rebuild().say("retry")
-        assert taken.asked[5:] == [["undo:#3:c"]]
-        taken.succeed("undo:#3:c")
-        assert taken.how == "undone"
+        """They get keys of their own. Until an operator asks for it, waking the run changes nothing."""
+        plan = self.stuck()
+        plan.rebuild().say("resume")
+        assert plan.how == "stuck"
+        plan.rebuild().say("retry")
+        assert plan.asked[3:] == [["undo:#2:c"]]
+        plan.rebuild()
+        plan.fail("undo:#2:c")
+        assert plan.asked[4:] == [["undo:#2:b"]]
+        plan.rebuild().succeed("undo:#2:b")
+        assert plan.how == "stuck"
+        plan.rebuild().say("retry")
+        assert plan.asked[5:] == [["undo:#3:c"]]
+        plan.succeed("undo:#3:c")
+        assert plan.how == "undone"
 
     def test_retry_may_name_one(self) -> None:
-        """By the n of the step or of its undo."""
-        taken = self.stuck()
-        taken.rebuild().say("retry", 2)
-        assert taken.asked[3:] == [["undo:#2:b"]]
+        """An operator names it by the n of the step or of its undo."""
+        plan = self.stuck()
+        plan.rebuild().say("retry", 2)
+        assert plan.asked[3:] == [["undo:#2:b"]]
 
     def test_skip_counts_as_done(self) -> None:
-        """One, by the n of the step or of its undo's row, or all that gave up."""
+        """An operator skips one, by the n of the step or of its undo's row, or all that gave up."""
         for n in (3, None):
-            taken = self.stuck()
-            taken.rebuild().say("skip", n)
+            plan = self.stuck()
+            plan.rebuild().say("skip", n)
             if n is not None:
-                assert taken.how == "stuck"
-                taken.rebuild().say("skip", taken.n("undo:b"))
-            assert taken.how == "undone"
-            taken.rebuild().commit()
-            assert taken.how == "undone"
+                assert plan.how == "stuck"
+                plan.rebuild().say("skip", plan.n("undo:b"))
+            assert plan.how == "undone"
+            plan.rebuild().commit()
+            assert plan.how == "undone"
 
     def test_skip_stops_an_undo_that_is_under_way_or_still_to_come(self) -> None:
-        """A person did it by hand: nothing to wait for."""
-        taken = back(effect(1, "a", delivered_seq=1), effect(2, "b", after_seq=1, delivered_seq=2))
-        taken.commit()
-        taken.say("skip", 1)
-        turn = taken.say("skip", 2)
-        assert turn.dropped == [taken.n("undo:b")]
-        assert taken.asked == [["undo:b"]]
-        assert taken.how == "undone"
+        """A person undid it by hand, so there is nothing to wait for."""
+        plan = planned(effect(1, "a", delivered_seq=1), effect(2, "b", after_seq=1, delivered_seq=2))
+        plan.commit()
+        plan.say("skip", 1)
+        turn = plan.say("skip", 2)
+        assert turn.dropped == [plan.n("undo:b")]
+        assert plan.asked == [["undo:b"]]
+        assert plan.how == "undone"
 
     def test_skipping_all_touches_only_what_gave_up(self) -> None:
-        """What is under way goes on."""
-        taken = back(effect(1, "a", delivered_seq=1), effect(2, "b", delivered_seq=2))
-        taken.commit()
-        taken.fail("undo:a")
-        taken.say("skip")
-        assert (taken.finish, taken.open) == (None, ["undo:b"])
+        """An undo that is under way goes on."""
+        plan = planned(effect(1, "a", delivered_seq=1), effect(2, "b", delivered_seq=2))
+        plan.commit()
+        plan.fail("undo:a")
+        plan.say("skip")
+        assert (plan.finish, plan.open) == (None, ["undo:b"])
 
     def test_abandon_ends_it_with_what_was_done(self) -> None:
-        """Forced: live rows are dropped, the run ends as its code did."""
+        """Live rows are dropped, and the run ends as its code did."""
         for ending in ("failed", "cancelled"):
-            taken = back(effect(1, "a", delivered_seq=1), effect(2, "b", delivered_seq=2), ending=ending)
-            taken.commit()
-            taken.succeed("undo:b")
-            turn = taken.say("abandon")
-            assert turn.dropped == [taken.n("undo:a")]
-            assert taken.how == ending
+            plan = planned(effect(1, "a", delivered_seq=1), effect(2, "b", delivered_seq=2), ending=ending)
+            plan.commit()
+            plan.succeed("undo:b")
+            turn = plan.say("abandon")
+            assert turn.dropped == [plan.n("undo:a")]
+            assert plan.how == ending
 
     def test_a_cancel_meanwhile_changes_nothing(self) -> None:
-        """Nor does a signal its code would have waited for, nor nonsense; all are delivered."""
-        taken = back(effect(1, "a", delivered_seq=1))
-        taken.commit()
-        seq = taken.undoing.seq
-        taken.say("skip", 1, name=CANCEL)
-        taken.say("skip", 1, name="paid")
-        assert taken.undoing.deliver_signal("$undo", b"garbage", 0.0) == seq + 3
-        assert taken.open == ["undo:a"]
+        """Neither does a signal for its code, nor nonsense. All are delivered."""
+        plan = planned(effect(1, "a", delivered_seq=1))
+        plan.commit()
+        seq = plan.undoing.seq
+        plan.say("skip", 1, name=CANCEL)
+        plan.say("skip", 1, name="paid")
+        assert plan.undoing.deliver_signal("$undo", b"garbage", 0.0) == seq + 3
+        assert plan.open == ["undo:a"]
 
 
 class TestMissing:
     def test_an_undo_that_is_not_loaded_holds_the_run(self) -> None:
-        """The message names it and its step; what else can be undone in its turn is undone before."""
+        """The message names it and its step. Whatever else can be undone in its turn is undone first."""
         gone = LANES.of("a", "gone")
-        taken = back(
+        plan = planned(
             effect(1, "a", after_seq=0, delivered_seq=1),
             effect(2, "b", after_seq=1, delivered_seq=3, name="pay", lane=gone),
             effect(3, "c", after_seq=1, delivered_seq=2),
         )
-        taken.commit()
-        assert taken.asked == [["undo:c"]]
+        plan.commit()
+        assert plan.asked == [["undo:c"]]
         with pytest.raises(UndoMissing, match=r"the undo 'gone' of step 'pay' is not loaded here"):
-            taken.succeed("undo:c")
+            plan.succeed("undo:c")
 
     def test_skipping_it_lets_the_run_go_on(self) -> None:
-        """The operator's word comes before the plan looks for code."""
-        taken = back(
+        """The plan applies what the operator asked for before it looks for code."""
+        plan = planned(
             effect(1, "a", after_seq=0, delivered_seq=1),
             effect(2, "b", after_seq=1, delivered_seq=2, lane=LANES.of("a", "gone")),
         )
         with pytest.raises(UndoMissing):
-            taken.commit()
-        taken.rebuild().say("skip", 2)
-        assert taken.asked == [["undo:a"]]
+            plan.commit()
+        plan.rebuild().say("skip", 2)
+        assert plan.asked == [["undo:a"]]
 
     @pytest.mark.parametrize("input", [b'{"x":"text"}', b'{"x":1,"y":2}', b"{}"])
     def test_an_undo_that_cannot_read_all_of_its_input_holds_the_run(self, input: bytes) -> None:
-        """What else can be undone in its turn is undone before; nothing is called with a part of what was recorded."""
-        taken = back(
+        """Whatever else can be undone in its turn is undone first. Nothing is called with a part of what was
+        recorded."""
+        plan = planned(
             effect(1, "a", after_seq=0, delivered_seq=3, input=input),
             effect(2, "b", after_seq=0, delivered_seq=2),
         )
-        taken.commit()
-        assert taken.asked == [["undo:b"]]
+        plan.commit()
+        assert plan.asked == [["undo:b"]]
         with pytest.raises(Unreadable, match="what undo_it gets to undo step 'a' was recorded as") as held:
-            taken.succeed("undo:b")
+            plan.succeed("undo:b")
         assert (held.value.key, held.value.kind) == ("a", "input")
-        taken.rebuild().say("skip", 1)
-        assert taken.how == "undone"
+        plan.rebuild().say("skip", 1)
+        assert plan.how == "undone"
 
 
 class TestChildren:
@@ -313,7 +316,7 @@ class TestChildren:
         return step_of(n, key, kind=StepKind.CHILD, **fields)
 
     def test_a_child_that_succeeded_is_undone_by_its_own_steps_in_its_place(self) -> None:
-        """Inside it, in its own order; its own sagas, kept steps and children count."""
+        """Its steps are undone in its own order. Its own sagas, kept steps and children count."""
         grandchild = self.family(effect(1, "x", delivered_seq=1))
         child = self.family(
             effect(1, "kept", delivered_seq=1),
@@ -325,13 +328,13 @@ class TestChildren:
             kept_n=1,
         )
         child.children = {6: grandchild}
-        taken = back(
+        plan = planned(
             effect(1, "before", after_seq=0, delivered_seq=1),
             self.child(2, "inner", after_seq=1, delivered_seq=2),
             effect(3, "after", after_seq=2, delivered_seq=3),
             children={2: child},
         )
-        assert taken.all() == [
+        assert plan.all() == [
             ["undo:after"],
             ["undo:inner/deep/x"],
             ["undo:inner/b"],
@@ -341,49 +344,51 @@ class TestChildren:
 
     @pytest.mark.parametrize("state", [RunState.FAILED, RunState.CANCELLED, RunState.UNDONE])
     def test_a_child_that_did_not_succeed_took_care_of_itself(self, state: RunState) -> None:
-        """Nothing of it is undone again."""
+        """It has undone what it did, and nothing of it is undone again."""
         row = self.child(1, "inner", state=StepState.FAILED, delivered_seq=1)
-        assert back(row, children={1: self.family(effect(1, "a", delivered_seq=1), state=state)}).all() == []
+        assert (
+            planned(row, children={1: self.family(effect(1, "a", delivered_seq=1), state=state)}).all() == []
+        )
 
     def test_a_child_that_still_runs_is_awaited(self) -> None:
-        """What came before it waits; when it succeeded after all, the plan is made again with its rows."""
+        """What came before it waits. If it succeeds after all, the plan is made again with its rows."""
         live = self.family(effect(1, "a", delivered_seq=1), state=RunState.RUNNING)
-        taken = back(
+        plan = planned(
             effect(1, "before", after_seq=0, delivered_seq=1),
             self.child(2, "inner", after_seq=1, state=StepState.WAITING),
             effect(3, "beside", after_seq=1, delivered_seq=2),
             children={2: live},
         )
-        taken.commit()
-        assert (taken.asked, taken.cancelled_children) == ([["undo:beside"]], [2])
-        taken.succeed("undo:beside")
-        assert (taken.asked[1:], taken.open) == ([], ["inner"])
-        turn = taken.end("inner", StepState.SUCCEEDED)
-        assert (turn.issued, turn.finish, taken.undoing.needs_reload) == ([], None, True)
-        taken.children = {2: self.family(effect(1, "a", delivered_seq=1))}
-        assert taken.rebuild().all()[1:] == [["undo:inner/a"], ["undo:before"]]
+        plan.commit()
+        assert (plan.asked, plan.cancelled_children) == ([["undo:beside"]], [2])
+        plan.succeed("undo:beside")
+        assert (plan.asked[1:], plan.open) == ([], ["inner"])
+        turn = plan.end("inner", StepState.SUCCEEDED)
+        assert (turn.issued, turn.finish, plan.undoing.needs_reload) == ([], None, True)
+        plan.children = {2: self.family(effect(1, "a", delivered_seq=1))}
+        assert plan.rebuild().all()[1:] == [["undo:inner/a"], ["undo:before"]]
 
     def test_a_run_that_was_only_joined_is_not_awaited(self) -> None:
-        """It has another owner: its row ends with the run, nobody asks it to cancel itself, and nothing of it is undone."""
-        taken = back(
+        """It has another owner. Its row ends with the run, nobody asks it to cancel, and nothing of it is undone."""
+        plan = planned(
             effect(1, "before", after_seq=0, delivered_seq=1),
             self.child(2, "joined", after_seq=1, state=StepState.WAITING),
             self.child(3, "over", after_seq=1, delivered_seq=2),
         )
-        assert taken.all() == [["undo:before"]]
-        assert (taken.how, taken.cancelled_children) == ("undone", [])
+        assert plan.all() == [["undo:before"]]
+        assert (plan.how, plan.cancelled_children) == ("undone", [])
 
     def test_skipping_a_child_skips_what_it_did(self) -> None:
-        """By the n of the step that waited for it."""
+        """An operator names it by the n of the step that waited for it."""
         child = self.family(effect(1, "a", delivered_seq=1), effect(2, "b", after_seq=1, delivered_seq=2))
-        taken = back(
+        plan = planned(
             effect(1, "before", delivered_seq=1),
             self.child(2, "inner", after_seq=1, delivered_seq=2),
             children={2: child},
         )
-        taken.commit()
-        taken.say("skip", 2)
-        assert taken.asked == [["undo:inner/b"], ["undo:before"]]
+        plan.commit()
+        plan.say("skip", 2)
+        assert plan.asked == [["undo:inner/b"], ["undo:before"]]
 
 
 def test_keys_of_undos_are_never_the_same() -> None:
@@ -395,21 +400,21 @@ def test_keys_of_undos_are_never_the_same() -> None:
 
 
 def test_progress_says_how_far_it_is() -> None:
-    """Written when it changes, and not again by who takes over."""
-    taken = back(effect(1, "a", delivered_seq=1), effect(2, "b", delivered_seq=2))
-    assert msgspec.json.decode(taken.commit().progress or "") == {"fraction": 0.0, "note": "0 of 2 undone"}
-    said = taken.succeed("undo:b").progress
-    assert said is not None
-    assert msgspec.json.decode(said)["note"] == "1 of 2 undone"
-    taken.run = msgspec.structs.replace(taken.run, progress=said)
-    assert taken.rebuild().commit().progress is None
+    """It is written when it changes, and not again by a node that takes over."""
+    plan = planned(effect(1, "a", delivered_seq=1), effect(2, "b", delivered_seq=2))
+    assert msgspec.json.decode(plan.commit().progress or "") == {"fraction": 0.0, "note": "0 of 2 undone"}
+    progress = plan.succeed("undo:b").progress
+    assert progress is not None
+    assert msgspec.json.decode(progress)["note"] == "1 of 2 undone"
+    plan.run = msgspec.structs.replace(plan.run, progress=progress)
+    assert plan.rebuild().commit().progress is None
 
 
 @given(st.dictionaries(st.text(), st.integers()), st.one_of(st.none(), st.text(), st.integers()), st.text())
 def test_an_undos_input_is_the_steps_input_and_two_members_more(
     arguments: dict[str, int], result: object, key: str
 ) -> None:
-    """Whatever the recorded bytes are."""
+    """This holds whatever the recorded bytes are."""
     raw, output = msgspec.json.encode(arguments), msgspec.json.encode(result)
     arguments = {name: value for name, value in arguments.items() if name not in ("$done", "$key")}
     raw = msgspec.json.encode(arguments)
@@ -417,11 +422,12 @@ def test_an_undos_input_is_the_steps_input_and_two_members_more(
     assert msgspec.json.decode(undo_input(None, None, key)) == {"$done": None, "$key": key}
 
 
-# Random histories.
+# --- random histories -----------------------------------------------------------------------------------------------
 
 
 class Place(NamedTuple):
-    """Where an effect stands: (asked, completed, number) for the run and for each child it is in. None: never delivered."""
+    """The place of an effect: (asked, completed, number, by hand) for the run and for each child it is in. `completed`
+    is None if it was never delivered."""
 
     key: str
     spans: tuple[tuple[int, int | None, int, bool], ...]
@@ -435,7 +441,8 @@ class History(NamedTuple):
 
 
 def precedes(b: Place, a: Place) -> bool:
-    """Must `a` be taken back before `b`? At the first place where they are apart, b completed before a was asked for."""
+    """True if `a` must be undone before `b`: at the first level where they differ, b completed before a was asked
+    for."""
     for (mine, completed, n, by_hand), (asked, _, other, _) in zip(b.spans, a.spans, strict=False):
         if n == other:
             continue
@@ -447,7 +454,7 @@ def precedes(b: Place, a: Place) -> bool:
 
 @st.composite
 def histories(draw: st.DrawFn, depth: int = 2, prefix: str = "") -> History:
-    """Steps are asked for and end in a random order; some never end."""
+    """Draw a history: steps are asked for and end in a random order, and some never end."""
     n = seq = 0
     open_: list[int] = []
     rows: dict[int, dict[str, Any]] = {}
@@ -507,7 +514,7 @@ def histories(draw: st.DrawFn, depth: int = 2, prefix: str = "") -> History:
 
 
 def had_effect(row: StepRow) -> bool:
-    """The rule again, told as a table."""
+    """The rule again, as a table."""
     if row.kind is StepKind.UNDO:
         return True
     if row.kind is not StepKind.CALL or row.lane == PLAIN:
@@ -520,7 +527,7 @@ def had_effect(row: StepRow) -> bool:
 
 
 def seen(undoing: Undoing) -> tuple[Any, ...]:
-    """What a plan does next."""
+    """Return what a plan does next."""
     turn = undoing.take()
     return (
         [(issue.n, issue.key, issue.name, issue.input, issue.after_stop) for issue in turn.issued],
@@ -531,9 +538,9 @@ def seen(undoing: Undoing) -> tuple[Any, ...]:
     )
 
 
-def states(taken: UndoPlanned, expected: list[Place]) -> Iterator[tuple[Place, str]]:
-    """Each effect with how far its undoing is: '', open, or ended."""
-    rows = {undone_key(row.key)[0]: row for row in taken.steps.values() if row.key.startswith("undo:")}
+def states(plan: UndoPlanned, expected: list[Place]) -> Iterator[tuple[Place, str]]:
+    """Yield each effect, and how far its undo is: '', open, or ended."""
+    rows = {undone_key(row.key)[0]: row for row in plan.steps.values() if row.key.startswith("undo:")}
     for place in expected:
         row = rows.get(place.key)
         yield place, "" if row is None else "open" if row.delivered_seq is None else "ended"
@@ -544,45 +551,45 @@ def states(taken: UndoPlanned, expected: list[Place]) -> Iterator[tuple[Place, s
 def test_every_effect_is_undone_once_in_the_reverse_of_completion(
     history: History, data: st.DataObject
 ) -> None:
-    """For any history and any order and outcome of the undos: none missing, none twice, none too early, none too late;
-    and whoever makes the plan again from the rows, at any point, goes on the same."""
-    taken = UndoPlanned(history.run, history.steps, LANES, children=history.children, steps_known=KNOWN)
+    """For any history, and any order and outcome of the undos, none is missing, twice, too early or too late. A node
+    that makes the plan again from the rows, at any point, goes on the same."""
+    plan = UndoPlanned(history.run, history.steps, LANES, children=history.children, steps_known=KNOWN)
     failed: set[str] = set()
-    taken.commit()
-    while taken.finish is None:
-        begun = {place.key: state for place, state in states(taken, history.expected)}
+    plan.commit()
+    while plan.finish is None:
+        begun = {place.key: state for place, state in states(plan, history.expected)}
         for b in history.expected:
             blocked = any(precedes(b, a) and begun[a.key] != "ended" for a in history.expected)
             assert (begun[b.key] == "") == blocked, f"{b.key} of {begun}"
-        key = data.draw(st.sampled_from(taken.open))
+        key = data.draw(st.sampled_from(plan.open))
         if data.draw(st.booleans()):
-            assert seen(taken.made())[0] == [], "what was ready is issued already"
-            taken.rebuild()
-        twin = taken.made()
-        n = taken.n(key)
+            assert seen(plan.made())[0] == [], "what was ready is issued already"
+            plan.rebuild()
+        other = plan.made()
+        n = plan.n(key)
         outcome = data.draw(st.sampled_from([StepState.SUCCEEDED] * 3 + [StepState.FAILED]))
         error = None if outcome is StepState.SUCCEEDED else NO
         if error:
             failed.add(key)
-        twin.deliver(Outcome("", n, outcome, b"null", error, 0.0))
-        before = len(taken.steps)
-        turn = taken.end(key, outcome, error)
-        assert seen(twin) == (
+        other.deliver(Outcome("", n, outcome, b"null", error, 0.0))
+        before = len(plan.steps)
+        turn = plan.end(key, outcome, error)
+        assert seen(other) == (
             [(issue.n, issue.key, issue.name, issue.input, issue.after_stop) for issue in turn.issued],
             turn.dropped,
             turn.finish,
-            sorted(taken.undoing.waiting),
-            taken.undoing.seq,
+            sorted(plan.undoing.waiting),
+            plan.undoing.seq,
         )
-        assert len(taken.steps) == before + len(turn.issued)
-    undos = sorted(row.key for row in taken.steps.values() if row.key.startswith("undo:"))
+        assert len(plan.steps) == before + len(turn.issued)
+    undos = sorted(row.key for row in plan.steps.values() if row.key.startswith("undo:"))
     assert undos == sorted(f"undo:{place.key}" for place in history.expected)
     if failed:
-        assert taken.how == "stuck"
-        taken.rebuild().say("retry")
-        again = {key for keys in taken.asked for key in keys if key.startswith("undo:#2:")}
+        assert plan.how == "stuck"
+        plan.rebuild().say("retry")
+        again = {key for keys in plan.asked for key in keys if key.startswith("undo:#2:")}
         assert again, "what gave up is tried again"
-        while taken.how == "stuck":
-            for key in list(taken.open):
-                taken.rebuild().succeed(key)
-    assert taken.how == ("undone" if history.expected else "failed")
+        while plan.how == "stuck":
+            for key in list(plan.open):
+                plan.rebuild().succeed(key)
+    assert plan.how == ("undone" if history.expected else "failed")

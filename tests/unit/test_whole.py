@@ -1,4 +1,4 @@
-"""Recorded payloads are read whole or not at all: never as something else than what was recorded."""
+"""Recorded payloads are read whole or not at all. They are never read as something else."""
 
 import enum
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class ItemWithTax:
 
 @dataclass
 class ItemCounted:
-    """`pieces` was renamed."""
+    """`pieces` has another name here."""
 
     name: str
     count: int = 1
@@ -119,7 +119,7 @@ class ModelShort(pydantic.BaseModel):
 PENCIL = Item(" pencil ", 3)
 WHOLE, HELD = True, False
 
-# What was declared, the value, what is declared now, and whether that reads all of it.
+# What was declared, the value, what is declared now, and whether the new type reads all of it.
 CHANGES: list[tuple[Any, Any, Any, bool]] = [
     (int, 5, int, WHOLE),
     (int, 5, str, HELD),
@@ -190,7 +190,7 @@ CHANGES: list[tuple[Any, Any, Any, bool]] = [
     ("was", "value", "now", "whole"), CHANGES, ids=lambda one: str(getattr(one, "__name__", one))[:40]
 )
 def test_a_changed_type_reads_all_of_it_or_nothing(was: Any, value: Any, now: Any, whole: bool) -> None:
-    """Of a result, and as an argument: what is read, written again, has all that was recorded."""
+    """This holds for a result and for an argument. What is read and written again has all that was recorded."""
     raw = Payload(was, "before").encode(value)
 
     def fn(x: Any) -> None: ...
@@ -200,23 +200,24 @@ def test_a_changed_type_reads_all_of_it_or_nothing(was: Any, value: Any, now: An
     arguments = b'{"x":' + raw + b"}"
     if not whole:
         with pytest.raises(InvalidInput, match=r"^now: "):
-            payload.whole(raw)
+            payload.decode_whole(raw)
         with pytest.raises(InvalidInput, match=r"^fn\(\): "):
-            shape.whole(arguments)
+            shape.decode_whole(arguments)
         return
-    read = payload.whole(raw)
-    assert shape.whole(arguments).x == read  # type: ignore[attr-defined]  # its fields are made at run time
-    assert payload.whole(payload.encode(read)) == read
+    read = payload.decode_whole(raw)
+    assert shape.decode_whole(arguments).x == read  # type: ignore[attr-defined]  # its fields are made at run time
+    assert payload.decode_whole(payload.encode(read)) == read
 
 
-def test_what_two_types_write_as_the_same_json_is_not_told_apart() -> None:
-    """Text that happens to be base64 is read as bytes: the type is not recorded, so such a change needs a new version."""
+def test_what_two_types_write_as_the_same_json_is_not_distinguished() -> None:
+    """Text that happens to be base64 is read as bytes. The type is not recorded, so such a change needs a new
+    version."""
     raw = Payload(str, "before").encode("abcd")
-    assert Payload(bytes, "now").whole(raw) == b"i\xb7\x1d"
+    assert Payload(bytes, "now").decode_whole(raw) == b"i\xb7\x1d"
 
 
 def _unfolded(time: datetime) -> datetime:
-    """One without a zone that says it is the second of two is refused when it is written."""
+    """Drop the fold of a time without a zone: with `fold=1` it is refused when it is written."""
     return time.replace(fold=0) if time.tzinfo is None else time
 
 
@@ -227,7 +228,8 @@ PLAIN = st.recursive(
     max_leaves=12,
 )  # fmt: skip
 SINCE = datetime.fromisoformat("2000-01-01")
-"""Offsets from UTC had seconds long ago: such times are refused when they are written."""
+"""Only later years are drawn. Long ago offsets from UTC had seconds, and such times are refused when they are
+written."""
 BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     Any: PLAIN,
     datetime: st.datetimes(SINCE, timezones=st.one_of(st.none(), st.timezones())).map(_unfolded),
@@ -249,20 +251,20 @@ BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
 
 @given(st.sampled_from(list(BY_TYPE)).flatmap(lambda kind: BY_TYPE[kind].map(lambda value: (kind, value))))
 def test_what_a_type_wrote_it_reads_whole(drawn: tuple[Any, Any]) -> None:
-    """Code that has not changed is never told that it has."""
+    """Code that has not changed never gets an error that says it has."""
     kind, value = drawn
     payload = Payload(kind, "value")
-    payload.whole(payload.encode(value))
+    payload.decode_whole(payload.encode(value))
 
 
 def test_a_set_that_was_written_without_its_type_is_read_in_any_order() -> None:
-    """As a checkpoint is: `here.save` knows no type, and sets have no order."""
+    """A checkpoint is such a value: `here.save` knows no type, and sets have no order."""
     payload = Payload(set[str], "here.load()")
-    assert payload.whole(b'["b","a"]', typed=False) == {"a", "b"}
+    assert payload.decode_whole(b'["b","a"]', typed=False) == {"a", "b"}
     with pytest.raises(InvalidInput, match="is recorded"):
-        payload.whole(b'["b","a","a"]', typed=False)
+        payload.decode_whole(b'["b","a","a"]', typed=False)
     with pytest.raises(InvalidInput, match="is recorded"):
-        payload.whole(b'["b","a"]')
+        payload.decode_whole(b'["b","a"]')
 
 
 @dataclass
@@ -273,7 +275,7 @@ class Nested:
 
 
 def test_a_value_that_was_read_is_written_with_its_defaults() -> None:
-    """As one that an author made is: what is recorded does not depend on which of them it was."""
+    """So is a value that an author made. What is recorded does not depend on where the value comes from."""
 
     def fn(nested: Nested, either: Item | Box | None = None) -> None: ...
 
@@ -284,20 +286,20 @@ def test_a_value_that_was_read_is_written_with_its_defaults() -> None:
     made, _ = shape.checked((Nested(Item("a"), [Item("b")]), Item("c")), {})
     assert shape.rewritten(short) == shape.rewritten(made) == made
     assert shape.from_json(short) == made
-    assert Payload(Nested, "x").again(Payload(Nested, "x").decode(b'{"item":{"name":"a"}}')) == (
+    assert Payload(Nested, "x").encode_again(Payload(Nested, "x").decode(b'{"item":{"name":"a"}}')) == (
         b'{"item":{"name":"a","pieces":1},"more":[],"note":"none"}'
     )
 
 
 def test_members_that_are_not_the_authors_are_no_arguments() -> None:
-    """An undo's input holds the key of what it undoes beside its arguments."""
+    """An undo's input has the key of what it undoes beside its arguments."""
 
     def fn(card: str) -> None: ...
 
     shape = Shape.of(fn)
-    assert shape.whole(b'{"$key":"r::a","card":"c"}').card == "c"  # type: ignore[attr-defined]
+    assert shape.decode_whole(b'{"$key":"r::a","card":"c"}').card == "c"  # type: ignore[attr-defined]
     assert shape.rewritten(b'{ "card" : "c" , "$key":"r::a"}') == b'{"card":"c"}'
     with pytest.raises(
         InvalidInput, match=r'fn\(\): key: "r" is recorded, and nothing in this code takes it'
     ):
-        shape.whole(b'{"key":"r","card":"c"}')
+        shape.decode_whole(b'{"key":"r","card":"c"}')

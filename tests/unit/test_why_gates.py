@@ -1,4 +1,4 @@
-"""`why` of a step that may not begin: who holds it, or what its dependency does."""
+"""What `why` says about a step that may not begin: who holds it, or the state of its dependency."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ def why(*breakers: Breaker, holds: tuple[Hold, ...] = ()) -> str:
 
 
 def test_an_open_breaker_says_until_when() -> None:
-    """Since when, after what, how long, and that it costs nothing."""
+    """It says since when, after what, for how long, and that no attempt is spent."""
     assert why(row(BreakerState.OPEN, open_until=NOW + 12)) == (
         "Step charge has been waiting for 20 s: stripe has been in trouble for 30 s (25 of 28 attempts failed within 1 s: "
         "ConnectionError: refused); its breaker is open for another 12 s, then one step tries it again; waiting costs no "
@@ -76,13 +76,13 @@ def test_an_open_breaker_says_until_when() -> None:
 
 
 def test_a_probed_breaker_says_how_many_try() -> None:
-    """The size of the wave."""
+    """It says how large the wave is."""
     assert "it is being tried with 4 steps at a time" in why(row(BreakerState.PROBING, wave=4))
     assert "it is being tried with 1 step at a time" in why(row(BreakerState.PROBING, wave=1))
 
 
 def test_a_breaker_opened_by_hand_says_by_whom() -> None:
-    """And how it is tried again."""
+    """It also says how to try it again."""
     assert why(row(BreakerState.OPEN, forced=True, actor="ada", note="maintenance")) == (
         "Step charge has been waiting for 20 s: the breaker of stripe was opened by ada 30 s ago (maintenance); "
         "it stays open until `holdfast breakers reset stripe` lets one step try it."
@@ -90,7 +90,7 @@ def test_a_breaker_opened_by_hand_says_by_whom() -> None:
 
 
 def test_a_closed_breaker_is_no_reason() -> None:
-    """Nor is that of another dependency."""
+    """Neither is the breaker of another dependency."""
     other = row(BreakerState.OPEN, name="mail")
     assert "no live agent has shop.charge" in why(row(BreakerState.CLOSED), other)
 
@@ -105,7 +105,7 @@ def test_a_closed_breaker_is_no_reason() -> None:
     ],
 )
 def test_a_hold_says_by_whom(scope: HoldScope, value: str, words: str) -> None:
-    """And what releases it; before any breaker, because that would not move it."""
+    """It also says what releases it. It comes before any breaker, because closing that would not help."""
     hold = Hold(scope, value, "ada", "stocktaking", NOW - 60)
     assert why(row(BreakerState.OPEN), holds=(hold,)) == (
         f"Step charge has been waiting for 20 s: {words} has been held by ada for 60 s (stocktaking); "
@@ -116,15 +116,15 @@ def test_a_hold_says_by_whom(scope: HoldScope, value: str, words: str) -> None:
 
 
 def test_everything_held_says_so() -> None:
-    """With the option that releases it."""
-    told = why(holds=(Hold(HoldScope.ALL, "", "ada", "", NOW - 1),))
-    assert told == (
+    """It names the option that releases it."""
+    message = why(holds=(Hold(HoldScope.ALL, "", "ada", "", NOW - 1),))
+    assert message == (
         "Step charge has been waiting for 20 s: everything has been held by ada for 1.0 s; `holdfast release --all` lets it go on."
     )
 
 
 def test_an_alert_is_raised_for_what_opened_by_itself() -> None:
-    """Not for what an operator does; one key for each dependency."""
+    """There is none for what an operator opened. Each dependency has a key of its own."""
     raised = judge_breakers(
         [
             row(BreakerState.OPEN),

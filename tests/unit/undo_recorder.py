@@ -1,4 +1,4 @@
-"""A run that is taken back, without a store: its rows as a scheduler and its agents would write them."""
+"""A run that is undone, without a store. Its rows are as a scheduler and its agents would write them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -34,7 +34,7 @@ class Lanes:
 
 
 class UndoRecorder(Recorder):
-    """Drives one run by its code; keeps in its rows what a plan of its undos is made of."""
+    """Drives one run by its code, and keeps in its rows what a plan of its undos needs."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -67,7 +67,7 @@ class UndoRecorder(Recorder):
         self.steps[n] = msgspec.structs.replace(self.steps[n], **fields)
 
     def start(self, key: str) -> None:
-        """An agent has begun it."""
+        """Let an agent begin a step."""
         self.change(self.n(key), attempt=1, state=StepState.RUNNING)
 
     def end(
@@ -81,7 +81,7 @@ class UndoRecorder(Recorder):
         return self
 
     def undone(self, children: Mapping[int, Family] | None = None) -> "UndoPlanned":
-        """Go on with the run as one that takes itself back."""
+        """Go on with the run as one that is being undone."""
         assert self.finish is not None
         assert self.finish.how == "undoing", self.finish
         run = run_of(id=self.run_id, ending=self.finish.ending, error=self.finish.error, kept_n=self.kept_n)
@@ -107,14 +107,14 @@ class UndoPlanned:
         self.signals = list(signals)
         self.known = registry.steps if steps_known is None else steps_known
         self.asked: list[list[str]] = []
-        """Keys of the undos of each turn."""
-        self.settled: list[str] = []
+        """The keys of the undos of each turn."""
+        self.after_stop: list[str] = []
         self.cancelled_children: list[int] = []
         self.finish: Finish | None = None
         self.undoing = self.made()
 
     def made(self) -> Undoing:
-        """The plan as another node would make it from the rows."""
+        """Return the plan as another node would make it from the rows."""
         made = Undoing(self.run, lanes=self.lanes.by_id, children=self.children, find=self.known.get)
         made.replay(
             sorted(self.steps.values(), key=lambda row: row.n), [s for s in self.signals if s.delivered_seq]
@@ -122,7 +122,7 @@ class UndoPlanned:
         return made
 
     def rebuild(self) -> "UndoPlanned":
-        """As after a crash, or when the plan asks for it."""
+        """Make the plan again, as after a crash, or when the plan asks for it."""
         self.undoing = self.made()
         return self
 
@@ -140,7 +140,7 @@ class UndoPlanned:
                 excused=0,
             )
             if issue.after_stop:
-                self.settled.append(issue.key)
+                self.after_stop.append(issue.key)
         if turn.issued:
             self.asked.append([issue.key for issue in turn.issued])
         for n in turn.dropped:
@@ -161,7 +161,7 @@ class UndoPlanned:
 
     @property
     def how(self) -> str | None:
-        """How it ended, so far."""
+        """How it ended, or None."""
         return None if self.finish is None else self.finish.how
 
     @property
@@ -172,7 +172,7 @@ class UndoPlanned:
 
     @property
     def open(self) -> list[str]:
-        """Keys of the undos and children it waits for."""
+        """The keys of the undos and children it waits for."""
         return [op.key for op in self.undoing.waiting.values()]
 
     def n(self, key: str) -> int:
@@ -193,7 +193,7 @@ class UndoPlanned:
         return self.end(key, StepState.FAILED, codec.encode_error(ValueError(message), step=key))
 
     def say(self, act: str, n: int | None = None, name: str = UNDO) -> Turn:
-        """What an operator says."""
+        """Deliver what an operator asks for."""
         payload = msgspec.json.encode({"act": act, "n": n, "actor": "me", "note": ""})
         seq = self.undoing.deliver_signal(name, payload, 1.0)
         number = len(self.signals) + 1
@@ -201,7 +201,7 @@ class UndoPlanned:
         return self.commit()
 
     def all(self) -> list[list[str]]:
-        """Let every undo succeed; the keys of each turn."""
+        """Let every undo succeed. Return the keys of each turn."""
         self.commit()
         while self.finish is None:
             for key in list(self.open):
@@ -223,7 +223,7 @@ def run_of(**fields: Any) -> RunRow:
 
 
 def step_of(n: int, key: str, **fields: Any) -> StepRow:
-    """A call's row that succeeded, unless told otherwise."""
+    """Return the row of a call that succeeded, unless `fields` says otherwise."""
     row: dict[str, Any] = dict.fromkeys(StepRow.__struct_fields__)
     row |= {
         "run_id": "run-1",

@@ -128,7 +128,7 @@ class Agent:
         if item.losses >= self._config.suspect_losses:
             assignment.began_at = self._monotonic()
         try:
-            assignment.arguments = step.shape.whole(item.input)
+            assignment.arguments = step.shape.decode_whole(item.input)
         except InvalidInput as wrong:
             self.places.give_back(step)
             what = f"the input of step {item.key!r}"

@@ -81,7 +81,7 @@ class ChildProcess:
                 self._refused = True
                 raise refusal
 
-        outside.bar = refuse
+        outside.refuse_opening = refuse
         try:
             step = _load(request)
             bound = _read(step, request)
@@ -110,7 +110,7 @@ def _read(step: Step[Any, Any], request: AttemptRequest) -> msgspec.Struct:
     """The arguments. The file may be a newer one than the agent's: what it cannot read whole holds the run."""
     raw = request.input.encode()
     try:
-        return step.shape.whole(raw)
+        return step.shape.decode_whole(raw)
     except InvalidInput as wrong:
         key = request.key.partition("::")[2]
         raise unreadable(key, "input", f"the input of step {key!r}", raw, wrong) from None

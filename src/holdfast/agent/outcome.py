@@ -42,7 +42,7 @@ def raised(step: Step[Any, Any], error: BaseException) -> Raised:
     An `Exception` is the step's own word that it did nothing, unless the author says otherwise (`undo_failed=`). What is none,
     such as SystemExit or a CancelledError, says that it was interrupted: nobody knows how far it came.
     """
-    error = codec.honest(error)
+    error = codec.safe_to_inspect(error)
     return Raised(error, not isinstance(error, Exception) or _is_among(error, step.unsure_after))
 
 

@@ -1,7 +1,7 @@
-"""Payloads: JSON by declared type, through msgspec. Never pickle.
+"""Payloads are JSON. msgspec writes and reads them by their declared type; nothing is ever pickled.
 
-`shape` checks, writes and reads the arguments and the result of a function; `forms` knows the types; `failure` turns
-exceptions into JSON and back. Values are checked where they are written, so that the caller gets the error.
+`shape` checks, writes and reads the arguments and the result of a function. `forms` knows the types. `failure` turns
+exceptions into JSON and back. A value is checked when it is written, so that the caller gets the error.
 """
 
 from hashlib import blake2b
@@ -15,13 +15,13 @@ from holdfast.codec.failure import (
     end_of,
     ended_by,
     gave_up_error,
-    honest,
     is_unsure,
     mark_unsure,
     message_of,
-    own_error,
+    original_error,
     place_of,
     revoked_error,
+    safe_to_inspect,
     with_undone,
 )
 from holdfast.codec.payload import Payload, decode_any, encode_any, encode_open
@@ -43,15 +43,15 @@ __all__ = [
     "end_of",
     "ended_by",
     "gave_up_error",
-    "honest",
     "is_unsure",
     "mark_unsure",
     "message_of",
-    "own_error",
+    "original_error",
     "place_of",
     "progress_note",
     "read_json",
     "revoked_error",
+    "safe_to_inspect",
     "stored_tags",
     "stored_text",
     "with_undone",
@@ -59,5 +59,5 @@ __all__ = [
 
 
 def digest(raw: bytes) -> bytes:
-    """What tells one input from another when a run is replayed."""
+    """Return a short hash of an input. A replay compares it to find out whether the input has changed."""
     return blake2b(raw, digest_size=16).digest()

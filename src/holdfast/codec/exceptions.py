@@ -1,8 +1,9 @@
-"""Which exception classes are made again from a row, how, and which of their attributes are recorded.
+"""Which exception classes are rebuilt from a row, how, and which of their attributes are recorded.
 
-A row may have been written by anybody who can write to the database. So only a class that the code loaded here can know is made:
-one of Python's own library, or of a package that a module with a step or workflow belongs to or uses. It is looked up where it
-stands: nothing is imported, no lazy attribute, property or author's `__init__` runs.
+Anybody who can write to the database may have written a row. So only a class that the code loaded here can know is
+rebuilt: a class of Python's own library, or of a package that a module with a step or workflow belongs to or uses. It
+is looked up among what is loaded already: nothing is imported, and no lazy attribute, property or author's `__init__`
+runs.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from holdfast.programs import loaded_module, name_of
 
 NAME_MAX_CHARS = 500
 PARTS_MAX = 20
-"""Names of a class: its modules, the classes around it and its own."""
+"""How many parts the dotted name of a class may have: its modules, the classes around it and its own name."""
 
-OPTED = "__recorded__"
-"""The member by which a class names the attributes that are recorded with it."""
+RECORDED_MEMBER = "__recorded__"
+"""The member in which an exception class lists the attributes to record."""
 RECORDED: Mapping[str, Sequence[str]] = {
     "json.decoder.JSONDecodeError": ("msg", "pos", "lineno", "colno"),
     "sqlite3.Error": ("sqlite_errorcode", "sqlite_errorname"),
@@ -28,32 +29,40 @@ RECORDED: Mapping[str, Sequence[str]] = {
     "subprocess.TimeoutExpired": ("cmd", "timeout"),
     "urllib.error.HTTPError": ("code", "msg"),
 }
-"""Those of the standard library that people ask for, or that `str` needs. None that holds what was sent or received."""
+"""The attributes to record of classes of the standard library: people ask for them, or `str` needs them. None of them
+contains what was sent or received."""
 
 _ALWAYS = sys.stdlib_module_names | {"holdfast"}
-_homes: set[str] = set()
+_modules: set[str] = set()
+"""The modules that declare a step or workflow."""
 _packages: set[str] = set()
-"""What the homes belonged to and used when they were last looked at."""
+"""The packages that these modules belonged to and used when `_is_known` looked last."""
 
 
-def know_home(module: object, called: str) -> None:
-    """A module declares a step or workflow: what it can name may be raised there. Code from nowhere has none. `called`: what it is
-    in processes where it is not the program that is run."""
+def add_module(module: object, called: str) -> None:
+    """Remember a module that declares a step or workflow: whatever exception it can name may be raised there.
+
+    `called` is the name of the module in processes where it is not the program itself. Code without a module adds
+    nothing.
+    """
     if isinstance(module, str):
-        _homes.update((module, called))
+        _modules.update((module, called))
 
 
 def recorded_names(cls: type[BaseException]) -> frozenset[str]:
-    """The attributes that the class says are data: by `__recorded__`, as fields of a dataclass or of attrs, or, in the
-    application's own packages, by an annotation in its body. A library's annotations are not meant for us."""
+    """Return the names of the attributes that the class declares as data.
+
+    It declares them by `__recorded__`, as fields of a dataclass or of attrs, or, in the application's own packages, by
+    an annotation in its body. A library's annotations do not count: they were written for another purpose.
+    """
     found: set[Any] = set()
-    packages = {_root(home) for home in _homes}
+    packages = {_root(module) for module in _modules}
     for base in cls.__mro__:
         own = vars(base)
         if _root(base.__module__) in packages:
             found.update(own.get("__annotations__", ()))
-        opted = own.get(OPTED, ())
-        found.update([opted] if isinstance(opted, str) else opted)
+        listed = own.get(RECORDED_MEMBER, ())
+        found.update([listed] if isinstance(listed, str) else listed)
         found.update(own.get("__dataclass_fields__", ()))
         found.update(field.name for field in own.get("__attrs_attrs__", ()))
         found.update(RECORDED.get(name_of(base), ()))
@@ -61,7 +70,7 @@ def recorded_names(cls: type[BaseException]) -> frozenset[str]:
 
 
 def known_class(name: str) -> type[Exception] | None:
-    """The exception class of this name, if it is loaded, known and made by Python's own `__new__`."""
+    """Return the exception class of this name, if it is loaded, of a known package, and has Python's own `__new__`."""
     parts = name[: NAME_MAX_CHARS + 1].split(".")
     if len(name) > NAME_MAX_CHARS or len(parts) > PARTS_MAX or not _is_known(parts[0]):
         return None
@@ -70,38 +79,40 @@ def known_class(name: str) -> type[Exception] | None:
         if found is None:
             continue
         for part in parts[cut:]:
-            # By what stands there, not by asking: a lazy `__getattr__` imports, a property runs.
+            # Read the namespace instead of the attribute: a lazy `__getattr__` would import, a property would run.
             found = vars(found).get(part) if isinstance(found, ModuleType | type) else None
         if not isinstance(found, type) or not issubclass(found, Exception):
             return None
-        if issubclass(found, StopIteration | StopAsyncIteration) or not _is_pythons(_giver(found, "__new__")):
+        maker = _definer(found, "__new__")
+        if issubclass(found, StopIteration | StopAsyncIteration) or not _is_builtin(maker):
             return None
         return found
     return None
 
 
-def made(cls: type[Exception], args: Sequence[Any], attributes: Mapping[str, Any]) -> Exception | None:
-    """An exception of this class; None, if it cannot be made without its author's code, or cannot be shown."""
+def rebuild(cls: type[Exception], args: Sequence[Any], attributes: Mapping[str, Any]) -> Exception | None:
+    """Make an exception of this class without its author's `__init__`. Return None if that, or `str` of it, fails."""
     try:
-        if _is_pythons(_giver(cls, "__init__")):
+        if _is_builtin(_definer(cls, "__init__")):
             error: Exception = type.__call__(cls, *args)
         else:
-            error = _giver(cls, "__new__").__new__(cls, *args)
-            BaseException.args.__set__(error, tuple(args))  # type: ignore[attr-defined]  # whatever the class calls `args`
+            error = _definer(cls, "__new__").__new__(cls, *args)
+            # BaseException's own `args`: the class may redefine it.
+            BaseException.args.__set__(error, tuple(args))  # type: ignore[attr-defined]  # a descriptor made in C
         names = recorded_names(cls)
         vars(error).update((name, value) for name, value in attributes.items() if name in names)
         str(error)
-    except BaseException:  # noqa: BLE001  a class that cannot be made this way is told by its words
+    except BaseException:  # noqa: BLE001  then the caller raises a StepFailed with the same message
         return None
     return error
 
 
-def _giver(cls: type, member: str) -> Any:
-    """The class from which it has this member."""
+def _definer(cls: type, member: str) -> Any:
+    """Return the class, this one or a base of it, that defines the member."""
     return next(base for base in cls.__mro__ if member in vars(base))
 
 
-def _is_pythons(cls: type) -> bool:
+def _is_builtin(cls: type) -> bool:
     return vars(builtins).get(cls.__name__) is cls
 
 
@@ -109,10 +120,10 @@ def _is_known(package: str) -> bool:
     if package in _ALWAYS or package in _packages:
         return True
     _packages.clear()
-    for home in _homes:
-        _packages.add(_root(home))
-        for value in list(vars(sys.modules.get(home, builtins)).values()):
-            # By its type alone: objects that stand for others must not be asked anything.
+    for module in _modules:
+        _packages.add(_root(module))
+        for value in list(vars(sys.modules.get(module, builtins)).values()):
+            # Look at nothing but its type: a proxy, as web frameworks have them, may run code if it is asked anything.
             if issubclass(type(value), type | FunctionType):
                 named = vars(value).get("__module__") if issubclass(type(value), type) else value.__module__
             else:

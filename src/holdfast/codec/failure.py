@@ -1,6 +1,7 @@
-"""Exceptions as JSON and back: a workflow can catch the very exception its step raised on another machine.
+"""Turns exceptions into JSON and back, so that a workflow can catch the exception that its step raised on another
+machine.
 
-What cannot be rebuilt (see `exceptions.py`) becomes a `StepFailed` with the same words.
+An exception that cannot be rebuilt (see `exceptions.py`) becomes a `StepFailed` with the same message.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from holdfast import errors
-from holdfast.codec.exceptions import known_class, made, recorded_names
+from holdfast.codec.exceptions import known_class, rebuild, recorded_names
 from holdfast.codec.payload import encode_any
 from holdfast.programs import name_of
 
 MESSAGE_MAX_CHARS = 4_000
 TRACE_MAX_FRAMES = 12
-"""The innermost frames: where it went wrong."""
+"""How many frames are recorded: the innermost ones, which show where it went wrong."""
 TRACE_MAX_CHARS = 6_000
 EXTRAS_MAX_BYTES = 16_000
-"""Arguments and attributes of an exception are kept when they are JSON and no larger than this."""
+"""Arguments and attributes of an exception are recorded if they are JSON and not larger than this."""
 
 PARTS_MAX = 30
-"""Exceptions that are recorded of one, its causes and the members of its groups."""
+"""How many exceptions are recorded for one: the exception itself, its causes and the members of its groups."""
 NOTES_MAX = 20
 BYTES = "$bytes"
-"""The member that holds bytes among an exception's arguments, as base64: UnicodeDecodeError cannot be made without."""
+"""The member in which bytes among an exception's arguments are written, as base64. UnicodeDecodeError needs them."""
 
 T = TypeVar("T")
 
@@ -40,15 +41,15 @@ _CONCURRENT = str(Path(types.__file__).parent / "concurrent")
 
 
 STEP = "_holdfast_step"
-"""Keeps the number of the step whose outcome an exception was, in the code of a workflow."""
+"""The attribute of an exception in workflow code for the number of the step whose outcome it was."""
 _PLACE = "_holdfast_place"
-"""Keeps the place of an exception that was rebuilt: it has no traceback any more."""
+"""The attribute of a rebuilt exception for the place where it was raised: it has no traceback any more."""
 _UNKNOWN = frozenset({"timed out", "lost"})
 """Endings of an attempt that do not say whether it had its effect."""
 
 
 class RecordedFailure(msgspec.Struct, omit_defaults=True):
-    """An exception, as it is recorded."""
+    """An exception as the store has it."""
 
     type: str
     message: str
@@ -59,9 +60,9 @@ class RecordedFailure(msgspec.Struct, omit_defaults=True):
     notes: list[str] = []
     traceback: str = ""
     cause: RecordedFailure | None = None
-    """What it was raised from, or what was being handled when it was raised."""
+    """The exception it was raised from, or the one that was being handled when it was raised."""
     handling: bool = False
-    """`cause` is what was being handled: nobody said `raise … from`."""
+    """True if `cause` was only being handled: the code did not say `raise … from`."""
     group: list[RecordedFailure] = []
     """The members of an exception group."""
     unsure: bool = False
@@ -69,77 +70,79 @@ class RecordedFailure(msgspec.Struct, omit_defaults=True):
     place: str = ""
     """The innermost line of the author's code."""
     seq: int | None = None
-    """Of a run: how much of its history had been delivered when its code ended."""
+    """For a run: how much of its history had been delivered when its code ended."""
     steps: list[int] = []
-    """Of a run: n of the steps whose failure ended it. None, if it was the code itself, a deadline or a cancel."""
+    """For a run: n of the steps whose failure ended it. Empty if its code, a deadline or a cancellation ended it."""
     undone: list[int] = []
-    """Of a run: n of its steps that were taken back."""
+    """For a run: n of its steps that were undone."""
     by: str = ""
-    """Of a run that had succeeded: the parent that took it back."""
+    """For a run that had succeeded: the id of the run above it that undid it."""
 
 
-_read = msgspec.json.Decoder(RecordedFailure)
+_decoder = msgspec.json.Decoder(RecordedFailure)
 
 
 def encode_error(
     error: BaseException, *, step: str = "", ending: str = "failed", unsure: bool = False
 ) -> str:
-    """The exception as JSON, whatever it is: an author's class may raise or lie at every question."""
+    """Return the exception as JSON. This works for any, even if an author's class raises or lies at every question."""
     try:
         failure = _described(error, [PARTS_MAX])
-        failure.traceback, failure.place = _asked(_trace, error, ""), place_of(error)
+        failure.traceback, failure.place = _safely(_trace, error, ""), place_of(error)
         failure.step, failure.ending, failure.unsure = step, ending, unsure
         return msgspec.json.encode(failure).decode()
     except Exception as wrong:  # noqa: BLE001  the failure must be recorded, if only by its name
-        name = _printable(_asked(name_of, type(error), "builtins.BaseException"))
-        message = f"(it cannot be described: {type(wrong).__name__})"
+        name = _printable(_safely(name_of, type(error), "builtins.BaseException"))
+        message = f"(the exception cannot be described: {type(wrong).__name__})"
         bare = RecordedFailure(type=name, message=message, step=step, ending=ending, unsure=unsure)
         return msgspec.json.encode(bare).decode()
 
 
-def honest(error: BaseException) -> BaseException:
-    """The exception; in place of one that lies about its class, and so may raise at every `isinstance`, one that says so."""
+def safe_to_inspect(error: BaseException) -> BaseException:
+    """Return the exception, or a StepFailed in its place if it lies about its class. An exception that does may raise
+    at every `isinstance`."""
     try:
         if error.__class__ is type(error):
             return error
-    except BaseException:  # noqa: BLE001, S110  whatever it raises when asked
+    except BaseException:  # noqa: BLE001, S110  it may raise anything when it is asked for its class
         pass
-    name = _printable(_asked(name_of, type(error), "BaseException"))
-    return errors.StepFailed(f"{name}, which says it is something else", error_type=name)
+    name = _printable(_safely(name_of, type(error), "BaseException"))
+    return errors.StepFailed(f"{name}, an exception that claims to be of another class", error_type=name)
 
 
 def mark_unsure(raw: str, *, unsure: bool) -> str:
-    """An error that is recorded already, and whether the step may have had its effect."""
+    """Return a recorded error with `unsure` changed: whether the step may have had its effect."""
     failure = _parsed(raw)
     failure.unsure = unsure
     return msgspec.json.encode(failure).decode()
 
 
 def _described(error: BaseException, left: list[int]) -> RecordedFailure:
-    """The exception with its cause and its members, as long as there are parts `left`: a chain may be a circle."""
+    """Return the record of an exception with its cause and its members. `left` counts down how many exceptions may
+    still be recorded: a chain of causes may be a circle."""
     left[0] -= 1
     failure = RecordedFailure(
         type=_printable(name_of(type(error))),
         message=message_of(error),
-        args=_asked(_arguments, error, None),
-        attributes=_asked(_attributes, error, {}),
-        notes=_asked(_notes, error, []),
+        args=_safely(_arguments, error, None),
+        attributes=_safely(_attributes, error, {}),
+        notes=_safely(_notes, error, []),
     )
     if isinstance(error, BaseExceptionGroup):
         failure.group = [_described(one, left) for one in error.exceptions if left[0] > 0]
     nothing: tuple[BaseException | None, bool] = (None, False)
-    cause, failure.handling = _asked(_cause, error, nothing)
+    cause, failure.handling = _safely(_cause, error, nothing)
     if cause is not None and left[0] > 0:
         failure.cause = _described(cause, left)
     return failure
 
 
-def _asked(question: Callable[[Any], T], of: Any, otherwise: T) -> T:
-    """What an author's class answers, if it does."""
+def _safely(function: Callable[[Any], T], argument: Any, default: T) -> T:
+    """Call a function that may run an author's code. Return `default` if it raises."""
     try:
-        return question(of)
+        return function(argument)
     except BaseException:  # noqa: BLE001  whatever it raises must not hide the failure
-        return otherwise
+        return default
 
 
 def _cause(error: BaseException) -> tuple[BaseException | None, bool]:
@@ -153,7 +156,7 @@ def _cause(error: BaseException) -> tuple[BaseException | None, bool]:
 
 
 def _attributes(error: BaseException) -> dict[str, Any]:
-    """Those that its class says are data. Others may be a client's headers, tokens or the whole reply."""
+    """Return the attributes that the class declares as data. Others may be a client's headers, tokens or a reply."""
     found, names = vars(error), recorded_names(type(error))
     return {name: found[name] for name in sorted(names & found.keys()) if _is_json(found[name])}
 
@@ -166,14 +169,15 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def place_of(error: BaseException) -> str:
-    """Where it was raised: the innermost line of the author's code, as `billing.py:42`. The folder is left out: the same
-    code stands in another one on another host. Empty when no line of theirs is in it."""
-    return _asked(_place, error, "")
+    """Return the innermost line of the author's code where it was raised, as `billing.py:42`, or "" if there is none.
+    The folder is left out: on another host the same code is in another one."""
+    return _safely(_place, error, "")
 
 
 def _place(error: BaseException) -> str:
     found = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):  # no source is read for it
+    # Unlike `extract_tb`, `walk_tb` reads no source files.
+    for frame, line in traceback.walk_tb(error.__traceback__):
         if _is_authors(frame.f_code.co_filename):
             found = f"{Path(frame.f_code.co_filename).name}:{line}"
     if found:
@@ -183,20 +187,21 @@ def _place(error: BaseException) -> str:
 
 
 def decode_error(raw: str) -> Exception:
-    """The exception to raise in the workflow."""
+    """Return the exception to raise in the workflow."""
     failure = _parsed(raw)
     rebuilt = _rebuilt(failure, [PARTS_MAX])
     if failure.place:
-        _asked(lambda error: BaseException.__setattr__(error, _PLACE, failure.place), rebuilt, None)
+        _safely(lambda error: BaseException.__setattr__(error, _PLACE, failure.place), rebuilt, None)
     if failure.step and (note := f"in step {failure.step}") not in failure.notes:
         _add_note(rebuilt, note)
     return rebuilt
 
 
 def _rebuilt(failure: RecordedFailure, left: list[int]) -> Exception:
-    """The exception with its notes, its cause and its members, as long as there are parts `left`; or a StepFailed with its words."""
+    """Return the exception, or a StepFailed with its message, together with its notes, its cause and its members.
+    `left` counts down how many exceptions may still be rebuilt."""
     left[0] -= 1
-    error = _rebuild(failure, left) if failure.ending not in ("timed out", "lost") else None
+    error = _of_recorded_class(failure, left) if failure.ending not in ("timed out", "lost") else None
     if error is None:
         known = {"timed out": errors.StepTimeout, "lost": errors.StepLost}.get(failure.ending)
         text = _line(failure) if known is None else failure.message
@@ -205,26 +210,26 @@ def _rebuilt(failure: RecordedFailure, left: list[int]) -> Exception:
         _add_note(error, note)
     if failure.cause is not None and left[0] > 0:
         name, cause = "__context__" if failure.handling else "__cause__", _rebuilt(failure.cause, left)
-        _asked(lambda of: BaseException.__setattr__(of, name, cause), error, None)
+        _safely(lambda rebuilt: BaseException.__setattr__(rebuilt, name, cause), error, None)
     return error
 
 
-def _rebuild(failure: RecordedFailure, left: list[int]) -> Exception | None:
-    cls = _asked(known_class, failure.type, None)
+def _of_recorded_class(failure: RecordedFailure, left: list[int]) -> Exception | None:
+    cls = _safely(known_class, failure.type, None)
     if cls is None:
         return None
     args = [_unpacked(arg) for arg in failure.args] if failure.args is not None else [failure.message]
     if issubclass(cls, ExceptionGroup):
         args.append([_rebuilt(one, left) for one in failure.group if left[0] > 0])
-    return made(cls, args, failure.attributes)
+    return rebuild(cls, args, failure.attributes)
 
 
 def _add_note(error: Exception, note: str) -> None:
-    _asked(lambda of: BaseException.add_note(of, note), error, None)
+    _safely(lambda rebuilt: BaseException.add_note(rebuilt, note), error, None)
 
 
-def own_error(raw: str | None) -> Exception | None:
-    """The exception itself, if it can be rebuilt here: nothing in place of it."""
+def original_error(raw: str | None) -> Exception | None:
+    """Return the exception if it can be rebuilt here in its own class, otherwise None."""
     if raw is None:
         return None
     error = decode_error(raw)
@@ -232,12 +237,12 @@ def own_error(raw: str | None) -> Exception | None:
 
 
 def describe_error(raw: str) -> str:
-    """One line for people: `ValueError: bad card`."""
+    """Return the error as one line for people: `ValueError: bad card`."""
     return " ".join(_line(_parsed(raw)).split())
 
 
 def is_unsure(losses: int, error: str | None) -> bool:
-    """May a step that failed have had its effect? Yes, if any attempt ended without anybody knowing how."""
+    """True if a step that failed may have had its effect, because nobody knows how one of its attempts ended."""
     if losses > 0:
         return True
     if error is None:
@@ -247,8 +252,9 @@ def is_unsure(losses: int, error: str | None) -> bool:
 
 
 def gave_up_error(undos: Sequence[tuple[str, str, str | None]], cause: str | None) -> str:
-    """Why a run is stuck: the (name, key, error) of its undos that gave up, and what made it take itself back."""
-    lines = [f"{name} of {key}: {_told(error)}" for name, key, error in undos]
+    """Return the error of a run that is stuck. `undos` are the (name, key, error) of the undos that gave up; `cause` is
+    why the run is being undone."""
+    lines = [f"{name} of {key}: {_reason(error)}" for name, key, error in undos]
     name, key, error = undos[0]
     first = (
         _parsed(error)
@@ -273,10 +279,10 @@ def gave_up_error(undos: Sequence[tuple[str, str, str | None]], cause: str | Non
 
 
 class End(NamedTuple):
-    """What is recorded of a run's end beside its error."""
+    """What is recorded about the end of a run besides its error. The fields are those of `RecordedFailure`."""
 
     seq: int | None
-    """None: the run ended under an older version, which did not record it."""
+    """None if the run ended under an older version, which did not record it."""
     steps: Sequence[int]
     undone: Sequence[int]
     by: str
@@ -290,14 +296,14 @@ def end_of(raw: str | None) -> End:
 
 
 def ended_by(raw: str, seq: int, steps: Sequence[int]) -> str:
-    """The error of a run, with the place in its history where its code ended, and the steps that ended it."""
+    """Return the error of a run with the place in its history where its code ended, and the steps that ended it."""
     failure = _parsed(raw)
     failure.seq, failure.steps = seq, list(steps)
     return msgspec.json.encode(failure).decode()
 
 
 def with_undone(raw: str | None, undone: Sequence[int]) -> str | None:
-    """The error of a run that has taken itself back, with the steps that were undone."""
+    """Return the error of a run that has been undone, with the steps that were undone."""
     if raw is None or not undone:
         return raw
     failure = _parsed(raw)
@@ -306,23 +312,24 @@ def with_undone(raw: str | None, undone: Sequence[int]) -> str | None:
 
 
 def revoked_error(parent_id: str, cause: str | None, undone: Sequence[int]) -> str:
-    """Why a run that had succeeded is undone: its parent took itself back, and with it these steps."""
+    """Return the error of a run that had succeeded and is undone, because a run above it is. `undone` are those of its
+    steps that were undone."""
     why = f": {describe_error(cause)}" if cause is not None else ""
     failure = RecordedFailure(
         type=name_of(errors.RunUndone),
-        message=f"run {parent_id}, which had started it, took it back{why}"[:MESSAGE_MAX_CHARS],
+        message=f"run {parent_id}, which had started it, undid it{why}"[:MESSAGE_MAX_CHARS],
         undone=list(undone),
         by=parent_id,
     )
     return msgspec.json.encode(failure).decode()
 
 
-def _told(error: str | None) -> str:
+def _reason(error: str | None) -> str:
     return "cancelled" if error is None else describe_error(error)
 
 
 def message_of(error: BaseException) -> str:
-    """What it says of itself, as text that every store takes and every terminal shows."""
+    """Return the exception's message as text that every store accepts and every terminal shows."""
     try:
         text = _printable(str(error))
     except BaseException as wrong:  # noqa: BLE001  an author's __str__ must not hide the failure
@@ -334,13 +341,15 @@ def message_of(error: BaseException) -> str:
 
 
 def _printable(text: str) -> str:
-    """Neither store keeps half of a surrogate pair, and PostgreSQL no NUL. By `str`'s own methods: it may be a subclass."""
+    """Escape what the stores cannot keep: half of a surrogate pair, and in PostgreSQL a NUL. Use `str.encode` itself:
+    the text may be of an author's subclass."""
     clean = str.encode(text, "utf-8", "backslashreplace").decode()
     return clean.replace("\0", "\\x00")[:MESSAGE_MAX_CHARS]
 
 
 def _arguments(error: BaseException) -> list[Any] | None:
-    """What makes the same exception again, if JSON keeps it. OSError keeps its file name beside its arguments."""
+    """Return the arguments that make the same exception again, or None if JSON does not keep them. OSError has its file
+    name beside its arguments."""
     if isinstance(error, BaseExceptionGroup):
         return [error.message]
     args: list[Any] = list(error.args)
@@ -354,13 +363,13 @@ def _arguments(error: BaseException) -> list[Any] | None:
 def _unpacked(arg: Any) -> Any:
     if type(arg) is not dict or arg.keys() != {BYTES}:
         return arg
-    return _asked(b64decode, arg[BYTES], b"")
+    return _safely(b64decode, arg[BYTES], b"")
 
 
 def _parsed(raw: str) -> RecordedFailure:
     try:
-        return _read.decode(raw)
-    except (msgspec.MsgspecError, RecursionError):  # not written by us
+        return _decoder.decode(raw)
+    except (msgspec.MsgspecError, RecursionError):  # Holdfast did not write it
         return RecordedFailure(type="builtins.Exception", message=raw[:MESSAGE_MAX_CHARS])
 
 
@@ -370,15 +379,15 @@ def _line(failure: RecordedFailure) -> str:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether JSON keeps the value as it is."""
+    """True if JSON keeps the value as it is, and it is not too large to record."""
     try:
         return len(encode_any(value, "", EXTRAS_MAX_BYTES)) <= EXTRAS_MAX_BYTES
-    except BaseException:  # noqa: BLE001  nor may what an author's class does meanwhile hide the failure
+    except BaseException:  # noqa: BLE001  whatever an author's class raises must not hide the failure
         return False
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """The author's frames: not Holdfast's, not asyncio's."""
+    """Return the author's frames: not those of Holdfast, asyncio or concurrent.futures."""
     return [frame for frame in traceback.extract_tb(error.__traceback__) if _is_authors(frame.filename)]
 
 

@@ -1,8 +1,9 @@
-"""Types: which ones can be stored, and how those are that msgspec does not know by itself.
+"""Which types can be stored, and how to write and read those that msgspec does not know by itself.
 
-msgspec refuses a union of several dataclass-like types, because their JSON does not tell them apart. Where one stands in
-an annotation, at any depth, it is replaced by a `Variant`, and its values are written as `{"$type": "Name", …}`. Inside the
-fields of an author's own class it cannot be replaced: that is a DefinitionError with the way out.
+msgspec refuses a union of several dataclass-like types, because their JSON does not say which type it is. Where an
+annotation has such a union, at any depth, a `Variant` takes its place, and its values are written as `{"$type": "Name",
+…}`. Inside the fields of an author's own class a union cannot be replaced: it raises a DefinitionError that says what
+to do instead.
 """
 
 from __future__ import annotations
@@ -30,33 +31,34 @@ Wrap: TypeAlias = Callable[[Any], Any]
 
 
 class Form(NamedTuple):
-    """An annotation, ready for msgspec."""
+    """An annotation, prepared for msgspec."""
 
     type: Any
     wrap: Wrap | None
-    """Marks the values of unions that need a tag, before they are written."""
+    """Prepares a value for writing: marks values of unions that need a tag, and sorts sets that msgspec cannot sort."""
     order: Literal["deterministic"] | None
-    """Sets have no order of their own: theirs is fixed, or the digest of equal inputs would differ."""
-    holds_floats: bool
-    """NaN and infinity may be in it: msgspec would write them as null."""
+    """A set has no order of its own. Without a fixed one the digests of equal inputs would differ."""
+    has_floats: bool
+    """Its values may contain NaN and infinity, which msgspec would write as null."""
     plain: Plain | None
-    """Which of its values are certainly kept as they are, and need not be read again."""
-    unclear: bool
-    """`==` says too little of whether its values came back as they were."""
+    """Which of its values JSON certainly keeps as they are, so that they need not be read again."""
+    weak_equality: bool
+    """Two of its values can be equal and yet differ, so `==` does not prove that a value came back as it was."""
     loose: bool
-    """Somewhere no more than an interface is asked for (Sequence, Mapping): a list or dict comes back."""
+    """Somewhere it asks for no more than an interface (Sequence, Mapping), so a list or dict comes back."""
     has_defaults: bool
-    """Dataclasses with defaults may be in it: of what it reads, msgspec would not write those that were not given."""
+    """It may contain dataclasses with defaults. msgspec does not write a default that was missing when it read one."""
 
 
-class _Standing(type):
+class _StandIn(type):
     def __instancecheck__(cls, value: object) -> bool:
-        """msgspec looks whether what `dec_hook` made is of the type it asked for: it is of what that type stands for."""
+        """msgspec checks that what `dec_hook` returns is an instance of the type it asked for. `Variant.read` returns
+        an instance of what that type stands for, so this says yes."""
         return True
 
 
-class Variant(metaclass=_Standing):
-    """Stands for one union of several dataclass-like types. A subclass is made for each."""
+class Variant(metaclass=_StandIn):
+    """Stands for one union of several dataclass-like types. Each union gets a subclass of its own."""
 
     members: dict[str, type]
     others: Any = None
@@ -81,7 +83,7 @@ class Variant(metaclass=_Standing):
 
 
 class Tagged:
-    """A value of a `Variant`, on its way to JSON."""
+    """A value of a `Variant` that is about to be written."""
 
     __slots__ = ("value",)
 
@@ -90,7 +92,7 @@ class Tagged:
 
 
 def enc_hook(value: Any) -> Any:
-    """What msgspec cannot write by itself."""
+    """Turn a value that msgspec cannot write by itself into one that it can."""
     if isinstance(value, Tagged):
         fields = msgspec.to_builtins(value.value, enc_hook=enc_hook)
         return {TAG: type(value.value).__name__, **fields}
@@ -108,14 +110,13 @@ def enc_hook(value: Any) -> Any:
 
 
 def dec_hook(kind: type, value: Any) -> Any:
-    """What msgspec cannot read by itself."""
+    """Read a value of a type that msgspec does not know."""
     if issubclass(kind, Variant):
         try:
             return kind.read(value)
         except msgspec.ValidationError as wrong:
-            raise ValueError(
-                str(wrong)
-            ) from None  # so that msgspec adds the place of the union to the place in it
+            # A ValueError, because msgspec then adds the place of the union to the place inside it.
+            raise ValueError(str(wrong)) from None
     if is_pydantic(kind):
         return kind.model_validate(value)  # type: ignore[attr-defined]  # a pydantic model, which is not imported here
     if issubclass(kind, PurePath) and isinstance(value, str):
@@ -133,51 +134,54 @@ def is_pydantic(kind: Any) -> bool:
 
 
 def form_of(annotation: Any, where: str) -> Form:
-    """The form of an annotation, or a DefinitionError that says what to do."""
+    """Return the form of an annotation, or raise a DefinitionError that says what to do."""
     kind, wrap = _prepare(annotation, where)
-    ordered = floats = unclear = defaults = False
-    loose = _asks_little(annotation)
+    ordered = floats = weak_equality = defaults = False
+    loose = _asks_for_interface(annotation)
     for node in _nodes(kind, where):
         defaults |= isinstance(node, described.CustomType) or (
             isinstance(node, described.DataclassType) and not all(each.required for each in node.fields)
         )
         ordered |= isinstance(node, described.SetType | described.FrozenSetType)
         floats |= isinstance(node, described.FloatType | described.AnyType | described.CustomType)
-        unclear |= isinstance(node, UNCLEAR)
+        weak_equality |= isinstance(node, WEAK_EQUALITY)
         owner = getattr(node, "cls", None)
         if owner is not None:
-            unclear = unclear or not _compares_all(owner)
-            loose = loose or any(map(_asks_little, hints_of(owner).values()))
+            weak_equality = weak_equality or not _compares_all(owner)
+            loose = loose or any(map(_asks_for_interface, hints_of(owner).values()))
     order: Literal["deterministic"] | None = "deterministic" if ordered else None
-    return Form(kind, wrap, order, floats, plain_of(kind), unclear, loose, defaults)
+    return Form(kind, wrap, order, floats, plain_of(kind), weak_equality, loose, defaults)
 
 
-UNCLEAR = (described.AnyType, described.DateTimeType, described.TimeType, described.NamedTupleType)
-"""Equal is not the same: what stands under Any may come back as its plain cousin, a `fold` is not compared, and a named tuple
-equals any other of the same values."""
+WEAK_EQUALITY = (described.AnyType, described.DateTimeType, described.TimeType, described.NamedTupleType)
+"""Types whose values can be equal and yet differ. Under Any an OrderedDict comes back as an equal dict, `==` does not
+compare the `fold` of a time, and a named tuple equals any other with the same values."""
 
 
-def _asks_little(annotation: Any) -> bool:
-    """Whether somewhere in an annotation no more than an interface is asked for."""
+def _asks_for_interface(annotation: Any) -> bool:
+    """True if the annotation asks somewhere for no more than an interface, such as Sequence."""
     origin = get_origin(annotation) or annotation
     if isinstance(origin, type) and origin.__module__ == "collections.abc":
         return True
-    return any(_asks_little(arg) for arg in get_args(annotation) if arg is not ...)
+    return any(_asks_for_interface(arg) for arg in get_args(annotation) if arg is not ...)
 
 
 def _compares_all(kind: type) -> bool:
-    """Whether two instances are equal only if all their fields are: not if the author says what equal means."""
+    """True if two instances are equal only when all their fields are. If the author wrote `__eq__`, nobody can know."""
     code = getattr(kind.__eq__, "__code__", None)
     if code is not None and not code.co_filename.startswith("<") and not is_pydantic(kind):
-        return False  # what a decorator made stands in no file
+        return False  # it is in a file, so the author wrote it; what a decorator makes is in `<string>` or the like
     if dataclasses.is_dataclass(kind):
         return all(field.compare for field in dataclasses.fields(kind))
     return all(attribute.eq for attribute in getattr(kind, "__attrs_attrs__", ()))
 
 
 def complete(value: Any) -> None:
-    """Give dataclasses in a value that was read those defaults that msgspec left to their class: it writes only what the
-    instance has, so a default would be recorded of a value that an author made, and not of one that was read."""
+    """Set the missing defaults on the dataclasses in a value that was read.
+
+    msgspec leaves a default that it did not read to the class, and writes only what the instance itself has. Without
+    this, a default would be recorded for a value that an author made, and not for one that was read.
+    """
     todo = [value]
     while todo:
         one = todo.pop()
@@ -191,13 +195,13 @@ def complete(value: Any) -> None:
             own, fields = getattr(one, "__dict__", None), dataclasses.fields(one)
             if own is not None and any(field.name not in own for field in fields):
                 given = dict(own)
-                own.clear()  # in the order of the fields, in which it is written
+                own.clear()  # msgspec writes the attributes in their order here, which must be that of the fields
                 own.update({field.name: given.get(field.name, field.default) for field in fields} | given)
             todo += [getattr(one, field.name) for field in fields]
 
 
 def _prepare(annotation: Any, where: str) -> tuple[Any, Wrap | None]:
-    """The annotation with its unions replaced, and how to mark its values."""
+    """Return the annotation with its unions replaced, and the function that prepares its values for writing."""
     if (
         annotation is object
         or isinstance(annotation, typing.TypeVar)
@@ -224,7 +228,7 @@ def _prepare(annotation: Any, where: str) -> tuple[Any, Wrap | None]:
 
 
 def _is_unchanged(parts: Iterable[tuple[Any, Wrap | None]], args: Iterable[Any]) -> bool:
-    """Whether nothing was replaced, and no value needs a mark."""
+    """True if nothing was replaced, and no value needs to be prepared."""
     return all(kind is arg and wrap is None for (kind, wrap), arg in zip(parts, args, strict=True))
 
 
@@ -236,7 +240,7 @@ def _prepare_union(annotation: Any, args: tuple[Any, ...], where: str) -> tuple[
     beside = [arg for arg in args if arg is not types.NoneType]
     if len(tagged) > 1 or (custom and len(beside) > 1):
         if [arg for arg in custom if arg not in tagged]:
-            _refuse(where, annotation, "a Path can only be joined with None: take str instead")
+            _refuse(where, annotation, "a Path can only be in a union with None: use str instead")
         members = {arg.__name__: arg for arg in tagged}
         if len(members) < len(tagged):
             _refuse(where, annotation, "two of its types have the same name: rename one")
@@ -295,7 +299,8 @@ def _as_is(value: Any) -> Any:
 
 
 def _sort(value: Any) -> Any:
-    """The members of a set in the order of their JSON: they have none of their own, and every process must write the same."""
+    """Return the members of a set in the order of their JSON. A set has no order of its own, and every process must
+    write the same."""
     if not isinstance(value, collections.abc.Set):
         return value
     return sorted(value, key=_json)
@@ -309,17 +314,17 @@ ORDERED = (int, float, str, bytes, dt.date, dt.timedelta, decimal.Decimal, uuid.
 
 
 def _is_sortable(kind: Any) -> bool:
-    """Whether an author's class says how its instances are sorted."""
+    """True if an author's class defines how its instances are sorted."""
     return isinstance(kind, type) and "__lt__" in {name for each in kind.__mro__[:-1] for name in vars(each)}
 
 
 def _has_order(kind: Any) -> bool:
-    """Whether any two values of a type can be sorted."""
+    """True if any two values of the type can be sorted."""
     return isinstance(kind, type) and issubclass(kind, ORDERED)
 
 
 def is_record(kind: Any) -> bool:
-    """A type whose JSON is an object that does not say which type it is."""
+    """True if the JSON of this type is an object that does not say which type it is."""
     if not isinstance(kind, type):
         kind = get_origin(kind)
         if not isinstance(kind, type):
@@ -335,7 +340,7 @@ def is_record(kind: Any) -> bool:
 
 
 def _nodes(kind: Any, where: str) -> Iterator[described.Type]:
-    """Every type that occurs in this one. Refuses those that cannot be stored."""
+    """Yield every type that occurs in this one. Refuse a type that cannot be stored."""
     try:
         todo: list[Any] = [described.type_info(kind)]
         msgspec.json.Decoder(kind)
@@ -372,7 +377,8 @@ def _nodes(kind: Any, where: str) -> Iterator[described.Type]:
 
 
 def _refuse_unordered(where: str, owner: type, hint: Any) -> None:
-    """In a field of an author's class a set is written by msgspec, which must be able to sort it."""
+    """Refuse a set in a field of an author's class, if its members cannot be sorted. msgspec writes such a set by
+    itself, and must be able to sort it."""
     origin, args = get_origin(hint), get_args(hint)
     is_set = isinstance(origin, type) and issubclass(origin, collections.abc.Set)
     if is_set and not is_pydantic(owner) and not _has_order(args[0]) and not _is_sortable(args[0]):

@@ -1,4 +1,4 @@
-"""One value, written and read by its declared type. Refuses what JSON would silently change."""
+"""Writes and reads one value by its declared type, and refuses a value that JSON would silently change."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import msgspec
 
 from holdfast.codec.forms import Form, complete, dec_hook, enc_hook, form_of, is_record
 from holdfast.codec.likeness import Change, find_change, find_loss
-from holdfast.codec.plain import is_json, looker
-from holdfast.codec.whole import unread
+from holdfast.codec.plain import is_json, make_check
+from holdfast.codec.whole import find_unread
 from holdfast.config import DEFAULT
 from holdfast.errors import InvalidInput
 from holdfast.interrupt import by_signal
@@ -25,7 +25,7 @@ _PLACE = re.compile(r" - at `\$?([^`]*)`")
 
 
 class Payload:
-    """How values of one type are written and read. `what` names them in errors."""
+    """Writes and reads values of one type. `what` names them in errors."""
 
     __slots__ = ("_atoms", "_decode", "_encode", "_is_plain", "form", "what")
 
@@ -35,10 +35,10 @@ class Payload:
         self._encode = msgspec.json.Encoder(enc_hook=enc_hook, order=form.order).encode
         self._decode = msgspec.json.Decoder(form.type, dec_hook=dec_hook).decode
         self._atoms = frozenset() if form.plain is None or form.plain.fields else form.plain.kinds
-        self._is_plain = is_json if form.type is Any else looker(form.plain)
+        self._is_plain = is_json if form.type is Any else make_check(form.plain)
 
     def encode(self, value: Any, limit: int = PAYLOAD_MAX_BYTES) -> bytes:
-        """JSON, checked: read again it is the same value. At most `limit` bytes."""
+        """Return the value as JSON of at most `limit` bytes. Refuse it if it would come back as another value."""
         form = self.form
         try:
             raw = self._encode(value if form.wrap is None else form.wrap(value))
@@ -49,10 +49,10 @@ class Payload:
         except InvalidInput:
             raise
         except BaseException as wrong:  # noqa: BLE001  msgspec's, and whatever an author's class raises
-            if form.holds_floats:
+            if form.has_floats:
                 refuse_nan(value, self.what)
             refuse(self.what, wrong)
-        if form.holds_floats and b"null" in raw:
+        if form.has_floats and b"null" in raw:
             refuse_nan(value, self.what)
         if len(raw) > limit:
             refuse_size(self.what, len(raw), limit)
@@ -64,17 +64,17 @@ class Payload:
         except BaseException as wrong:  # noqa: BLE001  msgspec's, and whatever an author's class raises
             refuse(self.what, wrong)
 
-    def whole(self, raw: bytes, *, typed: bool = True) -> Any:
-        """As `decode`, of what other code may have recorded: refuses what this type does not read whole. Not `typed`: it was
-        written without a declared type, so that sets have come in any order."""
+    def decode_whole(self, raw: bytes, *, typed: bool = True) -> Any:
+        """Like `decode`, for JSON that other code may have recorded: refuse it if this type loses or changes a part of
+        it. If not `typed`, the value was written without a declared type, so that its sets may be in any order."""
         value = self.decode(raw)
-        problem = unread(raw, self.again(value), ordered=typed or self.form.order is None)
+        problem = find_unread(raw, self.encode_again(value), ordered=typed or self.form.order is None)
         if problem is not None:
             raise InvalidInput(f"{self.what}: {problem}")
         return value
 
-    def again(self, value: Any) -> bytes:
-        """JSON of a value that was read, without the checks of one that comes from an author."""
+    def encode_again(self, value: Any) -> bytes:
+        """Write a value that was read. It does not need the checks of a value that comes from an author."""
         if self.form.has_defaults:
             complete(value)
         try:
@@ -84,8 +84,8 @@ class Payload:
 
 
 def is_same(form: Form, value: Any, back: Any) -> bool:
-    """Whether the value certainly came back as it was. If not, `refuse_change` looks closer."""
-    return type(value) is type(back) and bool(value == back) and (not form.unclear or is_json(value))
+    """True if the value certainly came back as it was. If this is False, `refuse_change` looks closer."""
+    return type(value) is type(back) and bool(value == back) and (not form.weak_equality or is_json(value))
 
 
 _any = Payload(Any, "")
@@ -93,13 +93,13 @@ _open = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
 def encode_any(value: Any, what: str, limit: int = PAYLOAD_MAX_BYTES) -> bytes:
-    """JSON of a value whose type nobody declared: what JSON would change is refused."""
+    """Return the JSON of a value whose type nobody declared. Refuse it if JSON would change it."""
     return _encode_by(_any, value, what, limit)
 
 
 def encode_open(value: Any, what: str, limit: int = PAYLOAD_MAX_BYTES) -> bytes:
-    """JSON of a value whose type is told when it is read. A record is checked as what it is; of anything else, only what no type
-    could bring back is refused."""
+    """Return the JSON of a value whose type is given only when it is read. A record is checked by its own class. Any
+    other value is refused only if no type could bring it back."""
     if is_record(type(value)):
         payload = _payload_of(type(value))  # type: ignore[arg-type]  # every class has a hash
         return _encode_by(payload, value, what, limit)
@@ -109,7 +109,7 @@ def encode_open(value: Any, what: str, limit: int = PAYLOAD_MAX_BYTES) -> bytes:
     except BaseException as wrong:  # noqa: BLE001  msgspec's, and whatever an author's class raises
         refuse(what, wrong)
     if loss is not None:
-        raise InvalidInput(f"{what}: {_told(loss)}")
+        raise InvalidInput(f"{what}: {_described(loss)}")
     if b"null" in raw:
         refuse_nan(value, what)
     if len(raw) > limit:
@@ -134,7 +134,7 @@ def decode_any(raw: bytes) -> Any:
 
 
 def refuse(what: str, wrong: BaseException) -> NoReturn:
-    """`charge(): cents: expected `int`, got `str``: the function, the place, the problem."""
+    """Raise InvalidInput with the function, the place and the problem: `charge(): cents: expected `int`, got `str``."""
     if by_signal(wrong):
         raise wrong
     try:
@@ -144,7 +144,7 @@ def refuse(what: str, wrong: BaseException) -> NoReturn:
     if isinstance(wrong, RecursionError):
         text = "the value is nested too deeply, or contains itself"
     elif isinstance(wrong, UnicodeEncodeError):
-        text = "the text holds half of a surrogate pair, which is not a character"
+        text = "the text contains half of a surrogate pair, which is not a character"
     place = "".join(reversed(_PLACE.findall(text))).lstrip(".")
     text = _PLACE.sub("", text)
     text = re.sub(r"^Object missing required field", "missing", text)
@@ -154,13 +154,13 @@ def refuse(what: str, wrong: BaseException) -> NoReturn:
 
 
 def refuse_change(what: str, value: Any, back: Any, *, loose: bool) -> None:
-    """Refuse a value that would come back as something else, and name the part."""
+    """Refuse a value that would come back as something else, and name the part that would change."""
     change = find_change(value, back, loose=loose)
     if change is not None:
-        raise InvalidInput(f"{what}: {_told(change)}")
+        raise InvalidInput(f"{what}: {_described(change)}")
 
 
-def _told(change: Change) -> str:
+def _described(change: Change) -> str:
     place = change.place.lstrip(".")
     return f"{place}: {change.what}" if place else change.what
 
@@ -173,17 +173,18 @@ def refuse_size(what: str, size: int, limit: int) -> NoReturn:
 
 
 def refuse_nan(value: Any, what: str) -> None:
-    """JSON has no NaN and no infinity: msgspec would write null, which means something else."""
+    """Refuse NaN and infinity, which JSON does not have. msgspec would write null, which means something else."""
     try:
         plain = msgspec.to_builtins(value, enc_hook=enc_hook)
-    except Exception:  # noqa: BLE001  it is refused for that, in other words
+    except Exception:  # noqa: BLE001  the caller refuses the value because of this error
         return
     todo: list[tuple[str, Any]] = [("", plain)]
     while todo:
         place, item = todo.pop()
         if isinstance(item, float) and not math.isfinite(item):
             raise InvalidInput(
-                f"{what}: {(place.lstrip('.') + ': ') if place else ''}{item} is not a number JSON can hold: use None or text"
+                f"{what}: {(place.lstrip('.') + ': ') if place else ''}{item} is not a number that JSON has: "
+                "use None or text"
             )
         if isinstance(item, dict):
             todo += [(f"{place}.{key}", part) for key, part in item.items()]

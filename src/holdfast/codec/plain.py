@@ -1,8 +1,8 @@
-"""Plain values: of which it can be told from their classes alone that JSON keeps them as they are.
+"""Plain values: their classes alone show that JSON keeps them as they are.
 
-Most steps take and give numbers, text, and dataclasses of these. To read them again in order to compare would take longer
-than to look at their classes. The functions that look are made of source text, as `dataclass` makes its own: a loop over the
-fields would take longer than it saves, and this runs for every step.
+Most steps take and return numbers, text, and dataclasses of these. Looking at the classes of values is faster than
+reading them again and comparing them. The functions that look are compiled from source text, as `dataclass` makes its
+own: a loop over the fields would take longer than it saves, and this runs for every step.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Union, get_args, get_origin
 
 ATOMS = frozenset({int, str, float, bool, bytes, types.NoneType})
-"""What JSON keeps as it is, and nobody can change."""
+"""Types whose values JSON keeps as they are, and nobody can change."""
 
 
 JSON_ATOMS = ATOMS - {bytes}
 
 
 def is_json(value: Any) -> bool:
-    """Whether a value of which nobody declared anything is one that JSON keeps as it is."""
+    """True if JSON keeps the value as it is, although nobody declared its type."""
     kind = type(value)
     if kind in JSON_ATOMS:
         return True
@@ -32,7 +32,7 @@ def is_json(value: Any) -> bool:
                 return False
         return True
     if kind is list:
-        for part in value:  # noqa: SIM110  a loop takes half the time
+        for part in value:  # noqa: SIM110  a loop takes half the time of `all`
             if type(part) not in JSON_ATOMS and not is_json(part):
                 return False
         return True
@@ -40,27 +40,27 @@ def is_json(value: Any) -> bool:
 
 
 class Plain(NamedTuple):
-    """What is plain among the values of one type: instances of exactly these classes."""
+    """Which values of one type are plain: the instances of exactly these classes."""
 
     kinds: frozenset[type]
     fields: Mapping[str, Plain] = MappingProxyType({})
-    """Of the one class that is no atom: what must stand in its fields."""
+    """If the class is a record: which values of its fields are plain."""
 
 
 def plain_of(kind: Any) -> Plain | None:
-    """What is plain among the values of an annotation, if that can be told."""
+    """Return which values of an annotation are plain, or None if their classes do not show it."""
     return _atoms(kind) or _record(kind)
 
 
 def _atoms(kind: Any) -> Plain | None:
-    """JSON must tell them apart: text and bytes are both text in it."""
+    """The plain values of an atom or a union of atoms. A union of text and bytes has none: both are text in JSON."""
     kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     found = frozenset(types.NoneType if one is None else one for one in kinds)
     return Plain(found) if found <= ATOMS and not found >= {str, bytes} else None
 
 
 def _record(kind: Any) -> Plain | None:
-    """A dataclass of atoms, without code of its own that runs when it is read."""
+    """The plain values of a dataclass of atoms that runs no code of its own when it is read."""
     if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
         return None
     own = ("__post_init__", "__new__", "__getattribute__", "__setattr__")
@@ -78,22 +78,23 @@ def _record(kind: Any) -> Plain | None:
 
 
 def hints_of(kind: type) -> dict[str, Any]:
-    """The annotations of a class's fields, as far as they can be told."""
+    """Return the annotations of a class's fields, or nothing if they cannot be resolved."""
     try:
         return typing.get_type_hints(kind, include_extras=True)
     except Exception:  # noqa: BLE001  msgspec has read them; a name that only it finds is no reason to fail
         return {}
 
 
-def looker(plain: Plain | None) -> Callable[[Any], bool]:
-    """A function that says whether a value is plain."""
+def make_check(plain: Plain | None) -> Callable[[Any], bool]:
+    """Return a function that says whether a value is plain."""
     scope: dict[str, Any] = {}
     test = "False" if plain is None else _test(plain, "value", scope)
-    return _made(f"def made(value): return {test}", scope)
+    return _compiled(f"def made(value): return {test}", scope)
 
 
-def keeper(plains: Sequence[Plain | None], struct: type) -> Callable[..., Any] | None:
-    """A function that makes the struct of these arguments, with records among them copied; None if one of them is not plain."""
+def make_copier(plains: Sequence[Plain | None], struct: type) -> Callable[..., Any] | None:
+    """Return a function that makes the struct from its arguments and copies the records among them, or returns None if
+    one of its arguments is not plain. If a parameter has no plain values, there is no such function: return None."""
     scope: dict[str, Any] = {"struct": struct, "new": object.__new__}
     tests, copies = [], []
     for i, plain in enumerate(plains):
@@ -106,7 +107,7 @@ def keeper(plains: Sequence[Plain | None], struct: type) -> Callable[..., Any] |
             copies.append(f"  c = new(kind{i}){copied}; a{i} = c\n")
     names = ", ".join(f"a{i}" for i in range(len(plains)))
     body = f" if {' and '.join(tests) or 'True'}:\n{''.join(copies)}  return struct({names})"
-    return _made(f"def made({names}):\n{body}", scope)
+    return _compiled(f"def made({names}):\n{body}", scope)
 
 
 def _test(plain: Plain, value: str, scope: dict[str, Any]) -> str:
@@ -123,7 +124,7 @@ def _test(plain: Plain, value: str, scope: dict[str, Any]) -> str:
     )
 
 
-def _made(source: str, scope: dict[str, Any]) -> Callable[..., Any]:
-    exec(source, scope)  # noqa: S102  made of numbers and the names of fields, which are identifiers
+def _compiled(source: str, scope: dict[str, Any]) -> Callable[..., Any]:
+    exec(source, scope)  # noqa: S102  the source consists of numbers and names of fields, which are identifiers
     made: Callable[..., Any] = scope["made"]
     return made

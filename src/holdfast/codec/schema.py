@@ -1,7 +1,8 @@
-"""Types as JSON Schemas, and values checked by them: for whoever has a value and not the code that declares its type.
+"""Describes types by JSON Schemas and checks values by them, where a process has a value and not the code that declares
+its type.
 
-The checker knows the vocabulary that msgspec writes. It refuses only what reading the value by its type would refuse, too: a
-keyword it does not know, or a type that no schema describes, accepts anything.
+The checker knows the vocabulary that msgspec writes. It refuses only what would also be refused when the value is read
+by its type: a keyword it does not know, or a type that no schema describes, accepts anything.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from holdfast.errors import InvalidInput
 Schema: TypeAlias = dict[str, Any]
 
 ANYTHING: Schema = {}
-WORDS = {
+TYPE_NAMES = {
     "integer": "int",
     "number": "float",
     "string": "str",
@@ -35,7 +36,7 @@ WORDS = {
     "array": "array",
     "object": "object",
 }
-"""The words that errors of msgspec have for the types of JSON."""
+"""What msgspec's errors call the types of JSON."""
 KINDS: dict[type, str] = {
     bool: "boolean",
     int: "integer",
@@ -54,7 +55,7 @@ FORMATS: dict[str, tuple[Any, str]] = {
     "decimal": (decimal.Decimal, "0"),
     "base64": (bytes, ""),
 }
-"""Texts with a meaning: the type that reads them, and an example."""
+"""For each format of a text, the type that reads it, and an example."""
 BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
     "minimum": (">=", operator.ge),
     "exclusiveMinimum": (">", operator.gt),
@@ -62,23 +63,23 @@ BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
     "exclusiveMaximum": ("<", operator.lt),
 }
 SHOWN_MAX = 5
-"""Values of an enumeration that an error lists."""
+"""How many values of an enumeration an error lists."""
 VALUE_MAX_CHARS = 60
-"""Of a value, so much stands in an error."""
+"""How much of a value an error shows."""
 
 
 def schema_of(kind: Any) -> Schema:
-    """The schema of a type as `form_of` prepared it. What cannot be described accepts anything."""
-    made = _Made()
+    """Return the schema of a type that `form_of` prepared. A type that cannot be described accepts anything."""
+    custom = _CustomTypes()
     try:
-        schema = msgspec.json.schema(kind, schema_hook=made.hook)
+        schema = msgspec.json.schema(kind, schema_hook=custom.hook)
         defs = schema.setdefault("$defs", {})
-        for name, part in made.defs.items():
+        for name, part in custom.defs.items():
             if defs.setdefault(name, part) != part:
-                return ANYTHING  # two classes of one name: a reference would mean both
-        _tell_times(described.type_info(kind), schema, defs, set())
+                return ANYTHING  # two classes have one name, and a reference would mean both
+        _add_time_formats(described.type_info(kind), schema, defs, set())
         json.dumps(schema, allow_nan=False)
-    except Exception:  # noqa: BLE001  a default that is no JSON, an author's own class: it is not what the type is refused for
+    except Exception:  # noqa: BLE001  a default that is no JSON, or an author's class, is no reason to refuse the type
         return ANYTHING
     for part in _parts(schema):
         part.pop("uniqueItems", None)  # a set is read from any array
@@ -91,8 +92,8 @@ def schema_of(kind: Any) -> Schema:
     return schema
 
 
-class _Made:
-    """What the types that msgspec does not know bring along."""
+class _CustomTypes:
+    """Describes the types that msgspec does not know, and collects the definitions that they refer to."""
 
     def __init__(self) -> None:
         self.defs: Schema = {}
@@ -100,7 +101,7 @@ class _Made:
     def hook(self, kind: type) -> Schema:
         if issubclass(kind, Variant):
             tagged = self._tagged(kind)
-            others = [word for word in WORDS if word != "object"]
+            others = [name for name in TYPE_NAMES if name != "object"]
             return tagged if kind.others is None else {"anyOf": [tagged, {"type": others}]}
         if issubclass(kind, PurePath):
             return {"type": "string"}
@@ -109,14 +110,14 @@ class _Made:
         raise NotImplementedError
 
     def _tagged(self, kind: type[Variant]) -> Schema:
-        """As msgspec describes a union of structs with tags."""
+        """Return a schema like the one by which msgspec describes a union of structs with tags."""
         mapping = {}
         for tag, member in kind.members.items():
             (schema,), defs = msgspec.json.schema_components([member], schema_hook=self.hook)
             for name, part in defs.items():
                 if self.defs.setdefault(name, part) != part:
                     raise TypeError(f"two classes are called {name}")
-            body = _meant(schema, defs)
+            body = _resolved(schema, defs)
             properties = {TAG: {"enum": [tag]}, **body.get("properties", {})}
             required = [TAG, *body.get("required", ())]
             name = f"{kind.__name__}.{tag}"
@@ -127,7 +128,8 @@ class _Made:
 
 
 def _of_model(kind: Any) -> Schema:
-    """A pydantic model reads more than its own schema says, "12" as a number: that only helps to make up an example."""
+    """Return a schema that accepts anything, with an example if one can be made up. A pydantic model reads more than
+    its own schema says, such as "12" as a number, so that schema only serves to make up the example."""
     schema: Schema = {"title": kind.__name__}
     try:
         made = example(kind.model_json_schema())
@@ -137,8 +139,8 @@ def _of_model(kind: Any) -> Schema:
     return schema | {"examples": [made]}
 
 
-def _tell_times(info: Any, schema: Schema, defs: Schema, seen: set[str]) -> None:
-    """msgspec calls a time that may be with or without a zone just a text."""
+def _add_time_formats(info: Any, schema: Schema, defs: Schema, seen: set[str]) -> None:
+    """Say in the schema which texts are times. msgspec does not, where a time may be with or without a zone."""
     while isinstance(info, described.Metadata):
         info = info.type
     if "$ref" in schema:
@@ -149,8 +151,7 @@ def _tell_times(info: Any, schema: Schema, defs: Schema, seen: set[str]) -> None
         schema = defs[name]
     inner: list[tuple[Any, Any]] = []
     if isinstance(info, described.DateTimeType | described.TimeType):
-        word = "date-time" if isinstance(info, described.DateTimeType) else "time"
-        schema.setdefault("format", word)
+        schema.setdefault("format", "date-time" if isinstance(info, described.DateTimeType) else "time")
     elif isinstance(info, described.CollectionType):
         inner = [(info.item_type, schema.get("items"))]
     elif isinstance(info, described.TupleType):
@@ -169,11 +170,11 @@ def _tell_times(info: Any, schema: Schema, defs: Schema, seen: set[str]) -> None
             inner = list(zip([one.type for one in info.fields], schema["prefixItems"], strict=False))
     for one, part in inner:
         if isinstance(part, dict):
-            _tell_times(one, part, defs, seen)
+            _add_time_formats(one, part, defs, seen)
 
 
 def _parts(schema: Any) -> Iterator[Schema]:
-    """Every schema in a schema."""
+    """Yield a schema and every schema inside it."""
     todo = [schema]
     while todo:
         part = todo.pop()
@@ -181,15 +182,16 @@ def _parts(schema: Any) -> Iterator[Schema]:
             todo += part
         elif isinstance(part, dict):
             yield part
-            for word, inner in part.items():
-                if word in ("properties", "$defs"):
+            for keyword, inner in part.items():
+                if keyword in ("properties", "$defs"):
                     todo += inner.values()
-                elif word in ("items", "prefixItems", "anyOf", "additionalProperties", "propertyNames"):
+                elif keyword in ("items", "prefixItems", "anyOf", "additionalProperties", "propertyNames"):
                     todo.append(inner)
 
 
 def check(value: Any, schema: Schema, what: str) -> None:
-    """Raise InvalidInput unless the value, as JSON is parsed, fits; `what: place: problem`, as a Payload says it."""
+    """Raise InvalidInput unless the value, parsed from JSON, fits the schema. The message is `what: place: problem`,
+    like that of a Payload."""
     try:
         wrong = next(_problems(value, schema, schema.get("$defs", {}), ""), None)
     except RecursionError:
@@ -200,7 +202,7 @@ def check(value: Any, schema: Schema, what: str) -> None:
 
 
 Problems: TypeAlias = Iterator[tuple[str, str]]
-"""Places and what is wrong there."""
+"""Pairs of a place and what is wrong there."""
 
 
 def _problems(value: Any, schema: Any, defs: Schema, place: str) -> Problems:
@@ -221,7 +223,10 @@ def _problems(value: Any, schema: Any, defs: Schema, place: str) -> Problems:
         )
     kinds = _kinds(schema)
     if kinds is not None and not _is_one(value, kinds):
-        yield place, f"expected `{' | '.join(WORDS.get(kind, kind) for kind in kinds)}`, got `{_kind(value)}`"
+        yield (
+            place,
+            f"expected `{' | '.join(TYPE_NAMES.get(kind, kind) for kind in kinds)}`, got `{_kind(value)}`",
+        )
     elif isinstance(value, str):
         yield from _of_text(value, schema, place)
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -238,11 +243,12 @@ def _kinds(schema: Schema) -> list[str] | None:
 
 
 def _kind(value: Any) -> str:
-    return "null" if value is None else WORDS[KINDS[type(value)]]
+    return "null" if value is None else TYPE_NAMES[KINDS[type(value)]]
 
 
 def _is_one(value: Any, kinds: list[str]) -> bool:
-    """By the types of Python's parser: 1.0 is no integer, True no number, but an integer is a number."""
+    """True if the value is of one of these types, as Python parses JSON: 1.0 is no integer and True is no number, but
+    an integer is a number."""
     if value is None:
         return "null" in kinds
     kind = KINDS[type(value)]
@@ -260,20 +266,20 @@ def _of_any(value: Any, schema: Schema, defs: Schema, place: str) -> Problems:
         options = [{"$ref": tag["mapping"][name]}]
     tried = [next(_problems(value, option, defs, place), None) for option in options]
     if None not in tried:
-        # What went wrong furthest inside is in the option that was meant.
+        # Probably the option was meant whose problem is furthest inside.
         found = max((one for one in tried if one is not None), key=lambda one: len(one[0]))
-        kinds = dict.fromkeys(kind for option in options for kind in _kinds(_meant(option, defs)) or ())
+        kinds = dict.fromkeys(kind for option in options for kind in _kinds(_resolved(option, defs)) or ())
         if found[0] != place or len(options) == 1 or _is_one(value, list(kinds)) or not kinds:
             yield found
         else:
             yield (
                 place,
-                f"expected `{' | '.join(WORDS.get(kind, kind) for kind in kinds)}`, got `{_kind(value)}`",
+                f"expected `{' | '.join(TYPE_NAMES.get(kind, kind) for kind in kinds)}`, got `{_kind(value)}`",
             )
 
 
-def _meant(schema: Schema, defs: Schema) -> Schema:
-    """What a reference leads to."""
+def _resolved(schema: Schema, defs: Schema) -> Schema:
+    """Return the schema that a reference leads to."""
     for _ in range(len(defs)):
         if "$ref" not in schema:
             break
@@ -296,12 +302,12 @@ def _of_text(value: str, schema: Schema, place: str) -> Problems:
 
 
 def _of_number(value: float, schema: Schema, place: str) -> Problems:
-    word = _kind(value)
-    for keyword, (sign, holds) in BOUNDS.items():
-        if keyword in schema and not holds(value, schema[keyword]):
-            yield place, f"expected `{word}` {sign} {schema[keyword]}"
+    kind = _kind(value)
+    for keyword, (sign, is_true) in BOUNDS.items():
+        if keyword in schema and not is_true(value, schema[keyword]):
+            yield place, f"expected `{kind}` {sign} {schema[keyword]}"
     if "multipleOf" in schema and value % schema["multipleOf"]:
-        yield place, f"expected `{word}` that's a multiple of {schema['multipleOf']}"
+        yield place, f"expected `{kind}` that's a multiple of {schema['multipleOf']}"
 
 
 def _of_array(value: list[Any], schema: Schema, defs: Schema, place: str) -> Problems:
@@ -317,7 +323,7 @@ def _of_array(value: list[Any], schema: Schema, defs: Schema, place: str) -> Pro
 
 def _of_object(value: dict[str, Any], schema: Schema, defs: Schema, place: str) -> Problems:
     for name in schema.get("required", ()):
-        # A tag, which only a union needs. There it was looked at.
+        # A property with a single allowed value is a tag. Only a union needs it, and `_of_any` has checked it there.
         is_tag = len(schema["properties"].get(name, {}).get("enum", ())) == 1
         if name not in value and not is_tag:
             yield place, f"missing `{name}`"
@@ -336,20 +342,20 @@ def _of_object(value: dict[str, Any], schema: Schema, defs: Schema, place: str) 
 
 
 def example(schema: Schema) -> Any:
-    """A value that fits, as small as it can be made up; None where nothing better is known."""
+    """Make up a value that fits, as small as possible. It is None where nothing better is known."""
     return _example(schema, schema.get("$defs", {}), 0)
 
 
 def _example(schema: Any, defs: Schema, depth: int) -> Any:
     if not isinstance(schema, dict) or depth > 20:
         return None
-    for word in ("examples", "enum"):
-        if schema.get(word):
-            return schema[word][0]
+    for keyword in ("examples", "enum"):
+        if schema.get(keyword):
+            return schema[keyword][0]
     if "default" in schema:
         return schema["default"]
     if "$ref" in schema:
-        return _example(_meant(schema, defs), defs, depth + 1)
+        return _example(_resolved(schema, defs), defs, depth + 1)
     if "anyOf" in schema:
         options = sorted(schema["anyOf"], key=lambda option: _kinds(option) == ["null"])
         return _example(options[0], defs, depth + 1)
@@ -378,11 +384,11 @@ def _example_number(schema: Schema) -> Any:
     return most // step * step if most < 0 else 0
 
 
-def data_words(schema: Schema) -> str:
-    """What a command line needs to carry a value that fits: ` --data '{"cents": 0}'`; nothing where null will do."""
+def data_option(schema: Schema) -> str:
+    """Return the option that gives a command a fitting value, ` --data '{"cents": 0}'`, or nothing where null fits."""
     made = example(schema)
     try:
         check(made, schema, "")
     except InvalidInput:
-        return " --data JSON"  # a text by a pattern: nobody can make one up
+        return " --data JSON"  # no value can be made up, for example for a text with a pattern
     return "" if made is None else f" --data {shlex.quote(json.dumps(made, ensure_ascii=False))}"

@@ -1,4 +1,4 @@
-"""The shape of a function: its parameters and result as payloads. Made once, from the signature."""
+"""The shape of a function: its parameters and its result as payloads. It is made once, from the signature."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from holdfast.codec.payload import (
     refuse_nan,
     refuse_size,
 )
-from holdfast.codec.plain import keeper
+from holdfast.codec.plain import make_copier
 from holdfast.codec.text import read_json
-from holdfast.codec.whole import unread_arguments
+from holdfast.codec.whole import find_unread_arguments
 from holdfast.errors import DefinitionError, InvalidInput
 from holdfast.interrupt import by_signal
 
 
 class Shape:
-    """How calls of one function are checked, written and read. `what` names it in errors: `charge()`."""
+    """Checks, writes and reads calls of one function. `what` names it in errors: `charge()`."""
 
     __slots__ = (
-        "_decode", "_defaults", "_encode", "_fast", "_floats", "_forms", "_keep", "_plain", "_signature", "_wraps", "decode_result",
-        "encode_result", "parameters", "result", "spreads", "struct", "what",
+        "_copy", "_decode", "_defaults", "_encode", "_fast", "_floats", "_forms", "_signature", "_simple", "_wraps",
+        "decode_result", "encode_result", "parameters", "result", "spreads", "struct", "what",
     )  # fmt: skip
 
     @staticmethod
     def early(
         fn: Callable[..., Any], scope: dict[str, Any] | None = None, first: str | None = None
     ) -> Shape | None:
-        """The shape, unless an annotation names something that is only defined further down."""
+        """Return the shape, or None if an annotation names something that is only defined further down."""
         try:
             return Shape(fn, _hints(fn, scope), first)
         except NameError:
@@ -49,12 +49,12 @@ class Shape:
 
     @staticmethod
     def of(fn: Callable[..., Any], scope: dict[str, Any] | None = None, first: str | None = None) -> Shape:
-        """The shape. `first` is how the first parameter is called in the JSON, if not by its own name."""
+        """Return the shape. `first` is what the JSON calls the first parameter, if not by its own name."""
         try:
             return Shape(fn, _hints(fn, scope), first)
         except NameError as missing:
             raise DefinitionError(
-                f"{fn.__name__}(): the annotations name {missing.name!r}, which is not there at run time: "
+                f"{fn.__name__}(): the annotations name {missing.name!r}, which does not exist at run time: "
                 "import it outside of `if TYPE_CHECKING:`, at the top of the file"
             ) from None
 
@@ -62,7 +62,7 @@ class Shape:
         self.what = f"{fn.__name__}()"
         self._signature = inspect.signature(fn)
         self.parameters = tuple(self._signature.parameters.values())
-        self._plain = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in self.parameters)
+        self._simple = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in self.parameters)
         self.spreads = len([p for p in self.parameters if p.kind is not Parameter.VAR_KEYWORD]) > 1 or any(
             p.kind is Parameter.VAR_POSITIONAL for p in self.parameters
         )
@@ -77,11 +77,11 @@ class Shape:
                 self._wraps[parameter.name] = form.wrap
             fields.append((parameter.name, form.type, _field(parameter)))
         self._forms = tuple(forms)
-        self._fast = self._plain and not self._wraps
+        self._fast = self._simple and not self._wraps
         rename = None if first is None else {self.parameters[0].name: first}
-        self.struct = msgspec.defstruct(fn.__name__, fields, kw_only=not self._plain, rename=rename)
-        self._keep = keeper([form.plain for form in forms], self.struct) if self._fast else None
-        self._floats = any(form.holds_floats for form in forms)
+        self.struct = msgspec.defstruct(fn.__name__, fields, kw_only=not self._simple, rename=rename)
+        self._copy = make_copier([form.plain for form in forms], self.struct) if self._fast else None
+        self._floats = any(form.has_floats for form in forms)
         self._defaults = any(form.has_defaults for form in forms)
         order = next((form.order for form in forms if form.order is not None), None)
         self._encode = msgspec.json.Encoder(enc_hook=enc_hook, order=order).encode
@@ -91,12 +91,12 @@ class Shape:
         self.decode_result = self.result.decode
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> msgspec.Struct:
-        """The arguments by parameter, as Python would bind them."""
-        if self._plain:
+        """Return the arguments by parameter, as Python binds them."""
+        if self._simple:
             try:
                 return self.struct(*args, **kwargs)
             except TypeError:
-                pass  # the signature says what is wrong in the words Python would use
+                pass  # below, the signature says what is wrong in Python's own words
         try:
             found = self._signature.bind(*args, **kwargs).arguments
             for parameter in self.parameters:
@@ -107,7 +107,7 @@ class Shape:
             raise InvalidInput(f"{self.what}: {wrong}") from None
 
     def encode(self, bound: msgspec.Struct, limit: int = PAYLOAD_MAX_BYTES) -> bytes:
-        """JSON of bound arguments. Their types are checked when they are read: see `checked`."""
+        """Return the JSON of bound arguments. Their types are only checked when they are read again: see `checked`."""
         wrapped = bound
         try:
             wrapped = self._wrapped(bound)
@@ -121,7 +121,7 @@ class Shape:
         return raw
 
     def _wrapped(self, bound: msgspec.Struct) -> msgspec.Struct:
-        """With the values of unions marked, where they need a tag."""
+        """Return the arguments prepared for writing, as `Form.wrap` does it."""
         if not self._wraps:
             return bound
         return msgspec.structs.replace(
@@ -134,19 +134,21 @@ class Shape:
         except BaseException as wrong:  # noqa: BLE001  msgspec's, and whatever an author's class raises
             refuse(self.what, wrong)
 
-    def whole(self, raw: bytes) -> msgspec.Struct:
-        """As `decode`, of what other code may have recorded: refuses what these parameters do not read whole."""
+    def decode_whole(self, raw: bytes) -> msgspec.Struct:
+        """Like `decode`, for arguments that other code may have recorded: refuse them if these parameters lose or
+        change a part of them."""
         bound = self.decode(raw)
-        problem = unread_arguments(raw, self._again(bound))
+        problem = find_unread_arguments(raw, self._encode_again(bound))
         if problem is not None:
             raise InvalidInput(f"{self.what}: {problem}")
         return bound
 
     def rewritten(self, raw: bytes) -> bytes:
-        """What was recorded, as this code would write it: parameters in its order, with the defaults of those it added."""
-        return self._again(self.whole(raw))
+        """Return recorded arguments as this code would write them: parameters in its order, with the defaults of those
+        that it has added."""
+        return self._encode_again(self.decode_whole(raw))
 
-    def _again(self, bound: msgspec.Struct) -> bytes:
+    def _encode_again(self, bound: msgspec.Struct) -> bytes:
         if self._defaults:
             complete(bound)
         try:
@@ -157,15 +159,16 @@ class Shape:
     def checked(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: int = PAYLOAD_MAX_BYTES
     ) -> tuple[bytes, msgspec.Struct]:
-        """The arguments as JSON and read again: checked, and sharing nothing with the caller's objects."""
-        if self._fast:  # the same in one go: this runs for every step
+        """Check the arguments. Return them as JSON, and bound as copies that share nothing with the caller's
+        objects."""
+        if self._fast:  # this runs for every step, so it takes a shortcut to the same result
             try:
-                kept = None if kwargs or self._keep is None else self._keep(*args)
-                given = self.struct(*args, **kwargs) if kept is None else kept
+                copied = None if kwargs or self._copy is None else self._copy(*args)
+                given = self.struct(*args, **kwargs) if copied is None else copied
                 raw = self._encode(given)
                 if len(raw) <= limit and not (self._floats and b"null" in raw):
-                    if kept is not None:
-                        return raw, kept
+                    if copied is not None:
+                        return raw, copied
                     bound = self._decode(raw)
                     if self._is_same(given, bound):
                         return raw, bound
@@ -181,7 +184,7 @@ class Shape:
         return True
 
     def _reread(self, given: msgspec.Struct, limit: int) -> tuple[bytes, msgspec.Struct]:
-        """Written, read, and compared part by part."""
+        """Write the arguments, read them again, and compare each with what it was."""
         raw = self.encode(given, limit)
         bound = self.decode(raw)
         for parameter, form in zip(self.parameters, self._forms, strict=True):
@@ -198,7 +201,7 @@ class Shape:
 
     def call(self, fn: Callable[..., Any], bound: msgspec.Struct) -> Any:
         """Call the function with these arguments."""
-        if self._plain:
+        if self._simple:
             return fn(*astuple(bound))
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
@@ -215,7 +218,7 @@ class Shape:
         return fn(*args, **kwargs)
 
     def takes_none(self) -> bool:
-        """Does the first parameter accept None?"""
+        """True if the first parameter accepts None."""
         first = msgspec.structs.fields(self.struct)[0].type
         try:
             msgspec.json.decode(b"null", type=first, dec_hook=dec_hook)
@@ -224,7 +227,8 @@ class Shape:
         return True
 
     def from_json(self, raw: bytes | str, limit: int = PAYLOAD_MAX_BYTES) -> bytes:
-        """What a person wrote: an object of parameters by name, an array of positionals, or the one bare value."""
+        """Return the arguments that a person wrote as JSON, checked and written as this shape writes them. A person may
+        write an object of parameters by name, an array of positional ones, or the bare value of the only parameter."""
         value = read_json(raw, self.what)
         names = [p.name for p in self.parameters]
         if isinstance(value, list):
@@ -243,7 +247,8 @@ class Shape:
             bound = self._positionals([value])
         else:
             raise InvalidInput(
-                f"{self.what}: an object of parameters by name, or an array of them, not {json.dumps(value)[:40]}"
+                f"{self.what}: expected an object of parameters by name, or an array of them, "
+                f"not {json.dumps(value)[:40]}"
             )
         try:
             plain = msgspec.json.encode(bound)
@@ -263,13 +268,14 @@ class Shape:
             elif left and parameter.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
                 bound[parameter.name] = left.pop(0)
         if left:
+            count = len(values)
             raise InvalidInput(
-                f"{self.what}: {len(values)} values in the array, {len(values) - len(left)} parameters for them"
+                f"{self.what}: the array has {count} values, and there are {count - len(left)} parameters for them"
             )
         return bound
 
     def _blame(self, bound: msgspec.Struct, wrong: BaseException) -> NoReturn:
-        """Find the parameter that could not be written."""
+        """Raise InvalidInput that names the parameter that could not be written."""
         for name in bound.__struct_fields__:
             try:
                 self._encode(getattr(bound, name))

@@ -1,4 +1,5 @@
-"""Text that comes from outside: keys, notes, tags, and JSON that a person wrote. What one store cannot hold, neither takes."""
+"""Checks text that comes from outside: keys, notes, tags, and JSON that a person wrote. What one of the stores cannot
+keep is refused for both."""
 
 from __future__ import annotations
 
@@ -16,28 +17,29 @@ PROGRESS_MAX_CHARS = 1_000
 
 
 def stored_text(value: object, what: str, most: int = NOTE_MAX_CHARS) -> str:
-    """The text, or InvalidInput that names it: PostgreSQL's text holds no NUL, no text is half a character, and no note is a book."""
+    """Return the text, or raise an InvalidInput that names it. PostgreSQL cannot store a NUL, neither store can keep
+    half of a character, and a note must not be a book."""
     if not isinstance(value, str):
-        raise InvalidInput(f"{what}: text, not a {type(value).__name__}")
+        raise InvalidInput(f"{what}: expected text, not a {type(value).__name__}")
     if len(value) > most:
         raise InvalidInput(f"{what}: {len(value):,} characters are more than the {most:,} it may have")
     if "\0" in value:
         raise InvalidInput(
-            f"{what}: {value[:50]!r} holds a NUL character, which cannot be stored: leave it out"
+            f"{what}: {value[:50]!r} contains a NUL character, which cannot be stored: leave it out"
         )
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
             raise InvalidInput(
-                f"{what}: {value[:50]!r} holds half of a surrogate pair, which is not a character: leave it out"
+                f"{what}: {value[:50]!r} contains half of a surrogate pair, which is not a character: leave it out"
             ) from None
     return value
 
 
 def stored_tags(tags: Mapping[Any, Any], what: str) -> dict[str, str]:
     if len(tags) > TAGS_MAX:
-        raise InvalidInput(f"{what}: {len(tags):,} are more than the {TAGS_MAX} a run may have")
+        raise InvalidInput(f"{what}: {len(tags):,} tags are more than the {TAGS_MAX} a run may have")
     return {
         stored_text(str(key), what, TAG_MAX_CHARS): stored_text(str(value), what, TAG_MAX_CHARS)
         for key, value in tags.items()
@@ -45,13 +47,14 @@ def stored_tags(tags: Mapping[Any, Any], what: str) -> dict[str, str]:
 
 
 def progress_note(note: object) -> str:
-    """What a step says of how far it is. It is shortened where it is too long, and never a reason to fail."""
+    """Return what a step says about its progress as text that can be stored. A note that is too long is cut: it is
+    never a reason to fail."""
     text = str(note).encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
     return text if len(text) <= PROGRESS_MAX_CHARS else text[: PROGRESS_MAX_CHARS - 1] + "…"
 
 
 def read_json(raw: bytes | str, what: str) -> Any:
-    """JSON as the standard says: no NaN, no number that nothing can hold, no key twice, nothing after the value."""
+    """Read JSON strictly: no NaN, no number that is too large to keep, no key twice, nothing after the value."""
 
     def refuse_constant(name: str) -> NoReturn:
         raise InvalidInput(f"{what}: {name} is not JSON: use null or a number")
@@ -62,7 +65,7 @@ def read_json(raw: bytes | str, what: str) -> Any:
             raise InvalidInput(f"{what}: {digits[:40]} is larger than any number that can be kept")
         return number
 
-    def no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in pairs:
             if key in found:
@@ -73,7 +76,7 @@ def read_json(raw: bytes | str, what: str) -> Any:
     try:
         text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
         return json.loads(
-            text, object_pairs_hook=no_twins, parse_constant=refuse_constant, parse_float=finite
+            text, object_pairs_hook=unique_keys, parse_constant=refuse_constant, parse_float=finite
         )
     except UnicodeDecodeError as wrong:
         raise InvalidInput(f"{what}: the input is not UTF-8: {wrong.reason} at byte {wrong.start}") from None
@@ -83,5 +86,5 @@ def read_json(raw: bytes | str, what: str) -> Any:
         ) from None
     except RecursionError:
         raise InvalidInput(f"{what}: the input is nested too deeply") from None
-    except ValueError as wrong:  # an integer of thousands of digits
+    except ValueError as wrong:  # an integer with thousands of digits
         raise InvalidInput(f"{what}: {wrong}") from None

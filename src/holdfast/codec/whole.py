@@ -1,8 +1,8 @@
-"""Was all of what is recorded read? What the code read is written again, and compared with what was recorded.
+"""Checks that code reads recorded JSON whole: what it read is written again and compared with what was recorded.
 
-Everything that was recorded must be there again, in its place and equal. What is there more are the defaults of what the
-code has learned since. So a field that was renamed is found although it has a default, at any depth, and so is a type that
-reads the same JSON as another value. What two types write as the same JSON cannot be told apart here.
+Everything that was recorded must be there again, in its place and equal. Anything more is a default of something that
+was added to the code later. So this finds a renamed field at any depth, even if it has a default, and a type that reads
+the same JSON as another value. It cannot distinguish two types that write the same JSON.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ import msgspec
 SHOWN_CHARS = 60
 
 
-def unread(recorded: bytes, again: bytes, *, ordered: bool = True) -> str | None:
-    """What of the recorded JSON is missing or another one in what was written again; None when nothing is. Not `ordered`:
-    arrays may be sets, whose order means nothing."""
-    if recorded == again:  # as it nearly always is: the same code wrote it
+def find_unread(recorded: bytes, again: bytes, *, ordered: bool = True) -> str | None:
+    """Return what is missing or different in the JSON that was written again, or None. If not `ordered`, arrays may be
+    sets, whose order means nothing."""
+    if recorded == again:  # nearly always, because the same code wrote both
         return None
     was, now = msgspec.json.decode(recorded), msgspec.json.decode(again)
-    return _differs(was, now, "") if ordered else _differs(_sorted(was), _sorted(now), "")
+    return _difference(was, now, "") if ordered else _difference(_sorted(was), _sorted(now), "")
 
 
-def unread_arguments(recorded: bytes, again: bytes) -> str | None:
-    """The same of a function's arguments. No parameter begins with a `$`: what does is ours, and goes beside them."""
+def find_unread_arguments(recorded: bytes, again: bytes) -> str | None:
+    """Like `find_unread`, for the arguments of a function. A name that begins with `$` is no parameter: Holdfast itself
+    recorded that member beside the arguments, and the code need not read it."""
     if recorded == again:
         return None
     was, now = msgspec.json.decode(recorded), msgspec.json.decode(again)
     if isinstance(was, dict) and isinstance(now, dict):
         was = {name: value for name, value in was.items() if not name.startswith("$") or name in now}
-    return _differs(was, now, "")
+    return _difference(was, now, "")
 
 
-def _differs(was: Any, now: Any, place: str) -> str | None:
+def _difference(was: Any, now: Any, place: str) -> str | None:
     todo = [(was, now, place)]
     while todo:
         was, now, place = todo.pop()
@@ -49,8 +50,8 @@ def _differs(was: Any, now: Any, place: str) -> str | None:
                 (one, other, f"{place}[{i}]") for i, (one, other) in enumerate(zip(was, now, strict=True))
             ]
         elif not _is_same(was, now):
-            said = f"{_shown(was)} is recorded, and this code reads {_shown(now)}"
-            return f"{place}: {said}" if place else said
+            problem = f"{_shown(was)} is recorded, and this code reads {_shown(now)}"
+            return f"{place}: {problem}" if place else problem
     return None
 
 
@@ -63,7 +64,7 @@ def _sorted(value: Any) -> Any:
 
 
 def _is_same(was: Any, now: Any) -> bool:
-    """1 and 1.0 are one number in JSON; true is none."""
+    """True if both are the same in JSON: 1 and 1.0 are one number, and true is not a number."""
     if isinstance(was, bool) or isinstance(now, bool):
         return was is now
     return bool(was == now)

@@ -171,7 +171,7 @@ class Decider:
             self._deadline = self._open_timer(self._loop.root.prefix + DEADLINE, "deadline", timer)
         shape = self.workflow.shape
         try:
-            bound = shape.whole(self._input) if whole else shape.decode(self._input)
+            bound = shape.decode_whole(self._input) if whole else shape.decode(self._input)
         except HoldfastError as wrong:
             raise unreadable("", "input", "the run's input", self._input, wrong) from None
         main = shape.call(self.workflow.fn, bound)
@@ -441,7 +441,7 @@ class Decider:
         step, raw = effect.undo, effect.undo_input()
         arguments = None
         try:
-            arguments = step.shape.whole(raw)
+            arguments = step.shape.decode_whole(raw)
         except HoldfastError as wrong:
             what = f"what {step.name} gets to undo step {effect.key!r}"
             self._diverge(unreadable(effect.key, "input", what, raw, wrong))
@@ -579,7 +579,7 @@ class Decider:
                 future.set_result(None)
                 return
             try:
-                future.set_result(result.whole(raw) if whole else result.decode(raw))
+                future.set_result(result.decode_whole(raw) if whole else result.decode(raw))
             except HoldfastError as wrong:
                 self._diverge(unreadable(op.key, "result", f"the result of step {op.key!r}", raw, wrong))
             return

@@ -29,7 +29,7 @@ def finish_of(
     error: BaseException | None
     if not main.cancelled():
         error = main.exception()
-        error = error if error is None else codec.honest(error)
+        error = error if error is None else codec.safe_to_inspect(error)
     elif why is not None:
         return interrupted(why)
     else:

@@ -124,7 +124,7 @@ class Mailbox:
         assert wait.result is not None
         try:
             value = wait.result.decode(payload)
-            read = wait.result.again(value)
+            read = wait.result.encode_again(value)
         except HoldfastError as wrong:
             return str(wrong)
         self._waiting.pop(wait.n, None)
@@ -139,7 +139,7 @@ class Mailbox:
         if wait.future.done():
             return None
         try:
-            wait.future.set_result(wait.result.whole(read))
+            wait.future.set_result(wait.result.decode_whole(read))
         except HoldfastError as wrong:
             what = f"the signal {wait.name!r} that step {wait.key!r} waited for"
             return unreadable(wait.key, "signal", what, read, wrong)

@@ -425,7 +425,7 @@ class Undoing:
                 self._missing.append((leaf, UndoMissing(leaf.undo, leaf.step)))
                 continue
             try:
-                arguments = step.shape.whole(leaf.input)
+                arguments = step.shape.decode_whole(leaf.input)
             except InvalidInput as wrong:
                 what = f"what {leaf.undo} gets to undo step {leaf.key!r}"
                 self._missing.append((leaf, unreadable(leaf.key, "input", what, leaf.input, wrong)))

@@ -135,7 +135,7 @@ def _steps(history: ClaimedRun, find: Find) -> list[Misfit]:
         step = find(row.name) if row.kind is StepKind.CALL and row.state not in STEP_ENDED else None
         if step is not None and row.input is not None:
             try:
-                step.shape.whole(row.input)
+                step.shape.decode_whole(row.input)
             except HoldfastError as wrong:
                 what = f"the input of step {row.key!r}"
                 found.append(_misfit(unreadable(row.key, "input", what, row.input, wrong)))
@@ -187,7 +187,7 @@ def _undos(
             )
             continue
         try:
-            step.shape.whole(raw)
+            step.shape.decode_whole(raw)
         except HoldfastError as wrong:
             what = f"what {undo} would get to undo step {key!r}"
             found.append(_misfit(unreadable(key, "input", what, raw, wrong)))

@@ -1,8 +1,9 @@
-"""What code declares, for those who have the store and not the code: where names come from, schemas, and signals.
+"""What code declares, written for processes that have the store and not the code: where names come from, schemas, and
+signals.
 
-A `Signal` can be waited for wherever somebody has the object, so a workflow may take every signal of its application; those its
-own code names are known to be meant. What cannot be seen is never counted as missing: where code makes signals up as it goes, any
-name is taken.
+Any code that has a `Signal` can wait for it, so a workflow may take every signal of its application. Those that its own
+code names are certainly meant. A signal that cannot be seen here may still exist: where code makes up signals while it
+runs, any name is accepted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from holdfast.codec.schema import ANYTHING, Schema, check, data_words, schema_of
+from holdfast.codec.schema import ANYTHING, Schema, check, data_option, schema_of
 from holdfast.errors import DefinitionError, InvalidInput, UnknownSignal
 from holdfast.model import DEFAULT_NAMESPACE, Declaration
 from holdfast.store.origins import Offers, Source
@@ -29,36 +30,38 @@ from holdfast.workflow.step import Step, step
 from holdfast.workflow.workflow import Workflow, workflow
 
 SIGNALS_MAX_BYTES = 64 * 1024
-"""Of an application with very many signals, a workflow's row keeps the schemas of those its code names, and the names of the rest."""
+"""An application may have so many signals that their schemas take more than this. Then a workflow's row has the schemas
+of those that its code names, and only the names of the rest."""
 REACH_MAX = 500
-"""Functions that are looked through for the signals a workflow names."""
+"""How many functions are searched for the signals that a workflow names."""
 SHOWN_MAX = 6
-"""Names that an error lists."""
+"""How many names an error lists."""
 
 
-class Takes(msgspec.Struct, omit_defaults=True):
-    """The signals of a workflow, as `workflows.signals` has them."""
+class TakenSignals(msgspec.Struct, omit_defaults=True):
+    """The signals that the runs of a workflow take, as the column `workflows.signals` has them."""
 
     signals: dict[str, Schema] = {}
-    """Of every signal of the application, what it carries; where that is not sure, anything."""
+    """The schema of every signal of the application. It accepts anything where the schema is not certain."""
     named: list[str] = []
-    """Those that the workflow's own code names, as far as can be seen."""
+    """The signals that the workflow's own code names, as far as this can be seen."""
     open: bool = False
-    """There may be others: code makes them up."""
+    """True if there may be others, because code makes them up."""
 
     @staticmethod
-    def read(declared: Declaration) -> Takes:
-        return _read.decode(declared.signals)
+    def read(declared: Declaration) -> TakenSignals:
+        return _decoder.decode(declared.signals)
 
 
-_read = msgspec.json.Decoder(Takes)
+_decoder = msgspec.json.Decoder(TakenSignals)
 
 
-# --- what is written ---------------------------------------------------------------------------------------------------
+# --- what a node writes into the store --------------------------------------------------------------------------------
 
 
 def offered(roles: Collection[str], app: str | None, session: str) -> Offers:
-    """What a node with these roles publishes: a scheduler its workflows, and it asks for steps, which an agent executes."""
+    """Return what a node with these roles publishes. A scheduler says where its workflows come from. A scheduler and an
+    agent say where their steps come from: the scheduler asks for them, and the agent executes them."""
     sources: dict[Source, int] = {}
 
     def number(one: Step[Any, Any] | Workflow[Any, Any]) -> int:
@@ -68,14 +71,14 @@ def offered(roles: Collection[str], app: str | None, session: str) -> Offers:
 
     steps = sorted(registry.steps)
     workflow_sources = [number(one) for one in registry.workflows.values()] if "scheduler" in roles else []
-    works = "scheduler" in roles or "agent" in roles
-    step_sources = [number(registry.steps[name]) for name in steps] if works else []
+    uses_steps = "scheduler" in roles or "agent" in roles
+    step_sources = [number(registry.steps[name]) for name in steps] if uses_steps else []
     names = [_code(one) for one in registry.workflows.values()]
     return Offers(names, steps, list(sources), workflow_sources, step_sources)
 
 
 def declarations(app: str | None, session: str) -> list[Declaration]:
-    """Every workflow that is loaded here."""
+    """Return the declaration of every workflow that is loaded here."""
     signals = _signals(registry.edition(), registry.signals_made(), len(sys.modules))
     return [
         Declaration(
@@ -94,8 +97,9 @@ def declarations(app: str | None, session: str) -> list[Declaration]:
 
 @lru_cache(maxsize=1)
 def _signals(edition: int, signals: int, modules: int) -> dict[str, str]:
-    """What each workflow takes. Kept for as long as nothing more is declared: a node says it again whenever it registers."""
-    return {_code(one): msgspec.json.encode(takes(one)).decode() for one in registry.workflows.values()}
+    """Return the signals that each workflow takes, as JSON. A node writes them whenever it registers, so they are
+    cached until something more is declared."""
+    return {_code(one): msgspec.json.encode(signals_of(one)).decode() for one in registry.workflows.values()}
 
 
 def _code(workflow: Workflow[Any, Any]) -> str:
@@ -106,12 +110,12 @@ _known: WeakKeyDictionary[Workflow[Any, Any], tuple[str, str]] = WeakKeyDictiona
 
 
 def _schemas(workflow: Workflow[Any, Any]) -> tuple[str, str]:
-    """Of the arguments and of the result."""
+    """Return the schemas of a workflow's arguments and of its result."""
     known = _known.get(workflow)
     if known is None:
         try:
             kinds = workflow.shape.struct, workflow.shape.result.form.type
-        except DefinitionError:  # its first run will say so
+        except DefinitionError:  # the first run of this workflow reports it
             kinds = Any, Any  # type: ignore[assignment]  # a type made at run time, or none
         known = _text(schema_of(kinds[0])), _text(schema_of(kinds[1]))
         _known[workflow] = known
@@ -122,47 +126,49 @@ def _text(schema: Schema) -> str:
     return msgspec.json.encode(schema).decode()
 
 
-# --- which signals a workflow takes --------------------------------------------------------------------------------------
+# --- which signals a workflow takes -----------------------------------------------------------------------------------
 
 
-def takes(workflow: Workflow[Any, Any]) -> Takes:
-    makers, everybodys = _everybodys(registry.edition(), registry.signals_made(), len(sys.modules))
+def signals_of(workflow: Workflow[Any, Any]) -> TakenSignals:
+    """Return the signals that the runs of a workflow take."""
+    made, application = _application_signals(registry.edition(), registry.signals_made(), len(sys.modules))
     named: dict[str, dict[str, Schema]] = {}
-    for signal in _reached(workflow.fn):
+    for signal in _named_signals(workflow.fn):
         named.setdefault(signal.name, {})[_text(signal.schema)] = signal.schema
-    found = {**everybodys, **{name: _sure(kinds) for name, kinds in named.items()}}
-    told = Takes(found, sorted(named), makers.open or _imports_more(workflow.fn))
-    if len(msgspec.json.encode(told)) > SIGNALS_MAX_BYTES:
-        told.signals = {name: schema if name in told.named else ANYTHING for name, schema in found.items()}
-    return told
+    found = {**application, **{name: _only_schema(schemas) for name, schemas in named.items()}}
+    taken = TakenSignals(found, sorted(named), made.open or _imports_more(workflow.fn))
+    if len(msgspec.json.encode(taken)) > SIGNALS_MAX_BYTES:
+        taken.signals = {name: schema if name in taken.named else ANYTHING for name, schema in found.items()}
+    return taken
 
 
 @lru_cache(maxsize=1)
-def _everybodys(edition: int, signals: int, modules: int) -> tuple[Makers, dict[str, Schema]]:
-    """Of every signal of the application, what it carries as far as one can tell who does not know which one is meant. Changes
-    with the registry, each signal and each import."""
-    makers = _makers(edition, modules)
+def _application_signals(edition: int, signals: int, modules: int) -> tuple[MadeSignals, dict[str, Schema]]:
+    """Return the signals that functions make, and the schema of every signal of the application. Where several signals
+    have one name, nobody knows here which one is meant. The result changes with the registry, signals and imports."""
+    made = _made_signals(edition, modules)
     by_name: dict[str, dict[str, Schema]] = {}
     for signal in sorted(registry.signals, key=lambda one: one.name):
         by_name.setdefault(signal.name, {})[_text(signal.schema)] = signal.schema
-    found: dict[str, Schema] = dict.fromkeys(sorted(makers.names), ANYTHING)
+    found: dict[str, Schema] = dict.fromkeys(sorted(made.names), ANYTHING)
     found.update(
-        (name, ANYTHING if name in makers.names else _sure(kinds)) for name, kinds in by_name.items()
+        (name, ANYTHING if name in made.names else _only_schema(schemas)) for name, schemas in by_name.items()
     )
-    return makers, found
+    return made, found
 
 
-def _sure(kinds: Mapping[str, Schema]) -> Schema:
-    return next(iter(kinds.values())) if len(kinds) == 1 else ANYTHING
+def _only_schema(schemas: Mapping[str, Schema]) -> Schema:
+    return next(iter(schemas.values())) if len(schemas) == 1 else ANYTHING
 
 
 def _is(value: object, *kinds: type) -> bool:
-    """By its type alone: objects that stand for others, as web frameworks have them, must not be asked anything."""
+    """Like `isinstance`, but look at nothing but the type: a proxy, as web frameworks have them, may run code when it
+    is asked anything."""
     return issubclass(type(value), kinds)
 
 
-def _reached(fn: Any) -> Iterator[Signal[Any]]:
-    """Signals that a function names, or that a function it names does."""
+def _named_signals(fn: Any) -> Iterator[Signal[Any]]:
+    """Yield the signals that a function names, and those that the functions it names do."""
     todo: list[Any] = [fn]
     seen: set[int] = set()
     while todo and len(seen) < REACH_MAX:
@@ -178,7 +184,8 @@ def _reached(fn: Any) -> Iterator[Signal[Any]]:
 
 
 def _values(fn: FunctionType) -> list[Any]:
-    """What the names in a function's code mean: globals, closures, and attributes of modules and classes among them."""
+    """Return the objects that the names in a function's code mean: globals, closure variables, and attributes of the
+    modules and classes among these."""
     names = {name for code in _codes(fn.__code__) for name in (*code.co_names, *code.co_freevars)}
     found = [fn.__globals__[name] for name in names if name in fn.__globals__]
     for cell in fn.__closure__ or ():
@@ -205,7 +212,7 @@ def _is_foreign(fn: FunctionType) -> bool:
 
 
 def _imports_more(fn: FunctionType | Any) -> bool:
-    """A module that the workflow imports when it runs, and that is not there yet, may bring signals."""
+    """True if the workflow imports a module when it runs that is not loaded yet: it may bring signals."""
     return any(
         op.opname == "IMPORT_NAME" and op.argval and op.argval not in sys.modules
         for code in _codes(fn.__code__)
@@ -213,18 +220,18 @@ def _imports_more(fn: FunctionType | Any) -> bool:
     )
 
 
-class Makers(NamedTuple):
-    """Signals that are made inside functions, and so may not be there yet."""
+class MadeSignals(NamedTuple):
+    """Signals that functions make when they run, and that may not exist yet."""
 
     names: frozenset[str]
-    """Those whose names stand in the code."""
+    """The names that are literals in the code."""
     open: bool
-    """Others have names that are made up."""
+    """True if there are others, whose names the code makes up."""
 
 
 @lru_cache(maxsize=1)
-def _makers(edition: int, modules: int) -> Makers:
-    """Looked for in all modules that know of Holdfast. What they know changes with the registry and with each import."""
+def _made_signals(edition: int, modules: int) -> MadeSignals:
+    """Search all modules that use Holdfast. The result changes with the registry and with each import."""
     ours = {id(Signal), id(Step), id(Workflow), id(step), id(workflow), id(sys.modules["holdfast"])}
     names: set[str] = set()
     is_open = False
@@ -242,11 +249,11 @@ def _makers(edition: int, modules: int) -> Makers:
                     made = _made_names(code, aliases | {"Signal"})
                     is_open |= None in made
                     names |= {name for name in made if name is not None}
-    return Makers(frozenset(names), is_open)
+    return MadeSignals(frozenset(names), is_open)
 
 
 def _functions(values: list[Any], inside: dict[str, Any]) -> Iterator[FunctionType]:
-    """The functions that are written in a module, its methods, steps and workflows too."""
+    """Yield the functions that are written in a module, including its methods, steps and workflows."""
     for value in values:
         found = [value]
         if _is(value, type) and value.__module__ == inside.get("__name__"):
@@ -263,12 +270,12 @@ def _functions(values: list[Any], inside: dict[str, Any]) -> Iterator[FunctionTy
                 yield fn
 
 
-PLAIN = ("LOAD_", "PUSH_NULL", "CACHE", "PRECALL", "KW_NAMES", "BINARY_SUBSCR", "COPY_FREE_VARS")
-"""What stands between a name and the call, if the name is a text of its own and what follows is a type."""
+BEFORE_CALL = ("LOAD_", "PUSH_NULL", "CACHE", "PRECALL", "KW_NAMES", "BINARY_SUBSCR", "COPY_FREE_VARS")
+"""The instructions between loading `Signal` and calling it, if its name is a literal and its type consists of names."""
 
 
 def _made_names(code: CodeType, aliases: set[str]) -> set[str | None]:
-    """The names that are given to signals made here; None for one that is not written there as a text."""
+    """Return the names of the signals that this code makes. None stands for a name that is not a literal there."""
     found: set[str | None] = set()
     ops = list(dis.get_instructions(code))
     for i, op in enumerate(ops):
@@ -287,37 +294,37 @@ def _made_name(ops: list[dis.Instruction]) -> str | None:
         if op.opname == "BINARY_OP":
             if op.argrepr not in ("|", "[]"):
                 return None
-        elif not op.opname.startswith(PLAIN):
+        elif not op.opname.startswith(BEFORE_CALL):
             return None
         if name is None and op.opname.startswith("LOAD_"):
             name = op.argval if op.opname == "LOAD_CONST" else ops
     return None
 
 
-# --- what senders are told -----------------------------------------------------------------------------------------------
+# --- checks for those who send signals --------------------------------------------------------------------------------
 
 
-def demand_signal(declared: Declaration, run_id: str, name: str, payload: bytes) -> None:
-    """Raise unless a run of this workflow takes a signal of this name with this payload, or might."""
-    told = Takes.read(declared)
-    schema = told.signals.get(name)
+def check_signal(declared: Declaration, run_id: str, name: str, payload: bytes) -> None:
+    """Raise unless a run of this workflow takes, or may take, a signal of this name with this payload."""
+    taken = TakenSignals.read(declared)
+    schema = taken.signals.get(name)
     if schema is None:
-        if not told.open:
-            _refuse(told, declared, run_id, name)
+        if not taken.open:
+            _refuse(taken, declared, run_id, name)
         return
     what = f"signal {name!r} to run {run_id!r} of {declared.name}"
     try:
         value = msgspec.json.decode(payload)
     except msgspec.DecodeError as wrong:
-        raise InvalidInput(f"{what}: it is not JSON: {wrong}") from None
+        raise InvalidInput(f"{what}: the value is not JSON: {wrong}") from None
     try:
         check(value, schema, what)
     except InvalidInput as wrong:
-        raise InvalidInput(f"{wrong}: `{command(run_id, name, schema)}` would be right") from None
+        raise InvalidInput(f"{wrong}: try `{command(run_id, name, schema)}`") from None
 
 
-def _refuse(told: Takes, declared: Declaration, run_id: str, name: str) -> None:
-    names = told.named or list(told.signals)
+def _refuse(taken: TakenSignals, declared: Declaration, run_id: str, name: str) -> None:
+    names = taken.named or list(taken.signals)
     if not names:
         raise UnknownSignal(
             f"run {run_id!r} takes no signal {name!r}: its workflow {declared.name} takes none"
@@ -326,10 +333,10 @@ def _refuse(told: Takes, declared: Declaration, run_id: str, name: str) -> None:
     more = ", …" if len(names) > SHOWN_MAX else ""
     raise UnknownSignal(
         f"run {run_id!r} takes no signal {name!r}: its workflow {declared.name} takes {', '.join(names[:SHOWN_MAX])}{more}: "
-        f"`{command(run_id, closest, told.signals.get(closest, ANYTHING))}` would be right"
+        f"try `{command(run_id, closest, taken.signals.get(closest, ANYTHING))}`"
     )
 
 
 def command(run_id: str, name: str, schema: Schema) -> str:
-    """The line that sends it, as it can be pasted."""
-    return f"holdfast signal {shlex.quote(run_id)} {shlex.quote(name)}{data_words(schema)}"
+    """Return the command that sends the signal, ready to be pasted."""
+    return f"holdfast signal {shlex.quote(run_id)} {shlex.quote(name)}{data_option(schema)}"

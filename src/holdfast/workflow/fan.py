@@ -1,4 +1,4 @@
-"""A bounded fan-out: many calls, some at a time, some failures tolerated."""
+"""A bounded fan-out: it makes many calls, a limited number at a time, and tolerates some failures."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ async def fan(
     limit: int,
     tolerate: float,
 ) -> list[R | Exception]:
-    """Results in the order of the calls. Tasks are made in that order too, so the k-th call has the k-th key."""
+    """Return the results in the order of the calls. Tasks are made in that order, too: the k-th call has the k-th
+    key."""
     allowed = allowance(tolerate, len(calls))
     if limit < 1:
-        raise DefinitionError(f"map(limit={limit}): at least 1 at a time")
+        raise DefinitionError(f"map(limit={limit}): the limit must be at least 1")
     slots = asyncio.Semaphore(limit)
     tasks: list[asyncio.Task[R]] = []
     failures: list[BaseException] = []
@@ -69,9 +70,11 @@ def _result(task: asyncio.Task[R]) -> R | Exception:
 
 
 def allowance(tolerate: float, count: int) -> int:
-    """How many of `count` calls may fail: a share below 1, or a number."""
+    """Return how many of `count` calls may fail. `tolerate` is a share below 1, or a number."""
     if isinstance(tolerate, bool) or not tolerate >= 0:
-        raise DefinitionError(f"map(tolerate={tolerate!r}): a share like 0.1, or a number of failures")
+        raise DefinitionError(
+            f"map(tolerate={tolerate!r}): expected a share like 0.1, or a number of failures"
+        )
     if isinstance(tolerate, int):
         return tolerate
     if tolerate >= 1:

@@ -1,4 +1,4 @@
-"""`here`: what a running step knows about itself, and how it tells how far it is."""
+"""`here`: what a running step knows about itself, and how it reports its progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _world = Environment()
 
 
 class Attempting:
-    """One attempt, as the agent sets it around the step's code."""
+    """One attempt of a step. The agent sets it in `here_var` around the step's code."""
 
     __slots__ = (
         "attempt", "cancelled", "key", "limit", "loop", "on_beat", "on_save", "run_id", "saved_raw", "step", "undoes"
@@ -56,7 +56,7 @@ here_var: ContextVar[Attempting | None] = ContextVar("holdfast.here", default=No
 
 
 class Saved:
-    """A checkpoint on its way. Awaiting it waits until it is durable; it is written either way."""
+    """A checkpoint that is being written. Awaiting it waits until it is durable; it is written either way."""
 
     __slots__ = ("_future",)
 
@@ -69,18 +69,18 @@ class Saved:
 
 
 class Here:
-    """The running step. Outside of a run it stands for a first attempt with a key of its own, so that steps can be tested."""
+    """The running step. Outside of a run it is a first attempt with a random key, so that steps can be tested."""
 
     __slots__ = ()
 
     @property
     def key(self) -> str:
-        """The same at every attempt of this step: pass it to the remote service as idempotency key."""
+        """The same text at every attempt of this step. Pass it to the remote service as its idempotency key."""
         return _attempting().key
 
     @property
     def undoes(self) -> str:
-        """In an undo: the `here.key` of the step it undoes. By it a remote service knows the effect, if it had any."""
+        """In an undo: the `here.key` of the step it undoes. A remote service knows the effect by it, if it had any."""
         at = _attempting()
         if at.undoes is None:
             raise WorkflowError("here.undoes is for undos: this step undoes nothing")
@@ -102,17 +102,18 @@ class Here:
 
     @property
     def cancelled(self) -> bool:
-        """Nobody waits for this step any more: a `def` step should look now and then, and return."""
+        """True if nobody waits for this step any more. A `def` step should look now and then, and return."""
         return _attempting().cancelled
 
     def beat(self, progress: float | None = None, note: str = "") -> None:
-        """Say that the step is alive, and how far: 0 to 1."""
+        """Say that the step is alive, and how far it is, from 0 to 1."""
         if progress is not None and not 0 <= progress <= 1:
-            raise WorkflowError(f"here.beat({progress!r}): a number from 0 to 1")
+            raise WorkflowError(f"here.beat({progress!r}): expected a number from 0 to 1")
         _attempting().on_beat(progress, codec.progress_note(note))
 
     def save(self, value: Any) -> Saved:
-        """Keep a checkpoint for the next attempt. Await it in an `async def` step; in a `def` step it blocks until it is durable."""
+        """Keep a checkpoint for the next attempt. Await it in an `async def` step; in a `def` step it blocks until it
+        is durable."""
         at = _attempting()
         raw = codec.encode_open(value, f"{at.step}: here.save()", at.limit)
         at.saved_raw = raw
@@ -133,13 +134,13 @@ class Here:
         return None if raw is None else codec.decode_any(raw)
 
     def load(self, type: type[T]) -> T | None:
-        """What an earlier attempt saved last, as a value of this type, or None. One that the type cannot read whole, because
-        other code saved it, is an `Unreadable`: leaving the step, it holds the run."""
+        """What an earlier attempt saved last, as a value of this type, or None. If other code saved it and this type
+        cannot read it whole, this raises `Unreadable`. The run is held if that exception leaves the step."""
         at = _attempting()
         if at.saved_raw is None:
             return None
         try:
-            value: T = codec.Payload(type, "here.load()").whole(at.saved_raw, typed=False)
+            value: T = codec.Payload(type, "here.load()").decode_whole(at.saved_raw, typed=False)
         except InvalidInput as wrong:
             key = at.key.partition("::")[2]
             raise unreadable(
@@ -175,4 +176,4 @@ def _attempting() -> Attempting:
 
 
 async def _keep(raw: bytes) -> None:
-    """Outside of a run a checkpoint lives in memory."""
+    """Write nothing: outside of a run a checkpoint is only in memory."""

@@ -1,7 +1,7 @@
-"""What workflow code must not do, found by looking at its byte code when it is declared.
+"""Finds what workflow code must not do, by looking at its byte code when it is declared.
 
-Only names that really lead to these functions are reported: each chain of loads is followed through the function's
-own globals, closure and imports to the object it names. Code it calls elsewhere is not looked at.
+It only reports names that really lead to these functions: it follows each chain of loads through the function's own
+globals, closure and imports to the object it names. It does not look at other functions that the code calls.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _FUNCTIONS = {
 
 
 class HoldfastWarning(UserWarning):
-    """Workflow code does something that will not be the same when it is replayed."""
+    """A warning that workflow code does something that will not be the same when it is replayed."""
 
 
 def lint(fn: Callable[..., Any]) -> None:
@@ -76,7 +76,7 @@ def lint(fn: Callable[..., Any]) -> None:
 
 
 def findings(fn: Callable[..., Any]) -> list[tuple[int, str, str]]:
-    """Line, what is used, and what to write instead."""
+    """Return the line of each finding, what the code uses there, and what to write instead."""
     cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False))
     return sorted(set(_look(fn.__code__, fn.__globals__, cells)))
 
@@ -85,40 +85,40 @@ def _look(
     code: types.CodeType, names: dict[str, Any], cells: dict[str, types.CellType]
 ) -> Iterator[tuple[int, str, str]]:
     local: dict[str, Any] = {}
-    here: Any = _MISSING
-    said = ""
+    loaded: Any = _MISSING
+    dotted = ""
     line = code.co_firstlineno
     for op in dis.get_instructions(code):
         if op.positions is not None and op.positions.lineno is not None:
             line = op.positions.lineno
-        was, here = here, _MISSING
+        before, loaded = loaded, _MISSING
         name = op.argval
         match op.opname:
             case "LOAD_GLOBAL" | "LOAD_NAME":
-                here = names.get(name, getattr(builtins, name, _MISSING))
-                said = name
+                loaded = names.get(name, getattr(builtins, name, _MISSING))
+                dotted = name
             case "LOAD_FAST" | "LOAD_FAST_CHECK":
-                here, said = local.get(name, _MISSING), name
+                loaded, dotted = local.get(name, _MISSING), name
             case "LOAD_DEREF" | "LOAD_CLASSDEREF" | "LOAD_FROM_DICT_OR_DEREF":
-                here, said = local.get(name, _contents(cells.get(name))), name
+                loaded, dotted = local.get(name, _contents(cells.get(name))), name
             case "LOAD_ATTR" | "LOAD_METHOD" | "IMPORT_FROM":
-                here, advice = _attribute(was, name)
-                said = f"{said}.{name}"
+                loaded, advice = _attribute(before, name)
+                dotted = f"{dotted}.{name}"
                 if advice:
-                    yield line, f"{said}()", advice
+                    yield line, f"{dotted}()", advice
                 if op.opname != "IMPORT_FROM":
-                    here = _MISSING if advice else here
+                    loaded = _MISSING if advice else loaded
             case "IMPORT_NAME":
-                here, said = sys.modules.get(name, _MISSING), name
+                loaded, dotted = sys.modules.get(name, _MISSING), name
             case "STORE_FAST" | "STORE_DEREF":
-                local[name] = was
+                local[name] = before
             case "PUSH_NULL" | "CACHE" | "PRECALL" | "COPY_FREE_VARS" | "RESUME":
-                here = was
-        if here is not _MISSING and op.opname.startswith("LOAD_"):
-            advice = _advice(here)
+                loaded = before
+        if loaded is not _MISSING and op.opname.startswith("LOAD_"):
+            advice = _advice(loaded)
             if advice:
-                yield line, f"{said}()", advice
-                here = _MISSING
+                yield line, f"{dotted}()", advice
+                loaded = _MISSING
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _look(
@@ -134,7 +134,7 @@ def _contents(cell: types.CellType | None) -> Any:
 
 
 def _attribute(owner: Any, name: str) -> tuple[Any, str | None]:
-    """The attribute, if it can be told without running anything, and advice that depends on its owner."""
+    """Return the attribute, if it can be found without running anything, and advice that depends on its owner."""
     if issubclass(type(owner), type) and issubclass(owner, dt.date) and name in {"now", "utcnow", "today"}:
         return _MISSING, _NOW
     if issubclass(type(owner), types.ModuleType):
@@ -146,7 +146,7 @@ def _advice(found: Any) -> str | None:
     advice = _FUNCTIONS.get(id(found))
     if advice is not None:
         return advice
-    # By its type alone: an object that stands for another, as web frameworks have them, must not be asked anything.
+    # Look at nothing but its type: a proxy, as web frameworks have them, may run code when it is asked anything.
     if not issubclass(type(found), (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)):
         return None
     owner = getattr(found, "__self__", None)

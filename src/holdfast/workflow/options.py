@@ -1,4 +1,4 @@
-"""What authors may write for a duration, a policy or a list of needs, as the one form the rest of Holdfast uses."""
+"""Turns what authors may write for a duration, a policy or a list of needs into the one form that Holdfast uses."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ Seconds: TypeAlias = float | timedelta
 
 
 Call: TypeAlias = Coroutine[object, None, R]
-"""What calling a step gives. Not `Coroutine[Any, Any, R]`: of a `gather` of two of those, mypy only knows Any."""
+"""What calling a step returns. It is not `Coroutine[Any, Any, R]`: mypy would infer Any for a `gather` of two of
+those."""
 
 
 INT_MAX = 2**31 - 1
-"""What both stores can hold."""
+"""The largest integer that both stores can keep."""
 
 
 class Unset:
-    """`using(timeout=None)` removes a timeout; leaving it out keeps the one there is."""
+    """Stands for an option that was left out: `using(timeout=None)` removes a timeout, `using()` keeps the one there
+    is."""
 
     def __repr__(self) -> str:
         return "…"
@@ -43,15 +45,15 @@ def seconds(value: Seconds | None, what: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
-        raise DefinitionError(f"{what}: seconds as a number, or a timedelta, not {value!r}")
+        raise DefinitionError(f"{what}: expected seconds as a number, or a timedelta, not {value!r}")
     found = value.total_seconds() if isinstance(value, timedelta) else float(value)
     if not (math.isfinite(found) and found > 0):
-        raise DefinitionError(f"{what}: a time above 0, not {value!r}")
+        raise DefinitionError(f"{what}: expected a time above 0, not {value!r}")
     return found
 
 
 def patience(value: Seconds | None, what: str) -> float | None:
-    """How long somebody is ready to wait: as `seconds`, and 0 looks once."""
+    """Return how long somebody is ready to wait. It is like `seconds`, but 0 is allowed and means to look once."""
     if isinstance(value, timedelta) and value == timedelta(0):
         return 0.0
     return 0.0 if value == 0 and not isinstance(value, bool) else seconds(value, what)
@@ -63,7 +65,7 @@ def policy(value: Retry | int | None, what: str) -> Retry:
     if isinstance(value, int) and not isinstance(value, bool):
         return Retry(attempts=value)
     if not isinstance(value, Retry):
-        raise DefinitionError(f"{what}: a Retry, or the number of attempts, not {value!r}")
+        raise DefinitionError(f"{what}: expected a Retry, or the number of attempts, not {value!r}")
     return value
 
 
@@ -71,12 +73,12 @@ Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
 
 def undo_failed(value: bool | Errors, what: str) -> tuple[bool, tuple[type[BaseException], ...]]:
-    """Whether a step is undone after any exception of its own, and else after which."""
+    """Return whether a step is undone after any exception of its own, and if not, after which ones."""
     if isinstance(value, bool):
         return value, ()
     found: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
     if not all(isinstance(one, type) and issubclass(one, BaseException) for one in found):
-        raise DefinitionError(f"{what}: True, an exception class, or a tuple of them, not {value!r}")
+        raise DefinitionError(f"{what}: expected True, an exception class, or a tuple of them, not {value!r}")
     return False, found
 
 
@@ -86,9 +88,9 @@ def needs(value: Iterable[str], what: str) -> tuple[str, ...]:
 
 def labels(value: Iterable[str], what: str, word: str = "labels") -> tuple[str, ...]:
     if isinstance(value, str):
-        raise DefinitionError(f"{what}: a list of labels: write {word}=[{value!r}]")
+        raise DefinitionError(f"{what}: expected a list of labels: write {word}=[{value!r}]")
     if not isinstance(value, Iterable):
-        raise DefinitionError(f"{what}: a list of labels, not {value!r}")
+        raise DefinitionError(f"{what}: expected a list of labels, not {value!r}")
     return tuple(text(label, what) for label in value)
 
 
@@ -103,7 +105,7 @@ def text(value: object, what: str) -> str:
     ):
         shown = f"{value[:50]!r}" if isinstance(value, str) else repr(value)
         raise DefinitionError(
-            f"{what}: 1 to {NAME_MAX_CHARS} printable characters that do not begin with $, not {shown}"
+            f"{what}: expected 1 to {NAME_MAX_CHARS} printable characters that do not begin with $, not {shown}"
         )
     return value
 
@@ -113,7 +115,8 @@ NAME_MAX_CHARS = 200
 
 
 def run_id(value: object, what: str) -> str:
-    """A run's id is the caller's text. `here.key` is made of it and a step's key, with `::` between them."""
+    """Check a run's id, which is any text of the caller's. It must not contain `::`, because `here.key` puts `::`
+    between the run's id and a step's key."""
     if (
         not isinstance(value, str)
         or not value.isprintable()
@@ -124,7 +127,8 @@ def run_id(value: object, what: str) -> str:
     ):
         shown = f"{value[:50]!r}" if isinstance(value, str) else repr(value)
         raise DefinitionError(
-            f"{what}: {shown} cannot be a run's id: 1 to {ID_MAX_CHARS} printable characters, no spaces around it, no `::`, no $ before it"
+            f"{what}: {shown} cannot be a run's id: it needs 1 to {ID_MAX_CHARS} printable characters, no spaces around it, "
+            "no `::` in it and no $ before it"
         )
     return value
 
@@ -132,21 +136,21 @@ def run_id(value: object, what: str) -> str:
 def joins(value: object, id: str | None, what: str) -> bool:
     if value != "join":
         raise DefinitionError(
-            f'{what}: "join", or leave it out: then an id that exists is a Conflict; not {value!r}'
+            f'{what}: expected "join", not {value!r}: without it, an id that exists is a Conflict'
         )
     if id is None:
         raise DefinitionError(f'{what}: say which run to join: using(id=…, existing="join")')
     return True
 
 
-def whole(value: object, what: str) -> int:
+def whole_number(value: object, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not -INT_MAX <= value <= INT_MAX:
-        raise DefinitionError(f"{what}: a whole number, not {value!r}")
+        raise DefinitionError(f"{what}: expected a whole number, not {value!r}")
     return value
 
 
-def function(fn: object, decorator: str) -> None:
-    """Refuse what cannot be declared by `@step`, `@….undo` or `@workflow`, saying what to write instead."""
+def check_function(fn: object, decorator: str) -> None:
+    """Refuse what cannot be declared by `@step`, `@….undo` or `@workflow`, and say what to write instead."""
     name = getattr(fn, "__qualname__", None) or type(fn).__name__
     if isinstance(fn, str):
         raise DefinitionError(f"@{decorator}({fn!r}): a name is given as @{decorator}(name={fn!r})")
@@ -156,14 +160,14 @@ def function(fn: object, decorator: str) -> None:
             "a function of the module, and pass what it needs as arguments"
         )
     if isinstance(fn, type) or not inspect.isfunction(fn):
-        told = {
+        declared = {
             "Step": "is a step already",
             "Undo": "is an undo already",
             "Workflow": "is a workflow already",
         }
-        said = told.get(type(fn).__name__, "is no function")
+        problem = declared.get(type(fn).__name__, "is no function")
         raise DefinitionError(
-            f"@{decorator} takes a def or an async def, and {fn!r} {said}: put @{decorator} alone on the function itself"
+            f"@{decorator} takes a def or an async def, and {fn!r} {problem}: put @{decorator} alone on the function itself"
         )
     if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
         raise DefinitionError(
@@ -173,18 +177,18 @@ def function(fn: object, decorator: str) -> None:
     if inspect.iscoroutinefunction(inner) and not inspect.iscoroutinefunction(fn):
         raise DefinitionError(
             f"@{decorator} on {name}: the decorator below it makes a plain function of an async def, and its coroutine would "
-            "never be awaited: put that decorator away, or let it return an async def"
+            "never be awaited: remove that decorator, or let it return an async def"
         )
 
 
 def _is_in_class(fn: object) -> bool:
-    """A function made in the body of a class, and not in one of the class's own functions."""
+    """True for a function that is defined in the body of a class, and not inside a function."""
     *around, _ = getattr(fn, "__qualname__", "").split(".") or [""]
     return inspect.isfunction(fn) and bool(around) and around[-1] != "<locals>"
 
 
 def name_of(place: Place, name: str | None) -> str:
-    """`module.qualname`, unless the author says otherwise."""
+    """Return the name that the author gives, or else `module.qualname`."""
     if name is not None:
         return text(name, "name")
     if "<lambda>" in place.qualname:
@@ -193,12 +197,12 @@ def name_of(place: Place, name: str | None) -> str:
 
 
 def label_of(name: str) -> str:
-    """The short name, as a word of a key."""
+    """Return the short name, as a word of a key."""
     return word(name.rsplit(".", 1)[-1])
 
 
-def seen(fn: object, frame: FrameType) -> dict[str, Any]:
-    """What is to be seen from where a function is declared: where that is, and the names around one that is declared inside
-    another, for resolving its annotations."""
+def declared_in(frame: FrameType, fn: object) -> dict[str, Any]:
+    """Return where a function is declared, and, if that is inside another function, the names around it, which resolve
+    its annotations. Both are arguments of `Step` and `Workflow`."""
     scope = dict(frame.f_locals) if frame.f_code.co_flags & CO_NEWLOCALS else None
     return {"scope": scope, "place": Place(fn, frame) if isfunction(fn) else None}

@@ -1,4 +1,4 @@
-"""The way from plain code to the store, for the few words that work in and out of a workflow. Opened by `Holdfast`."""
+"""The open `Holdfast` of this process, by which functions that work in and out of a workflow reach the store."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from holdfast.config import Config
 
 
 class Door(Protocol):
+    """What such a function uses of an open `Holdfast`."""
+
     config: Config
 
     async def send_signal(self, run_id: str, name: str, payload: bytes, key: str | None) -> None: ...
 
 
-bar: Callable[[], None] | None = None
-"""Raises where no `Holdfast` may be opened: in a process that loads an author's file only to execute one of its steps."""
+refuse_opening: Callable[[], None] | None = None
+"""What to call before a `Holdfast` is opened. It raises where none may be opened: in a process that loads an author's
+file only to execute one of its steps."""
 chosen: ContextVar[Door | None] = ContextVar("holdfast.door", default=None)
-"""The one that plain code names: `hf.wait(paid.send(…))`."""
+"""The `Holdfast` that plain code names: `hf.wait(paid.send(…))`."""
 _opened: WeakValueDictionary[int, Door] = WeakValueDictionary()
 _numbers = count()
 
 
 def enter(door: Door) -> None:
-    """This `Holdfast` is open."""
+    """Remember a `Holdfast` that was opened."""
     _opened[next(_numbers)] = door
 
 
@@ -36,7 +39,7 @@ def leave(door: Door) -> None:
 
 
 def current() -> Door | None:
-    """Through which a signal is sent: the one that was named, else the one of this process that was opened last."""
+    """Return the `Holdfast` through which a signal is sent: the one that was named, or else the one opened last."""
     named = chosen.get()
     if named is not None or not _opened:
         return named

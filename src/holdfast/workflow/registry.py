@@ -1,11 +1,11 @@
-"""Every step, workflow and signal this process knows, by name. Filled by the decorators; read by schedulers and agents."""
+"""Every step, workflow and signal that this process knows. The decorators fill it; schedulers and agents read it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from holdfast.codec.exceptions import know_home
+from holdfast.codec.exceptions import add_module
 from holdfast.errors import DefinitionError, UnknownWorkflow
 
 if TYPE_CHECKING:
@@ -17,18 +17,19 @@ steps: dict[str, Step[Any, Any]] = {}
 workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}
 """By name and version."""
 signals: WeakSet[Signal[Any]] = WeakSet()
-"""All that anybody could still wait for."""
+"""Every signal that some code still has, and could wait for."""
 _edition = 0
 _signals_made = 0
 
 
 def edition() -> int:
-    """Changes with everything that is declared: who told others what is declared here has to tell it again."""
+    """Return a number that changes whenever something is declared. A node that has published what is declared must then
+    publish it again."""
     return _edition
 
 
 def signals_made() -> int:
-    """How many there ever were."""
+    """Return how many signals this process ever made."""
     return _signals_made
 
 
@@ -38,7 +39,7 @@ def _changed() -> None:
 
 
 def register_signal(signal: Signal[Any], *, lasting: bool) -> None:
-    """`lasting`: it stands in a module, and not in a function that makes one at each call."""
+    """Register a signal. It is `lasting` if it is made in a module, and not by a function at each call."""
     global _signals_made  # noqa: PLW0603  there is one registry in a process
     signals.add(signal)
     _signals_made += 1
@@ -58,7 +59,7 @@ def register_workflow(workflow: Workflow[Any, Any]) -> None:
 
 
 def find_workflow(name: str) -> Workflow[Any, Any]:
-    """By full name, or by its last part when only one workflow has it. The newest version."""
+    """Return the newest version of a workflow, by its full name, or by the last part of it if only one has that."""
     found = {full for full, _ in workflows if full == name}
     found = found or {full for full, _ in workflows if full.endswith("." + name)}
     if not found:
@@ -67,11 +68,11 @@ def find_workflow(name: str) -> Workflow[Any, Any]:
     if len(found) > 1:
         raise UnknownWorkflow(f"{name!r} may be {' or '.join(sorted(found))}: give the full name")
     (full,) = found
-    return max((w for (n, _), w in workflows.items() if n == full), key=lambda w: _age(w.version))
+    return max((w for (n, _), w in workflows.items() if n == full), key=lambda w: _version_key(w.version))
 
 
-def _age(version: str) -> tuple[tuple[int, int, str], ...]:
-    """Versions sort as people read them: 2 before 10, 1.9 before 1.10."""
+def _version_key(version: str) -> tuple[tuple[int, int, str], ...]:
+    """Return a key that sorts versions as people read them: 2 before 10, 1.9 before 1.10."""
     parts = version.replace("-", ".").split(".")
     return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)
 
@@ -79,11 +80,12 @@ def _age(version: str) -> tuple[tuple[int, int, str], ...]:
 def _admit(
     known: Step[Any, Any] | Workflow[Any, Any] | None, new: Step[Any, Any] | Workflow[Any, Any]
 ) -> None:
-    """The same function again is a reload. Another one of the same name would take over its runs: it is refused."""
+    """Accept a new function, or the same one again, which is a reload. Refuse another one of the same name: it would
+    take over the runs of the first."""
     if known is not None and not new.place.is_again(known.place):
         raise DefinitionError(
             f"{new.name!r} is defined twice, in {known.place.shown} and in {new.place.shown}: give one of them name=…"
         )
-    know_home(new.fn.__module__, new.place.module)
+    add_module(new.fn.__module__, new.place.module)
     if known is None or new.place.code is not known.place.code:
         _changed()

@@ -20,7 +20,8 @@ T = TypeVar("T")
 
 
 class Signal(Generic[T]):
-    """`paid = Signal("paid", Payment)`: a run waits by `await paid.wait()`, anyone sends by `await paid.send(run_id, value)`."""
+    """A value that is sent to a run. After `paid = Signal("paid", Payment)` a run waits by `await paid.wait()`, and
+    anyone sends by `await paid.send(run_id, value)`."""
 
     def __init__(self, name: str, type: type[T]) -> None:
         self.name = options.text(name, "the name of a signal")
@@ -28,24 +29,25 @@ class Signal(Generic[T]):
         self.label = options.label_of(name)
         self.payload = Payload(type, f"signal {name}")
         self.encode, self.decode = self.payload.encode, self.payload.decode
-        if running() is None:  # one that a workflow makes is made again at each replay
+        if running() is None:  # a workflow makes its signals again at each replay, so they are not registered
             lasting = not sys._getframe(1).f_code.co_flags & CO_NEWLOCALS
             registry.register_signal(self, lasting=lasting)
 
     @cached_property
     def schema(self) -> Schema:
-        """What it carries, for those who have not this code."""
+        """What it carries, for processes that do not have this code."""
         return schema_of(self.payload.form.type)
 
     def wait(self, timeout: Seconds | None = None) -> Call[T]:
-        """The next value, in a workflow. Each wait takes one, in the order of sending. TimeoutError when none came in time."""
+        """Return the next value, in a workflow. Each wait takes one, in the order of sending. Raises TimeoutError if
+        none comes in time."""
         call: Any = _wait(self, options.seconds(timeout, f"{self.name}.wait: timeout"))
         call.__qualname__ = self.label
         durable: Call[T] = call
         return durable
 
     async def send(self, run_id: str, value: T, key: str | None = None) -> None:
-        """Send a value to a run. Sent twice with the same `key`, it arrives once."""
+        """Send a value to a run. If it is sent twice with the same `key`, it arrives once."""
         if key is not None:
             stored_text(key, f"{self.name}.send: key")
         loop = running()

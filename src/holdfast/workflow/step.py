@@ -1,6 +1,6 @@
-"""Steps: functions whose calls are durable. In a workflow a call becomes a row, an agent runs it, its result is recorded.
+"""Steps: functions whose calls are durable. In a workflow a call becomes a row; an agent executes it and reports.
 
-Outside of a run a step is just its function, so it can be called and tested as such.
+Outside of a run a step is just its function, so that it can be called and tested like one.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ Ts = TypeVarTuple("Ts")
 
 
 class Step(Generic[P, R]):
-    """A function whose calls are durable. Made by `@step`."""
+    """A function whose calls are durable. `@step` makes it."""
 
     first: ClassVar[str | None] = None
-    """How the first parameter is called in a recorded input, if not by its own name."""
+    """What a recorded input calls the first parameter, if not by its own name."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Step(Generic[P, R]):
         scope: dict[str, Any] | None = None,
         place: Place | None = None,
     ) -> None:
-        options.function(fn, "step")
+        options.check_function(fn, "step")
         self.fn = fn
         self.is_async = inspect.iscoroutinefunction(fn)
         self.place = place or Place(fn, None)
@@ -78,20 +78,20 @@ class Step(Generic[P, R]):
         self.retry = options.policy(retry, f"{self.name}: retry")
         self.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
         self.retry_override = self.retry.told(timed=self.timeout_s is not None)
-        """The policy as it travels with the step: one given for a call, or one of which a Supervisor must know. An agent
-        knows the declared one."""
+        """The policy that is recorded with the step: one that was given for a call, or the declared one if a
+        Supervisor must know it. An agent has the code, and knows the declared one by itself."""
         self.needs = options.needs(needs, f"{self.name}: needs")
-        self.priority = options.whole(priority, f"{self.name}: priority")
+        self.priority = options.whole_number(priority, f"{self.name}: priority")
         self.depends = self.name if depends is None else options.text(depends, f"{self.name}: depends")
-        """What the step needs outside of itself, by the name its breaker has: when it fails everywhere, its steps wait."""
+        """What the step cannot do without, by the name of its breaker. Steps that share it wait while it is down."""
         self.isolate = bool(isolate)
         self.key = None if key is None else stored_text(key, f"{self.name}: key")
         self.undo_failed, self.unsure_after = options.undo_failed(undo_failed, f"{self.name}: undo_failed")
-        """`unsure_after`: exceptions that do not say whether the step had its effect. An agent that meets one records that."""
+        """After an exception of `unsure_after` the step may have had its effect. The agent records that."""
         self.hedge = bool(hedge)
         self.undone_by: Undo[..., Any] | None = None
         self.origin: Step[..., Any] = self
-        """The step as it was declared, of which `using` makes copies: an undo declared after them is theirs too."""
+        """The step as it was declared. `using` makes copies of it; an undo that is declared later is theirs, too."""
         self.doc = inspect.getdoc(fn)
         if self.isolate and self.is_async:
             raise DefinitionError(
@@ -126,7 +126,7 @@ class Step(Generic[P, R]):
         priority: int | Unset = UNSET,
         needs: Iterable[str] | Unset = UNSET,
     ) -> Step[P, R]:
-        """The same step with other settings, for one call: `charge.using(timeout=5)(card, 300)`."""
+        """Return the same step with other settings, for one call: `charge.using(timeout=5)(card, 300)`."""
         other: Step[P, R] = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         if not isinstance(key, Unset):
@@ -140,14 +140,14 @@ class Step(Generic[P, R]):
             other.retry = options.policy(retry, f"{self.name}: retry")
             other.retry_override = other.retry.encode()
         if not isinstance(priority, Unset):
-            other.priority = options.whole(priority, f"{self.name}: priority")
+            other.priority = options.whole_number(priority, f"{self.name}: priority")
         if not isinstance(needs, Unset):
             other.needs = options.needs(needs, f"{self.name}: needs")
         return other
 
     @property
     def undo_name(self) -> str | None:
-        """What undoes this step, as it is recorded beside it: with a `!` when attempts that failed are undone too."""
+        """The name of this step's undo, as it is recorded with the step: with a `!` if `undo_failed` is True."""
         undo = self.origin.undone_by
         if undo is None:
             return None
@@ -172,12 +172,12 @@ class Step(Generic[P, R]):
         depends: str | None = None,
     ) -> UndoDecorator[P, R]: ...
     def undo(self, *fn: Any, **settings: Any) -> Any:
-        """Declare what takes this step back: `@charge.undo`, or `@charge.undo(retry=50)`.
+        """Declare the undo of this step: `@charge.undo`, or `@charge.undo(retry=50)`.
 
         The function takes the step's result, or None when nobody knows how the step ended, and then the step's own
-        arguments. It runs when the run fails or is cancelled, as a durable step with a patient `retry` of its own:
-        20 attempts within about half an hour. What else is left out is as declared for the step. It may find nothing to
-        take back, and it may run twice: write it so that both do no harm.
+        arguments. It runs when the run fails or is cancelled, as a durable step with a patient `retry` of its own: 20
+        attempts within about half an hour. Other settings that are left out are those of the step. It may find nothing
+        to undo, and it may run twice: write it so that neither does any harm.
         """
         from holdfast.workflow.undo import declare_undo  # noqa: PLC0415  an undo is a step
 
@@ -191,7 +191,8 @@ class Step(Generic[P, R]):
     def map(
         self: Callable[[T], Call[R]], items: Iterable[T], *, limit: int = 50, tolerate: float
     ) -> Call[list[R | Exception]]: ...
-    # A step of three parameters, one with a default, takes pairs too: hence these before the one for any number.
+    # A step with three parameters, one of which has a default, also takes pairs. So these overloads come before the one
+    # for any number.
     @overload
     def map(
         self: Callable[[A, B], Call[R]], items: Iterable[tuple[A, B]], *, limit: int = 50
@@ -229,10 +230,11 @@ class Step(Generic[P, R]):
         tolerate: float,
     ) -> Call[list[R | Exception]]: ...
     def map(self, items: Iterable[Any], *, limit: int = 50, tolerate: float = 0.0) -> Call[Any]:
-        """One call per item, at most `limit` at a time; the results in the order of the items.
+        """Call the step once for each item, at most `limit` at a time. Return the results in the order of the items.
 
-        Tuples are spread over the parameters of a step that has several. `tolerate` failures, as a share (0.1) or
-        a number (3), leave the exception in the place of the result; one more cancels the rest and is raised.
+        If the step has several parameters, a tuple is spread over them. `tolerate` says how many calls may fail, as a
+        share (0.1) or a number (3): for these the exception takes the place of the result. One more cancels the rest
+        and is raised.
         """
         call = cast("Callable[..., Coroutine[Any, Any, R]]", self)
         spread = self.shape.spreads
@@ -241,7 +243,8 @@ class Step(Generic[P, R]):
 
     @cached_property
     def shape(self) -> Shape:
-        """Made when it is first needed, if its types were not there yet when the step was declared."""
+        """The shape of the function. It is made when it is first needed, if its types did not exist yet when the step
+        was declared."""
         return Shape.of(self.fn, self._scope, self.first)
 
     def __repr__(self) -> str:
@@ -249,7 +252,7 @@ class Step(Generic[P, R]):
 
 
 async def perform(step: Step[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """One call of a step: durable inside a run, the bare function outside."""
+    """Call a step: durably inside a run, and as the bare function outside."""
     loop = _get_running_loop()
     if type(loop) is not RunLoop:
         if step.is_async:
@@ -271,11 +274,12 @@ def _label(name: str, key: str | None) -> str:
     label = options.label_of(name)
     if key is None:
         return label
-    return f"undo_:{key}" if label == "undo" else f"{label}:{key}"  # `undo:` begins the keys of undos alone
+    # Only the keys of undos begin with `undo:`.
+    return f"undo_:{key}" if label == "undo" else f"{label}:{key}"
 
 
 class StepDecorator(Protocol):
-    """`@step(…)`, waiting for its function."""
+    """What `@step(…)` returns: it takes the function."""
 
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
@@ -304,16 +308,21 @@ def step(
 def step(fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Make a function's calls durable: `@step`, or `@step(retry=5, timeout=30)`.
 
-    `retry` is a `Retry` or a number of attempts; `timeout` is for one attempt, in seconds or as a timedelta; `needs` are
-    labels an agent must have; `isolate=True` runs a plain def in a process that can be killed. `depends` names what the step
-    cannot do without, such as "stripe": steps that share it share a breaker; without it each step has its own. What takes the step back
-    is declared by `@….undo`; `undo_failed=True` undoes it even when all its attempts ended in an error of their own, which
-    otherwise says that it did nothing; `undo_failed=ConnectionError`, or a tuple of classes, after these. `hedge=True` lets a call that takes much longer than usual run a second time at once
-    on another agent, with the same `here.key`; the first to succeed counts. Only for what may run twice side by side.
+    `retry` is a `Retry` or a number of attempts. `timeout` is for one attempt, in seconds or as a timedelta. `needs`
+    are labels that an agent must have. `isolate=True` runs a plain def in a process that can be killed. `depends` names
+    what the step cannot do without, such as "stripe": steps that share it share a breaker. Without `depends` each step
+    has its own.
+
+    `@….undo` declares the step's undo. If all attempts of a step ended in an error of their own, it did nothing, and is
+    not undone. `undo_failed=True` undoes it all the same; `undo_failed=ConnectionError`, or a tuple of classes, undoes
+    it after such an error.
+
+    `hedge=True` lets a call that takes much longer than usual run a second time on another agent, beside the first and
+    with the same `here.key`. The first to succeed counts. Use it only for what may run twice side by side.
     """
 
     def declare(fn: Callable[..., Any], frame: FrameType | None = None) -> Step[Any, Any]:
-        made: Step[Any, Any] = Step(fn, **options.seen(fn, frame or sys._getframe(1)), **settings)
+        made: Step[Any, Any] = Step(fn, **options.declared_in(frame or sys._getframe(1), fn), **settings)
         registry.register_step(made)
         return made
 

@@ -1,6 +1,6 @@
-"""Time, chance, identity and what a run says about itself: words that work anywhere in workflow code.
+"""Time, chance, identity and what a run says about itself: functions that work anywhere in workflow code.
 
-Inside a run `now`, `random` and `uuid4` are functions of its history; outside they are the real ones.
+Inside a run `now`, `random` and `uuid4` follow from its history; outside they are the real ones.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ _world = Environment()
 
 
 def now() -> datetime:
-    """The time, in UTC. In a workflow: when the last thing it waited for came."""
+    """Return the time, in UTC. In a workflow it is when the last outcome that it waited for came."""
     loop = running()
     return datetime.fromtimestamp(_world.now() if loop is None else loop.now, UTC)
 
 
 def random() -> chance.Random:
-    """A source of chance. In a workflow: the same numbers at every replay."""
+    """Return a source of random numbers. In a workflow they are the same at every replay."""
     loop = running()
     return _world.random if loop is None else loop.host.random()
 
 
 def uuid4() -> UUID:
-    """A random UUID. In a workflow: the same at every replay."""
+    """Return a random UUID. In a workflow it is the same at every replay."""
     return UUID(int=random().getrandbits(128), version=4)
 
 
 def set_progress(fraction: float, note: str = "") -> None:
-    """Say how far the run is: 0 to 1, and a few words."""
+    """Say how far the run is, from 0 to 1, and in a few words."""
     host = _host("set_progress()")
     if not 0 <= fraction <= 1:
-        raise WorkflowError(f"set_progress({fraction!r}): a number from 0 to 1")
+        raise WorkflowError(f"set_progress({fraction!r}): expected a number from 0 to 1")
     host.set_progress(float(fraction), codec.progress_note(note))
 
 

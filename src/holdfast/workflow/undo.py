@@ -1,6 +1,6 @@
-"""Taking back: undos of steps, sagas that undo a part of a run, and the point of no return.
+"""Undos of steps, sagas that undo a part of a run, and the point of no return.
 
-When a run fails or is cancelled, what its steps did is undone from the recorded rows (`decider/undo_plan.py`); no code here
+When a run fails or is cancelled, `decider/undo_plan.py` undoes what its steps did, from the recorded rows; no code here
 runs then. A saga undoes its own part while the workflow goes on: its undos are steps like any other.
 """
 
@@ -30,24 +30,24 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 UNDO_RETRY = Retry(attempts=20, delay=1.0, factor=2.0, max_delay=300.0)
-"""Undos are patient: a run that cannot be taken back needs a person. Half an hour on average, an hour at most, outlasts a
-restart or a short outage of the other side; longer ones are better told."""
+"""Undos are patient, because a run that cannot be undone needs a person. Half an hour on average, an hour at most,
+outlasts a restart or a short outage of the other side. A person should hear of longer ones."""
 
 
 class Undo(Step[P, R]):
-    """What takes a step back. Made by `@….undo`; it can be called like any step."""
+    """A step that undoes another one. `@….undo` makes it; it can be called like any step."""
 
     first = DONE
 
     def undo(self, *args: Any, **settings: Any) -> Any:
-        raise DefinitionError(f"{self.name} is an undo: it has none itself")
+        raise DefinitionError(f"{self.name} is an undo: it cannot have an undo itself")
 
     def __repr__(self) -> str:
         return f"<undo {self.name}>"
 
 
 class UndoDecorator(Protocol[P, R_co]):
-    """`@charge.undo(…)`, waiting for its function."""
+    """What `@charge.undo(…)` returns: it takes the function."""
 
     @overload
     def __call__(
@@ -85,7 +85,7 @@ def declare_undo(
         priority=origin.priority if isinstance(priority, Unset) else priority,
         isolate=isolate,
         depends=depends,
-        **options.seen(fn, frame),
+        **options.declared_in(frame, fn),
     )
     if made.name.endswith("!"):
         raise DefinitionError(f"{made.name!r} cannot be the name of an undo: it ends in !")
@@ -105,10 +105,10 @@ def declare_undo(
 
 
 def undo_with(step: Step[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
-    """In a workflow: if this run, or the saga around this place, is taken back, call `step` with these arguments.
+    """In a workflow: if this run, or the saga around this place, is undone, call `step` with these arguments.
 
-    For what has no undo of its own: something several steps did together, or something outside of them. It takes its turn
-    among the undos as if it undid a step that completed here.
+    This is for an effect without an undo of its own: what several steps did together, or what was done outside of them.
+    It takes its turn among the undos as if it undid a step that completed here.
     """
     host = _host("undo_with()")
     if not isinstance(step, Step):
@@ -117,12 +117,12 @@ def undo_with(step: Step[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
 
 
 def keep() -> None:
-    """In a workflow: the point of no return. Nothing that was asked for so far is undone, whatever comes."""
+    """In a workflow: the point of no return. Nothing that was asked for so far is undone, whatever happens later."""
     _host("keep()").keep()
 
 
 class Saga:
-    """A part of a run that is done as a whole or taken back. Made by `saga()`."""
+    """A part of a run that is done as a whole or undone. `saga()` makes it."""
 
     __slots__ = ("_scope", "_token")
 
@@ -139,7 +139,7 @@ class Saga:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is GeneratorExit:
-            return  # the code is closed because its run leaves memory: nothing has ended
+            return  # the run leaves memory, so its code is closed; nothing has ended
         host, scope = _host("saga()"), self._scope
         scope.closed = True
         scope_var.reset(self._token)
@@ -159,20 +159,23 @@ class Saga:
 def saga() -> Saga:
     """`async with saga():` undoes what was asked for in it when its body raises; then the exception goes on.
 
-    So a workflow can catch it and go on another way. Undone is what may have had an effect, newest completion first, what
-    overlapped side by side; steps that still run are given up first. Tasks started in a saga belong to it. Sagas nest: an
-    inner one that was left without an exception is part of the outer one. The undoing is not interrupted: a timeout or
-    cancellation that comes meanwhile is raised when it is done.
+    So a workflow can catch it and go on another way. The saga first gives up steps that still run. Then it undoes every
+    step that may have had an effect: the one that completed last comes first, and those that overlapped are undone side
+    by side. Tasks that were started in a saga belong to it. Sagas nest: an inner one that was left without an exception
+    is part of the outer one. Nothing interrupts the undoing: a timeout or cancellation that comes meanwhile is raised
+    when it is done.
 
-    Child runs in it are left as they are: a child is taken back when the whole run of its parent is. When the run itself
-    is cancelled or reaches its deadline, the saga does nothing: the whole run is taken back, even if the code catches the
-    cancellation. If an undo gives up, the others are still tried; then the run ends, and waits for a person.
+    Child runs in it stay as they are: a child is undone when the whole run of its parent is. When the run itself is
+    cancelled or reaches its deadline, the saga does nothing: the whole run is undone, even if the code catches the
+    cancellation. If an undo gives up, the others are still tried; then the code goes no further, and the run is stuck:
+    it waits for a person.
     """
     return Saga()
 
 
 async def _undo(host: Host, effects: list[Effect], error: BaseException) -> None:
-    """Undo what a saga did. Its undos are not given up when the waiting is cancelled: they are awaited apart from it."""
+    """Undo what a saga did. A cancellation of the task that waits here does not give up the undos: it waits for them by
+    a future of its own."""
     loop = running()
     assert loop is not None
     for effect in effects:
@@ -227,7 +230,8 @@ _KINDS = {
 
 
 def _check_signature(step: Callable[..., Any], undo: Callable[..., Any]) -> None:
-    """The step's result first, then exactly the step's own parameters: the recorded input is what it is called with."""
+    """Refuse an undo unless it takes the step's result first and then exactly the step's own parameters: it is called
+    with the step's recorded input."""
     what, of = f"{undo.__name__}()", step.__name__
     mine = list(inspect.signature(undo).parameters.values())
     theirs = list(inspect.signature(step).parameters.values())

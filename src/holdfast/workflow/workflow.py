@@ -1,4 +1,4 @@
-"""Workflows: async functions whose progress is durable. Called in another workflow, one is a child run."""
+"""Workflows: async functions whose progress is durable. A workflow that another one calls becomes a child run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class Workflow(Generic[P, R]):
-    """An async function whose progress is durable. Made by `@workflow`."""
+    """An async function whose progress is durable. `@workflow` makes it."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Workflow(Generic[P, R]):
         scope: dict[str, Any] | None = None,
         place: Place | None = None,
     ) -> None:
-        options.function(fn, "workflow")
+        options.check_function(fn, "workflow")
         if not inspect.iscoroutinefunction(fn):
             raise DefinitionError(
                 f"@workflow takes an async def, not {fn!r}: write `async def`; work that is not awaited goes in a step"
@@ -47,12 +47,12 @@ class Workflow(Generic[P, R]):
         self.name = options.name_of(self.place, name)
         self.version = options.text(version, f"{self.name}: version")
         self.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
-        self.priority = options.whole(priority, f"{self.name}: priority")
+        self.priority = options.whole_number(priority, f"{self.name}: priority")
         self.id: str | None = None
         self.tags: dict[str, str] = {}
         self.namespace: str | None = None
         self.joins = False
-        """If a run with this id exists, wait for that one."""
+        """True if a parent that calls this waits for the run with this id, should one exist already."""
         self.label = options.label_of(self.name)
         self.doc = inspect.getdoc(fn)
         self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
@@ -79,16 +79,17 @@ class Workflow(Generic[P, R]):
         namespace: str | Unset = UNSET,
         existing: Literal["join"] | Unset = UNSET,
     ) -> Workflow[P, R]:
-        """The same workflow with other settings, for one run: `hf.start(order.using(id="order-42"), …)`.
+        """Return the same workflow with other settings, for one run: `hf.start(order.using(id="order-42"), …)`.
 
-        `existing="join"` is for a child run whose `id` may be another run's: it waits for that run, without owning it.
+        `existing="join"` is for a child run whose `id` another run may have already: the parent then waits for that
+        run, without owning it.
         """
         other: Workflow[P, R] = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         if not isinstance(id, Unset):
             other.id = options.run_id(id, f"{self.name}: id")
         if not isinstance(priority, Unset):
-            other.priority = options.whole(priority, f"{self.name}: priority")
+            other.priority = options.whole_number(priority, f"{self.name}: priority")
         if not isinstance(tags, Unset):
             what = f"{self.name}: tags"
             other.tags = stored_tags(tags, what)
@@ -102,7 +103,8 @@ class Workflow(Generic[P, R]):
 
     @cached_property
     def shape(self) -> Shape:
-        """Made when it is first needed, if its types were not there yet when the workflow was declared."""
+        """The shape of the function. It is made when it is first needed, if its types did not exist yet when the
+        workflow was declared."""
         return Shape.of(self.fn, self._scope)
 
     def __repr__(self) -> str:
@@ -110,7 +112,7 @@ class Workflow(Generic[P, R]):
 
 
 async def perform(workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """One call of a workflow: a child run inside a run, the bare function outside."""
+    """Call a workflow: as a child run inside a run, and as the bare function outside."""
     loop = _get_running_loop()
     if type(loop) is not RunLoop:
         return await workflow.fn(*args, **kwargs)
@@ -127,7 +129,7 @@ leaf(perform)
 
 
 class WorkflowDecorator(Protocol):
-    """`@workflow(…)`, waiting for its function."""
+    """What `@workflow(…)` returns: it takes the function."""
 
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 
@@ -141,14 +143,16 @@ def workflow(
 def workflow(fn: Callable[..., Coroutine[Any, Any, Any]] | None = None, /, **settings: Any) -> Any:
     """Make an async function durable: `@workflow`, or `@workflow(version="2", timeout=timedelta(days=7))`.
 
-    Its code must do the same when it is run again on the same results: clocks, dice and I/O belong in steps. What looks
-    otherwise is warned about here.
+    Its code must do the same when it runs again on the same outcomes: clocks, dice and I/O belong in steps. This warns
+    about code that seems to do something else.
     """
 
     def declare(
         fn: Callable[..., Coroutine[Any, Any, Any]], frame: FrameType | None = None
     ) -> Workflow[Any, Any]:
-        made: Workflow[Any, Any] = Workflow(fn, **options.seen(fn, frame or sys._getframe(1)), **settings)
+        made: Workflow[Any, Any] = Workflow(
+            fn, **options.declared_in(frame or sys._getframe(1), fn), **settings
+        )
         lint(fn)
         registry.register_workflow(made)
         return made
