@@ -199,7 +199,7 @@ def migrate(store: str, as_json: bool) -> None:
     \b
     holdfast migrate --store postgresql://holdfast@db.example/holdfast
 
-    Each new version of Holdfast needs this once, while no node is running. An empty database is set up without it.
+    Run it once for each new version of Holdfast, while no node is running. An empty database is set up without it.
     """
 
     async def run() -> tuple[int, int]:
