@@ -180,7 +180,7 @@ async def follow(
     """
     follower, monotonic = Follower(hf, run_id), hf.environment.monotonic
     await follower.learn_time()
-    ended, left = hf.node.watch_end(run_id), asyncio.ensure_future(leave.asked.wait())
+    ended, left = hf.caller.watch_end(run_id), asyncio.ensure_future(leave.asked.wait())
     view = await follower.look()
     try:
         while True:
