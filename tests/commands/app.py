@@ -1,4 +1,4 @@
-"""The program that the tests of the command line run. Copied into each test's own folder, where it works."""
+"""The program that the tests of the command line run. Each test has a copy in its own folder."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ paid = Signal("paid", int)
 
 
 def effect(name: str) -> None:
-    """Something the world sees: one line for each time it happened."""
+    """Do something that the world sees: write one line each time."""
     with Path("effects").open("a") as file:
         file.write(f"{name}\n")
 
 
 def is_open() -> bool:
-    """The test opens the gate."""
+    """True once the test has opened the gate."""
     return Path("open").exists()
 
 
@@ -171,7 +171,7 @@ async def announced() -> None:
 
 
 @workflow
-async def takes_back() -> None:
+async def undoes_itself() -> None:
     await booked()
     await announced()
     raise ValueError("sold out")
@@ -209,7 +209,7 @@ async def restless() -> None:
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
-            effect("told")
+            effect("asked")
 
 
 @workflow

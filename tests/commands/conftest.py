@@ -1,4 +1,4 @@
-"""The real command, as a process of its own, in a folder of its own with the program in app.py."""
+"""Runs the real command as a process of its own, in a folder of its own that has the program app.py."""
 
 import json
 import os
@@ -30,14 +30,14 @@ class Ended(NamedTuple):
 
 
 class Cli:
-    """`holdfast …` in `folder`, on `store`."""
+    """Runs `holdfast …` in `folder`, on `store`."""
 
     def __init__(self, folder: Path, store: str) -> None:
         self.folder, self.store = folder, store
         self._started: list[subprocess.Popen[str]] = []
 
     def __call__(self, *arguments: str, given: str = "", code: int | None = 0, **environment: str) -> Ended:
-        """Run a command to its end, and claim its exit code."""
+        """Run a command to its end, and check its exit code."""
         process = self.start(*arguments, stdin=subprocess.PIPE, **environment)
         ended = self.end(process, given)
         if code is not None:
@@ -62,13 +62,13 @@ class Cli:
         return process
 
     def end(self, process: subprocess.Popen[str], given: str | None = None) -> Ended:
-        """Wait for a command to end. Whatever it said, it was no traceback."""
+        """Wait for a command to end. It must not have printed a traceback."""
         out, errors = process.communicate(given, timeout=DEADLINE_S * 2)
         assert "Traceback" not in errors, errors
         return Ended(process.returncode, out, errors)
 
     def effects(self) -> list[str]:
-        """What the steps did to the world, in order."""
+        """Return what the steps did to the world, in order."""
         file = self.folder / "effects"
         return file.read_text().split() if file.exists() else []
 
@@ -83,11 +83,11 @@ class Cli:
 
 
 def until(condition: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
-    """Wait for a condition, as long as the process that should bring it about lives."""
+    """Wait for a condition. Fail if the process that should bring it about ends."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         if process is not None and process.poll() is not None:
-            raise AssertionError(f"it ended: {process.communicate()}")
+            raise AssertionError(f"the process ended: {process.communicate()}")
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
 

@@ -1,4 +1,4 @@
-"""A program whose every word is somebody's attempt on the terminal."""
+"""A program in which every text attacks the terminal that shows it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`agents`, and processes that leave when they have done enough."""
+"""`agents`, and processes that leave when they reach a limit."""
 
 import json
 
@@ -8,9 +8,10 @@ from tests.commands.conftest import Cli, until
 
 
 def test_agents_says_who_works_and_how_each_is_doing(cli: Cli) -> None:
-    """State, roles, what it can do, what it holds; without anybody, the next move."""
+    """It shows the state and the roles of each process, what it can do and what it has. If there is none, it says what
+    to do."""
     cli("migrate")
-    assert "nobody works on this store" in cli("agents").out
+    assert "no process works on this store" in cli("agents").out
     process = cli.start("up", "app.py", "--label", "gpu", "--steps-max", "7")
     until(lambda: cli("agents", "--json").json, process)
     cli("start", "app.py:gated", "--id", "r")
@@ -41,18 +42,18 @@ def test_agents_says_who_works_and_how_each_is_doing(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("limit", [("--max-steps", "2"), ("--max-memory", "1")], ids=["steps", "memory"])
-def test_an_agent_leaves_when_it_has_done_enough(lite: Cli, limit: tuple[str, str]) -> None:
-    """It drains and ends with 0, so that a process manager starts it afresh; the next one goes on."""
+def test_an_agent_leaves_when_it_reaches_a_limit(lite: Cli, limit: tuple[str, str]) -> None:
+    """It drains and ends with 0, so that a process manager starts a fresh one, which goes on."""
     lite("start", "app.py:gated", "--id", "r")
     lite.open_gate()
     scheduler = lite.start("scheduler", "app.py")
-    worn = lite.start("agent", "app.py", *limit, "--json")
-    ended = lite.end(worn)
+    agent = lite.start("agent", "app.py", *limit, "--json")
+    ended = lite.end(agent)
     assert ended.code == 0
     events = [json.loads(line).get("event") for line in ended.out.splitlines()]
-    assert [event for event in events if event in {"up", "worn", "draining", "down"}] == [
+    assert [event for event in events if event in {"up", "limit", "draining", "down"}] == [
         "up",
-        "worn",
+        "limit",
         "draining",
         "down",
     ]

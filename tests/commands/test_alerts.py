@@ -1,4 +1,4 @@
-"""`alerts` and `prune`: what a person should know, and what goes when nobody needs it any more."""
+"""`alerts` shows what a person should know. `prune` removes what nobody needs any more."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ def failing(cli: Cli, run_id: str) -> None:
 
 
 def test_a_failed_run_is_listed_and_cleared(cli: Cli) -> None:
-    """Open until somebody has seen to it; then only with --all."""
+    """An alert is listed until somebody clears it. After that only --all lists it."""
     cli.open_gate()
     failing(cli, "f")
     process = cli.start("supervisor")
@@ -30,23 +30,24 @@ def test_a_failed_run_is_listed_and_cleared(cli: Cli) -> None:
     assert "name the alerts" in cli("alerts", "clear", code=2).errors
 
 
-def test_a_supervisor_tells_what_an_app_raised(cli: Cli) -> None:
-    """The channels are the supervisor's; the run was another process's."""
-    channel = {"type": "command", "argv": ["tee", "-a", "told"], "kinds": ["run failed"]}
+def test_a_supervisor_sends_the_alert_that_another_process_raised(cli: Cli) -> None:
+    """The supervisor has the channels, and another process had the run."""
+    channel = {"type": "command", "argv": ["tee", "-a", "sent"], "kinds": ["run failed"]}
     (cli.folder / "alerts.json").write_text(json.dumps({"channels": {"file": channel}}))
     failing(cli, "f")
     process = cli.start("supervisor", "--alerts", "alerts.json")
-    told = cli.folder / "told"
-    until(lambda: told.exists() and told.read_text(), process)
-    assert json.loads(told.read_text())["run"] == "f"
+    sent = cli.folder / "sent"
+    until(lambda: sent.exists() and sent.read_text(), process)
+    assert json.loads(sent.read_text())["run"] == "f"
     until(lambda: cli("alerts", "--json").json[0]["sent_at"] is not None, process)
-    assert "file (raised) told" in cli("alerts").out
+    assert "file (raised) sent" in cli("alerts").out
 
 
 def test_each_channel_is_tested(lite: Cli) -> None:
-    """One line each, exit code 1 when one failed; without a file, and for an unknown name, one line says what to do."""
+    """Each channel gets one line, and the exit code is 1 if one failed. Without a file, or with an unknown name, one
+    line says what to do."""
     channels = {
-        "good": {"type": "command", "argv": ["tee", "told"]},
+        "good": {"type": "command", "argv": ["tee", "sent"]},
         "bad": {"type": "command", "argv": ["false"]},
         "inside": {"type": "webhook", "url_env": "HOOK_URL", "secret_env": "HOOK"},
     }
@@ -57,7 +58,7 @@ def test_each_channel_is_tested(lite: Cli) -> None:
     assert "not a public address" in ended.json[2]["error"]
     shown = lite("alerts", "test", "--channel", "good", HOLDFAST_ALERTS="alerts.json", **secrets)
     assert shown.out == "✓ good (command): took it\n"
-    assert json.loads((lite.folder / "told").read_text())["event"] == "test"
+    assert json.loads((lite.folder / "sent").read_text())["event"] == "test"
     assert (
         "no channel is called 'x'"
         in lite("alerts", "test", "--alerts", "alerts.json", "--channel", "x", code=2, **secrets).errors
@@ -68,13 +69,13 @@ def test_each_channel_is_tested(lite: Cli) -> None:
 
 
 def test_wrong_channels_stop_the_start(lite: Cli) -> None:
-    """A node that cannot tell does not pretend to."""
+    """A supervisor does not start if it cannot send alerts as its settings say."""
     (lite.folder / "alerts.toml").write_text('[channels.ops]\ntype = "pigeon"\n')
     assert "pigeon" in lite("supervisor", "--alerts", "alerts.toml", code=2).errors
 
 
 def test_prune_removes_what_ended(cli: Cli) -> None:
-    """Counted first, by state, then gone; what is live stays."""
+    """It counts runs with --dry-run, chooses them by age and state, removes them, and leaves open runs alone."""
     cli.open_gate()
     cli("run", "app.py:gated", "--id", "good")
     failing(cli, "bad")
@@ -100,7 +101,7 @@ def test_prune_removes_what_ended(cli: Cli) -> None:
 
 
 def test_a_supervisor_prunes(cli: Cli) -> None:
-    """`--keep-days 0`: as soon as it looks."""
+    """With `--keep-days 0` it removes a run as soon as it looks at it."""
     cli.open_gate()
     cli("run", "app.py:gated", "--id", "good")
     process = cli.start("supervisor", "--keep-days", "0")

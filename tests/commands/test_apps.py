@@ -1,4 +1,5 @@
-"""Several applications on one store: what is one another's in name only is refused, with both places and the moves."""
+"""Several applications on one store. If two of them use the same name, the second is refused, with both places and what
+to do."""
 
 import os
 import signal
@@ -34,7 +35,7 @@ async def waits() -> int:
 
 @pytest.fixture
 def two(cli: Cli) -> Iterator[Cli]:
-    """billing/app.py and mailing/app.py."""
+    """The command in a folder that has billing/app.py and mailing/app.py."""
     for who in ("billing", "mailing"):
         (cli.folder / who).mkdir()
         (cli.folder / who / "app.py").write_text(APP.replace("{who}", who))
@@ -42,13 +43,13 @@ def two(cli: Cli) -> Iterator[Cli]:
 
 
 def up(cli: Cli, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """A process that works."""
+    """Start a process, and return it when it hosts its roles."""
     process = cli.start(*arguments, **environment)  # type: ignore[arg-type]  # no variable is called stdin
     assert process.stderr is not None
     for line in process.stderr:
         if "hosts" in line:
             return process
-    raise AssertionError(f"it ended: {process.wait()}")
+    raise AssertionError(f"the process ended: {process.wait()}")
 
 
 def refused(cli: Cli, *arguments: str, **environment: str) -> str:
@@ -64,7 +65,8 @@ def refused(cli: Cli, *arguments: str, **environment: str) -> str:
     [("up", ["up"]), ("scheduler", ["agent", "scheduler"]), ("agent", ["scheduler", "agent"])],
 )
 def test_the_second_of_two_applications_is_refused(two: Cli, first: str, others: list[str]) -> None:
-    """Whatever roles they have: a scheduler asks for steps that the other's agents have. Who was killed is in nobody's way."""
+    """It is refused whatever roles the two have: a scheduler asks for steps that the other's agents have. A process
+    that was killed is in nobody's way."""
     process = up(two, first, "billing/app.py")
     for role in others:
         refused(two, role, "mailing/app.py")
@@ -78,7 +80,7 @@ def test_the_second_of_two_applications_is_refused(two: Cli, first: str, others:
 
 
 def test_a_deploy_of_changed_code_is_let_in(two: Cli) -> None:
-    """While the processes with the old code are up."""
+    """A process with changed code may start while the processes with the old code are up."""
     up(two, "agent", "billing/app.py")
     file = two.folder / "billing" / "app.py"
     file.write_text(file.read_text().replace('return "billing"', 'return "billing" + str(n)'))
@@ -86,8 +88,8 @@ def test_a_deploy_of_changed_code_is_let_in(two: Cli) -> None:
     assert two("run", "billing/app.py:order", "--json").json["output"] in {"billing", "billing1"}
 
 
-def test_who_says_that_they_are_one_application_is_let_in(two: Cli) -> None:
-    """By an option or by the environment; another name is another application."""
+def test_processes_that_name_the_same_application_are_let_in(two: Cli) -> None:
+    """They name it by an option or by the environment. Another name is another application."""
     up(two, "agent", "billing/app.py", "--app", "shop")
     refused_by = two("agent", "mailing/app.py", "--app", "mail", code=2).errors
     assert "shop (" in refused_by
@@ -98,7 +100,7 @@ def test_who_says_that_they_are_one_application_is_let_in(two: Cli) -> None:
 
 
 def test_modules_of_packages_have_names_of_their_own(two: Cli) -> None:
-    """With an `__init__.py` beside each they share a store, and each run is executed by its own code."""
+    """With an `__init__.py` beside each of them, they share a store, and each run is executed by its own code."""
     for who in ("billing", "mailing"):
         (two.folder / who / "__init__.py").touch()
     up(two, "up", "billing/app.py")
@@ -116,34 +118,35 @@ def test_modules_of_packages_have_names_of_their_own(two: Cli) -> None:
 
 
 def test_two_lone_files_of_one_project_are_two_applications(two: Cli) -> None:
-    """One pyproject.toml above both does not make `app.order` of both the same."""
+    """One pyproject.toml above both does not make their two `app.order` the same."""
     (two.folder / "pyproject.toml").write_text('[project]\nname = "Mono_Repo"\n')
     up(two, "up", "billing/app.py")
     assert "mono-repo:billing/app.py" in refused(two, "up", "mailing/app.py")
 
 
-def test_a_pool_tells_its_agents_the_application(lite: Cli) -> None:
+def test_a_pool_hands_the_application_to_its_agents(lite: Cli) -> None:
+    """Agents of a pool belong to the application that the pool was given."""
     lite.start("pool", "app.py", "--app", "shop", "--max", "1")
     until(lambda: "shop" in lite("agents", "--json", code=None).out)
 
 
 def test_a_wrong_signal_is_refused_with_the_right_command(two: Cli) -> None:
-    """And the command works as it is printed."""
+    """The error names a command, and that command works as it is printed."""
     process = up(two, "up", "billing/app.py")
     two("start", "billing/app.py:waits", "--id", "w 1")
     error = two("signal", "w 1", "payed", "--data", "1", code=2).errors
     assert "run 'w 1' takes no signal 'payed': its workflow app.waits takes paid" in error
     assert "try `holdfast signal 'w 1' paid --data 0`" in error
-    told = two("signal", "w 1", "paid", "--json", code=2).json["error"]
-    assert told["type"] == "InvalidInput"
-    assert "expected `int`, got `null`" in told["message"]
+    shown = two("signal", "w 1", "paid", "--json", code=2).json["error"]
+    assert shown["type"] == "InvalidInput"
+    assert "expected `int`, got `null`" in shown["message"]
     two("signal", "w 1", "paid", "--data", "0")
     assert two("watch", "w 1", "--json").json["output"] == 0
     assert process.poll() is None
 
 
 class TestLoading:
-    """Files of one name, in one process."""
+    """Files of the same name in one process."""
 
     def write(self, cli: Cli, *files: str, text: str = APP) -> None:
         for file in files:
@@ -151,7 +154,7 @@ class TestLoading:
             (cli.folder / file).write_text(text)
 
     def test_two_lone_files_of_one_name_get_a_sentence_with_a_way_out(self, lite: Cli) -> None:
-        """Which works."""
+        """The error names a way out, and that way works."""
         self.write(lite, "app1/tasks.py", "app2/tasks.py", text=APP.replace("{who}", "x"))
         error = lite("up", "app1/tasks.py", "app2/tasks.py", code=2).errors
         assert "app2/tasks.py cannot be imported as 'tasks', which is app1/tasks.py already" in error
@@ -161,7 +164,7 @@ class TestLoading:
         until(lambda: "app2.tasks.work" in lite("agents", "--json", code=None).out)
 
     def test_a_neighbour_of_another_file_is_not_taken_for_ones_own(self, lite: Cli) -> None:
-        """Python would hand out the first `helpers` to both."""
+        """Python would give the first `helpers` to both files."""
         self.write(lite, "app1/helpers.py", "app2/helpers.py", text="ME = __file__\n")
         self.write(lite, "app1/one.py", text="import helpers\n" + APP)
         self.write(lite, "app2/two.py", text="from helpers import ME\n" + APP)
@@ -173,7 +176,7 @@ class TestLoading:
         )
 
     def test_a_file_in_a_package_may_import_as_it_likes(self, lite: Cli) -> None:
-        """By its package, relatively, and its neighbours without it."""
+        """It may name its package, import relatively, or import its neighbours without the package."""
         self.write(lite, "shop/__init__.py", text="")
         self.write(lite, "shop/near.py", "shop/nearer.py", "shop/nearest.py", text="X = 1\n")
         names = "from shop import near\nfrom . import nearer\nimport nearest\n"
@@ -182,6 +185,7 @@ class TestLoading:
         assert lite("ps", "--json").json[0]["workflow"] == "shop.app.order"
 
     def test_a_package_that_is_hidden_by_another_gets_a_sentence(self, lite: Cli) -> None:
+        """Python already has a package `json`. The error says so, and what to rename."""
         self.write(lite, "json/__init__.py", text="")
         self.write(lite, "json/app.py")
         error = lite("up", "json/app.py", code=2).errors
@@ -189,7 +193,7 @@ class TestLoading:
         assert "rename the folder" in error
 
     def test_an_isolated_step_of_a_package_finds_itself(self, lite: Cli) -> None:
-        """Its process imports the module as the agent did, also when the file was run by its path."""
+        """Its process imports the module as the agent did, even if the file was run by its path."""
         text = APP.replace("{who}", "apart").replace("@step", "@step(isolate=True)")
         text += """
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`holdfast bench`: figures with their spread, and no surprise for a store that is in use."""
+"""`holdfast bench` prints figures with their spread, and does not touch a store that is in use."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.commands.conftest import Cli
 
 
 def test_it_measures(cli: Cli) -> None:
-    """Each measurement that was asked for gives its figures: a median between the smallest and the largest."""
+    """Each measurement that was asked for gives its figures, with the median between the smallest and the largest."""
     found = cli("bench", "--quick", "--only", "A,D", "--json", "--store", cli.store).json
     assert set(found) == {"store", "python", "cores", "quick", "fsync_ms", "figures"}
     assert found["quick"] is True
@@ -21,7 +21,8 @@ def test_it_measures(cli: Cli) -> None:
 
 
 def test_without_a_store_it_leaves_nothing_behind(lite: Cli) -> None:
-    """The default is a new file in the working folder, gone afterwards; HOLDFAST_STORE is not touched. People get a table."""
+    """By default it uses a new file in the working folder and removes it afterwards. It does not touch HOLDFAST_STORE.
+    People get a table."""
     before = set(lite.folder.iterdir())
     ended = lite("bench", "--quick", "--only", "c")
     assert "one run of 1,000 steps side by side" in ended.out
@@ -30,7 +31,7 @@ def test_without_a_store_it_leaves_nothing_behind(lite: Cli) -> None:
 
 
 def test_a_store_with_runs_is_refused(lite: Cli) -> None:
-    """A store in use is not filled with measurements by mistake."""
+    """Nobody fills a store in use with measurements by mistake."""
     lite("start", "app.py:gated")
     refused = lite("bench", "--quick", "--only", "C", "--store", lite.store, code=2)
     assert "has 1 runs: name an empty one" in refused.errors
@@ -39,7 +40,8 @@ def test_a_store_with_runs_is_refused(lite: Cli) -> None:
 
 @pytest.mark.parametrize("given", ["Z", "A,AB", ""])
 def test_an_unknown_measurement_is_refused(lite: Cli, given: str) -> None:
-    """What there is to measure is said."""
+    """The error lists the measurements there are."""
     assert (
-        "is no measurement: give some of A,B,C,D,E,F,G,H,I" in lite("bench", "--only", given, code=2).errors
+        "is not a measurement: name some of A,B,C,D,E,F,G,H,I"
+        in lite("bench", "--only", given, code=2).errors
     )

@@ -1,4 +1,4 @@
-"""`holdfast check`: what the code about to be deployed would do to the runs in flight, before it does it."""
+"""`holdfast check` says what new code would do to the runs in flight, before it is deployed."""
 
 import asyncio
 import signal
@@ -52,7 +52,7 @@ async def doomed() -> None:
 
 
 def tables(url: str) -> dict[str, list[tuple[Any, ...]]]:
-    """Every row of every table of the store."""
+    """Return every row of every table of the store."""
     if url.startswith("sqlite:"):
         connection = apsw.Connection(url.removeprefix("sqlite:///"), flags=apsw.SQLITE_OPEN_READONLY)
         try:
@@ -84,7 +84,7 @@ def waits_for_go(cli: Cli, run: str) -> bool:
 
 @pytest.fixture
 def shop(cli: Cli) -> Cli:
-    """Two orders that wait for a signal, one that nobody took up yet, one that is stuck."""
+    """A store with two orders that wait for a signal, one that nobody took up yet, and a run that is stuck."""
     (cli.folder / "app.py").write_text(APP)
     with up(cli) as process:
         for run in ("a", "b"):
@@ -104,14 +104,14 @@ def deploy(cli: Cli, old: str, new: str) -> None:
 
 
 def found(cli: Cli, code: int = 1) -> dict[str, dict[str, Any]]:
-    """What `check` found, by run."""
+    """Return what `check` found, by run."""
     shown = cli("check", "app.py", "--json", code=code).json
     assert shown["runs"] == 4
     assert shown["ok"] is (code == 0)
     return {one["run"]: one for one in shown["findings"]}
 
 
-def test_code_that_fits_is_told_so(shop: Cli) -> None:
+def test_code_that_fits_is_confirmed(shop: Cli) -> None:
     """The same code, and code that only adds a step behind where the runs are, fit them all."""
     ended = shop("check", "app.py")
     assert ended.out == "✓ all 4 runs in flight fit this code\n"
@@ -120,7 +120,8 @@ def test_code_that_fits_is_told_so(shop: Cli) -> None:
 
 
 def test_a_drift_is_shown_with_both_sides(shop: Cli) -> None:
-    """Another input for a recorded step: run, step, what was recorded, what is asked for now. Exit code 1."""
+    """The code asks for a recorded step with another input. `check` names the run, the step, what was recorded and what
+    is asked for now. Its exit code is 1."""
     deploy(shop, "await charge(cents)", "await charge(cents + 1)")
     drifts = found(shop)
     assert set(drifts) == {"a", "b"}
@@ -136,7 +137,7 @@ def test_a_drift_is_shown_with_both_sides(shop: Cli) -> None:
 
 
 def test_nothing_is_changed(shop: Cli) -> None:
-    """Not one row of the store, whether the code fits or not."""
+    """`check` changes no row of the store, whether the code fits or not."""
     before = tables(shop.store)
     assert before["runs"]
     shop("check", "app.py")
@@ -175,7 +176,8 @@ CHANGES = [
 
 
 def test_what_is_gone_or_no_longer_fits_is_named(shop: Cli) -> None:
-    """A workflow, a version, an input or parameter that cannot be read any more, an undo: for each run that needs it."""
+    """For each run it names the workflow, version or undo that the code no longer has, or the input that it cannot
+    read."""
     for old, new, kinds in CHANGES:
         deploy(shop, old, new)
         shown = found(shop)
@@ -185,7 +187,7 @@ def test_what_is_gone_or_no_longer_fits_is_named(shop: Cli) -> None:
 
 
 def test_what_cannot_be_read_is_shown_with_both_sides(shop: Cli) -> None:
-    """What was recorded, and what this code says to it; of an input without a step."""
+    """It shows what was recorded, and what this code makes of it. An input of the run is shown without a step."""
     deploy(
         shop,
         "cents: int = 300) -> str:\n    await",
@@ -203,9 +205,10 @@ def test_what_cannot_be_read_is_shown_with_both_sides(shop: Cli) -> None:
 
 
 def test_a_signal_that_was_set_aside_is_shown(shop: Cli) -> None:
-    """By `check` before a scheduler has seen it, by `show` and `why` from then on; the run ends with the right one."""
+    """`check` shows it before a scheduler has seen it, `show` and `why` from then on. The run ends with the right
+    signal."""
 
-    async def send() -> None:  # as another workflow does: the command would refuse it
+    async def send() -> None:  # another workflow can send it; the command would refuse it
         async with Holdfast(shop.store, roles=()) as hf:
             await hf.store.operators.send_signal(NewSignal("a", "go", "wrong", b'"far"'))
 
@@ -232,9 +235,9 @@ def test_a_signal_that_was_set_aside_is_shown(shop: Cli) -> None:
         until(lambda: "succeeded" in shop("why", "a").out, process)
 
 
-def test_a_renamed_step_is_told(shop: Cli) -> None:
-    """Its name is its identity: the code would execute it as a new one. Worth knowing, and allowed. A held run is not
-    hidden from it."""
+def test_a_renamed_step_is_shown(shop: Cli) -> None:
+    """The name of a step is its identity, so the code would execute the step again under its new name. That is allowed,
+    and worth knowing. Held runs are checked, too."""
     shop("hold", "a")
     (shop.folder / "app.py").write_text(APP.replace("charge", "bill"))
     shown = found(shop, code=0)
@@ -247,7 +250,7 @@ def test_a_renamed_step_is_told(shop: Cli) -> None:
 
 
 def test_a_step_that_waits_for_code_that_is_gone_is_named(lite: Cli) -> None:
-    """It backs off, and no agent with the new code could try it again."""
+    """The step backs off, and no agent with the new code could try it again."""
     process = lite.start("run", "app.py:waits_an_hour", "--id", "w")
     until(lambda: "patient" in lite.effects(), process)
     until(lambda: "ready" in lite("show", "w", "--json").out, process)
@@ -261,7 +264,7 @@ def test_a_step_that_waits_for_code_that_is_gone_is_named(lite: Cli) -> None:
 
 
 def test_code_that_cannot_be_imported_is_an_error_of_the_call(lite: Cli) -> None:
-    """The line that is wrong, and exit code 2."""
+    """The error names the line that is wrong, and the exit code is 2."""
     (lite.folder / "bad.py").write_text("import holdfast\nholdfast.stp\n")
     shown = lite("check", "bad.py", "--json", code=2).json
     assert shown["error"]["message"].startswith("bad.py, line 2: AttributeError")

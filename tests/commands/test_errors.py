@@ -1,4 +1,4 @@
-"""Bad input and faults: one line with the next move, exit code 2, no traceback, nothing lost."""
+"""Bad input and faults get one line that says what to do, exit code 2 and no traceback. Nothing is lost."""
 
 import json
 import os
@@ -48,7 +48,7 @@ FILES = {
     ],
 )
 def test_a_target_that_cannot_be_loaded(lite: Cli, target: str, words: str) -> None:
-    """It says what is wrong, with the line of the file; no store is made."""
+    """The error says what is wrong, with the line of the file. No store is made."""
     for name, text in FILES.items():
         (lite.folder / name).write_text(text)
     ended = lite("run", target, code=2)
@@ -76,7 +76,7 @@ def test_a_target_that_cannot_be_loaded(lite: Cli, target: str, words: str) -> N
     ],
 )
 def test_an_input_that_does_not_fit(lite: Cli, given: str, words: str) -> None:
-    """It names the field; nothing is started, not even a store."""
+    """The error names the field. Nothing is started, and no store is made."""
     ended = lite("run", "app.py:pays", "--input", "-", "--json", given=given, code=2)
     assert ended.json["error"]["type"] == "InvalidInput"
     assert words in ended.json["error"]["message"]
@@ -85,7 +85,7 @@ def test_an_input_that_does_not_fit(lite: Cli, given: str, words: str) -> None:
 
 
 def test_a_missing_argument_is_named(lite: Cli) -> None:
-    """Without --input a workflow that needs one says which; so does `start`."""
+    """Without --input, `run` and `start` name the argument that the workflow needs."""
     for command in ("run", "start"):
         assert "card" in lite(command, "app.py:pays", code=2).errors
 
@@ -107,7 +107,7 @@ def test_a_missing_argument_is_named(lite: Cli) -> None:
     ],
 )
 def test_a_call_that_makes_no_sense(lite: Cli, arguments: list[str], words: str) -> None:
-    """Usage errors are one line, too, and an object with --json."""
+    """A usage error is one line, too, and an object with --json."""
     ended = lite(*arguments, "--json", code=2)
     assert words in ended.json["error"]["message"]
     assert ended.errors == f"error: {ended.json['error']['message']}\n"
@@ -141,7 +141,7 @@ def newer_version(file: Path) -> None:
     ],
 )
 def test_a_store_that_cannot_be_used(lite: Cli, store: str, words: str) -> None:
-    """Not reachable, not ours, not writable, full: what is the case and what to do."""
+    """The store is not reachable, not ours, not writable or full. The error says which, and what to do."""
     other_program(lite.folder / "other.db")
     ended = lite("run", "app.py:gated", "--store", store, code=2)
     assert words in ended.errors
@@ -150,7 +150,7 @@ def test_a_store_that_cannot_be_used(lite: Cli, store: str, words: str) -> None:
 
 
 def test_a_store_of_another_version(lite: Cli) -> None:
-    """A file of a newer Holdfast is not touched."""
+    """Holdfast does not touch a file that a newer Holdfast made."""
     lite("migrate")
     newer_version(lite.folder / "holdfast.db")
     assert "is at schema 99" in lite("ps", code=2).errors
@@ -158,7 +158,7 @@ def test_a_store_of_another_version(lite: Cli) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_an_unreadable_file(lite: Cli) -> None:
-    """Neither the program nor the store may be read: each says so."""
+    """If the program or the store may not be read, the error says so."""
     lite("migrate")
     (lite.folder / "holdfast.db").chmod(0)
     assert "can be read and written" in lite("ps", code=2).errors
@@ -167,13 +167,13 @@ def test_an_unreadable_file(lite: Cli) -> None:
 
 
 def test_the_database_that_does_not_exist(lite: Cli, pg_url: str) -> None:
-    """PostgreSQL's own words are kept."""
+    """The error keeps PostgreSQL's own words."""
     ended = lite("run", "app.py:gated", "--store", f"{pg_url}_nosuch", code=2)
     assert "does not exist" in ended.errors
 
 
 def test_a_traceback_only_when_asked(lite: Cli) -> None:
-    """HOLDFAST_DEBUG=1 shows where an error came from; the last line stays the same."""
+    """HOLDFAST_DEBUG=1 shows where an error came from. The last line stays the same."""
     process = lite.start("show", "x", HOLDFAST_DEBUG="1")
     _, errors = process.communicate()
     assert "Traceback (most recent call last)" in errors
@@ -181,7 +181,7 @@ def test_a_traceback_only_when_asked(lite: Cli) -> None:
 
 
 def test_a_warning_about_the_code_is_one_line(lite: Cli) -> None:
-    """What the code does that replays would not is told with its line, and the run goes on."""
+    """The warning names the line that a replay would not repeat, and the run goes on."""
     (lite.folder / "clock.py").write_text(
         "import time\nfrom holdfast import workflow\n\n@workflow\nasync def w() -> bool:\n    return time.time() > 0\n"
     )
@@ -191,7 +191,7 @@ def test_a_warning_about_the_code_is_one_line(lite: Cli) -> None:
 
 
 def test_a_closed_pipe_is_silent(lite: Cli) -> None:
-    """`holdfast ps --all | head -1`: no complaint."""
+    """`holdfast ps --all | head -1` prints no complaint."""
     lite("run", "app.py:wide", "--input", "[3000]", "--id", "wide", "--json")
     process = lite.start("show", "wide", "--limit", "0")
     assert process.stdout is not None
@@ -224,7 +224,8 @@ LOOKS = [
 
 @pytest.mark.parametrize("kind", ["broken", "closed"])
 def test_a_reader_that_went_away_is_one_exit_code(lite: Cli, kind: str) -> None:
-    """A pipe whose reader is gone, or no standard output at all: every command says so by 141, and nothing else."""
+    """If the reader of a pipe is gone, or there is no standard output, every command exits with 141 and prints
+    nothing."""
     lite("run", "app.py:pays", "--id", "w", "--input", '{"card": {"number": "n", "cents": 7}}')
     lite("start", "app.py:everything", "--id", "open")
     found = {}
@@ -253,7 +254,7 @@ def test_a_reader_that_went_away_is_one_exit_code(lite: Cli, kind: str) -> None:
 
 
 def test_no_standard_stream_at_all(lite: Cli) -> None:
-    """Neither input, output nor errors: the store is not taken for one of them."""
+    """Without standard input, output and errors, the store's file is not used as one of them."""
     lite.open_gate()
     script = f"exec {HOLDFAST} run app.py:noise --id n <&- >&- 2>&-"
     env = {**os.environ, "HOLDFAST_STORE": lite.store}
@@ -263,7 +264,7 @@ def test_no_standard_stream_at_all(lite: Cli) -> None:
 
 
 def test_a_service_whose_log_is_not_read_any_more_leaves_in_good_order(lite: Cli) -> None:
-    """It hands back what it holds, as when it is told to stop; and says 141."""
+    """It hands back what it has, as when it is stopped, and exits with 141."""
     process = lite.start("up", "app.py", "--json")
     assert process.stdout is not None
     assert "hosts" in process.stdout.readline()
@@ -276,7 +277,7 @@ def test_a_service_whose_log_is_not_read_any_more_leaves_in_good_order(lite: Cli
 
 
 def test_a_full_disk_under_the_output_is_an_error(lite: Cli) -> None:
-    """One line, exit code 2, and no complaint of the interpreter after it."""
+    """The command prints one line and exits with 2. The interpreter adds no complaint."""
     lite("run", "app.py:pays", "--id", "w", "--input", '{"card": {"number": "n", "cents": 7}}')
     env = {**os.environ, "HOLDFAST_STORE": lite.store, "NO_COLOR": "1"}
     for arguments in (["ps"], ["ps", "--json"], ["show", "w"]):
@@ -294,7 +295,7 @@ def test_a_full_disk_under_the_output_is_an_error(lite: Cli) -> None:
 
 
 def may_mount() -> bool:
-    """Whether a file system of a test's own can be mounted, as root or in a user namespace."""
+    """True if a test can mount a file system of its own, as root or in a user namespace."""
     return subprocess.run([*APART, "true"], capture_output=True, check=False).returncode == 0
 
 
@@ -303,7 +304,7 @@ APART = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "
 
 @pytest.mark.skipif(not which("unshare") or not may_mount(), reason="needs a file system of its own")
 def test_a_disk_that_fills_up_in_the_middle_loses_nothing(lite: Cli) -> None:
-    """The run stops with one line and exit code 2, and goes on when there is room: recorded steps do not run again."""
+    """The run stops with one line and exit code 2, and goes on when there is room. Recorded steps do not run again."""
     (lite.folder / "grows.py").write_text(
         "from holdfast import step, workflow\n\n"
         "@step\nasync def blob(n: int) -> str:\n"

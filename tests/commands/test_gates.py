@@ -1,4 +1,4 @@
-"""`hold` and `release` by scope, `holds`, `breakers`: what keeps steps from beginning."""
+"""`hold`, `release`, `holds` and `breakers`: what keeps steps from beginning."""
 
 from tests.commands.conftest import Cli, until
 
@@ -12,14 +12,15 @@ OPTIONS = [
 
 
 def up(cli: Cli) -> None:
-    """A process that hosts every role and knows app.py."""
+    """Start a process that hosts every role and has app.py loaded."""
     cli("migrate")
     process = cli.start("up", "app.py")
     until(lambda: cli("agents", "--json").json, process)
 
 
 def test_what_is_held_waits_until_it_is_released(cli: Cli) -> None:
-    """By a short name or a whole one; listed with who and why; `why` tells; released it runs to its end."""
+    """A scope is named by a short or a whole name. `holds` lists who holds it and why, and `why` names the hold. After
+    `release` the run goes to its end."""
     cli.open_gate()
     up(cli)
     for option, given, value, words in OPTIONS:
@@ -37,7 +38,7 @@ def test_what_is_held_waits_until_it_is_released(cli: Cli) -> None:
 
 
 def test_holds_are_listed_for_people(lite: Cli) -> None:
-    """What, by whom, why, and how it is released; the doctor counts them."""
+    """`holds` says what is held, by whom, why, and how it is released. `doctor` counts the holds."""
     lite("start", "app.py:gated", "--id", "h")
     assert lite("holds").out.startswith("nothing is held")
     lite("hold", "--namespace", "acme", "--note", "unpaid")
@@ -52,7 +53,8 @@ def test_holds_are_listed_for_people(lite: Cli) -> None:
 
 
 def test_a_hold_names_one_thing(lite: Cli) -> None:
-    """None or two are a mistake, and so is releasing what is not held; a name nobody knows is held with a hint."""
+    """Naming nothing or two things is a mistake, and so is releasing what is not held. A name that is not known is
+    held, with a hint."""
     lite("start", "app.py:gated", "--id", "h")
     for wrong in ([], ["h", "--all"], ["--step", "a", "--namespace", "b"]):
         assert "name one thing" in lite("hold", *wrong, code=2).errors
@@ -63,8 +65,8 @@ def test_a_hold_names_one_thing(lite: Cli) -> None:
     assert lite("hold", "--workflow", "x", "--json").json["known"] is False
 
 
-def test_a_run_is_held_as_ever(lite: Cli) -> None:
-    """By its id; it is no hold of the list."""
+def test_a_held_run_is_not_in_the_list_of_holds(lite: Cli) -> None:
+    """A run is held and released by its id, and `holds` does not list it."""
     lite("start", "app.py:gated", "--id", "h")
     assert lite("hold", "h", "--json").json == {"id": "h", "state": "held"}
     assert lite("holds", "--json").json == []
@@ -72,7 +74,7 @@ def test_a_run_is_held_as_ever(lite: Cli) -> None:
 
 
 def test_a_breaker_is_opened_and_reset_by_hand(cli: Cli) -> None:
-    """Its steps wait, `why` and the list say who opened it; reset, it is tried and closes by itself."""
+    """Its steps wait, and `why` and the list say who opened it. After a reset it is tried, and closes by itself."""
     cli.open_gate()
     up(cli)
     assert cli("breakers").out == "no dependency has had trouble yet\n"
@@ -96,7 +98,7 @@ def test_a_breaker_is_opened_and_reset_by_hand(cli: Cli) -> None:
 
 
 def test_a_breaker_is_kept_closed_by_hand(lite: Cli) -> None:
-    """And says by whom, until it is reset."""
+    """The list says who keeps it closed, until it is reset."""
     lite("start", "app.py:gated", "--id", "b")
     assert "is kept closed until" in lite("breakers", "close", "stripe", "--note", "I know").out
     assert "kept closed by" in lite("breakers").out
@@ -104,8 +106,8 @@ def test_a_breaker_is_kept_closed_by_hand(lite: Cli) -> None:
     assert "nothing is wrong" in lite("breakers").out
 
 
-def test_breakers_wants_a_name_for_an_act_only(lite: Cli) -> None:
-    """`open` without one and `list` with one are mistakes."""
+def test_only_an_act_on_a_breaker_needs_a_name(lite: Cli) -> None:
+    """`open` without a name and `list` with a name are mistakes."""
     lite("start", "app.py:gated", "--id", "b")
     assert "name the dependency to open" in lite("breakers", "open", code=2).errors
     assert "`list` takes no name" in lite("breakers", "list", "stripe", code=2).errors

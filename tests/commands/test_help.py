@@ -1,4 +1,4 @@
-"""Finding one's way: help for every command, quickly."""
+"""Every command has help, and it comes quickly."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from tests.commands.conftest import Cli
 
 
 def test_the_list_says_what_the_commands_say() -> None:
-    """Each command exists where the list has it, and its help begins with the words of the list."""
+    """Each command exists in the module that the list names, and its help begins with the words of the list."""
     context = click.Context(holdfast)
     for name, (_, purpose) in COMMANDS.items():
         command = holdfast.get_command(context, name)
@@ -21,7 +21,8 @@ def test_the_list_says_what_the_commands_say() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_an_example_and_the_two_options(name: str) -> None:
-    """`holdfast NAME --help` shows one line to copy, --store and --json. A simulation has a store of its own, in memory."""
+    """`holdfast NAME --help` shows one line to copy, --store and --json. `simulate` needs no --store: its store is in
+    memory."""
     command = holdfast.get_command(click.Context(holdfast), name)
     assert command is not None
     text = command.get_help(
@@ -43,13 +44,13 @@ def test_help_loads_nothing_it_does_not_need() -> None:
 
 
 def test_no_command_is_the_list(lite: Cli) -> None:
-    """`holdfast` alone shows what there is."""
+    """`holdfast` alone lists the commands."""
     assert lite().out == lite("--help").out
     assert lite("--version").out.startswith("holdfast ")
 
 
 def test_the_installed_command_is_the_same(lite: Cli) -> None:
-    """The script beside the interpreter and `python -m holdfast.commands` are one."""
+    """The installed script and `python -m holdfast` do the same."""
     module = [sys.executable, "-m", "holdfast", "--help"]
     out = subprocess.run(module, capture_output=True, text=True, check=True).stdout
     assert out == lite("--help").out

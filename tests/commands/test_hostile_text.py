@@ -1,4 +1,4 @@
-"""Text from rows is shown on a terminal, and never obeyed by it."""
+"""A terminal shows the text of rows, and never obeys it."""
 
 import json
 import re
@@ -14,20 +14,20 @@ from tests.commands.test_terminal import COLOUR, Terminal
 
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[[0-9]*[AK]|\x1b\[2K|\x1b\[\?25[hl]|\r\n|\r")
-"""What our own terminal library writes."""
+"""The sequences that our own terminal library writes."""
 ID = "[/x][link=http://evil]y"
 
 
 @pytest.fixture
 def hostile(lite: Cli) -> Cli:
-    """A store in which every field that anybody may fill holds the text."""
+    """A store in which every field that anybody may fill has the hostile text."""
     copyfile(Path(__file__).with_name("hostile.py"), lite.folder / "hostile.py")
-    told = json.dumps([EVIL])
-    lite("run", "hostile.py:caught", "--input", told, "--id", ID, "--tag", f"k{EVIL}={EVIL}", "--json")
-    lite("run", "hostile.py:failing", "--input", told, "--id", "failed", "--json", code=1)
-    lite("start", "hostile.py:waiting", "--input", told, "--id", "held")
+    given = json.dumps([EVIL])
+    lite("run", "hostile.py:caught", "--input", given, "--id", ID, "--tag", f"k{EVIL}={EVIL}", "--json")
+    lite("run", "hostile.py:failing", "--input", given, "--id", "failed", "--json", code=1)
+    lite("start", "hostile.py:waiting", "--input", given, "--id", "held")
     lite("hold", "held", "--note", EVIL)
-    lite("start", "hostile.py:waiting", "--input", told, "--id", "waits", "--tag", f"k={EVIL}")
+    lite("start", "hostile.py:waiting", "--input", given, "--id", "waits", "--tag", f"k={EVIL}")
     lite("signal", "waits", "go", "--data", json.dumps(EVIL), "--key", "k")
     lite("hold", "--workflow", "hostile.waiting", "--note", EVIL)
     return lite
@@ -50,25 +50,25 @@ def commands() -> list[list[str]]:
 
 
 def test_nothing_that_is_shown_is_obeyed(hostile: Cli) -> None:
-    """In a pipe and as JSON: every command that shows rows, and each ends well."""
+    """Every command that shows rows writes plain text into a pipe and as JSON, and ends well."""
     seen = ""
     for command in commands():
         for more in ([], ["--json"]) if command[-1] in ("waits", "--all") else ([],):
-            told = hostile(*command, *more, code=None)
-            assert told.code in (0, 1), (command, told)
-            assert "should not happen" not in told.errors, (command, told)
-            assert not UNSEEN.search(told.out.replace("\n", "") + told.errors.replace("\n", "")), (
+            ended = hostile(*command, *more, code=None)
+            assert ended.code in (0, 1), (command, ended)
+            assert "should not happen" not in ended.errors, (command, ended)
+            assert not UNSEEN.search(ended.out.replace("\n", "") + ended.errors.replace("\n", "")), (
                 command,
-                told,
+                ended,
             )
-            seen += told.out
+            seen += ended.out
     assert "\\x1b]0;pwned" in seen
     assert "[/x][link=http://evil]y" in seen
     assert json.loads(hostile("show", "waits", "--json").out)["input"]["text"] == EVIL
 
 
-def test_nor_at_a_terminal_or_in_a_log(hostile: Cli) -> None:
-    """With colours and a live picture: what is left after our own sequences is plain. And what a node says while it works."""
+def test_nothing_is_obeyed_at_a_terminal_or_in_a_log(hostile: Cli) -> None:
+    """With colours and a live picture, what is left after our own sequences is plain text. So is what a node logs."""
     for command in (["ps", "--all"], ["show", ID], ["show", "failed"], ["watch", "failed"]):
         terminal = Terminal(hostile, *command)
         assert terminal.end() in (0, 1)
@@ -82,14 +82,15 @@ def test_nor_at_a_terminal_or_in_a_log(hostile: Cli) -> None:
 
 
 def test_visible_text_keeps_what_people_write() -> None:
-    """Umlauts, emoji with joiners and flags, right-to-left letters, tabs and lines are no danger."""
+    """Umlauts, emoji with joiners, flags, right-to-left letters, tabs and line ends are harmless, and stay as they
+    are."""
     for text in ("Grüße\tund\nKüsse", "👩\u200d💻 ✓ 🇳🇴", "שלום", "日本語", ""):
         assert visible(text) == text
     assert visible("\x1b[31m\x9b\u202e") == "\\x1b[31m\\x9b\\u202e"
 
 
 def test_visible_json_is_the_same_json() -> None:
-    """Whatever it holds."""
+    """Escaping changes the text of a JSON document, and not its value."""
     value = {EVIL: [EVIL, "\U000e0041"]}
     line = visible_json(json.dumps(value, ensure_ascii=False))
     assert json.loads(line) == value

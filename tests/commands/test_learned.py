@@ -1,4 +1,4 @@
-"""What was learned, as people and scripts see it."""
+"""What Holdfast has learned about durations, as people and scripts see it."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from tests.commands.conftest import Cli, until
 
 
 def teach(store: str, *counts: tuple[str, float, float]) -> None:
-    """(name, seconds, how often)."""
+    """Record durations as (name, seconds, how often)."""
 
     async def add() -> None:
         async with Holdfast(store, roles=[]) as hf:
@@ -29,7 +29,7 @@ def teach(store: str, *counts: tuple[str, float, float]) -> None:
 
 @pytest.fixture
 def under_way(cli: Cli) -> Cli:
-    """A run that waits at the gate, and a store that knows how long others waited."""
+    """A run that waits at the gate, on a store that knows how long others waited."""
     process = cli.start("run", "app.py:gated", "--id", "slow")
     until(lambda: "gate" in cli.effects(), process)
     store = cli.store.replace("sqlite:///holdfast.db", f"sqlite:///{cli.folder}/holdfast.db")
@@ -38,7 +38,7 @@ def under_way(cli: Cli) -> Cli:
 
 
 def test_ps_show_and_watch_say_when_a_run_will_end(under_way: Cli) -> None:
-    """For scripts as an object, for people in a few words."""
+    """Scripts get an object, people get a few words."""
     (row,) = under_way("ps", "--json").json
     assert 800 < row["eta"]["left_s"] <= row["eta"]["most_s"] < 1100
     assert row["eta"]["samples"] == 20
@@ -50,8 +50,8 @@ def test_ps_show_and_watch_say_when_a_run_will_end(under_way: Cli) -> None:
     assert "eta" in under_way("show", "slow").out
     watching = under_way.start("watch", "slow")
     under_way.open_gate()
-    told = under_way.end(watching)
-    assert told.code == 0
+    ended = under_way.end(watching)
+    assert ended.code == 0
     (row,) = under_way("ps", "--json").json
     assert row["eta"] is None
 
@@ -73,8 +73,8 @@ TWIN = Twin("r", 1, TwinState.RUNNING, "a", "b", 150.0, 152.0, None)
 NODES = [NodeRow(name, f"host-{name}", 7, "agent", "{}", 1, 0.0, 1e9, None) for name in "ab"]
 
 
-def test_why_tells_of_a_straggler_and_its_twin() -> None:
-    """How long it may take, and where the twin runs since when."""
+def test_why_names_a_straggler_and_its_twin() -> None:
+    """It says how long such steps take, where the twin runs, and for how long."""
     facts = Facts(
         run_row(), [running()], [], [], NODES, [], 160.0, outlook=Outlook(None, {"shop.pay": 20.0}, {1: TWIN})
     )
@@ -86,11 +86,11 @@ def test_why_tells_of_a_straggler_and_its_twin() -> None:
     assert explain(usual) == "Step pay has been running on host-a pid 7 for 60 s, attempt 1."
 
 
-def test_a_live_view_tells_of_a_straggler_and_its_twin() -> None:
-    """In a few words; nothing of a step that ended or takes its usual time."""
+def test_a_live_view_marks_a_straggler_and_its_twin() -> None:
+    """It does so in a few words, and says nothing about a step that has ended or takes its usual time."""
     outlook = Outlook(Eta(12.0, 30.0, 9), {"shop.pay": 20.0}, {1: TWIN})
-    said = wording.taking_long(running(), outlook, 160.0)
-    assert said == "longer than usual (at most 20 s) · its twin has been running for 8.0 s"
+    words = wording.taking_long(running(), outlook, 160.0)
+    assert words == "longer than usual (at most 20 s) · its twin has been running for 8.0 s"
     assert wording.taking_long(running(started_at=150.0), outlook._replace(twins={}), 160.0) == ""
     done = running(state=StepState.SUCCEEDED, finished_at=159.0)
     assert wording.taking_long(done, outlook, 160.0) == ""

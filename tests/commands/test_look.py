@@ -1,4 +1,4 @@
-"""`ps`, `show`, `why`, `watch`, `doctor`: what a person or a script can see of a store."""
+"""`ps`, `show`, `why`, `watch` and `doctor`: what a person or a script can see of a store."""
 
 import signal
 
@@ -12,18 +12,19 @@ from tests.commands.conftest import Cli, until
 
 @pytest.fixture
 def seen(cli: Cli) -> Cli:
-    """A store that was used."""
+    """A store with runs of each kind."""
     return used(cli)
 
 
 @pytest.fixture
 def seen_lite(lite: Cli) -> Cli:
-    """The same on SQLite, for what does not depend on the store."""
+    """The same store on SQLite, for what does not depend on the store."""
     return used(lite)
 
 
 def used(cli: Cli) -> Cli:
-    """A run of each kind: ended, failed, waiting for a scheduler, waiting for a signal."""
+    """Make a run of each kind: one that succeeded, one that failed, one that waits for a scheduler and one for a
+    signal."""
     cli.open_gate()
     cli("run", "app.py:gated", "--id", "done", "--tag", "team=billing")
     cli("run", "app.py:failing", "--id", "broken", code=1)
@@ -40,7 +41,8 @@ def ids(cli: Cli, *arguments: str) -> list[str]:
 
 
 def test_ps_lists_and_narrows(seen: Cli) -> None:
-    """Newest first; by state, workflow, tag and number; as a list of objects."""
+    """It lists the newest first, and chooses by state, workflow, tag and number. With --json it prints a list of
+    objects."""
     rows = seen("ps", "--json").json
     assert [row["id"] for row in rows] == ["later", "open/child", "open", "broken", "done"]
     assert rows[-2] | {"created_at": "", "started_at": "", "finished_at": "", "seconds": 0} == {
@@ -72,7 +74,7 @@ def test_ps_lists_and_narrows(seen: Cli) -> None:
 
 
 def test_ps_is_a_table_for_people(seen_lite: Cli) -> None:
-    """One line a run: state, age, what became of it or what it waits for."""
+    """Each run is a line with its state, its age, and how it ended or what it waits for."""
     lines = {line.split()[0]: line for line in seen_lite("ps").out.splitlines()[2:]}
     assert "○ pending" in lines["later"]
     assert "for a scheduler" in lines["later"]
@@ -81,8 +83,9 @@ def test_ps_is_a_table_for_people(seen_lite: Cli) -> None:
     assert "✓ succeeded" in lines["done"]
 
 
-def test_show_tells_everything_about_a_run(seen: Cli) -> None:
-    """Payloads, steps with their failed attempts, signals, children, the journal, and the sentence."""
+def test_show_shows_everything_about_a_run(seen: Cli) -> None:
+    """It shows payloads, steps with their failed attempts, signals, children, the journal, and the sentence of
+    `why`."""
     seen("signal", "open", "paid", "--data", "900", "--key", "k")
     seen("hold", "open", "--note", "one moment")
     shown = seen("show", "open", "--json").json
@@ -116,7 +119,8 @@ def test_show_tells_everything_about_a_run(seen: Cli) -> None:
 
 
 def test_show_draws_a_timeline(seen_lite: Cli) -> None:
-    """Lanes by the task tree, failed attempts with their reason, and a bar over the run's time."""
+    """It groups steps by the task tree, shows failed attempts with their reason, and draws a bar over the run's
+    time."""
     out = seen_lite("show", "open").out
     rows = [line.rstrip() for line in out.splitlines()]
     assert rows[0] == "● running  everything  open"
@@ -142,7 +146,7 @@ def test_show_draws_a_timeline(seen_lite: Cli) -> None:
 
 
 def test_show_of_a_failed_run_says_where(seen_lite: Cli) -> None:
-    """The error, the author's line that raised it, and the next move."""
+    """It shows the error, the author's line that raised it, and what to do next."""
     out = seen_lite("show", "broken").out
     assert "Stop: no such thing" in out
     assert "raise Stop(why)" in out
@@ -150,7 +154,7 @@ def test_show_of_a_failed_run_says_where(seen_lite: Cli) -> None:
 
 
 def test_show_stays_usable_with_10_000_steps(lite: Cli) -> None:
-    """A hundred lines and a note; --json shows all."""
+    """People get a hundred lines and a note, and --json has all steps."""
     lite("run", "app.py:wide", "--input", "[10000]", "--id", "wide", "--json")
     lines = lite("show", "wide").out.splitlines()
     assert len(lines) < 120
@@ -158,8 +162,8 @@ def test_show_stays_usable_with_10_000_steps(lite: Cli) -> None:
     assert len(lite("show", "wide", "--json").json["steps"]) == 10_000
 
 
-def test_why_is_one_sentence(seen: Cli) -> None:
-    """What it waits for, and what would move it."""
+def test_why_is_one_line(seen: Cli) -> None:
+    """It says what the run waits for, and what would move it."""
     assert seen("why", "open").out.count("\n") == 1
     answer = seen("why", "open", "--json").json
     assert answer == {"id": "open", "why": answer["why"]}
@@ -168,7 +172,7 @@ def test_why_is_one_sentence(seen: Cli) -> None:
 
 
 def test_watch_follows_until_the_end(cli: Cli) -> None:
-    """It ends with the run, with the same object and exit code as `run`; the run is another process's."""
+    """It ends with a run that another process carries, with the same object and exit code as `run`."""
     cli("start", "app.py:gated", "--id", "w")
     watching = cli.start("watch", "w", "--json")
     failed = cli.start("watch", "f", "--json")
@@ -184,7 +188,7 @@ def test_watch_follows_until_the_end(cli: Cli) -> None:
 
 
 def test_leaving_a_watch_leaves_the_run(lite: Cli) -> None:
-    """Ctrl-C ends the watching, with 130, and the run is where it was."""
+    """Ctrl-C ends the watching with exit code 130, and the run stays as it was."""
     lite("start", "app.py:gated", "--id", "w")
     watching = lite.start("watch", "w")
     assert watching.stderr is not None
@@ -195,7 +199,7 @@ def test_leaving_a_watch_leaves_the_run(lite: Cli) -> None:
 
 
 def test_doctor_says_that_all_is_well(seen: Cli) -> None:
-    """Every invariant holds on a store that was used; facts and next moves are told."""
+    """On a store that was used every invariant holds. `doctor` lists facts, and what to do next."""
     shown = seen("doctor", "--json").json
     assert shown["ok"] is True
     assert shown["runs"] == {"pending": 1, "running": 1, "succeeded": 2, "failed": 1}
@@ -209,7 +213,8 @@ def test_doctor_says_that_all_is_well(seen: Cli) -> None:
 
 
 def test_doctor_names_the_step_that_waits_longest(cli: Cli) -> None:
-    """Handed back by a process that left, and no agent since: the step, how long, and what to start."""
+    """A process handed the step back and left, and no agent is there. `doctor` names the step, how long it has waited,
+    and what to start."""
     process = cli.start("run", "app.py:gated", "--id", "g")
     until(lambda: "gate" in cli.effects(), process)
     process.send_signal(signal.SIGTERM)
@@ -221,7 +226,8 @@ def test_doctor_names_the_step_that_waits_longest(cli: Cli) -> None:
 
 
 def test_doctor_finds_what_is_broken(seen: Cli) -> None:
-    """Somebody deleted a run by hand: exit code 1, the invariant, how many rows, and the next move."""
+    """Somebody deleted a run by hand. The exit code is 1, and `doctor` names the invariant, how many rows break it, and
+    what to do."""
     statement = "DELETE FROM {}runs WHERE id = 'done'"
     if seen.store.startswith("sqlite:"):
         apsw.Connection(seen.store.removeprefix("sqlite:///")).execute(statement.format(""))
@@ -235,8 +241,8 @@ def test_doctor_finds_what_is_broken(seen: Cli) -> None:
     assert "report it" in out
 
 
-def test_doctor_counts_the_living(cli: Cli) -> None:
-    """A node that is up is alive, with its roles, and leads."""
+def test_doctor_counts_live_nodes(cli: Cli) -> None:
+    """A node that is up is counted as alive, with its roles, and as the leader."""
     process = cli.start("up", "app.py")
     until(lambda: cli("doctor", "--json", code=None).json.get("leader"), process)
     shown = cli("doctor", "--json").json
@@ -256,7 +262,7 @@ def test_doctor_counts_the_living(cli: Cli) -> None:
 
 
 def test_doctor_says_how_long_nobody_led(cli: Cli) -> None:
-    """After the leader was killed: who leads since when, instead of whom, and the time between."""
+    """After the leader was killed, it says who leads, since when, who led before, and how long nobody led."""
     first = cli.start("supervisor")
     until(lambda: cli("doctor", "--json", code=None).json.get("leader"), first)
     lost = cli("doctor", "--json").json["leader"]
@@ -272,7 +278,7 @@ def test_doctor_says_how_long_nobody_led(cli: Cli) -> None:
 
 
 def test_looking_makes_no_file(lite: Cli) -> None:
-    """A look at a store that is not there says so, and leaves nothing behind."""
+    """A command that looks at a store that does not exist says so, and makes no file."""
     for command in ("ps", "doctor"):
         assert "there is no store at holdfast.db" in lite(command, code=2).errors
     assert "there is no store at" in lite("show", "x", code=2).errors

@@ -1,11 +1,11 @@
-"""`start`, `signal`, `cancel`, `hold`, `release`, `retry`, `migrate`: one write each."""
+"""`start`, `signal`, `cancel`, `hold`, `release`, `retry` and `migrate`. Each is one write."""
 
 from holdfast.store.migrations import read_migrations
 from tests.commands.conftest import Cli, until
 
 
 def test_start_returns_at_once(cli: Cli) -> None:
-    """The run is recorded and pending; started again it is the same; with another input a conflict."""
+    """The run is recorded and pending. Starting it again gives the same run, and another input is a conflict."""
     for _ in range(2):
         shown = cli("start", "app.py:gated", "--input", "[1]", "--id", "s", "--json").json
         assert shown == {"id": "s", "state": "pending"}
@@ -18,7 +18,7 @@ def test_start_returns_at_once(cli: Cli) -> None:
 
 
 def test_a_signal_reaches_a_run_even_before_it_waits(cli: Cli) -> None:
-    """Its data is the result of the wait; the same key again is the same signal."""
+    """The data of the signal is the result of the wait. The same key again is the same signal."""
     cli.open_gate()
     cli("start", "app.py:everything", "--id", "s")
     for data in ("900", "901"):
@@ -29,14 +29,14 @@ def test_a_signal_reaches_a_run_even_before_it_waits(cli: Cli) -> None:
 
 
 def test_a_signal_takes_its_data_from_standard_input(lite: Cli) -> None:
-    """`--data -`."""
+    """`--data -` reads standard input."""
     lite("start", "app.py:everything", "--id", "s")
     lite("signal", "s", "paid", "--data", "-", given="[1, 2]")
     assert [signal["payload"] for signal in lite("show", "s", "--json").json["signals"]] == [[1, 2]]
 
 
 def test_cancel_ends_a_pending_run_at_once(cli: Cli) -> None:
-    """Nobody owns it: cancelled. Again it says so, and running it prints that end."""
+    """Nobody owns the run, so it is cancelled at once. Cancelling it again says so, and running it prints that end."""
     cli("start", "app.py:gated", "--id", "c")
     assert cli("cancel", "c", "--note", "changed my mind", "--json").json == {"id": "c", "state": "cancelled"}
     assert "was cancelled before" in cli("cancel", "c").out
@@ -46,7 +46,7 @@ def test_cancel_ends_a_pending_run_at_once(cli: Cli) -> None:
 
 
 def test_cancel_reaches_a_running_step(cli: Cli) -> None:
-    """The process that carries the run sees it end cancelled, with exit code 1."""
+    """The run ends cancelled, and the process that carries it exits with 1."""
     process = cli.start("run", "app.py:gated", "--id", "c", "--json")
     until(lambda: "gate" in cli.effects(), process)
     assert cli("cancel", "c").out == "● c is asked to cancel itself\n"
@@ -56,7 +56,7 @@ def test_cancel_reaches_a_running_step(cli: Cli) -> None:
 
 
 def test_a_held_run_goes_on_when_released(cli: Cli) -> None:
-    """Hold, see it in `ps`, release, run: to its end."""
+    """`ps` shows the held run. After `release` it runs to its end."""
     cli.open_gate()
     cli("start", "app.py:gated", "--id", "h")
     assert cli("hold", "h", "--note", "why not", "--json").json == {"id": "h", "state": "held"}
@@ -68,7 +68,7 @@ def test_a_held_run_goes_on_when_released(cli: Cli) -> None:
 
 
 def test_retry_of_a_failed_run_keeps_what_succeeded(cli: Cli) -> None:
-    """A new id, the recorded step not run again; the mended code succeeds."""
+    """The retry has a new id and does not run the recorded step again. With mended code it succeeds."""
     cli("run", "app.py:failing", "--id", "f", code=1)
     shown = cli("retry", "f", "--json").json
     assert shown == {"id": "f~2", "state": "pending", "retry_of": "f"}
@@ -80,7 +80,7 @@ def test_retry_of_a_failed_run_keeps_what_succeeded(cli: Cli) -> None:
 
 
 def test_retry_of_a_live_run_does_not_wait_for_the_back_off(cli: Cli) -> None:
-    """The next attempt would be in an hour; asked, it is now."""
+    """The next attempt would be in an hour. After `retry` it is made at once."""
     process = cli.start("run", "app.py:waits_an_hour", "--id", "r", "--json")
     until(lambda: "backs off" in cli("why", "r", code=None).out, process)
     cli.open_gate()
@@ -90,7 +90,7 @@ def test_retry_of_a_live_run_does_not_wait_for_the_back_off(cli: Cli) -> None:
 
 
 def test_migrate_says_from_where_to_where(cli: Cli) -> None:
-    """An empty database goes to this version's schema; a second time there is nothing to do."""
+    """An empty database goes to this version's schema. A second time there is nothing to do."""
     shown = cli("migrate", "--json").json
     current = len(read_migrations("holdfast.store.sqlite"))
     assert (shown["from"], shown["to"]) == (0, current)
@@ -99,7 +99,8 @@ def test_migrate_says_from_where_to_where(cli: Cli) -> None:
 
 
 def test_an_unknown_run_is_an_error(cli: Cli) -> None:
-    """For every command that takes one: one line, exit code 2, and with --json an object of the same words."""
+    """Every command that takes a run prints one line and exits with 2. With --json it prints an object with the same
+    words."""
     cli("migrate")
     for command in ("show", "why", "watch", "cancel", "retry", "hold", "release", "signal"):
         ended = cli(command, "nobody", *(["paid"] if command == "signal" else []), "--json", code=2)

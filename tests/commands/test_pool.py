@@ -1,4 +1,5 @@
-"""`pool`: agents on this host, kept at strength. Real processes; the store matters for some of the claims."""
+"""`pool` runs as many agents on this host as there is work. These are real processes; some claims depend on the
+store."""
 
 import json
 import os
@@ -18,7 +19,7 @@ PATIENCE_S = 60.0
 
 
 class Watched:
-    """A pool that tells what it does, one object a line."""
+    """A pool that prints what it does, one object a line."""
 
     def __init__(self, cli: Cli, process: subprocess.Popen[str]) -> None:
         self.cli, self.process = cli, process
@@ -32,7 +33,7 @@ class Watched:
             self.lines.append(json.loads(line))
 
     def own(self, *events: str) -> list[dict[str, Any]]:
-        """What the pool itself told, not its agents."""
+        """Return these events of the pool itself, and not of its agents."""
         return [line for line in self.lines if "from" not in line and line["event"] in events]
 
     def until(self, condition: Callable[[], object]) -> None:
@@ -45,7 +46,7 @@ class Watched:
             assert time.monotonic() < deadline, self.lines
             time.sleep(0.02)
 
-    def until_told(self, event: str, times: int = 1, **what: Any) -> dict[str, Any]:
+    def until_event(self, event: str, times: int = 1, **what: Any) -> dict[str, Any]:
         def found() -> list[dict[str, Any]]:
             return [line for line in self.own(event) if what.items() <= line.items()]
 
@@ -53,7 +54,7 @@ class Watched:
         return found()[times - 1]
 
     def pids(self) -> dict[str, int]:
-        """Of all agents that were ever at work."""
+        """Return the process ids of all agents that were ever at work."""
         return {line["agent"]: line["pid"] for line in self.own("live")}
 
     def end(self) -> int:
@@ -67,7 +68,7 @@ Begin = Callable[..., Watched]
 
 @pytest.fixture
 def begin() -> Iterator[Begin]:
-    """Start `holdfast pool`; whatever is left at the end of the test leaves."""
+    """Returns a function that starts `holdfast pool`. At the end of the test every pool and its agents leave."""
     begun: list[Watched] = []
 
     def made(cli: Cli, *arguments: str) -> Watched:
@@ -85,10 +86,10 @@ def begin() -> Iterator[Begin]:
 
 def alive(pid: int) -> bool:
     try:
-        told = Path(f"/proc/{pid}/stat").read_text("utf-8")
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8")
     except FileNotFoundError:
         return False
-    return told.rpartition(")")[2].split()[0] not in {"Z", "X"}
+    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
 
 
 def attempts(cli: Cli, run_id: str) -> dict[str, int]:
@@ -96,8 +97,8 @@ def attempts(cli: Cli, run_id: str) -> dict[str, int]:
 
 
 def test_a_pool_grows_with_what_waits_and_shrinks_when_idle(cli: Cli, begin: Begin) -> None:
-    """Steps wait because every agent is full: more agents. Nothing is left to do: they drain, but for the least, and no
-    attempt was spent on any of it. `agents` says who belongs to the pool."""
+    """If steps wait because every agent is full, the pool starts more agents. If nothing is left to do, all but the
+    least drain. This costs no attempt. `agents` says who belongs to the pool."""
     pool = begin(cli, "--max", "3", "--steps-max", "1", "--shrink-after", "1", "--name", "web")
     cli.start("scheduler", "app.py")
     for n in range(3):
@@ -118,68 +119,68 @@ def test_a_pool_grows_with_what_waits_and_shrinks_when_idle(cli: Cli, begin: Beg
 
 
 def test_an_agent_that_is_killed_is_replaced(cli: Cli, begin: Begin) -> None:
-    """Its step runs again in the next one."""
+    """Its step runs again in the next agent."""
     pool = begin(cli)
     for role in (("scheduler", "app.py"), ("supervisor",)):
         cli.start(*role)
     cli("start", "app.py:gated", "--id", "r")
     pool.until(lambda: "gate" in cli.effects())
-    os.kill(pool.until_told("live", agent="1")["pid"], signal.SIGKILL)
-    ended = pool.until_told("ended", agent="1")
+    os.kill(pool.until_event("live", agent="1")["pid"], signal.SIGKILL)
+    ended = pool.until_event("ended", agent="1")
     assert (ended["how"], ended["asked"]) == ("by SIGKILL", False)
-    pool.until_told("live", agent="2")
+    pool.until_event("live", agent="2")
     cli.open_gate()
     assert cli("watch", "r", "--json").json["output"] == 3
     assert attempts(cli, "r")["gate"] == 2
 
 
 def test_sighup_replaces_the_agents_and_costs_no_attempt(cli: Cli, begin: Begin) -> None:
-    """A new one is at work before an old one is told to leave, and what that one holds it may finish."""
+    """An old agent leaves only when a new one is at work, and it may finish the steps it has."""
     pool = begin(cli, "--min", "2", "--max", "2")
     cli.start("scheduler", "app.py")
-    pool.until_told("live", times=2)
+    pool.until_event("live", times=2)
     cli("start", "app.py:gated", "--id", "r")
     pool.until(lambda: "gate" in cli.effects())
     pool.process.send_signal(signal.SIGHUP)
-    pool.until_told("stop", times=2)
+    pool.until_event("stop", times=2)
     cli.open_gate()
     assert cli("watch", "r", "--json").json["output"] == 3
     assert set(attempts(cli, "r").values()) == {1}
-    pool.until_told("ended", times=2, asked=True)
+    pool.until_event("ended", times=2, asked=True)
     events = [(line["event"], line["agent"]) for line in pool.own("live", "stop")]
     assert [event for event, _ in events] == ["live", "live", "live", "stop", "live", "stop"]
     assert {agent for event, agent in events if event == "stop"} == {"1", "2"}
 
 
 def test_changed_code_is_taken_up_and_broken_code_takes_nothing_away(lite: Cli, begin: Begin) -> None:
-    """A file that cannot be imported: the old agents stay at work. Mended, it replaces them."""
+    """While the file cannot be imported, the old agents stay at work. Once it is mended, new agents replace them."""
     pool = begin(lite)
-    pool.until_told("live")
+    pool.until_event("live")
     app = lite.folder / "app.py"
     sound = app.read_text()
     app.write_text(sound + "\nthis is no Python\n")
-    pool.until_told("renew")
-    pool.until_told("ended", times=2, asked=False)
+    pool.until_event("renew")
+    pool.until_event("ended", times=2, asked=False)
     assert pool.own("stop") == []
     app.write_text(sound + "\n# mended\n")
-    pool.until_told("renew", times=2)
-    pool.until_told("stop", agent="1", why="replaced")
+    pool.until_event("renew", times=2)
+    pool.until_event("stop", agent="1", why="replaced")
     assert "app.py has changed" in pool.own("renew")[0]["message"]
 
 
 def test_agents_that_do_not_stay_are_an_alert(cli: Cli, begin: Begin) -> None:
-    """After too many crashes in a row the pool says so, starts them rarely, and the leader makes an alert of it."""
+    """After too many crashes in a row the pool says so and starts agents rarely, and the leader raises an alert."""
     app = cli.folder / "app.py"
     app.write_text(
         app.read_text() + "\nif Path('broken').exists():\n    raise OSError('the licence ran out')\n"
     )
     cli.start("supervisor")
     pool = begin(cli, "--no-watch")
-    pool.until_told("live")
+    pool.until_event("live")
     (cli.folder / "broken").touch()
-    os.kill(pool.until_told("live", agent="1")["pid"], signal.SIGKILL)
-    told = pool.until_told("trouble")
-    assert "end soon after they are started" in told["message"]
+    os.kill(pool.until_event("live", agent="1")["pid"], signal.SIGKILL)
+    trouble = pool.until_event("trouble")
+    assert "end soon after they are started" in trouble["message"]
     crashed = len(pool.own("start"))
     found: list[dict[str, Any]] = []
 
@@ -196,10 +197,10 @@ def test_agents_that_do_not_stay_are_an_alert(cli: Cli, begin: Begin) -> None:
 
 
 def test_agents_of_a_killed_pool_drain(cli: Cli, begin: Begin) -> None:
-    """Nobody is left to keep them: what they hold they finish, and they leave in order."""
+    """Nobody would replace them any more. They finish the steps they have, and leave in good order."""
     pool = begin(cli, "--min", "2", "--max", "2")
     cli.start("scheduler", "app.py")
-    pool.until_told("live", times=2)
+    pool.until_event("live", times=2)
     cli("start", "app.py:gated", "--id", "r")
     pool.until(lambda: "gate" in cli.effects())
     pool.process.kill()
@@ -213,13 +214,13 @@ def test_agents_of_a_killed_pool_drain(cli: Cli, begin: Begin) -> None:
 
 
 def test_sigterm_drains_and_a_second_one_hurries(lite: Cli, begin: Begin) -> None:
-    """The first lets agents finish; the second does not wait for a step that does not end."""
+    """The first signal lets agents finish. The second does not wait for a step that does not end."""
     pool = begin(lite)
     lite.start("scheduler", "app.py")
     lite("start", "app.py:endless", "--id", "e")
     pool.until(lambda: "stubborn" in lite.effects())
     pool.process.send_signal(signal.SIGTERM)
-    pool.until_told("stop", why="the pool leaves")
+    pool.until_event("stop", why="the pool leaves")
     assert pool.process.poll() is None
     began = time.monotonic()
     pool.process.send_signal(signal.SIGTERM)
@@ -228,21 +229,22 @@ def test_sigterm_drains_and_a_second_one_hurries(lite: Cli, begin: Begin) -> Non
     assert pool.own("down")
 
 
-def test_a_worn_agent_is_replaced_at_once(lite: Cli, begin: Begin) -> None:
-    """One that leaves in order is no crash."""
+def test_an_agent_that_reached_its_limit_is_replaced_at_once(lite: Cli, begin: Begin) -> None:
+    """An agent that leaves in good order does not count as a crash."""
     pool = begin(lite, "--max-steps", "1")
     lite.start("scheduler", "app.py")
     lite.open_gate()
     lite("start", "app.py:gated", "--id", "r")
     assert lite("watch", "r", "--json").json["output"] == 3
-    pool.until_told("ended", agent="1")
-    pool.until_told("live", agent="2")
+    pool.until_event("ended", agent="1")
+    pool.until_event("live", agent="2")
     assert {line["how"] for line in pool.own("ended")} == {"with exit code 0"}
     assert not any("is started in" in line["message"] for line in pool.own("ended"))
 
 
 def test_what_cannot_work_is_said_at_once(lite: Cli) -> None:
-    """No such file, fewer than least, code that cannot be imported: exit code 2 and one line that says why."""
+    """If there is no such file, --max is less than --min, or the code cannot be imported, the exit code is 2 and one
+    line says why."""
     assert "there is no file nothing.py" in lite("pool", "nothing.py", code=2).errors
     assert "--max 1 is less than --min 2" in lite("pool", "app.py", "--min", "2", "--max", "1", code=2).errors
     (lite.folder / "bad.py").write_text("import no_such_module\n")
@@ -252,7 +254,8 @@ def test_what_cannot_work_is_said_at_once(lite: Cli) -> None:
 
 
 def test_what_agents_print_is_passed_on_with_their_name(lite: Cli) -> None:
-    """Without --json: what steps print on standard output, logs on standard error, each line with its agent."""
+    """Without --json, what steps print goes to standard output and logs go to standard error, each line with its
+    agent."""
     process = lite.start("pool", "app.py")
     lite.start("scheduler", "app.py")
     lite("start", "app.py:noise", "--id", "n")
@@ -262,5 +265,5 @@ def test_what_agents_print_is_passed_on_with_their_name(lite: Cli) -> None:
     assert ended.code == 0
     assert "agent 1 | printed by a step\n" in ended.out
     assert "agent 1 | printed by a program\n" in ended.out
-    assert "INFO holdfast.commands: agent 1 is asked to drain: the pool leaves" in ended.errors
+    assert "INFO holdfast.node: agent 1 is asked to drain: the pool leaves" in ended.errors
     assert "agent 1 | " in ended.errors

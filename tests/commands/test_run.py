@@ -1,4 +1,4 @@
-"""`holdfast run`: to the end, or on from where it stopped."""
+"""`holdfast run` takes a run to its end, or goes on from where it stopped."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from tests.commands.conftest import Cli, until
 
 
 def test_a_run_answers_with_one_object(cli: Cli) -> None:
-    """--json prints id, state, output and the steps, as the only thing on standard output."""
+    """--json prints id, state, output and steps as one object, and nothing else on standard output."""
     cli.open_gate()
     shown = cli("run", "app.py:gated", "--input", '{"x": 4}', "--id", "one", "--json").json
     assert (shown["id"], shown["state"], shown["output"]) == ("one", "succeeded", 7)
@@ -34,7 +34,7 @@ def test_a_run_answers_with_one_object(cli: Cli) -> None:
 
 
 def test_a_failed_run_is_exit_code_1_with_its_error(cli: Cli) -> None:
-    """The author's own error is in the object, by type and message."""
+    """The object has the type and the message of the author's own error."""
     shown = cli("run", "app.py:failing", "--input", '{"why": "closed on Sundays"}', "--json", code=1).json
     assert shown["state"] == "failed"
     assert shown["error"] == {"type": "Stop", "message": "closed on Sundays"}
@@ -42,7 +42,7 @@ def test_a_failed_run_is_exit_code_1_with_its_error(cli: Cli) -> None:
 
 
 def test_people_get_the_result_on_stdout_and_the_rest_on_stderr(lite: Cli) -> None:
-    """Without a terminal: a line for each thing that happened on standard error, the result alone on standard output."""
+    """Without a terminal, each thing that happened is a line on standard error. Standard output has only the result."""
     lite.open_gate()
     ended = lite("run", "app.py:gated", "--id", "plain")
     assert ended.out == "3\n"
@@ -51,8 +51,8 @@ def test_people_get_the_result_on_stdout_and_the_rest_on_stderr(lite: Cli) -> No
     assert any(line.startswith("  last succeeded") for line in lines)
 
 
-def test_people_are_told_why_a_run_failed_and_how_to_go_on(lite: Cli) -> None:
-    """Nothing is on standard output, the reason and the next move on standard error."""
+def test_people_see_why_a_run_failed_and_how_to_go_on(lite: Cli) -> None:
+    """Standard error has the reason and what to do next. Standard output has nothing."""
     ended = lite("run", "app.py:failing", "--id", "f", code=1)
     assert ended.out == ""
     assert "✗ f failed after " in ended.errors
@@ -61,7 +61,7 @@ def test_people_are_told_why_a_run_failed_and_how_to_go_on(lite: Cli) -> None:
 
 
 def test_what_the_code_prints_does_not_disturb_the_object(lite: Cli) -> None:
-    """With --json, prints of the workflow, of steps and of programs they start go to standard error."""
+    """With --json, what the workflow, its steps and the programs they start print goes to standard error."""
     ended = lite("run", "app.py:noise", "--json")
     assert ended.json["output"] == "quiet"
     for words in ("printed by a workflow", "printed by a step", "printed by a program"):
@@ -69,7 +69,7 @@ def test_what_the_code_prints_does_not_disturb_the_object(lite: Cli) -> None:
 
 
 def test_an_ended_run_answers_again_without_running(cli: Cli) -> None:
-    """The same id after its end, with its input or without, prints the recorded result, and nothing is executed."""
+    """The same id after the run's end prints the recorded result, with or without the input. Nothing is executed."""
     cli.open_gate()
     first = cli("run", "app.py:gated", "--input", "[1]", "--id", "again", "--json").json
     effects = cli.effects()
@@ -79,7 +79,8 @@ def test_an_ended_run_answers_again_without_running(cli: Cli) -> None:
 
 
 def test_another_input_under_the_same_id_is_a_conflict(cli: Cli) -> None:
-    """Exit code 2, and nothing is executed: whether the run has ended or not; another workflow is one, too."""
+    """The exit code is 2 and nothing is executed, whether the run has ended or not. Another workflow is a conflict,
+    too."""
     cli("start", "app.py:gated", "--input", "[1]", "--id", "taken")
     for target, given in (("app.py:gated", "[2]"), ("app.py:failing", "[]")):
         shown = cli("run", target, "--input", given, "--id", "taken", "--json", code=2).json
@@ -93,8 +94,8 @@ def test_another_input_under_the_same_id_is_a_conflict(cli: Cli) -> None:
 
 
 def test_a_killed_run_goes_on_at_once(cli: Cli) -> None:
-    """kill -9 of the whole process group in the middle; the same line without its input goes on with what was recorded:
-    the finished step does not run again, and the dead process is not waited for."""
+    """The whole process group is killed in the middle. The same command, without the input, goes on with what was
+    recorded: the finished step does not run again, and nobody waits for the dead process."""
     process = cli.start("run", "app.py:gated", "--input", '{"x": 10}', "--id", "killed", "--json")
     until(lambda: "gate" in cli.effects(), process)
     os.killpg(process.pid, signal.SIGKILL)
@@ -108,8 +109,9 @@ def test_a_killed_run_goes_on_at_once(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_leaving_parks_the_run(cli: Cli, number: signal.Signals, code: int) -> None:
-    """Ctrl-C and SIGTERM end the process with the signal's code, say how to go on, and the run goes on later."""
+def test_leaving_keeps_the_run(cli: Cli, number: signal.Signals, code: int) -> None:
+    """Ctrl-C and SIGTERM end the process with the signal's exit code. It says how to go on, and the run goes on
+    later."""
     process = cli.start("run", "app.py:gated", "--id", "left", "--json")
     until(lambda: "gate" in cli.effects(), process)
     process.send_signal(number)
@@ -123,7 +125,7 @@ def test_leaving_parks_the_run(cli: Cli, number: signal.Signals, code: int) -> N
 
 
 def test_a_thread_that_does_not_end_is_not_waited_for(lite: Cli) -> None:
-    """A `def` step cannot be stopped; leaving does not wait for it."""
+    """A `def` step cannot be stopped, so a process that leaves does not wait for it."""
     process = lite.start("run", "app.py:endless", "--id", "e")
     until(lambda: "stubborn" in lite.effects(), process)
     process.send_signal(signal.SIGTERM)
@@ -131,7 +133,7 @@ def test_a_thread_that_does_not_end_is_not_waited_for(lite: Cli) -> None:
 
 
 def test_a_held_run_is_not_waited_for(cli: Cli) -> None:
-    """Only a person can move it: exit code 1, with the sentence that says how."""
+    """Only a person can move the run, so the exit code is 1, and a sentence says how."""
     cli("start", "app.py:gated", "--id", "h")
     cli("hold", "h", "--note", "the bank is closed")
     shown = cli("run", "app.py:gated", "--id", "h", "--json", code=1).json
@@ -142,7 +144,8 @@ def test_a_held_run_is_not_waited_for(cli: Cli) -> None:
 
 
 def test_code_that_changed_under_a_run_holds_it(lite: Cli) -> None:
-    """The step that was recorded under its key is not what the code now asks for: held, with both sides told."""
+    """The code now asks for something else than the step that was recorded under that key. The run is held, and both
+    sides are shown."""
     process = lite.start("run", "app.py:gated", "--id", "drift")
     until(lambda: "gate" in lite.effects(), process)
     process.kill()
@@ -158,7 +161,7 @@ def test_code_that_changed_under_a_run_holds_it(lite: Cli) -> None:
 
 
 def test_settings_of_the_run_are_kept(cli: Cli) -> None:
-    """--priority and --tag are the run's; --timeout fails it when it takes longer."""
+    """The run has the --priority and the --tag that were given, and --timeout fails it when it takes longer."""
     arguments = (
         "--id",
         "s",
@@ -178,7 +181,7 @@ def test_settings_of_the_run_are_kept(cli: Cli) -> None:
 
 
 def test_a_label_makes_an_agent_able(lite: Cli) -> None:
-    """A step that needs a GPU runs where --label says there is one."""
+    """A step that needs a GPU runs in a process with that --label."""
     assert lite("run", "app.py:render", "--label", "gpu", "--json").json["output"] == "a picture"
 
 
@@ -186,12 +189,12 @@ def test_a_label_makes_an_agent_able(lite: Cli) -> None:
     "given", ['{"card": {"number": "1", "cents": 2}, "tip": 1}', '[{"number": "1", "cents": 2}, 1]']
 )
 def test_input_comes_from_standard_input(lite: Cli, given: str) -> None:
-    """`--input -` reads an object by name or an array."""
+    """`--input -` reads an object by name, or an array."""
     assert lite("run", "app.py:pays", "--input", "-", "--json", given=given).json["output"] == 3
 
 
 def test_a_file_with_one_workflow_need_not_name_it(lite: Cli) -> None:
-    """FILE alone is enough when it has one; and a file finds its neighbours."""
+    """FILE alone is enough if it has one workflow. The file finds its neighbours."""
     (lite.folder / "shop.py").write_text(
         "from app import last\nfrom holdfast import workflow\n\n"
         "@workflow\nasync def sell() -> int:\n    return await last(20, 1)\n"
@@ -200,7 +203,8 @@ def test_a_file_with_one_workflow_need_not_name_it(lite: Cli) -> None:
 
 
 def test_a_module_is_named_as_python_names_it(lite: Cli) -> None:
-    """package.module:workflow is found from the working folder, and its workflow has the same name as by its file."""
+    """package.module:workflow is found from the working folder. Its workflow has the same name as when it is loaded by
+    file."""
     (lite.folder / "shop").mkdir()
     (lite.folder / "shop" / "__init__.py").touch()
     (lite.folder / "app.py").rename(lite.folder / "shop" / "app.py")
@@ -211,7 +215,7 @@ def test_a_module_is_named_as_python_names_it(lite: Cli) -> None:
 
 
 def test_an_old_version_that_is_gone_is_an_error_not_a_hold(lite: Cli) -> None:
-    """A run of version 1 whose file has version 2 only: exit code 2, and the run is left as it is."""
+    """The run is of version 1, and the file has only version 2. The exit code is 2, and the run stays as it is."""
     lite("start", "app.py:gated", "--id", "v")
     file = lite.folder / "app.py"
     file.write_text(
@@ -240,7 +244,7 @@ def _nodes(cli: Cli) -> int:
 
 
 def test_the_example_of_the_readme_is_found_by_a_path(lite: Cli, tmp_path: Path) -> None:
-    """A file elsewhere is loaded by its path; what it writes, it writes where the command was started."""
+    """A file elsewhere is loaded by its path. What it writes goes to the folder where the command was started."""
     lite.open_gate()
     lite("run", str(lite.folder / "app.py") + ":gated", "--store", f"sqlite:///{tmp_path}/other.db")
     assert (tmp_path / "other.db").exists()
@@ -248,7 +252,7 @@ def test_the_example_of_the_readme_is_found_by_a_path(lite: Cli, tmp_path: Path)
 
 
 def test_a_second_signal_ends_at_once(lite: Cli) -> None:
-    """Asked twice, a process that is draining does not take its time."""
+    """A second signal ends a process that is draining at once."""
     process = lite.start("up", "app.py", stdin=subprocess.DEVNULL)
     lite("start", "app.py:gated", "--id", "g")
     until(lambda: "gate" in lite.effects(), process)
@@ -261,7 +265,7 @@ def test_a_second_signal_ends_at_once(lite: Cli) -> None:
 
 
 def test_a_run_is_all_that_its_process_works_on(cli: Cli) -> None:
-    """What else waits in the store is left to those who serve it, and its errors are not told as this run's."""
+    """It leaves other runs in the store to those who serve them, and does not show their errors as this run's."""
     cli("start", "app.py:failing", "--id", "other")
     cli("start", "app.py:waits_an_hour", "--id", "late")
     cli.open_gate()
@@ -273,8 +277,8 @@ def test_a_run_is_all_that_its_process_works_on(cli: Cli) -> None:
 
 
 def test_a_killed_run_goes_on_with_its_children_and_nothing_else(cli: Cli) -> None:
-    """Its children, their timers, their steps that were taken back or back off: whoever runs it again takes them up, and
-    leaves alone what others left behind."""
+    """The process that runs it again takes up its children, their timers, and their steps that were reclaimed or back
+    off. It leaves alone what others left behind."""
     others = cli.start("run", "app.py:gated", "--id", "other")
     until(lambda: cli.effects().count("gate") == 1, others)
     mine = cli.start("run", "app.py:nested", "--id", "mine", "--input", "[5]")
@@ -286,12 +290,14 @@ def test_a_killed_run_goes_on_with_its_children_and_nothing_else(cli: Cli) -> No
     ended = cli("run", "app.py:nested", "--id", "mine", "--json").json
     assert ended["output"] == 5 + 2 + 3 + 5 * 2
     assert cli("show", "other", "--json").json["state"] == "running"
-    assert cli.effects().count("gate") == 3, "that of its child, once more; that of the other run, not"
+    assert cli.effects().count("gate") == 3, (
+        "the gate of its child ran once more, and that of the other run did not"
+    )
     assert cli("run", "app.py:gated", "--id", "other", "--json").json["output"] == 3
 
 
 def test_another_process_may_serve_the_run(cli: Cli) -> None:
-    """A run that somebody else has taken up ends for whoever waits for it."""
+    """A process that waits for a run sees it end, even if another process has taken it up."""
     up = cli.start("up", "app.py")
     cli("start", "app.py:nested", "--id", "mine", "--input", "[5]")
     until(lambda: "gate" in cli.effects(), up)
@@ -302,11 +308,12 @@ def test_another_process_may_serve_the_run(cli: Cli) -> None:
 
 
 def test_a_second_ctrl_c_leaves_at_once(lite: Cli) -> None:
-    """The first says what it does; the second does not wait for a step that will not end. No traceback."""
+    """The first Ctrl-C says what happens. The second does not wait for a step that will not end. There is no
+    traceback."""
     process = lite.start("run", "app.py:never", "--id", "n")
     until(lambda: "restless" in lite.effects(), process)
     process.send_signal(signal.SIGINT)
-    until(lambda: "told" in lite.effects(), process)
+    until(lambda: "asked" in lite.effects(), process)
     process.send_signal(signal.SIGINT)
     ended = lite.end(process)
     assert ended.code == 130

@@ -1,4 +1,4 @@
-"""`up`, `scheduler`, `agent`, `supervisor`: processes that stay."""
+"""`up`, `scheduler`, `agent` and `supervisor` go on until they are stopped."""
 
 import asyncio
 import json
@@ -18,8 +18,8 @@ def state(cli: Cli, run_id: str) -> str:
 
 
 def test_up_carries_what_is_started_and_drains(cli: Cli) -> None:
-    """A run started elsewhere is taken up. SIGTERM in the middle of a step: it finishes and is recorded, the process ends
-    with 0, and the next one goes on after it."""
+    """It takes up a run that was started elsewhere. On SIGTERM in the middle of a step, the step finishes and is
+    recorded, the process ends with 0, and the next process goes on from there."""
     process = cli.start("up", "app.py")
     cli("start", "app.py:gated", "--id", "u")
     until(lambda: "gate" in cli.effects(), process)
@@ -30,7 +30,7 @@ def test_up_carries_what_is_started_and_drains(cli: Cli) -> None:
     cli.open_gate()
     ended = cli.end(process)
     assert ended.code == 0
-    assert "INFO holdfast.commands: down\n" in ended.errors
+    assert "INFO holdfast.node: down\n" in ended.errors
     steps = {step["key"]: step for step in cli("show", "u", "--json").json["steps"]}
     assert (steps["gate"]["state"], steps["gate"]["attempts"]) == ("succeeded", 1)
     assert cli("run", "app.py:gated", "--id", "u", "--json").json["output"] == 3
@@ -38,8 +38,8 @@ def test_up_carries_what_is_started_and_drains(cli: Cli) -> None:
 
 
 def test_three_roles_in_three_processes(cli: Cli) -> None:
-    """A scheduler that executes nothing, an agent that decides nothing and a Supervisor without code do a run together;
-    when the agent is killed, the Supervisor gives its step to the next one."""
+    """A scheduler that executes nothing, an agent that decides nothing and a Supervisor without code do a run together.
+    When the agent is killed, the Supervisor reclaims its step, and the next agent takes it."""
     cli("start", "app.py:gated", "--id", "r")
     others = [cli.start("scheduler", "app.py"), cli.start("supervisor")]
     agent = cli.start("agent", "app.py", "--steps-max", "2", "--threads-max", "1")
@@ -56,7 +56,7 @@ def test_three_roles_in_three_processes(cli: Cli) -> None:
 
 
 def test_an_agent_without_the_label_leaves_the_step(lite: Cli) -> None:
-    """`why` says what is missing; an agent that has it takes the step."""
+    """`why` names the label that is missing, and an agent that has it takes the step."""
     lite("start", "app.py:render", "--id", "g")
     up = lite.start("up", "app.py")
     until(lambda: "holdfast agent app.py --label gpu" in lite("why", "g").out, up)
@@ -65,8 +65,8 @@ def test_an_agent_without_the_label_leaves_the_step(lite: Cli) -> None:
 
 
 def test_a_node_that_lost_its_lease_joins_again(cli: Cli) -> None:
-    """Buried by a Supervisor while it lives (its host was asleep): it stops its steps, says so, and goes on as another node,
-    in the same process."""
+    """A Supervisor reclaims from a node that is still alive, because its host was asleep. The node stops its steps,
+    says so, and goes on as another node in the same process."""
     process = cli.start("agent", "app.py")
     until(lambda: cli("doctor", "--json", code=None).json.get("nodes"), process)
     (node,) = cli("doctor", "--json").json["nodes"]
@@ -97,9 +97,9 @@ def test_a_node_that_lost_its_lease_joins_again(cli: Cli) -> None:
     assert f"joined again as node {other['id']}" in ended.errors
 
 
-def test_up_tells_scripts_one_object_a_line(cli: Cli) -> None:
-    """With --json: that it is up, where, how many runs are in which state, and that it is down. What steps print is not
-    among it."""
+def test_up_prints_one_object_a_line_for_scripts(cli: Cli) -> None:
+    """With --json it prints that it is up, how many runs are in which state, and that it is down. What steps print goes
+    elsewhere."""
     process = cli.start("up", "app.py", "--json")
     assert process.stdout is not None
     lines = [json.loads(process.stdout.readline())]
@@ -116,7 +116,7 @@ def test_up_tells_scripts_one_object_a_line(cli: Cli) -> None:
 
 
 def test_an_idle_node_waits_for_work(lite: Cli) -> None:
-    """Several files in one process; nothing to do is no reason to end."""
+    """A process with several files goes on while it has nothing to do."""
     (lite.folder / "more.py").write_text(
         "from holdfast import workflow\n\n@workflow\nasync def extra() -> str:\n    return 'extra'\n"
     )
@@ -127,5 +127,5 @@ def test_an_idle_node_waits_for_work(lite: Cli) -> None:
 
 
 def test_drain_is_as_long_as_documented() -> None:
-    """The help of `up` names the limit that the configuration has."""
+    """The help of `up` names the limit of the configuration."""
     assert f"get {DEFAULT.drain_s:.0f} s to finish" in " ".join((up.help or "").split())

@@ -1,4 +1,4 @@
-"""`holdfast simulate`: what would run twice, without running it once."""
+"""`holdfast simulate` says what would run twice, without executing it once."""
 
 import re
 from pathlib import Path
@@ -43,7 +43,7 @@ async def order(card: str) -> str:
 
 
 ALONE = ["--interpreters", "0"]
-"""Starting other interpreters takes longer than all the rest; one test is about them."""
+"""Do without other interpreters: starting them takes longer than all the rest, and one test is about them."""
 
 
 @pytest.fixture
@@ -53,16 +53,16 @@ def shop(lite: Cli) -> Cli:
 
 
 def test_the_clean_example_is_only_counted(lite: Cli) -> None:
-    """The number of boundaries tried, and nothing else."""
+    """It prints the number of boundaries that were tried, and nothing else."""
     ended = lite("simulate", str(EXAMPLES / "order.py:order"))
-    told = re.fullmatch(r"✓ (\d+) boundaries of order\.order tried\n", ended.out)
-    assert told
-    assert int(told[1]) > 40
+    line = re.fullmatch(r"✓ (\d+) boundaries of order\.order tried\n", ended.out)
+    assert line
+    assert int(line[1]) > 40
     assert ended.errors == ""
 
 
 def test_the_careless_example_is_named(lite: Cli) -> None:
-    """The step that runs twice, the boundary that does it, and the line that shows it again, which does."""
+    """It names the step that runs twice, the boundary where that happens, and a command that does show it again."""
     target = str(EXAMPLES / "order.py:careless_order")
     ended = lite("simulate", target, code=1)
     first, when, *_ = ended.out.splitlines()
@@ -83,7 +83,7 @@ def test_the_careless_example_is_named(lite: Cli) -> None:
 
 
 def test_no_step_is_executed_unless_asked(shop: Cli) -> None:
-    """A simulation calls no service by surprise; --real does."""
+    """Only with --real does a simulation call services."""
     found = shop("simulate", "shop.py:order", "--json", *ALONE, code=1).json
     assert {finding["step"] for finding in found["findings"]} == {"shop.charge"}
     assert shop.effects() == []
@@ -92,14 +92,13 @@ def test_no_step_is_executed_unless_asked(shop: Cli) -> None:
         "simulate", "shop.py:order", "--json", "--real", "--no-failures", "--idempotent", "charge", *ALONE
     ).json
     assert found["ok"]
-    assert (
-        len(shop.effects()) > found["boundaries"] / 2
-    )  # where a crash leaves the same behind, it is tried once
+    # Boundaries where a crash leaves the same behind are tried once.
+    assert len(shop.effects()) > found["boundaries"] / 2
     assert not (shop.folder / "holdfast.db").exists()
 
 
 def test_what_stands_in_can_be_given(shop: Cli) -> None:
-    """A result by --stub, a signal by --signal; a workflow that waits for one says so."""
+    """--stub gives a result and --signal sends a signal. For a workflow that waits for a signal, the error says so."""
     big = ["--stub", 'charge={"id": "c9", "cents": 2000}', "--idempotent", "charge", *ALONE]
     waits = shop("simulate", "shop.py:order", *big, code=2)
     assert "signal simulated go" in waits.errors
@@ -115,7 +114,8 @@ def test_what_stands_in_can_be_given(shop: Cli) -> None:
 
 
 def test_what_counts_can_be_said(shop: Cli) -> None:
-    """--count-all trusts no key; seeds add boundaries; the time limit ends it; the replay line repeats what was given."""
+    """--count-all trusts no key, --seeds adds boundaries, an unknown --boundary is refused, and the command that shows
+    a finding again repeats the options."""
     found = shop("simulate", "shop.py", "--count-all", "--no-failures", "--json", *ALONE, code=1).json
     assert {finding["step"] for finding in found["findings"]} == {"shop.charge", "shop.ship"}
     assert found["findings"][0]["replay"].startswith(
@@ -128,8 +128,9 @@ def test_what_counts_can_be_said(shop: Cli) -> None:
     assert "there is no boundary 9999" in shop("simulate", "shop.py", "--boundary", "9999", code=2).errors
 
 
-def test_what_was_not_tried_is_no_tick(shop: Cli) -> None:
-    """A limit, a step or signal that never came up, a run that fails on what was made up: each is told, with exit code 1."""
+def test_what_was_not_tried_fails(shop: Cli) -> None:
+    """If the time limit came first, a step or signal never came up, or the run fails on made-up values, the command
+    says so and exits with 1."""
     calm = ["simulate", "shop.py", "--idempotent", "charge", "--final", "ship", *ALONE]
     short = shop(*calm, "--unreached", "go", "--time-limit", "0.000001", code=1).out
     assert "boundaries or more\n  a limit was reached: `--time-limit S` tries longer\n" in short
@@ -139,8 +140,8 @@ def test_what_was_not_tried_is_no_tick(shop: Cli) -> None:
         "not tried: the signal go, which never came\n  `--signal NAME=JSON` sends every run a signal; "
         "if that is meant, say so: --unreached go\n" in never
     )
-    told = shop(*calm, "--json", code=1).json
-    assert (told["ok"], told["findings"], len(told["untried"])) == (False, [], 1)
+    report = shop(*calm, "--json", code=1).json
+    assert (report["ok"], report["findings"], len(report["untried"])) == (False, [], 1)
     assert shop(*calm, "--unreached", "go").out.startswith("✓ ")
     (shop.folder / "picky.py").write_text(
         APP.replace(
@@ -153,7 +154,7 @@ def test_what_was_not_tried_is_no_tick(shop: Cli) -> None:
 
 
 def test_another_hash_seed_is_tried(lite: Cli) -> None:
-    """A workflow that goes through a set of texts is found; the line that shows it again does."""
+    """It finds a workflow that iterates over a set of texts, and names a command that does show it again."""
     (lite.folder / "names.py").write_text(
         """
 from holdfast import step, workflow
@@ -172,11 +173,11 @@ async def greet_in_turn(names: set[str] = {"ann", "bob", "cy"}) -> None:
         await greet(name)
 """
     )
-    told = lite("simulate", "names.py:greet_all", "--idempotent", "greet", code=1).out
-    assert told.startswith(
+    found = lite("simulate", "names.py:greet_all", "--idempotent", "greet", code=1).out
+    assert found.startswith(
         "greet_all decides otherwise on the same history\n  when its history is replayed in another process"
     )
-    again = next(line for line in told.splitlines() if line.startswith("  again: holdfast "))
+    again = next(line for line in found.splitlines() if line.startswith("  again: holdfast "))
     assert again.endswith(" --boundary 0 --seed 0")
     assert "decides otherwise" in lite(*again.split()[2:], code=1).out
     careful = lite("simulate", "names.py:greet_in_turn", "--idempotent", "greet", "--json").json

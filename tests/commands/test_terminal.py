@@ -1,4 +1,4 @@
-"""What people see: a live picture in a real terminal."""
+"""What people see in a real terminal: a live picture."""
 
 import os
 import pty
@@ -16,7 +16,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Terminal:
-    """A command on a terminal of 100 by 30."""
+    """A command on a terminal of 100 columns and 30 lines."""
 
     def __init__(self, cli: Cli, *arguments: str, **environment: str) -> None:
         self._main, child = pty.openpty()
@@ -40,7 +40,7 @@ class Terminal:
         self.seen = ""
 
     def read(self) -> str:
-        """Everything it wrote so far."""
+        """Return everything it has written so far."""
         while select.select([self._main], [], [], 0.05)[0]:
             try:
                 data = os.read(self._main, 65536)
@@ -68,7 +68,7 @@ class Terminal:
 
 
 def test_a_run_is_drawn_while_it_goes_on(lite: Cli) -> None:
-    """One line a step with its state; the picture is redrawn in place, in colours, and ends with the result."""
+    """Each step is a line with its state. The picture is redrawn in place, in colours, and ends with the result."""
     terminal = Terminal(lite, "run", "app.py:gated", "--id", "live")
     terminal.until("● gate")
     lite.open_gate()
@@ -84,7 +84,7 @@ def test_a_run_is_drawn_while_it_goes_on(lite: Cli) -> None:
 
 @pytest.mark.parametrize("command", ["run", "show", "ps"])
 def test_no_color_is_respected(lite: Cli, command: str) -> None:
-    """NO_COLOR: no colour, in what is drawn and in what is printed."""
+    """With NO_COLOR nothing that is drawn or printed has a colour."""
     lite.open_gate()
     lite("run", "app.py:gated", "--id", "plain")
     arguments = {"run": ["app.py:gated", "--id", "new"], "show": ["plain"], "ps": []}[command]
@@ -95,7 +95,7 @@ def test_no_color_is_respected(lite: Cli, command: str) -> None:
 
 
 def test_ctrl_c_at_the_terminal(lite: Cli) -> None:
-    """It says how to go on, in words to copy."""
+    """It prints the command that goes on with the run."""
     terminal = Terminal(lite, "run", "app.py:gated", "--id", "left")
     terminal.until("● gate")
     os.killpg(terminal.process.pid, signal.SIGINT)
@@ -104,7 +104,7 @@ def test_ctrl_c_at_the_terminal(lite: Cli) -> None:
 
 
 def test_up_shows_one_calm_line(lite: Cli) -> None:
-    """Runs by state and who leads; what steps print scrolls by above it."""
+    """The line has the runs by state and says who leads. What steps print scrolls by above it."""
     terminal = Terminal(lite, "up", "app.py")
     terminal.until("no runs yet")
     lite("start", "app.py:noise", "--id", "n")
@@ -117,8 +117,8 @@ def test_up_shows_one_calm_line(lite: Cli) -> None:
 
 
 def test_a_pool_shows_one_calm_line(lite: Cli) -> None:
-    """How many agents of how many, what they do; what they print and what the pool does scrolls by above it. Ctrl-C at the
-    terminal is the pool's affair: agents are told once, by it."""
+    """The line says how many agents there are of how many, and what they do. What they print and what the pool does
+    scrolls by above it. Ctrl-C at the terminal reaches only the pool, which then stops its agents."""
     terminal = Terminal(lite, "pool", "app.py", "--max", "3")
     terminal.until("1 of 1 agent (1 to 3)")
     lite.start("scheduler", "app.py")
@@ -132,7 +132,7 @@ def test_a_pool_shows_one_calm_line(lite: Cli) -> None:
 
 
 def test_a_picture_is_never_taller_than_the_terminal(lite: Cli) -> None:
-    """Many steps in a small window: some are shown, the rest is counted."""
+    """If a window is too small for all steps, it shows some and counts the rest."""
     terminal = Terminal(lite, "run", "app.py:wide", "--input", "[500]", "--id", "w")
     assert terminal.end() == 0
     plain = COLOUR.sub("", terminal.seen)
@@ -142,7 +142,7 @@ def test_a_picture_is_never_taller_than_the_terminal(lite: Cli) -> None:
 
 @pytest.mark.parametrize("columns", [40, 80, 120, 200])
 def test_ps_shows_ids_and_what_is_waited_for_at_any_width(lite: Cli, columns: int) -> None:
-    """With ids of any length: each stands there whole, and so does what its run waits for; no line is too long."""
+    """Ids of any length are shown whole, and so is what their runs wait for. No line is too long."""
     ids = ["order-42", "0199c2f0-7d3e-7f3c-9a55-1f1d8a1b2c3d", "a" * 50, "billing/" + "é" * 28]
     for run_id in ids:
         lite("start", "app.py:gated", "--id", run_id)
@@ -156,7 +156,7 @@ def test_ps_shows_ids_and_what_is_waited_for_at_any_width(lite: Cli, columns: in
 
 
 def test_ps_says_what_keeps_a_step_from_beginning(lite: Cli) -> None:
-    """A hold or a breaker, not that an agent were missing."""
+    """It names the hold or the breaker, and does not say that an agent is missing."""
     lite("start", "app.py:pays", "--input", '{"card": {"number": "n", "cents": 7}}')
     up = lite.start("up", "app.py")
     lite("hold", "--step", "app.first", "--note", "stocktaking")

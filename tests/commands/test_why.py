@@ -1,4 +1,4 @@
-"""`why` is true in every state: what it tells to do is done here, by the real command, and moves the run."""
+"""`why` is right in every situation: these tests do what it says, with the real command, and that moves the run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ AGO = re.compile(r"\bsince \d")
 
 
 class World:
-    """A folder with whys.py, a store, and the command line: what looks and operates runs here, what serves in processes."""
+    """A folder with whys.py, a store, and the command line. Commands that look and operate run in this process, and
+    services in processes of their own."""
 
     def __init__(self, folder: Path, store: str) -> None:
         self.folder, self.store = folder, store
@@ -39,7 +40,7 @@ class World:
         copyfile(Path(__file__).with_name("whys.py"), folder / "whys.py")
 
     def do(self, *arguments: str, code: int = 0) -> str:
-        """What the command prints."""
+        """Run a command in this process, and return what it prints."""
         out, errors = io.StringIO(), io.StringIO()
         with (
             patch.dict(os.environ, {"HOLDFAST_STORE": self.store, "NO_COLOR": "1"}),
@@ -52,7 +53,7 @@ class World:
         return out.getvalue()
 
     def serve(self, *arguments: str) -> subprocess.Popen[str]:
-        """A service, once it is up."""
+        """Start a service, and return it when it is up."""
         before = len(self.nodes())
         process = self.cli.start(*arguments)
         until(lambda: len(self.nodes()) > before, process)
@@ -69,7 +70,7 @@ class World:
         process.wait(DEADLINE_S)
 
     def kill(self, process: subprocess.Popen[str]) -> None:
-        """Its host vanishes: its lease runs out, and nobody knows more."""
+        """Kill a service as if its host had vanished: its lease runs out, and nobody knows more."""
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(DEADLINE_S)
         past = "lease_until - 3600" if self.store.startswith("sqlite:") else "lease_until - interval '1 h'"
@@ -81,9 +82,8 @@ class World:
 
     def start(self, workflow: str, run_id: str, *options: str, gate: str | None = None) -> str:
         raw = json.dumps([gate or run_id])
-        self.cli(
-            "start", f"whys.py:{workflow}", "--id", run_id, "--input", raw, *options
-        )  # it loads code: not here
+        # This loads code, so it runs in a process of its own.
+        self.cli("start", f"whys.py:{workflow}", "--id", run_id, "--input", raw, *options)
         return run_id
 
     def run(self, run_id: str) -> dict[str, Any]:
@@ -97,31 +97,31 @@ class World:
         until(lambda: self.state(run_id) in states)
 
     def until_step(self, run_id: str, key: str, state: str) -> None:
-        """Until the step is in this state; a step that backs off or is held is ready."""
+        """Wait until the step is in this state. A step that backs off or is held is ready."""
         until(lambda: (key, state) in [(step["key"], step["state"]) for step in self.run(run_id)["steps"]])
 
     def until_why(self, run_id: str, words: str) -> str:
-        """The sentence, once it has these words."""
+        """Wait until the sentence has these words, and return it."""
         deadline = time.monotonic() + DEADLINE_S
-        while words not in (said := self.why(run_id)):
-            assert time.monotonic() < deadline, f"{words!r} is not in {said!r}"
+        while words not in (sentence := self.why(run_id)):
+            assert time.monotonic() < deadline, f"{words!r} is not in {sentence!r}"
             time.sleep(0.05)
-        return said
+        return sentence
 
     def why(self, run_id: str) -> str:
-        said = self.do("why", run_id).strip()
-        assert not AGO.search(said), said
-        assert said[0].isupper(), said
-        assert said.endswith("."), said
-        return said
+        sentence = self.do("why", run_id).strip()
+        assert not AGO.search(sentence), sentence
+        assert sentence[0].isupper(), sentence
+        assert sentence.endswith("."), sentence
+        return sentence
 
     def open(self, gate: str) -> None:
         (self.folder / f"open-{gate}").touch()
 
-    def follow(self, said: str, which: int = 0) -> str:
-        """Do what the sentence tells to do; the command. One that only looks leads to the next sentence."""
-        found = COMMAND.findall(said)
-        assert found, said
+    def follow(self, sentence: str, which: int = 0) -> str:
+        """Do what the sentence says, and return the command. A command that only looks leads to the next sentence."""
+        found = COMMAND.findall(sentence)
+        assert found, sentence
         words = shlex.split(found[which])[1:]
         words = [{"FILE": "whys.py", "JSON": "7"}.get(word, word) for word in words]
         if words[0] in SERVICES:
@@ -144,7 +144,7 @@ def new_database(server: Server) -> Iterator[str]:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A store that one process serves, for all runs of this module that need one."""
+    """A store that one process serves. All runs of this module that need such a store share it."""
     folder = tmp_path_factory.mktemp("served")
     with contextlib.ExitStack() as held:
         store = "sqlite:///holdfast.db"
@@ -166,22 +166,22 @@ def alone(folder: Path, store_url: str) -> Iterator[World]:
 
 
 class Case(NamedTuple):
-    """A situation: how a run comes into it, what `why` says, and where what it tells leads."""
+    """A situation: how a run comes into it, what `why` says, and where its advice leads."""
 
     name: str
     make: Callable[[World, str], object]
     says: str
     """A pattern of the sentence. `ID` is the run's id."""
     ends: str = "succeeded"
-    """The state of the run, or of its retry, once that was done; empty if nothing is to be done."""
+    """The state of the run, or of its retry, after that was done. Empty if nothing is to be done."""
     first: Callable[[World, str], object] = lambda world, run_id: None
-    """What the sentence demands before."""
+    """What has to be done before."""
     which: int = 0
-    """Which of the commands it tells."""
+    """Which of the commands in the sentence is run."""
     of: str = "ID"
-    """The run that ends so."""
+    """The run that ends in that state."""
     all_of_them: bool = False
-    """Each command is needed."""
+    """True if every command in the sentence is needed."""
 
 
 def starting(workflow: str, *options: str) -> Callable[[World, str], object]:
@@ -209,7 +209,7 @@ def held(*scope: str) -> Callable[[World, str], object]:
 
 
 def operate(workflow: str, *command: str) -> Callable[[World, str], object]:
-    """A run at work, and what an operator does to it."""
+    """Return a function that makes a run whose step is running, and runs an operator's command on it."""
 
     def make(world: World, run_id: str) -> None:
         world.start(workflow, run_id)
@@ -225,7 +225,7 @@ def forced(world: World, run_id: str) -> None:
 
 
 def tripped(world: World, run_id: str) -> None:
-    """Its breaker opened by itself, for longer than this test takes."""
+    """Make a run whose breaker opened by itself, for longer than this test takes."""
     now = "unixepoch('subsec')" if world.store.startswith("sqlite:") else "clock_timestamp()"
     later = f"{now} + 3600" if world.store.startswith("sqlite:") else f"{now} + interval '1 h'"
     world.do("breakers", "open", "stripe")
@@ -255,7 +255,7 @@ def skipped(world: World, run_id: str) -> None:
 
 
 def abandoned(world: World, run_id: str) -> None:
-    world.start("holding", run_id)
+    world.start("book_and_work", run_id)
     world.until_step(run_id, "work", "running")
     world.do("cancel", run_id, "--note", "no more")
     world.until_state(run_id, "stuck")
@@ -505,25 +505,25 @@ SERVED = [
 
 
 @pytest.mark.parametrize("case", SERVED, ids=[case.name for case in SERVED])
-def test_what_why_tells_moves_a_run_that_is_served(served: World, case: Case) -> None:
-    """Where a process serves the store: the sentence fits, and what it tells to do leads where it says."""
+def test_what_why_says_moves_a_run_that_is_served(served: World, case: Case) -> None:
+    """A process serves the store. The sentence fits, and doing what it says leads where it says."""
     run_id = f"r{uuid4().hex[:8]}"
     case.make(served, run_id)
     pattern = re.compile(case.says.replace("ID", run_id), re.DOTALL)
     deadline = time.monotonic() + DEADLINE_S
-    while not pattern.search(said := served.why(run_id)):
-        assert time.monotonic() < deadline, f"{pattern.pattern}\n{said}"
+    while not pattern.search(sentence := served.why(run_id)):
+        assert time.monotonic() < deadline, f"{pattern.pattern}\n{sentence}"
         time.sleep(0.05)
     if not case.ends:
-        assert not COMMAND.search(said), said
+        assert not COMMAND.search(sentence), sentence
         return
     case.first(served, run_id)
-    served.follow(said, case.which)
+    served.follow(sentence, case.which)
     served.until_state(case.of.replace("ID", run_id), case.ends)
 
 
 def test_an_id_is_quoted_as_a_shell_needs_it(served: World) -> None:
-    """What is pasted is understood."""
+    """A command can be pasted even if the id of the run has special characters."""
     run_id = f"it's mine; rm -rf * {uuid4().hex[:8]}"
     served.start("working", run_id, gate="odd")
     served.until_step(run_id, "work", "running")
@@ -534,7 +534,7 @@ def test_an_id_is_quoted_as_a_shell_needs_it(served: World) -> None:
 
 
 def test_the_child_of_a_parent_leads_to_it(served: World) -> None:
-    """What follows from its failure is its parent's affair."""
+    """`why` of a failed child names its parent, which decides what follows."""
     run_id = f"r{uuid4().hex[:8]}"
     ended("parent_refused", "failed")(served, run_id)
     why = served.why(f"{run_id}/refused")
@@ -545,7 +545,7 @@ def test_the_child_of_a_parent_leads_to_it(served: World) -> None:
 
 
 def left(*processes: str) -> Callable[[World, str], object]:
-    """A process served the store until this step came into this state, and left."""
+    """Return a function that makes a run, serves it until this step is in this state, and stops serving."""
     workflow, key, state = processes
 
     def make(world: World, run_id: str) -> None:
@@ -558,7 +558,7 @@ def left(*processes: str) -> Callable[[World, str], object]:
 
 
 def killed(workflow: str, key: str, state: str) -> Callable[[World, str], object]:
-    """The same, and its host vanished."""
+    """Return a function that does the same, but the host of the process vanishes."""
 
     def make(world: World, run_id: str) -> None:
         world.start(workflow, run_id)
@@ -579,7 +579,7 @@ def then(make: Callable[[World, str], object], *command: str) -> Callable[[World
 
 
 def only(*services: list[str]) -> Callable[[World, str], object]:
-    """Some roles are there: a run waits for another."""
+    """Return a function that makes a run and starts only some roles, so that the run waits for another one."""
 
     def make(world: World, run_id: str) -> None:
         world.start("shipping", run_id)
@@ -606,7 +606,7 @@ def other_version(world: World, run_id: str) -> None:
 
 
 def undecided(world: World, run_id: str) -> None:
-    """A step has ended, and nobody has looked at that."""
+    """Make a run whose signal has arrived while nobody is there to take it."""
     killed("waiting", "paid", "waiting")(world, run_id)
     world.do("signal", run_id, "paid", "--data", "7")
 
@@ -705,21 +705,21 @@ ALONE = [
 
 
 @pytest.mark.parametrize("case", ALONE, ids=[case.name for case in ALONE])
-def test_what_why_tells_moves_a_run_that_nobody_serves(alone: World, case: Case) -> None:
-    """Where somebody is missing: the sentence says who, and the command that starts them moves the run."""
+def test_what_why_says_moves_a_run_that_nobody_serves(alone: World, case: Case) -> None:
+    """Some role is missing. The sentence says which, and the command that starts it moves the run."""
     run_id = "r1"
     case.make(alone, run_id)
-    said = alone.why(run_id)
-    assert re.search(case.says.replace("ID", run_id), said), said
+    sentence = alone.why(run_id)
+    assert re.search(case.says.replace("ID", run_id), sentence), sentence
     if case.ends:
         case.first(alone, run_id)
-        for which in range(len(COMMAND.findall(said)) if case.all_of_them else 1):
-            alone.follow(said, which)
+        for which in range(len(COMMAND.findall(sentence)) if case.all_of_them else 1):
+            alone.follow(sentence, which)
         alone.until_state(run_id, case.ends)
 
 
 def test_a_run_whose_hops_are_refused_says_what_the_store_said(served: World) -> None:
-    """And that releasing it helps once that is mended; then it does."""
+    """`why` quotes the store, and says that releasing the run helps when the cause is mended. Then it does."""
     run_id = f"r{uuid4().hex[:8]}"
     if served.store.startswith("sqlite:"):
         run_sql(
@@ -739,20 +739,21 @@ def test_a_run_whose_hops_are_refused_says_what_the_store_said(served: World) ->
             f"NEW.id = '{run_id}') EXECUTE FUNCTION shut()",
         )
     ended("shipping", "held")(served, run_id)
-    said = served.why(run_id)
-    assert "It is held because the store refused 6 times what it had to write: " in said
-    assert "the ledger is closed" in said
+    sentence = served.why(run_id)
+    assert "It is held because the store refused 6 times what it had to write: " in sentence
+    assert "the ledger is closed" in sentence
     run_sql(
         served.sql_url,
         "DROP TRIGGER shut" if served.store.startswith("sqlite:") else "DROP TRIGGER shut ON runs",
     )
-    served.follow(said)
+    served.follow(sentence)
     served.until_state(run_id, "succeeded")
 
 
 @pytest.mark.parametrize(("which", "ends"), [(0, "succeeded"), (1, "cancelled")])
 def test_a_run_whose_code_changed_says_both_sides(alone: World, which: int, ends: str) -> None:
-    """It goes on when it is released under code that fits what it recorded; cancelled, it ends without."""
+    """The run goes on when it is released under code that fits what it recorded. If it is cancelled, it ends without
+    that."""
     left("charging", "charge", "ready")(alone, "r1")
     file = alone.folder / "whys.py"
     whole = file.read_text()
@@ -760,20 +761,20 @@ def test_a_run_whose_code_changed_says_both_sides(alone: World, which: int, ends
     changed = alone.serve("up", "whys.py")
     alone.open("r1")
     alone.do("retry", "r1")
-    said = alone.until_why(
+    sentence = alone.until_why(
         "r1", "It is held because its code has changed and no longer fits what the run recorded: "
     )
-    assert '{"gate":"r1"}' in said
-    assert '{"gate":"r1!"}' in said
+    assert '{"gate":"r1"}' in sentence
+    assert '{"gate":"r1!"}' in sentence
     if ends == "succeeded":
         alone.stop(changed)
         file.write_text(whole)
         alone.serve("up", "whys.py")
-    alone.follow(said, which)
+    alone.follow(sentence, which)
     alone.until_state("r1", ends)
 
 
 def test_the_sentences_are_about_forty_situations() -> None:
-    """None is left out by accident."""
+    """No situation is left out by accident, and none stands there twice."""
     names = [case.name for case in (*SERVED, *ALONE)]
     assert len(names) == len(set(names)) >= 40

@@ -1,4 +1,4 @@
-"""Rows as words and pictures: pure functions."""
+"""Pure functions that turn rows into words and pictures."""
 
 import msgspec
 import pytest
@@ -33,7 +33,7 @@ def step(**other: object) -> StepRow:
     ],
 )
 def test_a_duration_has_two_digits_and_a_unit(seconds: float, words: str) -> None:
-    """As people say it."""
+    """A duration reads as people say it."""
     assert span(seconds) == words
 
 
@@ -46,12 +46,12 @@ def test_a_duration_has_two_digits_and_a_unit(seconds: float, words: str) -> Non
     ],
 )
 def test_a_key_splits_at_the_task_tree_only(key: str, parts: list[str]) -> None:
-    """Free text of an explicit key keeps its slashes."""
+    """The free text of an explicit key keeps its slashes."""
     assert components(key) == parts
 
 
 def test_rows_keep_a_branch_together() -> None:
-    """Steps of parallel branches were issued in turn; each branch is one block, in the order of its first step."""
+    """Steps of parallel branches were issued in turn. Each branch is one block, in the order of its first step."""
     keys = ["first", "left/a", "right/a", "left/b", "right/b", "last"]
     rows = tree_rows([step(n=n, key=key) for n, key in enumerate(keys, 1)])
     assert [(lane.depth, lane.label) for lane in rows] == [
@@ -67,14 +67,15 @@ def test_rows_keep_a_branch_together() -> None:
 
 
 def test_a_bar_shows_waiting_running_and_failing() -> None:
-    """Issued at 0, failed from 2 to 4, backed off, ran from 6 to 10."""
+    """The step was issued at 0, failed from 2 to 4, backed off, and ran from 6 to 10."""
     tried = [Attempt("r", 1, 1, Ending.FAILED, None, None, 2.0, 4.0)]
     drawn = bar(step(started_at=6.0, finished_at=9.9), tried, Scale(0.0, 10.0, 10), 10.0)
     assert drawn.plain == "┄┄━━✗┄━━━━"
 
 
 def test_a_short_list_prefers_what_goes_on_and_what_failed() -> None:
-    """Of many steps: running, then waiting, then failed, then the last ended; in order of their numbers."""
+    """Of many steps it chooses running ones, then waiting, then failed, then those that ended last, in the order of
+    their numbers."""
     steps = [step(n=n, finished_at=float(n)) for n in range(1, 101)]
     steps[3] = step(n=4, state=StepState.FAILED, finished_at=4.0)
     steps[9] = step(n=10, state=StepState.RUNNING, finished_at=None)
@@ -84,7 +85,7 @@ def test_a_short_list_prefers_what_goes_on_and_what_failed() -> None:
 
 
 def test_what_a_step_waits_for() -> None:
-    """In a few words, for each kind of waiting."""
+    """Each kind of waiting is described in a few words."""
     live = {"state": StepState.WAITING, "finished_at": None}
     assert detail(step(**live, kind=StepKind.TIMER, ready_at=100.0), (), 40.0) == "another 60 s"
     assert detail(step(**live, kind=StepKind.SIGNAL, name="paid"), (), 40.0) == "for signal 'paid'"

@@ -1,4 +1,5 @@
-"""The program of the runs that `why` is asked about. Copied into a folder of its own; each run opens its own gate there."""
+"""The program of the runs that `why` is asked about. It is copied into a folder of its own, where each run has its own
+gate."""
 
 from __future__ import annotations
 
@@ -173,7 +174,7 @@ async def reserving(gate: str) -> None:
 
 
 @workflow
-async def assignment(gate: str) -> str:
+async def book_and_work(gate: str) -> str:
     await book(gate)
     return await work(gate)
 

@@ -1,7 +1,8 @@
-"""The command line. This file knows the names of the commands and what each is for, and loads one only when it is used.
+"""The command line. This file knows the names of the commands and what each is for. It loads a command only when it is
+used.
 
-May change: nothing by itself; every command goes through `holdfast.client`, as a program would. Each command is the
-function of its own name in one of the modules below; errors become exit codes in errors.py, and nowhere else.
+This package changes nothing by itself: every command goes through `holdfast.client`, as a program would. Each command
+is the function of its own name in one of the modules below. Only errors.py turns errors into exit codes.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from typing import Any
 
 import click
 
-from holdfast.commands.errors import answered
+from holdfast.commands.errors import run_command
 from holdfast.terminal import streams
 
 SECTIONS = {
     "Run": {
-        "run": ("run", "Run a workflow to its end, here, with live progress."),
-        "up": ("up", "Host all roles in one process until stopped."),
-        "scheduler": ("up", "Host a Scheduler until stopped."),
-        "agent": ("up", "Host an Agent until stopped."),
-        "pool": ("pool", "Keep agents at strength on this host until stopped."),
-        "supervisor": ("up", "Host a Supervisor until stopped."),
+        "run": ("run", "Run a workflow to its end in this process, with live progress."),
+        "up": ("up", "Host all roles in one process until it is stopped."),
+        "scheduler": ("up", "Host a Scheduler until it is stopped."),
+        "agent": ("up", "Host an Agent until it is stopped."),
+        "pool": ("pool", "Run as many agents on this host as there is work."),
+        "supervisor": ("up", "Host a Supervisor until it is stopped."),
     },
     "Test": {
         "simulate": ("simulate", "Let a workflow's process die at every boundary, and say what ran twice."),
@@ -31,37 +32,43 @@ SECTIONS = {
     },
     "Look": {
         "ps": ("ps", "List runs, newest first."),
-        "show": ("show", "Show one run: its steps in time, each failed attempt, its result."),
-        "why": ("ps", "Say in one sentence what a run waits for."),
-        "agents": ("agents", "List the processes that work, and how each is doing."),
+        "show": ("show", "Show one run: its steps over time, failed attempts and result."),
+        "why": ("ps", "Say in a sentence or two what a run waits for."),
+        "agents": ("agents", "List the processes that work on the store, and how each is doing."),
         "watch": ("run", "Follow a run until it ends."),
-        "alerts": ("alerts", "List what a person should know, and test how it is told."),
-        "doctor": ("doctor", "Check the store's invariants and health."),
+        "alerts": ("alerts", "List alerts, clear them, and test the channels that send them."),
+        "doctor": ("doctor", "Check the store's invariants and its health."),
     },
     "Operate": {
-        "start": ("acts", "Start a run for the processes that are up."),
+        "start": ("acts", "Start a run, and leave it to the processes that are up."),
         "signal": ("acts", "Send a signal to a run."),
         "cancel": ("acts", "Ask a run to cancel itself."),
         "hold": ("hold", "Stop a run, or all of a kind, until it is released."),
-        "release": ("hold", "Let what is held go on."),
-        "holds": ("hold", "List what operators hold."),
+        "release": ("hold", "Let a run, or all of a kind, go on after a hold."),
+        "holds": ("hold", "List the holds of operators."),
         "breakers": ("hold", "List the breakers of dependencies, and open, close or reset one."),
-        "retry": ("acts", "Try again: now what backs off, or an ended run anew."),
+        "retry": (
+            "acts",
+            "Try the waiting steps of a run at once, or go on with an ended run under a new id.",
+        ),
         "skip": ("acts", "Count an undo that gave up as done by hand."),
-        "quarantine": ("quarantine", "List poison steps, and release, skip or fail all that are alike."),
+        "quarantine": (
+            "quarantine",
+            "List the steps in quarantine, and release, skip or fail all that are alike.",
+        ),
         "prune": ("prune", "Remove runs that ended long ago."),
         "migrate": ("acts", "Bring the store's schema up to date."),
         "bench": ("bench", "Measure how fast Holdfast is on this machine and this store."),
     },
 }
-"""Section → command → (module, what it is for). So the list needs none of the modules."""
+"""Section → command → (module, what it is for). So the list of commands is printed without loading any of them."""
 SERVICES = frozenset({"up", "scheduler", "agent", "pool", "supervisor"})
-"""Commands that go on until they are stopped. Nobody need read what they print."""
+"""Commands that go on until they are stopped. They print a log and no result, so it is no error if nobody reads it."""
 COMMANDS = {name: place for commands in SECTIONS.values() for name, place in commands.items()}
 
 
 class Commands(click.Group):
-    """The commands, by sections, each loaded when it is asked for."""
+    """The commands, by section. Each is loaded when it is used."""
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         with streams.broken_pipe_as_unread():
@@ -101,16 +108,16 @@ def holdfast(ctx: click.Context) -> None:
     holdfast run app.py:order --input '{"card": "tok_1"}' --id order-42
     holdfast show order-42
 
-    The store is named by --store or HOLDFAST_STORE; without them it is sqlite:///holdfast.db in the working folder.
+    --store or HOLDFAST_STORE names the store. Without them it is sqlite:///holdfast.db in the working folder.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The `holdfast` command. Returns its exit code."""
+    """Run the `holdfast` command, and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    return answered(
+    return run_command(
         lambda: holdfast.main(given, prog_name="holdfast", standalone_mode=False),
         as_json="--json" in given,
         has_result=not SERVICES.intersection(given[:1]),

@@ -1,4 +1,4 @@
-"""Commands that tell a run something, and `migrate`. Each is one write; who did it stands in the journal."""
+"""Commands that act on one run, and `migrate`. Each is one write, and the journal records who did it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.addresses import shown_address
 from holdfast.client import Holdfast
 from holdfast.commands.event_loop import run_quickly
 from holdfast.commands.options import (
-    RunWanted,
+    RunRequest,
     command,
     json_value,
     note_option,
@@ -30,19 +30,19 @@ UNDOING = frozenset({RunState.UNDOING, RunState.STUCK})
 
 @command()
 @start_options
-def start(asked: RunWanted, store: str, as_json: bool) -> None:
-    """Start a run for the processes that are up.
+def start(request: RunRequest, store: str, as_json: bool) -> None:
+    """Start a run, and leave it to the processes that are up.
 
     \b
     holdfast start app.py:order --input '{"card": "tok_1"}' --id order-42
 
-    It returns as soon as the run is recorded. The same id and input again is the same run.
+    The command returns as soon as the run is recorded. The same id and input again is the same run.
     """
     with output.stdout_kept(as_json):
-        workflow = asked.workflow()
-        raw = asked.input(workflow) or workflow.shape.from_json("{}")
-        started, state = run_quickly(_start(workflow, raw, Holdfast(store, roles=(), app=asked.app)))
-    _said(as_json, started, state, f"{started} is {state}")
+        workflow = request.workflow()
+        raw = request.input(workflow) or workflow.shape.from_json("{}")
+        started, state = run_quickly(_start(workflow, raw, Holdfast(store, roles=(), app=request.app)))
+    _answer(as_json, started, state, f"{started} is {state}")
 
 
 async def _start(workflow: Any, raw: bytes, hf: Holdfast) -> tuple[str, RunState]:
@@ -54,15 +54,24 @@ async def _start(workflow: Any, raw: bytes, hf: Holdfast) -> tuple[str, RunState
 @command()
 @run_argument
 @click.argument("name")
-@click.option("--data", default="null", metavar="JSON", help="What it carries; `-` reads standard input.")
-@click.option("--key", metavar="KEY", help="The same key again is the same signal: sent once.")
+@click.option(
+    "--data",
+    default="null",
+    metavar="JSON",
+    help="Send this value with the signal. `-` reads standard input.",
+)
+@click.option(
+    "--key",
+    metavar="KEY",
+    help="Send the signal under this key. The same key again is the same signal, and is sent once.",
+)
 def signal(run_id: str, name: str, data: str, key: str | None, store: str, as_json: bool) -> None:
     """Send a signal to a run.
 
     \b
     holdfast signal order-42 paid --data '{"cents": 900}' --key event-7
 
-    It may arrive before the run waits for it.
+    The signal may arrive before the run waits for it.
     """
     payload = json_value(data, "--data")
 
@@ -71,7 +80,7 @@ def signal(run_id: str, name: str, data: str, key: str | None, store: str, as_js
             await hf.send_signal(run_id, name, payload, key)
             return await hf.run(run_id).state()
 
-    _said(as_json, run_id, run_quickly(send()), f"{run_id} got the signal {name}", signal=name)
+    _answer(as_json, run_id, run_quickly(send()), f"{run_id} got the signal {name}", signal=name)
 
 
 @command()
@@ -80,7 +89,8 @@ def signal(run_id: str, name: str, data: str, key: str | None, store: str, as_js
 @click.option(
     "--force",
     is_flag=True,
-    help="Also stop a run that is undoing, and leave what is not undone yet; ask one again that heard it and goes on.",
+    help="Also stop a run that is undoing, and leave what is not undone yet. Ask again a run whose code heard the "
+    "first request and goes on.",
 )
 def cancel(run_id: str, note: str, force: bool, store: str, as_json: bool) -> None:
     """Ask a run to cancel itself.
@@ -89,30 +99,30 @@ def cancel(run_id: str, note: str, force: bool, store: str, as_json: bool) -> No
     holdfast cancel order-42 --note 'the customer changed their mind'
 
     The workflow gets CancelledError where it waits, its running steps are cancelled, what it did is undone, and it ends
-    cancelled. A run that is already undoing goes on with that. One whose code catches the CancelledError goes on, too, and
-    is asked again by --force.
+    cancelled. A run that is already undoing goes on with that. A run whose code catches the CancelledError goes on,
+    too; --force asks it again.
     """
 
     async def ask() -> tuple[RunState, bool, RunState]:
         async with opened(store) as hf:
             row = (await hf.run(run_id).rows()).run
-            # Stuck at a step in quarantine it is as good as running: its code can still be told.
+            # A run that is stuck at a step in quarantine counts as running: its code can still get the CancelledError.
             before = RunState.RUNNING if row.resume is RunState.RUNNING else row.state
             heard = any(
-                one.name == CANCEL and one.delivered_seq for one in await hf.store.reads.signals(run_id)
+                sent.name == CANCEL and sent.delivered_seq for sent in await hf.store.reads.signals(run_id)
             )
             return before, heard, await hf.run(run_id).cancel(note, force=force)
 
     before, heard, state = run_quickly(ask())
     if heard and before is RunState.RUNNING:
-        words = f"{run_id} is asked once more to cancel itself"
+        words = f"{run_id} is asked again to cancel itself"
         if not force:
-            words = f"{run_id} was asked before: its code heard it, and is cleaning up or goes on; --force asks again"
+            words = f"{run_id} was asked before: its code heard that, and is cleaning up or goes on; --force asks again"
     elif before in UNDOING and not force:
         goes_on = "and goes on with that" if before is RunState.UNDOING else "and waits for `retry` or `skip`"
         words = f"{run_id} is {before} already, {goes_on}; --force stops it where it is"
     elif before in UNDOING:
-        words = f"{run_id} is told to stop undoing where it is"
+        words = f"{run_id} is asked to stop undoing where it is"
     elif before in RUN_ENDED:
         words = (
             f"{run_id} has {state} already: nothing to cancel"
@@ -121,20 +131,21 @@ def cancel(run_id: str, note: str, force: bool, store: str, as_json: bool) -> No
         )
     else:
         words = f"{run_id} is cancelled" if state in RUN_ENDED else f"{run_id} is asked to cancel itself"
-    _said(as_json, run_id, state, words)
+    _answer(as_json, run_id, state, words)
 
 
 @command()
 @run_argument
 def retry(run_id: str, store: str, as_json: bool) -> None:
-    """Try again: now what backs off, or an ended run anew.
+    """Try the waiting steps of a run at once, or go on with an ended run under a new id.
 
     \b
     holdfast retry order-42
 
-    A live run's steps that wait for their next attempt are tried at once, and those in quarantine are released; so are the
-    undos that made a run stuck. A run that failed, was cancelled or undone goes on under a new id: it keeps all that was
-    recorded, and executes again what ended the run and what was undone. Asked twice, it is the same new run.
+    If the run has not ended, its steps that wait for their next attempt are tried at once. Its steps in quarantine, and
+    undos that made it stuck, are tried again. A run that failed, was cancelled or was undone goes on under a new id: it
+    keeps all that was recorded, and executes again what ended the run and what was undone. Asking twice gives the same
+    new run.
     """
 
     async def ask() -> tuple[RunState, bool, str, RunState]:
@@ -154,21 +165,23 @@ def retry(run_id: str, store: str, as_json: bool) -> None:
         words = f"{run_id} was retried before, as {again}, which is {state}"
     else:
         words = f"{again} is {state}: it goes on from where {run_id} ended"
-    _said(as_json, again, state, words, retry_of=None if again == run_id else run_id)
+    _answer(as_json, again, state, words, retry_of=None if again == run_id else run_id)
 
 
 @command()
 @run_argument
 @click.argument("step", required=False)
-@click.option("--note", required=True, metavar="TEXT", help="What was done by hand instead, for the journal.")
+@click.option(
+    "--note", required=True, metavar="TEXT", help="Say what was done by hand instead, for the journal."
+)
 def skip(run_id: str, step: str | None, note: str, store: str, as_json: bool) -> None:
     """Count an undo that gave up as done by hand.
 
     \b
     holdfast skip order-42 charge --note 'refunded by phone, ticket 812'
 
-    STEP is the key of the step whose undo is skipped, as `holdfast show` has it; without it, every undo that gave up.
-    The run then goes on, and ends undone.
+    STEP is the key of the step whose undo is skipped, as `holdfast show` prints it. Without STEP, every undo that gave
+    up is skipped. The run then goes on, and ends undone.
     """
 
     async def ask() -> RunState:
@@ -176,7 +189,7 @@ def skip(run_id: str, step: str | None, note: str, store: str, as_json: bool) ->
             return await hf.run(run_id).skip(step, note)
 
     what = f"the undo of {step}" if step else "every undo that gave up"
-    _said(as_json, run_id, run_quickly(ask()), f"{run_id}: {what} counts as done", step=step)
+    _answer(as_json, run_id, run_quickly(ask()), f"{run_id}: {what} counts as done", step=step)
 
 
 @command()
@@ -186,7 +199,7 @@ def migrate(store: str, as_json: bool) -> None:
     \b
     holdfast migrate --store postgresql://holdfast@db.example/holdfast
 
-    Needed once for each new version of Holdfast, while no node is running. An empty database is set up by itself.
+    Run it once for each new version of Holdfast, while no node is running. An empty database is set up without it.
     """
 
     async def run() -> tuple[int, int]:
@@ -206,7 +219,7 @@ def migrate(store: str, as_json: bool) -> None:
         output.say(f"{shown} went from schema {before} to {after}")
 
 
-def _said(as_json: bool, run_id: str, state: RunState, words: str, **more: Any) -> None:
+def _answer(as_json: bool, run_id: str, state: RunState, words: str, **more: Any) -> None:
     if as_json:
         output.print_json({"id": run_id, "state": str(state), **more})
     else:

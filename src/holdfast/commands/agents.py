@@ -1,4 +1,4 @@
-"""`agents`: who works on this store, and how each is doing."""
+"""`agents`: which processes work on this store, and how each is doing."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ COLOURS = {
 
 
 @command()
-@click.option("--all", "everything", is_flag=True, help="Also those that left.")
+@click.option("--all", "everything", is_flag=True, help="List also the processes that have left.")
 def agents(everything: bool, store: str, as_json: bool) -> None:
-    """List the processes that work, and how each is doing.
+    """List the processes that work on the store, and how each is doing.
 
     \b
     holdfast agents --json
 
-    idle, busy, draining, stalled (its event loop is blocked) or offline (its lease ran out). Success is that of the
-    attempts of the last five minutes.
+    A process is idle, busy, draining, stalled (its event loop is blocked) or offline (its lease ran out). `success` is
+    how many of its attempts in the last five minutes succeeded.
     """
     found, leader, now = run_quickly(_examined(store, everything))
     if as_json:
         leads = None if leader is None else leader.node
         output.print_json([health_object(health, leads) for health in found])
     elif not found:
-        output.say("nobody works on this store: start `holdfast up FILE` or `holdfast agent FILE`")
+        output.say("no process works on this store: start `holdfast up FILE` or `holdfast agent FILE`")
     else:
         _print(found, leader, now)
 
@@ -91,15 +91,15 @@ def health_object(health: NodeHealth, leader: str | None) -> output.Object:
 
 
 def origins(health: NodeHealth) -> list[str]:
-    """The applications that its code comes from."""
+    """Return the applications that the node's code comes from."""
     return sorted({source[0] for source in health.offers.get("sources", [])})
 
 
 def _print(found: Sequence[NodeHealth], leader: LeaderLease | None, now: float) -> None:
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415  for people only
-    from rich.table import Table  # noqa: PLC0415  for people only
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415  only people need it
+    from rich.table import Table  # noqa: PLC0415  only people need it
 
-    from holdfast.terminal.screen import FILE_WIDTH, Screen, Text  # noqa: PLC0415  for people only
+    from holdfast.terminal.screen import FILE_WIDTH, Screen, Text  # noqa: PLC0415  only people need it
 
     shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     pooled = any(health.pool for health in found)
@@ -144,15 +144,14 @@ def _abilities(health: NodeHealth, leader: LeaderLease | None, now: float) -> st
         wording.counted(len(offers[kind]), kind[:-1]) for kind in ("workflows", "steps") if offers.get(kind)
     ]
     if health.strength is not None:
-        told = health.strength
+        pool = health.strength
         able.append(
-            f"{told.get('at_work', 0)} of {wording.counted(told.get('wanted', 0), 'agent')}, "
-            f"{told.get('least')} to {told.get('most')}"
+            f"{pool.get('at_work', 0)} of {wording.counted(pool.get('wanted', 0), 'agent')}, "
+            f"{pool.get('least')} to {pool.get('most')}"
         )
     if leader is not None and leader.node == node.id and leader.since is not None:
         able.append(f"has led for {wording.span(now - leader.since)}")
     able += offers.get("labels", ())
-    able += [
-        f"code of {PurePath(origin).name}" for origin in origins(health)
-    ]  # of a lone file the origin is its path
+    # The origin of a lone file is its path.
+    able += [f"code of {PurePath(origin).name}" for origin in origins(health)]
     return ", ".join(able)

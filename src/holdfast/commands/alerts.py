@@ -1,4 +1,4 @@
-"""`alerts`: what a person should know, and whether the channels that tell it work."""
+"""`alerts`: what a person should know, and whether the channels that send it work."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ COLOURS = {"info": "blue", "warning": "yellow", "error": "red"}
     "act", type=click.Choice(["list", "test", "clear"]), default="list", metavar="[list|test|clear]"
 )
 @click.argument("ids", nargs=-1, type=int, metavar="[ID…]")
-@click.option("--all", "everything", is_flag=True, help="With list: cleared alerts, too.")
-@click.option("--channel", metavar="NAME", help="With test: only this channel.")
+@click.option("--all", "everything", is_flag=True, help="List cleared alerts, too. For `list`.")
+@click.option("--channel", metavar="NAME", help="Test only this channel. For `test`.")
 @alerts_option
 def alerts(
     *,
@@ -40,15 +40,16 @@ def alerts(
     store: str,
     as_json: bool,
 ) -> int:
-    """List what a person should know, and test how it is told.
+    """List alerts, clear them, and test the channels that send them.
 
     \b
     holdfast alerts
     holdfast alerts test --alerts alerts.toml
     holdfast alerts clear 42
 
-    `test` sends a notice through each channel of the file, and says what became of it; exit code 1 when one failed. `clear`
-    closes alerts that somebody has seen to.
+    `list`, the default, shows alerts that are open. `clear` closes alerts that somebody has seen to. `test` sends a
+    notice through each channel of the --alerts file, and says whether the channel took it. The exit code is 1 if a
+    channel failed, or if an alert to clear was not open.
     """
     if act == "test":
         return run_quickly(_test(alerts, channel, as_json))
@@ -67,11 +68,11 @@ async def _list(everything: bool, store: str, as_json: bool) -> None:
         )
         deliveries = await hf.store.alerts.deliveries([alert.id for alert in found])
         now = await hf.store.now()
-    told: dict[int, list[Delivery]] = {}
-    for one in deliveries:
-        told.setdefault(one.alert_id, []).append(one)
+    by_alert: dict[int, list[Delivery]] = {}
+    for delivery in deliveries:
+        by_alert.setdefault(delivery.alert_id, []).append(delivery)
     if as_json:
-        output.print_json([alert_object(alert, told.get(alert.id, [])) for alert in found])
+        output.print_json([alert_object(alert, by_alert.get(alert.id, [])) for alert in found])
         return
     if not found:
         output.say("no alert" if everything else "no open alert")
@@ -80,20 +81,28 @@ async def _list(everything: bool, store: str, as_json: bool) -> None:
         times = f", {alert.times} times" if alert.times > 1 else ""
         over = "" if alert.cleared_at is None else f", cleared {wording.span(now - alert.cleared_at)} ago"
         print_words(f" {alert.kind}: {in_words(alert)}")
-        ways = "".join(f"; {_way(one)}" for one in told.get(alert.id, []))
-        print_words(f"  {wording.span(now - alert.at)} ago{times}{over}{ways}", dim=True)
+        sent = "".join(f"; {_delivery_words(delivery)}" for delivery in by_alert.get(alert.id, []))
+        print_words(f"  {wording.span(now - alert.at)} ago{times}{over}{sent}", dim=True)
     if len(found) == LISTED_MAX:
-        print_words(f"the newest {LISTED_MAX}: clear what is seen to, and see older ones", dim=True, err=True)
+        print_words(
+            f"these are the newest {LISTED_MAX}: clear what is seen to, and older ones are listed",
+            dim=True,
+            err=True,
+        )
 
 
-def _way(one: Delivery) -> str:
-    what = f"{one.channel} ({one.event})"
-    if one.sent_at is not None:
-        return f"{what} told"
-    tried = f"after {wording.counted(one.attempts, 'attempt')}: {one.last_error}" if one.last_error else ""
-    return (
-        f"{what} given up {tried}" if one.given_up_at is not None else f"{what} not yet told {tried}".rstrip()
+def _delivery_words(delivery: Delivery) -> str:
+    what = f"{delivery.channel} ({delivery.event})"
+    if delivery.sent_at is not None:
+        return f"{what} sent"
+    tried = (
+        f"after {wording.counted(delivery.attempts, 'attempt')}: {delivery.last_error}"
+        if delivery.last_error
+        else ""
     )
+    if delivery.given_up_at is not None:
+        return f"{what} given up {tried}"
+    return f"{what} not yet sent {tried}".rstrip()
 
 
 def alert_object(alert: Alert, deliveries: list[Delivery]) -> output.Object:
@@ -111,33 +120,37 @@ def alert_object(alert: Alert, deliveries: list[Delivery]) -> output.Object:
         "sent_at": output.moment(alert.sent_at),
         "deliveries": [
             {
-                "id": one.id,
-                "channel": one.channel,
-                "event": one.event,
-                "attempts": one.attempts,
-                "next_try_at": None if one.sent_at or one.given_up_at else output.moment(one.next_try_at),
-                "sent_at": output.moment(one.sent_at),
-                "given_up_at": output.moment(one.given_up_at),
-                "last_error": one.last_error,
+                "id": delivery.id,
+                "channel": delivery.channel,
+                "event": delivery.event,
+                "attempts": delivery.attempts,
+                "next_try_at": (
+                    None if delivery.sent_at or delivery.given_up_at else output.moment(delivery.next_try_at)
+                ),
+                "sent_at": output.moment(delivery.sent_at),
+                "given_up_at": output.moment(delivery.given_up_at),
+                "last_error": delivery.last_error,
             }
-            for one in deliveries
+            for delivery in deliveries
         ],
     }
 
 
 async def _test(file: str | None, channel: str | None, as_json: bool) -> int:
-    from holdfast.supervisor.channels import Notice  # noqa: PLC0415  only for a test
+    from holdfast.supervisor.channels import Notice  # noqa: PLC0415  only a test needs it
     from holdfast.supervisor.channels.settings import load_channels  # noqa: PLC0415  loads mail and TLS
     from holdfast.supervisor.outbox import attempt  # noqa: PLC0415  the same
 
     if file is None:
-        raise InvalidSettings("no channel to test: name the settings file by --alerts or HOLDFAST_ALERTS")
+        raise InvalidSettings(
+            "there is no channel to test: name the settings file by --alerts or HOLDFAST_ALERTS"
+        )
     environment = Environment()
     channels = load_channels(file, environment)
     chosen = [one for one in channels if channel in {None, one.name}]
     if not chosen:
         known = ", ".join(one.name for one in channels) or "none"
-        what = f"no channel is called {channel!r}" if channel else "no channel"
+        what = f"no channel is called {channel!r}" if channel else "there is no channel"
         raise InvalidSettings(f"{file}: {what}; it has: {known}")
 
     def notice() -> Notice:
@@ -166,10 +179,10 @@ async def _test(file: str | None, channel: str | None, as_json: bool) -> int:
 
 async def _clear(ids: tuple[int, ...], store: str, as_json: bool) -> int:
     async with opened(store) as hf:
-        cleared = {one: await hf.store.alerts.clear_alert(one, actor()) for one in ids}
+        cleared = {alert: await hf.store.alerts.clear_alert(alert, actor()) for alert in ids}
     if as_json:
-        output.print_json([{"id": one, "cleared": done} for one, done in cleared.items()])
+        output.print_json([{"id": alert, "cleared": done} for alert, done in cleared.items()])
     else:
-        for one, done in cleared.items():
-            output.say(f"alert {one} is cleared" if done else f"alert {one} is not open")
+        for alert, done in cleared.items():
+            output.say(f"alert {alert} is cleared" if done else f"alert {alert} is not open")
     return DONE if all(cleared.values()) else ENDED_OTHERWISE

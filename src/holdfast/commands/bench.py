@@ -1,4 +1,4 @@
-"""`bench`: how fast Holdfast is on this machine and this store."""
+"""`bench`: measures how fast Holdfast is on this machine and this store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Measured(NamedTuple):
     store: str
     quick: bool
     fsync_ms: float | None
-    """Of the working folder; None when the store is not a file."""
+    """How long one fsync takes in the working folder. None if the store is not a file."""
     figures: dict[str, list[Figure]]
 
 
@@ -41,7 +41,7 @@ def _letters(ctx: click.Context, parameter: click.Parameter, given: str) -> tupl
     for letter in found:
         if letter not in LETTERS or len(letter) != 1:
             raise click.BadParameter(
-                f"{letter!r} is no measurement: give some of {','.join(LETTERS)}", ctx, parameter
+                f"{letter!r} is not a measurement: name some of {','.join(LETTERS)}", ctx, parameter
             )
     return found
 
@@ -50,7 +50,7 @@ def _letters(ctx: click.Context, parameter: click.Parameter, given: str) -> tupl
 @click.option(
     "--store",
     metavar="URL",
-    help="An empty store to measure on; its runs stay in it.  [default: a new SQLite file in the working folder for "
+    help="Measure on this empty store; the runs stay in it. [default: a new SQLite file in the working folder for "
     "each measurement, removed afterwards]",
 )
 @click.option(
@@ -59,20 +59,25 @@ def _letters(ctx: click.Context, parameter: click.Parameter, given: str) -> tupl
     default=",".join(LETTERS),
     metavar="A,B,…",
     callback=_letters,
-    help="Only these measurements.",
+    help="Take only these measurements.",
 )
-@click.option("--quick", is_flag=True, help="Smaller and fewer rounds: about a minute for all, and rougher.")
-@click.option("--force", is_flag=True, help="Measure on a store that has runs already.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Measure in smaller and fewer rounds: all take about a minute, and are rougher.",
+)
+@click.option("--force", is_flag=True, help="Measure on a store that already has runs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 def bench(store: str | None, letters: tuple[str, ...], quick: bool, force: bool, as_json: bool) -> int:
     """Measure how fast Holdfast is on this machine and this store.
 
     \b
     holdfast bench --only A,B,D --store postgresql://holdfast@db.example/bench
 
-    Ordinary runs through the public API, with fsync on. A run counts when its end was acknowledged, which is after its
-    commit; afterwards the store must have as many. Steps do nothing: what is measured is Holdfast, the store and the disk.
-    Rates are medians of several rounds, after one to warm up, with the smallest and the largest; 500 runs are in flight.
+    It measures ordinary runs through the public API, with fsync on. A run counts when its end is acknowledged, which is
+    after its commit; at the end the store must have as many. The steps do nothing, so the figures are those of
+    Holdfast, the store and the disk. Each rate is the median of several rounds, after one to warm up, with the smallest
+    and the largest. 500 runs are in flight at a time.
 
     \b
     A  one-step runs: runs/s, all roles in one process
@@ -87,7 +92,7 @@ def bench(store: str | None, letters: tuple[str, ...], quick: bool, force: bool,
     I  B with 5,000, 50,000 and 500,000 steps of history (--quick: a tenth of it); one run of 10,000 steps in sequence
        (--quick: 1,000), per step, beside runs of 100; and its replay after a kill, until its next step runs
     """
-    log_to_errors(logging.ERROR, Brief())  # that a killed agent is missed is what E is about
+    log_to_errors(logging.ERROR, Brief())  # E kills an agent, so a warning that one is gone is expected
     with output.stdout_kept(as_json):
         measured = run_long(_until_done(store, letters, quick=quick, force=force))
     if isinstance(measured, int):
@@ -102,7 +107,8 @@ def bench(store: str | None, letters: tuple[str, ...], quick: bool, force: bool,
 async def _until_done(
     url: str | None, letters: tuple[str, ...], *, quick: bool, force: bool
 ) -> Measured | int:
-    """The figures; or, when this process is told to leave before, its exit code. Nothing is left running."""
+    """Return the figures, or the exit code if this process is asked to leave before. In both cases nothing is left
+    running."""
     with leaving() as leave:
         work = asyncio.ensure_future(_measure(url, letters, quick=quick, force=force))
         asked = asyncio.ensure_future(leave.asked.wait())
@@ -116,7 +122,7 @@ async def _until_done(
 
 
 async def _measure(url: str | None, letters: tuple[str, ...], *, quick: bool, force: bool) -> Measured:
-    from holdfast.bench import plan  # noqa: PLC0415  its workflows are for this command alone
+    from holdfast.bench import plan  # noqa: PLC0415  only this command needs its workflows
 
     if url is not None:
         await _demand_empty(url, force=force)
@@ -139,25 +145,25 @@ async def _demand_empty(url: str, *, force: bool) -> None:
         runs = sum((await hf.store.reads.runs_by_state()).values())
     if runs and not force:
         raise WrongState(
-            f"the store has {runs:,} runs: name an empty one, or measure on this one all the same with --force"
+            f"the store has {runs:,} runs: name an empty one, or measure on this one anyway with --force"
         )
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """What goes on, on standard error: one line that changes, or, when nobody looks at it, a line a measurement."""
+    """Show progress on standard error: one line that changes at a terminal, or else one line for each measurement."""
     screen = output.screen(to_errors=True)
     if screen.is_terminal:
         with screen.status("") as status:
             yield status.update
         return
-    told = set()
+    announced = set()
 
-    def say(said: str) -> None:
-        letter = said[:1]
-        if letter not in told:
-            told.add(letter)
-            print_words(said, err=True)
+    def say(words: str) -> None:
+        letter = words[:1]
+        if letter not in announced:
+            announced.add(letter)
+            print_words(words, err=True)
 
     yield say
 
@@ -202,7 +208,7 @@ def _print(measured: Measured) -> None:
 
 
 def _number(value: float) -> str:
-    """Three significant digits, as people read them."""
+    """Write a number with three significant digits, or as a whole number from 100 on."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""`check`: the code that is about to be deployed, against all runs in flight. Reads only."""
+"""`check`: replays the code that is about to be deployed against all runs in flight. It only reads."""
 
 from __future__ import annotations
 
@@ -26,35 +26,36 @@ from holdfast.workflow import registry
 
 IN_FLIGHT = (RunState.PENDING, RunState.RUNNING, RunState.UNDOING, RunState.HELD, RunState.STUCK)
 PAGE = 200
-"""Runs read at once. Their histories are read one at a time."""
+"""How many runs are read at once. Their histories are read one at a time."""
 STEPS_PAGE = 1000
 READS_MAX = 5
-"""A run that goes on while it is read may look as if it did not fit: what is found is looked at again, so often at most."""
-TOLD_EVERY = 100
+"""How often a run is read at most. It may look as if it did not fit because it goes on while it is read."""
+PROGRESS_EVERY = 100
 
 
-class Found(NamedTuple):
+class Finding(NamedTuple):
     run: RunRow
     misfit: Misfit
 
 
 class Checked:
-    """What was found, and how much was looked at. Keeps at most `limit` of what was found; all of it is counted."""
+    """How many runs were checked, and what was found. Keeps at most `limit` findings, or all if it is 0, and counts all
+    of them."""
 
     def __init__(self, limit: int) -> None:
         self.runs = 0
         self.unfit = 0
         self.kinds: Counter[str] = Counter()
-        self.kept: list[Found] = []
+        self.kept: list[Finding] = []
         self._limit = limit
 
-    def add(self, run: RunRow, found: list[Misfit]) -> list[Found]:
-        """Count a run; what of it is to be shown."""
+    def add(self, run: RunRow, found: list[Misfit]) -> list[Finding]:
+        """Count a run, and return those of its findings that are to be shown."""
         self.runs += 1
         self.unfit += any(not misfit.is_note for misfit in found)
         self.kinds.update(misfit.kind for misfit in found)
         room = len(found) if self._limit == 0 else max(0, self._limit - len(self.kept))
-        shown = [Found(run, misfit) for misfit in found[:room]]
+        shown = [Finding(run, misfit) for misfit in found[:room]]
         self.kept += shown
         return shown
 
@@ -71,7 +72,7 @@ class Checked:
     default=100,
     show_default=True,
     metavar="N",
-    help="How many findings to list; 0 is all. All are counted.",
+    help="List at most this many findings; 0 lists all. All are counted.",
 )
 def check(files: tuple[str, ...], limit: int, store: str, as_json: bool) -> int:
     """Replay the code you are about to deploy against every run in flight.
@@ -79,10 +80,10 @@ def check(files: tuple[str, ...], limit: int, store: str, as_json: bool) -> int:
     \b
     holdfast check app.py --store postgresql://holdfast@db.example/holdfast
 
-    Each run that has not ended is replayed with this code, as the first scheduler that takes it up would. What no longer
-    fits is listed with both sides: a step that is asked for with another input, a workflow, version or undo that is not
-    there any more, an input, result or signal that cannot be read whole. Nothing is executed, and the store is not changed.
-    Exit code 1 when a run does not fit.
+    Each run that has not ended is replayed with this code, as the first scheduler that takes it up would do. What no
+    longer fits is listed with both sides: a step that the code asks for with another input, a workflow, version or undo
+    that the code no longer has, an input, result or signal that it cannot read whole. Nothing is executed, and the
+    store is not changed. The exit code is 1 if a run does not fit.
     """
     with output.stdout_kept(as_json):
         for file in files:
@@ -105,10 +106,10 @@ async def _check(url: str, limit: int, as_json: bool) -> Checked:
             async for run in _in_flight(hf):
                 found = await _misfits(hf, run.id, lanes)
                 if found is None:
-                    continue  # it has ended meanwhile
-                for one in checked.add(*found):
+                    continue  # the run has ended in the meantime
+                for finding in checked.add(*found):
                     if not as_json:
-                        _print(one)
+                        _print(finding)
                 say(checked.runs)
     return checked
 
@@ -122,8 +123,9 @@ async def _in_flight(hf: Holdfast) -> AsyncIterator[RunRow]:
 
 
 async def _misfits(hf: Holdfast, run_id: str, lanes: dict[int, Lane]) -> tuple[RunRow, list[Misfit]] | None:
-    """The run and what of it does not fit; None when it has ended. The rows of one run are read one after the other, so
-    something is found only when reading them again finds the same rows."""
+    """Return the run and what of it does not fit, or None if the run has ended. The rows of a run are read one after
+    the other while it may go on, so a finding counts only if reading the rows again gives the same rows, or after
+    READS_MAX reads."""
     before: ClaimedRun | None = None
     reads = 0
     while (history := await _history(hf, run_id)) is not None:
@@ -163,7 +165,7 @@ async def _families(hf: Holdfast, run_id: str) -> dict[int, Family]:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """On a terminal, how far it is, on standard error."""
+    """At a terminal, show on standard error how many runs are checked."""
     screen = output.screen(to_errors=True)
     if not screen.is_terminal:
         yield lambda done: None
@@ -171,14 +173,14 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
     with screen.status(f"0 of {total:,} runs") as status:
 
         def say(done: int) -> None:
-            if done % TOLD_EVERY == 0:
+            if done % PROGRESS_EVERY == 0:
                 status.update(f"{done:,} of {total:,} runs")
 
         yield say
 
 
-def _print(found: Found) -> None:
-    run, misfit = found
+def _print(finding: Finding) -> None:
+    run, misfit = finding
     glyph, colour = ("·", "bright_black") if misfit.is_note else ("✗", "red")
     print_words(f"{glyph} ", colour, end=False)
     print_words(f"{run.id} ({run.workflow} version {run.version}, {run.state}): ", end=False)
@@ -196,8 +198,10 @@ def _print_sum(checked: Checked) -> None:
     if not checked.runs:
         output.say("no run is in flight")
     elif not checked.unfit:
-        said = "the run in flight fits" if checked.runs == 1 else f"all {checked.runs:,} runs in flight fit"
-        output.say(f"{said} this code", RunState.SUCCEEDED)
+        fitting = (
+            "the run in flight fits" if checked.runs == 1 else f"all {checked.runs:,} runs in flight fit"
+        )
+        output.say(f"{fitting} this code", RunState.SUCCEEDED)
     else:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(checked.kinds.items()))
         runs = wording.counted(checked.runs, "run")

@@ -1,4 +1,4 @@
-"""`doctor`: the health of a store as a list of facts, each with the next move when there is one."""
+"""`doctor`: shows the health of a store as a list of facts, and for each what to do next if something is to be done."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from holdfast.terminal.lines import print_words
 PENDING_MAX = 500
 """How many pending runs are read to find the oldest."""
 ACTIVE_MAX = 200
-"""How many active runs are looked into for steps that wait for an agent: the newest."""
+"""How many active runs, the newest, are searched for steps that wait for an agent."""
 WORKFLOWS_MAX = 1000
 """How many declared workflows are listed."""
 WAITS_LONG_S = 60.0
-"""What nobody took up for this long wants somebody."""
+"""A run or step that nobody has taken up for longer than this is worth a look."""
 REPORT = "keep a copy of the store and report it: this should not be possible"
 MOVES = {
     "I4": "`holdfast why RUN` says what each waits for; `holdfast hold RUN` and `holdfast release RUN` wake it",
-    "I10": "a Supervisor takes these steps back: is one running? `holdfast supervisor`",
-    "I10b": "a Supervisor frees these runs: is one running? `holdfast supervisor`",
+    "I10": "a Supervisor reclaims these steps: is one running? `holdfast supervisor` starts one",
+    "I10b": "a Supervisor frees these runs: is one running? `holdfast supervisor` starts one",
     "I26": "somebody wrote to the database by hand: `holdfast show RUN` shows what is there; `holdfast cancel RUN --force` ends it",
 }
 """What an operator can do about a broken invariant, by its name."""
@@ -47,7 +47,7 @@ class Fact(NamedTuple):
     name: str
     value: str
     ok: bool = True
-    """False: worth a look. Only invariants decide the exit code."""
+    """False if it is worth a look. Only invariants decide the exit code."""
     move: str = ""
 
 
@@ -60,21 +60,21 @@ class Invariant(NamedTuple):
 class Diagnosis(NamedTuple):
     facts: list[Fact]
     invariants: list[Invariant]
-    found: output.Object
+    document: output.Object
 
 
 @command()
 def doctor(store: str, as_json: bool) -> int:
-    """Check the store's invariants and health.
+    """Check the store's invariants and its health.
 
     \b
     holdfast doctor --store postgresql://holdfast@db.example/holdfast
 
-    Exit code 1 when an invariant is broken.
+    The exit code is 1 if an invariant is broken.
     """
     health = run_quickly(_examine(store))
     if as_json:
-        output.print_json(health.found)
+        output.print_json(health.document)
     else:
         _print(health)
     return ENDED_OTHERWISE if any(invariant.broken for invariant in health.invariants) else DONE
@@ -117,7 +117,7 @@ async def _examine(url: str) -> Diagnosis:
     facts += _gates(*gates)
     if poison:
         facts.append(_quarantine(poison, now))
-    found = {
+    document = {
         "store": shown_address(url),
         "schema": schema,
         "nodes": [
@@ -154,17 +154,17 @@ async def _examine(url: str) -> Diagnosis:
         ],
         "ok": not any(one.broken for one in invariants),
     }
-    return Diagnosis(facts, invariants, found)
+    return Diagnosis(facts, invariants, document)
 
 
 async def _oldest_pending(hf: Holdfast, now: float) -> float | None:
-    """How long the oldest pending run waits; of more than PENDING_MAX, the oldest of the newest."""
+    """Return how long the oldest pending run has waited. It looks only at the newest PENDING_MAX."""
     pending = await hf.store.reads.runs(RunFilter(states=(RunState.PENDING,), limit=PENDING_MAX))
     return now - pending[-1].created_at if pending else None
 
 
 async def _oldest_ready(hf: Holdfast, now: float) -> StepRow | None:
-    """The step that waits longest for an agent, in the newest ACTIVE_MAX runs."""
+    """Return the step that has waited longest for an agent, among those of the newest ACTIVE_MAX runs."""
     oldest: StepRow | None = None
     for run in await hf.store.reads.runs(
         RunFilter(states=(RunState.RUNNING, RunState.UNDOING), limit=ACTIVE_MAX)
@@ -177,30 +177,35 @@ async def _oldest_ready(hf: Holdfast, now: float) -> StepRow | None:
 
 
 def _nodes(nodes: list[NodeRow], alive: list[NodeRow]) -> Fact:
-    said = f"{len(alive)} alive"
+    value = f"{len(alive)} alive"
     roles = {role: sum(role in node.roles for node in alive) for role in ("scheduler", "agent", "supervisor")}
     if alive:
-        said += f" ({', '.join(wording.counted(count, role) for role, count in roles.items())})"
+        value += f" ({', '.join(wording.counted(count, role) for role, count in roles.items())})"
     dead = len(nodes) - len(alive)
     if dead:
-        return Fact("nodes", f"{said}, {dead} dead", False, "a Supervisor buries them: `holdfast supervisor`")
-    return Fact("nodes", said)
+        return Fact(
+            "nodes",
+            f"{value}, {dead} dead",
+            False,
+            "a Supervisor reclaims what they had: is one running? `holdfast supervisor` starts one",
+        )
+    return Fact("nodes", value)
 
 
 def _leader(leader: LeaderLease, nodes: list[NodeRow], now: float) -> Fact:
     node = next((node for node in nodes if node.id == leader.node), None)
-    said = f"{node.host} pid {node.pid}" if node else leader.node
+    value = f"{node.host} pid {node.pid}" if node else leader.node
     if leader.since is not None:
-        said += f", for {wording.span(now - leader.since)}"
-    said += f", in epoch {leader.epoch}; its lease lasts another {wording.span(leader.expires_at - now)}"
+        value += f", for {wording.span(now - leader.since)}"
+    value += f", in epoch {leader.epoch}; its lease lasts another {wording.span(leader.expires_at - now)}"
     if leader.vacant_s is not None:
         what = "lost" if leader.predecessor else "left"
-        said += f"; the one before was {what}, and for {wording.span(leader.vacant_s)} nobody led"
-    return Fact("leader", said)
+        value += f"; the one before was {what}, and for {wording.span(leader.vacant_s)} nobody led"
+    return Fact("leader", value)
 
 
 def leader_object(leader: LeaderLease) -> output.Object:
-    """Who leads since when, and how long nobody was heard to lead before."""
+    """Return who leads, since when, and for how long nobody led before."""
     return {
         "node": leader.node,
         "epoch": leader.epoch,
@@ -213,69 +218,67 @@ def leader_object(leader: LeaderLease) -> output.Object:
 
 def _leaderless(alive: list[NodeRow], runs: dict[str, int]) -> Fact:
     busy = alive or any(runs.get(state) for state in (RunState.PENDING, RunState.RUNNING, RunState.UNDOING))
-    move = (
-        "nobody takes back what is lost: start `holdfast supervisor`, or `holdfast up FILE`" if busy else ""
-    )
+    move = "nobody reclaims what is lost: start `holdfast supervisor`, or `holdfast up FILE`" if busy else ""
     return Fact("leader", "none", not busy, move)
 
 
 def _code(declared: list[Declaration]) -> Fact:
-    """What the store knows of code, and whose that is."""
+    """Say how many workflows are declared, and which applications they come from."""
     origins = sorted({one.origin for one in declared})
-    said = (
+    value = (
         f"{wording.counted(len(declared), 'workflow')} of {', '.join(origins)}"
         if declared
         else "no workflow declared"
     )
-    return Fact("code", said)
+    return Fact("code", value)
 
 
 def _pending(count: int, oldest_s: float | None, alive: list[NodeRow]) -> Fact:
     if oldest_s is None:
         return Fact("pending", "no run waits for a scheduler")
-    said = f"{wording.counted(count, 'run')}, the oldest for {wording.span(oldest_s)}"
+    value = f"{wording.counted(count, 'run')}, the oldest for {wording.span(oldest_s)}"
     if not any("scheduler" in node.roles for node in alive):
         return Fact(
             "pending",
-            said,
+            value,
             False,
             "no scheduler is alive: start `holdfast up FILE` or `holdfast scheduler FILE`",
         )
     move = "`holdfast why RUN` says why" if oldest_s > WAITS_LONG_S else ""
-    return Fact("pending", said, not move, move)
+    return Fact("pending", value, not move, move)
 
 
 def _ready(oldest: StepRow | None, alive: list[NodeRow], now: float) -> Fact:
     if oldest is None:
         return Fact("ready", "no step waits for an agent")
     waited_s = now - oldest.ready_at
-    said = f"step {oldest.key} of {oldest.run_id} has been waiting for an agent for {wording.span(waited_s)}"
+    value = f"step {oldest.key} of {oldest.run_id} has been waiting for an agent for {wording.span(waited_s)}"
     if not any("agent" in node.roles for node in alive):
         return Fact(
-            "ready", said, False, "no agent is alive: start `holdfast up FILE` or `holdfast agent FILE`"
+            "ready", value, False, "no agent is alive: start `holdfast up FILE` or `holdfast agent FILE`"
         )
     move = f"`holdfast why {oldest.run_id}` says why" if waited_s > WAITS_LONG_S else ""
-    return Fact("ready", said, not move, move)
+    return Fact("ready", value, not move, move)
 
 
 def _gates(breakers: list[Breaker], holds: list[Hold]) -> list[Fact]:
-    """What keeps steps from beginning."""
+    """Say which breakers and holds keep steps from beginning."""
     shut = [row.name for row in breakers if row.state is not BreakerState.CLOSED]
     found = []
     if shut:
-        said = f"{', '.join(shut)} {'is' if len(shut) == 1 else 'are'} not closed: steps wait"
-        found.append(Fact("breakers", said, False, "`holdfast breakers` says why"))
+        value = f"{', '.join(shut)} {'is' if len(shut) == 1 else 'are'} not closed: steps wait"
+        found.append(Fact("breakers", value, False, "`holdfast breakers` says why"))
     if holds:
-        said = f"{wording.counted(len(holds), 'hold')} of operators: steps wait"
-        found.append(Fact("holds", said, False, "`holdfast holds` lists them"))
+        value = f"{wording.counted(len(holds), 'hold')} of operators: steps wait"
+        found.append(Fact("holds", value, False, "`holdfast holds` lists them"))
     return found
 
 
 def _quarantine(poison: list[Poison], now: float) -> Fact:
     count = wording.counted(sum(one.steps for one in poison), "step")
     alike = wording.counted(len(poison), "fingerprint")
-    said = f"{count} of {alike}, the oldest for {wording.span(now - poison[0].since)}"
-    return Fact("quarantine", said, False, "`holdfast quarantine` lists what to release, skip or fail")
+    value = f"{count} of {alike}, the oldest for {wording.span(now - poison[0].since)}"
+    return Fact("quarantine", value, False, "`holdfast quarantine` lists what to release, skip or fail")
 
 
 def _print(health: Diagnosis) -> None:

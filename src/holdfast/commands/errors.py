@@ -1,7 +1,7 @@
-"""The one place where errors become words and exit codes.
+"""Turns errors into messages and exit codes. Nothing else does.
 
-0 done · 1 the run ended otherwise, or an invariant is broken · 2 the call or the environment is wrong · 130 and 143:
-interrupted and terminated · 141: whoever read the output went away.
+0: the command did its work. 1: the run did not succeed, or an invariant is broken. 2: the call or the environment is
+wrong. 130 and 143: the command was interrupted or terminated. 141: nobody reads the output any more.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from holdfast.terminal.lines import json_document, print_words
 DONE, ENDED_OTHERWISE, WRONG = 0, 1, 2
 INTERRUPTED, TERMINATED, PIPE_CLOSED = 130, 143, 141
 THREADS_GRACE_S = 0.5
-"""Idle threads of an agent end by themselves in less than this."""
+"""How long to wait for a thread of a step. The idle threads of an agent end by themselves in less than this."""
 
 
 class NotLoadable(WorkflowError):
     """A file or module with workflows cannot be found, read or imported."""
 
 
-def answered(
+def run_command(
     command: Callable[[], object], *, as_json: bool, has_result: bool = True, is_last: bool = True
 ) -> int:
-    """Run a command; its exit code, when everything it had to say was said. `has_result`: that is what it is there for.
-    `is_last`: this process ends with it."""
+    """Run a command and flush its output; return its exit code. `has_result`: the command is there for what it prints,
+    so it has failed if nobody can read that. `is_last`: this process ends after the command."""
     is_read = streams.replace_missing()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -48,12 +48,12 @@ def answered(
         code = PIPE_CLOSED
     except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED
-    except Exception as error:  # noqa: BLE001  a person gets one line, whatever it was
+    except Exception as error:  # noqa: BLE001  whatever it is, a person gets one line
         if os.environ.get("HOLDFAST_DEBUG"):
             traceback.print_exc()
-        code = _told(_kind(error), _words(error), as_json=as_json)
+        code = _print_error(_kind(error), _message(error), as_json=as_json)
     if is_last:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # there is nothing left to stop in good order
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left that would have to stop in good order
     if code == PIPE_CLOSED:
         streams.discard()
     _leave_threads(code)
@@ -64,7 +64,7 @@ def _kind(error: Exception) -> str:
     return "UsageError" if isinstance(error, click.ClickException) else type(error).__name__
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "holdfast"
         return f"{error.format_message().rstrip('.')}: see `{path} --help`"
@@ -74,10 +74,12 @@ def _words(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return f"{type(error).__name__}: {error}: this should not happen; HOLDFAST_DEBUG=1 shows where it did"
+    return (
+        f"{type(error).__name__}: {error}: this should not happen; HOLDFAST_DEBUG=1 shows where it happened"
+    )
 
 
-def _told(kind: str, message: str, *, as_json: bool) -> int:
+def _print_error(kind: str, message: str, *, as_json: bool) -> int:
     line = " ".join(message.split())
     try:
         print_words("error: ", "red", bold=True, end=False, err=True)
@@ -91,7 +93,8 @@ def _told(kind: str, message: str, *, as_json: bool) -> int:
 
 
 def _leave_threads(code: int) -> None:
-    """A `def` step that was given up goes on in its thread, which cannot be stopped: the process does not wait for it."""
+    """End the process if a thread of a step is still running. A `def` step that was given up goes on in its thread,
+    which nothing can stop, and the process does not wait for it."""
     for thread in threading.enumerate():
         if thread.name.startswith("holdfast-step"):
             thread.join(THREADS_GRACE_S)
@@ -99,5 +102,5 @@ def _leave_threads(code: int) -> None:
                 try:
                     streams.flush()
                 except OSError:
-                    pass  # nobody reads any more
+                    pass  # nobody reads the output any more
                 os._exit(code)

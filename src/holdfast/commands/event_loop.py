@@ -1,4 +1,4 @@
-"""Running coroutines for commands: the loop, and leaving it on SIGINT and SIGTERM."""
+"""How commands run coroutines: on which event loop, and how they leave it on SIGINT and SIGTERM."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from holdfast.terminal import streams
 T = TypeVar("T")
 
 COLLECT_AFTER = (10_000, 20, 20)
-"""When Python looks for cyclic garbage: after so many objects more than were freed, in its youngest generation. Its own
-700 are a few milliseconds of a busy node, and each look passes over the runs in flight: a fifth of the processor time.
-Runs and steps leave no cycles behind (tests/roles/test_costs.py), so what is looked for is what authors' code leaves."""
+"""The thresholds of Python's cyclic garbage collector. The first is how many more objects must be made than freed
+before it looks at the youngest generation. Python's default of 700 is reached every few milliseconds on a busy node,
+and each look goes through the runs in flight: that took a fifth of the processor time. Runs and steps leave no cycles
+behind (tests/roles/test_costs.py), so the collector only looks for those that the authors' code leaves."""
 
 
 def run_quickly(work: Coroutine[Any, Any, T]) -> T:
-    """On the standard loop: for commands that ask the store a few things."""
+    """Run `work` on the standard event loop: for commands that ask the store a few things."""
     return asyncio.run(work)
 
 
 def run_long(work: Coroutine[Any, Any, T]) -> T:
-    """On uvloop where it is installed: for commands that host roles, in a process that is all theirs."""
+    """Run `work` on uvloop where it is installed: for commands that host roles and have the process to themselves."""
     gc.collect()
-    gc.freeze()  # modules and what they declare stay for good: never look at them again
+    gc.freeze()  # modules and what they declare stay for good, so the collector need not look at them again
     gc.set_threshold(*COLLECT_AFTER)
     try:
         import uvloop  # noqa: PLC0415  not on every platform
@@ -43,7 +44,8 @@ def run_long(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Leaving:
-    """Whether this process has to leave, and why: by a signal, or because of a fault that waiting does not mend."""
+    """Whether this process has to leave, and why: a signal asked it to, nobody reads its log any more, or the store has
+    a fault that waiting does not mend."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -53,12 +55,12 @@ class Leaving:
 
     def ask(self, number: signal.Signals) -> None:
         if self.signal is not None:
-            os._exit(128 + number)  # asked twice: now
+            os._exit(128 + number)  # the second signal ends the process at once
         self.signal = number
         self.asked.set()
 
     def leave_unread(self) -> None:
-        """Whoever read the log went away."""
+        """Leave because nobody reads the log any more."""
         self.is_unread = True
         self.asked.set()
 
@@ -68,7 +70,7 @@ class Leaving:
 
     @property
     def code(self) -> int:
-        """The exit code by which shells know the signal."""
+        """The exit code. Shells recognize a signal by 128 and its number."""
         if self.signal is not None:
             return 128 + self.signal
         return PIPE_CLOSED if self.is_unread else DONE
@@ -76,7 +78,8 @@ class Leaving:
 
 @contextmanager
 def leaving() -> Iterator[Leaving]:
-    """SIGINT and SIGTERM ask to leave, and so does a log that nobody reads any more; a second one ends the process at once."""
+    """Note that SIGINT, SIGTERM or a log that nobody reads any more asks this process to leave. A second signal ends it
+    at once."""
     loop, leave = asyncio.get_running_loop(), Leaving()
     asking = (signal.SIGINT, signal.SIGTERM)
     for number in asking:

@@ -1,4 +1,4 @@
-"""`hold`, `release`, `holds` and `breakers`: what keeps steps from beginning, and who said so."""
+"""`hold`, `release`, `holds` and `breakers`: show and change what keeps steps from beginning."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ GLYPHS = {BreakerState.CLOSED: "✓", BreakerState.OPEN: "✗", BreakerState.PRO
 
 
 def scope_options(fn: Command) -> Command:
-    """What is held: a run, or one of these."""
+    """Add the argument and the options that say what is held: a run, or one of these scopes."""
     for option in (
-        click.option("--all", "everything", is_flag=True, help="Everything."),
-        click.option("--namespace", metavar="NAME", help="All runs of this namespace."),
-        click.option("--dependency", metavar="NAME", help="All steps that depend on this."),
-        click.option("--step", metavar="NAME", help="This step, in all runs."),
-        click.option("--workflow", metavar="NAME", help="All runs of this workflow."),
+        click.option("--all", "everything", is_flag=True, help="Choose everything."),
+        click.option("--namespace", metavar="NAME", help="Choose all runs of this namespace."),
+        click.option("--dependency", metavar="NAME", help="Choose all steps that depend on this."),
+        click.option("--step", metavar="NAME", help="Choose this step, in all runs."),
+        click.option("--workflow", metavar="NAME", help="Choose all runs of this workflow."),
         click.argument("run_id", metavar="[RUN]", required=False),
     ):
         fn = option(fn)
@@ -32,7 +32,7 @@ def scope_options(fn: Command) -> Command:
 
 
 def _scope(run_id: str | None, given: dict[str, Any]) -> dict[str, Any]:
-    """The one scope that was given; none when a run was."""
+    """Return the one scope that was given, or none if a run was given."""
     chosen = {name: value for name, value in given.items() if value}
     if len(chosen) + (run_id is not None) != 1:
         raise click.UsageError(
@@ -52,17 +52,17 @@ def hold(run_id: str | None, note: str, store: str, as_json: bool, **scopes: Any
     holdfast hold --workflow order --note 'the warehouse counts its stock'
     holdfast hold --dependency stripe
 
-    Steps that run may finish and are recorded; none that is held begins, and no attempt is spent. A held run does not go
-    on at all; a hold on a workflow, step, dependency, namespace or everything acts on steps alone. Several holds can cover one
-    step: it begins when all are released.
+    Steps that already run may finish, and are recorded. A step that is held does not begin, and spends no attempt. A
+    held run does not go on at all. A hold on a workflow, step, dependency, namespace or everything stops only steps.
+    Several holds can cover one step; it begins when all of them are released.
     """
     chosen = _scope(run_id, scopes)
 
-    async def hold_run(found: str) -> None:
+    async def hold_run(run: str) -> None:
         async with opened(store) as hf:
-            state = await hf.run(found).hold(note)
-        words = f"{found} is held; `holdfast release {found}` lets it go on"
-        _said(as_json, {"id": found, "state": str(state)}, words, state)
+            state = await hf.run(run).hold(note)
+        words = f"{run} is held; `holdfast release {run}` lets it go on"
+        _answer(as_json, {"id": run, "state": str(state)}, words, state)
 
     async def hold_all() -> None:
         async with opened(store) as hf:
@@ -74,7 +74,7 @@ def hold(run_id: str | None, note: str, store: str, as_json: bool, **scopes: Any
             words = f"{what} was held before, by {row.actor}{f' ({row.note})' if row.note else ''}"
         elif not placed.known:
             words += f"\n  nothing here is called {row.value} yet: is that the name?"
-        _said(as_json, hold_object(row) | {"new": placed.new, "known": placed.known}, words, "held")
+        _answer(as_json, hold_object(row) | {"new": placed.new, "known": placed.known}, words, "held")
 
     run_quickly(hold_all() if run_id is None else hold_run(run_id))
 
@@ -83,37 +83,37 @@ def hold(run_id: str | None, note: str, store: str, as_json: bool, **scopes: Any
 @scope_options
 @note_option
 def release(run_id: str | None, note: str, store: str, as_json: bool, **scopes: Any) -> None:
-    """Let what is held go on.
+    """Let a run, or all of a kind, go on after a hold.
 
     \b
     holdfast release order-42
     holdfast release --workflow order
 
-    What is released begins at once. `holdfast holds` lists holds, `holdfast ps --state held` held runs.
+    What is released begins at once. `holdfast holds` lists holds, and `holdfast ps --state held` lists held runs.
     """
     chosen = _scope(run_id, scopes)
 
-    async def release_run(found: str) -> None:
+    async def release_run(run: str) -> None:
         async with opened(store) as hf:
-            state = await hf.run(found).release(note)
-        _said(as_json, {"id": found, "state": str(state)}, f"{found} is released and {state}", state)
+            state = await hf.run(run).release(note)
+        _answer(as_json, {"id": run, "state": str(state)}, f"{run} is released and {state}", state)
 
     async def release_all() -> None:
         async with opened(store) as hf:
             row = await hf.gates.release(**chosen, note=note)
-        _said(as_json, hold_object(row), f"{_words(row)[0]} is released", None)
+        _answer(as_json, hold_object(row), f"{_words(row)[0]} is released", None)
 
     run_quickly(release_all() if run_id is None else release_run(run_id))
 
 
 @command()
 def holds(store: str, as_json: bool) -> None:
-    """List what operators hold.
+    """List the holds of operators.
 
     \b
     holdfast holds --json
 
-    Runs that are held one by one: `holdfast ps --state held`.
+    `holdfast ps --state held` lists runs that are held one by one.
     """
 
     async def read() -> tuple[list[Hold], float]:
@@ -145,7 +145,7 @@ def hold_object(row: Hold) -> output.Object:
 
 
 def _words(row: Hold) -> tuple[str, str]:
-    """What is held, and the option that names it."""
+    """Return what is held, and the option that names it."""
     if row.scope is HoldScope.ALL:
         return "everything", "--all"
     return f"{row.scope} {row.value}", f"--{row.scope} {row.value}"
@@ -165,19 +165,19 @@ def breakers(act: str, name: str | None, note: str, store: str, as_json: bool) -
 
     \b
     holdfast breakers
-    holdfast breakers open stripe --note 'they announced a maintenance'
+    holdfast breakers open stripe --note 'they announced maintenance'
     holdfast breakers reset stripe
 
-    A breaker opens by itself when half of the attempts fail; then steps that depend on it wait and spend no attempt, until it
-    was tried with one, two, four … of them. What is opened or closed by hand stays so until it is reset: then it is tried, and
-    decides by itself again.
+    A breaker opens by itself when half of the attempts fail. Then the steps behind it wait, and spend no attempt. After
+    a while it lets one of them begin as a probe, then two, then four …, and closes when they succeed. A breaker that is
+    opened or closed by hand stays so until it is reset; then it is tried, and decides by itself again.
     """
     if (act == "list") != (name is None):
         raise click.UsageError("`list` takes no name" if name else f"name the dependency to {act}")
     if act == "list":
         run_quickly(_list(store, as_json))
     else:
-        run_quickly(_turn(act, name or "", note, store, as_json))
+        run_quickly(_change(act, name or "", note, store, as_json))
 
 
 async def _list(store: str, as_json: bool) -> None:
@@ -190,26 +190,29 @@ async def _list(store: str, as_json: bool) -> None:
         output.say("no dependency has had trouble yet")
     for row in found:
         print_words(f"{GLYPHS[row.state]} {row.name} {row.state}", COLOURS[row.state])
-        print_words(f"  {_told(row, now)}", dim=True)
+        print_words(f"  {_described(row, now)}", dim=True)
 
 
-def _told(row: Breaker, now: float) -> str:
+def _described(row: Breaker, now: float) -> str:
     if row.state is not BreakerState.CLOSED:
         return breaker_words(row, now)
     if row.forced:
         note = f" ({row.note})" if row.note else ""
-        return f"kept closed by {row.actor} for {wording.span(now - row.window_at)}{note}; `holdfast breakers reset {row.name}` lets it decide by itself"
+        lasted = wording.span(now - row.window_at)
+        reset = f"`holdfast breakers reset {row.name}` lets it decide by itself"
+        return f"kept closed by {row.actor} for {lasted}{note}; {reset}"
     return f"its last trouble: {row.error}" if row.error else "nothing is wrong"
 
 
-async def _turn(act: str, name: str, note: str, store: str, as_json: bool) -> None:
+async def _change(act: str, name: str, note: str, store: str, as_json: bool) -> None:
     async with opened(store) as hf:
         if act == "open":
             row = await hf.gates.open(name, note)
             words = f"{row.name} is open until `holdfast breakers reset {row.name}`: its steps wait"
         elif act == "close":
             row = await hf.gates.close(name, note)
-            words = f"{row.name} is kept closed until `holdfast breakers reset {row.name}`: its steps begin, whatever comes of it"
+            reset = f"`holdfast breakers reset {row.name}`"
+            words = f"{row.name} is kept closed until {reset}: its steps begin, even if they fail"
         else:
             row = await hf.gates.reset(name, note)
             decides = "decides by itself again"
@@ -218,7 +221,7 @@ async def _turn(act: str, name: str, note: str, store: str, as_json: bool) -> No
                 if row.state is BreakerState.CLOSED
                 else f"{row.name} {decides}: it is tried now"
             )
-    _said(as_json, breaker_object(row), words, None)
+    _answer(as_json, breaker_object(row), words, None)
 
 
 def breaker_object(row: Breaker) -> output.Object:
@@ -239,8 +242,8 @@ def breaker_object(row: Breaker) -> output.Object:
     }
 
 
-def _said(as_json: bool, found: output.Object, words: str, state: str | None) -> None:
+def _answer(as_json: bool, document: output.Object, words: str, state: str | None) -> None:
     if as_json:
-        output.print_json(found)
+        output.print_json(document)
     else:
         output.say(words, state)

@@ -22,9 +22,9 @@ Command = Callable[..., Any]
 
 
 def command(**settings: Any) -> Callable[[Command], click.Command]:
-    """A command with the two options that all have."""
+    """Declare a command that has the options --store and --json."""
 
-    def made(fn: Command) -> click.Command:
+    def declare(fn: Command) -> click.Command:
         store = click.option(
             "--store",
             envvar="HOLDFAST_STORE",
@@ -32,13 +32,13 @@ def command(**settings: Any) -> Callable[[Command], click.Command]:
             show_default=True,
             show_envvar=True,
             metavar="URL",
-            help="sqlite:///file.db or postgresql://user@host/database.",
+            help="Use this store: sqlite:///file.db or postgresql://user@host/database.",
         )
-        as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
-        found: click.Command = click.command(**settings)(store(as_json(fn)))
-        return found
+        as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+        declared: click.Command = click.command(**settings)(store(as_json(fn)))
+        return declared
 
-    return made
+    return declare
 
 
 def _tags(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -51,41 +51,45 @@ def _tags(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]
     return tags
 
 
-tag_option = click.option(
-    "--tag",
-    "tags",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=_tags,
-    help="A tag of the run; may be repeated.",
-)
+def tag_option(purpose: str) -> Callable[[Command], Command]:
+    """Declare the option --tag. `purpose` is its help."""
+    return click.option(
+        "--tag",
+        "tags",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_tags,
+        help=f"{purpose} May be repeated.",
+    )
+
+
 label_option = click.option(
     "--label",
     "labels",
     multiple=True,
     metavar="LABEL",
-    help="What this agent has, for steps that need it: gpu.",
+    help="Give the agent this label, for steps that need it, such as gpu. May be repeated.",
 )
 alerts_option = click.option(
     "--alerts",
     envvar="HOLDFAST_ALERTS",
     show_envvar=True,
     metavar="FILE",
-    help="The channels that alerts are told through: TOML or JSON.",
+    help="Send alerts through the channels in this TOML or JSON file.",
 )
 app_option = click.option(
     "--app",
     envvar="HOLDFAST_APP",
     show_envvar=True,
     metavar="NAME",
-    help="The application this code belongs to. [default: its distribution, project or file]",
+    help="Name the application this code belongs to. [default: its distribution, project or file]",
 )
-note_option = click.option("--note", default="", metavar="TEXT", help="Why, for the journal.")
+note_option = click.option("--note", default="", metavar="TEXT", help="Say why, for the journal.")
 run_argument = click.argument("run_id", metavar="RUN")
 
 
-class RunWanted(NamedTuple):
-    """A run as the command line asks for it."""
+class RunRequest(NamedTuple):
+    """What the command line says about the run to start."""
 
     target: str
     text: str | None
@@ -97,7 +101,7 @@ class RunWanted(NamedTuple):
     app: str | None
 
     def workflow(self) -> Workflow[Any, Any]:
-        """The workflow, with what was asked for."""
+        """Return the workflow with the id, the tags and the other settings of this request."""
         settings: dict[str, Any] = {
             "id": self.run_id,
             "priority": self.priority,
@@ -108,17 +112,17 @@ class RunWanted(NamedTuple):
         return find_workflow(self.target).using(tags=self.tags, **given)
 
     def input(self, workflow: Workflow[Any, Any]) -> bytes | None:
-        """The input as it is recorded; None when none was given."""
+        """Return the input as it is recorded, or None if none was given."""
         return None if self.text is None else workflow.shape.from_json(given_text(self.text))
 
 
 def start_options(fn: Command) -> Command:
-    """The options by which a run is asked for, handed on as one value."""
+    """Add the options that describe a run. The command gets them as one `request`."""
 
     @wraps(fn)
     def packed(**given: Any) -> Any:
-        asked = RunWanted(**{name: given.pop(name) for name in RunWanted._fields})
-        return fn(asked=asked, **given)
+        request = RunRequest(**{name: given.pop(name) for name in RunRequest._fields})
+        return fn(request=request, **given)
 
     options = (
         click.argument("target", metavar="FILE[:WORKFLOW]"),
@@ -126,30 +130,39 @@ def start_options(fn: Command) -> Command:
             "--input",
             "text",
             metavar="JSON",
-            help="The arguments: an object by name, or an array. `-` reads standard input.",
+            help="Pass these arguments: an object by name, or an array. `-` reads standard input.",
         ),
-        click.option("--id", "run_id", metavar="ID", help="The run's id. The same id is the same run."),
         click.option(
-            "--priority", type=int, metavar="N", help="Higher goes first. [default: the workflow's own]"
+            "--id", "run_id", metavar="ID", help="Give the run this id. The same id is the same run."
         ),
-        tag_option,
+        click.option(
+            "--priority",
+            type=int,
+            metavar="N",
+            help="Give the run this priority. Higher goes first. [default: the workflow's own]",
+        ),
+        tag_option("Give the run this tag."),
         click.option(
             "--timeout",
             type=click.FloatRange(min=0, min_open=True),
             metavar="S",
-            help="The run fails when it has not ended after so many seconds.",
+            help="Fail the run if it has not ended after this many seconds.",
         ),
-        click.option("--namespace", metavar="NAME", help="For whom it runs, so that it can be held apart."),
+        click.option(
+            "--namespace",
+            metavar="NAME",
+            help="Start the run in this namespace, which operators can hold apart from others.",
+        ),
         app_option,
     )
-    found: Command = packed
+    decorated: Command = packed
     for option in reversed(options):
-        found = option(found)
-    return found
+        decorated = option(decorated)
+    return decorated
 
 
 def given_text(text: str) -> str:
-    """The value of an option that takes JSON: `-` is what stands on standard input."""
+    """Return the value of an option that takes JSON. `-` stands for standard input."""
     if text != "-":
         return text
     try:
@@ -159,14 +172,15 @@ def given_text(text: str) -> str:
 
 
 def json_value(text: str, what: str) -> bytes:
-    """Any JSON value, as the bytes a payload is kept in."""
+    """Read any JSON value, and return it as the bytes in which the store keeps a payload."""
     value = read_json(given_text(text), what)
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[Holdfast]:
-    """The store, for looking and operating: no role is hosted, and no new file is made by a look."""
+    """Open the store to look at it or to operate on it. This hosts no role, and makes no file where there is no
+    store."""
     demand_file(url)
     async with Holdfast(url, roles=()) as hf:
         yield hf

@@ -1,4 +1,4 @@
-"""`pool`: agents on this host, as many as there is work, until it is told to stop."""
+"""`pool`: runs agents on this host, as many as there is work, until it is stopped."""
 
 from __future__ import annotations
 
@@ -44,16 +44,21 @@ from holdfast.terminal.node_view import NodeView, view_for
     default=1,
     show_default=True,
     metavar="N",
-    help="Agents there always are.",
+    help="Keep at least this many agents.",
 )
 @click.option(
     "--max",
     "most",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Agents there are at most, but for one more while code is replaced. [default: one per core, or --min]",
+    help="Keep at most this many agents, and one more while code is replaced. "
+    "[default: one per core, or --min if that is more]",
 )
-@click.option("--name", metavar="NAME", help="What `holdfast agents` calls it. [default: the first file]")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Give the pool this name, which `holdfast agents` shows. [default: that of the first file]",
+)
 @click.option(
     "--watch/--no-watch",
     default=True,
@@ -67,7 +72,7 @@ from holdfast.terminal.node_view import NodeView, view_for
     default=DEFAULT.pool_wait_s,
     show_default=True,
     metavar="S",
-    help="Start more when a step has waited so many seconds for an agent.",
+    help="Start more agents when a step has waited this many seconds for one.",
 )
 @click.option(
     "--shrink-after",
@@ -76,7 +81,7 @@ from holdfast.terminal.node_view import NodeView, view_for
     default=DEFAULT.pool_idle_s,
     show_default=True,
     metavar="S",
-    help="Let one go when fewer would have done for so many seconds.",
+    help="Stop an agent when fewer would have been enough for this many seconds.",
 )
 @label_option
 @steps_option
@@ -85,27 +90,29 @@ from holdfast.terminal.node_view import NodeView, view_for
 @max_memory_option
 @app_option
 def pool(*, files: tuple[str, ...], store: str, as_json: bool, **given: Any) -> int:
-    """Keep agents at strength on this host until stopped.
+    """Run as many agents on this host as there is work.
 
     \b
     holdfast pool app.py --min 1 --max 8
 
-    It starts `holdfast agent` processes: more when steps wait for one, fewer when they have little to do, new ones for those that end; rarely, with an alert, when they do not stay. SIGHUP, or a change of the code, replaces them one
-    after another: an old one leaves when a new one is at work.
+    It starts `holdfast agent` processes: more when steps wait for an agent, fewer when the agents have little to do,
+    and a new one for each that ends. If agents keep ending soon after they start, there is an alert, and the pool
+    starts them only now and then. SIGHUP, or a change of the code, replaces the agents one after another: an old one
+    leaves when a new one is at work.
 
-    SIGTERM and Ctrl-C let all of them drain, which costs no attempt; a second one ends them at once. If the pool itself
-    is killed, its agents drain and leave. Exit code 2 when the first agent of all cannot start.
+    SIGTERM and Ctrl-C let all agents drain, which costs no attempt; a second signal ends them at once. If the pool
+    itself is killed, its agents drain and leave. The exit code is 2 if the very first agent cannot start.
     """
-    asked = PoolWanted.of(files, **given)
+    settings = PoolSettings.of(files, **given)
     for file in files:
         if (file.endswith(".py") or "/" in file) and not Path(file).is_file():
             raise NotLoadable(f"there is no file {file}: check the path")
     with output.stdout_kept(as_json) as stdout:
-        return run_long(_keep(store, asked, view_for(stdout if as_json else None), as_json=as_json))
+        return run_long(_run_pool(store, settings, view_for(stdout if as_json else None), as_json=as_json))
 
 
-class PoolWanted(NamedTuple):
-    """A pool as the command line asks for it."""
+class PoolSettings(NamedTuple):
+    """What the command line says about the pool."""
 
     files: tuple[str, ...]
     least: int
@@ -114,7 +121,7 @@ class PoolWanted(NamedTuple):
     watch: bool
     config: Config
     options: list[str]
-    """For the agents."""
+    """Options that the pool hands to its agents."""
 
     @classmethod
     def of(
@@ -133,7 +140,7 @@ class PoolWanted(NamedTuple):
         max_steps: int | None,
         max_memory_mb: int | None,
         app: str | None,
-    ) -> PoolWanted:
+    ) -> PoolSettings:
         most = most or max(least, os.cpu_count() or 1)
         if most < least:
             raise click.UsageError(f"--max {most} is less than --min {least}")
@@ -146,83 +153,83 @@ class PoolWanted(NamedTuple):
         return cls(files, least, most, name or Path(files[0]).stem, watch, config, options)
 
 
-async def _keep(url: str, asked: PoolWanted, shown: NodeView, *, as_json: bool) -> int:
+async def _run_pool(url: str, settings: PoolSettings, view: NodeView, *, as_json: bool) -> int:
     wake = asyncio.Event()
-    # The address may carry a password, which does not belong on a command line.
+    # Agents get the address from their environment: it may contain a password, which does not belong on a command line.
     fleet = LocalFleet(
         [
             *python("-m", "holdfast", "agent"),
-            *asked.files,
-            *asked.options,
+            *settings.files,
+            *settings.options,
             *(["--json"] if as_json else []),
         ],
         {**os.environ, "HOLDFAST_STORE": url},
-        lambda member, errors, line: shown.pass_on(f"agent {member}", line, errors=errors),
+        lambda member, errors, line: view.pass_on(f"agent {member}", line, errors=errors),
         wake.set,
     )
 
     def show(event: PoolEvent) -> None:
         if event.event == "store":
-            shown.trouble(event.message)
+            view.trouble(event.message)
         else:
-            shown.say(event.event, event.message, wrong=event.wrong, more=event.more)
+            view.say(event.event, event.message, wrong=event.wrong, more=event.more)
 
     hf = Holdfast(url, roles=(POOL,))
-    kept = Pool(
+    pool = Pool(
         lambda: hf.store,
         fleet,
-        name=asked.name,
-        least=asked.least,
-        most=asked.most,
+        name=settings.name,
+        least=settings.least,
+        most=settings.most,
         environment=hf.environment,
-        config=asked.config,
+        config=settings.config,
         on_event=show,
     )
-    hf.about, hf.pulse = {"pool": {"name": asked.name}}, kept.pulse
-    with shown:
+    hf.about, hf.pulse = {"pool": {"name": settings.name}}, pool.pulse
+    with view:
         await hf.open()
         try:
-            shown.say(
+            view.say(
                 "up",
-                f"pool {asked.name}: {asked.least} to {asked.most} agents on {shown_address(url)}",
+                f"pool {settings.name}: {settings.least} to {settings.most} agents on {shown_address(url)}",
             )
-            await _until_over(hf, kept, asked, shown, wake)
+            await _until_over(hf, pool, settings, view, wake)
         finally:
             await fleet.close()
             await hf.close()
-        if kept.hopeless is not None:
+        if pool.hopeless is not None:
             raise NotLoadable(
-                f"agents cannot start here: the first one ended {kept.hopeless}; see what it said above"
+                f"agents cannot start here: the first one ended {pool.hopeless}; see what it said above"
             )
-        shown.say("down", "down")
+        view.say("down", "down")
     return DONE
 
 
 async def _until_over(
-    hf: Holdfast, kept: Pool, asked: PoolWanted, shown: NodeView, wake: asyncio.Event
+    hf: Holdfast, pool: Pool, settings: PoolSettings, view: NodeView, wake: asyncio.Event
 ) -> None:
-    loop, signals = asyncio.get_running_loop(), _Signals(kept, shown, wake)
+    loop, signals = asyncio.get_running_loop(), _Signals(pool, view, wake)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.leave)
     loop.add_signal_handler(signal.SIGHUP, signals.renew)
-    streams.when_unread = kept.leave
-    watch = Watch(asked.files) if asked.watch else None
+    streams.when_unread = pool.leave
+    watch = Watch(settings.files) if settings.watch else None
     monotonic = hf.environment.monotonic
     begun = watched_at = monotonic()
     try:
-        while not kept.is_over:
-            await kept.tick()
-            if kept.hopeless is not None:
-                kept.leave()
-            if watch is not None and monotonic() - watched_at > asked.config.code_look_s:
+        while not pool.is_over:
+            await pool.tick()
+            if pool.hopeless is not None:
+                pool.leave()
+            if watch is not None and monotonic() - watched_at > settings.config.code_look_s:
                 watched_at = monotonic()
                 if changed := await hf.environment.blocking(watch.look):
-                    kept.renew(f"{output.shown_path(changed)} has changed")
-            if shown.wants_status:
-                shown.status(PoolStatus.of(kept, monotonic() - begun))
-            if not kept.is_over:
+                    pool.renew(f"{output.shown_path(changed)} has changed")
+            if view.wants_status:
+                view.status(PoolStatus.of(pool, monotonic() - begun))
+            if not pool.is_over:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(wake.wait(), asked.config.pool_look_s)
+                    await asyncio.wait_for(wake.wait(), settings.config.pool_look_s)
                 wake.clear()
     finally:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -230,27 +237,27 @@ async def _until_over(
 
 
 class _Signals:
-    def __init__(self, kept: Pool, shown: NodeView, wake: asyncio.Event) -> None:
-        self._kept, self._shown, self._wake = kept, shown, wake
+    def __init__(self, pool: Pool, view: NodeView, wake: asyncio.Event) -> None:
+        self._pool, self._view, self._wake = pool, view, wake
         self._asked = 0
         self._hurrying: list[asyncio.Task[None]] = []
 
     def leave(self) -> None:
         self._asked += 1
         if self._asked == 1:
-            self._kept.leave()
-            self._shown.say(
+            self._pool.leave()
+            self._view.say(
                 "draining",
-                "draining: agents finish or hand back what they hold; a second signal ends them at once",
+                "draining: the agents finish or hand back their steps; a second signal ends them at once",
             )
         else:
             how = StopMode.HURRY if self._asked == 2 else StopMode.KILL
-            self._shown.say("hurry", "agents are ended at once", wrong=True)
-            self._hurrying.append(asyncio.create_task(self._kept.hurry(how)))
+            self._view.say("hurry", "the agents are ended at once", wrong=True)
+            self._hurrying.append(asyncio.create_task(self._pool.hurry(how)))
         self._wake.set()
 
     def renew(self) -> None:
-        self._kept.renew("SIGHUP")
+        self._pool.renew("SIGHUP")
         self._wake.set()
 
 
@@ -261,14 +268,14 @@ class PoolStatus(NamedTuple):
     limits: tuple[int, int]
     coming: int
     leaving: int
-    held: int
+    running: int
     ready: int | None
     waited_s: float
     troubled: bool
 
     @classmethod
-    def of(cls, kept: Pool, up_s: float) -> PoolStatus:
-        strength, load = kept.strength, kept.load
+    def of(cls, pool: Pool, up_s: float) -> PoolStatus:
+        strength, load = pool.strength, pool.load
         return cls(
             up_s,
             len(strength.at_work),
@@ -294,9 +301,9 @@ class PoolStatus(NamedTuple):
         for count, what in ((self.coming, "coming up"), (self.leaving, "draining")):
             if count:
                 parts.append((f" · {count} {what}", "yellow"))
-        parts.append((f" · {wording.counted(self.held, 'step')} running", ""))
+        parts.append((f" · {wording.counted(self.running, 'step')} running", ""))
         if self.ready is None:
-            parts.append((" · nothing known of what waits", "yellow"))
+            parts.append((" · what waits is not known", "yellow"))
         elif self.ready:
             parts.append(
                 (f" · {self.ready:,} waiting, the oldest for {wording.span(self.waited_s)}", "yellow")
@@ -311,7 +318,7 @@ class PoolStatus(NamedTuple):
             "wanted": self.wanted,
             "coming_up": self.coming,
             "draining": self.leaving,
-            "steps_held": self.held,
+            "steps_held": self.running,
             "ready": self.ready,
             "waited_s": round(self.waited_s, 3),
             "troubled": self.troubled,

@@ -1,7 +1,9 @@
-"""The author's code: FILE.py, FILE.py:WORKFLOW, package.module or package.module:WORKFLOW, imported once.
+"""Imports the author's code, once. A command names it FILE.py, FILE.py:WORKFLOW, package.module or
+package.module:WORKFLOW.
 
-A file in a package is imported as the module it is there; any other under its stem with its folder on the path, as
-`python FILE.py` would find its neighbours. So steps and workflows have the same names whichever way they are loaded.
+A file in a package is imported as a module of that package. Any other file is imported under its stem, with its folder
+on the path, so that it finds its neighbours as with `python FILE.py`. So steps and workflows have the same names
+whichever way they are loaded.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from holdfast.workflow.workflow import Workflow
 
 
 def find_workflow(target: str) -> Workflow[Any, Any]:
-    """The workflow that `FILE[:WORKFLOW]` names."""
+    """Return the workflow that `FILE[:WORKFLOW]` names."""
     place, name = split(target)
     module = load(place)
     here = _workflows(module)
@@ -45,7 +47,7 @@ def find_workflow(target: str) -> Workflow[Any, Any]:
 
 
 def load(place: str) -> ModuleType:
-    """Import a file or a module. Raises NotLoadable, with the line that is wrong."""
+    """Import a file or a module. Raises NotLoadable, which names the line that is wrong."""
     warnings.showwarning = _show_warning
     if place.endswith(".py") or "/" in place or Path(place).exists():
         return _load_file(Path(place))
@@ -53,7 +55,7 @@ def load(place: str) -> ModuleType:
 
 
 def split(target: str) -> tuple[str, str | None]:
-    """File or module, and workflow."""
+    """Split a target into its file or module and its workflow. The workflow is None if it is not named."""
     place, colon, name = target.rpartition(":")
     if not colon:
         return target, None
@@ -63,7 +65,7 @@ def split(target: str) -> tuple[str, str | None]:
 
 
 def _workflows(module: ModuleType) -> dict[str, Workflow[Any, Any]]:
-    """What the module defines itself; if that is nothing, what it imports."""
+    """Return the workflows that the module defines itself, or those that it imports if it defines none."""
     found = {name: value for name, value in vars(module).items() if isinstance(value, Workflow)}
     own = {name: workflow for name, workflow in found.items() if workflow.fn.__module__ == module.__name__}
     return own or found
@@ -119,9 +121,8 @@ def _load_in_package(name: str, root: Path, path: Path, file: Path) -> ModuleTyp
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
     if str(path.parent) not in sys.path:
-        sys.path.append(
-            str(path.parent)
-        )  # as `python FILE.py` would: for those who import neighbours without their package
+        # For code that imports its neighbours without naming the package, as `python FILE.py` allows.
+        sys.path.append(str(path.parent))
     module = None
     try:
         module = importlib.import_module(name)
@@ -141,25 +142,26 @@ def _load_in_package(name: str, root: Path, path: Path, file: Path) -> ModuleTyp
 
 
 _folders: set[Path] = set()
-"""Of files that were imported under their stems: these share one space of names."""
+"""The folders of files that were imported under their stems. All these files share one space of names."""
 
 
 def _refuse_mixture(folder: Path, before: set[str], file: Path) -> None:
-    """Of two folders on the path, a file of the second must not have got a neighbour of the first."""
+    """Raise NotLoadable if a module of `folder` got another folder's module instead of its neighbour of that name."""
     for name in set(sys.modules) - before:
         module = sys.modules[name]
         path, spec = _file(module), getattr(module, "__spec__", None)
         if path is None or path.parent != folder or spec is None or folder not in _folders:
             continue
         code = spec.loader.get_code(name) if hasattr(spec.loader, "get_code") else None
-        for asked in () if code is None else code.co_names:
-            known = _file(sys.modules.get(asked))
+        for imported in () if code is None else code.co_names:
+            known = _file(sys.modules.get(imported))
             if known is None or known.parent == folder or known.parent not in _folders:
                 continue
-            if (folder / f"{asked}.py").exists():
+            if (folder / f"{imported}.py").exists():
                 raise NotLoadable(
-                    f"{file} imports {asked}, which is {_shown(known)} already, and not the one beside it: rename one of them, "
-                    f"or make their folders packages (an empty __init__.py in each, and `from . import {asked}`)"
+                    f"{file} imports {imported}, which is {_shown(known)} already, and not the one beside it: "
+                    "rename one of them, or make their folders packages (an empty __init__.py in each, and "
+                    f"`from . import {imported}`)"
                 )
 
 
@@ -185,7 +187,7 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _explain(error: BaseException, file: Path) -> str:
-    """Where the author's code went wrong, and how."""
+    """Say where the author's code went wrong, and how."""
     if isinstance(error, SyntaxError):
         name = Path(error.filename or str(file))
         line = f", line {error.lineno}" if error.lineno else ""
@@ -205,7 +207,7 @@ def _explain(error: BaseException, file: Path) -> str:
 
 
 def _line(trace: TracebackType | None) -> tuple[Path, int] | None:
-    """The last line of code that is the author's: not ours, not the import machinery's, not an installed package's."""
+    """Return the last line of a traceback that is the author's own: not ours, Python's or an installed package's."""
     ours = str(Path(__file__).parents[1])
     found = None
     while trace is not None:
@@ -217,7 +219,7 @@ def _line(trace: TracebackType | None) -> tuple[Path, int] | None:
 
 
 def _shown(file: Path) -> str:
-    """As seen from the working folder."""
+    """Return the path as seen from the working folder."""
     try:
         return str(file.relative_to(Path.cwd()))
     except ValueError:

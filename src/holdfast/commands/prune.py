@@ -1,4 +1,4 @@
-"""`prune`: remove what ended long ago, by hand."""
+"""`prune`: removes runs that ended long ago, when an operator asks for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
 def _age(ctx: click.Context, parameter: click.Parameter, given: str) -> float:
-    """30d, 12h, 90min as seconds."""
+    """Read an age such as 30d, 12h or 90min as seconds."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|min|h|d|w)", given.strip())
     if found is None:
         raise click.BadParameter(f"{given!r} is not an age: write 30d, 12h, 90min", ctx, parameter)
@@ -35,7 +35,7 @@ def _age(ctx: click.Context, parameter: click.Parameter, given: str) -> float:
     callback=_age,
     required=True,
     metavar="AGE",
-    help="Runs that ended longer ago than this: 30d, 12h, 90min.",
+    help="Remove runs that ended longer ago than this: 30d, 12h, 90min.",
 )
 @click.option(
     "--state",
@@ -43,24 +43,25 @@ def _age(ctx: click.Context, parameter: click.Parameter, given: str) -> float:
     multiple=True,
     type=click.Choice(ENDED),
     metavar="STATE",
-    help="Only runs that ended so; may be repeated.",
+    help="Remove only runs that ended in this state. May be repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Only count them.")
+@click.option("--dry-run", is_flag=True, help="Count the runs, and remove none.")
 def prune(older_s: float, states: tuple[str, ...], dry_run: bool, store: str, as_json: bool) -> None:
     """Remove runs that ended long ago.
 
     \b
     holdfast prune --older-than 30d --state succeeded
 
-    With their steps, attempts, signals and journal, in small batches beside whatever goes on. A run goes after its
-    children, and never while a run above it is live. A run that is gone can be started again under the same id.
+    Their steps, attempts, signals and journal are removed with them, in small batches, while other runs go on. A run is
+    removed after its children, and never while a run above it is open. A run that was removed can be started again
+    under the same id.
     """
     removed, rows = run_quickly(_prune(older_s, states or tuple(ENDED), dry_run, store))
     if as_json:
         output.print_json({"dry_run": dry_run, "runs": removed, "rows": rows})
     elif dry_run:
         output.say(
-            f"{wording.counted(removed, 'run')} would be removed, but for those a live run above still needs"
+            f"{wording.counted(removed, 'run')} would be removed, except those that an open run above still needs"
         )
     else:
         output.say(f"{wording.counted(removed, 'run')} removed, {wording.counted(rows, 'row')}")
@@ -73,7 +74,7 @@ async def _prune(older_s: float, states: tuple[str, ...], dry_run: bool, url: st
             return sum([await hf.store.retention.count_old_runs(state, before) for state in states]), 0
         removed = rows = 0
         more = True
-        while more:  # once more when a round removed something: what had children may have none now
+        while more:  # after a round that removed runs, their parents can be removed, too
             runs, gone = await _round(hf.store, states, before)
             removed, rows, more = removed + runs, rows + gone, runs > 0
         return removed, rows

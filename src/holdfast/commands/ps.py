@@ -1,4 +1,4 @@
-"""`ps` and `why`: what is there, and what does it wait for."""
+"""`ps` and `why`: list runs, and say what a run waits for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.terminal.lines import print_words
 
 PAGE = 500
 LOOK_INTO_STEPS = 500
-"""A live run with more steps than this is not looked into for a list."""
+"""The list says what the steps of an open run wait for only if there are fewer steps than this."""
 
 
 @command()
@@ -32,14 +32,19 @@ LOOK_INTO_STEPS = 500
     multiple=True,
     type=click.Choice([str(state) for state in RunState]),
     metavar="STATE",
-    help="Only runs in this state; may be repeated.",
+    help="List only runs in this state. May be repeated.",
 )
-@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
-@tag_option
+@click.option("--workflow", metavar="NAME", help="List only runs of this workflow.")
+@tag_option("List only runs with this tag.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="How many."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="List at most this many runs.",
 )
-@click.option("--all", "everything", is_flag=True, help="All of them, not only the newest.")
+@click.option("--all", "everything", is_flag=True, help="List all runs, not only the newest.")
 def ps(
     *,
     states: tuple[str, ...],
@@ -54,6 +59,8 @@ def ps(
 
     \b
     holdfast ps --state failed --workflow order
+
+    Each line says how a run ended, or what it waits for.
     """
     where = RunFilter(states=states, workflow=workflow, tags=tags, limit=PAGE if everything else limit)
     run_quickly(_ps(where, everything, store, as_json))
@@ -89,15 +96,15 @@ async def _ps(where: RunFilter, everything: bool, store: str, as_json: bool) -> 
             await hf.store.agents.lanes(), await hf.store.gates.holds(), await hf.store.gates.breakers()
         )
         rows = [(run, await _in_short(hf, run, now, expected.get(run.id), gates)) for run in runs]
-    from holdfast.terminal.screen import print_runs  # noqa: PLC0415  for people only
+    from holdfast.terminal.screen import print_runs  # noqa: PLC0415  only people need it
 
     print_runs(rows, now)
     if not everything and len(runs) == where.limit:
-        print_words(f"the newest {where.limit}; --all shows all", dim=True, err=True)
+        print_words(f"these are the newest {where.limit}; --all lists all", dim=True, err=True)
 
 
 class GateFacts(NamedTuple):
-    """What may keep steps from beginning."""
+    """The lanes, and the holds and breakers that may keep their steps from beginning."""
 
     lanes: Sequence[Lane]
     holds: Sequence[Hold]
@@ -109,7 +116,7 @@ class GateFacts(NamedTuple):
 
 
 async def _in_short(hf: Holdfast, run: RunRow, now: float, eta: Eta | None, gates: GateFacts) -> str:
-    """What became of it, or what it waits for."""
+    """Say in a few words how the run ended, or what it waits for."""
     if run.state in RUN_ENDED or run.state in {RunState.STUCK, RunState.HELD}:
         return "" if run.state is RunState.SUCCEEDED else wording.failure(run)
     if run.state is RunState.PENDING:
@@ -125,10 +132,12 @@ async def _in_short(hf: Holdfast, run: RunRow, now: float, eta: Eta | None, gate
 @command()
 @run_argument
 def why(run_id: str, store: str, as_json: bool) -> None:
-    """Say in one sentence what a run waits for.
+    """Say in a sentence or two what a run waits for.
 
     \b
     holdfast why order-42
+
+    It also says what would move the run, with commands that can be pasted.
     """
     sentence = run_quickly(_why(run_id, store))
     if as_json:

@@ -1,4 +1,4 @@
-"""`quarantine`: steps that wait for a person, by fingerprint, and what is decided about all that are alike."""
+"""`quarantine`: lists steps that wait for a person, by fingerprint, and decides about all that are alike."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from holdfast.terminal.lines import print_words
 Act = Literal["release", "skip", "fail"]
 DID = {"release": "released", "skip": "skipped", "fail": "failed"}
 MEANS = {
-    "release": "tried again, with fresh budgets",
-    "skip": "counted as done, with the result given",
-    "fail": "failed: their runs are told, and take themselves back if they do not catch it",
+    "release": "each is tried again, with fresh budgets",
+    "skip": "each counts as done, with the result given",
+    "fail": "their runs get the error, and undo what they did unless their code catches it",
 }
 
 
@@ -31,8 +31,8 @@ MEANS = {
     metavar="[list|release|skip|fail]",
 )
 @click.argument("fingerprint", required=False, metavar="[FINGERPRINT]")
-@click.option("--run", "run_id", metavar="RUN", help="Only the steps of this run.")
-@click.option("--result", metavar="JSON", help="With skip: what the step returns. [default: null]")
+@click.option("--run", "run_id", metavar="RUN", help="Choose only the steps of this run.")
+@click.option("--result", metavar="JSON", help="Let skipped steps return this value. [default: null]")
 @note_option
 def quarantine(
     *,
@@ -44,16 +44,17 @@ def quarantine(
     store: str,
     as_json: bool,
 ) -> int:
-    """List poison steps, and release, skip or fail all that are alike.
+    """List the steps in quarantine, and release, skip or fail all that are alike.
 
     \b
     holdfast quarantine
     holdfast quarantine release 3f9a1c02b7de --note 'fixed in 2.4.1'
     holdfast quarantine skip 3f9a1c02b7de --result 0
 
-    A step that killed its process too often waits here instead of killing another one. Steps with one fingerprint have the
-    same name, class of error and place. `release` tries them again with fresh budgets, `skip` goes on as if they had
-    returned the result, `fail` lets them fail, so that their runs take themselves back. Exit code 1 when there is none.
+    A step that killed its process too often waits here instead of killing another one. Steps with one fingerprint have
+    the same name, class of error and place. `release` tries them again with fresh budgets, `skip` goes on as if they
+    had returned the result, `fail` lets them fail, so that their runs undo what they did unless their code catches the
+    error. The exit code is 1 if there was no such step.
     """
     if act == "list":
         if fingerprint or result is not None:
@@ -117,17 +118,19 @@ async def _resolve(
     store: str,
     as_json: bool,
 ) -> int:
-    def told(done: int) -> None:
+    def show_progress(done: int) -> None:
         if not as_json and sys.stderr.isatty():
             print_words(f"{done:,} steps {DID[act]}", err=True)
 
     async with opened(store) as hf:
         result = wording.plain_value(value)
-        done = await hf.resolve(act, fingerprint, run_id=run_id, note=note, result=result, progress=told)
+        done = await hf.resolve(
+            act, fingerprint, run_id=run_id, note=note, result=result, progress=show_progress
+        )
     if as_json:
         output.print_json({"act": act, "fingerprint": fingerprint, "run": run_id, "steps": done})
     elif done:
         output.say(f"{wording.counted(done, 'step')} {DID[act]}: {MEANS[act]}")
     else:
-        output.say("nothing like that is in quarantine: `holdfast quarantine` lists what is")
+        output.say("no such step is in quarantine: `holdfast quarantine` lists what is")
     return DONE if done else ENDED_OTHERWISE

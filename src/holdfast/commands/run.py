@@ -1,4 +1,4 @@
-"""`run`: one run to its end, in this process. `watch`: the same view of a run that others carry."""
+"""`run` takes one run to its end in this process. `watch` shows in the same way a run that other processes carry."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from holdfast.addresses import shown_address
 from holdfast.client import DEFAULT_STORE, Holdfast
 from holdfast.commands.errors import DONE, ENDED_OTHERWISE
 from holdfast.commands.event_loop import Leaving, leaving, run_long, run_quickly
-from holdfast.commands.options import RunWanted, command, label_option, opened, run_argument, start_options
+from holdfast.commands.options import RunRequest, command, label_option, opened, run_argument, start_options
 from holdfast.commands.program import split
-from holdfast.commands.watch import Follower, follow, shown
+from holdfast.commands.watch import Follower, display_for, follow
 from holdfast.errors import Conflict, StoreError, StoreFull, UnknownWorkflow
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import DEADLINE, RunRow, RunState
@@ -26,12 +26,12 @@ from holdfast.terminal.logs import Brief, log_to_errors, notice_full_disk
 from holdfast.workflow import registry
 from holdfast.workflow.workflow import Workflow
 
-NOBODY_MOVES = frozenset({RunState.HELD, RunState.STUCK})
-"""States that only a person ends: waiting here would not help."""
+NEEDS_A_PERSON = frozenset({RunState.HELD, RunState.STUCK})
+"""States that only a person can end. Waiting in this process would not help."""
 
 
 class RunFollowed(NamedTuple):
-    """How a command that followed a run came to its end."""
+    """How a command stopped following a run: the run's rows, the exit code, and why the run has not ended, if so."""
 
     view: RunRows
     code: int
@@ -41,23 +41,24 @@ class RunFollowed(NamedTuple):
 @command()
 @start_options
 @label_option
-def run(asked: RunWanted, labels: tuple[str, ...], store: str, as_json: bool) -> int:
-    """Run a workflow to its end, here, with live progress.
+def run(request: RunRequest, labels: tuple[str, ...], store: str, as_json: bool) -> int:
+    """Run a workflow to its end in this process, with live progress.
 
     \b
     holdfast run app.py:order --input '{"card": "tok_1", "pages": [1, 2]}' --id order-42
 
-    The same id is the same run: after a crash, a kill or Ctrl-C the same line goes on where it stopped (--input need not
-    be repeated), and after its end it prints the recorded result. Progress goes to standard error, the result to standard
-    output. Exit code 0: succeeded; 1: ended otherwise; 2: the call or the environment is wrong.
+    The same id is the same run. After a crash, a kill or Ctrl-C, the same command goes on where the run stopped
+    (--input need not be repeated). After the run has ended, it prints the recorded result. Progress goes to standard
+    error, the result to standard output. The exit code is 0 if the run succeeded, 1 if it ended otherwise or waits for
+    a person, and 2 if the call or the environment is wrong.
     """
     log_to_errors(logging.WARNING, Brief())
     with output.stdout_kept(as_json):
-        workflow = asked.workflow()
-        raw = asked.input(workflow)
-        hf = Holdfast(store, labels=labels, app=asked.app)
-        hf.about = {"files": [split(asked.target)[0]]}
-        ended = run_long(_run(workflow, raw, hf, as_json, asked))
+        workflow = request.workflow()
+        raw = request.input(workflow)
+        hf = Holdfast(store, labels=labels, app=request.app)
+        hf.about = {"files": [split(request.target)[0]]}
+        ended = run_long(_run(workflow, raw, hf, as_json, request))
     return _answer(ended, as_json)
 
 
@@ -69,25 +70,25 @@ def watch(run_id: str, store: str, as_json: bool) -> int:
     \b
     holdfast watch order-42
 
-    The run is carried by other processes; Ctrl-C stops only the watching. Exit codes as `holdfast run`.
+    Other processes carry the run; Ctrl-C stops only the watching. The exit codes are those of `holdfast run`.
     """
     return _answer(run_quickly(_watch(run_id, store, as_json)), as_json)
 
 
 async def _watch(run_id: str, store: str, as_json: bool) -> RunFollowed:
     async with opened(store) as hf:
-        with leaving() as leave, shown(as_json) as to:
-            view = await follow(hf, run_id, to, leave=leave)
+        with leaving() as leave, display_for(as_json) as display:
+            view = await follow(hf, run_id, display, leave=leave)
         return RunFollowed(
             view, leave.code or _code(view.run), await hf.run(run_id).why() if leave.code else ""
         )
 
 
 async def _run(
-    workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast, as_json: bool, asked: RunWanted
+    workflow: Workflow[Any, Any], raw: bytes | None, hf: Holdfast, as_json: bool, request: RunRequest
 ) -> RunFollowed:
     with leaving() as leave:
-        known = await _recorded(workflow, raw, Holdfast(hf.url, roles=(), app=asked.app))
+        known = await _recorded(workflow, raw, Holdfast(hf.url, roles=(), app=request.app))
         if known is not None and known.run.state in RUN_ENDED:
             return RunFollowed(known, _code(known.run))
         if known is None and raw is None:
@@ -97,14 +98,14 @@ async def _run(
         await hf.open(first=known.run.id if known else None)
         try:
             started = known.run.id if raw is None and known else (await hf.start_raw(workflow, raw or b"")).id
-            return await _carry(hf, started, leave, as_json, asked.target)
+            return await _carry(hf, started, leave, as_json, request.target)
         finally:
             await hf.close()
 
 
 async def _recorded(workflow: Workflow[Any, Any], raw: bytes | None, looking: Holdfast) -> RunRows | None:
-    """The run, if there is one with this id: looked at, and compared with what is asked for, before this process hosts
-    anything that could go on with it."""
+    """Return the run with this id, if there is one. It is compared with what the command asks for before this process
+    hosts anything that could go on with it."""
     if workflow.id is None:
         return None
     async with looking:
@@ -113,9 +114,8 @@ async def _recorded(workflow: Workflow[Any, Any], raw: bytes | None, looking: Ho
             return None
         _check_same(known, workflow)
         if raw is not None:
-            await looking.start_raw(
-                workflow, raw
-            )  # the same again is no second start; another input is a Conflict
+            # The same input does not start the run a second time. Another input raises Conflict.
+            await looking.start_raw(workflow, raw)
         return await looking.run(workflow.id).rows()
 
 
@@ -132,22 +132,22 @@ def _check_same(known: RunRow, workflow: Workflow[Any, Any]) -> None:
 
 
 async def _carry(hf: Holdfast, run_id: str, leave: Leaving, as_json: bool, target: str) -> RunFollowed:
-    """Go on with the run until it ends or only a person can move it."""
-    until = RUN_ENDED | NOBODY_MOVES
-    with shown(as_json) as to:
-        view = await follow(hf, run_id, to, leave=leave, until=until, nudge=_take_up(hf))
+    """Go on with the run until it ends, needs a person, or this process is asked to leave."""
+    until = RUN_ENDED | NEEDS_A_PERSON
+    with display_for(as_json) as display:
+        view = await follow(hf, run_id, display, leave=leave, until=until, nudge=_take_up(hf))
     if view.run.state in RUN_ENDED:
         return RunFollowed(view, _code(view.run))
-    if view.run.state in NOBODY_MOVES:
+    if view.run.state in NEEDS_A_PERSON:
         return RunFollowed(view, ENDED_OTHERWISE, await hf.run(run_id).why())
     if leave.signal is not None:
         print_words(
-            "leaving: what runs here is handed back, and costs no attempt; a second Ctrl-C leaves at once",
+            "leaving: what runs here is handed back, which costs no attempt; a second Ctrl-C leaves at once",
             dim=True,
             err=True,
         )
     await hf.close()
-    again = f"`{_again(target, run_id, hf.url)}` goes on with it"
+    again = f"`{_same_command(target, run_id, hf.url)}` goes on with it"
     if leave.fault is not None:
         raise StoreFull(f"{leave.fault}; then {again}")
     with suppress(StoreError):
@@ -156,8 +156,8 @@ async def _carry(hf: Holdfast, run_id: str, leave: Leaving, as_json: bool, targe
     return RunFollowed(view, leave.code, f"left before its end; {again}")
 
 
-def _again(target: str, run_id: str, url: str) -> str:
-    """The line that goes on with the run, as it can be pasted; a password stays where it is."""
+def _same_command(target: str, run_id: str, url: str) -> str:
+    """Return the command that goes on with the run, ready to be pasted. It does not show the password of the store."""
     words = ["holdfast", "run", target, "--id", run_id]
     if url != DEFAULT_STORE and url != os.environ.get("HOLDFAST_STORE"):
         words += ["--store", shown_address(url)]
@@ -165,8 +165,9 @@ def _again(target: str, run_id: str, url: str) -> str:
 
 
 def _take_up(hf: Holdfast) -> Callable[[RunRows], Awaitable[None]]:
-    """Go on at once with a run that nobody owns, because its last process was killed or left: do not wait for a
-    doorbell. Once for each node is enough: later on the run may rest in the store like any other."""
+    """Return a function that claims the run at once if nobody owns it, because its last process was killed or left.
+    This is faster than waiting for a bell. Once for each node is enough: later the run may wait in the store like any
+    other."""
     taken_by = ""
 
     async def nudge(view: RunRows) -> None:
@@ -185,7 +186,8 @@ def _code(run: RunRow) -> int:
 
 
 def _answer(ended: RunFollowed, as_json: bool) -> int:
-    """The end, as one object or for people: what happened on standard error, the result on standard output."""
+    """Print how it ended, and return the exit code. A script gets one object; a person gets what happened on standard
+    error and the result on standard output."""
     run, steps = ended.view.run, ended.view.steps
     if as_json:
         output.print_json(output.result_object(run, steps, why=ended.why))

@@ -1,4 +1,4 @@
-"""`show`: everything about one run, on one page."""
+"""`show`: shows everything about one run on one page."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ STEPS_SHOWN = 100
     default=STEPS_SHOWN,
     show_default=True,
     metavar="N",
-    help="How many steps; 0 is all. What goes on or failed comes first.",
+    help="Show at most this many steps; 0 shows all. Steps that go on or failed are chosen first.",
 )
 def show(run_id: str, limit: int, store: str, as_json: bool) -> None:
-    """Show one run: its steps in time, each failed attempt, its result.
+    """Show one run: its steps over time, failed attempts and result.
 
     \b
     holdfast show order-42
@@ -36,7 +36,7 @@ def show(run_id: str, limit: int, store: str, as_json: bool) -> None:
     if as_json:
         output.print_json(page_object(page))
     else:
-        from holdfast.terminal.printed_page import print_page  # noqa: PLC0415  for people only
+        from holdfast.terminal.printed_page import print_page  # noqa: PLC0415  only people need it
 
         print_page(page, limit)
 

@@ -1,4 +1,5 @@
-"""`simulate`: every boundary of a workflow, in virtual time and in memory. No store, and by default no real step."""
+"""`simulate`: tries every boundary of a workflow in virtual time and in memory. It opens no store, and by default
+executes no real step."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from holdfast.workflow.workflow import Workflow
 
 TIME_LIMIT_S = 60.0
 BOUNDARIES_MAX = 1_000_000
-"""Here time is the limit."""
+"""More than any workflow has: this command has a time limit instead."""
 WORDS = Words(
     lambda option, names: " ".join(f"--{option} {name}" for name in names),
     "`--signal NAME=JSON` sends every run a signal",
@@ -33,7 +34,7 @@ WORDS = Words(
 
 
 class Given(NamedTuple):
-    """NAME=JSON, of a stub or a signal."""
+    """The NAME=JSON of a stub or a signal."""
 
     name: str
     raw: bytes
@@ -59,7 +60,7 @@ def _named(names: tuple[str, ...]) -> frozenset[str]:
     "--input",
     "text",
     metavar="JSON",
-    help="The arguments, as for `run`.  [default: made up from their types]",
+    help="Pass these arguments, as with `run`. [default: made up from their types]",
 )
 @click.option(
     "--seeds",
@@ -67,14 +68,14 @@ def _named(names: tuple[str, ...]) -> frozenset[str]:
     default=1,
     show_default=True,
     metavar="N",
-    help="With how many seeds: each lets parallel steps end in another order.",
+    help="Try this many seeds. Each lets parallel steps end in another order.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="The first seed.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Begin with this seed.")
 @click.option(
     "--boundary",
     type=click.IntRange(min=0),
     metavar="K",
-    help="Only this boundary, and tell what happens in order; 0: only replays.",
+    help="Try only this boundary, and print what happens in order. 0 tries only replays.",
 )
 @click.option(
     "--stub",
@@ -82,7 +83,7 @@ def _named(names: tuple[str, ...]) -> frozenset[str]:
     multiple=True,
     metavar="STEP=JSON",
     callback=_pairs,
-    help="What this step returns; may be repeated.",
+    help="Let this step return this value. May be repeated.",
 )
 @click.option(
     "--signal",
@@ -90,28 +91,28 @@ def _named(names: tuple[str, ...]) -> frozenset[str]:
     multiple=True,
     metavar="NAME=JSON",
     callback=_pairs,
-    help="A signal that every run is sent; may be repeated.",
+    help="Send this signal to every run. May be repeated.",
 )
 @click.option(
-    "--real", is_flag=True, help="Execute the steps, but for those with --stub. They run many times!"
+    "--real", is_flag=True, help="Execute the steps, except those with --stub. They run many times!"
 )
 @click.option(
     "--idempotent",
     multiple=True,
     metavar="STEP",
-    help="Running this step twice does no harm; may be repeated.",
+    help="Accept that this step runs twice, because that does no harm. May be repeated.",
 )
 @click.option(
     "--final",
     multiple=True,
     metavar="STEP",
-    help="Nothing undoes this step, and nothing has to; may be repeated.",
+    help="Accept that nothing undoes this step, because nothing has to. May be repeated.",
 )
 @click.option(
     "--unreached",
     multiple=True,
     metavar="NAME",
-    help="This step, workflow or signal need not come up; may be repeated.",
+    help="Accept that this step, workflow or signal does not come up. May be repeated.",
 )
 @click.option(
     "--interpreters",
@@ -119,34 +120,40 @@ def _named(names: tuple[str, ...]) -> frozenset[str]:
     default=INTERPRETERS,
     show_default=True,
     metavar="N",
-    help="In how many other interpreters the workflow is replayed, each with another hash seed.",
+    help="Replay the workflow in this many other interpreters, each with another hash seed.",
 )
-@click.option("--no-failures", is_flag=True, help="Only crashes: do not make steps fail to see them undone.")
-@click.option("--count-all", is_flag=True, help="Count every execution, also of steps that hand on here.key.")
+@click.option(
+    "--no-failures",
+    is_flag=True,
+    help="Try only crashes. Do not make steps fail to see whether they are undone.",
+)
+@click.option("--count-all", is_flag=True, help="Count every execution, also of steps that pass on here.key.")
 @click.option(
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
     default=TIME_LIMIT_S,
     show_default=True,
     metavar="S",
-    help="Try no further boundary after so many seconds.",
+    help="Try no further boundary after this many seconds.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 def simulate(**given: Any) -> int:
     """Let a workflow's process die at every boundary, and say what ran twice.
 
     \b
     holdfast simulate app.py:order --input '{"card": "tok_1"}' --stub charge='{"id": "c1"}'
 
-    A boundary is before and after every step and every commit. The workflow runs once for each, in memory and in virtual
-    time, dies there, and another process goes on; then the same with each step made to fail, so that undos run. What had
-    an effect twice, what was not undone and what ended otherwise is told, with the line that shows it again. What was recorded
-    is replayed in other interpreters, and a workflow that decides otherwise there is told, too.
+    There is a boundary before and after every step and every commit. For each of them the workflow runs in memory and
+    in virtual time, its process dies there, and another process goes on. Then the same is tried with each step made to
+    fail, so that undos run. The command lists what had an effect twice, what was not undone and what ended otherwise,
+    each with the command that shows it again. It also replays what was recorded in other interpreters, and says if the
+    workflow decides otherwise there.
 
-    Steps are not executed: a value made up from its declared type stands in for each result (--stub gives another, --real
-    executes them). A step that hands on `here.key` counts as one effect, however often it runs.
+    Steps are not executed: a value made up from its declared type stands in for each result. --stub gives another
+    value, and --real executes the steps. A step that passes on `here.key` counts as one effect, however often it runs.
 
-    Exit code 0 when all was tried and nothing was found. Exit code 1 when something was found, or could not be tried.
+    The exit code is 0 if everything was tried and nothing was found. It is 1 if something was found, or could not be
+    tried.
     """
     as_json = given["as_json"]
     with output.stdout_kept(as_json):
@@ -167,7 +174,7 @@ def _explored(given: dict[str, Any]) -> Report:
         stand_ins[step.name] = StandIn(step, [step.shape.decode_result(value)])
     environment = Environment()
     end = environment.monotonic() + given["time_limit"]
-    replay = _again(given)
+    replay = _same_command(given)
     report = Report(workflow.name, replay)
     with _progress() as say:
         for seed in range(given["seed"], given["seed"] + given["seeds"]):
@@ -210,8 +217,8 @@ def _input(workflow: Workflow[Any, Any], text: str | None) -> bytes:
     return raw
 
 
-def _again(given: dict[str, Any]) -> str:
-    """The command without what chooses the boundaries."""
+def _same_command(given: dict[str, Any]) -> str:
+    """Return this command without the options that choose the boundaries."""
     words = ["holdfast", "simulate", given["target"]]
     if given["text"] is not None:
         words += ["--input", given["text"]]
@@ -231,7 +238,7 @@ def _again(given: dict[str, Any]) -> str:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, str], None]]:
-    """On a terminal, how far it is, on standard error."""
+    """At a terminal, show on standard error how many boundaries were tried."""
     screen = output.screen(to_errors=True)
     if not screen.is_terminal:
         yield lambda tried, phase: None
@@ -245,8 +252,8 @@ def _print(report: Report) -> None:
         print_words(line, dim=True)
     if report.trace:
         print_words()
-    *told, last = str(report).splitlines()
-    for line in told:
+    *findings, last = str(report).splitlines()
+    for line in findings:
         print_words(line, None if line.startswith(" ") else "red", bold=not line.startswith(" "))
     print_words("✓ " if report.ok else "✗ ", "green" if report.ok else "red", end=False)
     print_words(last)

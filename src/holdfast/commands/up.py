@@ -1,4 +1,4 @@
-"""`up`, `scheduler`, `agent`, `supervisor`: a node that hosts roles until it is told to stop."""
+"""`up`, `scheduler`, `agent` and `supervisor`: each is a node that hosts roles until it is stopped."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from holdfast.terminal.node_view import NodeStatus, NodeView, view_for
 from holdfast.workflow import registry
 
 STATUS_EVERY_S = 1.0
-WORN_EVERY_S = 0.2
-"""How often to look whether a process has done enough."""
+LIMITS_EVERY_S = 0.2
+"""How often to look whether the process has reached one of its limits."""
 STATUS_SHARE = 20
-"""Counting a large store's runs takes a while: the pause after it is this many times as long."""
+"""Counting the runs of a large store takes a while. The pause after it is this many times as long."""
 
 
 files_argument = click.argument("files", nargs=-1, required=True, metavar="FILE…")
@@ -37,7 +37,7 @@ steps_option = click.option(
     default=DEFAULT.steps_max,
     show_default=True,
     metavar="N",
-    help="`async def` steps to run at once.",
+    help="Run at most this many `async def` steps at once.",
 )
 threads_option = click.option(
     "--threads-max",
@@ -45,7 +45,7 @@ threads_option = click.option(
     default=DEFAULT.threads_max,
     show_default=True,
     metavar="N",
-    help="`def` steps to run at once, each in a thread.",
+    help="Run at most this many `def` steps at once, each in a thread.",
 )
 
 
@@ -53,14 +53,14 @@ max_steps_option = click.option(
     "--max-steps",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Drain and leave after so many attempts, to be started afresh.",
+    help="Drain and leave after this many attempts, so that a fresh process can be started.",
 )
 max_memory_option = click.option(
     "--max-memory",
     "max_memory_mb",
     type=click.IntRange(min=1),
     metavar="MB",
-    help="Drain and leave when this process uses more memory than this.",
+    help="Drain and leave when the process uses more memory than this.",
 )
 
 
@@ -68,7 +68,7 @@ keep_option = click.option(
     "--keep-days",
     type=click.FloatRange(min=0),
     metavar="N",
-    help="Remove runs that ended so many days ago. [default: keep them]",
+    help="Remove runs that ended more than this many days ago. [default: keep them]",
 )
 
 
@@ -96,19 +96,19 @@ def up(
     store: str,
     as_json: bool,
 ) -> int:
-    """Host all roles in one process until stopped.
+    """Host all roles in one process until it is stopped.
 
     \b
     holdfast up app.py
 
-    SIGTERM and Ctrl-C drain: steps that run get 30 s to finish and are then handed back, which costs no attempt; a second
-    one ends at once. A node that loses its lease (its host was asleep, or the store away for longer than that) stops its
-    steps, which others take up, and joins again by itself.
+    SIGTERM and Ctrl-C let it drain: steps that run get 30 s to finish and are then handed back, which costs no attempt.
+    A second signal ends it at once. A node that loses its lease (because its host was asleep, or the store was away for
+    longer than the lease) stops its steps, which others take up, and joins again by itself.
     """
     config = Config(steps_max=steps_max, threads_max=threads_max, keep_days=keep_days)
-    worn = ProcessLimits(max_steps, max_memory_mb)
+    limits = ProcessLimits(max_steps, max_memory_mb)
     return _serve(
-        files, ROLES, store, as_json, labels=labels, config=config, worn=worn, alerts=alerts, app=app
+        files, ROLES, store, as_json, labels=labels, config=config, limits=limits, alerts=alerts, app=app
     )
 
 
@@ -116,7 +116,7 @@ def up(
 @files_argument
 @app_option
 def scheduler(files: tuple[str, ...], app: str | None, store: str, as_json: bool) -> int:
-    """Host a Scheduler until stopped.
+    """Host a Scheduler until it is stopped.
 
     \b
     holdfast scheduler app.py
@@ -146,16 +146,16 @@ def agent(
     store: str,
     as_json: bool,
 ) -> int:
-    """Host an Agent until stopped.
+    """Host an Agent until it is stopped.
 
     \b
     holdfast agent app.py --label gpu
 
-    It executes the steps of these files that need nothing it has no label for. Start as many as there is work.
-    With --max-steps or --max-memory it drains and exits with 0 in time: let a process manager start it again.
+    It executes the steps of these files for whose needs it has the labels. Start as many as there is work. When it
+    reaches --max-steps or --max-memory it drains and exits with code 0; let a process manager start it again.
     """
     config = Config(steps_max=steps_max, threads_max=threads_max)
-    worn = ProcessLimits(max_steps, max_memory_mb)
+    limits = ProcessLimits(max_steps, max_memory_mb)
     of_pool, pipe = badge.take_from_environment()
     about = {} if of_pool is None else {"pool": msgspec.to_builtins(of_pool)}
     return _serve(
@@ -165,7 +165,7 @@ def agent(
         as_json,
         labels=labels,
         config=config,
-        worn=worn,
+        limits=limits,
         about=about,
         pipe=pipe,
         app=app,
@@ -176,13 +176,13 @@ def agent(
 @alerts_option
 @keep_option
 def supervisor(alerts: str | None, keep_days: float | None, store: str, as_json: bool) -> int:
-    """Host a Supervisor until stopped.
+    """Host a Supervisor until it is stopped.
 
     \b
     holdfast supervisor
 
-    It takes back what dead processes held, ends what is overdue and tells alerts. It needs no code of yours. Start two:
-    one leads.
+    It reclaims the steps and runs of dead processes, ends what is overdue and sends alerts. It needs no code of yours.
+    Start two: one leads, and the other takes over when that one goes.
     """
     return _serve((), ("supervisor",), store, as_json, config=Config(keep_days=keep_days), alerts=alerts)
 
@@ -195,7 +195,7 @@ def _serve(
     *,
     labels: Sequence[str] = (),
     config: Config = DEFAULT,
-    worn: ProcessLimits | None = None,
+    limits: ProcessLimits | None = None,
     alerts: str | None = None,
     about: dict[str, Any] | None = None,
     pipe: int | None = None,
@@ -205,47 +205,56 @@ def _serve(
         for file in files:
             program.load(file)
         if "scheduler" in roles and not registry.workflows:
-            raise NotLoadable(f"{', '.join(files)}: no workflow here: mark an async function with @workflow")
+            raise NotLoadable(
+                f"{', '.join(files)}: there is no workflow here: mark an async function with @workflow"
+            )
         if "agent" in roles and "scheduler" not in roles and not registry.steps:
-            raise NotLoadable(f"{', '.join(files)}: no step here: mark a function with @step")
+            raise NotLoadable(f"{', '.join(files)}: there is no step here: mark a function with @step")
         hf = Holdfast(store, roles=roles, labels=labels, config=config, alerts=alerts, app=app)
         hf.about = {"files": list(files), **(about or {})}
-        shown = view_for(stdout if as_json else None)
-        shown.wants_status = (
-            shown.wants_status and pipe is None
-        )  # of a pool it is the pool that tells how things are
-        return run_long(_until_stopped(hf, roles, shown, worn or ProcessLimits(), pipe))
+        view = view_for(stdout if as_json else None)
+        if pipe is not None:
+            view.wants_status = False  # the pool shows the status of its agents
+        return run_long(_until_stopped(hf, roles, view, limits or ProcessLimits(), pipe))
 
 
 async def _until_stopped(
-    hf: Holdfast, roles: Sequence[str], shown: NodeView, worn: ProcessLimits, pipe: int | None
+    hf: Holdfast, roles: Sequence[str], view: NodeView, limits: ProcessLimits, pipe: int | None
 ) -> int:
-    with leaving() as leave, shown as to:
+    with leaving() as leave, view:
         await hf.open()
-        to.say("up", f"node {hf.node.id} hosts {', '.join(roles)} on {shown_address(hf.url)}")
+        view.say("up", f"node {hf.node.id} hosts {', '.join(roles)} on {shown_address(hf.url)}")
         stops: list[asyncio.Future[Any]] = [asyncio.ensure_future(leave.asked.wait())]
-        if any(worn):
-            stops.append(asyncio.ensure_future(worn.out(hf, to)))
+        if any(limits):
+            stops.append(asyncio.ensure_future(limits.reached(hf, view)))
         if pipe is not None:
-            stops.append(asyncio.ensure_future(_orphaned(pipe, to)))
+            stops.append(asyncio.ensure_future(_orphaned(pipe, view)))
         try:
-            await _report(hf, to, stops)
-            to.say("draining", "draining: steps that run get time to finish; a second signal ends at once")
+            await _show_status(hf, view, stops)
+            view.say(
+                "draining",
+                "draining: steps that run get time to finish; a second signal ends the process at once",
+            )
         finally:
             for stop in stops:
                 stop.cancel()
             await hf.close(drain_s=None)
-        to.say("down", "down")
+        view.say("down", "down")
     return PIPE_CLOSED if leave.is_unread else DONE
 
 
-async def _orphaned(pipe: int, to: NodeView) -> None:
+async def _orphaned(pipe: int, view: NodeView) -> None:
+    """Wait until the pool of this agent is gone, and say so."""
     await badge.pool_is_gone(pipe)
-    to.say("orphaned", "the pool of this agent is gone, and nobody would replace it: it leaves", wrong=True)
+    view.say(
+        "orphaned",
+        "the pool of this agent is gone, and nobody would replace the agent: it leaves",
+        wrong=True,
+    )
 
 
-async def _report(hf: Holdfast, to: NodeView, stops: Sequence[asyncio.Future[Any]]) -> None:
-    """Say now and then what goes on, until one of `stops` is done."""
+async def _show_status(hf: Holdfast, view: NodeView, stops: Sequence[asyncio.Future[Any]]) -> None:
+    """Show the status now and then, until one of `stops` is done."""
     monotonic, store = hf.environment.monotonic, hf.store
     begun, counted, counted_at = monotonic(), hf.node.writer.operations, monotonic()
     pause_s = 0.0
@@ -254,12 +263,12 @@ async def _report(hf: Holdfast, to: NodeView, stops: Sequence[asyncio.Future[Any
         asked, pause_s = monotonic(), STATUS_EVERY_S
         if hf.node.gone is not None:
             raise hf.node.gone
-        if not to.wants_status:
+        if not view.wants_status:
             continue
         try:
             leader, runs = await store.leader.leader(), await store.reads.runs_by_state()
         except StoreError as error:
-            to.trouble(str(error))
+            view.trouble(str(error))
             continue
         operations, at = hf.node.writer.operations, monotonic()
         rate = (operations - counted) / max(at - counted_at, 0.001)
@@ -268,22 +277,22 @@ async def _report(hf: Holdfast, to: NodeView, stops: Sequence[asyncio.Future[Any
         lead = (
             "nobody leads" if leader is None else "leads" if leader[0] == hf.node.id else "another node leads"
         )
-        to.status(NodeStatus(at - begun, output.by_state(runs), rate, lead))
+        view.status(NodeStatus(at - begun, output.by_state(runs), rate, lead))
 
 
 class ProcessLimits(NamedTuple):
-    """When a process has done enough and leaves, so that whatever its steps leaked goes with it."""
+    """How much a process may do or use before it leaves. Whatever its steps leaked is freed with the process."""
 
     max_steps: int | None = None
     max_memory_mb: int | None = None
 
-    async def out(self, hf: Holdfast, to: NodeView) -> None:
-        """Until one of the limits is reached."""
+    async def reached(self, hf: Holdfast, view: NodeView) -> None:
+        """Wait until one of the limits is reached, and say so."""
         while True:
             done = hf.node.agent.tally.done if hf.node.agent is not None else 0
             if self.max_steps is not None and done >= self.max_steps:
-                return to.say("worn", f"{done:,} attempts done: this process leaves, to be started afresh")
+                return view.say("limit", f"{done:,} attempts done: this process leaves, to be started afresh")
             used_mb = hf.environment.memory_mb()
             if self.max_memory_mb is not None and used_mb > self.max_memory_mb:
-                return to.say("worn", f"{used_mb:,.0f} MB used: this process leaves, to be started afresh")
-            await hf.environment.sleep(WORN_EVERY_S)
+                return view.say("limit", f"{used_mb:,.0f} MB used: this process leaves, to be started afresh")
+            await hf.environment.sleep(LIMITS_EVERY_S)

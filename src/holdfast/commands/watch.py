@@ -1,4 +1,4 @@
-"""Following a run: reading it again and again, and showing what changed, to people or line by line."""
+"""How a command follows a run: it reads the run again and again, and shows what changed, live or line by line."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from holdfast.terminal import output, wording
 from holdfast.terminal.lines import print_words
 
 LOOK_EVERY_S = 0.12
-"""Often enough to look live, seldom enough to cost nothing."""
+"""How often to read the run: often enough to look live, seldom enough to cost next to nothing."""
 OUTLOOK_EVERY_S = 1.0
-"""What was learned changes slowly, and between two looks the time that is left is counted down."""
+"""How often to read how long such runs take. That changes slowly, and in between the time left is counted down."""
 LOOK_SHARE = 5
-"""A look that takes long (a run of many thousand steps) is followed by a pause this many times as long."""
+"""After a look that takes long, at a run of many thousand steps, the pause is this many times as long as the look."""
 PAGE = 1000
 
 
 class Follower:
-    """Reads a run; of its steps only those that may still change, and new ones."""
+    """Reads a run again and again, and its steps from the first one on that may still change."""
 
     def __init__(self, hf: Holdfast, run_id: str) -> None:
         self._hf, self.run_id = hf, run_id
@@ -40,7 +40,7 @@ class Follower:
         self.clock = StoreClock(hf.environment)
 
     async def learn_time(self) -> None:
-        """What the store's clock says: durations of what still runs are measured by it."""
+        """Read the store's clock. The durations of what still runs are measured by it."""
         now = await self._hf.store.now()
         self.clock.learn(self._hf.environment.monotonic(), now)
 
@@ -50,7 +50,7 @@ class Follower:
         if run is None:
             raise unknown_run(self.run_id)
         for n in [n for n in self._steps if n <= run.base_n]:
-            del self._steps[n]  # it continued as new: the earlier history is gone
+            del self._steps[n]  # the run continued as new, and its earlier history is gone
         after = min((n for n, step in self._steps.items() if step.state not in STEP_ENDED), default=None)
         after = max(self._steps, default=0) if after is None else after - 1
         while page := await store.reads.steps(self.run_id, after=after, limit=PAGE):
@@ -76,8 +76,8 @@ class Follower:
         return self._outlook.after(at - self._outlook_at)
 
 
-class Shown(Protocol):
-    """Who a run is followed for."""
+class Display(Protocol):
+    """Where a command shows the run that it follows."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -88,7 +88,7 @@ class Shown(Protocol):
 
 
 class Silent:
-    """For scripts: nothing until the end."""
+    """Shows nothing until the end, for scripts."""
 
     def __enter__(self) -> Self:
         return self
@@ -101,7 +101,7 @@ class Silent:
 
 
 class EventLines(Silent):
-    """For logs: one line for each thing that happened, on standard error."""
+    """Prints one line for each thing that happened on standard error, for logs."""
 
     def __init__(self) -> None:
         self._state: str | None = None
@@ -109,7 +109,7 @@ class EventLines(Silent):
         self._steps: dict[int, tuple[str, int]] = {}
         self._attempts = 0
         self._late: dict[int, bool] = {}
-        self._said_eta = False
+        self._eta_shown = False
         self._trouble = ""
 
     def show(self, view: RunRows, now: float) -> None:
@@ -129,19 +129,19 @@ class EventLines(Silent):
             if view.outlook.straggles(step, now) and not self._late.get(step.n):
                 self._late[step.n] = True
                 self._line(f"  {step.key} runs {wording.taking_long(step, view.outlook, now)}")
-        if view.outlook.eta is not None and not self._said_eta:
-            self._said_eta = True
+        if view.outlook.eta is not None and not self._eta_shown:
+            self._eta_shown = True
             self._line(f"  {wording.left(view.outlook.eta)}")
         if run.progress != self._progress and run.progress:
             self._line(f"  {wording.progress_words(run.progress)}")
         self._state, self._progress = run.state, run.progress
 
     def _step(self, step: StepRow, state: str, now: float) -> None:
-        said = "" if step.quarantined else wording.detail(step, (), now)
+        words = "" if step.quarantined else wording.detail(step, (), now)
         lasted = wording.took(step.started_at or step.issued_at, step.finished_at, now)
         if step.state in STEP_ENDED:
-            said = f"{said} after {lasted}" if said else f"after {lasted}"
-        self._line(f"  {step.key} {state} {said}".rstrip())
+            words = f"{words} after {lasted}" if words else f"after {lasted}"
+        self._line(f"  {step.key} {state} {words}".rstrip())
 
     def trouble(self, error: StoreUnreachable) -> None:
         if str(error) != self._trouble:
@@ -153,7 +153,8 @@ class EventLines(Silent):
         print_words(text, err=True)
 
 
-def shown(as_json: bool) -> Shown:
+def display_for(as_json: bool) -> Display:
+    """Return the display for a script, for a terminal or for a log."""
     if as_json:
         return Silent()
     if sys.stderr.isatty():
@@ -166,32 +167,33 @@ def shown(as_json: bool) -> Shown:
 async def follow(
     hf: Holdfast,
     run_id: str,
-    to: Shown,
+    display: Display,
     *,
     leave: Leaving,
     until: Container[RunState] = RUN_ENDED,
     nudge: Callable[[RunRows], Awaitable[None]] | None = None,
 ) -> RunRows:
-    """Show the run until its state is one of `until`, or this process is asked to leave. `nudge` sees every look.
+    """Show the run until its state is one of `until`, or this process is asked to leave. `nudge` is called after every
+    look.
 
-    A store that goes away is waited for: this process may be the one that carries the run.
+    If the store goes away, this waits until it is back: this process may be the one that carries the run.
     """
     follower, monotonic = Follower(hf, run_id), hf.environment.monotonic
     await follower.learn_time()
-    ended, left = hf.node.watch_end(run_id), asyncio.ensure_future(leave.asked.wait())
+    ended, left = hf.caller.watch_end(run_id), asyncio.ensure_future(leave.asked.wait())
     view = await follower.look()
     try:
         while True:
             begun = monotonic()
             try:
                 view = await follower.look()
-                to.show(view, follower.clock.now())
+                display.show(view, follower.clock.now())
                 if view.run.state in until:
                     return view
                 if nudge is not None:
                     await nudge(view)
             except StoreUnreachable as error:
-                to.trouble(error)
+                display.trouble(error)
             if left.done():
                 return view
             waited: list[asyncio.Future[Any]] = [left] if ended.done() else [left, ended]
