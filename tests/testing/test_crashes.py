@@ -120,8 +120,8 @@ def test_an_undo_that_does_not_look_twice_is_named(sim: Sim) -> None:
     sim.stub(refund, lambda done, card, cents: None)
     report = sim.using(idempotent=[mail]).crash_everywhere(flows.sells, "tok")
     assert {finding.step for finding in report.twice} == {"tests.testing.kit_flows.refund"}
-    assert "it does not hand on here.undoes or here.key" in str(report)
-    assert "if twice does no harm, say so: sim.using(idempotent=[refund])" in str(report)
+    assert "it does not pass on here.undoes or here.key" in str(report)
+    assert "if running twice does no harm, say so: sim.using(idempotent=[refund])" in str(report)
     assert "undisturbed, it ends undone: Stop: out of stock" in str(report)
 
 

@@ -159,7 +159,7 @@ def test_a_boundary_that_was_not_met_again_is_told(sim: Sim) -> None:
     sim.stub(count, fewer)
     report = sim.using(idempotent=[mail, count]).crash_everywhere(grows, "x")
     assert not report.ok
-    assert any("did not come by: it is not the same every time" in each.why for each in report.untried)
+    assert any("did not get there: it is not the same every time" in each.why for each in report.untried)
 
 
 def test_code_that_is_held_without_a_crash_is_found(sim: Sim) -> None:
@@ -170,7 +170,7 @@ def test_code_that_is_held_without_a_crash_is_found(sim: Sim) -> None:
         "tests.testing.test_untried.counts_before_it_sleeps"
     ]
     assert "It is held because its code changed" in report.ended_otherwise[0].key
-    assert report.ended_otherwise[0].why == "nothing was done to it"
+    assert report.ended_otherwise[0].why == "this happens without a crash, too"
     assert not report.ok
 
 
@@ -200,7 +200,7 @@ def test_what_a_test_changes_is_no_finding(sim: Sim, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(f"{__name__}.PAUSE", "patched")
     report = sim.crash_everywhere(configured)
     assert report.findings == []
-    assert "is it changed by the test?" in report.untried[0].why
+    assert "does the test change this?" in report.untried[0].why
     monkeypatch.undo()
     assert sim.crash_everywhere(configured).ok
 

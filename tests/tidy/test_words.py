@@ -53,7 +53,11 @@ def _files() -> Iterator[Path]:
     for place in PLACES:
         found = ROOT / place
         for file in [found] if found.is_file() else sorted(found.rglob("*")):
-            if file.suffix in KINDS and not {"migrations", "peers"} & set(file.parts) and file not in NOT_OURS:
+            if (
+                file.suffix in KINDS
+                and not {"migrations", "peers"} & set(file.parts)
+                and file not in NOT_OURS
+            ):
                 yield file
 
 
@@ -83,5 +87,9 @@ def test_a_retired_word_is_gone(word: str) -> None:
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
     ]
     excuses = [given for of, given in EXCUSED if of == word]
-    found = [line for line, spoken in lines if pattern.search(spoken) and not any(given in line for given in excuses)]
+    found = [
+        line
+        for line, spoken in lines
+        if pattern.search(spoken) and not any(given in line for given in excuses)
+    ]
     assert not found, "\n".join([f"{len(found)} lines say {word!r}", *found[:40]])
