@@ -134,8 +134,7 @@ def test_what_only_a_cancel_can_undo_is_cancelled(sim: Sim) -> None:
 
 
 def test_an_undo_that_nothing_led_to_is_named(sim: Sim) -> None:
-    """With `failures=False` undos need not run. Otherwise a cancelled run, or a call that adds an undo, reaches
-    them."""
+    """With `failures=False` undos need not run. Without it they do, also the one that a workflow adds."""
     assert sim.using(failures=False).crash_everywhere(handles_everything, "x").ok
     report = sim.using(idempotent=[mail]).crash_everywhere(adds_an_undo, "x")
     assert report.ok, report

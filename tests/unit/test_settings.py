@@ -105,7 +105,7 @@ SHOWN: dict[str, str] = {
     "connect_s": "chaos/test_network.py::test_a_node_cut_off_fences_itself",
     "answer_s": "chaos/test_network.py::test_forgotten_connections_are_noticed",
     "sweep_s": "chaos/test_leaders.py::test_leaders_killed_and_stopped_under_load",
-    "start_s": "chaos/test_unwritable.py::test_whoever_asks_is_told_and_what_is_under_way_waits",
+    "start_s": "chaos/test_unwritable.py::test_a_caller_gets_an_error_and_what_is_under_way_waits",
     "keep_workflows_days": "store/test_workflows.py::test_what_nobody_declared_for_long_goes",
     "poll_s": "roles/test_isolated.py::test_a_fan_out_wider_than_the_agent_is_claimed_as_places_come_free",
     "runs_max": "roles/test_settings.py::test_a_scheduler_keeps_so_many_runs_in_memory",
