@@ -33,20 +33,20 @@ LONG = re.compile(
     | tests/testing/test_crashes\.py::test_what_is_not_done_again.*(-3\]|gallery|monthly|sells_for_good|tries)""",
     re.VERBOSE,
 )
-"""What `make test` leaves to `make every`: the same claim on the other store, where the layer above the stores is what is claimed,
-or a scenario that takes many seconds. `make chaos` runs those of chaos, and for longer."""
+"""Tests that `make test` leaves to `make every`: claims about a layer above the stores, on the other store, and
+scenarios that take many seconds. `make chaos` runs the scenarios of `tests/chaos` for longer."""
 SERVER_FOLDER = pytest.StashKey[Path]()
-HELD = pytest.StashKey[ExitStack]()
+CLEANUP = pytest.StashKey[ExitStack]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The main process holds the server's folder for the session; the server starts when a test first needs it."""
+    """Create the server's folder in the main process for the session. The server starts when a test first needs it."""
     worker = getattr(config, "workerinput", None)
     if worker is not None:
         config.stash[SERVER_FOLDER] = Path(worker["postgres_folder"])
     else:
-        config.stash[HELD] = ExitStack()
-        config.stash[SERVER_FOLDER] = config.stash[HELD].enter_context(postgres.held_folder(hasty=True))
+        config.stash[CLEANUP] = ExitStack()
+        config.stash[SERVER_FOLDER] = config.stash[CLEANUP].enter_context(postgres.locked_folder(hasty=True))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,13 +57,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: object) -> None:
-    """Tell an xdist worker which folder the session shares."""
+    """Give the session's shared folder to an xdist worker."""
     node.workerinput["postgres_folder"] = str(node.config.stash[SERVER_FOLDER])  # type: ignore[attr-defined]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if HELD in config.stash:
-        config.stash[HELD].close()
+    if CLEANUP in config.stash:
+        config.stash[CLEANUP].close()
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +74,7 @@ def pg_server(pytestconfig: pytest.Config) -> postgres.Server:
 
 @pytest.fixture(scope="session")
 def pg_database(pg_server: postgres.Server) -> Iterator[str]:
-    """The address of a database of this process of the test session."""
+    """The address of a database that only this process of the test session uses."""
     name = f"holdfast_{uuid4().hex[:16]}"
     with psycopg.connect(pg_server.url, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"'.encode())
@@ -85,7 +85,8 @@ def pg_database(pg_server: postgres.Server) -> Iterator[str]:
 
 @pytest.fixture
 def pg_url(pg_database: str) -> Iterator[str]:
-    """The address of an empty PostgreSQL database. Emptied after the test: that is ten times faster than a new one."""
+    """The address of an empty PostgreSQL database. It is emptied after the test, which is ten times faster than making
+    a new one."""
     yield pg_database
     with psycopg.connect(pg_database, autocommit=True) as connection:
         connection.execute(

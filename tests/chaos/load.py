@@ -1,7 +1,7 @@
 """The work of the chaos tests, and the node that does it: `python -m tests.chaos.load URL LEDGER [ROLES]`.
 
-Every execution of a step appends two lines to a ledger that the product does not know: when it began and what it returned.
-A result is a token that no other execution returns, so whichever is recorded twice, or lost, shows.
+Every execution of a step appends two lines to a ledger that the product does not know: when it began and what it
+returned. A result is a token that no other execution returns. So a result that is recorded twice, or lost, can be seen.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ CONFIG = Config(
     losses_max=1000,
     steps_max=50,
 )
-"""Short limits, so that much can happen in a minute. A step may be lost as often as we like to kill."""
+"""Short limits, so that much can happen in a minute. A step may be lost any number of times, because the tests kill
+often."""
 
 log = logging.getLogger("chaos")
 FOREVER = Retry(attempts=1000, delay=0.05, max_delay=0.5)
@@ -43,7 +44,7 @@ _numbers = itertools.count(1)
 
 
 def note(ledger: str, *words: object) -> None:
-    """One line, whole or not at all, also when the process is killed."""
+    """Write one line, as a whole or not at all, even when the process is killed."""
     line = " ".join(map(str, (*words, f"{time.time():.4f}"))) + "\n"
     descriptor = os.open(Path(ledger), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(descriptor, line.encode())
@@ -76,7 +77,7 @@ def effect_in_thread(ledger: str, i: int) -> str:
 
 @workflow
 async def order(ledger: str) -> list[str]:
-    """Steps one after the other, side by side, in threads, and a timer."""
+    """Steps one after the other, side by side and in threads, and a timer."""
     first = await effect(ledger, 0)
     both = await asyncio.gather(effect(ledger, 1), effect_in_thread(ledger, 2))
     await asyncio.sleep(0.01)
@@ -92,7 +93,7 @@ async def main(url: str, ledger: str, roles: str = "scheduler,agent,supervisor")
         try:
             await hf.open()
             break
-        except HoldfastError as error:  # as a process manager would start it again
+        except HoldfastError as error:  # a process manager would start it again, too
             log.warning("opening: %s", error)
         await asyncio.sleep(0.2)
     note(ledger, "up", "-", "-", os.getpid(), hf.node.id)

@@ -1,4 +1,5 @@
-"""The application of the outage test: one step whose dependency is down while a file is there. Every call leaves two lines."""
+"""The application of the outage test: one step whose dependency is down while a file exists. Every call writes two
+lines."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def write(ledger: str, what: str) -> None:
 @step(depends="stripe")
 async def charge(ledger: str, i: int) -> int:
     write(ledger, "began")
-    while (Path(ledger) / "hangs").exists():  # noqa: ASYNC110  it is a file
+    while (Path(ledger) / "hangs").exists():  # noqa: ASYNC110  nothing else signals that the file is gone
         await asyncio.sleep(0.01)
     down = (Path(ledger) / "down").exists()
     await asyncio.sleep(0.05)

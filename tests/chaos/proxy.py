@@ -1,8 +1,9 @@
 """A small TCP proxy in front of PostgreSQL that can do to connections what networks do.
 
-`cut`: all connections are reset. `swallow`: what is on the way, and what comes, disappears; nobody is told. `deaf`: the same
-for the connections there are, while new ones pass, as after a firewall forgot them. `cut_after_send`: what the client
-says reaches the server, and the connection is gone before the answer comes back: nobody knows whether it was committed.
+`cut` resets all connections. While `dropping` is set, everything on all connections disappears, and neither side
+notices. `deafen` does the same to the connections there are, while new ones work, as after a firewall forgot them.
+`lose_replies` lets a request reach the server, and closes the connection before the reply: so it is unknown whether it
+was committed.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._pairs: set[_Pair] = set()
         self._dice = random.Random(seed)
-        self.swallowing = False
+        self.dropping = False
         self.lose_replies = 0.0
-        """How likely the answer to something that was sent is lost, with its connection."""
+        """The probability that the reply to a request is lost, together with its connection."""
         self.lost_replies = 0
         self.port = 0
 
@@ -35,21 +36,21 @@ class Proxy:
         await asyncio.sleep(0)
 
     def cut(self) -> int:
-        """Reset every connection; how many."""
+        """Reset every connection, and return how many there were."""
         pairs, self._pairs = self._pairs, set()
         for pair in pairs:
             pair.abort()
         return len(pairs)
 
     def deafen(self) -> int:
-        """The connections there are lead nowhere from now on."""
+        """Let everything on the connections there are disappear from now on, and return how many there are."""
         for pair in self._pairs:
             pair.deaf = True
         return len(self._pairs)
 
     def heal(self) -> None:
-        """What was swallowed is lost: a connection with a hole in it is of no use."""
-        self.swallowing = False
+        """Let everything pass again, and reset all connections: data is missing in them, so they are of no use."""
+        self.dropping = False
         self.lose_replies = 0.0
         self.cut()
 
@@ -57,7 +58,7 @@ class Proxy:
         pair = _Pair(writer)
         self._pairs.add(pair)
         with contextlib.suppress(OSError, asyncio.CancelledError):
-            while self.swallowing:  # the handshake is not answered either
+            while self.dropping:  # connecting gets no answer either
                 await asyncio.sleep(0.05)
                 if writer.is_closing():
                     return
@@ -73,14 +74,14 @@ class Proxy:
     ) -> None:
         with contextlib.suppress(OSError, asyncio.CancelledError):
             while chunk := await reader.read(65_536):
-                if self.swallowing or pair.deaf:
+                if self.dropping or pair.deaf:
                     continue
                 if back and self._dice.random() < self.lose_replies:
                     self.lost_replies += 1
-                    break  # the server has done it, and the client will not hear of it
+                    break  # the server has done it, and the client does not get the reply
                 writer.write(chunk)
                 await writer.drain()
-        if not (pair.deaf or self.swallowing):
+        if not (pair.deaf or self.dropping):
             self._pairs.discard(pair)
             pair.abort()
 

@@ -1,4 +1,4 @@
-"""PostgreSQL servers of a test's own, that it may crash, fill and replace: one, or a primary with a synchronous standby."""
+"""PostgreSQL servers that a test may crash, fill and replace: one, or a primary with a synchronous standby."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests import postgres
 USER = "postgres"
 
 
-class Own:
-    """One server in a folder of its own. What was committed is on disk when it was answered: fsync is on."""
+class OwnServer:
+    """One server in its own folder. What it answered as committed is on disk: fsync is on."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.data = folder, folder / "data"
@@ -50,7 +50,8 @@ class Own:
         )
 
     def guarded(self) -> subprocess.Popen[bytes]:
-        """A process that waits until this one closes its pipe, however it ends, and then leaves nothing behind."""
+        """A process that waits until this one closes its pipe, however it ends, and then stops the server and removes
+        its folder."""
         pg_ctl = postgres.binaries(self._home) / "pg_ctl"
         clear = 'read _; "$0" stop -m immediate -D "$1/data" >/dev/null 2>&1; rm -rf "$1"'
         user, group = postgres.unprivileged() if os.geteuid() == 0 else (None, None)
@@ -65,21 +66,21 @@ class Own:
 
     def make(self) -> None:
         postgres.run_there(self.folder, "cp", "-Rp", self._home / "template", self.data)
-        self.settle()
+        self.write_settings()
 
-    def settle(self) -> None:
-        """Its place and its port, after those of the server it was copied from."""
+    def write_settings(self) -> None:
+        """Set this server's folder and port in its settings, in place of those it was copied with."""
         with (self.data / "postgresql.conf").open("a") as settings:
             settings.write(
                 f"listen_addresses = '127.0.0.1'\nport = {self.port}\nunix_socket_directories = '{self.folder}'\n"
                 "max_connections = 200\nmin_wal_size = 32MB\nmax_wal_size = 64MB\n"
             )
 
-    def follow(self, primary: Own) -> None:
+    def follow(self, primary: OwnServer) -> None:
         """Copy a running primary and follow it."""
         place = ("-h", "127.0.0.1", "-p", str(primary.port), "-U", USER)
         self.run("pg_basebackup", *place, "-D", self.data, "-R", "-X", "stream", "-c", "fast")
-        self.settle()
+        self.write_settings()
 
     def start(self, check: bool = True) -> None:
         self.run("pg_ctl", "start", "-w", "-D", self.data, "-l", self.folder / "log", check=check)
@@ -98,7 +99,7 @@ class Own:
             return False
 
     def freeze(self) -> None:
-        """All its processes stand still, and nobody is told."""
+        """Stop all its processes. Its clients do not notice."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -111,14 +112,14 @@ class Own:
             os.kill(pid, number)
 
     def ask(self, sql: str) -> list[tuple[object, ...]]:
-        # Also of a server that was told to take no writes.
+        # Also works on a server that refuses writes.
         writing = "-c default_transaction_read_only=off"
         with psycopg.connect(self.url, autocommit=True, connect_timeout=10, options=writing) as connection:
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
 
     def demand_standby(self, yes: bool) -> None:
-        """Whether a commit waits until a standby has it."""
+        """Set whether a commit waits until a standby has it."""
         self.ask(f"ALTER SYSTEM SET synchronous_standby_names = '{'*' if yes else ''}'")
         self.ask("SELECT pg_reload_conf()")
 
@@ -130,11 +131,11 @@ class Own:
 
 
 @contextmanager
-def own_server(folder: Path | None = None) -> Iterator[Own]:
-    """A server in a new folder (or on a file system of the caller's), stopped and removed at the end."""
+def own_server(folder: Path | None = None) -> Iterator[OwnServer]:
+    """Return a server in a new folder, or in the caller's. It is stopped and removed at the end."""
     place = Path(tempfile.mkdtemp(prefix="hfown-", dir=folder))
     place.chmod(0o755)
-    server = Own(place)
+    server = OwnServer(place)
     guard = server.guarded()
     try:
         yield server
@@ -145,14 +146,14 @@ def own_server(folder: Path | None = None) -> Iterator[Own]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def both_hosts(one: Own, other: Own) -> str:
-    """One address that names two servers; whoever takes writes is used."""
+def both_hosts(one: OwnServer, other: OwnServer) -> str:
+    """Return one address that names two servers. A client uses the one that takes writes."""
     return f"postgresql://{USER}@127.0.0.1:{one.port},127.0.0.1:{other.port}/postgres"
 
 
 @contextmanager
 def small_disk(mb: int) -> Iterator[Path]:
-    """A file system that can be filled. Needs the right to mount."""
+    """Make a file system that can be filled. This needs the right to mount."""
     place = Path(tempfile.mkdtemp(prefix="hfdisk-"))
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mb}m", "tmpfs", place], check=True)
     place.chmod(0o777)
@@ -179,7 +180,7 @@ def may_mount() -> bool:
 
 
 def fill(place: Path) -> Path:
-    """Take all the room there is; the file to remove again."""
+    """Take all the room there is, and return the file that has to be removed to free it."""
     ballast = place / "ballast"
     with ballast.open("ab", buffering=0) as file:
         for size in (1 << 20, 1 << 12, 1):

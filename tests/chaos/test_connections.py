@@ -37,8 +37,8 @@ async def ten(i: int) -> int:
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_cut_connections_lose_nothing(pg_url: str) -> None:
-    """With all backends of the database terminated at random moments, every run ends with its result; a step that the
-    store recorded is not executed again after that."""
+    """All backends of the database are terminated at random moments. Every run ends with its result, and a step that
+    the store recorded is not executed again."""
     dice = random.Random(SEED)
     config = Config(lease_s=5.0, renew_s=0.5, poll_s=0.2, sweep_s=0.1)
     done: list[int] = []
@@ -73,7 +73,7 @@ async def test_cut_connections_lose_nothing(pg_url: str) -> None:
         states = await hf.store.reads.runs_by_state()
         assert set(states) == {"succeeded"}, states
         assert [name for name, _, broken in await hf.store.reads.doctor() if broken] == []
-    gc.collect()  # the driver cannot close what was cut from under it: let it complain here
+    gc.collect()  # the driver cannot close connections that were cut: let it warn here
     assert set(done) == {45}
     again = sum(times - 1 for times in effects.values())
     print(

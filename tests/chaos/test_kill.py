@@ -45,8 +45,8 @@ def start(url: str, ledger: Path, run_id: str) -> subprocess.Popen[str]:
 def test_a_run_killed_at_random_moments_ends_right_and_repeats_no_recorded_step(
     store_url: str, tmp_path: Path
 ) -> None:
-    """However often the process is killed, the run ends with the right result; a step whose outcome was recorded never
-    runs again, so that at most the one step that was running at a kill runs once more."""
+    """However often the process is killed, the run ends with the right result. A step whose outcome was recorded never
+    runs again, so a kill costs at most one more execution of the step that was running."""
     dice = random.Random(SEED)
     killed, runs, slowest = 0, 0, 0.0
     while killed < KILLS:
@@ -57,7 +57,7 @@ def test_a_run_killed_at_random_moments_ends_right_and_repeats_no_recorded_step(
             began = time.monotonic()
             process = start(store_url, ledger, f"killed-{runs}")
             try:
-                # Anywhere from before the interpreter is up to after the run has ended.
+                # Anywhere from before the interpreter has started to after the run has ended.
                 process.wait(timeout=dice.uniform(0.05, 0.6) if killed < KILLS else 60)
             except subprocess.TimeoutExpired:
                 process.kill()
@@ -68,9 +68,9 @@ def test_a_run_killed_at_random_moments_ends_right_and_repeats_no_recorded_step(
             slowest = max(slowest, time.monotonic() - began)
             assert process.returncode == 0, errors
             break
-        told = json.loads(shown)
-        assert (told["state"], told["output"]) == ("succeeded", sum(range(20)))
-        assert [step["state"] for step in told["steps"]] == ["succeeded"] * 20
+        run = json.loads(shown)
+        assert (run["state"], run["output"]) == ("succeeded", sum(range(20)))
+        assert [step["state"] for step in run["steps"]] == ["succeeded"] * 20
         lines = [line.split() for line in ledger.read_text().splitlines()]
         began_times = Counter(int(i) for i, _, _ in lines)
         assert set(began_times) == set(range(20))

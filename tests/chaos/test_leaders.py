@@ -28,9 +28,9 @@ SEED = int(os.environ.get("HOLDFAST_SEED", "1"))
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 PATIENCE_S = 60.0
 SLOW_S = 5.0
-"""What a busy machine may add to a bound."""
+"""How much a busy machine may add to a time limit."""
 LANES = 8
-"""Runs in flight."""
+"""How many runs are under way at a time."""
 
 
 async def until(condition: Callable[[], Awaitable[object]], limit_s: float = PATIENCE_S) -> None:
@@ -41,7 +41,7 @@ async def until(condition: Callable[[], Awaitable[object]], limit_s: float = PAT
 
 
 class Crew:
-    """Processes of `holdfast`, each known to the store before it counts."""
+    """Processes of `holdfast`. Each counts once the store knows it."""
 
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
@@ -76,7 +76,7 @@ class Crew:
             del self._processes[node.pid]
 
     async def joined_again(self, node: NodeRow) -> NodeRow:
-        """The same process, as another node."""
+        """Wait until the same process has joined as another node, and return that node."""
         found: list[NodeRow] = []
 
         async def known() -> bool:
@@ -99,7 +99,7 @@ class Crew:
 
 @asynccontextmanager
 async def loaded(hf: Holdfast, folder: Path) -> AsyncIterator[list[str]]:
-    """Runs, LANES at a time, for as long as the block lasts; in the end all of them have ended right."""
+    """Start runs, LANES at a time, for as long as the block lasts. At its end all of them have succeeded."""
     begun: list[str] = []
     stop = asyncio.Event()
 
@@ -200,7 +200,7 @@ async def test_leaders_killed_and_stopped_under_load(store_url: str, tmp_path: P
 
 
 async def deposed_changes_nothing(hf: Holdfast, epoch: int, node: str) -> None:
-    """What the leader before could still write."""
+    """Try all that the former leader could still write: it changes nothing."""
     assert await reclaim(hf.store, node, epoch, "a deposed leader says so", 3, 100) is None
     assert await end_overdue(hf.store, epoch, -60.0, 100) == 0
     assert await hf.store.alerts.raise_alerts(epoch, []) is False
@@ -212,7 +212,7 @@ async def is_reclaimed(hf: Holdfast, node: NodeRow) -> bool:
 
 
 async def nothing_lost_nothing_twice(hf: Holdfast, folder: Path, begun: list[str]) -> None:
-    """Every run that was accepted succeeded; of each, a step began once more only where an attempt of it was lost."""
+    """Every run that was accepted succeeded. A step of it began once more only where an attempt was lost."""
     assert await hf.store.reads.runs_by_state() == {RunState.SUCCEEDED: len(begun)}
     for run_id in begun:
         lines = [line.split() for line in (folder / run_id).read_text().splitlines()]

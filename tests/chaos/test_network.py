@@ -1,4 +1,4 @@
-"""What networks do to the way between nodes and PostgreSQL: cut it, swallow everything, forget connections, lose answers."""
+"""What networks do between nodes and PostgreSQL: cut connections, drop everything, forget connections, lose answers."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def through(proxy: Proxy, url: str) -> str:
 
 
 async def test_a_node_cut_off_fences_itself(pg_url: str, proxy: Proxy, tmp_path: Path) -> None:
-    """A node that no longer reaches the database, but the outside world, starts nothing once its lease has ended; the
-    others go on with its work, and when the way is open again it takes part again."""
+    """A node reaches the outside world but not the database. It starts nothing once its lease has ended, and the others
+    go on with its work. When it reaches the database again, it takes part again."""
     async with world("partitions", pg_url, tmp_path, nodes=1) as it:
         cut_off = await it.spawn(through(proxy, pg_url))
         pid = it.fleet[cut_off].pid
         until = time.monotonic() + SECONDS
         while True:
             async with asyncio.timeout(60):
-                while not _works(it.lines(), pid, time.time() - 5):  # noqa: ASYNC110  another process is waited for
+                while not _works(it.lines(), pid, time.time() - 5):  # noqa: ASYNC110  it is another process
                     await asyncio.sleep(0.1)
             it.fault("partitions")
-            proxy.swallowing = True
+            proxy.dropping = True
             fenced_at = time.time() + LEASE_S
             await asyncio.sleep(outlasting())
             late = [
@@ -55,9 +55,9 @@ async def test_a_node_cut_off_fences_itself(pg_url: str, proxy: Proxy, tmp_path:
                 break
         healed_at = time.time()
         async with asyncio.timeout(60 + SLOW):
-            while not _works(it.lines(), pid, healed_at):  # noqa: ASYNC110  the same
+            while not _works(it.lines(), pid, healed_at):  # noqa: ASYNC110  as above
                 await asyncio.sleep(0.1)
-        await it.settle()
+        await it.end_and_count()
 
 
 def _works(lines: list[Line], pid: int, since: float) -> bool:
@@ -65,8 +65,9 @@ def _works(lines: list[Line], pid: int, since: float) -> bool:
 
 
 async def test_lost_answers_lose_nothing(pg_url: str, proxy: Proxy, tmp_path: Path) -> None:
-    """What a node says arrives, the connection is gone before the answer: nobody knows whether a commit happened, and all
-    is asked again. Every run succeeds, with one result a step. The caller is behind the same network."""
+    """A node's requests arrive, but the connection is gone before the answer. So it is unknown whether a commit
+    happened, and the node asks again. Every run succeeds, with one result per step. The caller is behind the same
+    network."""
     url = through(proxy, pg_url)
     async with world("lost answers", url, tmp_path) as it:
         until = time.monotonic() + SECONDS
@@ -81,11 +82,11 @@ async def test_lost_answers_lose_nothing(pg_url: str, proxy: Proxy, tmp_path: Pa
             await asyncio.sleep(dice.uniform(0.1, 0.5))
         it.counts["answers lost"] = proxy.lost_replies
         assert proxy.lost_replies
-        await it.settle()
+        await it.end_and_count()
 
 
 async def test_forgotten_connections_are_noticed(pg_url: str, proxy: Proxy, tmp_path: Path) -> None:
-    """All connections there are lead nowhere, and nobody is told: they are given up, and new ones work."""
+    """All connections there are lead nowhere, and neither side notices. The nodes give them up, and new ones work."""
     async with world("half-open connections", through(proxy, pg_url), tmp_path, client_url=pg_url) as it:
         until = time.monotonic() + SECONDS
         while True:
@@ -95,4 +96,4 @@ async def test_forgotten_connections_are_noticed(pg_url: str, proxy: Proxy, tmp_
             await it.until(before + 20, 90)
             if time.monotonic() >= until:
                 break
-        await it.settle()
+        await it.end_and_count()

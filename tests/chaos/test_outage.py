@@ -1,7 +1,8 @@
-"""A dependency fails for a while, with many steps waiting: few attempts are spent, all succeed in the end, without a spike.
+"""A dependency fails for a while, with many steps waiting. Few attempts are spent, and all succeed in the end, without
+a spike.
 
-`HOLDFAST_OUTAGE_S=60 HOLDFAST_OUTAGE_STEPS=2000 pytest tests/chaos/test_outage.py -s --timeout 600` is the long version; the
-suite does a short one. Default settings, two processes that host every role.
+`HOLDFAST_OUTAGE_S=60 HOLDFAST_OUTAGE_STEPS=2000 pytest tests/chaos/test_outage.py -s --timeout 600` is the long
+version; the suite does a short one. It uses default settings and two processes that host every role.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def nodes(url: str) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 async def reach(hf: Holdfast, states: set[BreakerState], limit_s: float = 90.0) -> Breaker:
-    """The breaker, when it is in one of these states."""
+    """Wait until the breaker is in one of these states, and return it."""
     deadline = time.time() + limit_s
     while True:
         rows = await hf.store.gates.breakers()
@@ -70,8 +71,9 @@ async def reach(hf: Holdfast, states: set[BreakerState], limit_s: float = 90.0) 
 
 
 async def test_an_outage_costs_few_attempts_and_ends_without_a_spike(store_url: str, tmp_path: Path) -> None:
-    """While the dependency is down only what was in flight when the breaker opened and single probes reach it. When it is back,
-    steps begin in waves that each wait for the one before. No run fails, and an alert was raised and cleared."""
+    """While the dependency is down, it only gets the steps that were running when the breaker opened, and single
+    probes. When it is back, steps begin in waves, and each wave waits for the one before. No run fails, and an alert is
+    raised and cleared."""
     (tmp_path / "down").touch()
     async with Holdfast(store_url, roles=()) as hf:
         runs = [await hf.start(outage.order.using(id=f"order-{i}"), str(tmp_path), i) for i in range(STEPS)]
@@ -104,18 +106,18 @@ async def test_an_outage_costs_few_attempts_and_ends_without_a_spike(store_url: 
     assert set(states) == {RunState.SUCCEEDED}
     opened_at = next(entry.at for entry in journal if entry.verb == "breaker open")
     tries = sum(entry.verb == "breaker probing" for entry in journal)
-    told = calls(tmp_path)
-    at_the_trip = [call for call in told if call.what == "began" and call.at < opened_at + 0.1]
-    during = [call for call in told if call.what == "began" and opened_at + 0.1 <= call.at < healed_at]
+    all_calls = calls(tmp_path)
+    at_the_trip = [call for call in all_calls if call.what == "began" and call.at < opened_at + 0.1]
+    during = [call for call in all_calls if call.what == "began" and opened_at + 0.1 <= call.at < healed_at]
     spent = sum(step.attempt - step.excused - step.losses for step in steps) - STEPS
     assert len(during) <= tries, "while it is down, only probes reach it"
-    assert len([call for call in told if call.what == "failed"]) <= len(at_the_trip) + tries
+    assert len([call for call in all_calls if call.what == "failed"]) <= len(at_the_trip) + tries
     assert spent <= PROCESSES * DEFAULT.breaker_failures_min, "only what opened the breaker is spent"
     grown = waves[len(waves) - 1 - waves[::-1].index(1) :]
     assert all(after <= before * 2 for before, after in itertools.pairwise(grown)), waves
     begun = ended = 0
-    first_at = min(call.at for call in told if call.what == "succeeded")
-    recovery = [call for call in told if call.at >= healed_at]
+    first_at = min(call.at for call in all_calls if call.what == "succeeded")
+    recovery = [call for call in all_calls if call.at >= healed_at]
     for call in recovery:
         begun += call.what == "began"
         ended += call.what == "succeeded"
@@ -137,8 +139,8 @@ async def test_an_outage_costs_few_attempts_and_ends_without_a_spike(store_url: 
 async def test_a_kill_while_probing_does_not_wedge_the_breaker(
     store_url: str, tmp_path: Path, who: str
 ) -> None:
-    """kill -9 of the process that holds the probe, or of the leader that waits for it: another probe begins, or another leader
-    goes on, and all runs succeed."""
+    """kill -9 of the process that has the probe, or of the leader that waits for it: another probe begins, or another
+    leader goes on, and all runs succeed."""
     (tmp_path / "down").touch()
     async with Holdfast(store_url, roles=()) as hf:
         runs = [await hf.start(outage.order.using(id=f"order-{i}"), str(tmp_path), i) for i in range(60)]

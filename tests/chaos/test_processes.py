@@ -1,6 +1,7 @@
 """Processes that are killed, stopped and replaced under load, on both stores.
 
-`HOLDFAST_CHAOS_S=60 pytest tests/chaos/test_processes.py -s` does more harm (`make chaos`); the suite a little.
+`HOLDFAST_CHAOS_S=60 pytest tests/chaos/test_processes.py -s` is the long version (`make chaos`); the suite does a short
+one.
 """
 
 from __future__ import annotations
@@ -19,32 +20,33 @@ def named(scenario: str, url: str) -> str:
 
 
 async def test_killed_processes_lose_nothing(store_url: str, tmp_path: Path) -> None:
-    """SIGKILL at random moments, again and again: every run that was accepted succeeds, with one result a step."""
+    """Processes get SIGKILL at random moments, again and again. Every run that was accepted succeeds, with one result
+    per step."""
     dice = random.Random(SEED)
     async with world(named("kills", store_url), store_url, tmp_path) as it:
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:
             await it.kill(dice.randrange(len(it.fleet)))
             await asyncio.sleep(dice.uniform(0.1, 0.8))
-        await it.settle()
+        await it.end_and_count()
 
 
 async def test_rolling_restarts_lose_nothing(store_url: str, tmp_path: Path) -> None:
-    """Nodes are drained and replaced one after the other: restarting itself costs no attempt, so that no more steps run
-    twice than a busy machine took leases from."""
+    """Nodes are drained and replaced one after the other. The restarts themselves cost no attempt: steps run twice only
+    where a busy machine lost a lease."""
     async with world(named("rolling restarts", store_url), store_url, tmp_path) as it:
         until, number = time.monotonic() + SECONDS, 0
         while time.monotonic() < until:
             await it.restart(number % len(it.fleet))
             number += 1
             await asyncio.sleep(0.3)
-        figures = await it.settle()
+        figures = await it.end_and_count()
         assert int(str(figures["executed more than once"])) <= int(str(figures["attempts lost"])), figures
 
 
 async def test_a_stopped_process_starts_nothing_when_it_goes_on(store_url: str, tmp_path: Path) -> None:
-    """SIGSTOP for three leases, then SIGCONT: the node that was stopped begins no step any more and none of its results
-    is accepted; its process goes on as another node."""
+    """A process gets SIGSTOP for three leases, then SIGCONT. The node that was stopped begins no step any more, and
+    none of its results is accepted. Its process goes on as another node."""
     async with world(named("stops", store_url), store_url, tmp_path) as it:
         until, number = time.monotonic() + SECONDS, 0
         while True:
@@ -59,4 +61,4 @@ async def test_a_stopped_process_starts_nothing_when_it_goes_on(store_url: str, 
             number += 1
             if time.monotonic() >= until:
                 break
-        await it.settle()
+        await it.end_and_count()

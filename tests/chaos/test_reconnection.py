@@ -1,5 +1,5 @@
-"""PostgreSQL loses connections, restarts and fails over under nodes that are well: none ends, nothing is lost, no attempt and
-no budget is spent. With `holdfast up`, and embedded."""
+"""PostgreSQL loses connections, restarts and fails over while the nodes are well. No node ends, nothing is lost, and no
+attempt or budget is spent. This is tested with `holdfast up`, and embedded."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from holdfast.config import Config
 from holdfast.errors import StoreError
 from holdfast.model import NodeRow, RunState
 from tests.chaos import waits
-from tests.chaos.servers import Own, both_hosts, own_server
+from tests.chaos.servers import OwnServer, both_hosts, own_server
 
 UP = 2
-"""Processes of `holdfast up`, beside the embedded node."""
+"""How many processes of `holdfast up` there are, beside the embedded node."""
 RUNS, WIDTH = 3, 6
 PATIENCE_S = 90.0
 UP_LEASE_S = Config().lease_s
@@ -28,25 +28,25 @@ SESSIONS = (
     "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
 )
 
-Harm = Callable[[list[Own]], Awaitable[None]]
+Harm = Callable[[list[OwnServer]], Awaitable[None]]
 
 
-async def single_sessions(servers: list[Own]) -> None:
-    """Every session of every process, one after the other."""
+async def single_sessions(servers: list[OwnServer]) -> None:
+    """Terminate every session of every process, one after the other."""
     for (pid,) in await asyncio.to_thread(servers[0].ask, SESSIONS):
         await asyncio.to_thread(servers[0].ask, f"SELECT pg_terminate_backend({pid})")
-        await asyncio.sleep(0.4)  # twice as long as the leader needs to look
+        await asyncio.sleep(0.4)  # twice the leader's interval
 
 
-async def all_sessions(servers: list[Own]) -> None:
-    """Four times: more often than a step may lose its agent."""
+async def all_sessions(servers: list[OwnServer]) -> None:
+    """Terminate all sessions four times: that is more often than a step may lose its agent."""
     for _ in range(4):
         await asyncio.to_thread(servers[0].ask, SESSIONS.replace("pid", "pg_terminate_backend(pid)", 1))
         await asyncio.sleep(0.5)
 
 
 def restart(seconds: float) -> Harm:
-    async def restarted(servers: list[Own]) -> None:
+    async def restarted(servers: list[OwnServer]) -> None:
         await asyncio.to_thread(servers[0].crash)
         await asyncio.sleep(seconds)
         await asyncio.to_thread(servers[0].start)
@@ -54,7 +54,7 @@ def restart(seconds: float) -> Harm:
     return restarted
 
 
-async def failover(servers: list[Own]) -> None:
+async def failover(servers: list[OwnServer]) -> None:
     await asyncio.to_thread(servers[0].crash)
     await asyncio.to_thread(servers[1].promote)
 
@@ -99,8 +99,8 @@ def began(folder: Path) -> list[str]:
 
 
 @asynccontextmanager
-async def servers(names: int) -> AsyncIterator[list[Own]]:
-    """One server, or one and a synchronous copy of it."""
+async def servers(names: int) -> AsyncIterator[list[OwnServer]]:
+    """One server, or one with a synchronous copy."""
     with own_server() as one, own_server() as other:
         one.make()
         await asyncio.to_thread(one.start)
@@ -126,9 +126,9 @@ async def servers(names: int) -> AsyncIterator[list[Own]]:
 async def test_a_store_that_comes_back_finds_every_node_and_step(
     harm: Harm, names: int, lease_s: float, tmp_path: Path
 ) -> None:
-    """While steps run on every node, sessions are terminated, or the server is away for less than a lease: the same processes
-    go on as the same nodes with the same attempts, no loss is counted, and new work is taken up."""
-    # Fewer places here than steps, so that the other processes have some.
+    """While steps run on every node, sessions are terminated, or the server is away for less than a lease. The same
+    processes go on as the same nodes with the same attempts. No loss is counted, and they take up new work."""
+    # This node has fewer places than there are steps, so that the other processes get some.
     config = Config(
         lease_s=lease_s, connect_s=2.0, steps_max=RUNS * WIDTH // 3 if lease_s == UP_LEASE_S else 100
     )
@@ -178,8 +178,8 @@ async def test_a_store_that_comes_back_finds_every_node_and_step(
 
 
 async def test_an_outage_longer_than_the_lease_hands_steps_on_once(tmp_path: Path) -> None:
-    """Nobody could renew: every node stops its steps, and joins again by itself as another one when the server is back. Each step
-    runs once more, and no process ended."""
+    """No node could renew its lease. Every node stops its steps, and joins again as another node when the server is
+    back. Each step runs once more, and no process ended."""
     async with AsyncExitStack() as stack:
         they = await stack.enter_async_context(servers(1))
         url = they[0].url

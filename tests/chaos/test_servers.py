@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.load import LEASE_S
-from tests.chaos.servers import Own, both_hosts, fill, may_mount, own_server, small_disk
+from tests.chaos.servers import OwnServer, both_hosts, fill, may_mount, own_server, small_disk
 from tests.chaos.world import SECONDS, SEED, world
 
 mountable = pytest.mark.skipif(not may_mount(), reason="filling a disk needs the right to mount a small one")
 
 
 async def test_crashes_of_the_server_lose_nothing(tmp_path: Path) -> None:
-    """`pg_ctl stop -m immediate` and a start, again and again: what was answered is there, and every run succeeds."""
+    """The server crashes (`pg_ctl stop -m immediate`) and starts, again and again. What it answered is there, and every
+    run succeeds."""
     dice = random.Random(SEED)
     with own_server() as server:
         server.make()
@@ -29,12 +30,12 @@ async def test_crashes_of_the_server_lose_nothing(tmp_path: Path) -> None:
                 await asyncio.to_thread(server.crash)
                 await asyncio.to_thread(server.start)
                 await asyncio.sleep(dice.uniform(0.2, 1.5))
-            await it.settle()
+            await it.end_and_count()
 
 
 async def test_a_failover_to_a_synchronous_standby_loses_nothing(tmp_path: Path) -> None:
-    """The primary is gone for good, its standby is promoted: clients whose address names both find it by themselves, and
-    every run whose start was answered succeeds."""
+    """The primary is gone for good, and its standby is promoted. Clients whose address names both find it by
+    themselves, and every run whose start was answered succeeds."""
     with own_server() as one, own_server() as other:
         one.make()
         one.start()
@@ -54,16 +55,16 @@ async def test_a_failover_to_a_synchronous_standby_loses_nothing(tmp_path: Path)
                 if time.monotonic() >= until:
                     break
                 await asyncio.to_thread(_rebuild, primary, standby)
-            await it.settle()
+            await it.end_and_count()
 
 
-def _fail_over(primary: Own, standby: Own) -> None:
+def _fail_over(primary: OwnServer, standby: OwnServer) -> None:
     primary.crash()
     standby.promote()
 
 
-def _rebuild(primary: Own, standby: Own) -> None:
-    """The server that was lost comes back, as a copy that follows."""
+def _rebuild(primary: OwnServer, standby: OwnServer) -> None:
+    """Bring the lost server back, as a copy that follows the new primary."""
     import shutil
 
     shutil.rmtree(standby.data)
@@ -75,7 +76,7 @@ def _rebuild(primary: Own, standby: Own) -> None:
 
 @mountable
 async def test_a_full_disk_under_sqlite_loses_nothing(tmp_path: Path) -> None:
-    """While there is no room nothing is accepted; when there is some again, everything goes on."""
+    """While there is no room, nothing is accepted. When there is room again, everything goes on."""
     with small_disk(48) as disk:
         async with world("full disk sqlite", f"sqlite:///{disk}/holdfast.db", tmp_path, nodes=2) as it:
             until = time.monotonic() + SECONDS
@@ -88,12 +89,13 @@ async def test_a_full_disk_under_sqlite_loses_nothing(tmp_path: Path) -> None:
                 await it.until(before + 10, 90)
                 if time.monotonic() >= until:
                     break
-            await it.settle()
+            await it.end_and_count()
 
 
 @mountable
 async def test_a_full_disk_under_postgresql_loses_nothing(tmp_path: Path) -> None:
-    """The same for the server's disk. It may crash for want of room: then it is started again, as its manager would."""
+    """The same holds for the server's disk. The server may crash for want of room. Then the test starts it again, as
+    its manager would."""
     with small_disk(220) as disk, own_server(disk) as server:
         server.make()
         server.start()
@@ -111,4 +113,4 @@ async def test_a_full_disk_under_postgresql_loses_nothing(tmp_path: Path) -> Non
                 await it.until(before, 90)
                 if time.monotonic() >= until:
                     break
-            await it.settle()
+            await it.end_and_count()

@@ -36,8 +36,8 @@ async def up(url: str) -> asyncio.subprocess.Process:
 
 
 async def test_no_money_is_made_or_lost(store_url: str, tmp_path: Path) -> None:
-    """Transfers with random refusals and errors, processes killed with SIGKILL all the while: every run ends, the sum of
-    the ledgers is what it was, and each run's two postings are both there or both taken back, as its state says."""
+    """Transfers have random refusals and errors, and processes get SIGKILL all the while. Every run ends, the sum of
+    the ledgers is what it was, and each run's two postings are both there or both reversed, as its state says."""
     dice, folder = random.Random(SEED), str(tmp_path)
     bank.open_banks(folder)
     kills = 0

@@ -43,7 +43,8 @@ async def node(url: str) -> asyncio.subprocess.Process:
 
 @pytest.mark.timeout(300 + 20 * KILLS)
 async def test_whatever_dies_a_step_with_a_twin_has_one_outcome(store_url: str, tmp_path: Path) -> None:
-    """Every run succeeds; what its code was given is what stands in its rows; a step has one key, however often it ran."""
+    """Every run succeeds. The result that its code got is the one in its rows. A step has one key, however often it
+    ran."""
     dice, folder = random.Random(SEED), str(tmp_path)
     nodes = [await node(store_url) for _ in range(NODES)]
     outcomes: dict[str, list[str]] = {}

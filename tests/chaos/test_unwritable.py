@@ -1,5 +1,5 @@
-"""A store that is there and takes no writes: whoever asks for something is told within seconds, what is under way waits, and all
-goes on by itself when it can be written again."""
+"""A store that answers and takes no writes. Callers get an error within seconds, what is under way waits, and
+everything goes on by itself when the store can be written again."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from holdfast.errors import StoreError, StoreFull, StoreUnreachable
 from tests.chaos import waits
 from tests.chaos.servers import fill, may_mount, own_server, small_disk
 
-TOLD_WITHIN_S = Config().start_s + 5.0
-"""On a machine with nothing else to do it is half a second more than `start_s`."""
+ERROR_WITHIN_S = Config().start_s + 5.0
+"""How soon a caller must get the error. On a machine with nothing else to do it takes half a second more than
+`start_s`."""
 mountable = pytest.mark.skipif(not may_mount(), reason="it needs the right to mount")
 
 
@@ -63,19 +64,19 @@ KINDS = [
 ]
 
 
-async def told(asked: Awaitable[Any]) -> StoreError:
-    """What somebody is told, in time."""
+async def refused_in_time(call: Awaitable[Any]) -> StoreError:
+    """Return the error that a call raises, and check that it comes in time."""
     begun = time.monotonic()
     with pytest.raises(StoreError) as raised:
-        await asyncio.wait_for(asked, 60)
-    assert time.monotonic() - begun < TOLD_WITHIN_S
+        await asyncio.wait_for(call, 60)
+    assert time.monotonic() - begun < ERROR_WITHIN_S
     assert isinstance(raised.value, StoreFull | StoreUnreachable)
     return raised.value
 
 
 @pytest.mark.parametrize("roles", [["scheduler", "agent", "supervisor"], []], ids=["node", "caller"])
 @pytest.mark.parametrize(("kind", "words"), KINDS)
-async def test_whoever_asks_is_told_and_what_is_under_way_waits(
+async def test_a_caller_gets_an_error_and_what_is_under_way_waits(
     kind: Callable[[], Any], words: str, roles: list[str], tmp_path: Path
 ) -> None:
     """`start`, `signal` and `cancel` raise, and say why and what to do. A start that was refused does not happen later. A run
@@ -88,13 +89,13 @@ async def test_whoever_asks_is_told_and_what_is_under_way_waits(
     ):
         run = await node.start(waits.waiting.using(id="under way"), str(tmp_path), 3)
         async with asyncio.timeout(30):
-            while len(_began(tmp_path)) < 3:  # noqa: ASYNC110  steps are waited for
+            while len(_began(tmp_path)) < 3:  # noqa: ASYNC110  the test waits for steps, which do not signal it
                 await asyncio.sleep(0.02)
         await asyncio.to_thread(store.forbid)
         refused = await asyncio.gather(
-            told(caller.start(waits.waiting.using(id="refused"), str(tmp_path), 1)),
-            told(caller.send_signal("under way", "paid", b"1", None)),
-            told(caller.run("under way").cancel()),
+            refused_in_time(caller.start(waits.waiting.using(id="refused"), str(tmp_path), 1)),
+            refused_in_time(caller.send_signal("under way", "paid", b"1", None)),
+            refused_in_time(caller.run("under way").cancel()),
         )
         for error in refused:
             assert words in str(error)
@@ -116,7 +117,7 @@ def _began(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(("kind", "words"), KINDS)
 async def test_the_command_says_it_too(kind: Callable[[], Any], words: str, tmp_path: Path) -> None:
-    """`holdfast start`, `signal` and `cancel` end with 2 within seconds, and name the reason."""
+    """`holdfast start`, `signal` and `cancel` end with exit code 2 within seconds, and name the reason."""
     async with kind() as store:
         async with Holdfast(store.url) as hf:
             await (await hf.start(waits.waiting.using(id="r"), str(tmp_path), 0)).result(30)
@@ -139,13 +140,13 @@ async def test_the_command_says_it_too(kind: Callable[[], Any], words: str, tmp_
             )
             assert done.returncode == 2, (command, done)
             assert words in done.stderr, (command, done)
-            assert time.monotonic() - begun < TOLD_WITHIN_S + 5, command
+            assert time.monotonic() - begun < ERROR_WITHIN_S + 5, command
         await asyncio.to_thread(store.allow)
 
 
-async def test_a_start_of_which_nobody_knows_says_so(tmp_path: Path) -> None:
-    """The server vanishes with a commit on its way: the caller is told that it may have been started, and that asking again with the
-    same id is safe; which it is."""
+async def test_a_start_whose_outcome_is_unknown_says_so(tmp_path: Path) -> None:
+    """The server vanishes during a commit. The error says that the run may have been started, and that it is safe to
+    start it again with the same id. And it is."""
     with own_server() as server:
         server.make()
         await asyncio.to_thread(server.start)
@@ -154,7 +155,7 @@ async def test_a_start_of_which_nobody_knows_says_so(tmp_path: Path) -> None:
             await (await hf.start(waits.waiting, str(tmp_path), 1)).result(30)
             server.freeze()
             try:
-                error = await told(hf.start(waits.waiting.using(id="r"), str(tmp_path), 2))
+                error = await refused_in_time(hf.start(waits.waiting.using(id="r"), str(tmp_path), 2))
             finally:
                 server.thaw()
             assert "it is not known whether run 'r' was started" in str(error)
@@ -165,7 +166,7 @@ async def test_a_start_of_which_nobody_knows_says_so(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_is_down_is_named(tmp_path: Path) -> None:
-    """Nothing can have been written: the start is withdrawn, and does not happen when the server is back."""
+    """Nothing can have been written. So the start is withdrawn, and does not happen when the server is back."""
     with own_server() as server:
         server.make()
         await asyncio.to_thread(server.start)
@@ -173,8 +174,8 @@ async def test_a_server_that_is_down_is_named(tmp_path: Path) -> None:
         async with Holdfast(server.url, config=Config(lease_s=60.0)) as hf:
             await (await hf.start(waits.waiting, str(tmp_path), 1)).result(30)
             await asyncio.to_thread(server.crash)
-            first = await told(hf.start(waits.waiting.using(id="first"), str(tmp_path), 1))
-            error = await told(hf.start(waits.waiting.using(id="second"), str(tmp_path), 1))
+            first = await refused_in_time(hf.start(waits.waiting.using(id="first"), str(tmp_path), 1))
+            error = await refused_in_time(hf.start(waits.waiting.using(id="second"), str(tmp_path), 1))
             assert "cannot reach the database" in str(first)
             assert "run 'second' was not started: cannot reach the database" in str(error)
             await asyncio.to_thread(server.start)

@@ -1,4 +1,4 @@
-"""Steps that run until the test lets them go, so that something can be done to the store meanwhile."""
+"""Steps that run until the test lets them end, so that it can do something to the store meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def note(folder: str, line: str) -> None:
 @step(name="waiting.wait")
 async def wait(folder: str, i: int) -> int:
     note(folder, f"wait {i} attempt {here.attempt} pid {os.getpid()}")
-    while not (Path(folder) / "gate").exists():  # noqa: ASYNC110  another process opens it
+    while not (Path(folder) / "gate").exists():  # noqa: ASYNC110  nothing signals that another process opens the gate
         await asyncio.sleep(0.02)
     return i
 

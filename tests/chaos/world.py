@@ -1,7 +1,7 @@
-"""A fleet of real processes under load, what is done to them, and the count at the end.
+"""A fleet of real processes under load, the harm that is done to them, and the count at the end.
 
-Lost: a run whose start was answered and that did not succeed. Doubled: a step of which another result was delivered to the
-workflow than the one in its row, or two. Recovery: from a fault to the next end of a run.
+Lost: a run whose start was answered and that did not succeed. Doubled: a step for which the workflow got another result
+than the one in its row, or two results. Recovery: the time from a fault until the next run ends.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from tests.chaos.load import CONFIG, LEASE_S
 SECONDS = float(os.environ.get("HOLDFAST_CHAOS_S", "3"))
 """How long each scenario does harm."""
 SEED = int(os.environ.get("HOLDFAST_SEED", "1"))
-SETTLE_S = 120.0
-"""After the harm everything must end by itself; far longer than it takes, because test machines are slow."""
+END_S = 120.0
+"""How long everything may take to end by itself after the harm. This is far longer than it takes, because test machines
+are slow."""
 IN_FLIGHT = 24
 SLOW = 5.0
 """A machine that is busy with other tests may do things this many seconds late."""
 
 
 def publish(scenario: str, figures: Mapping[str, object]) -> None:
-    """One file a scenario in the folder named by the environment."""
+    """Write the scenario's figures to a file, in the folder that the environment names."""
     if folder := os.environ.get("HOLDFAST_FIGURES"):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        told = {"scenario": scenario, "seed": SEED, "seconds": SECONDS, **figures}
+        record = {"scenario": scenario, "seed": SEED, "seconds": SECONDS, **figures}
         file = Path(folder, f"chaos-{scenario.replace(' ', '-')}.json")
-        file.write_text(json.dumps(told, indent=1) + "\n")
+        file.write_text(json.dumps(record, indent=1) + "\n")
 
 
 class Line(NamedTuple):
@@ -73,7 +74,7 @@ class World:
     # --- processes --------------------------------------------------------------------------------------------------
 
     async def spawn(self, url: str | None = None, roles: str = "scheduler,agent,supervisor") -> int:
-        """One more node; its number in the fleet."""
+        """Start one more node, and return its number in the fleet."""
         self.fleet.append(await self._start(url or self.url, roles))
         return len(self.fleet) - 1
 
@@ -92,14 +93,14 @@ class World:
         )
 
     async def kill(self, number: int, url: str | None = None) -> None:
-        """SIGKILL, and another process in its place."""
+        """Kill a process with SIGKILL, and start another one in its place."""
         self.fault("kills")
         self.fleet[number].kill()
         await self.fleet[number].wait()
         self.fleet[number] = await self._start(url or self.url, "scheduler,agent,supervisor")
 
     async def stop(self, number: int, seconds: float) -> int:
-        """SIGSTOP, and SIGCONT later; its pid."""
+        """Stop a process with SIGSTOP, let it go on later with SIGCONT, and return its pid."""
         self.fault("stops")
         process = self.fleet[number]
         process.send_signal(signal.SIGSTOP)
@@ -108,7 +109,7 @@ class World:
         return process.pid
 
     async def restart(self, number: int) -> None:
-        """SIGTERM, which drains, and another process in its place."""
+        """Drain a process with SIGTERM, and start another one in its place."""
         self.fault("rolling restarts")
         self.fleet[number].terminate()
         async with asyncio.timeout(60):
@@ -116,8 +117,8 @@ class World:
         assert code == 0, f"a drained node ended with {code}"
         self.fleet[number] = await self._start(self.url, "scheduler,agent,supervisor")
         pid = self.fleet[number].pid
-        async with asyncio.timeout(120):  # one after the other: the next leaves when this one has come
-            while not self.nodes_of(pid):  # noqa: ASYNC110  another process is waited for
+        async with asyncio.timeout(120):  # one after the other: the next one leaves when this one has joined
+            while not self.nodes_of(pid):  # noqa: ASYNC110  nothing signals that another process has joined
                 await asyncio.sleep(0.1)
 
     def fault(self, what: str) -> None:
@@ -127,7 +128,7 @@ class World:
     # --- load -------------------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Start runs, as many as end: what was answered was accepted."""
+        """Start a run whenever one ends. A run whose start was answered counts as accepted."""
         async with asyncio.TaskGroup() as group:
             for lane in range(IN_FLIGHT):
                 group.create_task(self._lane(lane))
@@ -141,7 +142,7 @@ class World:
             while run is None:
                 try:
                     run = await self.client.start(load.order.using(id=run_id), str(self.ledger))
-                except HoldfastError:  # not answered: asked again with the same id
+                except HoldfastError:  # the start was not answered, so ask again with the same id
                     await asyncio.sleep(0.1)
             self.accepted.append(run_id)
             while self._loading:
@@ -154,9 +155,9 @@ class World:
                     await asyncio.sleep(0.1)
 
     async def until(self, count: int, seconds: float = 60.0) -> None:
-        """Wait until so many runs have ended."""
+        """Wait until this many runs have ended."""
         async with asyncio.timeout(seconds):
-            while (await self.ended()) < count:  # noqa: ASYNC110  other processes are waited for
+            while (await self.ended()) < count:  # noqa: ASYNC110  nothing signals what other processes do
                 await asyncio.sleep(0.05)
 
     async def ended(self) -> int:
@@ -179,7 +180,7 @@ class World:
         return [line.node for line in self.lines() if line.pid == pid and line.what == "up"]
 
     def began_between(self, nodes: Iterable[str], since: float, until: float) -> list[Line]:
-        """Effects that these nodes started in this time."""
+        """Return the effects that these nodes started in this time."""
         wanted = set(nodes)
         return [
             line
@@ -187,12 +188,12 @@ class World:
             if line.what == "began" and line.node in wanted and since < line.at < until
         ]
 
-    async def settle(self) -> dict[str, object]:
-        """No more harm, no more load: every run ends. Then count."""
+    async def end_and_count(self) -> dict[str, object]:
+        """Do no more harm and start no more runs; wait until every run has ended, and count."""
         self._loading = False
-        async with asyncio.timeout(SETTLE_S):
-            await self.loader  # starts that are on their way are answered
-            while not await self._all_ended():  # noqa: ASYNC110  the same
+        async with asyncio.timeout(END_S):
+            await self.loader  # waits until the starts that are under way are answered
+            while not await self._all_ended():  # noqa: ASYNC110  as above
                 await asyncio.sleep(0.1)
         figures = await self._count()
         print(f"\n{self.name}: {', '.join(f'{value} {key}' for key, value in figures.items())}")
@@ -261,7 +262,7 @@ class World:
 async def world(
     name: str, url: str, folder: Path, nodes: int = 3, client_url: str | None = None
 ) -> AsyncIterator[World]:
-    """A fleet that works: the block begins when its first runs have ended, and leaves no process behind."""
+    """Run a fleet. The block begins when its first runs have ended, and leaves no process behind."""
     it = World(name, url, folder / f"{name.replace(' ', '-')}.ledger", client_url)
     await it.client.open()
     it.loader = asyncio.ensure_future(it.load())

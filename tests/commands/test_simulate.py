@@ -72,7 +72,7 @@ def test_the_careless_example_is_named(lite: Cli) -> None:
         when,
     )
     assert where
-    assert "if twice does no harm, say so: --idempotent charge_carelessly\n" in ended.out
+    assert "if running twice does no harm, say so: --idempotent charge_carelessly\n" in ended.out
     again = f"holdfast simulate {target} --boundary {where[1]} --seed 0"
     assert f"  again: {again}\n" in ended.out
     replayed = lite(*again.split()[1:], code=1).out
@@ -138,7 +138,7 @@ def test_what_was_not_tried_fails(shop: Cli) -> None:
     never = shop(*calm, code=1).out
     assert (
         "not tried: the signal go, which never came\n  `--signal NAME=JSON` sends every run a signal; "
-        "if that is meant, say so: --unreached go\n" in never
+        "if that is intended, say so: --unreached go\n" in never
     )
     report = shop(*calm, "--json", code=1).json
     assert (report["ok"], report["findings"], len(report["untried"])) == (False, [], 1)
@@ -150,7 +150,7 @@ def test_what_was_not_tried_fails(shop: Cli) -> None:
     )
     picky = shop("simulate", "picky.py", "--idempotent", "charge", *ALONE, code=1).out
     assert "not tried: the step ship, which never ran" in picky
-    assert "not tried: the way to success\n  undisturbed, it ends failed: ValueError: too little" in picky
+    assert "not tried: a run that succeeds\n  undisturbed, it ends failed: ValueError: too little" in picky
 
 
 def test_another_hash_seed_is_tried(lite: Cli) -> None:

@@ -19,14 +19,14 @@ HOLDFAST = Path(sys.executable).with_name("holdfast")
 
 
 def printed(*words: str | Path) -> str:
-    """What a program printed."""
+    """Return what a program printed."""
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
 async def until(true: Callable[[], Awaitable[bool]], limit_s: float = 30.0) -> None:
-    """Wait for something outside of this process, with a deadline instead of a guess."""
+    """Wait until something outside this process is true, with a deadline instead of a guess."""
     async with asyncio.timeout(limit_s):
-        while not await true():  # noqa: ASYNC110  the outside has no events
+        while not await true():  # noqa: ASYNC110  what happens outside gives no signal
             await asyncio.sleep(0.02)
 
 
@@ -40,7 +40,8 @@ class Ended(NamedTuple):
 
 @pytest.fixture
 def booking_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BookingService]:
-    """A booking service with an empty ledger, known to examples/trip.py and to processes the test starts."""
+    """A booking service with an empty ledger. Its address is set for examples/trip.py and for processes that the test
+    starts."""
     with BookingService(port=0, ledger=tmp_path / "bookings.db", latency_s=0.02) as service:
         thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
@@ -52,7 +53,8 @@ def booking_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 @pytest.fixture
 def start_command(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start `holdfast …` in an empty folder and do not wait for it. Killed with the test if it still runs."""
+    """Start `holdfast …` in an empty folder and do not wait for it. It is killed at the end of the test if it still
+    runs."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str | Path) -> subprocess.Popen[str]:
@@ -75,7 +77,7 @@ def start_command(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str
 
 @pytest.fixture
 def command(start_command: Callable[..., subprocess.Popen[str]]) -> Callable[..., Ended]:
-    """Run `holdfast … --json` in an empty folder; its exit code and the one object it printed."""
+    """Run `holdfast … --json` in an empty folder, and return its exit code and the one object it printed."""
 
     def run(*arguments: str | Path) -> Ended:
         process = start_command(*arguments, "--json")

@@ -14,13 +14,13 @@ from tests.examples.conftest import until
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[Path]:
-    """A folder for servers, all of which are stopped in the end."""
+    """A folder for servers, all of which are stopped at the end."""
     yield tmp_path / "servers"
     deployment.stop_servers.fn(str(tmp_path / "servers"))
 
 
 def versions(folder: Path) -> dict[str, str]:
-    """What each server's process says it is running."""
+    """Return the version that each server's process says it is running."""
     found = {home.parent.name: deployment.ask(home.parent) for home in folder.glob("*/address")}
     return {name: health["version"] for name, health in sorted(found.items()) if health}
 
@@ -40,7 +40,8 @@ async def test_every_server_runs_the_new_version(store_url: str, servers: Path) 
 
 
 async def test_a_bad_server_stops_the_roll_out(store_url: str, servers: Path) -> None:
-    """The bad server's batch is put back, earlier batches keep the new version, later ones never get it."""
+    """The bad server's batch gets its old version back, earlier batches keep the new version, later ones never get
+    it."""
     with pytest.raises(RunUndone, match=r"web-3 runs 2\.1: no DATABASE in settings\.env"):
         await roll_out(store_url, servers, "2.1", ["web-3"])
     now = await asyncio.to_thread(versions, servers)
@@ -48,7 +49,8 @@ async def test_a_bad_server_stops_the_roll_out(store_url: str, servers: Path) ->
 
 
 async def test_a_cancelled_roll_out_puts_its_batch_back(store_url: str, servers: Path) -> None:
-    """Cancelled while the second batch is watched: it gets its version back, the first one has proved itself."""
+    """The run is cancelled while it watches the second batch. This batch gets its old version back; the first has
+    proved itself."""
 
     async def all_new() -> bool:
         return set((await asyncio.to_thread(versions, servers)).values()) == {"2.0"}

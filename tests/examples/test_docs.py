@@ -1,8 +1,9 @@
 """The documentation is executed.
 
-In a page, ```` ```python run ```` is a complete program, ```` ```python file=NAME ```` is a file of the page's folder, and the lines
-after `$` in ```` ```console run ```` are one shell script (`exit=1`: it ends with that code). They are run in the page's order, in one
-empty folder with an empty store. `run postgres` has the address of an empty PostgreSQL in DATABASE_URL.
+In a page, ```` ```python run ```` is a complete program, ```` ```python file=NAME ```` is a file of the page's folder,
+and the lines after `$` in ```` ```console run ```` are one shell script (`exit=1`: it ends with that code). They run in
+the page's order, in one empty folder with an empty store. `run postgres` has the address of an empty PostgreSQL in
+DATABASE_URL.
 """
 
 import ast
@@ -68,7 +69,7 @@ def execute(block: Block, folder: Path, ending: ExitStack, database: str) -> Non
         "NO_COLOR": "1",
         "DATABASE_URL": database,
         "PYTHONWARNINGS": "error",
-        "PYTEST_ADDOPTS": "-p no:asyncio -p no:timeout -p no:xdist",  # a reader has Holdfast's plugin alone
+        "PYTEST_ADDOPTS": "-p no:asyncio -p no:timeout -p no:xdist",  # a reader has only Holdfast's own plugin
     }
     environment.pop("HOLDFAST_STORE", None)
     if name := block.option("file"):
@@ -94,12 +95,12 @@ def execute(block: Block, folder: Path, ending: ExitStack, database: str) -> Non
     ending.callback(stop_group, process.pid)
     with process:
         shown, _ = process.communicate(timeout=60)
-    told = f"line {block.line}:\n{block.text}\n{shown}"
-    assert process.returncode == int(block.option("exit") or 0), told
+    message = f"line {block.line}:\n{block.text}\n{shown}"
+    assert process.returncode == int(block.option("exit") or 0), message
 
 
 def stop_group(leader: int) -> None:
-    """End what a block left running in the background."""
+    """End the processes that a block left running in the background."""
     with suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
 
@@ -144,7 +145,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def diagram(transitions: Iterable[Transition], states: type[RunState] | type[StepState]) -> list[str]:
-    """The lines of a state diagram, in the order of the tables."""
+    """Return the lines of a state diagram, in the order of the tables."""
     return [
         f"{source} --> {row.target}: {row.name}"
         for row in transitions

@@ -1,4 +1,4 @@
-"""Cloud provisioning: one resource per request, however often it is asked for; all of a platform, or nothing."""
+"""Cloud provisioning: one resource per request, however often it is requested; all of a platform, or nothing."""
 
 import json
 import signal
@@ -15,12 +15,12 @@ from tests.examples.conftest import ROOT, Ended, until
 
 
 def made(cloud: Path) -> list[str]:
-    """The kinds of all resources that exist."""
+    """Return the kinds of all resources that exist."""
     return sorted(json.loads(file.read_text())["kind"] for file in cloud.glob("*-*.json"))
 
 
 def trail(cloud: Path) -> tuple[list[str], list[str]]:
-    """What came and what went, each in its order."""
+    """Return what was made and what was removed, each in its order."""
     lines = [line.split() for line in (cloud / "trail.txt").read_text().splitlines()]
     return [each for what, each in lines if what == "made"], [
         each for what, each in lines if what == "removed"
@@ -73,7 +73,8 @@ async def test_what_others_have_stays(store_url: str, tmp_path: Path) -> None:
 
 
 async def test_cancelled_while_it_comes_up_it_is_torn_down(store_url: str, tmp_path: Path) -> None:
-    """Cancelled while machines and database come up: they are removed, and the network they are in after them."""
+    """The run is cancelled while machines and database start. They are removed, and after them the network they are
+    in."""
 
     async def all_made() -> bool:
         return len(made(tmp_path)) == 5
@@ -95,7 +96,7 @@ def test_killed_while_it_tears_down_it_goes_on_with_that(
     command: Callable[..., Ended],
     start_command: Callable[..., subprocess.Popen[str]],
 ) -> None:
-    """kill -9 as soon as something is removed; the same line again removes the rest, each resource once."""
+    """kill -9 as soon as something is removed. The same command again removes the rest, each resource once."""
     cloud = tmp_path / "cloud"
     given = json.dumps({"name": "mall", "machines": 9, "cloud": str(cloud)})
     program = f"{ROOT}/examples/provisioning.py:provision"
@@ -111,7 +112,7 @@ def test_killed_while_it_tears_down_it_goes_on_with_that(
     assert made(cloud) == []
     came, went = trail(cloud)
     assert len(went) == len(set(went))
-    assert len(set(came) - set(went)) <= 1  # killed after it was removed, before that was on the trail
+    assert len(set(came) - set(went)) <= 1  # killed after the removal and before it was written to the trail
     assert came[0] == went[-1]
 
 
@@ -124,7 +125,7 @@ def test_a_repeated_request_gets_the_same_resource(tmp_path: Path) -> None:
 
 
 def test_a_removed_resource_does_not_come_back(tmp_path: Path) -> None:
-    """A request that comes after its removal is refused, and removing twice is removing once."""
+    """A request that comes after the removal of its resource is refused. Removing it twice is the same as once."""
     cloud = provisioning.Cloud(str(tmp_path))
     for _ in range(2):
         cloud.remove(cloud.name_of("machine", "token"))
@@ -134,7 +135,7 @@ def test_a_removed_resource_does_not_come_back(tmp_path: Path) -> None:
 
 
 def test_a_network_in_use_is_not_removed(tmp_path: Path) -> None:
-    """So an undo out of order would fail."""
+    """So an undo in the wrong order would fail."""
     cloud = provisioning.Cloud(str(tmp_path))
     network = cloud.create("n", "network", "net", "")
     cloud.create("m", "machine", "m", network.id)

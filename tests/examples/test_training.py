@@ -17,7 +17,7 @@ def epochs(folder: Path, candidate: str) -> list[int]:
 
 
 async def test_the_best_candidate_is_published(store_url: str, tmp_path: Path) -> None:
-    """Accuracy is far above chance, and model.json holds the candidate with the highest one."""
+    """Accuracy is far above chance, and model.json has the candidate with the highest one."""
     async with Holdfast(store_url) as hf:
         best = await (await hf.start(training.train_best, str(tmp_path), 200, 15)).result(timeout=60)
     assert best.accuracy > 0.8

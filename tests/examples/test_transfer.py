@@ -22,7 +22,7 @@ SUM = 2 * transfer.OPENING
 
 
 def balances(banks: Path) -> tuple[int, int]:
-    """What Ada and Grace have. Together it must always be all there is, unless a transfer is on its way."""
+    """Return what Ada and Grace have. The sum must always be the same, unless a transfer is under way."""
     found = []
     for bank in ("west", "east"):
         with closing(transfer.ledger(str(banks), bank)) as rows:
@@ -35,7 +35,7 @@ def receipts(banks: Path) -> list[str]:
 
 
 async def began(run: Run[str], key: str) -> None:
-    """Wait until the step is with an agent."""
+    """Wait until an agent has the step."""
 
     async def has_begun() -> bool:
         return any(step.key == key and step.attempt for step in await run.steps())
@@ -44,7 +44,7 @@ async def began(run: Run[str], key: str) -> None:
 
 
 async def test_money_goes_from_one_bank_to_the_other(store_url: str, tmp_path: Path) -> None:
-    """One has less by what the other has more, and there is a receipt."""
+    """One account has less by what the other has more, and there is a receipt."""
     async with Holdfast(store_url) as hf:
         receipt = await (await hf.start(transfer.transfer, 250, banks=str(tmp_path))).result(timeout=60)
     assert balances(tmp_path) == (750, 1250)
@@ -52,7 +52,7 @@ async def test_money_goes_from_one_bank_to_the_other(store_url: str, tmp_path: P
 
 
 async def test_a_refused_deposit_gives_the_money_back(store_url: str, tmp_path: Path) -> None:
-    """The east bank knows no such account: what was taken in the west is there again, and the run ends undone."""
+    """The east bank has no such account. So the west bank gives the money back, and the run ends undone."""
     async with Holdfast(store_url) as hf:
         run = await hf.start(transfer.transfer, 250, to="nobody", banks=str(tmp_path))
         with pytest.raises(RunUndone, match="the east bank has no account 'nobody'"):
@@ -61,7 +61,7 @@ async def test_a_refused_deposit_gives_the_money_back(store_url: str, tmp_path: 
 
 
 async def test_what_cannot_be_taken_is_a_plain_failure(store_url: str, tmp_path: Path) -> None:
-    """Refused at the first step: nothing was done, nothing is undone, the run ends failed."""
+    """The first step is refused. Nothing was done, so nothing is undone, and the run ends failed."""
     async with Holdfast(store_url) as hf:
         run = await hf.start(transfer.transfer, 5_000, banks=str(tmp_path))
         with pytest.raises(RunFailed, match="ada has not got 5000"):
@@ -71,7 +71,7 @@ async def test_what_cannot_be_taken_is_a_plain_failure(store_url: str, tmp_path:
 
 
 async def test_both_postings_are_reversed_newest_first(store_url: str, tmp_path: Path) -> None:
-    """The receipt cannot be written: the deposit is taken back, then the withdrawal given back."""
+    """The receipt cannot be written. So the deposit is reversed first, then the withdrawal."""
     (tmp_path / "receipts").write_text("a file where a folder should be")
     async with Holdfast(store_url) as hf:
         run = await hf.start(transfer.transfer, 250, banks=str(tmp_path))
@@ -83,7 +83,8 @@ async def test_both_postings_are_reversed_newest_first(store_url: str, tmp_path:
 
 
 async def test_a_deposit_whose_outcome_is_unknown_is_reversed(store_url: str, tmp_path: Path) -> None:
-    """Cancelled while the east ledger is locked and the deposit waits for it: whichever comes first, it does not stand."""
+    """The run is cancelled while the east ledger is locked and the deposit waits for it. Whether the deposit or its
+    reversal comes first, the deposit does not stand."""
     transfer.ledger(str(tmp_path), "east").close()
     async with Holdfast(store_url) as hf:
         with closing(sqlite3.connect(tmp_path / "east.db", isolation_level=None)) as other:
@@ -101,7 +102,8 @@ async def test_a_deposit_whose_outcome_is_unknown_is_reversed(store_url: str, tm
 
 
 async def test_many_transfers_keep_the_sum(store_url: str, tmp_path: Path) -> None:
-    """Thirty at once, a third of them to nobody: the others arrive, and no money came or went."""
+    """Of thirty transfers at once, a third go to an account that does not exist. The others arrive, and the sum stays
+    the same."""
     async with Holdfast(store_url) as hf:
         wanted = ["grace", "grace", "nobody"] * 10
         runs = [await hf.start(transfer.transfer, 10, to=to, banks=str(tmp_path)) for to in wanted]
@@ -121,7 +123,8 @@ def test_a_killed_transfer_happens_as_a_whole_or_not_at_all(
     to: str,
     postings: int,
 ) -> None:
-    """kill -9 as soon as the ledgers show the first or second change, be it a posting or its reversal; then go on."""
+    """kill -9 as soon as the ledgers show the first or second change, which may be a posting or a reversal. Then the
+    run goes on."""
     banks = tmp_path / "banks"
     given = json.dumps({"amount": 250, "to": to, "banks": str(banks)})
     arguments = ("run", TRANSFER, "--id", "killed", "--store", store_url, "--input", given)
@@ -155,7 +158,7 @@ def test_reversing_twice_is_reversing_once(tmp_path: Path) -> None:
 
 
 def test_a_posting_that_comes_after_its_reversal_is_refused(tmp_path: Path) -> None:
-    """What was on its way while its run was taken back does not arrive."""
+    """A posting that was under way while its run was undone is refused."""
     transfer.reverse(str(tmp_path), "west", "k")
     with pytest.raises(Stop, match="was reversed"):
         transfer.post(str(tmp_path), "west", "ada", -250, "k")
@@ -164,7 +167,7 @@ def test_a_posting_that_comes_after_its_reversal_is_refused(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("amount", [0, -250])
 async def test_only_money_can_be_transferred(store_url: str, tmp_path: Path, amount: int) -> None:
-    """Nothing, or less than nothing, is refused."""
+    """An amount of zero or less is refused."""
     async with Holdfast(store_url) as hf:
         with pytest.raises(RunFailed, match="cannot be transferred"):
             await (await hf.start(transfer.transfer, amount, banks=str(tmp_path))).result(timeout=60)

@@ -23,14 +23,14 @@ def kinds(service: BookingService) -> list[str]:
 
 
 def cancelled(service: BookingService) -> set[str]:
-    """What was booked and then cancelled, each once."""
+    """Return what was booked and then cancelled, each once."""
     gone = [booking["kind"] for booking in service.cancellations()]
     assert len(gone) == len(set(gone))
     return set(gone)
 
 
 async def test_three_bookings_make_a_trip(store_url: str, booking_service: BookingService) -> None:
-    """The trip holds the references that the service's ledger holds."""
+    """The trip has the references that are in the service's ledger."""
     async with Holdfast(store_url) as hf:
         run = await hf.start(trip.book_trip.using(id="oslo"), "Oslo", "Grace")
         booked = await run.result(timeout=60)
@@ -44,7 +44,7 @@ async def test_three_bookings_make_a_trip(store_url: str, booking_service: Booki
 async def test_a_lost_reply_is_retried_and_books_once(
     store_url: str, booking_service: BookingService
 ) -> None:
-    """The hotel's first reply is lost: the second request carries the same key, and there is one hotel."""
+    """The hotel's first reply is lost. The second request has the same key, and there is one hotel."""
     async with Holdfast(store_url) as hf:
         await (await hf.start(trip.book_trip, "Oslo")).result(timeout=60)
     assert kinds(booking_service) == ["car", "flight", "hotel"]
@@ -53,7 +53,7 @@ async def test_a_lost_reply_is_retried_and_books_once(
 
 
 async def test_a_trip_without_a_car_is_undone(store_url: str, booking_service: BookingService) -> None:
-    """The service's own words are the run's error, nothing stays booked, and flight and hotel were cancelled once."""
+    """The run's error is the service's own message, nothing stays booked, and flight and hotel were cancelled once."""
     async with Holdfast(store_url) as hf:
         run = await hf.start(trip.book_trip.using(id="venice"), "Venice")
         with pytest.raises(RunUndone, match="there are no cars in Venice"):
@@ -61,14 +61,14 @@ async def test_a_trip_without_a_car_is_undone(store_url: str, booking_service: B
         steps = {step.key: step for step in await run.steps()}
     assert booking_service.bookings() == []
     assert cancelled(booking_service) == {"flight", "hotel"}
-    assert steps["book_car"].attempt == 1  # no retry of a final answer
-    assert steps["undo:book_car"].n < steps["undo:book_flight"].n  # what came last is undone first
+    assert steps["book_car"].attempt == 1  # a final answer is not retried
+    assert steps["undo:book_car"].n < steps["undo:book_flight"].n  # what was booked last is undone first
 
 
 async def test_a_desk_that_booked_and_never_answers_is_cancelled_by_key(
     store_url: str, booking_service: BookingService
 ) -> None:
-    """All replies are lost, so the step fails without a reference; the booking it made is found by its key."""
+    """All replies are lost, so the step fails without a reference. The undo finds the booking by its key."""
     booking_service.hangs_up = {"flight"}
     async with Holdfast(store_url) as hf:
         run = await hf.start(trip.book_trip.using(id="lost"), "Oslo")
@@ -81,7 +81,7 @@ async def test_a_desk_that_booked_and_never_answers_is_cancelled_by_key(
 async def test_a_cancelled_trip_is_undone_newest_first(
     store_url: str, booking_service: BookingService
 ) -> None:
-    """Cancelled while the car is being booked: the car goes first, then what was booked before it was asked for."""
+    """The run is cancelled while it books the car. The car is undone first, then what was booked before."""
     booking_service.hangs_up = {"car"}
 
     async def booked() -> bool:
@@ -99,7 +99,7 @@ async def test_a_cancelled_trip_is_undone_newest_first(
 
 
 def test_cancelling_twice_is_cancelling_once(booking_service: BookingService) -> None:
-    """By reference and by key, again and again: one cancellation, and the key is used up."""
+    """Cancelling by reference and by key, again and again, is one cancellation, and the key cannot be used any more."""
     reference, _, _ = booking_service.book("k", "car", "Oslo", "Ada")
     for _ in range(2):
         booking_service.cancel("", "car", reference)
@@ -108,7 +108,7 @@ def test_cancelling_twice_is_cancelling_once(booking_service: BookingService) ->
 
 
 def test_a_booking_that_comes_after_its_cancellation_is_refused(booking_service: BookingService) -> None:
-    """A request that was on its way while its run was taken back books nothing."""
+    """A request that was under way while its run was undone books nothing."""
     with urlopen(Request(f"{booking_service.url}/cars", None, {"Idempotency-Key": "k"}, method="DELETE")):
         pass
     late = Request(
@@ -120,7 +120,7 @@ def test_a_booking_that_comes_after_its_cancellation_is_refused(booking_service:
 
 
 async def test_an_undone_trip_can_be_had_again(store_url: str, booking_service: BookingService) -> None:
-    """Retrying a run that took itself back starts from scratch, with keys of its own: all three are booked."""
+    """Retrying a run that undid itself starts from the beginning, with new keys: all three are booked."""
     booking_service.no_cars_in = {"Oslo"}
     async with Holdfast(store_url) as hf:
         run = await hf.start(trip.book_trip.using(id="again"), "Oslo")
@@ -149,7 +149,7 @@ def test_the_command_prints_one_object(
 def test_the_command_says_why_a_trip_was_undone(
     store_url: str, command: Callable[..., Ended], booking_service: BookingService
 ) -> None:
-    """A run that took itself back is exit code 1, with the error that made it do so."""
+    """A run that undid itself gives exit code 1, with the error that made it do so."""
     ended = command("run", TRIP, "--input", '{"city": "Venice"}', "--store", store_url)
     assert ended.code == 1
     assert ended.shown["state"] == "undone"
@@ -160,7 +160,7 @@ def test_the_command_says_why_a_trip_was_undone(
 def test_a_wrong_input_books_nothing(
     store_url: str, command: Callable[..., Ended], booking_service: BookingService
 ) -> None:
-    """An input that does not fit is refused with the field's name, exit code 2, and nothing happened."""
+    """An input that does not fit is refused with the field's name and exit code 2, and nothing happened."""
     ended = command("run", TRIP, "--input", '{"city": 7}', "--store", store_url)
     assert ended.code == 2
     assert "city" in ended.errors + str(ended.shown)
@@ -168,7 +168,7 @@ def test_a_wrong_input_books_nothing(
 
 
 def test_the_example_brings_its_own_service(command: Callable[..., Ended]) -> None:
-    """With no service named, one is started beside the run, and ends with it."""
+    """If no service is named, the example starts one beside the run, and stops it with the run."""
     ended = command("run", TRIP, "--store", "sqlite:///trip.db")
     assert ended.code == 0, ended.errors
     assert ended.shown["output"]["car"]["reference"].startswith("CA-")
@@ -180,7 +180,7 @@ def test_a_killed_booking_goes_on_and_books_nothing_twice(
     start_command: Callable[..., subprocess.Popen[str]],
     booking_service: BookingService,
 ) -> None:
-    """kill -9 after the first booking; started again with the same id, the run ends with three bookings."""
+    """kill -9 after the first booking. Started again with the same id, the run ends with three bookings."""
     arguments = ("run", TRIP, "--id", "killed", "--store", store_url)
     booking_service.latency_s = 0.3
     process = start_command(*arguments)
@@ -201,12 +201,13 @@ def test_a_trip_that_is_killed_while_it_is_undone_goes_on_with_that(
     booking_service: BookingService,
     cancellations: int,
 ) -> None:
-    """kill -9 before, or after but not recorded, a cancellation: the same line again cancels the rest, nothing twice."""
+    """kill -9 before a cancellation, or after it and before it is recorded. The same command again cancels the rest,
+    and nothing twice."""
     arguments = ("run", TRIP, "--id", "killed", "--store", store_url, "--input", '{"city": "Venice"}')
     booking_service.latency_s = 0.2
 
     def begun() -> bool:
-        """The car was refused; its undo comes first, and leaves its mark."""
+        """True when the car was refused. Its undo comes first, and leaves a mark."""
         with closing(booking_service.open_ledger()) as rows:
             return bool(rows.execute("SELECT count(cancelled) FROM bookings").fetchone()[0])
 

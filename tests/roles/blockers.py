@@ -11,8 +11,8 @@ from tests.roles.outside import note
 
 
 @step
-def hold_gil(folder: str, seconds: float) -> int:
-    """A call into C that does not let go of the interpreter: no thread of this process runs meanwhile."""
+def block_gil(folder: str, seconds: float) -> int:
+    """Call into C without releasing the interpreter: no thread of this process runs meanwhile."""
     note(folder, f"held attempt {here.attempt}")
     ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
     note(folder, f"released attempt {here.attempt}")
@@ -21,20 +21,20 @@ def hold_gil(folder: str, seconds: float) -> int:
 
 @step
 async def block_loop(folder: str, seconds: float) -> int:
-    """Ordinary blocking code where it does not belong; until its file exists, or for so long."""
+    """Block the event loop with ordinary blocking code, until its file exists or this long."""
     note(folder, f"held attempt {here.attempt}")
     until = time.monotonic() + seconds
     while time.monotonic() < until and not (Path(folder) / "gate").exists():
-        time.sleep(0.01)  # noqa: ASYNC251  this is what is being looked at
+        time.sleep(0.01)  # noqa: ASYNC251  this is what the test is about
     note(folder, f"released attempt {here.attempt}")
     return here.attempt
 
 
 @workflow
-async def holding_gil(folder: str, seconds: float) -> int:
-    return await hold_gil(folder, seconds)
+async def with_blocked_gil(folder: str, seconds: float) -> int:
+    return await block_gil(folder, seconds)
 
 
 @workflow
-async def blocking_loop(folder: str, seconds: float) -> int:
+async def with_blocked_loop(folder: str, seconds: float) -> int:
     return await block_loop(folder, seconds)

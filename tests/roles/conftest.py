@@ -10,7 +10,7 @@ from holdfast.config import Config
 from tests.roles import flows
 
 FAST = Config(poll_s=0.05, sweep_s=0.05, renew_s=0.3, beat_s=0.05, park_after_s=0.2)
-"""Safety nets that are cheap to wait for. Nothing in the tests depends on them being fast, only on their being there."""
+"""Short intervals for what only runs as a safety net. Tests need it to run, and need not wait long for it."""
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ async def hf(store_url: str) -> AsyncIterator[Holdfast]:
 
 
 async def until(true: Callable[[], bool], limit_s: float = 10.0) -> None:
-    """Wait for a condition of this process, with a deadline instead of a guess."""
+    """Wait until a condition of this process is true, with a deadline instead of a guess."""
     async with asyncio.timeout(limit_s):
-        while not true():  # noqa: ASYNC110  a condition outside of this loop has no event
+        while not true():  # noqa: ASYNC110  a condition outside this loop gives no event
             await asyncio.sleep(0.005)

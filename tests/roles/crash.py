@@ -1,6 +1,7 @@
 """Crashes at chosen points: the n-th write to the store, before or after it happened, or a named point in a step.
 
-A crash is what a kill -9 leaves behind: nothing more is written, nobody is told but by the heart, which says that the process is gone.
+A crash leaves behind what kill -9 leaves: nothing more is written, except that the heart reports that the process is
+gone.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Points:
 
 
 now = [Points()]
-"""What the steps of the test pass through."""
+"""The points that the steps of the test pass."""
 
 
 async def point(name: str) -> None:
@@ -64,7 +65,7 @@ def _pass_points(noun: Any, name: str, points: Points) -> None:
 
 
 async def crashing(url: str, points: Points, config: Config) -> Holdfast:
-    """An open Holdfast whose writes pass the points."""
+    """Return an open Holdfast whose writes pass the points."""
     hf = await Holdfast(url, config=config).open()
     for noun, name in WRITES:
         _pass_points(getattr(hf.store, noun), name, points)
@@ -72,7 +73,7 @@ async def crashing(url: str, points: Points, config: Config) -> Holdfast:
 
 
 async def kill(hf: Holdfast) -> None:
-    """What is left after kill -9: nothing."""
+    """Leave behind what kill -9 leaves."""
     node, store = hf.node, hf.store
     node.fenced, node.on_fenced = True, lambda: None
     node.heartbeat.end()
@@ -97,7 +98,8 @@ async def kill(hf: Holdfast) -> None:
 async def through(
     url: str, config: Config, begin: Callable[[Holdfast], Any], crash_at: int | None, run_id: str
 ) -> tuple[Points, str]:
-    """Run to the end, crashing once at the chosen point and going on in another node. The points, and the run's state."""
+    """Run to the end, crashing once at the chosen point and going on in another node. Return the points and the run's
+    state."""
     points = now[0] = Points(crash_at)
     hf = await crashing(url, points, config)
     ended = asyncio.ensure_future(_ended(hf, begin, run_id))
@@ -118,7 +120,7 @@ async def through(
 
 
 async def _ended(hf: Holdfast, begin: Callable[[Holdfast], Any], run_id: str) -> str:
-    """Start it, unless it was started before; wait for its end; its state."""
+    """Start it, unless it was started before, wait for its end, and return its state."""
     await begin(hf)
     close = await asyncio.wait_for(hf.node.watch_end(run_id), 60)
     assert close is not None

@@ -1,4 +1,4 @@
-"""A Django project in one file, with an order that starts a run. Its argument is the database for both."""
+"""A Django project in one file, with an order that starts a run. Its argument is the database that both use."""
 
 import sys
 from collections.abc import Callable
@@ -27,11 +27,11 @@ settings.configure(
 )
 django.setup()
 
-from django.db import connection, transaction  # noqa: E402  after its settings
+from django.db import connection, transaction  # noqa: E402  must come after the settings
 
-from holdfast import Holdfast  # noqa: E402  the same
-from holdfast.errors import NoTransaction, StoreUnsupported  # noqa: E402  the same
-from tests.roles import flows  # noqa: E402  the same
+from holdfast import Holdfast  # noqa: E402  as above
+from holdfast.errors import NoTransaction, StoreUnsupported  # noqa: E402  as above
+from tests.roles import flows  # noqa: E402  as above
 
 
 def start(run_id: str) -> None:

@@ -1,4 +1,5 @@
-"""Workflows that the tests of the roles run. Effects are counted in a plain dictionary: one process, real steps."""
+"""Workflows that the tests of the roles run. They count their effects in a dictionary: there is one process, with real
+steps."""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ def hang_in_thread(name: str) -> None:
     effects[name] += 1
     while not here.cancelled:
         time.sleep(0.005)
-    effects[f"{name} told"] += 1
+    effects[f"{name} cancelled"] += 1
 
 
 @step(retry=Retry(attempts=3, delay=0.01))

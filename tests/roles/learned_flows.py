@@ -1,4 +1,4 @@
-"""Workflows whose steps take as long as they are told, or as a file is missing."""
+"""Workflows whose steps take as long as their arguments say, or until a file exists."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def doze(seconds: float) -> None:
 @step(retry=1)
 async def wait_for(folder: str, name: str) -> str:
     note(folder, f"began {name}")
-    while not (Path(folder) / name).exists():  # noqa: ASYNC110  a file has no event
+    while not (Path(folder) / name).exists():  # noqa: ASYNC110  a file gives no event
         await asyncio.sleep(0.01)
     return name
 
@@ -49,5 +49,5 @@ async def waits(folder: str, names: list[str]) -> list[str]:
 async def tolerant(folder: str) -> str:
     try:
         return await wait_for(folder, "never")
-    except Exception as error:  # noqa: BLE001  whatever it is, is what is being looked at
+    except Exception as error:  # noqa: BLE001  the test looks at the error
         return type(error).__name__

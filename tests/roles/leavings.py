@@ -1,4 +1,4 @@
-"""Steps that end in every way code can end: by every class of exception, honest and not, and with results that cannot be stored."""
+"""Steps that end in every way code can end: by every class of exception, and with results that cannot be stored."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ RAISED: dict[str, Callable[[], BaseException]] = {
 INTERRUPTS = {
     "GeneratorExit", "KeyboardInterrupt", "SystemExit", "CancelledError", "Own", "BaseExceptionGroup",
 }  # fmt: skip
-"""After these nobody knows how far the step came."""
+"""After these it is unknown how far the step came."""
 
 
 def leave(how: str) -> NoReturn:
@@ -185,7 +185,7 @@ async def leaving(kind: str, folder: str, how: str) -> None:
 async def caught(kind: str, folder: str, how: str) -> str:
     try:
         await LEAVES[kind](folder, how)
-    except Exception as error:  # noqa: BLE001  what comes is what is asked for
+    except Exception as error:  # noqa: BLE001  the test looks at the error
         return type(error).__name__
     return "?"
 
@@ -205,7 +205,7 @@ async def raising_in_a_task(how: str) -> None:
 
 @dataclass
 class Restless:
-    """Another value each time it is read."""
+    """Gives another value each time it is read."""
 
     number: int
 
@@ -331,7 +331,7 @@ async def giving_in_a_saga(kind: str, folder: str, what: str) -> str:
     try:
         async with saga():
             await GIVES[kind](folder, what)
-    except Exception as error:  # noqa: BLE001  what comes is what is asked for
+    except Exception as error:  # noqa: BLE001  the test looks at the error
         return type(error).__name__
     return "?"
 
@@ -374,7 +374,7 @@ async def interrupted_then_refused(folder: str) -> None:
 
 
 @interrupted_then_refused.undo
-def take_back(done: None, folder: str) -> None:
+def undo_interrupted(done: None, folder: str) -> None:
     note(folder, "undone")
 
 
@@ -395,7 +395,7 @@ async def working(number: int) -> int:
 
 @step(retry=ONCE)
 async def exits_in_a_task(how: str) -> None:
-    """A loop stops at these, in whichever task they are raised."""
+    """Raise one of these in a task: an event loop stops at them, whichever task raises them."""
 
     async def deep() -> None:
         leave(how)
@@ -413,7 +413,7 @@ async def exiting_in_a_task(how: str) -> None:
 async def busy(folder: str) -> int:
     note(folder, f"busy {here.attempt}")
     while here.attempt == 1:
-        time.sleep(0.01)  # noqa: ASYNC251  it holds the event loop, where a signal finds it
+        time.sleep(0.01)  # noqa: ASYNC251  it blocks the event loop, so a signal arrives there
     return here.attempt
 
 
@@ -424,12 +424,12 @@ async def being_busy(folder: str) -> int:
 
 @workflow
 async def busy_itself(folder: str) -> int:
-    _hold_the_loop(folder)
+    _block_the_loop(folder)
     return 2
 
 
-def _hold_the_loop(folder: str) -> None:
-    """Once: where a signal finds it."""
+def _block_the_loop(folder: str) -> None:
+    """Block the event loop once, so that a signal arrives there."""
     if not Path(folder, "effects").exists():
         note(folder, "busy")
         while True:
@@ -444,8 +444,8 @@ async def main(url: str, flow: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    # A program with a handler of its own, and one with Python's.
+    # One program has its own signal handler, the other one has Python's.
     if sys.argv[1] == "SIGTERM":
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
-    loop = asyncio.new_event_loop()  # not asyncio.run, which has a handler of its own for SIGINT
+    loop = asyncio.new_event_loop()  # not asyncio.run, which has its own handler for SIGINT
     loop.run_until_complete(main(*sys.argv[2:]))

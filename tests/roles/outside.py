@@ -10,7 +10,7 @@ from holdfast import here, step, workflow
 
 
 def note(folder: str, line: str) -> None:
-    """Append one line, whole, and durably enough to outlive this process."""
+    """Append one whole line, durably enough to outlive this process."""
     descriptor = os.open(Path(folder) / "effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(descriptor, f"{line}\n".encode())
     os.close(descriptor)
@@ -31,7 +31,7 @@ async def mark(folder: str, name: str) -> int:
 async def block(folder: str, name: str) -> int:
     """Runs until its file exists."""
     note(folder, f"block {name} attempt {here.attempt}")
-    while not (Path(folder) / name).exists():  # noqa: ASYNC110  a file has no event
+    while not (Path(folder) / name).exists():  # noqa: ASYNC110  a file gives no event
         await asyncio.sleep(0.01)
     note(folder, f"unblocked {name} attempt {here.attempt}")
     return here.attempt

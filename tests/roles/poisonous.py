@@ -1,4 +1,4 @@
-"""Steps that kill whoever runs them, until a file says that they are mended."""
+"""Steps that kill the process that runs them, until a file says that they are mended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_mended(folder: str) -> bool:
 
 
 def die(how: str) -> None:
-    """As native code that goes wrong does."""
+    """Kill this process, as native code does that goes wrong."""
     if how == "exit":
         os._exit(3)
     os.kill(os.getpid(), {"segv": signal.SIGSEGV, "kill": signal.SIGKILL}[how])
@@ -82,16 +82,16 @@ async def exploding_alone(folder: str, how: str) -> str:
 
 
 @workflow
-async def told(folder: str) -> str:
+async def catches_the_loss(folder: str) -> str:
     try:
         return await explode_loudly(folder, "kill")
-    except Exception as error:  # noqa: BLE001  whatever it is, is what is being looked at
+    except Exception as error:  # noqa: BLE001  the test looks at the error
         return type(error).__name__
 
 
 @workflow
 async def beside(folder: str, how: str, many: int) -> list[int]:
-    """A poison step among others that run for long."""
+    """A poison step among others that run for a long time."""
     others = [block(folder, f"gate-{number}") for number in range(many)]
     *found, _ = await asyncio.gather(*others, explode(folder, how))
     return [1 for _ in found]
@@ -113,7 +113,7 @@ async def branches(folder: str) -> str:
 async def parent(folder: str, how: str) -> str:
     try:
         return await exploding(folder, how)
-    except Exception as error:  # noqa: BLE001  whatever it is, is what is being looked at
+    except Exception as error:  # noqa: BLE001  the test looks at the error
         return type(error).__name__
 
 
@@ -121,7 +121,7 @@ async def parent(folder: str, how: str) -> str:
 async def undone(folder: str) -> None:
     for name in ("first", "poison", "last"):
         await book(folder, name)
-    raise RuntimeError("take it back")
+    raise RuntimeError("undo it")
 
 
 @workflow

@@ -1,4 +1,4 @@
-"""What alerts are sent to: a small web server, mail server and program, all real, all on this host."""
+"""What alerts are sent to: a small web server, a mail server and a program, all real, all on this host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import Any
 
 
 class Web:
-    """Answers each POST with the next of `answers`, the last one for ever. None: never."""
+    """A web server that answers each POST with the next of `answers`, and repeats the last one. For None it never
+    answers."""
 
     def __init__(self, answers: list[str | None]) -> None:
         self.answers = answers
@@ -111,7 +112,7 @@ async def post(tls: ssl.SSLContext | None = None) -> AsyncIterator[Post]:
 
 
 def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, str]:
-    """A server's side of TLS for `name`, and the file by which a client knows it."""
+    """Return the server's side of TLS for `name`, and the certificate file that lets a client trust it."""
     key, file = folder / "key.pem", folder / "cert.pem"
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", f"/CN={name}"]
     made += ["-addext", f"subjectAltName=DNS:{name}", "-keyout", str(key), "-out", str(file)]

@@ -1,6 +1,6 @@
-"""Steps of which some take very long for no reason of their own, and nodes in processes of their own that run them:
-`python -m tests.roles.stragglers URL`. Prints `up` when it is. HOLDFAST_STRAGGLERS=0.3 makes more of them, and lets every
-one have a twin."""
+"""Steps of which some take very long for no reason, and nodes in other processes that run them: `python -m
+tests.roles.stragglers URL` prints `up` when its node has joined. HOLDFAST_STRAGGLERS=0.3 makes more steps straggle, and
+lets every one have a twin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHARE = float(os.environ.get("HOLDFAST_STRAGGLERS", "0.02"))
 
 
 def unlucky(name: str, attempt: int) -> bool:
-    """Two attempts in a hundred, a twin's like any other."""
+    """True for two attempts in a hundred, also of a twin."""
     dice = hashlib.blake2b(f"{name} {attempt}".encode(), digest_size=8).digest()
     return int.from_bytes(dice) < SHARE * 2**64
 
@@ -53,7 +53,7 @@ async def hedged_run(folder: str, name: str, straggle_s: float) -> str:
 
 @step(hedge=True, retry=Retry(attempts=20, delay=0.05))
 async def traced(folder: str, name: str, straggle_s: float) -> str:
-    """Its result tells who did it."""
+    """Return who did it."""
     return f"{await work(folder, name, straggle_s)}|{here.attempt}|{os.getpid()}"
 
 
@@ -68,14 +68,14 @@ async def traced_run(folder: str, name: str, straggle_s: float) -> list[str]:
 
 
 async def exists(*files: Path) -> None:
-    while not any(file.exists() for file in files):  # noqa: ASYNC110  a file has no event
+    while not any(file.exists() for file in files):  # noqa: ASYNC110  a file gives no event
         await asyncio.sleep(0.01)
 
 
 @step(hedge=True, retry=Retry(attempts=1))
 async def guarded(folder: str, name: str) -> str:
-    """Quick while `slow` is not there. Then it goes by files: the first execution by `first`, any later one by `second`.
-    What stands in the file is how it ends."""
+    """End quickly while the file `slow` does not exist. Otherwise files decide: `first` for the first execution,
+    `second` for any later one. The content of the file says how it ends."""
     place = Path(folder)
     if not (place / "slow").exists():
         return "quick"
@@ -98,16 +98,16 @@ async def unguard(result: str | None, folder: str, name: str) -> None:
 
 
 @step
-async def fail_when_told(folder: str) -> None:
+async def fail_when_asked(folder: str) -> None:
     await exists(Path(folder) / "fail run")
-    raise ValueError("as told")
+    raise ValueError("as asked")
 
 
 @workflow
 async def guarded_run(folder: str, name: str, then_fails: bool = False) -> str:
     result = await guarded(folder, name)
     if then_fails:
-        await fail_when_told(folder)
+        await fail_when_asked(folder)
     return result
 
 

@@ -1,4 +1,4 @@
-"""How a node is doing, as others see it in the store: idle, busy, draining, stalled, offline."""
+"""The health of a node, as others see it in the store: idle, busy, draining, stalled, offline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.supervisor.health import NodeHealth, NodeState, examine
 from tests.roles import blockers, outside
 from tests.roles.conftest import until
 from tests.roles.outside import effects
-from tests.roles.test_recovery import quick, worker
+from tests.roles.test_recovery import node_process, quick
 
 LEASE_S = 1.0
 
@@ -35,7 +35,7 @@ async def count_even(upto: int) -> int:
 
 
 async def healths(hf: Holdfast) -> dict[int, NodeHealth]:
-    """By process."""
+    """Return the health of each node, by its process."""
     loads, now = await hf.store.nodes.loads(), await hf.store.now()
     return {node.pid: examine(node, loads.get(node.id, (0, 0)), now) for node in await hf.store.nodes.nodes()}
 
@@ -52,11 +52,11 @@ async def until_state(hf: Holdfast, pid: int, state: NodeState) -> NodeHealth:
 
 
 async def test_a_node_is_idle_busy_draining_and_gone(store_url: str, tmp_path: Path) -> None:
-    """An agent's life as others see it, with what it holds at each moment."""
+    """An agent goes through all these states, and others see how many steps it has at each moment."""
     folder = str(tmp_path)
     async with (
         Holdfast(store_url, roles=["scheduler"], config=quick(LEASE_S)) as hf,
-        worker(store_url, "agent", LEASE_S, drain_s=20.0) as agent,
+        node_process(store_url, "agent", LEASE_S, drain_s=20.0) as agent,
     ):
         idle = await until_state(hf, agent.pid, NodeState.IDLE)
         assert (idle.steps, idle.runs) == (0, 0)
@@ -76,13 +76,13 @@ async def test_a_node_is_idle_busy_draining_and_gone(store_url: str, tmp_path: P
 
 
 async def test_a_blocked_node_is_stalled_and_keeps_what_it_holds(store_url: str, tmp_path: Path) -> None:
-    """It lives by its heart, which says since when nothing else was heard; afterwards it is as before."""
+    """Its heart keeps it alive, and says since when the node has made no progress. Afterwards it is as before."""
     folder = str(tmp_path)
     async with (
         Holdfast(store_url, roles=["scheduler", "supervisor"], config=quick(LEASE_S)) as hf,
-        worker(store_url, "agent", LEASE_S) as agent,
+        node_process(store_url, "agent", LEASE_S) as agent,
     ):
-        run = await hf.start(blockers.blocking_loop, folder, 30.0)
+        run = await hf.start(blockers.with_blocked_loop, folder, 30.0)
         await until(lambda: "held attempt 1" in effects(folder))
         stalled = await until_state(hf, agent.pid, NodeState.STALLED)
         assert stalled.steps == 1
@@ -93,15 +93,15 @@ async def test_a_blocked_node_is_stalled_and_keeps_what_it_holds(store_url: str,
 
 
 async def test_a_killed_node_is_offline_when_its_lease_ran_out(store_url: str) -> None:
-    """Also while no Supervisor is there to bury it."""
-    async with Holdfast(store_url, roles=()) as hf, worker(store_url, "agent", LEASE_S) as agent:
+    """This holds even while there is no Supervisor that could reclaim what it has."""
+    async with Holdfast(store_url, roles=()) as hf, node_process(store_url, "agent", LEASE_S) as agent:
         agent.kill()
         offline = await until_state(hf, agent.pid, NodeState.OFFLINE)
         assert offline.node.retired_at is None
 
 
 async def test_the_success_of_recent_attempts_is_known(store_url: str) -> None:
-    """Counted by the agent, told with its pulse."""
+    """The agent counts them, and writes the rate with its pulse."""
     async with Holdfast(store_url, config=Config(renew_s=0.2)) as hf:
         run = await hf.start(count_even, 10)
         assert await run.result(15) == 5
@@ -142,8 +142,8 @@ def row(lease_until: float, retired_at: float | None = None, **pulse: object) ->
         (row(110, retired_at=101), (0, 0), 102, NodeState.OFFLINE),
     ],
 )
-def test_a_verdict_is_a_matter_of_facts(
+def test_a_nodes_state_follows_from_its_row_its_load_and_the_time(
     node: NodeRow, load: tuple[int, int], now: float, state: NodeState
 ) -> None:
-    """From the row, what the node holds, and the time."""
+    """The state follows from the row, the steps that the node has, and the time."""
     assert examine(node, load, now).state is state

@@ -1,4 +1,4 @@
-"""Alerts reach people: once, through every channel that works, whoever leads."""
+"""Alerts reach people once, through every channel that works, whoever leads."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ def notice(**more: Any) -> Notice:
 
 async def until_store(true: Callable[[], Any], limit_s: float = 15.0) -> None:
     async with asyncio.timeout(limit_s):
-        while not await true():  # noqa: ASYNC110  what the store says has no event
+        while not await true():  # noqa: ASYNC110  what the store has gives no event
             await asyncio.sleep(0.02)
 
 
 # --- from a run to a person -----------------------------------------------------------------------------------------
 
 
-async def test_a_failed_run_is_told_once_through_every_channel(
+async def test_a_failed_run_is_reported_once_through_every_channel(
     store_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two failures of one workflow are one notice each for webhook, mail and program, and one line in the log."""
+    """For two failures of one workflow, webhook, mail and program get one notice each, and the log has one line."""
     program = Program(tmp_path)
     caplog.set_level(logging.INFO, "holdfast.alerts")
     async with web() as server, post() as office:
@@ -120,16 +120,16 @@ async def test_a_failed_run_is_told_once_through_every_channel(
     assert len([line for line in caplog.messages if line.startswith("run failed: run bad-1")]) == 1
 
 
-async def test_a_step_that_gives_up_is_told_though_its_run_goes_on(hf_quick: Holdfast) -> None:
-    """The workflow handles it; a person still learns of it."""
+async def test_a_step_that_gives_up_raises_an_alert_though_its_run_goes_on(hf_quick: Holdfast) -> None:
+    """The workflow handles it, and a person still gets an alert."""
     assert await (await hf_quick.start(flows.times_out.using(id="t"), "x")).result(10)
 
-    async def told() -> bool:
+    async def is_raised() -> bool:
         return any(
             one.kind == AlertKind.STEP_EXHAUSTED for one in await hf_quick.store.alerts.open_alerts(10)
         )
 
-    await until_store(told)
+    await until_store(is_raised)
     (alert,) = await hf_quick.store.alerts.open_alerts(10)
     assert (alert.level, alert.run_id) == ("warning", "t")
     assert "gave up after 2 attempts" in alert.message
@@ -141,8 +141,8 @@ async def hf_quick(store_url: str) -> Any:
         yield hf
 
 
-async def test_a_backlog_is_told_and_cleared(store_url: str) -> None:
-    """A step that no agent can take waits longer than its bound; when one takes it, that is told too."""
+async def test_a_backlog_is_reported_and_cleared(store_url: str) -> None:
+    """A step that no agent can take waits longer than its limit. When one takes it, a second notice says so."""
     config = msgspec.structs.replace(QUICK, backlog_s=0.3, leader_lease_s=0.5)
     async with web() as server:
         alerts = settings(ops=hook(server.port))
@@ -160,8 +160,8 @@ async def test_a_backlog_is_told_and_cleared(store_url: str) -> None:
 
 
 async def test_an_alert_is_compared_with_those_of_its_own_kind(store_url: str) -> None:
-    """However many runs are stuck, what else lasts is raised once, and cleared when it is over: a breaker, a backlog, a
-    window, poison, a pool in trouble, a straggler."""
+    """However many runs are stuck, every other lasting trouble is raised once, and cleared when it is over: a breaker,
+    a backlog, a window, poison, a pool in trouble, a straggler."""
     store, config = open_store(store_url, Environment()), Config(claim_max=500)
     await store.open()
     await join(store)
@@ -207,17 +207,17 @@ async def test_an_alert_is_compared_with_those_of_its_own_kind(store_url: str) -
     await store.close()
 
 
-async def test_a_lost_leader_is_told(store_url: str) -> None:
-    """Whoever leads next says so; one that resigned is not missed."""
+async def test_a_lost_leader_is_reported(store_url: str) -> None:
+    """The next leader raises the alert. A leader that resigned is not missed."""
     store = open_store(store_url, Environment())
     await store.open()
     await store.leader.lead("somebody", 0.2)
     async with Holdfast(store_url, config=QUICK) as hf:
 
-        async def told() -> bool:
+        async def is_raised() -> bool:
             return any(one.kind == AlertKind.LEADER_LOST for one in await store.alerts.alerts())
 
-        await until_store(told)
+        await until_store(is_raised)
         assert "leader somebody is lost" in (await store.alerts.alerts())[0].message
         await store.alerts.clear_alerts(
             (await hf.store.leader.leader() or ("", 0))[1], [(await store.alerts.alerts())[0].id]
@@ -230,10 +230,10 @@ async def test_a_lost_leader_is_told(store_url: str) -> None:
 # --- the outbox -----------------------------------------------------------------------------------------------------
 
 
-class Observation(Channel):
-    """A channel that remembers, and fails as often as it is told to."""
+class RecordingChannel(Channel):
+    """A channel that records its notices, and fails a given number of times."""
 
-    type = "told"
+    type = "recording"
 
     def __init__(self, name: str, failures: int = 0) -> None:
         super().__init__(name, environment=Environment(), timeout_s=5.0, level="info", kinds=())
@@ -275,7 +275,7 @@ async def work(*outboxes: Outbox, done: Callable[[], bool]) -> None:
 
 
 async def idle(*outboxes: Outbox) -> None:
-    """Some passes more: whatever would come, comes."""
+    """Run some more passes, so that anything that would still be sent is sent."""
     for _ in range(5):
         for outbox in outboxes:
             await outbox.tick()
@@ -283,8 +283,8 @@ async def idle(*outboxes: Outbox) -> None:
 
 
 async def test_a_failed_delivery_is_tried_again_and_stays_the_same_delivery(store: Store) -> None:
-    """Under the same id, until it is taken; then never again."""
-    channel = Observation("c", failures=2)
+    """It keeps its id until it is accepted, and is never sent again after that."""
+    channel = RecordingChannel("c", failures=2)
     outbox = Outbox(store.alerts, "n", [channel], Environment(), QUICK)
     await raise_one(store)
     await work(outbox, done=lambda: len(channel.notices) == 3)
@@ -297,8 +297,12 @@ async def test_a_failed_delivery_is_tried_again_and_stays_the_same_delivery(stor
 
 
 async def test_a_bad_channel_does_not_stop_the_others_and_is_given_up(store: Store) -> None:
-    """One hangs, one fails for ever, one works."""
-    hangs, fails, works = Observation("hangs"), Observation("fails", failures=1000), Observation("works")
+    """One channel hangs, one fails for ever, and one works."""
+    hangs, fails, works = (
+        RecordingChannel("hangs"),
+        RecordingChannel("fails", failures=1000),
+        RecordingChannel("works"),
+    )
     hangs.gate = asyncio.Event()
     config = msgspec.structs.replace(QUICK, alert_tries_max=3)
     outbox = Outbox(store.alerts, "n", [hangs, fails, works], Environment(), config)
@@ -317,11 +321,11 @@ async def test_a_bad_channel_does_not_stop_the_others_and_is_given_up(store: Sto
     await outbox.close()
 
 
-async def test_two_supervisors_tell_once(store: Store, store_url: str) -> None:
-    """Both have the channel; one holds the lease."""
+async def test_two_supervisors_send_once(store: Store, store_url: str) -> None:
+    """Both have the channel, and one has the lease."""
     other = open_store(store_url, Environment())
     await other.open()
-    channel = Observation("c")
+    channel = RecordingChannel("c")
     outboxes = [
         Outbox(door.alerts, node, [channel], Environment(), QUICK)
         for door, node in ((store, "a"), (other, "b"))
@@ -337,8 +341,8 @@ async def test_two_supervisors_tell_once(store: Store, store_url: str) -> None:
 
 
 async def test_who_lost_the_lease_sends_nothing(store: Store) -> None:
-    """It believes to hold it, and the store knows better: the claim finds no row."""
-    old, new = Observation("c"), Observation("c")
+    """It believes that it has the lease, but the store knows better: its claim finds no row."""
+    old, new = RecordingChannel("c"), RecordingChannel("c")
     deposed = Outbox(store.alerts, "old", [old], Environment(), QUICK)
     await deposed.tick()
     assert deposed.epoch is not None
@@ -357,8 +361,8 @@ async def test_who_lost_the_lease_sends_nothing(store: Store) -> None:
 
 
 async def test_a_crash_between_sending_and_recording_sends_once_more(store: Store) -> None:
-    """Under the same delivery id, by which the receiver knows it."""
-    first, second = Observation("c"), Observation("c")
+    """It keeps its delivery id, by which the receiver recognizes it."""
+    first, second = RecordingChannel("c"), RecordingChannel("c")
     first.gate = asyncio.Event()
     doomed = Outbox(store.alerts, "a", [first], Environment(), QUICK)
     await raise_one(store)
@@ -376,11 +380,11 @@ async def test_a_crash_between_sending_and_recording_sends_once_more(store: Stor
     await heir.close()
 
 
-async def test_a_store_that_is_away_is_told_without_it(store_url: str) -> None:
-    """By whoever held the lease, once; and that it is back."""
+async def test_a_store_that_is_away_is_reported_without_it(store_url: str) -> None:
+    """The supervisor that had the lease says so once, and says once that the store is back."""
     store = open_store(store_url, Environment())
     await store.open()
-    channel = Observation("c")
+    channel = RecordingChannel("c")
     config = msgspec.structs.replace(QUICK, store_trouble_s=0.1)
     outbox = Outbox(store.alerts, "n", [channel], Environment(), config)
     await outbox.tick()
@@ -401,7 +405,7 @@ async def test_a_store_that_is_away_is_told_without_it(store_url: str) -> None:
 
 
 async def test_a_webhook_is_signed() -> None:
-    """Time, delivery and body under the shared secret: nothing of it can be changed or replayed."""
+    """The signature covers time, delivery and body: none of them can be changed or replayed."""
     async with web() as server:
         channel = one_channel(hook(server.port, secret_env="HOOK"), HOOK=SECRET)
         assert await attempt(channel, notice()) is None
@@ -425,7 +429,8 @@ async def test_a_webhook_to_this_host_is_refused_unless_named(host: str) -> None
 
 
 async def test_a_name_is_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The address that was checked is the one connected to: a second answer of the name server changes nothing."""
+    """The address that was checked is the one that is connected to. A second answer of the name server changes
+    nothing."""
     import socket
 
     async with web() as server:
@@ -450,7 +455,7 @@ async def test_a_name_is_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("answer", ["301 Moved", "302 Found", "307 Again", "308 Gone"])
 async def test_redirects_are_not_followed(answer: str) -> None:
-    """Wherever they lead."""
+    """This holds wherever they lead."""
     async with web() as inner, web(f"{answer}\r\nLocation: http://127.0.0.1:{inner.port}/") as server:
         error = await attempt(one_channel(hook(server.port)), notice())
         assert error is not None
@@ -463,7 +468,7 @@ async def test_redirects_are_not_followed(answer: str) -> None:
     [("500 No", "it answered 500"), ("404 No", "it answered 404"), (None, "no answer within")],
 )
 async def test_a_webhook_that_is_not_taken_says_why(answer: str | None, says: str) -> None:
-    """In words for the list of alerts."""
+    """The list of alerts gets the reason in words."""
     async with web(answer) as server:
         error = await attempt(one_channel(hook(server.port, timeout_s=0.3)), notice())
         assert error is not None
@@ -471,26 +476,27 @@ async def test_a_webhook_that_is_not_taken_says_why(answer: str | None, says: st
 
 
 async def test_tls_is_that_of_the_name(tmp_path: Path) -> None:
-    """The address is connected to, the certificate must be the name's, by an authority that is trusted."""
+    """The channel connects to the address that was checked. The certificate must be for the name, from a trusted
+    authority."""
     good, bad = tmp_path / "good", tmp_path / "bad"
     good.mkdir()
     bad.mkdir()
     context, authority = certificate(good, "localhost")
     wrong, other = certificate(bad, "elsewhere.example")
 
-    async def told(port: int, ca_file: str | None) -> str | None:
+    async def failure(port: int, ca_file: str | None) -> str | None:
         channel = hook(port, url=f"https://localhost:{port}/hook", ca_file=ca_file)
         return await attempt(one_channel(channel), notice())
 
     async with web(tls=context) as server, web(tls=wrong) as stranger:
-        assert await told(server.port, authority) is None
-        assert "certificate is not valid" in str(await told(server.port, None))
-        assert "certificate is not valid" in str(await told(stranger.port, other))
+        assert await failure(server.port, authority) is None
+        assert "certificate is not valid" in str(await failure(server.port, None))
+        assert "certificate is not valid" in str(await failure(stranger.port, other))
         assert stranger.requests == []
 
 
 async def test_mail_goes_by_starttls_with_a_login(tmp_path: Path) -> None:
-    """The password is sent only under TLS, to a server whose certificate is the name's."""
+    """The password is sent only under TLS, to a server whose certificate is for its name."""
     context, authority = certificate(tmp_path, "localhost")
     async with post(context) as office:
         mail = {
@@ -515,7 +521,7 @@ async def test_mail_goes_by_starttls_with_a_login(tmp_path: Path) -> None:
 
 
 async def test_a_command_gets_the_notice_and_may_refuse_it(tmp_path: Path) -> None:
-    """JSON on standard input; another exit code than 0, a missing program and a hanging one are failures."""
+    """It gets JSON on standard input. A non-zero exit code, a missing program and one that hangs are failures."""
     program = Program(tmp_path)
     channel = one_channel({"type": "command", "argv": program.argv})
     assert await attempt(channel, notice(message="“quoted”; $(rm -rf /)")) is None
@@ -532,7 +538,7 @@ async def test_a_command_gets_the_notice_and_may_refuse_it(tmp_path: Path) -> No
 async def test_secrets_stay_out_of_logs_rows_and_errors(
     store: Store, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The address of a hook, its path, the shared secret: whatever goes wrong, none is told."""
+    """Whatever goes wrong, the error does not contain the address of a hook, its path or the shared secret."""
     caplog.set_level(logging.DEBUG)
     url = f"http://localhost:1/services/{SECRET}?token={SECRET}-2"
     monkeypatch.setenv("HOOK_URL", url)

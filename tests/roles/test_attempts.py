@@ -1,4 +1,5 @@
-"""Two attempts of one step at one agent: the Supervisor reclaimed the first, and the same agent claimed the step again."""
+"""Two attempts of one step at one agent: the Supervisor reclaimed the first, and the same agent claimed the step
+again."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tests.roles.conftest import until
 from tests.store.conftest import run_sql
 
 CONFIG = Config(poll_s=0.05, sweep_s=0.05, beat_s=3600, timeout_grace_s=0.0, steps_max=2, stop_grace_s=0.0)
-"""The agent does not ask by itself what it still has: it learns of the first attempt's end by claiming the second."""
+"""The agent does not ask by itself what it still has: it notices the first attempt's end when it claims the second."""
 PAST = {"sqlite": "1", "postgres": "to_timestamp(1)"}
 
 began: list[int] = []
@@ -37,7 +38,7 @@ async def around_stubborn() -> int:
 
 
 async def test_a_later_attempt_at_the_same_agent_is_the_one_that_counts(store_url: str) -> None:
-    """The end of the reclaimed attempt takes nothing from the later one, and both give their places back."""
+    """The end of the reclaimed attempt takes nothing from the later one, and both free their places."""
     began.clear()
     may_end.update({n: asyncio.Event() for n in range(1, 6)})
     async with Holdfast(store_url, config=CONFIG) as hf:

@@ -1,4 +1,4 @@
-"""Rows that somebody changed by hand: the run they belong to is held or goes on, and nobody else waits for it."""
+"""Rows that somebody changed by hand: their run is held or goes on, and no other run waits for it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_nobody_else_waits_for_a_broken_row(store_url: str) -> None:
         for number in range(len(DAMAGE)):
             run = await hf.start(patient.using(id=f"r{number}"))
             async with asyncio.timeout(30):
-                while "done" not in (await run.published()):  # noqa: ASYNC110  nobody else tells
+                while "done" not in (await run.published()):  # noqa: ASYNC110  nothing gives an event
                     await asyncio.sleep(0.01)
     raw = "x'7b'" if store_url.startswith("sqlite") else "'\\x7b'::bytea"
     for one in DAMAGE:
@@ -66,8 +66,8 @@ async def test_nobody_else_waits_for_a_broken_row(store_url: str) -> None:
         ["ps", "--all"],
         ["why", "r1"],
     ):
-        told = await asyncio.to_thread(shown, store_url, *command)
-        assert (told.returncode, told.stderr) == (0, ""), (command, told)
-    told = await asyncio.to_thread(shown, store_url, "doctor")
-    assert f"I26 is broken in {len(DAMAGE)} rows" in told.stdout, told
-    assert "but not all of run r0" in told.stdout, told
+        ended = await asyncio.to_thread(shown, store_url, *command)
+        assert (ended.returncode, ended.stderr) == (0, ""), (command, ended)
+    ended = await asyncio.to_thread(shown, store_url, "doctor")
+    assert f"I26 is broken in {len(DAMAGE)} rows" in ended.stdout, ended
+    assert "but not all of run r0" in ended.stdout, ended

@@ -1,4 +1,5 @@
-"""Code that has changed under runs in flight: it reads whole what is recorded, or the run is held, and `check` said so."""
+"""Code that has changed under open runs: it reads all of what is recorded, or the run is held, and `check` says so
+before."""
 
 from __future__ import annotations
 
@@ -192,7 +193,7 @@ def opened(url: str, **settings: Any) -> Holdfast:
 
 
 async def comes_to(true: Callable[[], Any], limit_s: float = 20.0) -> None:
-    """Wait until something about a run is so."""
+    """Wait until something about a run is true."""
     async with asyncio.timeout(limit_s):
         while not await true():  # noqa: ASYNC110  a condition in the store has no event
             await asyncio.sleep(0.01)
@@ -213,14 +214,14 @@ async def waits_for(run: Run[Any], name: str) -> None:
 
 
 async def woken(run: Run[Any]) -> None:
-    """A run that waits for a signal is in nobody's memory: have a scheduler look at it."""
+    """Let a scheduler look at the run. A run that waits for a signal is in no scheduler's memory."""
     if await run.state() is RunState.RUNNING:
         await run.hold()
         await run.release()
 
 
 async def checked(url: str, run_id: str) -> list[Misfit]:
-    """What `holdfast check` finds of this run with the code that is deployed."""
+    """Return what `holdfast check` finds in this run with the code that is deployed."""
     async with opened(url, roles=()) as hf:
         lanes = {lane.id: lane for lane in await hf.store.agents.lanes()}
         found = await _misfits(hf, run_id, lanes)
@@ -229,14 +230,16 @@ async def checked(url: str, run_id: str) -> list[Misfit]:
 
 
 async def send(hf: Holdfast, run_id: str, name: str, payload: bytes, key: str | None = None) -> None:
-    """Past what senders are told: as another workflow sends, or a program did before the code was declared."""
+    """Send a signal without the checks that senders get: as another workflow does, or a program before the code was
+    declared."""
     await hf.store.operators.send_signal(NewSignal(run_id, name, key or hf.environment.new_id(), payload))
 
 
 async def held_and_back(
     app: App, url: str, run_id: str, changes: list[tuple[str, str]], *, kind: str, recorded: str, asked: str
 ) -> None:
-    """The changed code: `check` finds it, the run is held with both sides, nothing is done. Then the old code is back."""
+    """Deploy changed code: `check` finds it, the run is held, `why` shows both sides, and nothing is executed. Then
+    deploy the old code."""
     app.deploy(*changes)
     done = list(app.ledger)
     misfit = next(one for one in await checked(url, run_id) if not one.is_note)
@@ -252,10 +255,10 @@ async def held_and_back(
         assert asked in why, why
         assert f"`holdfast release {run_id}`" in why
 
-        async def told() -> bool:
+        async def is_alerted() -> bool:
             return any(alert.kind == AlertKind.RUN_HELD for alert in await hf.store.alerts.alerts(10))
 
-        await comes_to(told)
+        await comes_to(is_alerted)
         assert app.ledger == done
         await run.release()  # with the same code, it is held again
         await is_in(run, RunState.HELD)
@@ -310,8 +313,8 @@ CHANGED = {
 
 @pytest.mark.parametrize("case", CHANGED)
 async def test_what_the_code_cannot_read_whole_holds_the_run(app: App, store_url: str, case: str) -> None:
-    """Its input, a result, a signal, at any depth, or code that fails where the run is: nothing is executed, failed or
-    undone. With the code put back and the run released, it goes on and ends right."""
+    """The code cannot read the input, a result or a signal, at any depth, or it fails at the place where the run is.
+    Nothing is executed, failed or undone. With the old code, the released run goes on and succeeds."""
     changes, kind, recorded, asked = CHANGED[case]
     async with opened(store_url) as hf:
         await hf.start(app.module.order.using(id="o"), app.module.Parcel("Oslo", 2))
@@ -347,7 +350,8 @@ FITTING = {
 
 @pytest.mark.parametrize("case", FITTING)
 async def test_defaults_fill_what_was_not_recorded(app: App, store_url: str, case: str) -> None:
-    """What was recorded is compared, and the code's own defaults are the rest: no drift, and the recorded values count."""
+    """Only what was recorded is compared, and the code's defaults fill the rest. This is no drift, and the recorded
+    values count."""
     async with opened(store_url) as hf:
         await hf.start(app.module.order.using(id="o"), app.module.Parcel("Oslo", 2))
         await waits_for(hf.run("o"), "paid")
@@ -360,7 +364,7 @@ async def test_defaults_fill_what_was_not_recorded(app: App, store_url: str, cas
 
 
 async def test_a_run_that_nobody_began_is_held_too(app: App, store_url: str) -> None:
-    """Started by a client with other code than that of the scheduler which takes it up."""
+    """A client with other code started it than the scheduler has that takes it up."""
     async with opened(store_url, roles=()) as hf:
         await hf.start(app.module.order.using(id="o"), app.module.Parcel("Oslo", 2))
     changes = [
@@ -374,7 +378,8 @@ async def test_a_run_that_nobody_began_is_held_too(app: App, store_url: str) -> 
 
 
 async def test_a_consumed_signal_that_the_code_cannot_read_holds_the_run(app: App, store_url: str) -> None:
-    """Both what the wait took and the type that refuses it are shown; a wait that was renamed afterwards is found, too."""
+    """`why` shows both what the wait took and the type that refuses it. A wait that was renamed afterwards is found,
+    too."""
     async with opened(store_url) as hf:
         await hf.start(app.module.collects.using(id="c"), app.module.Parcel("Oslo", 2))
         await send(hf, "c", "packed", b'{"address":"Bergen","weight":3,"from":"a stranger"}')
@@ -382,7 +387,9 @@ async def test_a_consumed_signal_that_the_code_cannot_read_holds_the_run(app: Ap
     changed = [("    weight: int = 1", "    weight: str = ''"), ("parcel.weight", "parcel.weight")]
     app.deploy(*changed)
     kinds = {one.kind: one for one in await checked(store_url, "c")}
-    assert set(kinds) == {"input"}  # the run's own input has a Parcel, too: what is found first is told
+    assert set(kinds) == {
+        "input"
+    }  # the run's own input has a Parcel, too: `check` reports what it finds first
     app.deploy(
         ('Signal("packed", Parcel)', 'Signal("packed", Receipt)'),
         ("{got.address} {got.weight}", "{got.id} {got.cents}"),
@@ -407,7 +414,8 @@ async def test_a_consumed_signal_that_the_code_cannot_read_holds_the_run(app: Ap
 async def test_an_undo_that_cannot_read_its_input_holds_the_run(
     app: App, store_url: str, workflow: str
 ) -> None:
-    """When the run takes itself back, and when a saga does: the undo is not called with a part of what was recorded."""
+    """Both when the run undoes itself and when a saga does, the undo is not called with only a part of what was
+    recorded."""
     async with opened(store_url) as hf:
         await hf.start(getattr(app.module, workflow).using(id="u"), app.module.Parcel("Oslo"))
         await waits_for(hf.run("u"), "paid")
@@ -427,7 +435,8 @@ async def test_an_undo_that_cannot_read_its_input_holds_the_run(
 
 
 async def test_a_step_that_its_agent_cannot_read_holds_the_run(app: App, store_url: str) -> None:
-    """In a rolling deploy the run's scheduler still has the old code: the agent hands the step back, no attempt is spent."""
+    """In a rolling deploy the run's scheduler still has the old code. The agent hands the step back, and no attempt is
+    spent."""
     async with opened(store_url) as hf:
         await hf.start(app.module.labels.using(id="l"), app.module.Parcel("Oslo", 2))
         await waits_for(hf.run("l"), "app.label")
@@ -453,7 +462,8 @@ async def test_a_step_that_its_agent_cannot_read_holds_the_run(app: App, store_u
 
 
 async def test_a_childs_input_and_result_are_read_whole(app: App, store_url: str) -> None:
-    """A parameter that the child got since, with a default, is no drift; a result its parent cannot read holds the parent."""
+    """A new parameter of the child that has a default is no drift. A result that the parent cannot read holds the
+    parent."""
     async with opened(store_url) as hf:
         await hf.start(app.module.parent.using(id="p"), app.module.Parcel("Oslo", 2))
         await waits_for(hf.run("p"), "app.child")
@@ -494,7 +504,7 @@ async def test_the_input_of_the_next_generation_is_read_whole(app: App, store_ur
 
 
 async def test_a_checkpoint_that_the_code_cannot_read_holds_the_run(app: App, store_url: str) -> None:
-    """The step is handed back with its checkpoint, and no attempt is spent; the old code goes on from it."""
+    """The step is handed back with its checkpoint, and no attempt is spent. The old code goes on from it."""
     async with opened(store_url) as hf:
         await hf.start(app.module.copying.using(id="k"), app.module.Parcel("Oslo"))
         await app.stopped.wait()
@@ -513,7 +523,7 @@ async def test_a_checkpoint_that_the_code_cannot_read_holds_the_run(app: App, st
 
 
 async def test_a_held_run_can_be_cancelled_without_its_code(app: App, store_url: str) -> None:
-    """What it did is undone by its rows: the code that does not fit is not asked."""
+    """Its rows say what to undo. The code that does not fit is not needed."""
     async with opened(store_url) as hf:
         await hf.start(app.module.order.using(id="o"), app.module.Parcel("Oslo", 2))
         await waits_for(hf.run("o"), "paid")
@@ -527,8 +537,8 @@ async def test_a_held_run_can_be_cancelled_without_its_code(app: App, store_url:
     assert app.ledger == ["charge tok 300", "refund tok 300 r1"]
 
 
-async def test_a_client_whose_type_cannot_read_the_result_is_told(app: App, store_url: str) -> None:
-    """By the name of the type's place, with what was recorded and how to get it all the same."""
+async def test_a_client_whose_type_cannot_read_the_result_gets_an_error(app: App, store_url: str) -> None:
+    """The error names the place in the type, what was recorded, and how to get it all the same."""
     async with opened(store_url) as hf:
         await hf.start(app.module.child.using(id="r"), app.module.Parcel("Oslo"))
         await send(hf, "r", "paid", b"1")
@@ -551,18 +561,19 @@ async def aside(hf: Holdfast, run_id: str) -> list[tuple[str, bytes, str | None]
     return [(row.name, row.payload, row.set_aside) for row in await hf.store.reads.signals(run_id)]
 
 
-async def test_a_signal_that_does_not_fit_is_set_aside_and_told(app: App, store_url: str) -> None:
-    """The run goes on waiting: `why` names the signal and what is wrong with it, an alert is raised, the next one fits."""
+async def test_a_signal_that_does_not_fit_is_set_aside_and_reported(app: App, store_url: str) -> None:
+    """The run goes on waiting. `why` names the signal and what is wrong with it, an alert is raised, and the next
+    signal fits."""
     async with opened(store_url) as hf:
         run = await hf.start(app.module.order.using(id="o"), app.module.Parcel("Oslo", 2))
         await waits_for(run, "paid")
         await send(hf, "o", "paid", b'"a lot"', "first")
         await send(hf, "o", "unheard of", b"5", "second")
 
-        async def told() -> bool:
+        async def is_alerted() -> bool:
             return any(alert.kind == AlertKind.SIGNAL_SET_ASIDE for alert in await hf.store.alerts.alerts(10))
 
-        await comes_to(told)
+        await comes_to(is_alerted)
         (alert,) = [one for one in await hf.store.alerts.alerts(10) if one.kind == AlertKind.SIGNAL_SET_ASIDE]
         assert alert.message.startswith(
             "run o of app.order set a signal 'paid' aside: signal paid: expected `int`, got `str`"
@@ -580,7 +591,8 @@ async def test_a_signal_that_does_not_fit_is_set_aside_and_told(app: App, store_
 
 
 async def test_what_was_set_aside_stays_so_whatever_the_code_reads_later(app: App, store_url: str) -> None:
-    """A wait takes the signal it took, and none that was set aside, although the changed code could read that one."""
+    """A wait keeps the signal it took, and takes none that was set aside, although the changed code could read that
+    one."""
     async with opened(store_url) as hf:
         await hf.start(app.module.collects.using(id="c"), app.module.Parcel("Oslo", 2))
         await send(hf, "c", "packed", b'"nothing"')
@@ -601,8 +613,8 @@ async def test_what_was_set_aside_stays_so_whatever_the_code_reads_later(app: Ap
         assert await hf.run("c").result(20) == "Bergen 1 late"
 
 
-async def test_check_tells_of_signals_that_would_be_set_aside(app: App, store_url: str) -> None:
-    """It is no reason not to deploy; but whoever sent them should know."""
+async def test_check_reports_signals_that_would_be_set_aside(app: App, store_url: str) -> None:
+    """They are no reason not to deploy, but whoever sent them should know."""
     async with opened(store_url, roles=()) as hf:
         await hf.start(app.module.collects.using(id="c"), app.module.Parcel("Oslo", 2))
         await send(hf, "c", "packed", b"1")

@@ -1,4 +1,5 @@
-"""Children under ids that code chooses: an id that is another's run is a Conflict, or is joined without being owned."""
+"""Children with ids that the code chooses. An id of another run is a Conflict, or the run is joined without being
+owned."""
 
 from __future__ import annotations
 
@@ -127,7 +128,7 @@ async def healthy(store: Store) -> None:
 
 
 async def test_a_child_under_anothers_id_is_a_conflict(hf: Holdfast) -> None:
-    """The parent fails with it at once, nothing of the other run is touched, and the doctor finds nothing."""
+    """The parent fails with it at once, the other run stays as it is, and the doctor finds nothing."""
     other = await hf.start(night.using(id="n-1"), "slow-1")
     await until(lambda: "at slow-1" in log)
     run = await hf.start(plain.using(id="p"), "n-1", "slow-1")
@@ -142,7 +143,7 @@ async def test_a_child_under_anothers_id_is_a_conflict(hf: Holdfast) -> None:
 
 
 async def test_a_conflict_is_caught_in_the_workflow(hf: Holdfast) -> None:
-    """As `holdfast.Conflict`, also when the other run has ended."""
+    """It is raised as `holdfast.Conflict`, also when the other run has ended."""
     await (await hf.start(night.using(id="n-2"), "x")).result(10)
     run = await hf.start(catching.using(id="c"), "n-2", "x")
     assert (await run.result(10)).startswith("caught: run 'n-2' exists")
@@ -150,14 +151,14 @@ async def test_a_conflict_is_caught_in_the_workflow(hf: Holdfast) -> None:
 
 
 async def test_an_id_that_a_parent_asks_for_twice(hf: Holdfast) -> None:
-    """Two steps of one parent cannot have one child; the second can wait for it."""
+    """Two steps of one parent cannot have one child. The second can wait for it."""
     assert await (await hf.start(twice, "y", joins=False)).result(10) == ["night y", "Conflict"]
     assert await (await hf.start(twice, "z", joins=True)).result(10) == ["night z", "night z"]
     assert sorted(log) == ["book y", "book z"]
 
 
 async def test_a_child_that_joins_starts_what_is_not_there(hf: Holdfast) -> None:
-    """It is then its own child, with its failure and its undo."""
+    """Then the run is its own child, with its failure and its undo."""
     run = await hf.start(joining.using(id="j"), "n-3", "x")
     assert await run.result(10) == "joined night x"
     assert [row.id for row in await hf.store.reads.children("j")] == ["n-3"]
@@ -168,7 +169,7 @@ async def test_a_child_that_joins_starts_what_is_not_there(hf: Holdfast) -> None
 
 
 async def test_a_run_is_joined_while_it_runs(hf: Holdfast) -> None:
-    """Many wait for one run, none owns it, each gets its result; `why` names it."""
+    """Many wait for one run, none owns it, and each gets its result. `why` names it."""
     other = await hf.start(night.using(id="n-5"), "slow-5")
     await until(lambda: "at slow-5" in log)
     runs = [await hf.start(joining.using(id=f"j{i}"), "n-5", "slow-5") for i in range(3)]
@@ -186,7 +187,7 @@ async def test_a_run_is_joined_while_it_runs(hf: Holdfast) -> None:
 
 
 async def test_a_run_that_has_ended_is_joined(hf: Holdfast) -> None:
-    """Its outcome is the step's, whatever it was."""
+    """The step gets the run's outcome, whatever it was."""
     await (await hf.start(night.using(id="n-6"), "x")).result(10)
     assert await (await hf.start(joining, "n-6", "x")).result(10) == "joined night x"
     with pytest.raises(RunUndone):
@@ -202,7 +203,8 @@ async def test_a_run_that_has_ended_is_joined(hf: Holdfast) -> None:
 
 
 async def test_what_was_never_begun_can_be_joined_and_cancelled(store_url: str) -> None:
-    """A run that is cancelled before it did anything recorded no error: who joined it is told that it was cancelled."""
+    """A run that is cancelled before it did anything has no recorded error. Runs that joined it get the error that it
+    was cancelled."""
     config = Config(poll_s=0.05)
     async with Holdfast(store_url, roles=(), config=config) as outside:
         first = await outside.start(night.using(id="n-9"), "x")
@@ -220,7 +222,7 @@ async def test_another_input_cannot_be_joined(hf: Holdfast) -> None:
 
 
 async def test_nobody_waits_for_itself(hf: Holdfast) -> None:
-    """A run that joins itself, or one that waits for it, would wait for ever: it is a Conflict."""
+    """A run that joins itself, or a run that waits for it, would wait for ever: this is a Conflict."""
     with pytest.raises(RunFailed, match="waits for this run"):
         await (await hf.start(joins_itself.using(id="me"), "me")).result(10)
     with pytest.raises(RunFailed, match="waits for this run"):
@@ -230,7 +232,7 @@ async def test_nobody_waits_for_itself(hf: Holdfast) -> None:
 @pytest.mark.parametrize("flow", [fails_beside, undoes_beside])
 @pytest.mark.parametrize("way", ["fails", "is cancelled"])
 async def test_a_joined_run_is_not_cancelled_or_undone(hf: Holdfast, flow: Any, way: str) -> None:
-    """Whatever becomes of the run that joined it, it goes on; and the one that ends does not wait for it."""
+    """Whatever happens to the run that joined it, it goes on; and the run that ends does not wait for it."""
     other = await hf.start(night.using(id="n-11"), "slow-11")
     await until(lambda: "at slow-11" in log)
     run = await hf.start(flow.using(id="f"), "n-11", "slow-11")
@@ -251,7 +253,8 @@ async def test_a_joined_run_is_not_cancelled_or_undone(hf: Holdfast, flow: Any, 
 
 
 async def test_cancelling_a_parent_leaves_a_run_that_only_has_the_same_id(hf: Holdfast) -> None:
-    """A parent whose child's id was taken is cancelled: the run that has the id is another's and does not hear of it."""
+    """A parent whose child's id was taken is cancelled. The run that has the id belongs to another, and stays as it
+    is."""
 
     other = await hf.start(plain.using(id="owner"), "n-12", "slow-12")
     await until(lambda: "at slow-12" in log)
@@ -275,7 +278,8 @@ async def holds_on(id: str, day: str) -> None:
 
 
 async def test_a_sleeping_waiter_is_answered(store_url: str) -> None:
-    """Who joined may be in nobody's memory when the other ends, in another process: a scheduler looks for it."""
+    """The run that joined may be in no scheduler's memory when the other ends in another process. A scheduler looks for
+    it."""
     config = Config(poll_s=0.05, park_after_s=0.1, sweep_s=0.05)
     async with Holdfast(store_url, config=config) as hf:
         other = await hf.start(night.using(id="n-13"), "slow-13")
@@ -290,8 +294,8 @@ async def test_a_sleeping_waiter_is_answered(store_url: str) -> None:
         assert await other.result(10) == "night slow-13"
 
 
-async def test_a_joined_run_is_pruned_after_those_who_wait_are_told(hf: Holdfast) -> None:
-    """Until then it stays; what a waiter leaves behind goes with the waiter."""
+async def test_a_joined_run_is_pruned_after_those_who_wait_have_its_outcome(hf: Holdfast) -> None:
+    """Until then it stays. What a waiting run leaves behind is pruned with that run."""
     other = await hf.start(night.using(id="n-14"), "slow-14")
     await until(lambda: "at slow-14" in log)
     run = await hf.start(fails_beside.using(id="f"), "n-14", "slow-14")
@@ -316,7 +320,8 @@ async def test_a_joined_run_is_pruned_after_those_who_wait_are_told(hf: Holdfast
 
 
 def test_what_existing_may_be() -> None:
-    """A word that means nothing, or a join of no id, is refused where it is written; so is a child's id that cannot be one."""
+    """A wrong value, or a join without an id, is refused where it is written; so is a text that cannot be a child's
+    id."""
     wrong: Any = "replace"
     with pytest.raises(DefinitionError, match="join"):
         night.using(id="x", existing=wrong)
@@ -328,7 +333,7 @@ def test_what_existing_may_be() -> None:
 
 
 async def test_a_start_joins_anyway(hf: Holdfast) -> None:
-    """`hf.start` under the same id and input gives the same run, with and without the word."""
+    """`hf.start` with the same id and input gives the same run, with and without `existing`."""
     first = await hf.start(night.using(id="n-15"), "x")
     again = await hf.start(night.using(id="n-15", existing="join"), "x")
     assert await first.result(10) == await again.result(10) == "night x"
@@ -370,7 +375,7 @@ async def undone(how: str) -> None:
 
 @workflow
 async def through_only() -> str:
-    """What it did, its child did."""
+    """A workflow that does nothing but start a child."""
     return await night.using(id="below")("below")
 
 
@@ -383,9 +388,9 @@ ABOVE = ("kept", "n-kept", "idle")
 
 
 @pytest.mark.parametrize("way", ["fails", "is cancelled"])
-async def test_a_child_that_its_parent_took_back_is_undone(hf: Holdfast, way: str) -> None:
-    """And its children; it hands out no result any more, and says who took it back. What was kept, and what had nothing to
-    undo, stays."""
+async def test_a_child_of_a_parent_that_is_undone_is_undone(hf: Holdfast, way: str) -> None:
+    """Its children are undone, too. It gives no result any more, and says which run undid it. What was kept, and what
+    had nothing to undo, stays."""
     run = await hf.start(undone.using(id="top"), "fails" if way == "fails" else "waits")
     if way == "is cancelled":
         await until(lambda: "at end" in log)
@@ -408,7 +413,8 @@ async def test_a_child_that_its_parent_took_back_is_undone(hf: Holdfast, way: st
 
 @pytest.mark.parametrize("act", ["skip", "force"])
 async def test_what_was_undone_by_hand_or_in_part_is_undone(hf: Holdfast, act: str) -> None:
-    """A child is undone when its undos were skipped by hand; of one that was given up half-way, what was undone counts."""
+    """A child is undone when its undos were skipped by hand. When a child's undoing was given up half-way, what was
+    undone counts."""
     broken.add("below")
     run = await hf.start(undone.using(id="top"), "fails")
     with pytest.raises(RunStuck):
@@ -452,7 +458,7 @@ async def crashed(name: str) -> None:
 
 
 async def test_a_crash_anywhere_around_a_join(store_url: str) -> None:
-    """Whichever write the process dies at, who joined a run gets its result."""
+    """Whichever write the process dies at, the run that joined another gets its result."""
     crash_at, points = None, 0
     while crash_at is None or crash_at <= points:
         log.clear()

@@ -80,32 +80,33 @@ async def local_error() -> None:
 
 
 def test_every_question_is_asked_below() -> None:
-    """A new method of a handle is asked of an unknown run, too."""
+    """Every method of a handle is called with an unknown run, so a new method has to be added here."""
     public = {name for name in vars(Run) if not name.startswith("_") and callable(getattr(Run, name))}
-    assert public - {what.split()[0] for what in ASKED} == {"rows"}  # for the command line
+    assert public - {what.split()[0] for what in ASKED} == {"rows"}  # `rows` is for the command line
 
 
 @pytest.mark.parametrize("run_id", ["no-such-run", "", "a\0b", "half a pair \ud800", "a" * 5000, "💥'\"; --"])
 async def test_nothing_is_known_of_an_unknown_run(hf: Holdfast, run_id: str) -> None:
-    """Every question is answered by UnknownRun, none by waiting, an empty list, or an error of the database."""
+    """Every method raises UnknownRun. None waits, returns an empty list, or raises an error of the database."""
     for what, ask in ASKED.items():
-        with pytest.raises(UnknownRun, match="no run has the id"):  # noqa: PT012  the message names which
+        with pytest.raises(UnknownRun, match="no run has the id"):  # noqa: PT012  the message says which one failed
             async with asyncio.timeout(10):
                 await ask(hf.run(run_id))
             pytest.fail(what)
 
 
-async def test_a_client_without_roles_is_told_too(store_url: str) -> None:
-    """It waits by looking into the store."""
+async def test_a_client_without_roles_gets_the_error_too(store_url: str) -> None:
+    """It waits by reading the store."""
     async with Holdfast(store_url, roles=(), config=FAST) as hf:
         with pytest.raises(UnknownRun):
             await hf.run("no-such-run").result()
 
 
-async def test_who_waits_for_a_run_that_is_removed_is_told(store_url: str) -> None:
-    """Whatever removed it (a prune, a person) before this process heard of an end: UnknownRun, not for ever."""
+async def test_who_waits_for_a_run_that_is_removed_gets_an_error(store_url: str) -> None:
+    """A prune or a person may remove it before this process reads its end. The caller gets UnknownRun, and does not
+    wait for ever."""
     async with Holdfast(store_url, roles=(), config=FAST) as hf:
-        run = await hf.start(flows.chain, 1)  # nobody works on it
+        run = await hf.start(flows.chain, 1)  # no scheduler is there
         waiting = asyncio.ensure_future(run.result())
         await until(lambda: run.id in hf.caller._watchers)
         remove(store_url, run.id)
@@ -184,7 +185,7 @@ async def test_runs_are_listed_by_keywords_and_in_pages(hf: Holdfast) -> None:
 
 
 async def test_a_failed_run_raises_from_the_workflows_own_exception(hf: Holdfast) -> None:
-    """`RunFailed.__cause__` is it, with its class and attributes; not something in place of it."""
+    """It is `RunFailed.__cause__`, with its class and attributes, and not another exception in its place."""
     with pytest.raises(RunFailed) as failed:
         await (await hf.start(declined.using(id="kept"), "tok", False)).result(10)
     with pytest.raises(RunUndone) as undone:
@@ -202,7 +203,7 @@ async def test_a_failed_run_raises_from_the_workflows_own_exception(hf: Holdfast
 
 
 async def test_a_cancelled_run_says_so(hf: Holdfast) -> None:
-    """Without a cause: nothing went wrong."""
+    """The error has no cause, because nothing went wrong."""
     gates["wait"] = asyncio.Event()
     run = await hf.start(flows.gate, "wait")
     await until(lambda: effects["wait"] == 1)
@@ -212,7 +213,7 @@ async def test_a_cancelled_run_says_so(hf: Holdfast) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"roles": "agent"}, r"write roles=\['agent'\]"),
         ({"roles": ["worker"]}, "'worker' is no role: 'scheduler', 'agent', 'supervisor'"),
@@ -225,14 +226,14 @@ async def test_a_cancelled_run_says_so(hf: Holdfast) -> None:
         ({"store": 5}, "the address of a store"),
     ],
 )
-def test_wrong_settings_are_refused_where_they_are_written(settings: dict[str, Any], said: str) -> None:
+def test_wrong_settings_are_refused_where_they_are_written(settings: dict[str, Any], message: str) -> None:
     """A role that does not exist would do nothing, silently."""
-    with pytest.raises(HoldfastError, match=said):
+    with pytest.raises(HoldfastError, match=message):
         Holdfast(**settings)
 
 
 async def test_wrong_patience_is_refused(hf: Holdfast) -> None:
-    """Before anything is waited for."""
+    """It is refused before anything is waited for."""
     run = await hf.start(flows.chain, 1)
     for wrong in (-1, "5", float("nan"), True, timedelta(seconds=-1)):
         with pytest.raises(DefinitionError, match="timeout"):

@@ -1,4 +1,4 @@
-"""A host's clock that is set while nodes live on a SQLite file: nodes stay, and timers fire when they should."""
+"""A host's clock that somebody sets while nodes live on a SQLite file: nodes stay, and timers fire when they should."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def nap() -> float:
     "jumps", [(HOUR_S, 0.0), (-HOUR_S, 0.0), (HOUR_S, -HOUR_S)], ids=["on", "back", "both"]
 )
 async def test_timers_fire_on_time_and_nodes_stay(tmp_path: Path, jumps: tuple[float, float]) -> None:
-    """The clock jumps before the timer is due, and again; of two processes each may see it at another time."""
+    """The clock jumps before the timer is due, and again. Of two processes, each may see it at another time."""
     store = f"sqlite:///{tmp_path / 'holdfast.db'}"
     first, second = SetClock(), SetClock()
     async with (
@@ -74,7 +74,7 @@ async def test_timers_fire_on_time_and_nodes_stay(tmp_path: Path, jumps: tuple[f
 
 
 async def test_a_process_that_comes_later_has_the_same_time(tmp_path: Path) -> None:
-    """While a node lives; when none does, the host's clock is the store's again."""
+    """This holds while a node lives. When none does, the host's clock is the store's again."""
     url, late = f"sqlite:///{tmp_path / 'holdfast.db'}", SetClock()
     late.ahead_s = HOUR_S
     async with Holdfast(url) as hf:
@@ -89,14 +89,14 @@ async def test_a_process_that_comes_later_has_the_same_time(tmp_path: Path) -> N
 
 
 async def test_a_clock_that_stays_ahead_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The host slept, or the clock was wrong: after a while the store follows, and nobody loses a lease by it."""
+    """The host slept, or the clock was wrong. After a while the store follows, and no node loses its lease by that."""
     url, environment = f"sqlite:///{tmp_path / 'holdfast.db'}", SetClock()
     async with Holdfast(url, environment=environment) as hf:
         run = await hf.start(nap)
         monkeypatch.setattr(clock, "MEANT_AFTER_S", 0.2)
         environment.ahead_s = HOUR_S
         async with asyncio.timeout(20):
-            while await hf.store.now() < environment.now() - 1:  # noqa: ASYNC110  nobody tells
+            while await hf.store.now() < environment.now() - 1:  # noqa: ASYNC110  nothing gives an event
                 await asyncio.sleep(0.02)
         assert await run.result(10) < NAP_S + 5
         assert await (await hf.start(nap)).result(10) > 0
@@ -115,7 +115,7 @@ async def chain(length: int) -> int:
 
 
 async def test_what_ended_did_so_before_what_it_caused_began(store_url: str) -> None:
-    """By the rows, with agents in the same process and in another, as long as the chain is."""
+    """The rows show it, with agents in the same process and in another, for the whole chain."""
     async with (
         Holdfast(store_url, roles=["scheduler", "supervisor"]) as hf,
         Holdfast(store_url, roles=["agent"]),
@@ -134,26 +134,27 @@ async def test_what_ended_did_so_before_what_it_caused_began(store_url: str) -> 
 
 
 def test_a_nodes_idea_of_the_stores_time_is_never_ahead() -> None:
-    """However long answers take; and it follows a store whose clock was set."""
+    """This holds however long answers take; and it follows a store whose clock was set."""
     world = SetClock()
-    told = StoreClock(world)
+    clock = StoreClock(world)
     for latency_s in (0.5, 0.01, 2.0, 0.3):
         asked = world.monotonic()
-        told.learn(asked, 1_000.0 + asked - latency_s)
-        assert told.now() <= 1_000.0 + world.monotonic()
-    assert told.now() >= 1_000.0 + world.monotonic() - 0.05, "the quickest answer counts"
-    told.learn(world.monotonic(), 5_000.0 + world.monotonic())
-    assert told.now() >= 5_000.0
+        clock.learn(asked, 1_000.0 + asked - latency_s)
+        assert clock.now() <= 1_000.0 + world.monotonic()
+    assert clock.now() >= 1_000.0 + world.monotonic() - 0.05, "the quickest answer counts"
+    clock.learn(world.monotonic(), 5_000.0 + world.monotonic())
+    assert clock.now() >= 5_000.0
 
 
 @given(st.floats(0.0, 1e6), st.floats(1e9, 4e9))
 def test_a_time_comes_back_as_it_was_recorded(monotonic: float, offset: float) -> None:
-    """PostgreSQL keeps microseconds: a workflow that is replayed must see the very same time, or it would do something else."""
+    """PostgreSQL keeps microseconds. A workflow that is replayed must see exactly the same time, or it would decide
+    otherwise."""
     world = SetClock()
     world.monotonic = lambda: monotonic
-    told = StoreClock(world)
-    told.learn(0.0, offset)
-    at = told.now()
+    clock = StoreClock(world)
+    clock.learn(0.0, offset)
+    at = clock.now()
     assert datetime.fromtimestamp(at, UTC).timestamp() == at
 
 
@@ -173,7 +174,7 @@ async def note(text: str) -> str:
 
 
 async def test_a_replayed_run_sees_the_times_it_saw(store_url: str) -> None:
-    """To the last digit, on either store: it is held otherwise."""
+    """They are equal to the last digit, on both stores. Otherwise the run would be held."""
     async with Holdfast(store_url) as hf:
         runs = [await hf.start(clocked) for _ in range(10)]
         ended = [await run.result(30) for run in runs]

@@ -1,7 +1,7 @@
 """What one hop costs, counted instead of timed, so that the same change gives the same answer on every machine.
 
-A hop is one advance of a run: an outcome is recorded and delivered, and the next step is issued. A run of n steps is
-n + 1 hops. Whoever adds a statement, a row or a layer of calls to that path changes a number here, and says why.
+A hop is one advance of a run: an outcome is recorded and delivered, and the next step is issued. A run of n steps is n
++ 1 hops. Whoever adds a statement, a row or a layer of calls to that path changes a number here, and says why.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from holdfast.config import Config
 from holdfast.store.sqlite.database import SqliteDatabase
 
 QUIET = Config(poll_s=600, sweep_s=600, beat_s=600, park_after_s=600, learn_s=600, rests_per_s=0)
-"""No safety net comes between, and no sample that is taken by time: what is counted is the work."""
+"""No safety net and no timed sample runs in between, so only the work itself is counted."""
 STEPS = 40
 RUNS = 50
 
-# Of a run that is alone. SQLite: BEGIN, a look around, the run's fence, the outcome, the next step, COMMIT.
+# For one run alone. SQLite: BEGIN, a look around, the run's fence, the outcome, the next step, COMMIT.
 # PostgreSQL takes all of it as one statement, which commits by itself.
 STATEMENTS_OF_A_HOP = {"sqlite": 6, "postgresql": 1}
-# Of many runs together. SQLite runs its three statements for each of them, the rest once a commit.
+# For many runs together. SQLite runs its three statements for each of them, and the rest once per commit.
 STATEMENTS_OF_A_SHARED_HOP = {"sqlite": 3, "postgresql": 0}
 STATEMENTS_OF_A_COMMIT = {"sqlite": 3, "postgresql": 1}
 STATEMENTS_OF_BEGINNING_AND_END = (
@@ -53,7 +53,7 @@ def dialect(store_url: str) -> str:
 
 @pytest.fixture
 async def quiet(store_url: str) -> AsyncIterator[Holdfast]:
-    """A node that has settled: connected, its lanes known, its statements prepared."""
+    """A node that is warm: it is connected, its lanes are known, its statements are prepared."""
     async with Holdfast(store_url, config=QUIET) as hf:
         await together(hf, RUNS, 3)
         yield hf
@@ -68,12 +68,12 @@ async def together(hf: Holdfast, runs: int, steps: int) -> None:
 
 @asynccontextmanager
 async def counted(hf: Holdfast) -> AsyncIterator[list[str]]:
-    """The statements that the writer's connection runs in the block."""
+    """Collect the statements that the writer's connection runs in the block."""
     seen: list[str] = []
     database: Any = hf.store.database
     if isinstance(database, SqliteDatabase):
         writer = database.connections.writer
-        writer.trace_v2(apsw.SQLITE_TRACE_STMT, lambda told: seen.append(told["sql"]))
+        writer.trace_v2(apsw.SQLITE_TRACE_STMT, lambda event: seen.append(event["sql"]))
         yield seen
         writer.trace_v2(0, None)
     else:
@@ -89,7 +89,7 @@ async def counted(hf: Holdfast) -> AsyncIterator[list[str]]:
 
 
 async def rows_written(hf: Holdfast) -> int:
-    """Rows inserted, updated and deleted so far."""
+    """Return how many rows were inserted, updated and deleted so far."""
     database: Any = hf.store.database
     if isinstance(database, SqliteDatabase):
         changes: int = database.connections.writer.total_changes()
@@ -104,7 +104,7 @@ async def rows_written(hf: Holdfast) -> int:
 
 
 async def test_a_hop_is_one_commit(quiet: Holdfast) -> None:
-    """A run that is alone commits once for each step and once to begin; many together share their commits."""
+    """A run that is alone commits once for each step and once to begin. Many runs share their commits."""
     before = quiet.node.writer.commits
     await together(quiet, 1, STEPS)
     assert quiet.node.writer.commits - before == STEPS + 1
@@ -114,7 +114,7 @@ async def test_a_hop_is_one_commit(quiet: Holdfast) -> None:
 
 
 async def test_a_hop_is_so_many_statements(quiet: Holdfast, dialect: str) -> None:
-    """While a run that is alone goes from step to step, the writer's connection runs these statements and no other."""
+    """While one run alone goes from step to step, the writer's connection runs these statements and no others."""
     async with counted(quiet) as seen:
         await together(quiet, 1, STEPS)
     allowed = STATEMENTS_OF_A_HOP[dialect] * (STEPS + 1) + STATEMENTS_OF_BEGINNING_AND_END
@@ -122,7 +122,7 @@ async def test_a_hop_is_so_many_statements(quiet: Holdfast, dialect: str) -> Non
 
 
 async def test_statements_are_shared(quiet: Holdfast, dialect: str) -> None:
-    """Runs that go on together share a commit, and whatever is not a row of their own."""
+    """Runs that go on together share a commit, and every statement that is not about a row of their own."""
     before = quiet.node.writer.commits
     async with counted(quiet) as seen:
         await together(quiet, RUNS, STEPS)
@@ -137,7 +137,8 @@ async def test_statements_are_shared(quiet: Holdfast, dialect: str) -> None:
 
 
 async def test_a_step_is_two_rows_written(quiet: Holdfast) -> None:
-    """One insert and one update; the same for a run. Nothing else is written: no event log, no queue, no counter."""
+    """There is one insert and one update for a step, and the same for a run. Nothing else is written: no event log, no
+    queue, no counter."""
     before = await rows_written(quiet)
     await together(quiet, RUNS, STEPS)
     after = await rows_written(quiet)
@@ -145,7 +146,8 @@ async def test_a_step_is_two_rows_written(quiet: Holdfast) -> None:
 
 
 async def test_a_hop_is_so_many_python_calls(quiet: Holdfast, dialect: str) -> None:
-    """From outcome to outcome, through agent, scheduler, decider, codec, writer and dialect. Built-in functions count."""
+    """This counts from outcome to outcome, through agent, scheduler, decider, codec, writer and dialect, with built-in
+    functions."""
     profile = cProfile.Profile()
     profile.enable()
     await together(quiet, RUNS, STEPS)
@@ -155,8 +157,8 @@ async def test_a_hop_is_so_many_python_calls(quiet: Holdfast, dialect: str) -> N
 
 
 async def test_runs_leave_no_cycles(quiet: Holdfast) -> None:
-    """What a run and its steps were made of is freed when they end, without the cycle collector, which would have to
-    pass over everything that is in flight to find it."""
+    """The objects of a run and its steps are freed when they end, without the cycle collector, which would have to go
+    through everything that is in memory to find them."""
     gc.collect()
     gc.disable()
     try:
@@ -167,7 +169,7 @@ async def test_runs_leave_no_cycles(quiet: Holdfast) -> None:
 
 
 async def test_a_step_is_so_many_bytes(quiet: Holdfast, dialect: str) -> None:
-    """Of a step with small payloads: its row stays narrow."""
+    """This is for a step with small payloads: its row stays narrow."""
     await together(quiet, RUNS, STEPS)
     database: Any = quiet.store.database
     if isinstance(database, SqliteDatabase):

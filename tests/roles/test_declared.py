@@ -1,4 +1,5 @@
-"""What code declares, and what a sender is told by it: a wrong signal is refused where it is sent, and nothing is written."""
+"""What code declares, and what a sender gets from it: a wrong signal is refused where it is sent, and nothing is
+written."""
 
 import json
 import subprocess
@@ -20,24 +21,24 @@ async def sent(hf: Holdfast, run_id: str) -> list[str]:
 
 @pytest.fixture
 def outside(store_url: str) -> Holdfast:
-    """A process that hosts nothing, as the command line is."""
+    """A process that hosts no role, like the command line."""
     return Holdfast(store_url, roles=())
 
 
 async def test_workflows_are_declared_when_a_node_starts(hf: Holdfast) -> None:
-    """Schemas of what they take and give, and where they come from."""
+    """The rows have the schemas of their inputs and results, and where they come from."""
     (row,) = [row for row in await hf.store.workflows.workflows(1000) if row.name == order.name]
     assert (row.version, row.code, row.origin) == ("1", f"{order.name}@1", "holdfast")
     given = json.loads(row.input)
     assert given["$defs"]["order"]["properties"] == {"wanted": {"type": "integer"}}
     assert json.loads(row.result) == {"type": "integer"}
-    told = TakenSignals.read(row)
-    assert told.named == ["paid-declared"]
-    assert told.signals["paid-declared"]["$defs"]["Payment"]["required"] == ["cents"]
+    taken = TakenSignals.read(row)
+    assert taken.named == ["paid-declared"]
+    assert taken.signals["paid-declared"]["$defs"]["Payment"]["required"] == ["cents"]
 
 
 async def test_a_signal_that_fits_is_taken(hf: Holdfast, outside: Holdfast) -> None:
-    """By name and value, from a process with the code and from one without."""
+    """It is sent by name and value, from a process with the code and from one without."""
     run = await hf.start(order, 10)
     await paid.send(run.id, Payment(4))
     async with outside:
@@ -59,7 +60,7 @@ async def test_a_signal_that_fits_is_taken(hf: Holdfast, outside: Holdfast) -> N
 async def test_a_wrong_signal_is_refused_where_it_is_sent(
     hf: Holdfast, outside: Holdfast, name: str, payload: bytes, error: type[Exception], said: str
 ) -> None:
-    """With the workflow and the command that would be right; nothing is written, and the run goes on."""
+    """The error names the workflow and a command that would be right. Nothing is written, and the run goes on."""
     run = await hf.start(order, 5)
     async with outside:
         with pytest.raises(error) as refused:
@@ -73,8 +74,8 @@ async def test_a_wrong_signal_is_refused_where_it_is_sent(
     assert await run.result(30) == 5
 
 
-async def test_a_process_with_other_code_is_told_too(hf: Holdfast, outside: Holdfast) -> None:
-    """Its own type is not what the run's workflow reads."""
+async def test_a_process_with_other_code_gets_the_error_too(hf: Holdfast, outside: Holdfast) -> None:
+    """Its own type is not the one that the run's workflow reads."""
     run = await hf.start(order, 5)
     async with outside:
         theirs: Signal[str] = Signal("paid-declared", str)
@@ -84,7 +85,8 @@ async def test_a_process_with_other_code_is_told_too(hf: Holdfast, outside: Hold
 
 
 async def test_signals_are_found_wherever_code_names_them(hf: Holdfast) -> None:
-    """Through helpers, inner functions and classes; by a name that is only known at run time, any of the application."""
+    """They are found through helpers, inner functions and classes. If a name is only known at run time, any signal of
+    the application is taken."""
     assert signals_of(rings).named == ["rung"]
     run = await hf.start(rings)
     with pytest.raises(InvalidInput, match="expected `str`, got `int`"):
@@ -99,14 +101,15 @@ async def test_signals_are_found_wherever_code_names_them(hf: Holdfast) -> None:
 
 
 async def test_a_signal_between_runs_arrives(hf: Holdfast) -> None:
-    """What a workflow sends cannot be refused there, because a replay would not be: the run it reaches sees to it."""
+    """What a workflow sends cannot be refused where it is sent, because it would not be in a replay. The run that gets
+    it checks it."""
     run = await hf.start(order, 3)
     await (await hf.start(forwards, run.id)).result(30)
     assert await run.result(30) == 3
 
 
 async def test_unknown_and_ended_runs_keep_their_errors(hf: Holdfast) -> None:
-    """Whatever was to be sent."""
+    """This holds whatever is sent."""
     with pytest.raises(UnknownRun):
         await hf.send_signal("no-such-run", "payed", b"1", None)
     run = await hf.start(order, 0)
@@ -118,7 +121,7 @@ async def test_unknown_and_ended_runs_keep_their_errors(hf: Holdfast) -> None:
 async def test_in_a_store_where_nobody_declared_anything_all_is_taken(
     hf: Holdfast, outside: Holdfast, store_url: str
 ) -> None:
-    """As it was made by an older version."""
+    """The rows are as an older version made them."""
     run = await hf.start(order, 5)
     await hf.close()
     run_sql(store_url, "DELETE FROM workflows")
@@ -128,7 +131,7 @@ async def test_in_a_store_where_nobody_declared_anything_all_is_taken(
 
 
 async def test_what_is_declared_later_is_taken_at_once(hf: Holdfast) -> None:
-    """A notebook declares while its node is up."""
+    """A notebook declares while its node is running."""
     names: dict[str, object] = {"__name__": "__main__"}
     cell = """
 from holdfast import Signal, workflow
@@ -150,7 +153,7 @@ async def waits_late() -> int:
 
 
 async def test_why_suggests_what_can_be_sent(hf: Holdfast) -> None:
-    """The command as it is printed carries a value that fits."""
+    """The command that `why` prints has a value that fits."""
     run = await hf.start(order, 5)
     while not await run.steps():
         await hf.environment.sleep(0.01)
@@ -158,8 +161,9 @@ async def test_why_suggests_what_can_be_sent(hf: Holdfast) -> None:
 
 
 def test_a_name_that_no_code_declares_is_refused(store_url: str, tmp_path: Path) -> None:
-    """With the one that was meant, and how to send it. Nothing is written. A signal that is declared while the process runs is
-    one from then on. (In a program of its own: among these tests there is code that makes signals up.)"""
+    """The error names the signal that was probably meant, and how to send it. Nothing is written. A signal that is
+    declared while the process runs is known from then on. (This is a program of its own, because code among these tests
+    makes signals up.)"""
     program = tmp_path / "program.py"
     program.write_text(
         """
@@ -208,7 +212,8 @@ asyncio.run(main())
 
 
 def test_names_that_are_made_up_are_all_taken(store_url: str, tmp_path: Path) -> None:
-    """In an application whose code makes signals as it goes, nobody knows which there are; what is known is still checked."""
+    """In an application whose code makes signals at run time, it is unknown which there are. Those that are known are
+    still checked."""
     program = tmp_path / "program.py"
     program.write_text(
         """
@@ -243,7 +248,7 @@ asyncio.run(main())
 
 
 def test_a_name_that_is_written_inside_a_function_is_known(tmp_path: Path) -> None:
-    """As a web application that makes `Signal("paid", int)` where it sends it."""
+    """A web application may write `Signal("paid", int)` where it sends it."""
     (tmp_path / "web.py").write_text(
         """
 from holdfast import Signal, workflow
@@ -255,8 +260,8 @@ async def place(run_id: str) -> None:
 @workflow
 async def flow() -> None: ...
 
-told = signals_of(flow)
-print(sorted(told.signals), told.open)
+taken = signals_of(flow)
+print(sorted(taken.signals), taken.open)
 """
     )
     done = subprocess.run(
@@ -266,7 +271,7 @@ print(sorted(told.signals), told.open)
 
 
 def test_objects_that_stand_for_others_are_not_asked_anything(tmp_path: Path) -> None:
-    """`request` of a web framework raises whenever somebody touches it outside of a request."""
+    """`request` of a web framework raises whenever it is touched outside a request."""
     (tmp_path / "web.py").write_text(
         """
 from holdfast import Signal, workflow
@@ -294,8 +299,8 @@ print(signals_of(flow).named)
     assert done.stdout == "['paid']\n", done.stderr
 
 
-def test_two_declarations_of_one_name_are_told_apart_by_the_workflow(tmp_path: Path) -> None:
-    """Each workflow takes the one its code names; one that names neither takes either."""
+def test_two_declarations_of_one_name_are_distinguished_by_the_workflow(tmp_path: Path) -> None:
+    """Each workflow takes the signal that its code names. One that names neither takes either."""
     (tmp_path / "one.py").write_text('from holdfast import Signal\npaid = Signal("paid", int)\n')
     (tmp_path / "two.py").write_text('from holdfast import Signal\npaid = Signal("paid", str)\n')
     (tmp_path / "flows.py").write_text(

@@ -1,4 +1,4 @@
-"""Breakers and holds, as agents and the leader keep to them: in one process, on both stores."""
+"""How agents and the leader respect breakers and holds: in one process, on both stores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATIENT = Retry(attempts=3, delay=0.01, jitter="none")
 called: Counter[str] = Counter()
 down: set[str] = set()
 answers: list[str] = []
-"""What the dependency said, in order."""
+"""What the dependency answered, in order."""
 
 
 @step(depends="bank", retry=PATIENT)
@@ -154,8 +154,8 @@ async def state(hf: Holdfast, name: str = "bank") -> BreakerState | None:
 
 class TestBreakers:
     async def test_an_outage_spends_few_attempts_and_ends_by_itself(self, hf: Holdfast) -> None:
-        """All runs succeed although each has three attempts only and the outage is longer than any back-off; what failed after
-        the breaker opened is excused, steps of both kinds share it, and it closes."""
+        """All runs succeed, although each step has only three attempts and the outage is longer than any back-off. What
+        failed after the breaker opened is excused, steps of both kinds share the breaker, and it closes."""
         down.add("bank")
         runs = [await hf.start(pay_and_book, i) for i in range(60)]
 
@@ -179,8 +179,11 @@ class TestBreakers:
         assert spent - len(steps) <= QUICK.breaker_failures_min * 3
         assert not [name for name, _, rows in await hf.store.reads.doctor() if rows]
 
-    async def test_what_others_told_of_an_outage_excuses_before_it_is_decided(self, store_url: str) -> None:
-        """Half of a fleet failed already: a step that fails here, too, waits with the others and spends no attempt."""
+    async def test_what_others_reported_of_an_outage_excuses_before_it_is_decided(
+        self, store_url: str
+    ) -> None:
+        """Half of a fleet has failed already. A step that fails here, too, waits with the others and spends no
+        attempt."""
         slow_to_decide = msgspec.structs.replace(QUICK, breaker_wait_s=1.0)
         async with Holdfast(store_url, config=slow_to_decide) as hf:
             down.add("bank")
@@ -207,8 +210,8 @@ class TestBreakers:
             assert charged.attempt == charged.excused + 1
 
     async def test_what_has_a_single_attempt_is_executed_once_as_a_probe_too(self, hf: Holdfast) -> None:
-        """Others opened the breaker. A step that is not to be retried is probed with, fails, and is not executed again; those
-        that may be retried wait for the end of the outage."""
+        """Other steps opened the breaker. A step that is not to be retried becomes the probe, fails, and is not
+        executed again. Steps that may be retried wait for the end of the outage."""
         down.add("bank")
         patient = [await hf.start(pay, i) for i in range(20)]
 
@@ -233,7 +236,7 @@ class TestBreakers:
             await run.result(60)
 
     async def test_what_is_not_retried_after_a_timeout_is_not_excused_one(self, hf: Holdfast) -> None:
-        """The policy retries a ConnectionError only: a probe that times out has failed."""
+        """The policy retries only a ConnectionError: a probe that times out has failed."""
         down.add("bank")
         others = [await hf.start(pay, i) for i in range(20)]
 
@@ -249,21 +252,22 @@ class TestBreakers:
         for other in others:
             await other.result(60)
 
-    async def test_people_are_told_once_and_told_when_it_is_over(self, hf: Holdfast) -> None:
-        """One alert while it is not closed, with the reason; cleared when it closes. Every act is in the journal."""
+    async def test_people_get_one_alert_which_is_cleared_when_it_is_over(self, hf: Holdfast) -> None:
+        """There is one alert while the breaker is not closed, with the reason. It is cleared when the breaker closes.
+        The journal has every act."""
         down.add("bank")
         runs = [await hf.start(pay, i) for i in range(20)]
 
-        async def told() -> bool:
+        async def is_raised() -> bool:
             return any(alert.kind == AlertKind.BREAKER_OPEN for alert in await hf.store.alerts.open_alerts(9))
 
-        await eventually(told)
+        await eventually(is_raised)
         down.clear()
         for run in runs:
             await run.result(60)
 
         async def over() -> bool:
-            return not await told()
+            return not await is_raised()
 
         await eventually(over)
         (alert,) = [one for one in await hf.store.alerts.alerts() if one.kind == AlertKind.BREAKER_OPEN]
@@ -275,8 +279,8 @@ class TestBreakers:
         assert verbs[-1] == "breaker closed"
         assert "breaker probing" in verbs
 
-    async def test_why_tells_of_the_breaker(self, hf: Holdfast) -> None:
-        """Until when, after what, and that nothing is spent."""
+    async def test_why_names_the_breaker(self, hf: Holdfast) -> None:
+        """It says until when, after what, and that nothing is spent."""
         await hf.gates.open("bank", "they move house")
         run = await hf.start(pay, 1)
 
@@ -293,7 +297,7 @@ class TestBreakers:
         assert await run.result(30) == 1
 
     async def test_bugs_and_refusals_open_nothing(self, hf: Holdfast) -> None:
-        """Code that is wrong fails at once, as often as it is tried; a dependency that says no has answered."""
+        """Wrong code fails at once, whenever it is tried; a dependency that refuses has answered."""
         assert await (await hf.start(many, 40)).result(60) == 40
         assert await (await hf.start(refused, 40)).result(60) == 40
         assert called == {"misspelt": 120, "declined": 40}
@@ -313,7 +317,7 @@ class TestBreakers:
         assert (row.state, row.forced, row.failed) == (BreakerState.CLOSED, True, 0)
 
     async def test_without_a_leader_an_agent_pauses_and_goes_on(self, store_url: str) -> None:
-        """Nobody decides: the agent stops by itself for a while, and the runs end all the same."""
+        """There is no one to decide. The agent pauses by itself for a while, and the runs end all the same."""
         async with Holdfast(store_url, config=QUICK, roles=["scheduler", "agent"]) as alone:
             down.add("bank")
             runs = [await alone.start(pay, i) for i in range(30)]
@@ -329,7 +333,7 @@ class TestBreakers:
             assert sorted([await run.result(60) for run in runs]) == list(range(30))
 
     async def test_nothing_is_written_in_good_times(self, hf: Holdfast) -> None:
-        """No row for a dependency that never failed; a few failures leave a tally and no more."""
+        """There is no row for a dependency that never failed. A few failures leave only a tally."""
         await asyncio.gather(*[(await hf.start(pay, i)).result(60) for i in range(20)])
         assert await hf.gates.breakers() == []
         assert (await hf.gates.holds(), await hf.store.reads.journal(None)) == ([], [])
@@ -350,7 +354,8 @@ class TestHolds:
     async def test_a_hold_stops_steps_and_a_release_lets_them_begin(
         self, hf: Holdfast, scope: dict[str, object]
     ) -> None:
-        """The run decides and its step is issued, ready and not begun; `why` says who holds it; released it begins."""
+        """The run decides, and its step is issued, ready and not begun. `why` says who holds it. Once it is released,
+        it begins."""
         placed = await hf.gates.hold(**scope, note="stocktaking")  # type: ignore[arg-type]
         assert (placed.new, placed.known) == (True, True)
         agent = hf.node.agent
@@ -375,7 +380,7 @@ class TestHolds:
 
     @pytest.mark.parametrize("scope", [{"workflow": "pay"}, {"namespace": "acme"}, {"dependency": "bank"}])
     async def test_what_is_not_covered_goes_on(self, hf: Holdfast, scope: dict[str, str]) -> None:
-        """Other workflows, namespaces and dependencies do not notice."""
+        """Other workflows, namespaces and dependencies go on."""
         await hf.gates.hold(**scope)  # type: ignore[arg-type]
         assert await (await hf.start(post, 1)).result(30) == 1
 
@@ -386,13 +391,13 @@ class TestHolds:
     async def test_a_hold_that_is_heard_of_while_a_hand_over_is_committed_keeps_it(
         self, store_url: str, scope: HoldScope, value: str
     ) -> None:
-        """The step had its place in the node already: it is handed back, not begun."""
+        """The step already had its place in the node. It is handed back, and not begun."""
         async with Holdfast(store_url, config=Config(poll_s=60.0)) as hf:
             agent = hf.node.agent
             assert agent is not None
             await hf.store.gates.add_hold(
                 scope, value, "somebody", ""
-            )  # without a bell: the agent does not know
+            )  # without a bell, so that the agent does not know
             starting = asyncio.create_task(hf.start(post.using(namespace="acme"), 3))
             await asyncio.sleep(0)  # the place is taken, nothing is committed
             agent.gates.learn(
@@ -408,7 +413,7 @@ class TestHolds:
             assert called["stamp"] == 0
 
     async def test_children_belong_to_their_parents_namespace(self, hf: Holdfast) -> None:
-        """A hold on the namespace covers them too."""
+        """A hold on the namespace covers them, too."""
         await hf.gates.hold(namespace="acme")
         run = await hf.start(parent.using(namespace="acme", id="p"), 1)
 

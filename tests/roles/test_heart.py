@@ -1,4 +1,5 @@
-"""A lease outlives a blocked process and not a stopped one: the heart, with real processes, on both stores."""
+"""A lease outlives a blocked process, and not a stopped one. The heart does this, with real processes, on both
+stores."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ from holdfast.workflow.workflow import Workflow
 from tests.roles import blockers, outside
 from tests.roles.conftest import until
 from tests.roles.outside import effects
-from tests.roles.test_recovery import quick, worker
+from tests.roles.test_recovery import node_process, quick
 
 LEASE_S = 1.0
 
 
 def hearts_of(pid: int) -> list[int]:
-    """The processes beside a process that are its heart."""
+    """Return the processes that are the heart of this process."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -60,41 +61,45 @@ async def no_loss(run: Run[int], attempts: int = 1) -> bool:
     return not view.attempts and view.steps[0].attempt == attempts
 
 
-@pytest.mark.parametrize("workflow", [blockers.holding_gil, blockers.blocking_loop], ids=["gil", "loop"])
+@pytest.mark.parametrize(
+    "workflow", [blockers.with_blocked_gil, blockers.with_blocked_loop], ids=["gil", "loop"]
+)
 async def test_a_blocked_process_keeps_its_step_for_three_leases(
     store_url: str, tmp_path: Path, workflow: Workflow[[str, float], int]
 ) -> None:
-    """A step that holds the GIL, or blocks the event loop, for three leases is not reclaimed while a Supervisor and another
-    agent look on; its outcome is accepted."""
+    """A step keeps the GIL, or blocks the event loop, for three leases. It is not reclaimed while a Supervisor and
+    another agent look on, and its outcome is accepted."""
     folder = str(tmp_path)
     async with (
-        worker(store_url, "agent", LEASE_S),
+        node_process(store_url, "agent", LEASE_S),
         Holdfast(store_url, roles=["scheduler", "supervisor"], config=quick(LEASE_S)) as hf,
     ):
         run = await hf.start(workflow, folder, LEASE_S * 3)
         await until(lambda: "held attempt 1" in effects(folder))
-        async with worker(store_url, "agent", LEASE_S):
+        async with node_process(store_url, "agent", LEASE_S):
             assert await run.result(20) == 1
         assert await no_loss(run)
         assert effects(folder) == ["held attempt 1", "released attempt 1"]
 
 
 async def test_a_step_that_blocks_at_once_is_kept_too(store_url: str, tmp_path: Path) -> None:
-    """A node that blocks before its heart has said a word keeps its lease: the heart needs nothing of the event loop."""
+    """A node that blocks before its heart has sent anything keeps its lease: the heart needs nothing of the event
+    loop."""
     async with Holdfast(store_url, config=quick(LEASE_S)) as hf:
         first = hf.node.id
-        run = await hf.start(blockers.blocking_loop, str(tmp_path), LEASE_S * 3)
+        run = await hf.start(blockers.with_blocked_loop, str(tmp_path), LEASE_S * 3)
         assert await run.result(20) == 1
         assert hf.node.id == first
         assert await no_loss(run)
 
 
 async def test_a_process_stopped_for_three_leases_cannot_write(store_url: str, tmp_path: Path) -> None:
-    """SIGSTOP for three leases, then SIGCONT: the attempt ends in the stopped process, and its outcome does not count."""
+    """A process gets SIGSTOP for three leases, then SIGCONT. The attempt ends in the stopped process, and its outcome
+    does not count."""
     folder = str(tmp_path)
     async with (
         Holdfast(store_url, roles=["scheduler", "supervisor"], config=quick(LEASE_S)) as hf,
-        worker(store_url, "agent", LEASE_S) as first,
+        node_process(store_url, "agent", LEASE_S) as first,
     ):
         run = await hf.start(outside.around_block, folder)
         await until(lambda: "block gate attempt 1" in effects(folder))
@@ -103,7 +108,7 @@ async def test_a_process_stopped_for_three_leases_cannot_write(store_url: str, t
         await asyncio.sleep(LEASE_S * 3)
         node = await node_of(hf, first.pid)
         assert node.retired_at is not None
-        async with worker(store_url, "agent", LEASE_S) as second:
+        async with node_process(store_url, "agent", LEASE_S) as second:
             await until(lambda: "block gate attempt 2" in effects(folder))
             (tmp_path / "gate").touch()
             os.kill(first.pid, signal.SIGCONT)
@@ -118,12 +123,12 @@ async def test_a_process_stopped_for_three_leases_cannot_write(store_url: str, t
 async def test_a_continued_process_writes_nothing_even_when_nobody_took_over(
     store_url: str, tmp_path: Path
 ) -> None:
-    """Without any Supervisor the rows are still its own; a process that slept through its lease leaves them alone, and
+    """Without any Supervisor the rows still belong to it. A process that slept through its lease leaves them alone, and
     joins again as another node."""
     folder = str(tmp_path)
     async with (
         Holdfast(store_url, roles=["scheduler"], config=quick(LEASE_S)) as hf,
-        worker(store_url, "agent", LEASE_S) as first,
+        node_process(store_url, "agent", LEASE_S) as first,
     ):
         run = await hf.start(outside.around_block, folder)
         await until(lambda: "block gate attempt 1" in effects(folder))
@@ -141,18 +146,18 @@ async def test_a_continued_process_writes_nothing_even_when_nobody_took_over(
         assert "mark after" not in effects(folder)
 
 
-async def test_a_stalled_node_is_buried(store_url: str, tmp_path: Path) -> None:
-    """An event loop blocked beyond the stall limit: the heart gives the node up, the step runs elsewhere, and what the
-    node says when it wakes is refused."""
+async def test_a_stalled_node_is_reclaimed(store_url: str, tmp_path: Path) -> None:
+    """An event loop is blocked beyond the stall limit. The heart gives the node up, the step runs elsewhere, and what
+    the node writes when it wakes is refused."""
     folder = str(tmp_path)
     async with (
         Holdfast(store_url, roles=["scheduler", "supervisor"], config=quick(LEASE_S)) as hf,
-        worker(store_url, "agent", LEASE_S, stall_s=1.5) as first,
+        node_process(store_url, "agent", LEASE_S, stall_s=1.5) as first,
     ):
-        run = await hf.start(blockers.blocking_loop, folder, 60.0)
+        run = await hf.start(blockers.with_blocked_loop, folder, 60.0)
         await until(lambda: "held attempt 1" in effects(folder))
         stuck = await node_of(hf, first.pid)
-        async with worker(store_url, "agent", LEASE_S):
+        async with node_process(store_url, "agent", LEASE_S):
             await until(lambda: "held attempt 2" in effects(folder), 15)
             (tmp_path / "gate").touch()
             assert await run.result(20) == 2
@@ -161,10 +166,10 @@ async def test_a_stalled_node_is_buried(store_url: str, tmp_path: Path) -> None:
 
 
 async def test_the_heart_dies_with_its_node(store_url: str) -> None:
-    """After kill -9 of the node's process no process of it is left."""
-    async with worker(store_url, "agent") as first:
+    """After kill -9 of the node's process, no process of it is left."""
+    async with node_process(store_url, "agent") as first:
         await until(lambda: bool(hearts_of(first.pid)))
-        await asyncio.sleep(1.0)  # it is renewing by now, not only started
+        await asyncio.sleep(1.0)  # by now it renews, and is not only started
         hearts = hearts_of(first.pid)
         first.kill()
         await first.wait()
@@ -172,7 +177,7 @@ async def test_the_heart_dies_with_its_node(store_url: str) -> None:
 
 
 async def test_the_heart_leaves_with_its_node(store_url: str) -> None:
-    """Closing waits for the heart, so that nothing of the process touches the store afterwards."""
+    """Closing waits for the heart, so that no process of the node touches the store afterwards."""
     async with Holdfast(store_url, config=quick(LEASE_S)) as hf:
         heartbeat = hf.node.heartbeat
         assert isinstance(heartbeat, HeartProcess)
@@ -196,7 +201,7 @@ async def test_a_killed_heart_is_replaced(store_url: str) -> None:
 
 
 async def test_a_stopped_heart_costs_nothing_while_the_loop_runs(store_url: str) -> None:
-    """A heart that is silent is not relied on."""
+    """The node does not rely on a heart that is silent."""
     async with Holdfast(store_url, config=quick(LEASE_S)) as hf:
         heartbeat, first = hf.node.heartbeat, hf.node.id
         assert isinstance(heartbeat, HeartProcess)
@@ -208,7 +213,8 @@ async def test_a_stopped_heart_costs_nothing_while_the_loop_runs(store_url: str)
 
 
 async def test_terminating_the_whole_group_leaves_the_heart_until_the_node_is_gone(store_url: str) -> None:
-    """A service manager signals every process: the node drains for longer than its lease, and needs it until then."""
+    """A service manager signals every process. The node drains for longer than its lease, and needs its heart until
+    then."""
     async with Holdfast(store_url, config=quick(LEASE_S)) as hf:
         heartbeat = hf.node.heartbeat
         assert isinstance(heartbeat, HeartProcess)
@@ -239,5 +245,5 @@ class Simulated(Environment):
 def test_a_heart_is_for_processes_that_share_a_store(
     url: str, config: Config, environment: Environment, kind: type[Heartbeat]
 ) -> None:
-    """In memory and in a simulation the event loop renews; `Config(heart=False)` says so, too."""
+    """In memory and in a simulation the event loop renews. With `Config(heart=False)` it does, too."""
     assert keeps_lease(open_store(url, environment, config).nodes, environment, config) is kind

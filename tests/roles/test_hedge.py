@@ -31,7 +31,7 @@ async def two(store_url: str) -> AsyncIterator[list[Holdfast]]:
 
 
 async def both_run(hf: Holdfast, folder: Path, then_fails: bool = False) -> Run[str]:
-    """A run whose step takes long, and whose twin has begun."""
+    """Start a run whose step takes long, and wait until its twin has begun."""
     await learned(hf, folder)
     (folder / "slow").touch()
     run = await hf.start(stragglers.guarded_run, str(folder), "x", then_fails)
@@ -41,14 +41,14 @@ async def both_run(hf: Holdfast, folder: Path, then_fails: bool = False) -> Run[
 
 
 async def until_stored(true: Callable[[], Awaitable[bool]], limit_s: float = 30.0) -> None:
-    """Wait for a condition of the store."""
+    """Wait until a condition of the store is true."""
     async with asyncio.timeout(limit_s):
         while not await true():  # noqa: ASYNC110  a condition of the store has no event
             await asyncio.sleep(0.02)
 
 
 async def learned(hf: Holdfast, folder: Path) -> None:
-    """Until the store knows how long the step takes."""
+    """Wait until the store knows how long the step takes."""
     await (await hf.start(stragglers.warm_up, str(folder), 40)).result(30)
     await learned_by(hf)
 
@@ -62,7 +62,7 @@ async def learned_by(hf: Holdfast) -> None:
 
 
 def words(folder: Path) -> list[str]:
-    """Who began, first to last."""
+    """Return who began, in order."""
     return [line.split()[0] for line in effects(folder) if "began" in line]
 
 
@@ -79,7 +79,7 @@ async def sound(hf: Holdfast) -> None:
 
 
 async def test_the_twin_is_first(two: list[Holdfast], tmp_path: Path) -> None:
-    """Its result is the run's; the step itself is stopped, and stands beside the outcome as outrun."""
+    """The run gets the twin's result. The step itself is stopped, and its attempt is recorded as outrun."""
     run = await both_run(two[0], tmp_path)
     (tmp_path / "second").write_text("end")
     assert await run.result(20) == "second"
@@ -97,7 +97,7 @@ async def test_the_twin_is_first(two: list[Holdfast], tmp_path: Path) -> None:
 
 
 async def test_the_step_is_first(two: list[Holdfast], tmp_path: Path) -> None:
-    """Its result is the run's; the twin is stopped."""
+    """The run gets the step's result, and the twin is stopped."""
     run = await both_run(two[0], tmp_path)
     (tmp_path / "first").write_text("end")
     assert await run.result(20) == "first"
@@ -106,7 +106,7 @@ async def test_the_step_is_first(two: list[Holdfast], tmp_path: Path) -> None:
     await sound(two[0])
 
 
-async def test_a_twin_that_fails_is_nobodys_loss(two: list[Holdfast], tmp_path: Path) -> None:
+async def test_a_twin_that_fails_costs_its_step_nothing(two: list[Holdfast], tmp_path: Path) -> None:
     """The step goes on, and no attempt of it is spent."""
     run = await both_run(two[0], tmp_path)
     (tmp_path / "second").write_text("fail")
@@ -122,7 +122,7 @@ async def test_a_twin_that_fails_is_nobodys_loss(two: list[Holdfast], tmp_path: 
 
 
 async def test_a_step_that_fails_waits_for_its_twin(two: list[Holdfast], tmp_path: Path) -> None:
-    """It has no attempt left, but the twin succeeds: so does the step."""
+    """The step has no attempt left, but its twin succeeds. So the step succeeds."""
     run = await both_run(two[0], tmp_path)
     (tmp_path / "first").write_text("fail")
     await until(lambda: "first ends" in effects(tmp_path))
@@ -134,7 +134,7 @@ async def test_a_step_that_fails_waits_for_its_twin(two: list[Holdfast], tmp_pat
 async def test_when_both_fail_the_step_failed_and_may_have_had_its_effect(
     two: list[Holdfast], tmp_path: Path
 ) -> None:
-    """One failure is delivered. What the twin did before it failed nobody knows: it is undone, once."""
+    """The run gets one failure. It is unknown what the twin did before it failed, so the step is undone, once."""
     run = await both_run(two[0], tmp_path)
     for who in ("first", "second"):
         (tmp_path / who).write_text("fail")
@@ -145,7 +145,7 @@ async def test_when_both_fail_the_step_failed_and_may_have_had_its_effect(
 
 
 async def test_a_step_that_fails_without_a_twin_did_nothing(two: list[Holdfast], tmp_path: Path) -> None:
-    """That it is hedged does not make its failure any less sure: there is nothing to undo."""
+    """Hedging does not make its failure less certain: there is nothing to undo."""
     (tmp_path / "slow").touch()
     (tmp_path / "first").write_text("fail")
     run = await two[0].start(stragglers.guarded_run, str(tmp_path), "x")
@@ -156,7 +156,8 @@ async def test_a_step_that_fails_without_a_twin_did_nothing(two: list[Holdfast],
 
 @pytest.mark.parametrize("winner", ["first", "second"])
 async def test_what_ran_twice_is_undone_once(two: list[Holdfast], tmp_path: Path, winner: str) -> None:
-    """The run fails after the step: one undo, with the result of whoever was first, under the one key of both."""
+    """The run fails after the step. There is one undo, with the result of the attempt that was first, and with the key
+    that both have."""
     run = await both_run(two[0], tmp_path, then_fails=True)
     (tmp_path / winner).write_text("end")
     await until(lambda: f"{winner} ends" in effects(tmp_path))
@@ -169,7 +170,7 @@ async def test_what_ran_twice_is_undone_once(two: list[Holdfast], tmp_path: Path
 
 
 async def test_cancelling_the_run_stops_both(two: list[Holdfast], tmp_path: Path) -> None:
-    """Nobody knows what either did: it is undone, once, after both have stopped."""
+    """It is unknown what either did. So the step is undone, once, after both have stopped."""
     run = await both_run(two[0], tmp_path)
     await run.cancel()
     with pytest.raises(RunCancelled):
@@ -183,7 +184,7 @@ async def test_cancelling_the_run_stops_both(two: list[Holdfast], tmp_path: Path
 async def test_a_held_run_takes_its_twins_outcome_when_it_is_released(
     two: list[Holdfast], tmp_path: Path
 ) -> None:
-    """As it does any other."""
+    """A held run takes the outcome of a twin as it takes any other."""
     run = await both_run(two[0], tmp_path)
     await run.hold()
     (tmp_path / "second").write_text("end")
@@ -198,7 +199,7 @@ async def test_a_held_run_takes_its_twins_outcome_when_it_is_released(
 
 
 async def test_one_agent_alone_makes_no_twins(store_url: str, tmp_path: Path) -> None:
-    """There is nobody else to run it."""
+    """There is no other agent to run it."""
     async with Holdfast(store_url, config=QUICK) as hf:
         await learned(hf, tmp_path)
         (tmp_path / "slow").touch()
@@ -215,7 +216,7 @@ async def test_one_agent_alone_makes_no_twins(store_url: str, tmp_path: Path) ->
 
 
 async def test_the_twin_survives_the_death_of_the_steps_agent(store_url: str, tmp_path: Path) -> None:
-    """The process that runs the step, and decides its run, is killed: the twin's outcome is the step's."""
+    """The process that runs the step and decides its run is killed. The twin's outcome is the step's."""
     async with straggler_node(store_url) as first, Holdfast(store_url, roles=[]) as caller:
         run = await caller.start(stragglers.warm_up, str(tmp_path), 40)
         await run.result(30)

@@ -1,5 +1,6 @@
-"""What hedging is for: of steps with two stragglers in a hundred, the slowest runs get several times faster, for a few
-attempts more. Default settings, two processes. HOLDFAST_HEDGE_RUNS=2000 measures at length (`-s` prints the figures)."""
+"""What hedging is for: where two steps in a hundred straggle, the slowest runs get several times faster, for a few more
+attempts. This uses default settings and two processes. HOLDFAST_HEDGE_RUNS=2000 measures at length (`-s` prints the
+figures)."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ async def straggler_node(url: str) -> AsyncIterator[asyncio.subprocess.Process]:
 
 
 async def drive(caller: Holdfast, workflow: str, folder: Path, runs: int) -> list[float]:
-    """How long each run took, sorted."""
-    folder.mkdir()  # noqa: ASYNC240  a moment, in a test
+    """Return how long each run took, sorted."""
+    folder.mkdir()  # noqa: ASYNC240  it takes a moment, in a test
     flow = getattr(stragglers, workflow)
     took: list[float] = []
     numbers = iter(range(runs))
@@ -61,7 +62,8 @@ def p99(took: list[float]) -> float:
 
 @pytest.mark.timeout(120 + RUNS)
 async def test_hedging_makes_the_slowest_runs_several_times_faster(store_url: str, tmp_path: Path) -> None:
-    """p99 of the run time at least three times better, at under 5 % more attempts; no step has two keys or outcomes."""
+    """The p99 of the run time is at least three times better, for under 5 % more attempts. No step has two keys or
+    outcomes."""
     async with (
         straggler_node(store_url),
         straggler_node(store_url),

@@ -37,14 +37,14 @@ async def test_it_runs_in_another_process(hf: Holdfast) -> None:
 
 @pytest.mark.parametrize("how", ["signal", "exit"])
 async def test_its_death_is_an_attempt_that_was_lost(hf: Holdfast, tmp_path: Path, how: str) -> None:
-    """A step that kills its process does not kill the agent; the attempt is told as lost, and the next one runs."""
+    """A step that kills its process does not kill the agent. The attempt is recorded as lost, and the next one runs."""
     run = await hf.start(alone.dying, how, str(tmp_path))
     assert await run.result(20) == "survived"
     assert [attempt.ending for attempt in (await run.view()).attempts] == ["lost"]
 
 
 async def test_it_is_killed_at_its_timeout_with_all_its_children(hf: Holdfast, tmp_path: Path) -> None:
-    """SIGTERM, then SIGKILL, to the whole process group."""
+    """The whole process group gets SIGTERM, then SIGKILL."""
     assert await (await hf.start(alone.hanging, str(tmp_path))).result(20) == "killed"
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     await until(lambda: not any(map(alive, pids)))
@@ -62,12 +62,12 @@ async def test_cancelling_the_run_kills_it(hf: Holdfast, tmp_path: Path) -> None
 
 
 async def test_its_checkpoints_outlive_it(hf: Holdfast) -> None:
-    """`here.save` is durable when it returns, in the child too."""
+    """`here.save` is durable when it returns, in the step's process, too."""
     assert await (await hf.start(alone.saving)).result(20) == 3
 
 
 async def test_its_own_errors_are_its_own(hf: Holdfast) -> None:
-    """An exception crosses the process boundary as itself."""
+    """An exception crosses the process boundary with its own class."""
     assert await (await hf.start(alone.refusing)).result(20) == "not in here"
 
 
@@ -84,7 +84,7 @@ async def test_it_leaves_nothing_open(hf: Holdfast, tmp_path: Path) -> None:
 
 
 async def test_a_fan_out_wider_than_the_agent_is_claimed_as_places_come_free(store_url: str) -> None:
-    """No poll is needed to go on when more waits than there are places."""
+    """When more steps wait than there are places, no poll is needed to go on."""
     config = Config(steps_max=10, poll_s=600.0)
     async with Holdfast(store_url, config=config) as hf:
         assert await (await hf.start(flows.wide, 150)).result(20) == 150
@@ -141,8 +141,8 @@ CALL
 def test_its_process_never_runs_the_script_again(
     store_url: str, tmp_path: Path, call: str, said: str, loaded: int
 ) -> None:
-    """A script without a `__main__` guard is refused before anything of it is done twice, at the first attempt; and where that
-    cannot be told beforehand, the other process opens no store."""
+    """A script without a `__main__` guard is refused at the first attempt, before anything of it is done twice. Where
+    this cannot be known beforehand, the other process opens no store."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.replace("CALL", call))
     done = subprocess.run(

@@ -35,7 +35,8 @@ async def counted(hf: Holdfast, name: str) -> float:
 
 
 async def test_the_eta_is_learned_from_runs_before(hf: Holdfast, tmp_path: Path) -> None:
-    """At each step what was left when others came by it; none for the first, nor once it has ended."""
+    """At each step the eta is what was left when other runs passed it. The first run has none, nor has one that has
+    ended."""
     folder = str(tmp_path)
     (tmp_path / "open").touch()
     first = await hf.start(flows.naps, folder, "open")
@@ -58,19 +59,19 @@ async def test_the_eta_is_learned_from_runs_before(hf: Holdfast, tmp_path: Path)
     await run.result(30)
 
 
-async def test_attempts_are_counted_and_told_with_the_rest_of_a_second(hf: Holdfast) -> None:
-    """Each once, in few rows, however many there were."""
+async def test_attempts_are_counted_and_written_with_the_rest_of_a_second(hf: Holdfast) -> None:
+    """Each is counted once, in few rows, however many there were."""
     await (await hf.start(flows.loops, 300)).result(60)
 
-    async def told() -> bool:
+    async def all_counted() -> bool:
         return await counted(hf, step_name(flows.nap.name)) == 300
 
-    await until_stored(told)
+    await until_stored(all_counted)
     rows = await hf.store.durations.durations()
     assert len(rows) < 100
 
 
-async def test_what_was_counted_last_is_told_when_a_node_leaves(store_url: str) -> None:
+async def test_what_was_counted_last_is_written_when_a_node_leaves(store_url: str) -> None:
     """A short program teaches the store, too."""
     slow = msgspec.structs.replace(QUICK, learn_s=600.0)
     async with Holdfast(store_url, config=slow) as hf:
@@ -80,8 +81,8 @@ async def test_what_was_counted_last_is_told_when_a_node_leaves(store_url: str) 
         assert await counted(hf, step_name(flows.nap.name)) == 3
 
 
-async def test_a_straggler_is_told_while_it_lasts(hf: Holdfast, tmp_path: Path) -> None:
-    """Once forty others took no time: in the sentence, and as an alert, which closes by itself."""
+async def test_a_straggler_is_reported_while_it_lasts(hf: Holdfast, tmp_path: Path) -> None:
+    """After forty other steps took no time, `why` names it and an alert is raised, which closes by itself."""
     names = [str(number) for number in range(40)]
     for name in names:
         (tmp_path / name).touch()
@@ -93,10 +94,10 @@ async def test_a_straggler_is_told_while_it_lasts(hf: Holdfast, tmp_path: Path) 
     await until_stored(known)
     run = await hf.start(flows.waits, str(tmp_path), ["late"])
 
-    async def told() -> bool:
+    async def is_raised() -> bool:
         return [one.kind for one in await hf.store.alerts.open_alerts(10)] == [AlertKind.STRAGGLER]
 
-    await until_stored(told)
+    await until_stored(is_raised)
     (alert,) = await hf.store.alerts.open_alerts(10)
     assert (alert.run_id, alert.level) == (run.id, "info")
     assert "longer than such steps usually take" in await run.why()
@@ -112,7 +113,8 @@ async def test_a_straggler_is_told_while_it_lasts(hf: Holdfast, tmp_path: Path) 
 async def test_what_others_ended_is_delivered_although_this_node_runs_it(
     hf: Holdfast, tmp_path: Path, store_url: str
 ) -> None:
-    """The leader gave the attempt up; its agent, in the node that owns the run, has not noticed: the run goes on."""
+    """The leader gave the attempt up, and its agent, in the node that owns the run, has not noticed. The run goes
+    on."""
     run = await hf.start(flows.tolerant, str(tmp_path))
     await until(lambda: "began never" in effects(tmp_path))
     past = "1" if store_url.startswith("sqlite") else "to_timestamp(1)"

@@ -1,4 +1,4 @@
-"""Whatever leaves a step's code is its recorded failure; and what may have had an effect is undone."""
+"""Whatever leaves a step's code is recorded as its failure, and what may have had an effect is undone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = ["async", "thread", "isolated"]
 
 @pytest.fixture
 async def hf(store_url: str) -> AsyncIterator[Holdfast]:
-    """So many failures of one step are no outage here."""
+    """A Holdfast whose breakers do not open, although these tests let one step fail many times."""
     async with Holdfast(store_url, config=msgspec.structs.replace(SMALL, payload_max_bytes=2**21)) as found:
         yield found
 
@@ -46,8 +46,8 @@ async def healthy(hf: Holdfast) -> None:
 async def test_whatever_leaves_a_step_is_its_recorded_failure(
     hf: Holdfast, tmp_path: Path, kind: str
 ) -> None:
-    """Every class of exception, honest or not: the run ends, its step is failed once, and the agent goes on. An interrupt says
-    nothing of how far the step came: it is undone; an ordinary exception says that nothing happened."""
+    """For every class of exception, the run ends, its step has failed once, and the agent goes on. After an interrupt
+    it is unknown how far the step came, so it is undone. An ordinary exception says that nothing happened."""
 
     async def one(how: str) -> None:
         folder = tmp_path / how
@@ -61,9 +61,9 @@ async def test_whatever_leaves_a_step_is_its_recorded_failure(
         assert effects(folder) == (["acted", "undone"] if unsure else ["acted"]), how
         assert await run.why(), how
         if kind == "isolated":
-            return  # a process each, and what the workflow gets is the same as of the others
-        told = await hf.start(leavings.caught, kind, str(folder), how)
-        assert await told.result(20) != "?", how
+            return  # each takes a process, and the workflow gets the same as from the others
+        caught = await hf.start(leavings.caught, kind, str(folder), how)
+        assert await caught.result(20) != "?", how
 
     gate = asyncio.Semaphore(4)
 
@@ -77,7 +77,7 @@ async def test_whatever_leaves_a_step_is_its_recorded_failure(
 
 @pytest.mark.parametrize("inner", [False, True], ids=["main", "task"])
 async def test_whatever_leaves_a_workflow_ends_its_run(hf: Holdfast, inner: bool) -> None:
-    """The same of workflow code, in its main task and in one that it started."""
+    """The same holds for workflow code, in its main task and in one that it started."""
     flow = leavings.raising_in_a_task if inner else leavings.raising
     for how in leavings.RAISED:
         run = await hf.start(flow, how)
@@ -92,7 +92,7 @@ async def test_whatever_leaves_a_workflow_ends_its_run(hf: Holdfast, inner: bool
 async def test_a_result_that_cannot_be_stored_is_undone(
     small: Holdfast, tmp_path: Path, kind: str, what: str
 ) -> None:
-    """The step acted and returned: it is not executed again, and undone with None."""
+    """The step acted and returned. It is not executed again, and it is undone with None."""
     if kind == "isolated" and what not in ("wrong type", "too large"):
         pytest.skip("a process each, for the same code as in a thread")
     run = await small.start(leavings.giving, kind, str(tmp_path), what)
@@ -107,7 +107,7 @@ async def test_a_result_that_cannot_be_stored_is_undone(
 async def test_a_result_whose_class_raises_or_changes_it_is_undone(
     hf: Holdfast, tmp_path: Path, what: str
 ) -> None:
-    """Whatever an author's class does while it is written and read: the same."""
+    """Whatever an author's class does while it is encoded and decoded, the result is the same."""
     run = await hf.start(leavings.giving_odd, str(tmp_path), what)
     with pytest.raises(RunUndone, match=r"gives_\w+\(\) result"):
         await run.result(30)
@@ -119,7 +119,7 @@ async def test_a_result_whose_class_raises_or_changes_it_is_undone(
 async def test_a_saga_undoes_a_result_that_cannot_be_stored(
     small: Holdfast, tmp_path: Path, kind: str
 ) -> None:
-    """The workflow goes on another way, and what was done is taken back."""
+    """The workflow takes another branch, and what was done is undone."""
     run = await small.start(leavings.giving_in_a_saga, kind, str(tmp_path), "too large")
     assert await run.result(30) == "InvalidInput"
     assert [line.split()[0] for line in effects(tmp_path)] == ["acted", "undone"]
@@ -137,7 +137,7 @@ async def test_undo_failed_looks_into_groups(hf: Holdfast, tmp_path: Path, isola
 async def test_a_step_that_was_interrupted_by_its_agents_leaving_may_have_had_its_effect(
     store_url: str, tmp_path: Path
 ) -> None:
-    """It is executed again elsewhere and spends no attempt; when that fails, it is undone all the same."""
+    """The step is executed again elsewhere and spends no attempt. When that fails, it is undone all the same."""
     async with Holdfast(store_url, config=FAST) as first:
         run = await first.start(leavings.interrupting.using(id="moved"), str(tmp_path))
         await until(lambda: effects(tmp_path) == ["acted 1"])
@@ -162,7 +162,7 @@ def test_plain_code_survives_a_step_that_exits_in_a_task(store_url: str, how: st
 async def test_a_signal_ends_the_process_and_no_step_and_no_run(
     store_url: str, tmp_path: Path, where: str, number: str, code: int
 ) -> None:
-    """It arrives as an exception in whatever code runs. That is no failure of this code: the run goes on elsewhere."""
+    """It arrives as an exception in whatever code runs. This is no failure of that code: the run goes on elsewhere."""
     program = [sys.executable, "-m", "tests.roles.leavings", number, store_url, where, str(tmp_path)]
     process = await asyncio.create_subprocess_exec(*program, stderr=subprocess.DEVNULL)
     try:

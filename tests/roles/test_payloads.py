@@ -1,4 +1,4 @@
-"""Payloads through the whole product: what is passed comes back as it was, or is refused where it is passed."""
+"""Payloads through the whole product: a value comes back as it was, or is refused where it is passed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ HALF = "a\ud800b"
 sends: dict[int, Signal[Any]] = {}
 flows: dict[int, Workflow[Any, Any]] = {}
 arrived: dict[int, list[Any]] = {}
-"""What code was given, by case."""
+"""The values that code got, by case."""
 
 
 def declare(i: int, kind: Any) -> None:
-    """A step, a signal and a workflow that take and give values of this type."""
+    """Declare a step, a signal and a workflow that take and give values of this type."""
     send = sends[i] = Signal(f"case_{i}", kind)
     tagged = "_or_" in str(send.payload.form.type)
-    """A union of records: what is saved does not say which of them it is, so it is loaded as the one."""
+    """A union of records: what is saved does not say which of them it is, so it is loaded as the one it was."""
 
     async def echo(value: Any) -> Any:
         arrived.setdefault(i, []).append(value)
@@ -64,19 +64,19 @@ async def taken(value: Any) -> Any:
 
 @workflow
 async def publishing(values: list[str]) -> list[str]:
-    """Publish what may be, and say how many were refused."""
-    told = []
+    """Publish all values, and return the errors of those that were refused."""
+    errors = []
     for name in values:
         try:
             publish(name, PUBLISHED[name])
         except InvalidInput as error:
-            told.append(str(error))
-    return told
+            errors.append(str(error))
+    return errors
 
 
 @workflow
 async def calling(i: int) -> str:
-    """Pass to a step what cannot be passed."""
+    """Pass a value to a step that cannot be passed."""
     try:
         await taken(REFUSED[i][1])
     except InvalidInput as error:
@@ -111,7 +111,8 @@ def same(value: Any, back: Any) -> bool:
 
 
 async def test_every_type_comes_back_as_it_was(hf: Holdfast) -> None:
-    """As input, argument, checkpoint, result and signal, and as the run's result: equal and of the same class."""
+    """This holds for inputs, arguments, checkpoints, results and signals, and for the run's result: they are equal and
+    of the same class."""
 
     async def one(i: int, value: Any) -> None:
         run_id = f"case-{i}"
@@ -125,7 +126,8 @@ async def test_every_type_comes_back_as_it_was(hf: Holdfast) -> None:
 
 
 async def test_what_would_come_back_as_something_else_is_refused_where_it_is_passed(hf: Holdfast) -> None:
-    """To a run, to a signal, and in workflow code to a step; nothing is started or sent."""
+    """It is refused when it is passed to a run, to a signal, and in workflow code to a step. Nothing is started or
+    sent."""
     run = await hf.start(flows[0].using(id="waits"), 1, "nobody")
     for i, (_, value, why) in enumerate(REFUSED, 1000):
         with pytest.raises(InvalidInput, match=why):
@@ -142,8 +144,8 @@ async def test_what_would_come_back_as_something_else_is_refused_where_it_is_pas
 async def test_what_is_published_is_what_is_read(hf: Holdfast) -> None:
     """What JSON would change is refused where it is published."""
     run = await hf.start(publishing, list(PUBLISHED))
-    told = await run.result(20)
-    assert [line.split(":")[0] for line in told] == [
+    refused = await run.result(20)
+    assert [line.split(":")[0] for line in refused] == [
         "publish('bytes')",
         "publish('tuple')",
         "publish('keys')",
@@ -183,7 +185,8 @@ async def noting(note: str) -> None:
 
 @pytest.mark.parametrize("bad", [NUL, HALF], ids=["nul", "surrogate"])
 async def test_text_that_a_store_cannot_hold_is_refused_where_it_enters(hf: Holdfast, bad: str) -> None:
-    """In keys, notes, tags, names, labels and ids: by both stores alike, with words, and nothing is changed."""
+    """This holds for keys, notes, tags, names, labels and ids. Both stores refuse them alike, with an explanation, and
+    nothing is changed."""
     run = await hf.start(flows[0].using(id="it"), 1, "nobody")
     await run.hold("a note")
     calls: list[Callable[[], Awaitable[object]]] = [
@@ -243,7 +246,7 @@ async def swells(size: int) -> str:
 
 
 @step
-async def swallows(text: str) -> int:
+async def measures(text: str) -> int:
     return len(text)
 
 
@@ -266,7 +269,7 @@ letters = Signal("letters", str)
 async def sized(way: str, size: int, text: str = "") -> int:
     value = "x" * size
     if way == "argument":
-        return await swallows(value)
+        return await measures(value)
     if way == "result":
         return len(await swells(size))
     if way == "checkpoint":
@@ -291,7 +294,8 @@ async def own_result(size: int) -> str:
     "way", ["argument", "result", "checkpoint", "thread checkpoint", "child", "publish", "signal"]
 )
 async def test_the_limit_of_payloads_is_the_one_that_was_set(store_url: str, way: str) -> None:
-    """Whichever way a value goes: `payload_max_bytes` of this process, smaller or larger than the default."""
+    """Whichever way a value goes, the limit is `payload_max_bytes` of this process, smaller or larger than the
+    default."""
     async with Holdfast(store_url, config=SMALL) as hf:
         assert await (await hf.start(sized, way, LIMIT - 200)).result(20) > 0
         with pytest.raises(
@@ -301,7 +305,7 @@ async def test_the_limit_of_payloads_is_the_one_that_was_set(store_url: str, way
 
 
 async def test_the_limit_holds_for_what_comes_from_outside(store_url: str) -> None:
-    """Inputs, signals, and a run's own result."""
+    """This holds for inputs, signals, and a run's own result."""
     async with Holdfast(store_url, config=SMALL) as hf:
         with pytest.raises(InvalidInput, match="3,000"):
             await hf.start(sized, "argument", 1, BIG)
@@ -313,7 +317,7 @@ async def test_the_limit_holds_for_what_comes_from_outside(store_url: str) -> No
 
 
 async def test_a_larger_limit_is_a_larger_limit(store_url: str) -> None:
-    """Above the default of 2 MiB."""
+    """It may be above the default of 2 MiB."""
     size = 3 * 1024 * 1024
     async with Holdfast(store_url, config=Config(payload_max_bytes=8 * 1024 * 1024)) as hf:
         assert await (await hf.start(sized, "argument", size)).result(30) == size
@@ -321,7 +325,7 @@ async def test_a_larger_limit_is_a_larger_limit(store_url: str) -> None:
 
 
 async def test_a_lower_limit_does_not_refuse_what_is_recorded(store_url: str) -> None:
-    """A run goes on in a process with a lower limit: what it asked for before is asked for again."""
+    """A run goes on in a process with a lower limit: what it asked for before can be asked for again."""
     async with Holdfast(store_url, config=FAST) as hf:
         run = await hf.start(two_waits.using(id="older"), LIMIT)
         await letters.send("older", "first")
@@ -334,7 +338,7 @@ async def test_a_lower_limit_does_not_refuse_what_is_recorded(store_url: str) ->
 
 @workflow
 async def two_waits(size: int) -> int:
-    found = await swallows("x" * size)
+    found = await measures("x" * size)
     await letters.wait()
     await letters.wait()
     return found

@@ -1,4 +1,4 @@
-"""Plain code (scripts, Flask, Django, threads) can do what async code can, by one word, and never waits for ever."""
+"""Plain code (scripts, Flask, Django, threads) can do what async code can, with `hf.wait`, and never waits for ever."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ opened: list[Holdfast] = []
 
 
 def everything(hf: Holdfast) -> None:
-    """All that a program does with runs, without an event loop."""
+    """Do all that a program does with runs, without an event loop."""
     run = hf.wait(hf.start(flows.chain.using(id="chain", tags={"team": "a"}), 3))
     assert hf.wait(run.result(10)) == 3
     assert hf.wait(run.state()) is RunState.SUCCEEDED
@@ -98,7 +98,8 @@ def test_plain_code_can_do_everything(store_url: str) -> None:
 
 
 def test_a_program_opens_for_as_long_as_it_lives(store_url: str) -> None:
-    """Without a block: `hf.wait(hf.open())`, once, from whichever thread comes first; closed, it can be opened again."""
+    """Without a block, `hf.wait(hf.open())` opens it, once, from whichever thread comes first. Closed, it can be opened
+    again."""
     hf = Holdfast(store_url, config=FAST)
 
     def opens(_: int) -> int:
@@ -117,7 +118,7 @@ def test_a_program_opens_for_as_long_as_it_lives(store_url: str) -> None:
 
 
 async def test_threads_use_a_holdfast_of_an_event_loop(hf: Holdfast) -> None:
-    """As `def` endpoints of FastAPI do with one that `lifespan` opened: the loop runs in another thread."""
+    """`def` endpoints of FastAPI do this with a Holdfast that `lifespan` opened: the loop runs in another thread."""
     await asyncio.to_thread(everything, hf)
     opened[:] = [hf]
     await hf.start(flows.chain.using(id="one"), 1)
@@ -151,7 +152,7 @@ def test_another_event_loop_is_refused(store_url: str) -> None:
 
 
 def test_what_is_not_open_says_how_to_open_it(store_url: str) -> None:
-    """At once, and without a warning about a coroutine that nobody awaited."""
+    """It says so at once, and without a warning about a coroutine that was never awaited."""
     hf = Holdfast(store_url, config=FAST)
     unopened: list[Any] = [
         hf.start(flows.chain, 1),
@@ -169,12 +170,12 @@ def test_what_is_not_open_says_how_to_open_it(store_url: str) -> None:
     for wrong in (hf.runs, None, 5):
         with pytest.raises(HoldfastError, match="what you would await"):
             hf.wait(wrong)  # type: ignore[call-overload]  # wrong on purpose
-    hf.wait(hf.close())  # what is not open is closed
+    hf.wait(hf.close())  # closing what is not open does nothing
     assert not any(thread.name == "holdfast" for thread in threading.enumerate())
 
 
 def test_a_signal_goes_through_the_one_that_is_named(tmp_path: Path) -> None:
-    """Of two stores in one program, `hf.wait(signal.send(…))` means its own."""
+    """With two stores in one program, `hf.wait(signal.send(…))` uses its own store."""
     with (
         Holdfast(f"sqlite:///{tmp_path}/one.db", config=FAST) as one,
         Holdfast(f"sqlite:///{tmp_path}/two.db", config=FAST) as two,
@@ -186,7 +187,7 @@ def test_a_signal_goes_through_the_one_that_is_named(tmp_path: Path) -> None:
 
 
 def test_waiting_has_an_end(store_url: str) -> None:
-    """By a timeout, of the call or of the waiting; what was waited for goes on."""
+    """A timeout of the call or of the waiting ends it. What was waited for goes on."""
     with Holdfast(store_url, config=FAST) as hf:
         run = hf.wait(hf.start(waits))
         with pytest.raises(TimeoutError):
@@ -206,12 +207,12 @@ def test_waiting_has_an_end(store_url: str) -> None:
         assert hf.wait(run.result(timeout=0)) == 3
 
 
-def test_closing_sends_everybody_away_who_waits(store_url: str) -> None:
-    """Threads that wait for a run are told; nobody waits for an answer that cannot come."""
+def test_closing_ends_all_waiting_with_an_error(store_url: str) -> None:
+    """Threads that wait for a run get an error. None waits for an answer that cannot come."""
     hf = Holdfast(store_url, config=FAST)
     hf.wait(hf.open())
     run = hf.wait(hf.start(waits))
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
     began = threading.Barrier(3)
 
     def wait_for(make: Callable[[], Any]) -> None:
@@ -220,7 +221,7 @@ def test_closing_sends_everybody_away_who_waits(store_url: str) -> None:
             waited = hf.wait(make())
             list(waited)
         except BaseException as error:  # noqa: BLE001  the test looks at it
-            told.append(error)
+            errors.append(error)
 
     threads = [threading.Thread(target=wait_for, args=(make,)) for make in (run.result, run.watch)]
     for thread in threads:
@@ -230,11 +231,11 @@ def test_closing_sends_everybody_away_who_waits(store_url: str) -> None:
     hf.wait(hf.close())
     for thread in threads:
         thread.join(10)
-    assert [type(error) for error in told] == [HoldfastError, HoldfastError], told
+    assert [type(error) for error in errors] == [HoldfastError, HoldfastError], errors
 
 
-async def test_async_code_that_waits_is_told_of_the_closing(store_url: str) -> None:
-    """Not cancelled, as if somebody had meant its task."""
+async def test_async_code_that_waits_gets_an_error_when_it_is_closed(store_url: str) -> None:
+    """It is not cancelled, as if someone had cancelled its task."""
     hf = await Holdfast(store_url, config=FAST).open()
     run = await hf.start(waits)
     waiting = asyncio.ensure_future(run.result())
@@ -244,8 +245,8 @@ async def test_async_code_that_waits_is_told_of_the_closing(store_url: str) -> N
         await waiting
 
 
-def test_a_loop_that_ended_without_closing_is_told(store_url: str) -> None:
-    """Nobody is left who could answer: that is said, not waited for."""
+def test_a_loop_that_ended_without_closing_raises_an_error(store_url: str) -> None:
+    """Nothing is left that could answer. The call raises, and does not wait."""
     hf = Holdfast(store_url, config=FAST, roles=())
     loop = asyncio.new_event_loop()
     loop.run_until_complete(hf.open())
@@ -259,7 +260,7 @@ def test_a_loop_that_ended_without_closing_is_told(store_url: str) -> None:
 
 
 def in_a_fork(what: Callable[[], None]) -> None:
-    """Do this in a forked process, which must end by itself and well."""
+    """Do this in a forked process, which must end by itself with exit code 0."""
     pid = os.fork()
     if pid == 0:
         signal.alarm(60)
@@ -267,15 +268,16 @@ def in_a_fork(what: Callable[[], None]) -> None:
         try:
             what()
             code = 0
-        except BaseException:  # noqa: BLE001  told by the exit code
+        except BaseException:  # noqa: BLE001  the exit code reports it
             traceback.print_exc()
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_a_fork_is_told_and_can_open_its_own(store_url: str) -> None:
-    """gunicorn --preload: what was opened before belongs to the process that opened it, and goes on there."""
+def test_a_fork_gets_an_error_and_can_open_its_own(store_url: str) -> None:
+    """With gunicorn --preload, a Holdfast that was opened before belongs to the process that opened it, and goes on
+    there."""
     with Holdfast(store_url, config=FAST) as hf:
         hf.wait(hf.wait(hf.start(flows.chain, 1)).result(10))
 
@@ -298,7 +300,7 @@ def test_a_fork_is_told_and_can_open_its_own(store_url: str) -> None:
 
 
 def test_forks_give_different_ids(store_url: str, tmp_path: Path) -> None:
-    """Two processes with the same dice would be one node, and start each other's runs."""
+    """Two processes with the same random numbers would be one node, and start each other's runs."""
     hf = Holdfast(store_url, config=FAST)
     hf.environment.new_id()
 
@@ -321,7 +323,7 @@ addresses: list[str] = []
 
 
 def test_a_pool_of_forked_processes_uses_one_store(store_url: str) -> None:
-    """multiprocessing, forked from a process that has a Holdfast open, which does the work."""
+    """multiprocessing forks from a process that has a Holdfast open, and that one does the work."""
     addresses[:] = [store_url]
     with (
         Holdfast(store_url, config=FAST) as hf,
@@ -372,7 +374,7 @@ def program(text: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 async def handed_back(url: str) -> tuple[int, int]:
-    """How often the one step was begun, and how often its agent was lost."""
+    """Return how often the one step was begun, and how often its agent was lost."""
     async with Holdfast(url, roles=(), config=FAST) as hf:
         (run,) = await hf.runs()
         (found,) = await hf.run(run.id).steps()
@@ -381,7 +383,7 @@ async def handed_back(url: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("flow", ["takes_long", "blocks_long"])
 def test_a_program_that_ends_without_closing_hands_its_work_back(store_url: str, flow: str) -> None:
-    """It ends at once, also when a `def` step does not return, and the step it was at costs nothing."""
+    """The program ends at once, also when a `def` step does not return, and the step that was running costs nothing."""
     ends = program(
         f"""
         hf.wait(hf.open())
@@ -398,7 +400,7 @@ def test_a_program_that_ends_without_closing_hands_its_work_back(store_url: str,
 
 @pytest.mark.parametrize("flow", ["takes_long", "blocks_long"])
 def test_ctrl_c_ends_the_waiting(store_url: str, flow: str) -> None:
-    """KeyboardInterrupt comes where the program waits, the block is left, and the process ends."""
+    """KeyboardInterrupt is raised where the program waits, the block is left, and the process ends."""
     ends = program(
         f"""
         with hf:

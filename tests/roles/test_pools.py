@@ -1,4 +1,4 @@
-"""The pool's pass on a real store, with a fleet whose agents the test lets come, fail and go."""
+"""The pool's pass on a real store, with a fleet whose agents the test starts, fails and ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class World(Environment):
 
 
 class Actors:
-    """A fleet of agents that are rows in the store and nothing else."""
+    """A fleet of agents that are only rows in the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -55,7 +55,7 @@ class Actors:
         return [*ended, *(FleetAgent(member) for member in self.badges)]
 
     async def comes_up(self, member: str) -> None:
-        """It shows its badge to the store, with one step that it can do."""
+        """Register an agent in the store with its badge, and with one step that it can do."""
         offers = {"steps": ["shop.charge"], "labels": [], "pool": json.loads(self.badges[member])}
         await self._store.nodes.register(
             f"node-{member}",
@@ -81,7 +81,7 @@ async def store(store_url: str) -> AsyncIterator[Store]:
 
 
 def kept(
-    store: Store, fleet: Actors, told: list[PoolEvent], least: int = 1, most: int = 4
+    store: Store, fleet: Actors, events: list[PoolEvent], least: int = 1, most: int = 4
 ) -> tuple[Pool, World]:
     world = World()
     pool = Pool(
@@ -92,16 +92,16 @@ def kept(
         most=most,
         environment=world,
         config=Config(),
-        on_event=told.append,
+        on_event=events.append,
     )
     return pool, world
 
 
 async def test_a_pool_serves_what_its_agents_can_do(store: Store) -> None:
-    """It learns that from the first one that comes up, counts what waits for it, and grows."""
-    told: list[PoolEvent] = []
+    """It learns that from the first agent that comes up, counts what waits for such agents, and grows."""
+    events: list[PoolEvent] = []
     fleet = Actors(store)
-    pool, _ = kept(store, fleet, told)
+    pool, _ = kept(store, fleet, events)
     lane = await number_lane(store, "shop.charge", ())
     other = await number_lane(store, "shop.print", ("printer",))
     now = await store.now()
@@ -121,27 +121,27 @@ async def test_a_pool_serves_what_its_agents_can_do(store: Store) -> None:
     assert (pool.strength.wanted, set(fleet.badges)) == (2, {"1", "2"})
     badge = json.loads(fleet.badges["2"])
     assert (badge["name"], badge["member"]) == ("web", "2")
-    assert [one.event for one in told] == ["start", "live", "scale", "start"]
+    assert [one.event for one in events] == ["start", "live", "scale", "start"]
 
 
 async def test_members_of_an_earlier_start_are_not_its_own(store: Store) -> None:
-    """A pool of the same name that was killed left agents that drain."""
-    told: list[PoolEvent] = []
+    """A killed pool of the same name left agents that drain."""
+    events: list[PoolEvent] = []
     fleet = Actors(store)
     fleet.badges["1"] = Badge("web", "1", "an earlier start").text()
     await fleet.comes_up("1")
     del fleet.badges["1"]
-    pool, _ = kept(store, fleet, told)
+    pool, _ = kept(store, fleet, events)
     await pool.tick()
     await pool.tick()
     assert pool.strength.at_work == []
 
 
 async def test_a_pool_keeps_what_it_has_while_the_store_is_away(store: Store) -> None:
-    """Nothing is stopped and nothing killed for it; what ends is replaced."""
-    told: list[PoolEvent] = []
+    """It stops and kills nothing because of that, and replaces what ends."""
+    events: list[PoolEvent] = []
     fleet = Actors(store)
-    pool, world = kept(store, fleet, told)
+    pool, world = kept(store, fleet, events)
     await pool.tick()
     await fleet.comes_up("1")
     await pool.tick()
@@ -151,7 +151,7 @@ async def test_a_pool_keeps_what_it_has_while_the_store_is_away(store: Store) ->
         await pool.tick()
     assert fleet.stopped == []
     assert (pool.load, [member.live for member in pool.strength.members]) == (None, [True])
-    assert told[-1].event == "store"
+    assert events[-1].event == "store"
     fleet.ends("1")
     await pool.tick()
     assert set(fleet.badges) == {"2"}
@@ -159,10 +159,10 @@ async def test_a_pool_keeps_what_it_has_while_the_store_is_away(store: Store) ->
 
 
 async def test_an_agent_without_its_lease_is_killed_and_replaced(store: Store) -> None:
-    """Its process is there, but the store gave it up long ago: it does nothing any more."""
-    told: list[PoolEvent] = []
+    """Its process is alive, but the store gave it up long ago: it does nothing any more."""
+    events: list[PoolEvent] = []
     fleet = Actors(store)
-    pool, world = kept(store, fleet, told)
+    pool, world = kept(store, fleet, events)
     await pool.tick()
     await fleet.comes_up("1")
     await pool.tick()
@@ -179,13 +179,13 @@ async def test_an_agent_without_its_lease_is_killed_and_replaced(store: Store) -
 
 
 async def test_what_cannot_be_started_is_tried_again(store: Store) -> None:
-    """No processes left on the host: with back-off, and then it works."""
-    told: list[PoolEvent] = []
+    """The host has no processes left. The pool tries again with back-off, and then it works."""
+    events: list[PoolEvent] = []
     fleet = Actors(store)
-    pool, world = kept(store, fleet, told)
+    pool, world = kept(store, fleet, events)
     fleet.broken = True
     await pool.tick()
-    assert told[-1].event == "trouble"
+    assert events[-1].event == "trouble"
     fleet.broken = False
     await pool.tick()
     assert fleet.badges == {}
@@ -194,11 +194,11 @@ async def test_what_cannot_be_started_is_tried_again(store: Store) -> None:
     assert set(fleet.badges) == {"2"}
 
 
-async def test_crashes_are_told_in_the_pulse_until_one_stays(store: Store) -> None:
-    """The leader reads it there, and makes an alert of it."""
-    told: list[PoolEvent] = []
+async def test_crashes_are_reported_in_the_pulse_until_an_agent_stays(store: Store) -> None:
+    """The leader reads it there, and raises an alert."""
+    events: list[PoolEvent] = []
     fleet = Actors(store)
-    pool, world = kept(store, fleet, told)
+    pool, world = kept(store, fleet, events)
     while pool.trouble is None:
         await pool.tick()
         for member in list(fleet.badges):
@@ -206,7 +206,7 @@ async def test_crashes_are_told_in_the_pulse_until_one_stays(store: Store) -> No
         world.at += 4
         assert world.at < 1200
     assert "agents of pool web end soon" in pool.pulse()["trouble"]
-    assert len([one for one in told if one.event == "start"]) == 6
+    assert len([one for one in events if one.event == "start"]) == 6
     world.at += 31
     await pool.tick()
     (member,) = fleet.badges
@@ -215,11 +215,11 @@ async def test_crashes_are_told_in_the_pulse_until_one_stays(store: Store) -> No
     world.at += 31
     await pool.tick()
     assert "trouble" not in pool.pulse()
-    assert told[-1].event == "steady"
+    assert events[-1].event == "steady"
 
 
 async def test_the_leader_forgets_nodes_that_left(store: Store) -> None:
-    """After their time, with its other duties."""
+    """It does so after their time, with its other duties."""
     for node in ("leads", "old", "new"):
         await store.nodes.register(
             node, host="h", pid=1, roles="agent", offers="{}", capacity=1, lease_s=LONG_S
@@ -235,7 +235,8 @@ async def test_the_leader_forgets_nodes_that_left(store: Store) -> None:
 
 
 def test_changed_code_is_seen_when_it_is_still(tmp_path: Path) -> None:
-    """Not while files still change, not for what is no code of the application, and once."""
+    """It is not seen while files still change, nor for files that are not the application's code; and it is seen
+    once."""
     (tmp_path / "app.py").write_text("a = 1")
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "part.py").write_text("b = 1")
@@ -260,7 +261,7 @@ def test_changed_code_is_seen_when_it_is_still(tmp_path: Path) -> None:
 
 
 def test_a_module_is_watched_where_it_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its package, without importing it."""
+    """It is watched by its package, without importing it."""
     package = tmp_path / "shop"
     package.mkdir()
     (package / "__init__.py").write_text("raise RuntimeError('imported')")

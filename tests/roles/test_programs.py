@@ -1,4 +1,5 @@
-"""A program that is run is `__main__` here and a module elsewhere: its exceptions are the same in both."""
+"""A program that is run is `__main__` in its own process and a module in others: its exceptions are the same in
+both."""
 
 import json
 import subprocess
@@ -53,7 +54,8 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("how", [["app.py"], ["-m", "app"]], ids=["file", "module"])
 def test_what_a_program_recorded_is_read_by_one_that_imports_it(tmp_path: Path, how: list[str]) -> None:
-    """A step's own exception is caught by its class, also from a process of its own; and the run goes on under `holdfast run`."""
+    """A step's own exception is caught by its class, also from another process; and the run goes on under `holdfast
+    run`."""
     (tmp_path / "app.py").write_text(APP)
     holdfast = Path(sys.executable).with_name("holdfast")
     subprocess.run([sys.executable, *how], cwd=tmp_path, check=True, timeout=60)
@@ -67,6 +69,6 @@ def test_what_a_program_recorded_is_read_by_one_that_imports_it(tmp_path: Path, 
         text=True,
         check=False,
     )
-    told = json.loads(done.stdout)
-    assert (told["state"], told.get("output")) == ("succeeded", ["Bad 7", "Bad 7"]), told
-    assert {step["key"]: step["attempts"] for step in told["steps"]}["near"] == 2
+    run = json.loads(done.stdout)
+    assert (run["state"], run.get("output")) == ("succeeded", ["Bad 7", "Bad 7"]), run
+    assert {step["key"]: step["attempts"] for step in run["steps"]}["near"] == 2

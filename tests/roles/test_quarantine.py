@@ -1,4 +1,5 @@
-"""Steps that kill their processes, with real processes and signals: they are found out, the fleet stays up, a person decides."""
+"""Steps that kill their processes, with real processes and signals: they are found, the fleet stays up, and a person
+decides."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from tests.roles import flows, outside, poisonous
 from tests.roles.conftest import FAST, until
 from tests.roles.crash import through
 from tests.roles.outside import effects
-from tests.roles.test_recovery import worker
+from tests.roles.test_recovery import node_process
 from tests.store.conftest import run_sql
 
 CONFIG = Config(
@@ -36,7 +37,7 @@ LONG_S = 60.0
 
 
 async def eventually(true: Callable[[], Awaitable[Any]], limit_s: float = LONG_S) -> None:
-    """Wait for a condition of the store, with a deadline instead of a guess."""
+    """Wait until a condition of the store is true, with a deadline instead of a guess."""
     async with asyncio.timeout(limit_s):
         while not await true():  # noqa: ASYNC110  what the store says has no event
             await asyncio.sleep(0.02)
@@ -51,11 +52,11 @@ async def becomes(run: Run[Any], state: RunState) -> None:
 
 @asynccontextmanager
 async def fleet(url: str, deaths: list[int]) -> AsyncIterator[None]:
-    """One agent process at a time: whenever one dies, the next is started, as a pool would."""
+    """Run one agent process at a time. Whenever one dies, start the next, as a pool would."""
 
     async def keep() -> None:
         while True:
-            async with worker(url, "agent") as agent:
+            async with node_process(url, "agent") as agent:
                 await agent.wait()
                 deaths.append(agent.pid)
 
@@ -69,7 +70,7 @@ async def fleet(url: str, deaths: list[int]) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def others(url: str) -> AsyncIterator[Holdfast]:
-    """A scheduler and a supervisor; steps are executed elsewhere."""
+    """A scheduler and a supervisor; other processes execute the steps."""
     async with Holdfast(url, roles=["scheduler", "supervisor"], config=CONFIG) as hf:
         yield hf
 
@@ -77,7 +78,7 @@ async def others(url: str) -> AsyncIterator[Holdfast]:
 @pytest.mark.parametrize("how", ["exit", "segv", "kill"])
 async def test_a_step_that_kills_its_agents_is_found_out(store_url: str, tmp_path: Path, how: str) -> None:
     """After its budget of losses it is in quarantine and its run is stuck, though the run's owner is alive in another
-    process; the next agent lives and does other work. Mended and released, it goes on and succeeds."""
+    process. The next agent lives and does other work. Once it is mended and released, it goes on and succeeds."""
     folder, deaths = str(tmp_path), list[int]()
     async with others(store_url) as hf, fleet(store_url, deaths):
         run = await hf.start(poisonous.exploding, folder, how)
@@ -90,7 +91,7 @@ async def test_a_step_that_kills_its_agents_is_found_out(store_url: str, tmp_pat
         (poison,) = [one for one in await hf.quarantine() if one.place == "agent lost"]
         assert (poison.step, poison.steps, poison.example) == ("tests.roles.poisonous.explode", 1, run.id)
         assert f"`holdfast quarantine release {poison.fingerprint}`" in await run.why()
-        await eventually(lambda: is_told(hf, poison.fingerprint))
+        await eventually(lambda: has_alert(hf, poison.fingerprint))
         (tmp_path / "mended").touch()
         assert await hf.resolve("release", poison.fingerprint, note="mended") == 1
         assert await run.result(LONG_S) == "mended"
@@ -98,18 +99,18 @@ async def test_a_step_that_kills_its_agents_is_found_out(store_url: str, tmp_pat
         await hf.resolve("fail", run_id=other.id)
         assert await other.result(LONG_S) == "caught not today"
         assert len(deaths) == 4
-        await eventually(lambda: is_told(hf, poison.fingerprint, False))
+        await eventually(lambda: has_alert(hf, poison.fingerprint, False))
         assert [name for name, _, rows in await hf.store.reads.doctor() if rows] == []
 
 
-async def is_told(hf: Holdfast, fingerprint: str, there: bool = True) -> bool:
+async def has_alert(hf: Holdfast, fingerprint: str, there: bool = True) -> bool:
     opened = await hf.store.alerts.open_alerts(100)
     return any(alert.key == f"step quarantined:{fingerprint}" for alert in opened) is there
 
 
 async def test_those_beside_a_poison_step_are_not_taken_for_one(store_url: str, tmp_path: Path) -> None:
-    """Steps that were in the same agent lose it as often as the one that kills it, at first. Then they are suspects, begun one
-    at a time: the innocent ones end, and only the poison one is in quarantine."""
+    """At first, steps in the same agent lose it as often as the one that kills it. Then they are suspects, begun one at
+    a time: the innocent ones end, and only the poison one is in quarantine."""
     folder, deaths, many = str(tmp_path), list[int](), 4
     async with others(store_url) as hf, fleet(store_url, deaths):
         run = await hf.start(poisonous.beside, folder, "kill", many)
@@ -127,8 +128,9 @@ async def test_those_beside_a_poison_step_are_not_taken_for_one(store_url: str, 
 
 
 async def test_suspects_wait_their_turn_without_being_claimed(store_url: str) -> None:
-    """Forty steps that lost their agents before, and one agent: while the first runs none of the others is claimed and handed back,
-    each is claimed once, what is no suspect goes by, and `why` says what they wait for."""
+    """Forty steps lost their agents before, and there is one agent. While the first one runs, none of the others is
+    claimed and handed back. Each is claimed once, steps that are no suspects pass them, and `why` says what they wait
+    for."""
     many = 40
     flows.gates["suspects"] = asyncio.Event()
     async with Holdfast(store_url, roles=["scheduler", "supervisor"], config=FAST) as hf:
@@ -164,10 +166,10 @@ async def test_suspects_wait_their_turn_without_being_claimed(store_url: str) ->
 
 
 async def test_a_policy_may_let_it_fail_instead(store_url: str, tmp_path: Path) -> None:
-    """`quarantine=False`: the workflow is told, as StepLost, and can go on another way."""
+    """With `quarantine=False` the workflow gets StepLost, and can take another branch."""
     deaths: list[int] = []
     async with others(store_url) as hf, fleet(store_url, deaths):
-        assert await (await hf.start(poisonous.told, str(tmp_path))).result(LONG_S) == "StepLost"
+        assert await (await hf.start(poisonous.catches_the_loss, str(tmp_path))).result(LONG_S) == "StepLost"
         assert len(deaths) == 1
 
 
@@ -192,9 +194,9 @@ async def test_an_undo_that_kills_its_agents_waits_and_the_others_go_on(
         assert any(line.startswith("unbook first") for line in effects(folder))
 
 
-@pytest.mark.parametrize("act", ["skip", "abandon", "settle"])
+@pytest.mark.parametrize("act", ["skip", "abandon", "resolve"])
 async def test_an_undo_in_quarantine_can_be_done_without(store_url: str, tmp_path: Path, act: str) -> None:
-    """Counted as done by hand, by its run or by its fingerprint, or left as it is with the rest."""
+    """It is counted as done by hand, by its run or by its fingerprint, or it is left as it is with the rest."""
     folder, deaths = str(tmp_path), list[int]()
     async with others(store_url) as hf, fleet(store_url, deaths):
         run = await hf.start(poisonous.undone, folder)
@@ -216,7 +218,7 @@ async def test_an_undo_in_quarantine_can_be_done_without(store_url: str, tmp_pat
 
 
 async def test_a_childs_poison_is_the_childs(store_url: str, tmp_path: Path) -> None:
-    """The child is stuck, its parent waits and says so; failed, the child tells its parent."""
+    """The child is stuck, and its parent waits and says so. When the child fails, its parent gets the error."""
     folder, deaths = str(tmp_path), list[int]()
     async with others(store_url) as hf, fleet(store_url, deaths):
         run = await hf.start(poisonous.parent, folder, "kill")
@@ -243,7 +245,8 @@ async def hf(store_url: str) -> AsyncIterator[Holdfast]:
 
 @pytest.mark.parametrize(("how", "place"), [("exit", "exit 3"), ("segv", "SIGSEGV"), ("kill", "SIGKILL")])
 async def test_a_step_that_kills_its_own_process(hf: Holdfast, tmp_path: Path, how: str, place: str) -> None:
-    """The same budget, and the fingerprint says how it died. Skipped, the workflow gets the result that was given."""
+    """It has the same budget, and the fingerprint says how it died. When it is skipped, the workflow gets the result
+    that was given."""
     run = await hf.start(poisonous.exploding_alone, str(tmp_path), how)
     with pytest.raises(RunStuck, match="the step's process"):
         await run.result(LONG_S)
@@ -254,8 +257,8 @@ async def test_a_step_that_kills_its_own_process(hf: Holdfast, tmp_path: Path, h
     assert await run.result(LONG_S) == "by hand"
 
 
-async def test_a_failed_one_takes_its_run_back(hf: Holdfast, tmp_path: Path) -> None:
-    """What was done before is undone, in a run that does not catch it."""
+async def test_a_failed_one_undoes_its_run(hf: Holdfast, tmp_path: Path) -> None:
+    """What was done before is undone, in a run that does not catch the error."""
     run = await hf.start(poisonous.exploding_alone, str(tmp_path), "segv")
     await becomes(run, RunState.STUCK)
     await hf.resolve("fail", run_id=run.id)
@@ -265,7 +268,7 @@ async def test_a_failed_one_takes_its_run_back(hf: Holdfast, tmp_path: Path) -> 
 
 
 async def test_other_branches_of_its_run_go_on(hf: Holdfast, tmp_path: Path) -> None:
-    """The run is stuck only when they are through."""
+    """The run is stuck only when they have ended."""
     run = await hf.start(poisonous.branches, str(tmp_path))
     await becomes(run, RunState.STUCK)
     marks = [line for line in effects(tmp_path) if line.startswith("mark")]
@@ -276,7 +279,7 @@ async def test_other_branches_of_its_run_go_on(hf: Holdfast, tmp_path: Path) -> 
 
 
 async def test_a_released_step_that_kills_again_waits_again(hf: Holdfast, tmp_path: Path) -> None:
-    """With all of its budget in between, and the same fingerprint."""
+    """It has all of its budget again, and the same fingerprint."""
     run = await hf.start(poisonous.exploding_alone, str(tmp_path), "kill")
     await becomes(run, RunState.STUCK)
     (first,) = await hf.quarantine()
@@ -293,7 +296,7 @@ async def _attempts(run: Run[Any], number: int) -> bool:
 
 @pytest.mark.parametrize("force", [False, True])
 async def test_a_stuck_run_is_cancelled_like_any_other(hf: Holdfast, tmp_path: Path, force: bool) -> None:
-    """Its code is told, what it did is undone, and it ends; nothing of it stays in quarantine."""
+    """Its code gets the cancel, what it did is undone, and it ends. Nothing of it stays in quarantine."""
     run = await hf.start(poisonous.exploding_alone, str(tmp_path), "segv")
     await becomes(run, RunState.STUCK)
     await run.cancel("enough", force=force)
@@ -305,7 +308,7 @@ async def test_a_stuck_run_is_cancelled_like_any_other(hf: Holdfast, tmp_path: P
 
 
 async def test_a_deadline_ends_a_run_that_waits_for_a_person(hf: Holdfast, tmp_path: Path) -> None:
-    """A run with a deadline is not stuck: its deadline will come, and take it back."""
+    """A run with a deadline is not stuck: when the deadline comes, the run is undone."""
     run = await hf.start(poisonous.in_time, str(tmp_path))
     with pytest.raises(RunFailed) as failed:
         await run.result(LONG_S)
@@ -317,7 +320,8 @@ async def test_a_deadline_ends_a_run_that_waits_for_a_person(hf: Holdfast, tmp_p
 async def test_errors_of_its_own_send_a_step_there_if_its_policy_says_so(
     hf: Holdfast, tmp_path: Path
 ) -> None:
-    """After all its attempts; the fingerprint names the line. Failed, the workflow gets the very exception."""
+    """It goes there after all its attempts, and the fingerprint names the line. When it is failed, the workflow gets
+    that very exception."""
     run = await hf.start(poisonous.refused, str(tmp_path))
     await becomes(run, RunState.STUCK)
     (poison,) = await hf.quarantine()
@@ -329,7 +333,7 @@ async def test_errors_of_its_own_send_a_step_there_if_its_policy_says_so(
 
 
 async def test_the_line_is_known_across_processes(hf: Holdfast, tmp_path: Path) -> None:
-    """An exception from a step's own process keeps its place."""
+    """An exception from an isolated step's process keeps its place."""
     run = await hf.start(poisonous.refused_alone, str(tmp_path))
     await becomes(run, RunState.STUCK)
     (poison,) = await hf.quarantine()
@@ -337,7 +341,7 @@ async def test_the_line_is_known_across_processes(hf: Holdfast, tmp_path: Path) 
 
 
 async def test_many_that_are_alike_are_decided_at_once(store_url: str, tmp_path: Path) -> None:
-    """In batches, however many runs wait."""
+    """They are decided in batches, however many runs wait."""
     config = Config(**{name: getattr(CONFIG, name) for name in CONFIG.__struct_fields__} | {"claim_max": 4})
     async with Holdfast(store_url, config=config) as hf:
         # Fewer failures than open a breaker.
@@ -353,19 +357,19 @@ async def test_many_that_are_alike_are_decided_at_once(store_url: str, tmp_path:
         assert [await run.result(LONG_S) for run in runs] == ["mended"] * 9
 
 
-async def test_a_worker_that_hosts_everything_comes_back_after_its_own_death(
+async def test_a_node_that_hosts_everything_comes_back_after_its_own_death(
     store_url: str, tmp_path: Path
 ) -> None:
-    """Scheduler, agent and supervisor in one process, killed by a step of its own, again and again: whoever is started next
-    counts, and the last one lives."""
+    """Scheduler, agent and supervisor are in one process, and one of its own steps kills it, again and again. The next
+    one that is started counts, and the last one lives."""
     folder, deaths = str(tmp_path), 0
     async with Holdfast(store_url, roles=[]) as caller:
         run = await caller.start(poisonous.exploding, folder, "kill")
         while deaths < 4:
-            async with worker(store_url, "scheduler,agent,supervisor") as doomed:
+            async with node_process(store_url, "scheduler,agent,supervisor") as doomed:
                 await asyncio.wait_for(doomed.wait(), LONG_S)
                 deaths += 1
-        async with worker(store_url, "scheduler,agent,supervisor") as survivor:
+        async with node_process(store_url, "scheduler,agent,supervisor") as survivor:
             await becomes(run, RunState.STUCK)
             open_ = tmp_path / "other"
             open_.mkdir()
@@ -376,8 +380,8 @@ async def test_a_worker_that_hosts_everything_comes_back_after_its_own_death(
 
 
 async def test_a_crash_anywhere_leaves_it_in_quarantine_once(store_url: str, tmp_path: Path) -> None:
-    """Before and after every write on the way there: whoever goes on counts what was spent, the run is stuck, and a release
-    ends it."""
+    """The process dies before or after any write on the way there. The next one counts what was spent, the run is
+    stuck, and a release ends it."""
     crash_at, points = 0, 1
     while crash_at <= points:
         folder = tmp_path / f"crash-{crash_at}"

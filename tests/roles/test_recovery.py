@@ -18,7 +18,7 @@ from tests.roles.outside import effects
 from tests.store.made import reclaim
 
 LEASE_S = 30.0
-"""Longer than any test waits: recovery within it is the heart's doing."""
+"""Longer than any test waits. So when recovery happens earlier, the heart has caused it."""
 
 
 def quick(lease_s: float) -> Config:
@@ -26,13 +26,13 @@ def quick(lease_s: float) -> Config:
 
 
 @asynccontextmanager
-async def worker(
+async def node_process(
     url: str, roles: str, lease_s: float = LEASE_S, stall_s: float = 60.0, drain_s: float = 0.2
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.roles.worker",
+        "tests.roles.node_process",
         url,
         roles,
         str(lease_s),
@@ -53,12 +53,12 @@ async def worker(
 async def test_a_killed_process_is_noticed_at_once_and_its_run_goes_on(
     store_url: str, tmp_path: Path
 ) -> None:
-    """SIGKILL of the node that owns the run and executes its step: another node goes on within seconds although the
-    lease has long to run, the recorded step does not run again, and the loss does not spend the step's attempts."""
+    """The node that owns the run and executes its step gets SIGKILL. Another node goes on within seconds, although the
+    lease has long to run. The recorded step does not run again, and the loss does not spend the step's attempts."""
     folder = str(tmp_path)
     async with (
         Holdfast(store_url, roles=[]) as caller,
-        worker(store_url, "scheduler,agent,supervisor") as first,
+        node_process(store_url, "scheduler,agent,supervisor") as first,
     ):
         run = await caller.start(outside.around_block, folder)
         await until(lambda: "block gate attempt 1" in effects(folder))
@@ -77,10 +77,11 @@ async def test_a_killed_process_is_noticed_at_once_and_its_run_goes_on(
 async def test_a_stopped_process_is_fenced_and_its_late_report_refused(
     store_url: str, tmp_path: Path
 ) -> None:
-    """SIGSTOP for longer than the lease: its step is reclaimed; continued, it can write nothing: one outcome stands."""
+    """A process gets SIGSTOP for longer than its lease, and its step is reclaimed. After SIGCONT it can write nothing:
+    one outcome stands."""
     folder, lease_s = str(tmp_path), 1.0
     async with (
-        worker(store_url, "scheduler,agent", lease_s) as first,
+        node_process(store_url, "scheduler,agent", lease_s) as first,
         Holdfast(store_url, roles=[]) as caller,
     ):
         run = await caller.start(outside.around_block, folder)
@@ -103,10 +104,10 @@ async def test_a_stopped_process_is_fenced_and_its_late_report_refused(
 async def test_sigterm_drains_and_hands_back_without_spending_an_attempt(
     store_url: str, tmp_path: Path
 ) -> None:
-    """A node that is told to leave hands its unfinished step back; the other finishes it; no attempt is spent."""
+    """A node that gets SIGTERM hands its unfinished step back, and another node finishes it. No attempt is spent."""
     folder = str(tmp_path)
     async with (
-        worker(store_url, "scheduler,agent,supervisor") as first,
+        node_process(store_url, "scheduler,agent,supervisor") as first,
         Holdfast(store_url, roles=[]) as caller,
     ):
         run = await caller.start(outside.around_block, folder)
@@ -125,9 +126,9 @@ async def test_roles_in_processes_of_their_own_finish_a_run(store_url: str, tmp_
     """Scheduler, agent and supervisor each in its own process meet only in the store."""
     (tmp_path / "gate").touch()
     async with (
-        worker(store_url, "scheduler"),
-        worker(store_url, "agent") as agent,
-        worker(store_url, "supervisor"),
+        node_process(store_url, "scheduler"),
+        node_process(store_url, "agent") as agent,
+        node_process(store_url, "supervisor"),
         Holdfast(store_url, roles=[]) as caller,
     ):
         run = await caller.start(outside.around_block, str(tmp_path))
@@ -139,7 +140,7 @@ async def test_roles_in_processes_of_their_own_finish_a_run(store_url: str, tmp_
 
 async def test_the_leader_is_succeeded_when_its_process_is_killed(store_url: str) -> None:
     """Leadership passes at once, with a higher epoch, when the leader's process is gone."""
-    async with worker(store_url, "supervisor") as first, Holdfast(store_url, roles=[]) as caller:
+    async with node_process(store_url, "supervisor") as first, Holdfast(store_url, roles=[]) as caller:
         leader = await caller.store.leader.leader()
         assert leader is not None
         async with Holdfast(store_url, roles=["supervisor"], config=quick(LEASE_S)) as second:
@@ -151,8 +152,8 @@ async def test_the_leader_is_succeeded_when_its_process_is_killed(store_url: str
 
 
 async def test_a_node_that_lost_its_lease_begins_again_as_another(store_url: str, tmp_path: Path) -> None:
-    """An embedded node that was buried while its process could not run fences itself, then joins again under a new
-    identity and finishes the run; those who wait for the result get it."""
+    """An embedded node was reclaimed while its process could not run. It fences itself, joins again under a new
+    identity and finishes the run. Those who wait for the result get it."""
     folder = str(tmp_path)
     async with Holdfast(store_url, config=quick(2.0)) as hf, Holdfast(store_url, roles=[]) as other:
         run = await hf.start(outside.around_block, folder)

@@ -1,4 +1,4 @@
-"""What the database refuses: the run is held or its step fails, with the database's own words; others are not in its way."""
+"""What the database refuses: the run is held or its step fails, with the database's own message, and others go on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.store.conftest import run_sql
 
 
 def refuse(url: str, table: str, *, oddly: bool = False) -> None:
-    """From now on this table takes no output with the word boom. `oddly`: by an error of another class than a constraint."""
+    """Let this table refuse any output with the word boom. `oddly` uses another class of error than that of a
+    constraint."""
     if url.startswith("sqlite:"):
         what = (
             "SELECT abs(-9223372036854775807 - 1)" if oddly else "SELECT RAISE(ABORT, 'the ledger is closed')"
@@ -50,7 +51,7 @@ def allow(url: str, table: str) -> None:
 async def test_a_run_whose_hops_are_refused_is_held_and_says_what_the_store_said(
     store_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The note, the log and `why` have the database's words; once that is mended, released it ends."""
+    """The note, the log and `why` have the database's message. When the cause is mended, the released run ends."""
     async with Holdfast(store_url, config=FAST) as hf:
         refuse(store_url, "runs")
         with caplog.at_level(logging.WARNING, "holdfast.scheduler"):
@@ -74,7 +75,7 @@ async def test_a_run_whose_hops_are_refused_is_held_and_says_what_the_store_said
 
 
 async def test_an_outcome_that_is_refused_fails_its_step(store_url: str) -> None:
-    """It acted, and what came of it cannot be recorded: the workflow hears that, and why."""
+    """It acted, and its result cannot be recorded. The workflow gets an error that says so, and why."""
     async with Holdfast(store_url, config=FAST) as hf:
         refuse(store_url, "steps")
         run = await hf.start(flows.echoes, "boom")
@@ -84,7 +85,7 @@ async def test_an_outcome_that_is_refused_fails_its_step(store_url: str) -> None
 
 
 async def test_an_outcome_that_is_refused_fails_its_step_in_another_process(store_url: str) -> None:
-    """The same where the run lives elsewhere."""
+    """The same holds where another process has the run."""
     async with (
         Holdfast(store_url, config=FAST, roles=["scheduler", "supervisor"]) as hf,
         Holdfast(store_url, config=FAST, roles=["agent"]),
@@ -97,7 +98,7 @@ async def test_an_outcome_that_is_refused_fails_its_step_in_another_process(stor
 
 
 async def test_one_that_is_refused_does_not_fail_its_batch(store_url: str) -> None:
-    """Whatever class of error it is: the others of the same commit are written."""
+    """Whatever class the error has, the other operations of the same commit are written."""
     async with Holdfast(store_url, config=FAST) as hf:
         gates["all"] = asyncio.Event()
         refuse(store_url, "steps", oddly=True)
@@ -113,7 +114,7 @@ async def test_one_that_is_refused_does_not_fail_its_batch(store_url: str) -> No
 
 
 async def test_a_run_whose_code_refuses_a_cancel_can_be_asked_again(hf: Holdfast) -> None:
-    """Code that catches CancelledError goes on, as in asyncio; `why` says so, and the next cancel is a new request."""
+    """Code that catches CancelledError goes on, as in asyncio. `why` says so, and the next cancel is a new request."""
     gates["one"], gates["two"] = asyncio.Event(), asyncio.Event()
     run = await hf.start(flows.stubborn.using(id="s"))
     await until(lambda: effects["one"] == 1)

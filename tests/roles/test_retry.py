@@ -1,6 +1,7 @@
 """A retried run keeps everything that was recorded, and executes again only what ended it and what was undone.
 
-What happens outside is a ledger: how often each effect was asked for, by `here.key`, as a remote service would count it.
+What happens outside is a ledger: how often each effect was requested, by `here.key`, as a remote service would count
+it.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from tests.roles.crash import point, through
 
 CONFIG = Config(poll_s=0.05, sweep_s=0.05, renew_s=0.3, beat_s=0.05, park_after_s=0.2)
 ledger: dict[str, list[str]] = {}
-"""What was done, and under which keys, in order."""
+"""What was done, and with which keys, in order."""
 undone: list[str] = []
 broken: set[str] = set()
-"""What fails."""
+"""The effects that fail."""
 gates: dict[str, asyncio.Event] = {}
 fresh = itertools.count()
 
@@ -124,7 +125,7 @@ async def handles_one() -> list[str]:
 
 
 async def test_a_handled_failure_is_kept_and_nothing_that_succeeded_is_repeated(hf: Holdfast) -> None:
-    """Only the step that ended the run is executed again, under the key it had."""
+    """Only the step that ended the run is executed again, with the key it had."""
     broken.update({"optional", "ship"})
     run = await hf.start(handles_one.using(id="h"))
     await fails(run, "ship is broken")
@@ -139,7 +140,7 @@ async def test_a_handled_failure_is_kept_and_nothing_that_succeeded_is_repeated(
 
 
 async def test_a_chain_of_retries_keeps_one_key(hf: Holdfast) -> None:
-    """However often it is retried; each retry is that of the newest, and has the next number."""
+    """This holds however often it is retried. Each retry is a retry of the newest run, and has the next number."""
     broken.add("ship")
     run = await hf.start(handles_one.using(id="c"))
     for number in (2, 3, 4):
@@ -153,7 +154,7 @@ async def test_a_chain_of_retries_keeps_one_key(hf: Holdfast) -> None:
 
 
 async def test_retrying_twice_gives_the_same_run(hf: Holdfast, store_url: str) -> None:
-    """Also at once, from several programs; a run whose retry was retried names the newest."""
+    """This holds also at the same time, from several programs. A run whose retry was retried names the newest."""
     broken.add("ship")
     run = await hf.start(handles_one.using(id="t"))
     await fails(run)
@@ -173,7 +174,7 @@ async def test_retrying_twice_gives_the_same_run(hf: Holdfast, store_url: str) -
 
 
 async def test_an_id_that_looks_like_a_retry_is_none(hf: Holdfast) -> None:
-    """`a~2` may be anybody's id: what is a retry of what is recorded, not read from ids."""
+    """`a~2` may be the id of any run. What is a retry of what is recorded, and not read from ids."""
     broken.add("ship")
     for name in ("a", "a~2"):
         await fails(await hf.start(handles_one.using(id=name)))
@@ -202,7 +203,7 @@ async def branches(how: str) -> list[str]:
 
 @pytest.mark.parametrize("how", ["gather", "group", "tolerate"])
 async def test_of_parallel_steps_only_what_failed_is_repeated(hf: Holdfast, how: str) -> None:
-    """Whatever had succeeded beside it, delivered or not, is not done again under another key."""
+    """Whatever succeeded beside it, delivered or not, is not done again with another key."""
     broken.update({"right 1", "left 1"} if how == "tolerate" else {"right 2"})
     run = await hf.start(branches.using(id="b"), how)
     await fails(run)
@@ -210,7 +211,7 @@ async def test_of_parallel_steps_only_what_failed_is_repeated(hf: Holdfast, how:
     await (await run.retry()).result(20)
     assert {len(set(found)) for found in ledger.values()} == {1}, ledger
     twice = {what for what, found in ledger.items() if len(found) > 1}
-    # Of a map, what was still under way when one failure too many came was given up.
+    # In a map, what was still under way when one failure too many came was given up.
     assert twice == ({"right 1", "third 1"} if how == "tolerate" else {"right 2"})
 
 
@@ -238,7 +239,7 @@ async def translates(how: str) -> str:
 async def test_a_translated_exception_ends_in_the_step_it_came_from(
     hf: Holdfast, how: str, ended: str
 ) -> None:
-    """And a fallback that fails is what ended the run, not what it was the fallback for."""
+    """A fallback that fails is what ended the run, and not the step that it was the fallback for."""
     broken.update({"inner", "fallback"})
     run = await hf.start(translates.using(id="x"), how)
     await fails(run)
@@ -256,7 +257,7 @@ async def own_error() -> str:
 
 
 async def test_an_error_of_the_code_itself_reopens_nothing(hf: Holdfast) -> None:
-    """The same outcomes lead to the same end, as `why` says; with the code mended the run goes on."""
+    """The same outcomes lead to the same end, as `why` says. With the code mended, the run goes on."""
     broken.add("own")
     run = await hf.start(own_error.using(id="o"))
     await fails(run, "the code is wrong")
@@ -282,8 +283,8 @@ async def takes_time(how: str) -> str:
 
 @pytest.mark.parametrize("how", ["timeout", "wait_for", "cancel", "deadline"])
 async def test_what_was_given_up_is_tried_again_with_time_of_its_own(hf: Holdfast, how: str) -> None:
-    """After a timeout, a cancel or the deadline: the step that ran has the key it had, and its time begins anew. Clock and dice
-    are those of the run before, so that what was recorded still fits."""
+    """This holds after a timeout, a cancel or the deadline. The step that ran has the key it had, and its time begins
+    anew. Clock and random numbers are those of the run before, so that what was recorded still fits."""
     flow = takes_time.using(id="w", timeout=0.5) if how == "deadline" else takes_time.using(id="w")
     run = await hf.start(flow, how)
     await until(lambda: "slow" in ledger)
@@ -311,7 +312,7 @@ async def hears() -> list[int]:
 
 
 async def test_signals_are_kept_whether_they_were_read_or_not(hf: Holdfast) -> None:
-    """What was consumed stays consumed, what was not is heard by the new run; published values, tags and priority stay."""
+    """What was consumed stays consumed, and the new run gets what was not. Published values, tags and priority stay."""
     broken.add("between")
     gates["g"] = asyncio.Event()
     run = await hf.start(hears.using(id="s", tags={"a": "b"}, priority=3, namespace="acme"))
@@ -376,7 +377,7 @@ async def trip(how: str = "") -> str:
 
 
 async def test_what_was_undone_is_done_again_under_a_new_key(hf: Holdfast) -> None:
-    """What was kept, had no undo, or was taken back by a saga that the code handled, is not."""
+    """What was kept, had no undo, or was undone by a saga that the code handled, is not done again."""
     broken.update({"end", "ferry"})
     run = await hf.start(trip.using(id="u"))
     with pytest.raises(RunUndone):
@@ -393,7 +394,8 @@ async def test_what_was_undone_is_done_again_under_a_new_key(hf: Holdfast) -> No
 
 
 async def test_a_retry_that_fails_undoes_what_it_took_over(hf: Holdfast) -> None:
-    """By the key under which it was done, whichever run did it; what was kept stays kept along the chain."""
+    """It is undone by the key with which it was done, whichever run did it. What was kept stays kept along the
+    chain."""
     broken.update({"end", "undo flight"})
     run = await hf.start(trip.using(id="v"))
     with pytest.raises(RunFailed):
@@ -416,7 +418,7 @@ async def test_a_retry_that_fails_undoes_what_it_took_over(hf: Holdfast) -> None
 
 
 async def test_what_was_skipped_by_hand_counts_as_undone(hf: Holdfast) -> None:
-    """It is done again, under a new key; `why` says what ended the run, not which undo was skipped."""
+    """It is done again with a new key. `why` says what ended the run, and not which undo was skipped."""
     broken.update({"end", "undo flight"})
     run = await hf.start(trip.using(id="k"))
     with pytest.raises(RunFailed):
@@ -447,7 +449,7 @@ async def times_out() -> str:
 
 
 async def test_what_may_have_had_its_effect_keeps_its_key(hf: Holdfast) -> None:
-    """A step without an undo that timed out: the remote service knows it by its key when it is tried again."""
+    """A step without an undo timed out. The remote service recognizes it by its key when it is tried again."""
     broken.add("slow")
     run = await hf.start(times_out.using(id="q"))
     await fails(run)
@@ -481,7 +483,7 @@ async def journey(how: str) -> list[str]:
 
 
 async def test_succeeded_children_are_kept_and_belong_to_the_new_run(hf: Holdfast) -> None:
-    """None is run again; they are undone with the run that took them over."""
+    """None is run again. They are undone with the run that took them over."""
     broken.add("end")
     run = await hf.start(journey.using(id="j"), "ids")
     with pytest.raises(RunUndone):
@@ -504,7 +506,7 @@ async def keeps_children() -> str:
 
 
 async def test_a_child_without_anything_to_undo_is_taken_over(hf: Holdfast) -> None:
-    """It is the new run's from then on: if that one fails, it is undone with it."""
+    """From then on it belongs to the new run: if that one fails, the child is undone with it."""
     broken.update({"end", "undo whole first"})
     run = await hf.start(keeps_children.using(id="p"))
     with pytest.raises(RunFailed):
@@ -532,7 +534,7 @@ async def test_a_child_without_anything_to_undo_is_taken_over(hf: Holdfast) -> N
 
 @pytest.mark.parametrize("how", ["ids", "derived", "deep"])
 async def test_a_child_that_failed_is_retried_with_its_own_history(hf: Holdfast, how: str) -> None:
-    """Also a child's child; those beside it that succeeded and were not undone are not run again."""
+    """This holds also for a child's child. Those beside it that succeeded and were not undone are not run again."""
     broken.add("a second" if how == "deep" else "1 second")
     run = await hf.start(journey.using(id="f"), how)
     await fails(run)
@@ -560,7 +562,7 @@ async def fast_and_slow() -> list[str]:
 
 
 async def test_a_child_that_was_cancelled_with_its_parent_goes_on(hf: Holdfast) -> None:
-    """It had taken itself back: what it undid is done again, the rest stays."""
+    """It had undone itself. What it undid is done again, and the rest stays."""
     broken.add("fast")
     run = await hf.start(fast_and_slow.using(id="r"))
     await fails(run)
@@ -571,7 +573,7 @@ async def test_a_child_that_was_cancelled_with_its_parent_goes_on(hf: Holdfast) 
 
 
 async def test_a_child_is_retried_by_its_parent(hf: Holdfast) -> None:
-    """By hand only when its parent succeeded without it; then it is a run of its own."""
+    """A person can retry it only when its parent succeeded without it. Then it is a run without a parent."""
     broken.add("1 second")
     run = await hf.start(journey.using(id="m"), "ids")
     await fails(run)
@@ -595,7 +597,7 @@ async def handles_child() -> str:
 
 
 async def test_a_run_with_a_child_that_has_not_ended_waits_for_it(hf: Holdfast) -> None:
-    """Nothing can go on from what is still being taken back."""
+    """Nothing can go on from what is still being undone."""
     broken.update({"undo stuck first"})
     run = await hf.start(leaves_child.using(id="l"))
     await fails(run)
@@ -624,7 +626,7 @@ async def waits() -> None:
 
 
 async def test_another_input_is_another_child(hf: Holdfast) -> None:
-    """A child that is asked for with something else does not go on from the old one."""
+    """A child that is started with another input does not go on from the old one."""
     broken.add("a")
     run = await hf.start(asks_differently.using(id="d"))
     await fails(run)
@@ -645,7 +647,8 @@ async def plain(what: str) -> str:
 
 
 async def test_a_drifted_input_holds_the_retry(hf: Holdfast) -> None:
-    """What was done again gave another result, and what was kept was asked for with the old one: a person decides."""
+    """What was done again gave another result, and what was kept had been asked for with the old one. A person
+    decides."""
     broken.add("end")
     run = await hf.start(numbers_flow.using(id="n"))
     with pytest.raises(RunUndone):
@@ -707,8 +710,8 @@ async def whole(name: str) -> str:
 
 @pytest.mark.parametrize("ends", ["end", "two"])
 async def test_a_crash_anywhere_in_a_retry_repeats_nothing(store_url: str, ends: str) -> None:
-    """Whichever write or effect the process dies at: each effect has one key through both runs, and what was recorded before
-    the retry is not asked for again."""
+    """Whichever write or effect the process dies at, each effect has one key through both runs, and what was recorded
+    before the retry is not requested again."""
     crash_at, points = None, 0
     while crash_at is None or crash_at <= points:
         name = f"r{next(fresh)}"
@@ -737,7 +740,7 @@ async def test_a_crash_anywhere_in_a_retry_repeats_nothing(store_url: str, ends:
 
 
 async def test_processes_that_retry_at_once_get_one_run(store_url: str) -> None:
-    """Each in a process of its own."""
+    """Each retries in its own process."""
     broken.add("ship")
     async with Holdfast(store_url, config=CONFIG) as hf:
         await fails(await hf.start(handles_one.using(id="z")))
@@ -762,7 +765,7 @@ async def test_processes_that_retry_at_once_get_one_run(store_url: str) -> None:
 
 
 async def test_a_retry_can_be_cancelled_and_retried(hf: Holdfast) -> None:
-    """Before it did anything, too: nothing is lost on the way."""
+    """This holds also before it did anything. Nothing is lost on the way."""
     broken.add("ship")
     run = await hf.start(handles_one.using(id="y"))
     await fails(run)
@@ -788,7 +791,7 @@ async def below(what: str) -> str:
 
 
 async def test_why_says_that_something_was_undone_only_if_it_was(hf: Holdfast) -> None:
-    """A run that has children looks for what they did; here nothing has an undo."""
+    """A run that has children looks for what they did. Here nothing has an undo."""
     broken.add("last")
     run = await hf.start(with_a_child, "first")
     with pytest.raises(RunFailed):

@@ -67,7 +67,8 @@ async def test_an_input_that_does_not_fit_is_refused_at_the_caller(hf: Holdfast)
 
 
 async def test_a_failing_step_is_retried_with_the_same_key(hf: Holdfast) -> None:
-    """Attempts share `here.key`; those that failed are kept for the timeline; the outcome is the last one's."""
+    """Attempts share `here.key`. Those that failed are kept for the timeline, and the outcome is that of the last
+    one."""
     run = await hf.start(flows.retried.using(id="r"), "flaky", 2)
     assert await run.result(10) == 3
     assert effects["flaky"] == 3
@@ -104,10 +105,10 @@ async def test_an_attempt_that_overruns_is_timed_out_and_retried(hf: Holdfast) -
     assert [attempt.ending for attempt in (await run.view()).attempts] == ["timed out"]
 
 
-async def test_a_thread_that_overruns_is_told(hf: Holdfast) -> None:
-    """A thread cannot be killed: the step is timed out, and its code sees `here.cancelled`."""
+async def test_a_thread_that_overruns_sees_that_it_is_cancelled(hf: Holdfast) -> None:
+    """A thread cannot be killed. So the step is timed out, and its code sees `here.cancelled`."""
     assert await (await hf.start(flows.times_out_in_thread, "thread")).result(10) == "timed out"
-    await until(lambda: effects["thread told"] == 1)
+    await until(lambda: effects["thread cancelled"] == 1)
 
 
 async def test_a_checkpoint_is_found_by_the_next_attempt(hf: Holdfast) -> None:
@@ -135,7 +136,7 @@ async def test_a_signal_may_come_before_the_wait(hf: Holdfast) -> None:
 
 
 async def test_a_signal_with_the_same_key_counts_once(hf: Holdfast) -> None:
-    """Sending an event twice under one key delivers it once."""
+    """An event that is sent twice with one key is delivered once."""
     run = await hf.start(flows.waits_for_payment, 60)
     for grams in (1, 2):
         await flows.paid.send(run.id, Parcel("Bergen", grams), key="event-1")
@@ -149,7 +150,7 @@ async def test_a_wait_times_out_durably(hf: Holdfast) -> None:
 
 
 async def test_a_signal_to_an_unknown_or_ended_run_is_refused(hf: Holdfast) -> None:
-    """The sender is told that nobody will hear it."""
+    """The sender gets an error, because nothing will receive the signal."""
     with pytest.raises(UnknownRun):
         await flows.paid.send("nobody", Parcel("X", 1))
     run = await hf.start(flows.chain, 1)
@@ -207,7 +208,7 @@ async def test_cancelling_a_parent_cancels_its_child(hf: Holdfast) -> None:
 
 
 async def test_cancelling_an_ended_run_changes_nothing(hf: Holdfast) -> None:
-    """A terminal state is absorbing."""
+    """An ended run stays as it is."""
     run = await hf.start(flows.chain, 1)
     await run.result(10)
     assert await run.cancel() is RunState.SUCCEEDED
@@ -251,7 +252,7 @@ async def test_a_parked_run_wakes_by_a_signal(hf: Holdfast) -> None:
 
 
 async def test_map_keeps_its_limit_and_tolerates_failures(hf: Holdfast) -> None:
-    """At most `limit` steps at a time; tolerated failures leave their places."""
+    """At most `limit` steps run at a time. Tolerated failures leave their places in the list empty."""
     assert await (await hf.start(flows.mapped, 20, 1)).result(10) == sum(x * x for x in range(20) if x != 13)
     assert 1 < effects["most"] <= 5
 
@@ -266,7 +267,7 @@ async def test_continue_as_new_starts_a_fresh_history(hf: Holdfast) -> None:
 
 
 async def test_a_run_may_continue_as_new_as_soon_as_a_signal_came(hf: Holdfast) -> None:
-    """The wait that the signal ended goes with the history: an event loop of signals runs for ever."""
+    """The wait that the signal ended goes with the history, so a loop that waits for signals can run for ever."""
     run = await hf.start(flows.collects, 3, 0)
     for i in range(3):
         await flows.paid.send(run.id, flows.Parcel("Oslo", i + 1), key=f"{i}")
@@ -316,7 +317,7 @@ async def test_a_held_run_waits_until_released(hf: Holdfast) -> None:
 
 
 async def test_a_step_waits_for_an_agent_with_its_needs(hf: Holdfast, store_url: str) -> None:
-    """A step that needs a label is not run by an agent without it; `why` says so; another agent takes it."""
+    """An agent without the label does not run the step, and `why` says so. An agent with the label takes it."""
     run = await hf.start(flows.renders)
     assert "no live agent" in await run.why()
     assert "gpu" in await run.why()
@@ -325,7 +326,7 @@ async def test_a_step_waits_for_an_agent_with_its_needs(hf: Holdfast, store_url:
 
 
 async def test_needs_that_are_asked_for_later_find_their_agent(hf: Holdfast, store_url: str) -> None:
-    """Needs that nobody had asked for before get a lane when the code comes to them, also in a run in memory."""
+    """Needs that came up for the first time get a lane when the code asks for them, also in a run in memory."""
     run = await hf.start(flows.renders_later)
     async with Holdfast(store_url, roles=["agent"], labels=["gpu", "large"]):
         assert await run.result(30) == "rendered"
@@ -365,8 +366,8 @@ async def test_the_doctor_finds_nothing_after_all_that(hf: Holdfast) -> None:
 async def test_an_answer_about_a_run_that_came_back_meanwhile_is_not_taken_for_it(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scheduler asks what it lost. Until the answer is there, the run was taken from it and claimed by it again: that one is
-    its own, and stays in memory."""
+    """A scheduler asks what it has lost. Before the answer arrives, the run is taken from it, and it claims the run
+    again. The run belongs to it, and stays in memory."""
     run = await hf.start(flows.waits_for_payment.using(id="back"), 60.0)
     scheduler, ask = hf.node.scheduler, hf.store.schedulers.lost_runs
     assert scheduler is not None

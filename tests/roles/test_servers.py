@@ -1,4 +1,4 @@
-"""Real servers of other people: gunicorn forks its workers, FastAPI calls plain endpoints in threads."""
+"""Real servers of other projects: gunicorn forks its workers, FastAPI calls plain endpoints in threads."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ class Unix(http.client.HTTPConnection):
 def get(door: Path, path: str) -> dict[str, object]:
     connection = Unix(door)
     connection.request("GET", path)
-    told: dict[str, object] = json.loads(connection.getresponse().read())
+    answer: dict[str, object] = json.loads(connection.getresponse().read())
     connection.close()
-    return told
+    return answer
 
 
 def listens(door: Path) -> bool:
@@ -119,22 +119,22 @@ def gunicorn(folder: Path, store: str, opened: str) -> Iterator[Path]:
 
 
 def test_workers_that_open_after_the_fork_work(store_url: str, tmp_path: Path) -> None:
-    """Each has a Holdfast of its own; the server ends when it is told to."""
+    """Each has its own Holdfast. The server ends when it gets SIGTERM."""
     with gunicorn(tmp_path, store_url, "after") as door:
         answers = [get(door, f"/{x}") for x in range(1, 9)]
         assert [answer.get("found") for answer in answers] == [4 * x for x in range(1, 9)], answers
 
 
-def test_workers_of_a_master_that_opened_are_told(store_url: str, tmp_path: Path) -> None:
-    """They answer with what to do, at once: nothing hangs."""
+def test_workers_of_a_master_that_opened_get_an_error(store_url: str, tmp_path: Path) -> None:
+    """They answer at once with what to do, and nothing hangs."""
     with gunicorn(tmp_path, store_url, "before") as door:
-        told = get(door, "/1")
-        assert "before this process was forked" in str(told["error"])
-        assert "post_worker_init" in str(told["error"])
+        answer = get(door, "/1")
+        assert "before this process was forked" in str(answer["error"])
+        assert "post_worker_init" in str(answer["error"])
 
 
 def test_fastapi_calls_plain_and_async_endpoints(store_url: str) -> None:
-    """On the one Holdfast that its lifespan opened."""
+    """Both use the one Holdfast that its lifespan opened."""
     hf = Holdfast(store_url, config=FAST)
     app = FastAPI(lifespan=hf.lifespan)
 

@@ -1,4 +1,4 @@
-"""Settings of a node, as they are felt: one test for each that no pure function decides and nothing else shows."""
+"""The effect of a node's settings: one test for each that no pure function decides and nothing else shows."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ def with_(**settings: object) -> Config:
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
 async def test_an_agent_runs_so_many_steps_at_once(store_url: str, kind: str) -> None:
-    """`steps_max` of `async def` steps, `threads_max` of `def` steps."""
+    """The limit is `steps_max` for `async def` steps, and `threads_max` for `def` steps."""
     async with Holdfast(store_url, config=with_(steps_max=3, threads_max=2)) as hf:
         assert await (await hf.start(wide, kind, 12)).result(30) == 12
     assert most[kind] == (3 if kind == "async" else 2)
 
 
 async def test_a_scheduler_keeps_so_many_runs_in_memory(store_url: str) -> None:
-    """More are started, and wait for their turn."""
+    """When more are started, they wait for their turn."""
     async with Holdfast(store_url, config=with_(runs_max=3, park_after_s=600.0)) as hf:
         scheduler = hf.node.scheduler
         assert scheduler is not None
@@ -125,7 +125,7 @@ async def test_a_scheduler_keeps_so_many_runs_in_memory(store_url: str) -> None:
 
 @pytest.mark.parametrize("park_after_s", [0.1, 600.0])
 async def test_a_run_that_waits_leaves_memory(store_url: str, park_after_s: float) -> None:
-    """After `park_after_s`, and not before; it goes on all the same."""
+    """It leaves after `park_after_s`, and not before. It goes on all the same."""
     async with Holdfast(store_url, config=with_(park_after_s=park_after_s)) as hf:
         scheduler = hf.node.scheduler
         assert scheduler is not None
@@ -133,14 +133,14 @@ async def test_a_run_that_waits_leaves_memory(store_url: str, park_after_s: floa
         if park_after_s < 1:
             await until(lambda: not scheduler.runs)
         else:
-            await asyncio.sleep(1.5)  # several looks at what could leave
+            await asyncio.sleep(1.5)  # it is checked several times in between whether it could leave
             assert run.id in scheduler.runs
         await go.send(run.id, 5)
         assert await run.result(20) == 5
 
 
 async def test_a_commit_holds_so_many_writes(store_url: str) -> None:
-    """With `batch_max=1`, each start is a commit of its own; else many share one."""
+    """With `batch_max=1` each start is its own commit; otherwise many share one."""
     commits = {}
     for batch_max in (1, 100):
         async with Holdfast(store_url, config=with_(batch_max=batch_max)) as hf:
@@ -153,7 +153,7 @@ async def test_a_commit_holds_so_many_writes(store_url: str) -> None:
 
 
 async def test_progress_is_written_as_often_as_was_set(store_url: str) -> None:
-    """At most every `beat_s`: with a long one, none of a short step's is."""
+    """It is written at most every `beat_s`. With a long one, no progress of a short step is written."""
     for beat_s, written in ((0.02, True), (600.0, False)):
         async with Holdfast(store_url, config=with_(beat_s=beat_s)) as hf:
             run = await hf.start(reporting, 20)
@@ -178,7 +178,8 @@ async def test_an_undo_waits_until_its_step_has_stopped(store_url: str, stop_gra
 
 
 async def test_pruning_takes_its_share_and_rests(store_url: str) -> None:
-    """`prune_share_s` of a pass, then the rest in the next; when all is gone, nothing for `prune_every_s`."""
+    """A pass takes `prune_share_s`, and the next one goes on. When everything is gone, pruning rests for
+    `prune_every_s`."""
     async with Holdfast(store_url, config=with_(sweep_s=600.0, watch_s=600.0)) as hf:
 
         async def ended() -> None:

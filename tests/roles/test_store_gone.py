@@ -1,4 +1,5 @@
-"""A SQLite file that is deleted or replaced under live nodes: they notice, say so and stop, and nothing is accepted into it."""
+"""A SQLite file that is deleted or replaced under live nodes: they notice it, say so and stop, and accept nothing into
+it."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def replace(file: Path) -> None:
 
 @pytest.mark.parametrize("how", [delete, move, replace])
 async def test_a_program_notices_that_its_store_is_gone(tmp_path: Path, how: Callable[[Path], None]) -> None:
-    """Whoever waits for a run is told, a start is refused, and nothing is written to what stands there now."""
+    """Callers that wait for a run get an error, a start is refused, and nothing is written to the file that is there
+    now."""
     file = tmp_path / "holdfast.db"
     async with Holdfast(f"sqlite:///{file}") as hf:
         waiting = await hf.start(patient.using(id="waits"))
@@ -61,8 +63,8 @@ async def test_a_program_notices_that_its_store_is_gone(tmp_path: Path, how: Cal
     assert not file.exists() or file.stat().st_size == 0
 
 
-async def test_a_caller_is_told_at_once(tmp_path: Path) -> None:
-    """Also one that hosts nothing: its start is refused, not answered."""
+async def test_a_caller_gets_an_error_at_once(tmp_path: Path) -> None:
+    """This holds for a process without roles, too: its start is refused."""
     file = tmp_path / "holdfast.db"
     async with Holdfast(f"sqlite:///{file}", roles=[]) as hf:
         await hf.start(patient.using(id="before"))

@@ -28,7 +28,7 @@ async def state_of(hf: Holdfast, run_id: str, wanted: RunState) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_failed_run_takes_itself_back_newest_first(hf: Holdfast) -> None:
+async def test_a_failed_run_undoes_itself_newest_first(hf: Holdfast) -> None:
     """Every step that succeeded is undone with its result and arguments, in reverse; the run ends `undone`."""
     run = await hf.start(undone.in_a_row, 3, True)
     with pytest.raises(RunUndone, match="no more"):
@@ -38,7 +38,7 @@ async def test_a_failed_run_takes_itself_back_newest_first(hf: Holdfast) -> None
 
 
 async def test_a_run_that_succeeds_undoes_nothing(hf: Holdfast) -> None:
-    """Undos run only when a run is taken back."""
+    """Undos run only when a run is undone."""
     assert await (await hf.start(undone.in_a_row, 3, False)).result(15) == 3
     assert log == ["do 0", "do 1", "do 2"]
 
@@ -62,8 +62,8 @@ async def test_parallel_steps_are_undone_in_parallel(hf: Holdfast) -> None:
 async def test_named_exceptions_leave_the_effect_unsure(
     hf: Holdfast, errors: list[str], is_undone: bool
 ) -> None:
-    """`undo_failed=ConnectionError`: undone if any attempt raised one, or a subclass; other exceptions say that nothing
-    happened."""
+    """With `undo_failed=ConnectionError` a step is undone if any attempt raised one, or a subclass. Other exceptions
+    say that nothing happened."""
     run = await hf.start(undone.loses_reply, errors)
     with pytest.raises(RunFailed) as failed:
         await run.result(15)
@@ -72,7 +72,7 @@ async def test_named_exceptions_leave_the_effect_unsure(
 
 
 async def test_an_unknown_outcome_is_undone_with_none(hf: Holdfast) -> None:
-    """A step whose attempt timed out may have had its effect: its undo gets None, and the key to find out."""
+    """A step whose attempt timed out may have had its effect. Its undo gets None, and the key to find out."""
     run = await hf.start(undone.unknown.using(id="u"))
     with pytest.raises(RunUndone):
         await run.result(15)
@@ -80,7 +80,7 @@ async def test_an_unknown_outcome_is_undone_with_none(hf: Holdfast) -> None:
 
 
 async def test_an_application_error_is_no_effect(hf: Holdfast) -> None:
-    """A step that said itself that it failed is not undone, unless it asks for that."""
+    """A step that failed by its own exception is not undone, unless it asks for that."""
     with pytest.raises(RunFailed):
         await (await hf.start(undone.refused, False)).result(15)
     assert log == ["refused"]
@@ -101,7 +101,7 @@ async def test_a_cancelled_run_is_undone_and_ends_cancelled(hf: Holdfast) -> Non
     assert log == ["do 0", "hold began", "undo hold None", "undo 0 made 0"]
 
 
-async def test_a_saga_takes_back_its_part_and_the_workflow_goes_on(hf: Holdfast) -> None:
+async def test_a_saga_undoes_its_part_and_the_workflow_goes_on(hf: Holdfast) -> None:
     """`async with saga()` undoes only what was done in it, then raises; the workflow may catch it."""
     assert await (await hf.start(undone.part)).result(15) == "went on"
     assert log == ["do 0", "do 1", "do 2", "undo 2 made 2", "undo 1 made 1", "do 3"]
@@ -115,7 +115,7 @@ async def test_keep_is_the_point_of_no_return(hf: Holdfast) -> None:
 
 
 async def test_an_undo_may_be_added_by_hand(hf: Holdfast) -> None:
-    """`undo_with` adds a call to be made when the run is taken back, in its place in the order."""
+    """`undo_with` adds a call that is made when the run is undone, in its place in the order."""
     with pytest.raises(RunUndone):
         await (await hf.start(undone.by_hand, True)).result(15)
     assert log == ["do 0", "do 1", "undo 1 made 1", "by hand x", "undo 0 made 0"]
@@ -125,21 +125,21 @@ async def test_an_undo_may_be_added_by_hand(hf: Holdfast) -> None:
 
 
 async def test_a_child_is_undone_by_undoing_its_steps(hf: Holdfast) -> None:
-    """What a child run did is taken back when its parent fails, in the child's own reverse order."""
+    """What a child run did is undone when its parent fails, in the child's own reverse order."""
     run = await hf.start(undone.parent.using(id="p"))
     with pytest.raises(RunUndone):
         await run.result(15)
     assert log == ["do 0", "do 1", "undo 1 made 1", "undo 0 made 0"]
 
 
-async def test_a_child_that_fails_takes_itself_back(hf: Holdfast) -> None:
-    """The child's own undo is enough: the parent sees the failure and has nothing to undo twice."""
+async def test_a_child_that_fails_undoes_itself(hf: Holdfast) -> None:
+    """The child's own undo is enough. The parent sees the failure and does not undo anything twice."""
     assert await (await hf.start(undone.parent_of_failing)).result(15) == "the child is undone"
     assert log == ["do 0", "undo 0 made 0"]
 
 
 async def test_an_undo_that_gives_up_makes_the_run_stuck_and_the_others_are_tried(hf: Holdfast) -> None:
-    """A broken undo does not stop the others; then the run is `stuck`, with an alert; retry mends it."""
+    """A broken undo does not stop the others. Then the run is `stuck`, with an alert, and a retry mends it."""
     undone.broken.add(1)
     run = await hf.start(undone.in_a_row.using(id="s"), 3, True)
     await state_of(hf, "s", RunState.STUCK)
@@ -228,7 +228,7 @@ async def test_an_undo_whose_code_is_gone_holds_the_run_with_an_explanation(hf: 
 
 
 async def test_a_run_that_was_stuck_still_says_what_made_it_fail(hf: Holdfast) -> None:
-    """The error of a run is what made it take itself back, also after an undo gave up on the way."""
+    """The error of a run is what made it undo itself, even if an undo gave up on the way."""
     undone.broken.add(0)
     run = await hf.start(undone.in_a_row.using(id="said"), 1, True)
     await state_of(hf, "said", RunState.STUCK)

@@ -1,6 +1,6 @@
 """Exhaustively: a crash before and after every effect and every write, with an application failure at every step.
 
-After each, the outside ledger is complete or fully taken back, and what was taken back was so in reverse order.
+After each crash, the outside ledger is complete or fully undone, and what was undone was undone in reverse order.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def test_a_crash_anywhere_leaves_all_or_nothing(
             assert state == "succeeded", where
         elif before:
             assert state == "undone", where
-        else:  # the refused step itself may have been begun by the node that died: then it is undone, to be sure
+        else:  # the node that died may have begun the refused step itself: then it is undone, to be sure
             assert state in ({"failed", "undone"} if crash_at else {"failed"}), where
         done = [entry.removeprefix("do ") for entry in undo_flows.log if entry.startswith("do ")]
         undone = [entry.removeprefix("undo ") for entry in undo_flows.log if entry.startswith("undo ")]

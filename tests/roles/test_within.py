@@ -1,4 +1,4 @@
-"""Starting a run inside the caller's own transaction: it exists when that commits, and never when it does not."""
+"""Starting a run inside the caller's own transaction: the run exists when that commits, and never when it does not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_a_run_starts_with_the_callers_asyncpg_transaction(pg_url: str) ->
         await connection.execute("INSERT INTO orders VALUES ('lost')")
         lost = await hf.within(connection).start(flows.chain.using(id="lost"), 2)
         with pytest.raises(UnknownRun, match="is not committed, or was rolled back"):
-            await lost.result(10)  # not yet, and as it comes, never
+            await lost.result(10)  # it has not begun yet, and will not
         await rolled_back.rollback()
         async with connection.transaction():
             await connection.execute("INSERT INTO orders VALUES ('kept')")
@@ -53,7 +53,7 @@ async def test_a_run_starts_with_the_callers_asyncpg_transaction(pg_url: str) ->
 
 
 async def test_a_run_dies_with_its_savepoint(pg_url: str) -> None:
-    """A part of a transaction that is rolled back takes its run with it; the rest commits with its own."""
+    """A part of a transaction that is rolled back takes its run with it. The rest commits with its own run."""
     async with Holdfast(pg_url, config=FAST) as hf, asyncpg.create_pool(pg_url) as pool:
         async with pool.acquire() as connection, connection.transaction():
             await hf.within(connection).start(flows.chain.using(id="kept"), 1)
@@ -67,7 +67,7 @@ async def test_a_run_dies_with_its_savepoint(pg_url: str) -> None:
 
 @pytest.mark.parametrize("row_factory", [rows.tuple_row, rows.dict_row])
 async def test_a_run_starts_with_the_callers_psycopg_transaction(pg_url: str, row_factory: Any) -> None:
-    """psycopg 3 connections work too, both kinds, whatever their rows look like."""
+    """Connections of psycopg 3 work, too, both kinds, whatever their rows look like."""
     async with Holdfast(pg_url, config=FAST) as hf:
         async with await psycopg.AsyncConnection.connect(pg_url, row_factory=row_factory) as connection:
             async with connection.transaction():
@@ -79,7 +79,7 @@ async def test_a_run_starts_with_the_callers_psycopg_transaction(pg_url: str, ro
             with plain.transaction():
                 run = await hf.within(plain).start(flows.chain.using(id="b"), 3)
             plain.execute("SELECT 1")
-            await hf.within(plain).start(flows.chain.using(id="b"), 3)  # the same again is the same run
+            await hf.within(plain).start(flows.chain.using(id="b"), 3)  # starting it again gives the same run
             with pytest.raises(Conflict):
                 await hf.within(plain).start(flows.chain.using(id="b"), 4)
             await hf.within(plain).start(flows.chain.using(id="lost too"), 3)
@@ -89,8 +89,8 @@ async def test_a_run_starts_with_the_callers_psycopg_transaction(pg_url: str, ro
 
 
 async def test_a_transaction_that_waits_for_ours_does_not_stop_ours(pg_url: str) -> None:
-    """Two transactions of the caller start one run, on connections that block: the second waits for the first, which the
-    event loop must be free to end."""
+    """Two transactions of the caller start one run, on connections that block. The second waits for the first, which
+    the event loop must be free to end."""
     async with Holdfast(pg_url, config=FAST) as hf:
         with psycopg.connect(pg_url) as first, psycopg.connect(pg_url) as second:
             first.execute("SELECT 1")
@@ -104,7 +104,7 @@ async def test_a_transaction_that_waits_for_ours_does_not_stop_ours(pg_url: str)
 
 
 async def test_a_run_starts_with_the_callers_sqlite_transaction(tmp_path: Path) -> None:
-    """On SQLite the caller's own apsw connection to the same file carries the start; savepoints included."""
+    """On SQLite the caller's own apsw connection to the same file carries the start, savepoints included."""
     file = tmp_path / "app.db"
     async with Holdfast(f"sqlite:///{file}", config=FAST) as hf:
         with closing(apsw.Connection(str(file))) as connection:
@@ -123,7 +123,7 @@ async def test_a_run_starts_with_the_callers_sqlite_transaction(tmp_path: Path) 
 
 
 async def test_outside_a_transaction_nothing_is_started(pg_url: str, tmp_path: Path) -> None:
-    """The run would exist at once or never: it is refused, with the way to begin one."""
+    """The run would exist at once or never. So it is refused, with advice how to begin a transaction."""
     async with Holdfast(pg_url, config=FAST) as hf:
         driver = await asyncpg.connect(pg_url)
         later = await psycopg.AsyncConnection.connect(pg_url, autocommit=True)
@@ -151,7 +151,7 @@ async def test_outside_a_transaction_nothing_is_started(pg_url: str, tmp_path: P
 
 
 async def test_a_connection_to_another_database_is_refused(pg_url: str) -> None:
-    """A transaction holds in one database only."""
+    """A transaction is in one database only."""
     async with Holdfast(pg_url, config=FAST) as hf:
         elsewhere = pg_url.replace(pg_url.rpartition("/")[2].partition("?")[0], "postgres")
         connection = await asyncpg.connect(elsewhere)
@@ -163,7 +163,7 @@ async def test_a_connection_to_another_database_is_refused(pg_url: str) -> None:
 
 
 async def test_a_connection_of_another_kind_is_refused(store_url: str) -> None:
-    """A connection that cannot carry the start is named, and nothing is started."""
+    """The error names a connection that cannot carry the start, and nothing is started."""
     async with Holdfast(store_url, config=FAST) as hf:
         with sqlite3.connect(":memory:") as connection, pytest.raises(StoreUnsupported, match="sqlite3"):
             await hf.within(connection).start(flows.chain, 1)
@@ -171,7 +171,8 @@ async def test_a_connection_of_another_kind_is_refused(store_url: str) -> None:
 
 
 def test_two_sqlite_libraries_in_one_process_do_not_see_each_others_locks(tmp_path: Path) -> None:
-    """Why only apsw carries a start on SQLite: both may write at once, and a commit that was answered is gone."""
+    """This is why only apsw carries a start on SQLite: otherwise both may write at once, and a commit that was answered
+    is gone."""
     ours = apsw.Connection(str(tmp_path / "app.db"))
     ours.pragma("journal_mode", "WAL")
     ours.execute("CREATE TABLE orders (id text)")
@@ -209,8 +210,8 @@ async def async_engine(pg_url: str, request: pytest.FixtureRequest) -> AsyncIter
 
 
 async def test_a_run_starts_with_an_async_session(hf: Holdfast, async_engine: AsyncEngine) -> None:
-    """With `session.begin()`, as its first or a later statement, on both drivers; it dies with a rollback and with a
-    savepoint that is rolled back."""
+    """It works with `session.begin()`, as its first or a later statement, on both drivers. The run goes with a
+    rollback, and with a savepoint that is rolled back."""
     async with AsyncSession(async_engine) as session:
         async with session.begin():
             run = await hf.within(session).start(flows.chain.using(id="kept"), 2)
@@ -227,7 +228,7 @@ async def test_a_run_starts_with_an_async_session(hf: Holdfast, async_engine: As
 
 
 async def test_a_run_starts_with_an_async_connection(hf: Holdfast, async_engine: AsyncEngine) -> None:
-    """`engine.begin()` too; in autocommit mode there is no transaction, whatever SQLAlchemy calls it."""
+    """`engine.begin()` works, too. In autocommit mode there is no transaction, whatever SQLAlchemy calls it."""
     async with async_engine.begin() as connection:
         run = await hf.within(connection).start(flows.chain.using(id="kept"), 2)
     assert await run.result(10) == 2
@@ -244,7 +245,7 @@ async def test_a_run_starts_with_an_async_connection(hf: Holdfast, async_engine:
 
 
 def test_plain_code_starts_a_run_with_its_session(pg_url: str, engine: Engine) -> None:
-    """Sessions, scoped sessions and connections; savepoints, rollbacks and autocommit as above."""
+    """It works with sessions, scoped sessions and connections, with savepoints, rollbacks and autocommit as above."""
     with Holdfast(pg_url, config=FAST) as hf:
 
         def start(on: Session | scoped_session[Session] | Connection, run_id: str) -> None:
@@ -279,7 +280,7 @@ def test_plain_code_starts_a_run_with_its_session(pg_url: str, engine: Engine) -
 
 
 def test_sqlalchemy_on_sqlite_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    """It uses another SQLite library: nothing is started, nothing is overwritten."""
+    """It uses another SQLite library. Nothing is started, and nothing is overwritten."""
     engine = create_engine(f"sqlite:///{tmp_path}/orders.db")
     with Holdfast(f"sqlite:///{tmp_path}/app.db", config=FAST) as hf, engine.begin() as connection:
         with pytest.raises(StoreUnsupported, match=r"after your commit.*or use PostgreSQL"):
@@ -292,7 +293,7 @@ def test_sqlalchemy_on_sqlite_is_refused_with_the_way_out(tmp_path: Path) -> Non
 
 
 def test_django_starts_a_run_within_atomic(pg_url: str) -> None:
-    """In a project of its own, with the real thing: `atomic`, nested and rolled back, and outside of it."""
+    """This is a real Django project: with `atomic`, nested and rolled back, and outside of it."""
     done = subprocess.run(
         [sys.executable, FOREIGN, pg_url], capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,4 +1,4 @@
-"""Processes that a node starts take no module from the folder they are started in."""
+"""Processes that a node starts import no module from the folder they are started in."""
 
 import os
 import subprocess
@@ -30,14 +30,14 @@ MODULES = ("msgspec", "apsw", "holdfast", "click", "json")
 
 
 def trapped(folder: Path) -> Path:
-    """A folder in which anybody may have left modules that have the names of ours."""
+    """Make a folder with modules that have the names of ours, which someone may have left there."""
     for name in MODULES:
         (folder / f"{name}.py").write_text(TRAP)
     return folder
 
 
 def test_isolated_steps_and_hearts(tmp_path: Path) -> None:
-    """The program stands elsewhere, and is run from a folder with traps."""
+    """The program is in another folder, and is run from a folder with traps."""
     program, folder = tmp_path / "app", tmp_path / "work"
     program.mkdir()
     folder.mkdir()
@@ -50,7 +50,7 @@ def test_isolated_steps_and_hearts(tmp_path: Path) -> None:
 
 
 def test_agents_of_a_pool(tmp_path: Path) -> None:
-    """`holdfast pool` starts its agents from where it was started."""
+    """`holdfast pool` starts its agents in the folder where it was started."""
     program, folder = tmp_path / "app", tmp_path / "work"
     program.mkdir()
     folder.mkdir()

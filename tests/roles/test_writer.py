@@ -1,4 +1,4 @@
-"""Whatever a commit raises, each operation is answered, and what nobody here knows of does not stay `running` here."""
+"""Whatever a commit raises, each operation is answered, and what no one in this node knows does not stay `running`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.roles import flows
 from tests.roles.conftest import FAST, until
 
 SLOW_S = 5.0
-"""A busy machine may be so late."""
+"""How late a busy machine may be."""
 
 Commit = Callable[[str, Sequence[Op]], Awaitable[list[Any]]]
 
 
 class Disturbed:
-    """The real store, whose commits a test may spoil: before they happen, or after, when their answer is lost."""
+    """The real store, whose commits a test may spoil: before they happen, or afterwards, when their answer is lost."""
 
     def __init__(self, hf: Holdfast) -> None:
         self._commit: Commit = hf.store.batches.commit
@@ -43,7 +43,7 @@ class Disturbed:
 
 
 def times(count: int) -> Callable[[Sequence[Op]], None]:
-    """So many times something that no list has."""
+    """Raise an exception that the code does not expect, this many times."""
     left = [count]
 
     def spoil(ops: Sequence[Op]) -> None:
@@ -69,17 +69,17 @@ async def three(x: int) -> int:
     return x
 
 
-@step(name="writer.told")
-async def told(fails: bool) -> str:
-    flows.effects["told"] += 1
+@step(name="writer.answer")
+async def answer(fails: bool) -> str:
+    flows.effects["answer"] += 1
     if fails:
         raise Stop("no")
     return "yes"
 
 
-@workflow(name="writer.telling")
-async def telling(fails: bool) -> str:
-    return await told(fails)
+@workflow(name="writer.calls_answer")
+async def calls_answer(fails: bool) -> str:
+    return await answer(fails)
 
 
 @step(name="writer.saving")
@@ -113,8 +113,8 @@ async def nothing_left(hf: Holdfast) -> None:
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_an_exception_that_nobody_foresaw_loses_nothing(hf: Holdfast, moment: str) -> None:
-    """A driver that breaks in the middle of a commit, before it is done or after: the commit is looked at and tried again. Every
-    run ends with its result, and no step is executed twice."""
+    """A driver breaks in the middle of a commit, before it is done or after. The writer checks the commit and tries
+    again. Every run ends with its result, and no step is executed twice."""
     disturbed = Disturbed(hf)
     for round_ in range(5):
         setattr(disturbed, moment, times(2))
@@ -125,8 +125,9 @@ async def test_an_exception_that_nobody_foresaw_loses_nothing(hf: Holdfast, mome
     await nothing_left(hf)
 
 
-async def test_what_cannot_be_written_is_found_and_told_alone(hf: Holdfast) -> None:
-    """One start of forty breaks every batch it is in: it alone is refused, with the reason; the others are accepted."""
+async def test_what_cannot_be_written_is_found_and_refused_alone(hf: Holdfast) -> None:
+    """One start of forty breaks every batch it is in. It alone is refused, with the reason, and the others are
+    accepted."""
     disturbed = Disturbed(hf)
     disturbed.before = whenever(lambda op: "bad" in (op.run.id if isinstance(op, Start) else op.run_id))
     starts = [hf.start(three.using(id="bad" if i == 17 else f"good-{i}"), i) for i in range(40)]
@@ -143,23 +144,23 @@ async def test_what_cannot_be_written_is_found_and_told_alone(hf: Holdfast) -> N
 
 
 async def test_an_outcome_that_cannot_be_written_is_a_failure(store_url: str) -> None:
-    """What a step returned breaks the commit, again and again: the step has failed, with that as its reason. It is not executed
-    over and over, and is not lost."""
+    """What a step returned breaks the commit, again and again. The step has failed, with that as its reason. It is not
+    executed over and over, and is not lost."""
     async with (
         Holdfast(store_url, roles=["scheduler", "supervisor"], config=FAST) as hf,
         Holdfast(store_url, roles=["agent"], config=FAST) as agent,
     ):
         Disturbed(agent).before = whenever(lambda op: isinstance(op, Outcome) and op.output == b'"yes"')
-        run = await hf.start(telling, False)
+        run = await hf.start(calls_answer, False)
         with pytest.raises(RunFailed, match="cannot be recorded: the write failed: TypeError"):
             await run.result(30)
-        assert flows.effects["told"] == 1
+        assert flows.effects["answer"] == 1
         (row,) = await hf.store.reads.steps(run.id)
         assert json.loads(row.error or "")["unsure"], "it may have had its effect"
 
 
 async def test_an_outcome_that_no_hop_can_carry_holds_no_run_back(hf: Holdfast) -> None:
-    """The same in one process, where the outcome travels with the next decision."""
+    """The same holds in one process, where the outcome travels with the next decision."""
     bad = whenever(
         lambda op: (
             (isinstance(op, Outcome) and op.output == b'"yes"')
@@ -167,17 +168,17 @@ async def test_an_outcome_that_no_hop_can_carry_holds_no_run_back(hf: Holdfast) 
         )
     )
     Disturbed(hf).before = bad
-    run = await hf.start(telling, False)
+    run = await hf.start(calls_answer, False)
     with pytest.raises(RunFailed, match="cannot be recorded"):
         await run.result(30)
-    assert flows.effects["told"] == 1
+    assert flows.effects["answer"] == 1
     await nothing_left(hf)
 
 
 async def test_a_run_whose_decision_cannot_be_written_is_held_with_the_reason(hf: Holdfast) -> None:
-    """Replaying it does not help: a person is told why."""
+    """Replaying it does not help. The run is held, and `why` gives the reason."""
     Disturbed(hf).before = whenever(lambda op: isinstance(op, Hop) and op.close is not None)
-    run = await hf.start(telling, False)
+    run = await hf.start(calls_answer, False)
 
     async def held() -> bool:
         return await run.state() is RunState.HELD
@@ -186,11 +187,11 @@ async def test_a_run_whose_decision_cannot_be_written_is_held_with_the_reason(hf
         while not await held():  # noqa: ASYNC110  a state in the store has no event here
             await asyncio.sleep(0.05)
     assert "this cannot be encoded" in await run.why()
-    assert flows.effects["told"] == 1
+    assert flows.effects["answer"] == 1
 
 
-async def test_a_checkpoint_that_is_not_written_is_told_to_its_step(hf: Holdfast) -> None:
-    """A step that believed otherwise would go on as if it were."""
+async def test_a_checkpoint_that_is_not_written_raises_in_its_step(hf: Holdfast) -> None:
+    """A step that believed otherwise would go on as if it were written."""
     Disturbed(hf).before = whenever(lambda op: type(op).__name__ == "Save")
     run = await hf.start(saves)
     assert "not saved: the write failed: TypeError" in await run.result(30)
@@ -215,8 +216,8 @@ async def test_hand_backs_survive_the_driver(store_url: str, caplog: pytest.LogC
 
 
 async def test_what_runs_here_unknown_goes_back_within_a_lease(store_url: str) -> None:
-    """The store says that a node holds a run and a step of which it knows nothing, and nothing else is wrong: they are found by the
-    look that every node takes twice in a lease, and go back at no cost."""
+    """The store says that a node has a run and a step which the node does not know, and nothing else is wrong. The
+    check that every node makes twice in a lease finds them, and they go back at no cost."""
     lease_s = 2.0
     config = Config(lease_s=lease_s, renew_s=0.4, poll_s=0.05, sweep_s=0.05)
     async with Holdfast(store_url, config=config) as hf, Holdfast(store_url, roles=[]) as other:

@@ -1,4 +1,4 @@
-"""A trip and a transfer whose effects are entries in a ledger outside of the product, with crash points around each."""
+"""A trip and a transfer whose effects are entries in a ledger outside the product, with crash points around each."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from tests.roles.crash import point
 QUICK = Retry(attempts=2, delay=0.01, jitter="none")
 
 ledger: dict[str, str] = {}
-"""key → "done" or "undone"."""
+"""For each key, "done" or "undone"."""
 log: list[str] = []
 """What happened outside, in order."""
 fail: set[str] = set()
-"""Names of the steps that answer with an error."""
+"""Names of the steps that fail."""
 
 
 async def do(name: str, key: str) -> str:
-    """An effect, once per key. One that was taken back before it came is refused."""
+    """Have an effect, once per key. An effect that was undone before it happened is refused."""
     await point(f"before {name}")
     if name in fail:
         raise Stop(f"{name} is refused")
     if ledger.get(key) == "undone":
-        raise Stop(f"{name} was taken back before it came")
+        raise Stop(f"{name} was undone before it happened")
     if key not in ledger:
         ledger[key] = "done"
         log.append(f"do {name}")
@@ -93,7 +93,7 @@ async def deposit(amount: int) -> str:
 
 
 @deposit.undo
-async def take_back(done: str | None, amount: int) -> None:
+async def undo_deposit(done: str | None, amount: int) -> None:
     await undo("deposit", done or here.undoes)
 
 

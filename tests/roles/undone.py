@@ -1,4 +1,4 @@
-"""Workflows that are taken back. What happens outside is a list of words."""
+"""Workflows that are undone. What happens outside is a list of words."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def unrefuse_loudly(done: None) -> None:
 
 
 class LostReplyError(ConnectionError):
-    """It acted, and the answer was lost."""
+    """The step had its effect, and the answer was lost."""
 
 
 @step(retry=Retry(attempts=2, delay=0.01), undo_failed=(ConnectionError, KeyError))
@@ -193,7 +193,7 @@ async def failing_child() -> None:
 async def parent_of_failing() -> str:
     try:
         await failing_child()
-    except Exception:  # noqa: BLE001  whatever it is, the child has taken itself back
+    except Exception:  # noqa: BLE001  whatever it raises, the child has undone itself
         return "the child is undone"
     return "?"
 

@@ -9,8 +9,8 @@ import time
 
 from tests.simulation.runner import (
     REACHED_WITHIN,
-    Fall,
     Report,
+    Survived,
     find_mutants,
     hunt,
     kept_seeds,
@@ -24,12 +24,12 @@ from tests.simulation.simulation import simulate
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="play one seed")
-    parser.add_argument("--trace", action="store_true", help="with --seed: tell everything that happens")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print everything that happens")
     parser.add_argument(
-        "--seeds", type=int, default=200, help="play so many seeds, and the kept ones (default 200)"
+        "--seeds", type=int, default=200, help="play this many seeds, and the kept ones (default 200)"
     )
     parser.add_argument("--first", type=int, default=0, help="begin with this seed")
-    parser.add_argument("--jobs", type=int, default=1, help="processes to play in")
+    parser.add_argument("--jobs", dest="processes", type=int, default=1, help="processes to play in")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="switch planted bugs on, and find them")
     asked = parser.parse_args()
@@ -38,7 +38,7 @@ def main() -> int:
         return mutants(asked.mutants, as_json=asked.json)
     if asked.seed is not None:
         return one(asked.seed, trace=asked.trace, as_json=asked.json)
-    return many(range(asked.first, asked.first + asked.seeds), asked.jobs, as_json=asked.json)
+    return many(range(asked.first, asked.first + asked.seeds), asked.processes, as_json=asked.json)
 
 
 def one(seed: int, *, trace: bool, as_json: bool) -> int:
@@ -58,10 +58,10 @@ def one(seed: int, *, trace: bool, as_json: bool) -> int:
     return 1 if result.broken else 0
 
 
-def many(seeds: range, jobs: int, *, as_json: bool) -> int:
+def many(seeds: range, processes: int, *, as_json: bool) -> int:
     begun = time.monotonic()
 
-    def told(report: Report) -> None:
+    def show_progress(report: Report) -> None:
         if sys.stderr.isatty():
             rate = report.seeds / (time.monotonic() - begun)
             print(
@@ -70,7 +70,7 @@ def many(seeds: range, jobs: int, *, as_json: bool) -> int:
                 file=sys.stderr,
             )
 
-    report = play_all(seeds, jobs, told)
+    report = play_all(seeds, processes, show_progress)
     for seed in kept_seeds():
         report.add(simulate(seed))
     if sys.stderr.isatty():
@@ -80,12 +80,12 @@ def many(seeds: range, jobs: int, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(found, indent=2))
     else:
-        tell(report, found)
+        print_report(report, found)
     too_rare = report.never and len(seeds) >= REACHED_WITHIN
     return 1 if report.broken or too_rare else 0
 
 
-def tell(report: Report, found: dict[str, object]) -> None:
+def print_report(report: Report, found: dict[str, object]) -> None:
     for what, count in sorted(report.sometimes.items(), key=lambda entry: -entry[1]):
         print(f"{count:8}  {what}")
     for what in report.never:
@@ -103,7 +103,7 @@ def mutants(names: list[str], *, as_json: bool) -> int:
     for mutant in find_mutants(names):
         try:
             count, broken = hunt(mutant)
-        except Fall as fall:
+        except Survived as fall:
             survived.append(mutant.name)
             if not as_json:
                 print(fall)

@@ -24,7 +24,7 @@ def check_endings(simulation: Simulation) -> Iterator[str]:
     retried = {run.retry_of for run in checker.runs.values()}
     for run in checker.runs.values():
         if run.id in retried:
-            continue  # what it did belongs to the run that went on from it
+            continue  # its effects belong to the run that went on from it
         yield from failed_for_a_reason(run)
         if run.parent_id is None:
             yield from result_is_foretold(simulation, run)
@@ -36,7 +36,7 @@ def check_endings(simulation: Simulation) -> Iterator[str]:
         yield from no_result_without_effect(simulation, run, steps[run.id])
     yield from nobody_was_held(simulation)
     if simulation.result.seed % 5:
-        return  # it asks for what was checked after every commit, and takes long
+        return  # the doctor checks again what was checked after every commit, and takes long
     for name, meaning, count in checker.connection.execute(_doctor()).fetchall():
         if count:
             yield f"doctor {name}: {meaning}: {count}"
@@ -50,21 +50,21 @@ def _doctor() -> str:
 
 
 def result_is_foretold(simulation: Simulation, run: Run) -> Iterator[str]:
-    """A run that succeeded says what its plan says; one that must fail did not succeed."""
+    """A run that succeeded has the result that its plan foretells. One that must fail did not succeed."""
     root = simulation.root_of(run.id)
     if run.state != "succeeded" or root not in simulation.plans:
         return
     plan = simulation.plans[root]
-    told = json.loads(json.loads(run.output or b"null"))
+    result = json.loads(json.loads(run.output or b"null"))
     try:
         foretold = program.foretell(plan)
     except program.Fails:
         if any(f"{skipped}/".startswith(f"{run.id}/") for skipped, _ in simulation.checker.skipped):
-            return  # what had to fail was given a result by an operator
+            return  # an operator gave a result to the step that had to fail
         yield f"G2 run {run.id} succeeded and had to fail: {plan}"
         return
-    if not program.agrees(told, foretold):
-        yield f"G2 run {run.id} said {told}, not {foretold}"
+    if not program.agrees(result, foretold):
+        yield f"G2 run {run.id} returned {result}, not {foretold}"
 
 
 def sagas_are_undone(simulation: Simulation, run: Run) -> Iterator[str]:
@@ -72,7 +72,7 @@ def sagas_are_undone(simulation: Simulation, run: Run) -> Iterator[str]:
     if run.state != "succeeded" or run.id not in simulation.plans or run.generation > 1:
         return
     if '"keep"' in json.dumps(simulation.plans[run.id]):
-        return  # what was asked for before is kept, wherever in the plan it stands
+        return  # `keep` protects what came before it, wherever it is in the plan
     effects, by_tag = simulation.book.effects, simulation.book.by_tag
     for tag in _undone_tags(simulation.plans[run.id], inside=False):
         key = by_tag.get((run.id, tag))
@@ -94,7 +94,7 @@ def _undone_tags(plan: Any, *, inside: bool) -> list[int]:
 
 
 def failed_for_a_reason(run: Run) -> Iterator[str]:
-    """What a stranger sends does not end a run."""
+    """A signal that does not fit does not end a run."""
     if run.error is not None:
         failure = json.loads(run.error)
         if failure["type"].endswith("InvalidInput") and " result: " not in failure["message"]:
@@ -102,7 +102,7 @@ def failed_for_a_reason(run: Run) -> Iterator[str]:
 
 
 def cancels_are_heard(simulation: Simulation, run: Run) -> Iterator[str]:
-    """A run that was told to cancel itself does not go on and succeed."""
+    """A run that got a cancel does not go on and succeed."""
     if run.state == "succeeded":
         for signal in simulation.checker.rows["signals"].values():
             last = simulation.checker.last_seq[run.id]
@@ -131,7 +131,7 @@ def _undone(run: Run) -> bool:
 def G5_effects_are_undone(
     simulation: Simulation, run: Run, steps: dict[str, list[Step]], lanes: dict[int, str]
 ) -> Iterator[str]:
-    """Of a run that was taken back: every effect that has an undo is undone. Of any other: only what a saga took back."""
+    """In a run that was undone, every effect that has an undo is undone. In any other run, only what a saga undid."""
     effects = simulation.book.effects
     undone: dict[str, str] = {}
     for step in steps[run.id]:
@@ -158,8 +158,8 @@ def G5_effects_are_undone(
 
 
 def I13_undone_in_reverse(run: Run, steps: list[Step], undoing_from: int) -> Iterator[str]:
-    """What had completed before something else was asked for is undone after it. Undos up to `undoing_from` are those of
-    sagas, each of which has an order of its own. What never began had no effect: its undo may come whenever it comes."""
+    """What had completed before another step was issued is undone after that one. Undos up to `undoing_from` belong to
+    sagas, each of which has its own order. What never began had no effect, so its undo may come at any time."""
     if not _undone(run):
         return
     by_key = {step.key: step for step in steps}
@@ -170,7 +170,9 @@ def I13_undone_in_reverse(run: Run, steps: list[Step], undoing_from: int) -> Ite
         if origin is not None and origin.kind == "call" and step.delivered_seq:
             if step.n > undoing_from:
                 began.setdefault(origin.n, []).append(step.after_seq)
-            ended.setdefault(origin.n, step.delivered_seq)  # the first try: one that gave up holds nobody up
+            ended.setdefault(
+                origin.n, step.delivered_seq
+            )  # the first try counts: an undo that gave up does not delay others
     for first in steps:
         for later in steps:
             if (
@@ -185,7 +187,7 @@ def I13_undone_in_reverse(run: Run, steps: list[Step], undoing_from: int) -> Ite
 
 
 def no_result_without_effect(simulation: Simulation, run: Run, steps: list[Step]) -> Iterator[str]:
-    """A step that succeeded did what it says."""
+    """A step that succeeded had its effect."""
     for step in steps:
         if step.kind == "call" and step.state == "succeeded" and not step.key.startswith(UNDO_PREFIX):
             if (run.id, step.n) in simulation.checker.skipped:
@@ -195,7 +197,7 @@ def no_result_without_effect(simulation: Simulation, run: Run, steps: list[Step]
 
 
 def nobody_was_held(simulation: Simulation) -> Iterator[str]:
-    """A scheduler holds a run only when its code has changed, which it has not."""
+    """A scheduler holds a run only when its code has changed, and here it never does."""
     held = simulation.checker.connection.execute(
         "SELECT run_id, note FROM journal WHERE actor = 'scheduler' AND verb = 'hold'"
     ).fetchall()

@@ -1,7 +1,8 @@
-"""What goes wrong. Each seed picks a few kinds of fault and how often each comes; after `heal` nothing goes wrong any more.
+"""What goes wrong. Each seed picks a few kinds of fault and how often each comes. After `heal` nothing goes wrong any
+more.
 
-Faults at the seam between a process and the store are decided here, wish by wish. Those that come by themselves (a kill, a
-pause, a clock that is corrected) are made by the simulation, from the same `Swarm`.
+Faults between a process and the store are decided here, call by call. Those that come by themselves (a kill, a pause, a
+clock that is corrected) are made by the simulation, from the same `Swarm`.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ KINDS = {
     "hold": (0.2, 1.0),
     "retry now": (0.2, 1.0),
 }
-"""Kinds of fault: a probability for each wish, or a number per two seconds, from rare to often."""
+"""Kinds of fault: for each, a probability per call or a number per two seconds, from rare to often."""
 DEATHS_MAX = 6
-"""So that a seed is not only restarts."""
+"""At most this many processes die, so that a seed is not only restarts."""
 
 
 class Swarm:
-    """What this seed suffers from."""
+    """The faults of this seed, and how often each comes."""
 
     def __init__(self, dice: Random) -> None:
         self.dice = dice
@@ -68,7 +69,7 @@ class Swarm:
 
 
 class Seams(Faults):
-    """The swarm, between processes and the store."""
+    """Applies the swarm's faults between processes and the store."""
 
     def __init__(self, simulation: Simulation, swarm: Swarm) -> None:
         self._simulation, self._swarm = simulation, swarm
@@ -87,7 +88,7 @@ class Seams(Faults):
         ]
         self._fates = [(rate, fate) for rate, fate in self._fates if rate]
         self._any = bool(self._fates)
-        self._told: dict[str, Gates] = {}
+        self._gates_read: dict[str, Gates] = {}
 
     async def reach(self, process: Process, verb: str, writes: bool) -> None:
         if self._late and not self.healed and self._dice.random() < self._late:
@@ -97,10 +98,10 @@ class Seams(Faults):
             self._simulation.count("lost")
             raise StoreUnreachable("the store is away")
         if verb == "gates" and self._asks_for_its_agent():
-            self._told[process.name] = self._simulation.checker.gates()
+            self._gates_read[process.name] = self._simulation.checker.gates()
 
     def _asks_for_its_agent(self) -> bool:
-        """The leader asks the same, and its agent does not hear of it."""
+        """True if the agent's own loop asks. The leader reads the same, and its agent does not get that answer."""
         task = asyncio.current_task()
         return (
             task is not None
@@ -108,7 +109,7 @@ class Seams(Faults):
         )
 
     def ends(self, process: Process) -> bool:
-        """Whether its way to the store ends nowhere."""
+        """True if the process cannot reach the store."""
         return not self.healed and (self.outage or process.name in self.cut_off)
 
     def fate(self, process: Process, verb: str) -> Fate:
@@ -135,11 +136,11 @@ class Seams(Faults):
         if self._late and not self.healed and self._dice.random() < self._late:
             await process.environment.sleep(self._late_s())
         if verb == "gates" and self._asks_for_its_agent():
-            known = self._simulation.loop.now, self._told[process.name]
+            known = self._simulation.loop.now, self._gates_read[process.name]
             self._simulation.checker.known[process.node.id] = known
 
     def _late_s(self) -> float:
-        """Mostly a little, now and then longer than any lease."""
+        """Return a delay: mostly short, now and then longer than any lease."""
         share = self._dice.random()
         return 1.0 + 2 * share if self._dice.random() < 0.05 else share**3 * 1.2
 

@@ -1,6 +1,6 @@
-"""The invariants, each a function that looks at one commit: the rows it touched, as they were before and after.
+"""The invariants. Each is a function that looks at one commit: the rows it touched, as they were before and after.
 
-A hook of SQLite tells which rows a transaction touched; only those are read. So checking costs some microseconds a
+A hook of SQLite says which rows a transaction touched, and only those are read. So checking costs some microseconds per
 commit, and every commit is checked. The names are those of `docs/guarantees.md`.
 """
 
@@ -144,8 +144,8 @@ READS = {name: f"SELECT {', '.join(row._fields)} FROM {name} WHERE rowid = ?" fo
 
 MOVES_RUN = {(source, move.target) for move in RUN_TRANSITIONS for source in move.sources}
 MOVES_RUN |= {("running", "pending"), ("held", "pending"), ("held", "undoing"), ("undoing", "undoing")}
-"""A run whose node died before it said what it waits for, and one that is released, wait for a scheduler again. A claim
-leaves an undoing run undoing; the table of transitions says `running` for all of them."""
+"""A run goes back to a scheduler when it is released, or when its node died before it recorded what the run waits for.
+A claim leaves an undoing run undoing; the table of transitions says `running` for all of them."""
 MOVES_RUN |= {("undoing", "failed"), ("undoing", "cancelled"), ("stuck", "undoing")}
 MOVES_STEP = {(source, move.target) for move in STEP_TRANSITIONS for source in move.sources}
 OWNERS_VERBS = frozenset({"commit"})
@@ -168,13 +168,13 @@ LEADERS_VERBS = frozenset(
 )
 CLAIMS = frozenset({"claim_steps", "claim_probes", "claim_twins"})
 OPERATORS = frozenset({"force_breaker", "reset_breaker"})
-"""What operators do to breakers."""
+"""Writes by which operators change breakers."""
 FREES_OWN = frozenset({"commit", "reconcile", "retire", "hold_run"})
 FREES_ANY = frozenset({"hold", "cancel_run", "steer_undo", "stick_quarantined"})
 
 
 class Change(NamedTuple):
-    """One row that a commit touched. `before` None: it is new; `after` None: it is gone."""
+    """One row that a commit touched. `before` is None if it is new, `after` is None if it is gone."""
 
     table: str
     before: Any
@@ -228,19 +228,19 @@ class Commit:
                 case "breakers":
                     self.breakers.append(change)
         self.retried = {run.id for _, before, run in self.runs if before is None and run and run.retry_of}
-        """Runs that begin here, and go on from where others ended."""
+        """Runs that begin in this commit and go on from where others ended."""
         self.tables: set[str] = set()
 
 
 class Gates(NamedTuple):
-    """What is shut, at one moment."""
+    """The gates that are closed, at one moment."""
 
     off: frozenset[str]
     """Dependencies whose breaker is not closed."""
     holds: frozenset[Hold]
 
     def keeps(self, lane: Lane, run: Run) -> str | None:
-        """What keeps a step of this lane and run from beginning."""
+        """Return what keeps a step of this lane and run from beginning."""
         if lane.depends in self.off:
             return f"the breaker of {lane.depends}"
         return self.holds_back(lane, run) if self.holds else None
@@ -259,7 +259,7 @@ class Gates(NamedTuple):
 
 
 class Checker:
-    """Keeps the last image of every row, and asks every invariant about every commit."""
+    """Keeps every row as it was last, and checks every invariant after every commit."""
 
     def __init__(self, world: Any, config: Any) -> None:
         self.world, self.config = world, config
@@ -267,7 +267,7 @@ class Checker:
         self.rows: dict[str, dict[int, Any]] = {name: {} for name in TABLES}
         self.runs: dict[str, Run] = {}
         self.undoing_from: dict[str, int] = {}
-        """The last step of each run when it began to take itself back."""
+        """The number of each run's last step when it began to undo itself."""
         self.live: set[str] = set()
         """Runs that have not ended."""
         self.steps: dict[tuple[str, int], Step] = {}
@@ -279,11 +279,12 @@ class Checker:
         self.breakers: dict[str, Breaker] = {}
         self.holds: set[Hold] = set()
         self.known: dict[str, tuple[float, Gates]] = {}
-        """What each agent was last told of the gates, and when it heard."""
+        """What each agent last read about the gates, and when the answer arrived."""
         self.barred: dict[tuple[str, int, int], str] = {}
-        """(run, step, attempt) that were handed over by a node that knew of a shut gate before, and which."""
+        """Attempts (run, step, attempt) that a node handed over to itself although it knew of a closed gate, and which
+        gate."""
         self.skipped: set[tuple[str, int]] = set()
-        """Steps to which an operator gave their result."""
+        """Steps that got their result from an operator."""
         self.last_seq: dict[str, int] = defaultdict(int)
         self.last_n: dict[str, int] = defaultdict(int)
         self.claims: dict[tuple[str, int], int] = defaultdict(int)
@@ -294,8 +295,8 @@ class Checker:
         self.connection.set_update_hook(self._touch)
 
     def bars(self, node: str, run_id: str, n: int, attempt: int) -> str | None:
-        """The gate behind which this attempt must not begin: its node knew of it when it handed the step over to itself, and
-        has not learned since that the gate is open again."""
+        """Return the gate behind which this attempt must not begin: its node knew of it when it handed the step over to
+        itself, and has not read since that the gate is open again."""
         if (run_id, n, attempt) not in self.barred:
             return None
         return self.known[node][1].keeps(self.lanes[self.steps[run_id, n].lane], self.runs[run_id])
@@ -309,18 +310,19 @@ class Checker:
         self.tables.add(table)
 
     def forget(self) -> None:
-        """The transaction was undone."""
+        """Forget what the transaction touched: it was rolled back."""
         if self.tables:
             self.touched.clear()
             self.tables.clear()
 
     def renewed(self, node: str, until: float) -> None:
-        """The most frequent write of all, and it touches one row: no need to read it."""
+        """Note a renewal. It is the most frequent write of all and touches one known row, so there is no need to read
+        it."""
         self.forget()
         self.nodes[node] = Node(node, until, None)
 
     def look(self, process: Any, verb: str, asked: dict[str, Any]) -> Commit:
-        """Read what was touched, and ask every invariant."""
+        """Read what was touched, and check every invariant."""
         changes: list[Change] = []
         execute = self.connection.execute
         for table, rowid in self.touched:
@@ -331,7 +333,7 @@ class Checker:
             if after == before:
                 continue
             if before is not None and after is not None and before[0] != after[0]:
-                changes.append(Change(table, before, None))  # the row's place was used again
+                changes.append(Change(table, before, None))  # SQLite used the row's id for another row
                 before = None
             if after is None:
                 rows.pop(rowid, None)
@@ -394,7 +396,7 @@ class Checker:
                     self.holds.add(after)
 
     def gates(self) -> Gates:
-        """What is shut in the store now."""
+        """Return what is closed in the store now."""
         off = frozenset(row.name for row in self.breakers.values() if row.state != "closed")
         return Gates(off, frozenset(self.holds))
 
@@ -407,7 +409,7 @@ Broken = Iterable[str]
 
 
 def I1_one_outcome(checker: Checker, commit: Commit) -> Broken:
-    """At most one accepted outcome a step, and each key stands once in a run."""
+    """A step has at most one accepted outcome, and a key is in a run only once."""
     for _, before, after in commit.steps:
         if before is not None and after is not None and before.state in STEP_ENDED:
             if (before.state, before.output, before.error, before.finished_at) != (
@@ -421,8 +423,8 @@ def I1_one_outcome(checker: Checker, commit: Commit) -> Broken:
                 yield f"key {after.key} stands twice in {after.run_id}"
 
 
-def I2_by_its_holder(checker: Checker, commit: Commit) -> Broken:
-    """What an agent writes names the current fence; an outcome comes from whoever holds the step."""
+def I2_by_its_agent(checker: Checker, commit: Commit) -> Broken:
+    """What an agent writes names the current fence, and an outcome comes from the agent that has the step."""
     if commit.verb != "commit":
         return
     for op in commit.asked["ops"]:
@@ -454,13 +456,13 @@ def _names(op: Any, run_id: str, n: int) -> bool:
 
 
 def I3_no_live_lease_is_reclaimed(checker: Checker, commit: Commit) -> Broken:
-    """A node that holds its lease keeps what it holds."""
+    """A node that has its lease keeps its steps and runs."""
     if commit.verb == "reclaim":
         node = checker.nodes.get(commit.asked["node"])
         if node is not None and node.retired_at is None and node.lease_until >= commit.now:
             holder = checker.world.alive.get(node.id)
             if holder is not None and not (holder.dead and not holder.vanished):
-                yield f"{node.id} was buried {node.lease_until - commit.now:.3f} s before its lease ended"
+                yield f"{node.id} was reclaimed {node.lease_until - commit.now:.3f} s before its lease ended"
         return
     for _, before, after in commit.runs:
         if before is None or after is None or before.owner is None or after.owner == before.owner:
@@ -472,7 +474,7 @@ def I3_no_live_lease_is_reclaimed(checker: Checker, commit: Commit) -> Broken:
 
 
 def I5_only_the_leader_leads(checker: Checker, commit: Commit) -> Broken:
-    """No write of a deposed leader is accepted; a new one has a new epoch, and comes after the old one's lease."""
+    """No write of a deposed leader is accepted. A new leader has a new epoch, and comes after the old one's lease."""
     if commit.verb in LEADERS_VERBS and commit.asked.get("epoch") is not None:
         lease = checker.leases.get("leader")
         if lease is None or lease.epoch != commit.asked["epoch"] or lease.expires_at <= commit.now:
@@ -503,7 +505,7 @@ def I6_within_capacity(checker: Checker, commit: Commit) -> Broken:
     if agent is not None and len(agent.assignments) > min(
         checker.config.steps_max, checker.config.threads_max
     ):
-        # One that failed and waits for its twin is held, and takes no place.
+        # A step that failed and waits for its twin is still assigned, and takes no place.
         held = [
             assignment.step.is_async
             for assignment in agent.assignments.values()
@@ -540,7 +542,7 @@ def I8_attempts_are_claims(checker: Checker, commit: Commit) -> Broken:
             continue
         place = (after.run_id, after.n)
         if before is None and after.run_id in commit.retried:
-            checker.claims[place] = after.attempt  # counted in the run before
+            checker.claims[place] = after.attempt  # those of the run before count, too
         if after.state == "running" and (before is None or before.state != "running"):
             checker.claims[place] += 1
         if after.attempt != checker.claims[place]:
@@ -560,7 +562,8 @@ def I8_attempts_are_claims(checker: Checker, commit: Commit) -> Broken:
 
 
 def _revoked(checker: Checker, commit: Commit, before: Run, after: Run) -> bool:
-    """A run that had succeeded is undone by the commit in which the run above it ends, having taken itself back."""
+    """True if a run that had succeeded is undone by the commit in which a run above it ends, which has undone
+    itself."""
     if (before.state, after.state, after.fence) != ("succeeded", "undone", before.fence + 1):
         return False
     ended = {
@@ -575,7 +578,8 @@ def _revoked(checker: Checker, commit: Commit, before: Run, after: Run) -> bool:
 
 
 def _taken_over(checker: Checker, commit: Commit, before: Run, after: Run) -> bool:
-    """A child that succeeded belongs to the retry of its parent from the commit on in which that begins, or asks for it."""
+    """True if a child that succeeded goes over to the retry of its parent, in the commit in which that retry begins or
+    asks for it."""
     if after.state != "succeeded" or after != before._replace(
         parent_id=after.parent_id, parent_n=after.parent_n
     ):
@@ -611,8 +615,8 @@ def I9_terminal_is_absorbing(checker: Checker, commit: Commit) -> Broken:
             yield f"step {after.n} of {after.run_id} went from {before.agent} to {after.agent} while it ran"
 
 
-def I10_running_has_a_holder(checker: Checker, commit: Commit) -> Broken:
-    """What runs is held, and what is owned is owned, by a node that has not left."""
+def I10_running_has_a_node(checker: Checker, commit: Commit) -> Broken:
+    """An agent that has not left has each step that runs, and a node that has not left owns each run that is owned."""
     for table, before, after in commit.changes:
         if (
             table == "steps"
@@ -671,9 +675,9 @@ def I11_one_order(checker: Checker, commit: Commit) -> Broken:
             numbers.setdefault(after.run_id, []).append(after.delivered_seq)
     for run_id, given in numbers.items():
         if run_id in continued:
-            continue  # the history that these numbers belong to is gone
+            continue  # the history of these numbers is gone
         if run_id in commit.retried:
-            checker.last_seq[run_id] = max(given)  # without those of what is done again
+            checker.last_seq[run_id] = max(given)  # numbers of what is done again are missing
             continue
         last = checker.last_seq[run_id]
         if sorted(given) != list(range(last + 1, last + 1 + len(given))):
@@ -703,7 +707,7 @@ def I12_an_ended_run_has_no_live_step(checker: Checker, commit: Commit) -> Broke
                     "SELECT state FROM steps WHERE run_id = ? AND n = ?", (after.parent_id, after.parent_n)
                 ).get
                 if place in STEP_LIVE:
-                    yield f"run {after.id} is {after.state} and its parent was not told"
+                    yield f"run {after.id} is {after.state} and its parent has no outcome"
     for _, before, after in commit.steps:
         if before is None and after is not None:
             run = checker.runs.get(after.run_id)
@@ -753,14 +757,14 @@ def I16_leaves_a_trace(checker: Checker, commit: Commit) -> Broken:
             after is not None
             and after.state == "stuck"
             and before.state != "stuck"
-            # Of quarantine an alert tells already, and the journal why the run goes no further.
+            # For quarantine there is an alert already, and the journal says why the run goes no further.
             and ("journal" if commit.verb == "stick_quarantined" else "alerts") not in commit.tables
         ):
-            yield f"run {after.id} is stuck and nobody was told"
+            yield f"run {after.id} is stuck and there is no alert or journal entry"
 
 
 def I17_no_orphans(checker: Checker, commit: Commit) -> Broken:
-    """No step without its run; a step goes only with its generation, or with its run."""
+    """Every step has its run. A step is removed only with its generation, or with its run."""
     continued = {
         run.id for _, before, run in commit.runs if before and run and run.generation > before.generation
     }
@@ -774,7 +778,7 @@ def I17_no_orphans(checker: Checker, commit: Commit) -> Broken:
 
 
 def I18_can_be_woken(checker: Checker, commit: Commit) -> Broken:
-    """An active run that nobody owns has something that can wake it."""
+    """An active run without an owner has something that can wake it."""
     changed = {after.id: after for _, _, after in commit.runs if after is not None}
     touched = set(changed)
     touched.update(after.run_id for _, _, after in (*commit.steps, *commit.signals) if after is not None)
@@ -810,8 +814,8 @@ def I19_in_its_time(checker: Checker, commit: Commit) -> Broken:
 
 
 def I20_a_twin_counts_once(checker: Checker, commit: Commit) -> Broken:
-    """A twin stands beside a step that runs, begins elsewhere while the step is as it was, and ends once; the step takes
-    its outcome only together with its end, and takes it from nobody who waits for a person."""
+    """A twin is made beside a step that runs, begins at another agent while the step is as it was, and ends once. The
+    step takes the twin's outcome only together with the twin's end, and not while it is in quarantine."""
     if not checker.twins and not commit.twins:
         return
     won = {}
@@ -855,8 +859,8 @@ def I20_a_twin_counts_once(checker: Checker, commit: Commit) -> Broken:
 
 
 def I21_gates_are_kept(checker: Checker, commit: Commit) -> Broken:
-    """Nothing is claimed behind a shut gate, but for probes, which take from what their wave allows. What a node hands over
-    to itself does not begin if it knew of the gate before."""
+    """Nothing is claimed behind a closed gate, except probes, which take from what their wave allows. A step that a
+    node hands over to itself does not begin if the node knew of the gate before."""
     if commit.verb in CLAIMS:
         if not checker.breakers and not checker.holds:
             return
@@ -891,8 +895,8 @@ def I21_gates_are_kept(checker: Checker, commit: Commit) -> Broken:
 
 
 def I22_breakers_go_by_rounds(checker: Checker, commit: Commit) -> Broken:
-    """Only the leader and operators change a breaker, each time in a new round; the leader never over an operator's head,
-    and not for less than its rules ask for."""
+    """Only the leader and operators change a breaker, each time in a new round. The leader never overrules an operator,
+    and changes it only when its rules allow it."""
     for _, before, after in commit.breakers:
         if before is None or after is None:
             if after is None or (after.state != "closed" and commit.verb not in OPERATORS):
@@ -911,7 +915,7 @@ def I22_breakers_go_by_rounds(checker: Checker, commit: Commit) -> Broken:
 
 
 def _follows(before: Breaker, after: Breaker, now: float, config: Any) -> bool:
-    """Whether a leader may do this. What it saw may have grown since it looked."""
+    """True if a leader may do this. The counts may have grown since it looked."""
     match before.state, after.state:
         case "closed", "open":
             return bool(before.failed >= config.breaker_failures_min)
@@ -929,8 +933,8 @@ def _follows(before: Breaker, after: Breaker, now: float, config: Any) -> bool:
 
 
 def I25_whose_child(checker: Checker, commit: Commit) -> Broken:
-    """Only the run that a child belongs to asks it to cancel itself; who joined a run hears what it came to; what a retry keeps of
-    a child that succeeded, it owns."""
+    """Only the run that a child belongs to asks it to cancel itself. A run that joined another gets that run's outcome.
+    When a retry keeps the result of a child that succeeded, it owns the child."""
     for _, before, after in commit.signals:
         if before is None and after is not None and after.name == "$cancel" and commit.verb == "commit":
             child = checker.runs.get(after.run_id) or next(
@@ -971,14 +975,14 @@ def _continued(commit: Commit, run_id: str) -> bool:
 
 CHECKS = (
     I1_one_outcome,
-    I2_by_its_holder,
+    I2_by_its_agent,
     I3_no_live_lease_is_reclaimed,
     I5_only_the_leader_leads,
     I6_within_capacity,
     I7_fences_rise,
     I8_attempts_are_claims,
     I9_terminal_is_absorbing,
-    I10_running_has_a_holder,
+    I10_running_has_a_node,
     I11_one_order,
     I12_an_ended_run_has_no_live_step,
     I2_by_its_owner,

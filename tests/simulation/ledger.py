@@ -1,4 +1,4 @@
-"""What happened outside of the product: effects by `here.key`, and who was allowed to have them."""
+"""What happened outside the product: effects by `here.key`, and who was allowed to have them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DONE, UNDONE = "done", "undone"
 
 
 class Ledger:
-    """The services that steps talk to. One at a time: `now` is the simulation that runs."""
+    """The services that steps call. There is one simulation at a time: `now` is the one that runs."""
 
     now: Simulation
 
@@ -32,16 +32,16 @@ class Book:
         self.begun: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.by_tag: dict[tuple[str, int], str] = {}
-        """(run, tag of a step) to its `here.key`."""
+        """From a run and the tag of a step to its `here.key`."""
         self.chains: dict[tuple[str, int], dict[str, None]] = {}
-        """(first of a chain of retries, tag of a step) to all the keys that it had effects under."""
+        """From the first run of a chain of retries and the tag of a step to all the keys with which it had effects."""
         self.by_hand: set[int] = set()
         self.log: list[tuple[str, str]] = []
 
     def did(self, key: str, tag: int, root: str) -> None:
-        """An effect: once per key. One that was taken back before it came is refused."""
+        """Have an effect, once per key. An effect that was undone before it happened is refused."""
         if self.effects.get(key) == UNDONE:
-            raise Stop("it was taken back before it came")
+            raise Stop("it was undone before it happened")
         self.counts[key] += 1
         self.by_tag[key.split("::", 1)[0], tag] = key
         self.chains.setdefault((root, tag), {})[key] = None
@@ -56,7 +56,7 @@ class Book:
 
 
 def process_now() -> object:
-    """Which process runs the code that asks."""
+    """Return the process whose code calls this."""
     return PROCESS.get()
 
 

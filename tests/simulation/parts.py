@@ -1,8 +1,8 @@
-"""What only some seeds play: hedged steps, a dependency that goes away for a while, gates, and quarantine; in others, runs that
-meet under one id, operators who retry what has ended, results and signals that nobody can read.
+"""What only some seeds play: hedged steps, a dependency that is down for a while, gates, and quarantine. Others play
+runs that meet under one id, operators who retry what has ended, and results and signals that cannot be read.
 
-Drawn by dice of their own, and what belongs to them is known to nobody in the other seeds: those play as if there were no such
-parts.
+These parts have their own random numbers, and the other seeds do not know their steps. So the other seeds play as if
+there were no such parts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 SHARE = 0.12
-"""Of the seeds, so that the others stay as many and as fast as they are."""
+"""The share of the seeds that play them. The other seeds stay as many and as fast as they are."""
 PLAIN = frozenset(
     (
         *(1, 4, 22, 39, 50, 87, 270, 306, 1380, 2513, 2636, 2775, 4142, 10175, 11076, 346, 505, 3172, 20046),
@@ -23,15 +23,15 @@ PLAIN = frozenset(
 )
 """Seeds that found a bug, or find a planted one, from before there were these parts: they play as they did."""
 PINNED = PLAIN | {2607, 2765, 8276, 9401, 52061, 52802, 92884, 202492, 1587367}
-"""Such seeds from before there were families."""
+"""The same, with seeds from before there were families."""
 SCOPES = ("workflow", "step", "dependency", "namespace", "all")
 NAMESPACES = ("acme", "umbrella")
 USUAL_S = 0.04
-"""What most attempts of a hedged step took, as the store learned before the seed begins."""
+"""How long most attempts of a hedged step took, as the store learned before the seed begins."""
 
 
 class Parts:
-    """What this seed plays, and when."""
+    """Which parts this seed plays, and when."""
 
     def __init__(self, seed: int, *, faults_s: float) -> None:
         dice = self.dice = Random(f"gates/{seed}")
@@ -42,11 +42,12 @@ class Parts:
         self.shop_down: tuple[float, float] = (0.0, 0.0)
         """From when to when all calls to the shop fail."""
         self.holds: list[tuple[str, float, float]] = []
-        """(scope, after how many seconds, for how many)."""
+        """For each hold: its scope, after how many seconds it begins, and for how many it lasts."""
         self.forces: list[tuple[str, float, float]] = []
-        """(open or close, after how many seconds, for how many), then reset."""
-        self.settles = self.any and dice.random() < 0.7
-        """Whether an operator looks after quarantine while things still go wrong."""
+        """For each breaker that is forced: open or close, after how many seconds, and after how many more it is
+        reset."""
+        self.resolves = self.any and dice.random() < 0.7
+        """Whether an operator decides about quarantine while things still go wrong."""
         self.kills = self.any and dice.random() < 0.3
         """Whether a step kills the process it runs in."""
         if self.gates:
@@ -60,14 +61,14 @@ class Parts:
         later = self.later = Random(f"families/{seed}")
         self.families = not self.any and seed not in PINNED and later.random() < SHARE
         self.names = self.families and later.random() < 0.6
-        """Whether runs ask for one another by their ids."""
+        """Whether runs start or join one another by their ids."""
         self.retries = self.families and (not self.names or later.random() < 0.6)
         """Whether an operator retries what has ended."""
         self.odd = self.families and later.random() < 0.5
-        """Whether steps return what cannot be stored, and signals say what nobody can read."""
+        """Whether steps return what cannot be stored, and signals have values that cannot be read."""
 
     def settings(self) -> dict[str, Any]:
-        """Limits under which what takes minutes happens within seconds."""
+        """Limits with which things that take minutes happen within seconds."""
         return {
             "learn_s": 2.0,
             "sweep_s": 0.5,
@@ -85,7 +86,7 @@ class Parts:
         }
 
     def steps(self) -> tuple[str, ...]:
-        """Names of steps that plans are drawn from; what stands there twice is drawn twice as often."""
+        """Names of steps that plans are drawn from. A name that is listed twice is drawn twice as often."""
         names: tuple[str, ...] = ("work", "book", "compute")
         if self.hedge:
             names += ("fetch", "rent", "rent", "rent", "rent", "send")

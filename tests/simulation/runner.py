@@ -1,4 +1,4 @@
-"""Many seeds: in this process or in several, with what they found put together."""
+"""Plays many seeds, in this process or in several, and puts together what they found."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.simulation.sometimes import SOMETIMES
 CHUNK = 50
 KEPT = Path(__file__).with_name("seeds.txt")
 REACHED_WITHIN = 1300
-"""Every rare state is reached in so many seeds, or there is something wrong with the simulation."""
+"""Every rare state is reached within this many seeds, or there is something wrong with the simulation."""
 
 
 def kept_seeds() -> dict[int, str]:
-    """Seeds that once found something, and what."""
+    """Return the seeds that once found something, and what they found."""
     found = {}
     for line in KEPT.read_text("utf-8").splitlines():
         if line.strip() and not line.startswith("#"):
@@ -98,35 +98,37 @@ def play(seeds: Iterable[int]) -> Report:
 
 
 def quietly() -> None:
-    """What killed processes leave behind is collected in the middle of nowhere: nobody needs to hear of it."""
+    """Suppress what Python prints when it collects the remains of killed processes."""
     sys.unraisablehook = lambda unraisable: None
     sys.stderr = open(os.devnull, "w") if multiprocessing.parent_process() else sys.stderr  # noqa: SIM115, PTH123
 
 
-def play_all(seeds: range, jobs: int, told: Callable[[Report], None] = lambda report: None) -> Report:
-    """Play these seeds; `told` hears how far it is."""
+def play_all(
+    seeds: range, processes: int, progress: Callable[[Report], None] = lambda report: None
+) -> Report:
+    """Play these seeds in this many processes, and call `progress` with the report after each chunk."""
     report = Report()
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
-    for part in _played(chunks, jobs):
+    for part in _played(chunks, processes):
         report.merge(part)
-        told(report)
+        progress(report)
     return report
 
 
-def _played(chunks: list[range], jobs: int) -> Iterator[Report]:
-    if jobs <= 1:
+def _played(chunks: list[range], processes: int) -> Iterator[Report]:
+    if processes <= 1:
         yield from map(play, chunks)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs, quietly) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes, quietly) as pool:
         yield from pool.imap_unordered(play, chunks)
 
 
-class Fall(Exception):
+class Survived(Exception):
     """A mutant survived."""
 
 
 def hunt(mutant: Mutant) -> tuple[int, str]:
-    """How many seeds it took to find the mutant, and what it broke. Raises Fall when it survives."""
+    """Return how many seeds it took to find the mutant, and what it broke. Raises Survived when it is not found."""
     with switched_on(mutant):
         for tried, seed in zip(
             range(1, mutant.within + 1), seeds_with(mutant.part, mutant.first), strict=False
@@ -134,11 +136,13 @@ def hunt(mutant: Mutant) -> tuple[int, str]:
             result = simulate(seed)
             if result.broken:
                 return tried, result.broken[0]
-    raise Fall(f"{mutant.name} survived {mutant.within} seeds: nobody notices that no longer: {mutant.claim}")
+    raise Survived(
+        f"{mutant.name} survived {mutant.within} seeds: nobody notices that no longer: {mutant.claim}"
+    )
 
 
 def seeds_with(part: str, first: int = 0) -> Iterator[int]:
-    """Seeds that play this part; without one, all."""
+    """Yield the seeds that play this part; without one, all seeds."""
     for seed in count(first):
         if not part or getattr(Parts(seed, faults_s=FAULTS_S), part):
             yield seed

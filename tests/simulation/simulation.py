@@ -1,8 +1,8 @@
-"""One seed: a few processes, a few runs, some faults; then all heals, and every run must end.
+"""One seed: a few processes, a few runs, some faults. Then all heals, and every run must end.
 
-While faults last, safety is checked: the invariants after every commit, the ledger at every effect. Then liveness: within
-`HEAL_MAX_S` of virtual time every run that was accepted has ended. At the end every run's result, undos and effects are
-compared with what its plan foretells.
+While faults last, safety is checked: the invariants after every commit, the ledger at every effect. Then liveness:
+within `HEAL_MAX_S` of virtual time every run that was accepted has ended. At the end every run's result, undos and
+effects are compared with what its plan foretells.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from tests.simulation.sometimes import observe
 FAULTS_S = 5.0
 """How long things go wrong."""
 HEAL_MAX_S = 45.0
-"""How long a run may take to end after nothing goes wrong any more."""
+"""How long a run may take to end after the last fault."""
 CALLBACKS_AT_ONCE_MAX = 20_000
 """Callbacks without any time passing. A loop that spins would otherwise hang the seed instead of failing it."""
 RETRIES_S = 8.0
@@ -58,7 +58,7 @@ ROLES = ("scheduler", "agent", "supervisor")
 
 
 class Result:
-    """What came of a seed."""
+    """What one seed came to."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -112,14 +112,14 @@ class Simulation(World):
         """When each node's lease ends, in true time."""
         self.resumed_at: dict[Process, float] = {}
         self.acting: Counter[str] = Counter()
-        """How many `async def` steps' code each node runs."""
+        """For each node, how many `async def` steps' code it runs."""
         self.clocks_ok = True
         self._hash = blake2b(digest_size=8)
         self._said: list[Any] = []
         self._names = 0
         self._driving: list[asyncio.Task[Any]] = []
         self.shared: dict[str, program.Plan] = {}
-        """Runs that others ask for by their ids, and that nobody else starts."""
+        """Runs that other runs start or join by their ids, and that no caller starts."""
         self._retrying: asyncio.Task[None] | None = None
         self._instant, self._instant_began_with = 0.0, 0
 
@@ -127,7 +127,7 @@ class Simulation(World):
     def healed(self) -> bool:
         return self.seams.healed
 
-    # --- what is counted and told -------------------------------------------------------------------------------------
+    # --- what is counted and logged -----------------------------------------------------------------------------------
 
     def count(self, kind: str) -> None:
         self.result.faults[kind] += 1
@@ -137,11 +137,11 @@ class Simulation(World):
 
     def broke(self, what: str) -> None:
         self.result.broken.append(what)
-        self.tell(f"BROKEN {what}")
+        self.log(f"BROKEN {what}")
         self.loop.stop()
 
     def root_of(self, run_id: str) -> str:
-        """The first run of a chain of retries."""
+        """Return the first run of a chain of retries."""
         while (run := self.checker.runs.get(run_id)) is not None and run.retry_of is not None:
             run_id = run.retry_of
         return run_id
@@ -149,7 +149,7 @@ class Simulation(World):
     def plan_of(self, run_id: str) -> program.Plan:
         return self.plans.get(run_id) or self.shared[run_id]
 
-    def tell(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self._hash.update(f"{self.loop.now:.6f} {text}\n".encode())
         if self.trace is not None:
             self.trace(f"{self.loop.now:9.4f} {text}")
@@ -159,7 +159,7 @@ class Simulation(World):
         if verb == "renew":
             self.leased_until[asked["node"]] = self.loop.now + self.config.lease_s
             self.checker.renewed(asked["node"], self.store_now() + self.config.lease_s)
-            self.tell(f"{process.name} renew")
+            self.log(f"{process.name} renew")
             return
         commit = self.checker.look(process, verb, asked)
         if self.checker.broken:
@@ -169,7 +169,7 @@ class Simulation(World):
         node = asked.get("node")
         if verb == "register" and node is not None:
             self.leased_until[node] = self.loop.now + self.config.lease_s
-        self._tell_commit(process, verb, commit)
+        self._log_commit(process, verb, commit)
         observe(self, commit)
         if not self.healed and self.swarm["doubled"]:
             if verb == "commit":
@@ -180,18 +180,19 @@ class Simulation(World):
     def rolled_back(self) -> None:
         self.checker.forget()
 
-    def _tell_commit(self, process: Process, verb: str, commit: Commit) -> None:
-        told = [
+    def _log_commit(self, process: Process, verb: str, commit: Commit) -> None:
+        rows = [
             f"{change.table}{tuple(change.after[:5]) if change.after is not None else ('gone', *change.before[:2])}"
             for change in commit.changes
         ]
-        self.tell(f"{process.name} {verb} {' '.join(told)}")
+        self.log(f"{process.name} {verb} {' '.join(rows)}")
 
     # --- the ledger's side --------------------------------------------------------------------------------------------
 
     def began(self, tag: int) -> str:
-        """A step's code begins. Its attempt must be in the store, its node must have its lease and a place for it, and know
-        of nothing that keeps it from beginning. Returns whose place it takes."""
+        """Note that a step's code begins, and return the node whose place it takes. Its attempt must be in the store,
+        and its node must have its lease and a place for it, and must not know of a gate that keeps it from
+        beginning."""
         run_id, key = here.run_id, here.key.split("::", 1)[1]
         self.book.begun[f"{run_id}::{key}"] += 1
         n = self.checker.keys.get((run_id, key))
@@ -221,11 +222,11 @@ class Simulation(World):
             self.broke(f"I6 {node} runs {self.acting[node]} steps and has {self.config.steps_max} places")
 
     def left(self, node: str) -> None:
-        """The code of a step has ended."""
+        """Note that the code of a step has ended."""
         self.acting[node] -= 1
 
     async def call_shop(self) -> None:
-        """What depends on the shop fails while it is down, at once or after a while."""
+        """Raise while the shop is down, at once or after a while."""
         begin, end = self.parts.shop_down
         if begin <= self.loop.now < end and not self.healed:
             self.sometimes("the shop was down")
@@ -234,7 +235,7 @@ class Simulation(World):
             raise ConnectionError("the shop is down")
 
     async def poisoned(self) -> None:
-        """This step kills the process that runs it."""
+        """Kill the process that runs this step."""
         process = PROCESS.get()
         assert isinstance(process, Process)
         if self.seams.deaths < DEATHS_MAX:
@@ -252,7 +253,8 @@ class Simulation(World):
             self.sometimes("an effect kept its key when its run was retried")
 
     def _done_before(self, key: str, tag: int) -> str | None:
-        """The key under which the same step had its effect in an earlier run of a chain of retries, if it was not undone."""
+        """Return the key with which the same step had its effect in an earlier run of a chain of retries, if that was
+        not undone."""
         keys = self.book.chains.get((self.root_of(here.run_id), tag), {})
         for other in keys:
             if other != key:
@@ -262,14 +264,15 @@ class Simulation(World):
         return None
 
     def undid(self, key: str, tag: int) -> None:
-        self._demand_lease("took something back")
+        self._demand_lease("undid something")
         self.book.undid(key)
 
     def by_hand(self, key: str, tag: int) -> None:
         self.book.by_hand.add(tag)
 
     def _demand_lease(self, what: str) -> None:
-        """A node without its lease does nothing outside. One that was stopped finds out when it goes on, not before."""
+        """Check that the node has its lease: without it, it may do nothing outside. A node that was stopped finds out
+        when it goes on, and not before."""
         process = PROCESS.get()
         assert isinstance(process, Process)
         until = self.leased_until.get(process.node.id, 0.0)
@@ -290,11 +293,11 @@ class Simulation(World):
             rate=1 + self.dice.uniform(-0.002, 0.002) if skew else 1.0,
         )
         process.run_task(self._opening(process))
-        self.tell(f"{process.name} starts: {','.join(roles)}")
+        self.log(f"{process.name} starts: {','.join(roles)}")
         return process
 
     async def _opening(self, process: Process) -> None:
-        """What an init system does: try until it runs."""
+        """Try to open the process until it runs, as an init system does."""
         while True:
             try:
                 await process.open()
@@ -317,7 +320,7 @@ class Simulation(World):
 
     def kill(self, process: Process, *, vanish: bool = False) -> None:
         super().kill(process, vanish=vanish)
-        self.tell(f"{process.name} is killed")
+        self.log(f"{process.name} is killed")
         self.sometimes("a process was killed")
         node = process._caller
         if isinstance(node, Node) and node.agent is not None and node.agent.assignments:
@@ -329,7 +332,7 @@ class Simulation(World):
     def resume(self, process: Process) -> None:
         if not process.dead and process.missed is not None:
             self.resumed_at[process] = self.loop.now
-            self.tell(f"{process.name} goes on")
+            self.log(f"{process.name} goes on")
         super().resume(process)
 
     def _later(self, after_s: float, call: Callable[[], object]) -> None:
@@ -339,7 +342,7 @@ class Simulation(World):
 
     def _plan_faults(self) -> None:
         dice = self.swarm.dice
-        deeds: dict[str, Callable[[], None]] = {
+        actions: dict[str, Callable[[], None]] = {
             "kill": self._kill_one,
             "vanish": lambda: self._kill_one(vanish=True),
             "pause": self._pause_one,
@@ -350,20 +353,20 @@ class Simulation(World):
             "clock": self._step_clock,
             "drain": self._drain_one,
         }
-        for kind, deed in deeds.items():
+        for kind, act in actions.items():
             at = 0.0
             while rate := self.swarm[kind]:
                 at += dice.expovariate(rate / 1.5)
                 if at > FAULTS_S - 0.5:
                     break
-                self._later(at, self._deed(kind, deed))
+                self._later(at, self._fault(kind, act))
 
-    def _deed(self, kind: str, deed: Callable[[], None]) -> Callable[[], None]:
+    def _fault(self, kind: str, act: Callable[[], None]) -> Callable[[], None]:
         def do() -> None:
             if not self.healed:
                 self.count(kind)
-                self.tell(f"fault: {kind}")
-                deed()
+                self.log(f"fault: {kind}")
+                act()
 
         return do
 
@@ -383,7 +386,7 @@ class Simulation(World):
         for_s = self.config.lease_s * self.swarm.dice.choice((0.2, 0.7, 1.2, 1.8))
         if for_s > self.config.lease_s:
             self.sometimes("a process was stopped for longer than its lease")
-        self.tell(f"{process.name} is stopped for {for_s}")
+        self.log(f"{process.name} is stopped for {for_s}")
         self.pause(process, for_s)
 
     def _pause_leader(self) -> None:
@@ -415,7 +418,7 @@ class Simulation(World):
         self.step_clock(by_s)
 
     def _drain_one(self) -> None:
-        """SIGTERM, and another one in its place."""
+        """Drain a process, as SIGTERM does, and start another one in its place."""
         if self.working:
             process = self.swarm.dice.choice(self.working)
 
@@ -428,7 +431,7 @@ class Simulation(World):
             process.run_task(leave())
 
     def _double(self, process: Process, asked: dict[str, Any]) -> None:
-        """A message that comes again, later: what it says is no longer true."""
+        """Write the same operation again later, when what it says is no longer true."""
         ops = [op for op in asked["ops"] if isinstance(op, Outcome | RetryStep | HandBack | Hop)]
         if ops and self.swarm.strikes("doubled"):
             op = self.swarm.dice.choice(ops)
@@ -450,17 +453,17 @@ class Simulation(World):
     def _double_twin(self, process: Process, asked: dict[str, Any]) -> None:
         if self.parts.hedge:
             store = process.store
-            told = asked["node"], asked["twin"], asked["state"], asked["output"], asked["outran"]
+            ended = asked["node"], asked["twin"], asked["state"], asked["output"], asked["outran"]
 
             async def again() -> None:
                 await asyncio.sleep(self.swarm.dice.random() * 2.5)
                 try:
-                    answer = await store.twins.end_twin(*told)
+                    answer = await store.twins.end_twin(*ended)
                 except StoreError:
                     return
                 self.count("doubled")
                 if answer is Answer.ACCEPTED:
-                    self.broke(f"G2 the same end of a twin was accepted twice: {told}")
+                    self.broke(f"G2 the same end of a twin was accepted twice: {ended}")
                 self.sometimes(f"the doubled end of a twin was {answer}")
 
             process.run_task(again())
@@ -491,8 +494,8 @@ class Simulation(World):
             self._drive(self._hold_gate(scope, after_s, for_s))
         for how, after_s, for_s in self.parts.forces:
             self._drive(self._force_breaker(how, after_s, for_s))
-        if self.parts.settles:
-            self._drive(self._settle())
+        if self.parts.resolves:
+            self._drive(self._resolve())
         if self.parts.retries:
             self._retrying = self.loop.create_task(self._retry_ended())
 
@@ -514,7 +517,7 @@ class Simulation(World):
         self._driving.append(self.loop.create_task(coro))
 
     async def _asked(self, ask: Callable[[Process], Coroutine[Any, Any, Any]], *, tries: int = 1000) -> Any:
-        """Ask some process, and another one when it does not answer; None when nobody did."""
+        """Ask some process, and another one when it does not answer. Return None when none did."""
         for _ in range(tries):
             working = self.working
             if working:
@@ -533,14 +536,14 @@ class Simulation(World):
         workflow, plan = program.program.using(id=run_id), json.dumps(self.plans[run_id])
         if self.parts.any:
             workflow = workflow.using(namespace=self.parts.dice.choice(NAMESPACES))
-        self.tell(f"start {run_id} {plan}")
+        self.log(f"start {run_id} {plan}")
         await self._asked(lambda process: process.start(workflow, plan))
         self.accepted[run_id] = None
-        self.tell(f"accepted {run_id}")
+        self.log(f"accepted {run_id}")
 
     async def _send(self, run_id: str, key: str) -> None:
         await asyncio.sleep(self.dice.random() * 3)
-        while run_id not in self.accepted:  # noqa: ASYNC110  virtual time: looking costs nothing
+        while run_id not in self.accepted:  # noqa: ASYNC110  in virtual time, polling costs nothing
             await asyncio.sleep(0.3)
         payload = json.dumps(key).encode()
         await self._asked(
@@ -571,14 +574,14 @@ class Simulation(World):
         await self._asked(lambda process: process.store.operators.retry_now(run_id, "sim"), tries=3)
 
     async def _send_odd(self, run_id: str) -> None:
-        """Somebody who does not know what the workflow waits for."""
+        """Send a signal that does not fit, as someone does who does not know what the workflow waits for."""
         dice = self.parts.later
         await asyncio.sleep(dice.random() * 2)
         signal = NewSignal(run_id, "note", "odd", b'{"not": "text"}')
         await self._asked(lambda process: process.store.operators.send_signal(signal), tries=8)
 
     async def _retry_ended(self) -> None:
-        """An operator who retries what has failed, was cancelled or undone; sometimes twice."""
+        """Retry runs that have failed, were cancelled or undone, as an operator does; sometimes twice."""
         dice = self.parts.later
         left = dice.randint(2, 5)
         while left and self.loop.now < RETRIES_S:
@@ -592,7 +595,7 @@ class Simulation(World):
             if ended:
                 left -= 1
                 run_id = dice.choice(ended)
-                self.tell(f"retry {run_id}")
+                self.log(f"retry {run_id}")
                 first = await self._asked(partial(_retry_run, run_id), tries=3)
                 if first is not None and dice.random() < 0.4:
                     second = await self._asked(partial(_retry_run, run_id), tries=3)
@@ -610,13 +613,13 @@ class Simulation(World):
         asked: dict[str, Any] = {"everything" if scope == "all" else scope: value}
         await asyncio.sleep(after_s)
         if await self._asked(lambda process: process.gates.hold(**asked), tries=4) is None:
-            # Nobody answered; it may be there all the same.
+            # There was no answer, but the hold may be there all the same.
             await asyncio.sleep(0.5)
         else:
-            self.tell(f"held {asked}")
+            self.log(f"held {asked}")
         await asyncio.sleep(for_s)
         await self._asked(lambda process: process.gates.release(**asked))
-        self.tell(f"released {asked}")
+        self.log(f"released {asked}")
 
     async def _force_breaker(self, act: str, after_s: float, for_s: float) -> None:
         await asyncio.sleep(after_s)
@@ -624,8 +627,8 @@ class Simulation(World):
         await asyncio.sleep(for_s)
         await self._asked(lambda process: process.gates.reset("shop"))
 
-    async def _settle(self) -> None:
-        """An operator who looks at quarantine now and then, and decides."""
+    async def _resolve(self) -> None:
+        """Look at quarantine now and then and decide, as an operator does."""
         dice = self.parts.dice
         while True:
             await asyncio.sleep(0.5 + dice.random())
@@ -634,23 +637,23 @@ class Simulation(World):
                 act = dice.choice(("release", "skip", "fail"))
                 if any(step.key.startswith(UNDO_PREFIX) for step in waiting if step.run_id == run_id):
                     act = "release"
-                await self._asked(partial(_settle_quarantine, run_id, act), tries=2)
+                await self._asked(partial(_resolve_quarantine, run_id, act), tries=2)
 
     async def _tend(self) -> None:
-        """After the heal: what an operator does who sees a run held or stuck."""
+        """After the heal, do what an operator does who sees a run held or stuck."""
         while True:
             await asyncio.sleep(1.0)
             for run in list(self.checker.runs.values()):
                 if run.state == "held":
                     await self._asked(partial(_release, run.id), tries=2)
                 elif run.state == "stuck":
-                    await self._asked(partial(_settle_quarantine, run.id, "release"), tries=2)
+                    await self._asked(partial(_resolve_quarantine, run.id, "release"), tries=2)
                     await self._asked(partial(_retry_undo, run.id), tries=2)
                 elif run.state == "running" and run.retry_of is not None:
-                    await self._tell_again(run.id)
+                    await self._send_again(run.id)
 
-    async def _tell_again(self, run_id: str) -> None:
-        """What was sent when a run had ended was refused: whoever sent it tells its retry."""
+    async def _send_again(self, run_id: str) -> None:
+        """Send to a retry the signals it waits for: those that were sent when the run before had ended were refused."""
         for step in list(self.checker.steps.values()):
             if step.run_id == run_id and step.kind == "signal" and step.state == "waiting":
                 signal = NewSignal(run_id, "note", f"again {step.n}", b'"again"')
@@ -682,7 +685,7 @@ class Simulation(World):
         return result
 
     def _draw_roles(self) -> Iterator[tuple[str, ...]]:
-        """Any mixture that has every role."""
+        """Yield any mixture of processes that has every role."""
         dice = self.dice
         shape = dice.randint(0, 5)
         if self.parts.hedge and shape in (0, 2):
@@ -699,7 +702,7 @@ class Simulation(World):
             yield from (ROLES, ("scheduler", "supervisor"), ("agent",))
 
     def _learn_before(self) -> None:
-        """What the store learned in an earlier life: how long hedged steps take."""
+        """Let the store know how long hedged steps take, as if it had learned it before."""
         usual = [(step_name(step.name), bucket_of(USUAL_S), 200.0) for step in program.HEDGED]
         self.clock.begin_session()
         self.connection.executemany(STATEMENTS[Verb.add_durations], usual)
@@ -709,7 +712,7 @@ class Simulation(World):
         self.seams.healed = True
         self.seams.outage = self.seams.full = False
         self.seams.cut_off.clear()
-        self.tell("all heals")
+        self.log("all heals")
         for process in self.living:
             self.resume(process)
         roles = {role for process in self.living for role in process.roles}
@@ -775,7 +778,7 @@ async def _retry_run(run_id: str, process: Process) -> Any:
     return await process.store.operators.retry_run(run_id, "sim")
 
 
-async def _settle_quarantine(run_id: str, act: str, process: Process) -> Any:
+async def _resolve_quarantine(run_id: str, act: str, process: Process) -> Any:
     return await process.store.quarantine.resolve_quarantine(
         act,
         fingerprint=None,
@@ -793,7 +796,7 @@ async def _retry_undo(run_id: str, process: Process) -> Any:
 
 
 def _is_harmless(op: Hop) -> bool:
-    """A hop that says nothing that is counted: saying it twice is no different."""
+    """True for a hop that changes nothing that is counted: writing it twice makes no difference."""
     return not (
         op.begin or op.outcomes or op.signals or op.ended or op.issued or op.close or op.undo or op.park
     )
@@ -812,8 +815,8 @@ async def _answered(asking: Coroutine[Any, Any, Any]) -> tuple[Any] | None:
 
 @contextmanager
 def alone(*, newer: bool) -> Iterator[None]:
-    """Only the simulation's own steps and workflows are known, and nobody logs. `newer`: also the steps that only some seeds
-    play."""
+    """Hide all steps and workflows but the simulation's own, and log nothing. `newer`: also show the steps that only
+    some seeds play."""
     steps, workflows = dict(registry.steps), dict(registry.workflows)
     logged = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -832,7 +835,8 @@ def alone(*, newer: bool) -> Iterator[None]:
 
 @contextmanager
 def unhurried() -> Iterator[None]:
-    """A seed makes little garbage and lasts for milliseconds: looking for it all the time took an eighth of them."""
+    """Let Python collect garbage rarely: a seed makes little of it and lasts for milliseconds, and looking for it took
+    an eighth of the time."""
     before = gc.get_threshold()
     gc.set_threshold(20_000, 5, 100)
     try:

@@ -28,8 +28,8 @@ SOMETIMES = (
     "the clock was set forward",
     "a process left and was replaced",
     "another leader took over",
-    "a node was buried with steps in its hands",
-    "a node was buried with runs in its hands",
+    "a node that had steps was reclaimed",
+    "a node that had runs was reclaimed",
     "a step was lost too often and waits for a person",
     "a step came back from quarantine",
     "an overdue attempt was ended by the leader",
@@ -48,7 +48,7 @@ SOMETIMES = (
     "a run was asked to cancel itself",
     "a run was held",
     "a run was released",
-    "a part of a run was taken back while it went on",
+    "a part of a run was undone while it went on",
     "a run began again with a new history",
     "a step was given up while it ran",
     "an undo was tried again",
@@ -57,7 +57,7 @@ SOMETIMES = (
     "a run ended: failed",
     "a run ended: undone",
     "a run ended: cancelled",
-    "a node that was away gave back what it did not know of",
+    "a node that was away handed back what it did not know",
     "a doubled Outcome was duplicate",
     "a doubled Hop was fenced",
     "a doubled RetryStep was fenced",
@@ -89,9 +89,9 @@ SOMETIMES = (
     "a hold was released",
     "a step killed its agent",
     "a step spent its attempts and waits for a person",
-    "quarantine was settled: released",
-    "quarantine was settled: skipped",
-    "quarantine was settled: given up",
+    "quarantine was decided: released",
+    "quarantine was decided: skipped",
+    "quarantine was decided: given up",
     "a child's id was taken",
     "a run was joined",
     "who joined a run heard of its end",
@@ -107,7 +107,7 @@ SOMETIMES = (
 
 
 def observe(simulation: Simulation, commit: Commit) -> None:
-    """What a commit shows."""
+    """Count the rare states that a commit shows."""
     if simulation.parts.any:
         observe_twins(simulation, commit)
         observe_gates(simulation, commit)
@@ -127,17 +127,17 @@ def observe(simulation: Simulation, commit: Commit) -> None:
             elif after.key.startswith("undo:"):
                 run = simulation.checker.runs.get(after.run_id)
                 if run is not None and run.state == "running":
-                    say("a part of a run was taken back while it went on")
+                    say("a part of a run was undone while it went on")
             continue
         if before.state == "running":
             if verb == "reclaim":
-                say("a node was buried with steps in its hands")
+                say("a node that had steps was reclaimed")
                 if after.ready_at > NEVER / 2:
                     say("a step was lost too often and waits for a person")
             elif verb == "end_overdue":
                 say("an overdue attempt was ended by the leader")
             elif verb == "reconcile":
-                say("a node that was away gave back what it did not know of")
+                say("a node that was away handed back what it did not know")
             elif after.state == "cancelled":
                 say("a step was given up while it ran")
             elif after.state == "ready":
@@ -155,7 +155,7 @@ def observe(simulation: Simulation, commit: Commit) -> None:
         if after is None or before is None:
             continue
         if verb == "reclaim" and before.owner is not None:
-            say("a node was buried with runs in its hands")
+            say("a node that had runs was reclaimed")
         if verb.startswith("claim_run") and after.fence > 2:
             say("a run went from one node to another")
         if (
@@ -272,7 +272,7 @@ def observe_gates(simulation: Simulation, commit: Commit) -> None:
 
 
 def _waited(simulation: Simulation, gates: Gates, now: float) -> bool:
-    """Whether a step stands before these gates that else would begin."""
+    """True if a step waits behind these gates and would otherwise begin."""
     checker = simulation.checker
     return any(
         step.state == "ready"
@@ -317,6 +317,6 @@ def observe_quarantine(simulation: Simulation, commit: Commit) -> None:
             continue
         if commit.verb == "resolve_quarantine":
             how = {"ready": "released", "succeeded": "skipped", "failed": "given up"}[after.state]
-            say(f"quarantine was settled: {how}")
+            say(f"quarantine was decided: {how}")
         elif after.ready_at > NEVER / 2 > before.ready_at and commit.verb == "commit":
             say("a step spent its attempts and waits for a person")

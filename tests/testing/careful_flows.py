@@ -1,4 +1,4 @@
-"""Workflows that are right, though they look like some that are not: nothing must be said of them."""
+"""Workflows that are right, though they look like some that are not. The kit must report nothing about them."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ async def has_a_group() -> list[str]:
 
 
 @workflow
-async def has_workers() -> list[str]:
+async def has_consumers() -> list[str]:
     todo: asyncio.Queue[str] = asyncio.Queue()
     for name in NAMES:
         todo.put_nowait(name)
@@ -302,7 +302,7 @@ async def returns_what_was_drawn() -> float:
 
 
 @workflow
-async def takes_a_part_back() -> str:
+async def undoes_a_part() -> str:
     try:
         async with saga():
             await reserve("seat")

@@ -1,4 +1,5 @@
-"""Workflows whose code does not decide by its input and its results alone: each would be held, or act twice, after a crash."""
+"""Workflows that do not decide by their input and their results alone. After a crash each would be held, or act
+twice."""
 
 from __future__ import annotations
 
@@ -20,9 +21,8 @@ from holdfast import HoldfastWarning, Stop, step, workflow
 from holdfast.workflow.workflow import Workflow
 from tests.testing.careless_help import stamp
 
-warnings.filterwarnings(
-    "ignore", category=HoldfastWarning
-)  # some are seen where they are written; that is another test
+# `@workflow` warns of some of them where they are declared. Another test covers that.
+warnings.filterwarnings("ignore", category=HoldfastWarning)
 
 NAMES = ["ann", "bob", "cy", "di"]
 

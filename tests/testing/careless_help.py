@@ -1,4 +1,4 @@
-"""What a workflow calls, and nobody looks into when it is declared."""
+"""A function that a workflow calls. Nothing reads its code when the workflow is declared."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""Workflows as their users write them, for the testing kit to be tried on."""
+"""Workflows as users write them. The tests try the testing kit on them."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ async def child(card: str) -> str:
 
 @workflow
 async def parent(card: str) -> str:
-    told = await child(card)
-    return await mail(told)
+    charged = await child(card)
+    return await mail(charged)
 
 
 @workflow
@@ -110,7 +110,7 @@ async def saves() -> list[int]:
 
 @workflow
 async def sells(card: str) -> str:
-    """Charges before it knows, and mails what cannot be taken back."""
+    """Charges before it knows the outcome, and sends a mail that cannot be undone."""
     await charge(card)
     await mail("sold")
     raise Stop("out of stock")
@@ -141,7 +141,7 @@ async def book(item: str) -> str:
 
 @workflow
 async def books(item: str) -> str:
-    """`book` hands on its key, and nothing undoes it."""
+    """`book` reads its key, and nothing undoes it."""
     key = await book(item)
     await mail(item)
     return key

@@ -1,4 +1,4 @@
-"""`check` finds nothing where nothing has changed: at no moment of a run's life."""
+"""`check` finds nothing where nothing has changed, at every moment of a run."""
 
 from collections.abc import Coroutine
 from typing import Any
@@ -23,7 +23,7 @@ ENDED = {RunState.SUCCEEDED, RunState.FAILED, RunState.UNDONE, RunState.CANCELLE
 
 
 def at_once(work: Coroutine[Any, Any, Any]) -> Any:
-    """The answer of something that waits for nothing."""
+    """Return the result of a coroutine that never has to wait."""
     try:
         work.send(None)
     except StopIteration as answer:
@@ -39,7 +39,7 @@ def families(stage: Stage, run_id: str) -> dict[int, Family]:
 
 
 def all_misfits(stage: Stage, workflows: Workflows = registry.workflows) -> list[Misfit]:
-    """What does not fit, of all runs in flight as they are committed now."""
+    """Return what does not fit in all open runs, as the store has them now."""
     lanes = {lane.id: lane for lane in at_once(stage.store.agents.lanes())}
     found: list[Misfit] = []
     for run in at_once(stage.store.reads.runs(RunFilter(limit=100))):
@@ -69,7 +69,7 @@ def all_misfits(stage: Stage, workflows: Workflows = registry.workflows) -> list
 def test_unchanged_code_fits_after_every_commit(
     sim: Sim, workflow: Workflow[[str], str], fails: bool
 ) -> None:
-    """Whether the run goes on, sleeps, waits for a child, fails, undoes itself or is cancelled."""
+    """The code fits whether the run goes on, sleeps, waits for a child, fails, undoes itself or is cancelled."""
     stage, world = sim.stage, sim.stage.world
     looks: list[list[Misfit]] = []
     committed = world.committed
@@ -96,7 +96,7 @@ def test_unchanged_code_fits_after_every_commit(
 
 
 def test_a_run_that_is_stuck_going_forward_is_replayed(sim: Sim) -> None:
-    """A step of it waits for a person in quarantine: its code has to fit, unlike that of a run that only undoes."""
+    """One of its steps is in quarantine. Its code has to fit, unlike that of a run that only undoes."""
 
     def kills(text: str) -> str:
         sim.kill_agent()

@@ -25,31 +25,32 @@ def clean_log() -> None:
     flows.log.clear()
 
 
-def test_a_step_that_hands_on_its_key_has_one_effect(sim: Sim) -> None:
-    """It runs again after a crash; whoever got `here.key` knows it."""
+def test_a_step_that_reads_its_key_has_one_effect(sim: Sim) -> None:
+    """It runs again after a crash, and whoever got `here.key` recognizes it."""
     report = sim.crash_everywhere(flows.sells_for_good, "tok")
     assert report.effects(charge) == {1}
     twice = [line for line in flows.log if line.startswith("charge")]
-    assert len(twice) > len(set(twice)) == 1  # it is executed again and again, under one key
+    assert len(twice) > len(set(twice)) == 1  # it is executed again and again, with one key
 
 
 def test_a_step_that_does_not_is_named_with_its_boundary(sim: Sim) -> None:
-    """The step, the first boundary that did it, the next move, and how to see it again."""
+    """The report names the step, the first boundary where it happened, what to do next, and how to see it again."""
     report = sim.using(failures=False).crash_everywhere(flows.order, "tok")
     assert report.effects(mail) == {1, 2}
     assert {finding.step for finding in report.twice} == {"tests.testing.kit_flows.mail"}
     first = report.twice[0]
     assert first.boundary.crash == "after mail, before its result is recorded"
-    told = str(report)
-    assert "mail ran twice\n  when the process dies after mail, before its result is recorded" in told
-    assert f"sim.using(boundary={first.boundary.number}, seed=0)" in told
+    text = str(report)
+    assert "mail ran twice\n  when the process dies after mail, before its result is recorded" in text
+    assert f"sim.using(boundary={first.boundary.number}, seed=0)" in text
     again = sim.using(boundary=first.boundary.number).crash_everywhere(flows.order, "tok")
     assert again.twice == [first]
     assert any("the process dies after mail" in line for line in again.trace)
 
 
 def test_all_boundaries_are_tried(sim: Sim) -> None:
-    """Before and after every step and every commit, each once, in the order in which they are passed."""
+    """Each boundary, before and after every step and every commit, is tried once, in the order in which a run passes
+    them."""
     report = sim.using(failures=False).crash_everywhere(flows.sells_for_good, "tok")
     assert [boundary.crash for boundary in report.boundaries] == [
         "before the commit that starts the run and issues charge",
@@ -67,7 +68,7 @@ def test_all_boundaries_are_tried(sim: Sim) -> None:
 
 
 def test_what_counts_can_be_said(sim: Sim) -> None:
-    """A step may be declared idempotent; keys need not be trusted; a test may count effects itself."""
+    """A step can be declared idempotent; keys need not be trusted; a test can count effects itself."""
     assert sim.using(idempotent=[mail]).crash_everywhere(flows.order, "tok").ok
     strict = sim.using(trust_keys=False, failures=False).crash_everywhere(flows.order, "tok")
     assert strict.effects(charge) == {1, 2}
@@ -83,7 +84,7 @@ def test_what_counts_can_be_said(sim: Sim) -> None:
 
 
 def test_a_stub_counts_as_the_step_it_stands_for(sim: Sim) -> None:
-    """A value runs no code: whether the key is handed on is read from the step's own."""
+    """A value runs no code. So the kit reads the step's own code to find out whether it reads its key."""
     sim.stub(charge, Charge("c", 1))
     sim.stub(mail, "sent")
     report = sim.crash_everywhere(flows.order, "tok")
@@ -101,11 +102,11 @@ def test_undos_are_explored_too(sim: Sim) -> None:
         "its next attempt",
     }
     assert any(boundary.crash == "before undo:charge" for boundary in report.boundaries)
-    assert any(line.startswith("refund simulated::charge ?") for line in flows.log)  # nobody knew
+    assert any(line.startswith("refund simulated::charge ?") for line in flows.log)  # the outcome was unknown
 
 
 def test_what_is_not_undone_is_named(sim: Sim) -> None:
-    """`book` hands on its key, so it changes something; when a later step fails, nothing takes it back."""
+    """`book` reads its key, so it changes something. When a later step fails, nothing undoes it."""
     report = sim.using(idempotent=[mail]).crash_everywhere(flows.books, "lamp")
     assert {(finding.kind, finding.step) for finding in report.not_undone} == {
         ("not undone", "tests.testing.kit_flows.book")
@@ -120,8 +121,8 @@ def test_an_undo_that_does_not_look_twice_is_named(sim: Sim) -> None:
     sim.stub(refund, lambda done, card, cents: None)
     report = sim.using(idempotent=[mail]).crash_everywhere(flows.sells, "tok")
     assert {finding.step for finding in report.twice} == {"tests.testing.kit_flows.refund"}
-    assert "it does not hand on here.undoes or here.key" in str(report)
-    assert "if twice does no harm, say so: sim.using(idempotent=[refund])" in str(report)
+    assert "it does not pass on here.undoes or here.key" in str(report)
+    assert "if running twice does no harm, say so: sim.using(idempotent=[refund])" in str(report)
     assert "undisturbed, it ends undone: Stop: out of stock" in str(report)
 
 
@@ -129,7 +130,7 @@ def test_an_undo_that_does_not_look_twice_is_named(sim: Sim) -> None:
     "workflow", [flows.tries, flows.parent, flows.sells_for_good], ids=lambda each: each.name
 )
 def test_sagas_children_and_points_of_no_return_hold(sim: Sim, workflow: object) -> None:
-    """Whatever dies, what was done is undone or kept, as the workflow says."""
+    """Wherever the process dies, what was done is undone or kept, as the workflow says."""
     assert isinstance(workflow, type(flows.tries))
     report = sim.using(idempotent=[mail]).crash_everywhere(workflow, "tok")
     assert report.ok, str(report)
@@ -137,7 +138,7 @@ def test_sagas_children_and_points_of_no_return_hold(sim: Sim, workflow: object)
 
 
 def test_signals_can_be_promised(sim: Sim) -> None:
-    """Every run is sent them; without, the error says what the workflow waits for. A timeout is passed by waiting."""
+    """Every run gets them. Without them, the error says what the workflow waits for. A timeout is passed by waiting."""
     with pytest.raises(NotEnded, match=r"for the signal 'paid'.*`sim\.will_send\(signal, value\)`"):
         sim.crash_everywhere(flows.hurries)
     assert sim.using(unreached=[paid]).crash_everywhere(flows.awaits).ok
@@ -147,7 +148,7 @@ def test_signals_can_be_promised(sim: Sim) -> None:
 
 
 def test_the_same_seed_explores_the_same(sim: Sim) -> None:
-    """And another seed lets steps that run in parallel end in another order."""
+    """Another seed lets parallel steps end in another order."""
     sim.stub(flows.render)
     names = [
         [
@@ -166,22 +167,23 @@ def test_the_same_seed_explores_the_same(sim: Sim) -> None:
     ids=lambda each: each.name,
 )
 def test_what_is_not_done_again_would_come_out_the_same(workflow: Workflow[Any, Any], seed: int) -> None:
-    """A run that begins where its crash left the store, and one that died where another left the same behind, end as those
-    that are run from the very beginning: row by row."""
+    """A run that begins from the rows a crash left, and one whose crash left the same as another, end like runs that
+    are run from the beginning: all rows are equal."""
     stubs = {charge.name: StandIn(charge, (ConnectionError("busy"), Charge("c", 1)))}
     arguments = {flows.gallery: (), flows.monthly: (3,)}.get(workflow, ("tok",))
     raw, _ = workflow.shape.checked(arguments, {})
-    told = []
+    explored = []
     for whole in (True, False):
         settings = Settings(seed=seed, pretend=True, interpreters=0, whole=whole)
         explorer = Watching(workflow, raw, settings=settings, stand_ins=stubs, signals=())
-        told.append((str(explorer.explore()), explorer.ends))
-    assert told[0] == told[1]
-    assert len(told[0][1]) > 10
+        explored.append((str(explorer.explore()), explorer.ends))
+    assert explored[0] == explored[1]
+    assert len(explored[0][1]) > 10
 
 
 class Watching(Explorer):
-    """Notes how every boundary ended. Which process did what is not compared: there may be one more."""
+    """Records how the run ended at every boundary. It leaves out which process did what, because there may be one
+    more."""
 
     ends: list[Any]
 
@@ -212,11 +214,11 @@ print(report.ok, len(report.boundaries), time.process_time() - begun)
 
 @pytest.mark.parametrize("workflow", [flows.many, flows.many_at_once], ids=lambda each: each.name)
 def test_twenty_steps_take_seconds(workflow: Workflow[[int], int]) -> None:
-    """Each with an undo, in processor time, with room for a slow machine. In a process that has loaded what an application has,
-    not all that this suite declares."""
-    asked = [sys.executable, "-c", TWENTY, workflow.fn.__name__]
-    told = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=ROOT)
-    ok, boundaries, took_s = told.stdout.split()
-    assert ok == "True", told
+    """Each step has an undo. The limit is in processor time, with room for a slow machine. It runs in a new process,
+    which has loaded what an application loads, and not everything that this suite declares."""
+    command = [sys.executable, "-c", TWENTY, workflow.fn.__name__]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    ok, boundaries, took_s = ended.stdout.split()
+    assert ok == "True", ended
     assert int(boundaries) > 1000
     assert float(took_s) < 30

@@ -11,12 +11,12 @@ from holdfast.testing import Report, Sim, SimRun
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/testing.md").read_text()
 INTERNAL = {"count", "add"}
-"""Of a report: how it is filled."""
+"""Methods of a report that only fill it."""
 
 
 @pytest.mark.parametrize(("kind", "name"), [(Sim, "sim"), (SimRun, "run"), (Report, "report")])
 def test_every_member_is_listed(kind: type, name: str) -> None:
-    """And no other."""
+    """The page lists all of them, and no others."""
     made = {"workflow", *vars(Report("x"))} if kind is Report else set()
     members = {member for member in dir(kind) if not member.startswith("_")} - INTERNAL
     members |= {member for member in made if not member.startswith("_")} - {"workflow"}
@@ -25,14 +25,14 @@ def test_every_member_is_listed(kind: type, name: str) -> None:
 
 
 def test_every_setting_is_listed() -> None:
-    """With the words of `using`."""
+    """The page names the settings as `using` does."""
     settings = [name for name in inspect.signature(Sim.using).parameters if name != "self"]
     table = PAGE.partition("| setting of `using`")[2].partition("\n## ")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == settings
 
 
 def test_every_name_is_listed() -> None:
-    """What can be imported is on the page."""
+    """Everything that can be imported is on the page."""
     for name in testing.__all__:
         assert name in PAGE, name
         assert getattr(testing, name)

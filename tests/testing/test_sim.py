@@ -1,4 +1,4 @@
-"""The fixture `sim`: a Holdfast of one's own, in virtual time."""
+"""The fixture `sim`: Holdfast for one test, in virtual time."""
 
 import asyncio
 import subprocess
@@ -22,14 +22,14 @@ def clean_log() -> None:
 
 class TestStubs:
     def test_a_step_without_a_stub_is_executed(self, sim: Sim) -> None:
-        """It is the author's own code that runs, with `here` as in production."""
+        """The author's own code runs, with `here` as in production."""
         run = sim.start(flows.order, "tok")
         sim.advance(days=1)
         assert run.result() == "thanks for 300"
         assert flows.log == [f"charge tok {run.id}::charge", "mail thanks for 300"]
 
     def test_a_value_stands_in_for_the_step(self, sim: Sim) -> None:
-        """The workflow gets it, the step's code is not run."""
+        """The workflow gets the value, and the step's code does not run."""
         sim.stub(charge, Charge("c1", 5))
         run = sim.start(flows.order, "tok")
         sim.advance(days=1)
@@ -51,7 +51,7 @@ class TestStubs:
         assert (sim.now - before).total_seconds() == 86_400 + 60 + 60  # the longest delay of a policy, twice
 
     def test_a_stub_may_be_a_coroutine_function(self, sim: Sim) -> None:
-        """And may sleep: it takes no real time."""
+        """It may also sleep, which takes no real time."""
 
         async def later(text: str) -> str:
             await asyncio.sleep(60)
@@ -64,12 +64,12 @@ class TestStubs:
         assert run.result() == "THANKS FOR 1"  # a charge that was made up from its type
 
     def test_a_value_of_the_wrong_type_is_an_error_of_the_test(self, sim: Sim) -> None:
-        """There and then, with the place."""
+        """It is raised at once, and says which part of the value is wrong."""
         with pytest.raises(InvalidInput, match=r"charge\(\) result: id"):
             sim.stub(charge, Charge(5, 5))  # type: ignore[arg-type]
 
     def test_a_failure_undoes_what_was_done(self, sim: Sim) -> None:
-        """Undos are steps like others: they can be stubbed, and asked about."""
+        """Undos are steps like others: a test can stub them, and read their calls."""
         sim.stub(charge, Charge("c1", 300))
         run = sim.start(flows.sells, "tok")
         with pytest.raises(RunUndone, match="out of stock"):
@@ -78,7 +78,7 @@ class TestStubs:
         assert [call.args for call in sim.calls(flows.refund)] == [(Charge("c1", 300), "tok", 300)]
 
     def test_steps_that_need_labels_processes_or_threads_run_here(self, sim: Sim) -> None:
-        """One thread, one process, every label."""
+        """There is one thread and one process, and every label is there."""
         assert sim.start(flows.gallery).result() == [f"page {n} attempt 1" for n in range(3)]
         assert sim.start(flows.saves).result() == [1, 42]
 
@@ -93,7 +93,7 @@ class TestTime:
         assert time.monotonic() - begun < 20
 
     def test_a_run_that_waits_says_for_what(self, sim: Sim) -> None:
-        """`result()` does not wait for ever: it says what the run waits for, and how a test moves it."""
+        """`result()` does not wait for ever: it says what the run waits for, and how a test lets it go on."""
         run = sim.start(flows.order, "tok")
         with pytest.raises(NotEnded, match=r"has not ended\. It sleeps .* In a test: `sim\.advance\(…\)`"):
             run.result()
@@ -105,7 +105,7 @@ class TestTime:
             waits.result()
 
     def test_a_timeout_comes_with_time(self, sim: Sim) -> None:
-        """Of a wait, of a step, of a run."""
+        """This holds for the timeout of a wait, of a step and of a run."""
         run = sim.start(flows.awaits)
         sim.advance(days=2.9)
         assert run.state == "running"
@@ -121,21 +121,21 @@ class TestTime:
 
     @pytest.mark.parametrize("begin", [0.895412, 1e-7, 0.1 + 0.2, 123.456789])
     def test_a_wait_ends_with_the_time_it_lasts(self, sim: Sim, begin: float) -> None:
-        """Whenever it began: what seconds lose in their last digits is not missed."""
+        """This holds whenever it began: a float's rounding does not make it late."""
         sim.advance(begin)
         run = sim.start(flows.order, "tok")
         sim.advance(days=1)
         assert run.result() == "thanks for 300"
 
     def test_time_only_goes_forward(self, sim: Sim) -> None:
-        """`advance` wants a time above 0."""
+        """`advance` needs a time above 0."""
         with pytest.raises(HoldfastError, match="above 0"):
             sim.advance(minutes=-1)
 
 
 class TestSignals:
     def test_a_signal_moves_the_run(self, sim: Sim) -> None:
-        """With the same key again it is the same signal."""
+        """A signal that is sent again with the same key arrives once."""
         run = sim.start(flows.awaits, 5)
         sim.send(run, paid, 10, key="event-1")
         assert run.result() == 15
@@ -159,7 +159,8 @@ class TestDeath:
         assert len(sim.calls(charge)) == 1
 
     def test_a_process_can_die_in_the_middle_of_a_step(self, sim: Sim) -> None:
-        """Killed from inside of it: nobody hears how it ended, and it runs again, under the same key."""
+        """It is killed from inside the step. No one records how the step ended, and it runs again, with the same
+        key."""
 
         def dies_once(text: str) -> str:
             if len(sim.calls(mail)) == 1:
@@ -173,7 +174,7 @@ class TestDeath:
         assert len({call.key for call in sim.calls(mail)}) == 1
 
     def test_an_unknown_outcome_is_undone_as_such(self, sim: Sim) -> None:
-        """The process dies, the next attempt fails: the undo is told that nobody knows."""
+        """The process dies, and the next attempt fails. The undo gets no result, because the outcome is unknown."""
 
         def dies_once(card: str, cents: int) -> Charge:
             if len(sim.calls(charge)) == 1:
@@ -186,7 +187,7 @@ class TestDeath:
         assert flows.log == [f"refund {run.id}::charge ?"]
 
     def test_a_step_that_kills_every_process_waits_for_a_person(self, sim: Sim) -> None:
-        """It is quarantined as in production, and the run is stuck, not tried for ever."""
+        """The step goes into quarantine as in production, and the run is stuck. It is not tried for ever."""
 
         def kills(text: str) -> str:
             sim.kill_agent()
@@ -205,20 +206,20 @@ class TestDeath:
 
 class TestSeed:
     def test_the_same_seed_gives_the_same_ids_and_times(self) -> None:
-        """Everything is a function of the test and the seed."""
+        """Everything depends only on the test and the seed."""
 
-        def told(seed: int) -> tuple[Any, ...]:
+        def simulated(seed: int) -> tuple[Any, ...]:
             with Sim(seed) as sim:
                 sim.stub(charge, ConnectionError(), Charge("c", 1))
                 run = sim.start(flows.order, "tok")
                 sim.advance(days=1)
                 return run.id, run.result(), sim.now, sim.calls(charge)
 
-        assert told(3) == told(3)
-        assert told(3)[0] != told(4)[0]
+        assert simulated(3) == simulated(3)
+        assert simulated(3)[0] != simulated(4)[0]
 
     def test_it_is_for_plain_tests(self, sim: Sim) -> None:
-        """A simulation inside of an event loop says so."""
+        """A simulation inside an event loop raises an error that says so."""
 
         async def test() -> None:
             sim.start(flows.order, "tok")
@@ -228,7 +229,7 @@ class TestSeed:
 
 
 def test_only_the_plugin_needs_pytest() -> None:
-    """The kit works without it."""
+    """The kit works without pytest."""
     code = (
         "import sys; from holdfast.testing import Sim; from tests.testing import kit_flows as flows\n"
         "with Sim() as sim:\n"

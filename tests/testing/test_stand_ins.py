@@ -1,4 +1,4 @@
-"""Values made up from types, and steps that are read for `here.key`."""
+"""Values made up from types, and reading a step's code for `here.key`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ Name = Annotated[str, msgspec.Meta(min_length=12)]
     ids=str,
 )  # fmt: skip
 def test_a_value_can_be_made_up_for_what_can_be_stored(kind: Any) -> None:
-    """It fits its type: it can be written and read."""
+    """The value fits its type: it can be encoded and decoded."""
 
     def made() -> Any: ...
 
@@ -93,7 +93,7 @@ def test_a_value_can_be_made_up_for_what_can_be_stored(kind: Any) -> None:
 
 
 def test_made_up_values_are_something_rather_than_nothing() -> None:
-    """Loops are entered, conditions hold, names say where a value came from."""
+    """Loops over it run, conditions on it hold, and texts say which field they stand in for."""
 
     @step
     async def fetch() -> list[Leg | None]: ...  # type: ignore[empty-body]
@@ -131,7 +131,7 @@ async def not_at_all() -> None:
     "fn", [direct, by_a_function, by_the_package, in_an_undo], ids=lambda fn: fn.__name__
 )
 def test_reading_the_key_is_seen(fn: Callable[[], Awaitable[None]]) -> None:
-    """In the step itself, or in the functions it calls."""
+    """The key may be read in the step itself, or in the functions it calls."""
     assert mentions_key(fn)
 
 

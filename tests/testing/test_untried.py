@@ -1,4 +1,4 @@
-"""What was not tried is told, and then nothing is said to be right."""
+"""The report names what was not tried, and then it does not say that all is right."""
 
 import asyncio
 from datetime import timedelta
@@ -25,7 +25,7 @@ async def act(what: str) -> str:
 
 
 @act.undo
-async def take_back(done: str | None, what: str) -> None:
+async def undo_act(done: str | None, what: str) -> None:
     assert here.undoes
 
 
@@ -87,7 +87,8 @@ async def grows(what: str) -> int:
 
 
 def test_steps_children_and_signals_that_never_came_up_are_named(sim: Sim) -> None:
-    """The result of `ask` leads past them; another one leads there, and then they must not be missing either."""
+    """The result of `ask` leads past them. Another result leads there, and then the parts that they name must be
+    reached, too."""
     sim.stub(ask, {})
     sim = sim.using(final=[ask, act])
     report = sim.crash_everywhere(branches, "x")
@@ -99,20 +100,20 @@ def test_steps_children_and_signals_that_never_came_up_are_named(sim: Sim) -> No
     sim.stub(ask, {"x": 6})
     with pytest.raises(NotEnded, match="child run simulated/sub"):
         sim.crash_everywhere(branches, "x")
-    sim.will_send(late, 1)  # children are sent it, too
+    sim.will_send(late, 1)  # it is sent to children, too
     report = sim.crash_everywhere(branches, "x")
     assert report.ok, report
 
 
 def test_a_signal_that_only_a_timeout_ended_is_named(sim: Sim) -> None:
-    """Waiting is passed; that the signal comes was not tried."""
+    """Time passed until the wait ended; what happens when the signal comes was not tried."""
     report = sim.crash_everywhere(flows.awaits)
     assert [each.what for each in report.untried] == ["the signal paid, which never came"]
     assert paid.name == "paid"
 
 
 def test_a_wait_that_begins_when_a_step_fails_is_named(sim: Sim) -> None:
-    """It does not end the exploration: all else is tried."""
+    """The exploration goes on: everything else is tried."""
     report = sim.crash_everywhere(waits_when_it_fails, "x")
     whats = [each.what for each in report.untried]
     assert "what follows when act fails" in whats
@@ -125,7 +126,7 @@ def test_a_wait_that_begins_when_a_step_fails_is_named(sim: Sim) -> None:
 
 
 def test_what_only_a_cancel_can_undo_is_cancelled(sim: Sim) -> None:
-    """No failure makes this run take anything back: so it is cancelled while its step runs."""
+    """No failure makes this run undo anything. So the run is cancelled while its step runs."""
     report = sim.crash_everywhere(handles_everything, "x")
     assert report.ok, report
     assert {each.cancelled for each in report.boundaries} == {None, "act"}
@@ -133,14 +134,14 @@ def test_what_only_a_cancel_can_undo_is_cancelled(sim: Sim) -> None:
 
 
 def test_an_undo_that_nothing_led_to_is_named(sim: Sim) -> None:
-    """Where steps are not made to fail, undos do not run; that was asked for. Where they are, a missing one is told."""
+    """With `failures=False` undos need not run. Without it they do, also the one that a workflow adds."""
     assert sim.using(failures=False).crash_everywhere(handles_everything, "x").ok
     report = sim.using(idempotent=[mail]).crash_everywhere(adds_an_undo, "x")
     assert report.ok, report
 
 
-def test_a_limit_is_told(sim: Sim) -> None:
-    """What is known to be left is counted."""
+def test_a_limit_is_reported(sim: Sim) -> None:
+    """The report counts the boundaries that are known to be left."""
     report = sim.using(boundaries_max=5).crash_everywhere(flows.order, "tok")
     assert len(report.boundaries) == 5
     assert report.left > 5
@@ -148,8 +149,9 @@ def test_a_limit_is_told(sim: Sim) -> None:
     assert "`sim.using(boundaries_max=…)` tries more" in str(report)
 
 
-def test_a_boundary_that_was_not_met_again_is_told(sim: Sim) -> None:
-    """The step returns something else each time, and the workflow goes another way: no process died where it should have."""
+def test_a_boundary_that_was_not_reached_again_is_reported(sim: Sim) -> None:
+    """The step returns something else each time, and the workflow takes another branch. So no process died where it
+    should have."""
     seen.clear()
 
     def fewer() -> int:
@@ -159,18 +161,18 @@ def test_a_boundary_that_was_not_met_again_is_told(sim: Sim) -> None:
     sim.stub(count, fewer)
     report = sim.using(idempotent=[mail, count]).crash_everywhere(grows, "x")
     assert not report.ok
-    assert any("did not come by: it is not the same every time" in each.why for each in report.untried)
+    assert any("did not get there: it is not the same every time" in each.why for each in report.untried)
 
 
 def test_code_that_is_held_without_a_crash_is_found(sim: Sim) -> None:
-    """A long wait is passed by another process, which replays: one that decides otherwise then does not even end
+    """After a long wait another process goes on, and replays. A workflow that decides otherwise then does not even end
     undisturbed."""
     report = sim.using(final=[act]).crash_everywhere(counts_before_it_sleeps)
     assert [each.step for each in report.ended_otherwise] == [
         "tests.testing.test_untried.counts_before_it_sleeps"
     ]
     assert "It is held because its code changed" in report.ended_otherwise[0].key
-    assert report.ended_otherwise[0].why == "nothing was done to it"
+    assert report.ended_otherwise[0].why == "this happens without a crash, too"
     assert not report.ok
 
 
@@ -183,7 +185,8 @@ async def counts_before_it_sleeps() -> str:
 
 
 def test_what_cannot_be_imported_is_not_called_replayed(sim: Sim) -> None:
-    """A workflow inside a function: other interpreters cannot find it. That it need not be is said by `interpreters=0`."""
+    """Other interpreters cannot find a workflow that is defined inside a function. `interpreters=0` says that this is
+    intended."""
 
     @workflow(name="test_untried.local")
     async def local(what: str) -> str:
@@ -196,11 +199,11 @@ def test_what_cannot_be_imported_is_not_called_replayed(sim: Sim) -> None:
 
 
 def test_what_a_test_changes_is_no_finding(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other interpreters do not know of it: they agree with one another, and nothing is said of the workflow."""
+    """Other interpreters do not know of the change. They agree with one another, so the report has no finding."""
     monkeypatch.setattr(f"{__name__}.PAUSE", "patched")
     report = sim.crash_everywhere(configured)
     assert report.findings == []
-    assert "is it changed by the test?" in report.untried[0].why
+    assert "does the test change this?" in report.untried[0].why
     monkeypatch.undo()
     assert sim.crash_everywhere(configured).ok
 
@@ -214,7 +217,7 @@ async def configured() -> str:
 
 
 def test_a_child_that_is_left_behind_is_followed_to_its_end(sim: Sim) -> None:
-    """The parent has ended, the child it gave up takes itself back: that belongs to the run."""
+    """The parent has ended, and the child it gave up undoes itself: that belongs to the run."""
     report = sim.crash_everywhere(gives_up_a_child, "x")
     assert report.ok, report
     assert any("undo:act" in (each.crash or "") for each in report.boundaries if each.failing is None)
@@ -237,7 +240,7 @@ async def gives_up_a_child(what: str) -> str:
 
 
 def test_what_a_child_left_behind_is_found(sim: Sim) -> None:
-    """The parent handles the failure and succeeds: what the child did must be undone all the same."""
+    """The parent handles the failure and succeeds. What the child did must be undone all the same."""
     report = sim.using(idempotent=[mail]).crash_everywhere(bears_a_child, "x")
     assert {(each.kind, each.step) for each in report.findings} == {
         ("not undone", "tests.testing.kit_flows.book")
@@ -248,5 +251,5 @@ def test_what_a_child_left_behind_is_found(sim: Sim) -> None:
 async def bears_a_child(what: str) -> str:
     try:
         return await flows.books(what)
-    except Exception:  # noqa: BLE001  whatever the child says
+    except Exception:  # noqa: BLE001  the child may fail for any reason
         return "never mind"

@@ -1,4 +1,4 @@
-"""The world that simulations happen in: time that is a number, and processes that die when told to."""
+"""The simulated world: its time is a number, and its processes die on demand."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ async def flow() -> int:
 
 
 def test_a_day_takes_no_time() -> None:
-    """When nobody is ready, time jumps to the next timer."""
+    """When no callback is ready, time jumps to the next timer."""
     loop = VirtualLoop()  # type: ignore[abstract]
     loop.run_until_complete(asyncio.sleep(86_400))
     assert loop.time() == 86_400
 
 
 def test_first_come_first_served() -> None:
-    """What is due at one time happens in the order in which it was asked for."""
+    """Callbacks that are due at the same time run in the order in which they were scheduled."""
     loop = VirtualLoop()  # type: ignore[abstract]
     seen: list[int] = []
     for i in range(5):
@@ -47,14 +47,14 @@ def test_first_come_first_served() -> None:
     assert (seen, loop.time()) == ([0, 1, 2, 3, 4], 2.0)
 
 
-def test_waiting_for_nothing_is_told() -> None:
+def test_waiting_for_nothing_raises() -> None:
     loop = VirtualLoop()  # type: ignore[abstract]
     with pytest.raises(Deadlock):
         loop.run_until_complete(loop.create_future())
 
 
 def test_a_killed_process_does_nothing_more_and_another_goes_on() -> None:
-    """Not even its `finally`s run; its run is finished elsewhere."""
+    """Not even its `finally`s run. Another process finishes its run."""
     begun.clear()
     with World(seed=1, config=QUICK) as world:
         one = world.process("one")

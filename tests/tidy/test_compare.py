@@ -1,4 +1,4 @@
-"""The comparison with peers: it runs, and what it says is what it measured."""
+"""The comparison with peers runs, and reports what it measured."""
 
 import json
 import subprocess
@@ -19,15 +19,16 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("name", CONTENDERS)
 def test_every_contender_has_a_program_and_pinned_packages(name: str) -> None:
-    """What is measured is in the repository, and the same packages tomorrow."""
+    """Its program is in the repository, and its packages will be the same tomorrow."""
     contender = CONTENDERS[name]
     assert (ROOT / "bench" / "peers" / f"{contender.program}.py").exists()
     assert all("==" in package for package in contender.packages)
 
 
 def test_a_ratio_is_taken_within_a_round() -> None:
-    """Of values that met the same noise; of times, the other way round; of what has no value, none."""
-    told = {
+    """The two values of a round met the same noise. For times the ratio is inverted. A measurement without a value
+    gives no ratio."""
+    measured = {
         "holdfast-sqlite": {
             "A": [{"value": 100.0}, {"value": 50.0}],
             "C": [{"value": 1.0}],
@@ -35,7 +36,7 @@ def test_a_ratio_is_taken_within_a_round() -> None:
         },
         "restate": {"A": [{"value": 10.0}, {"value": 10.0}], "C": [{"value": 4.0}], "E": [{"over": 20.0}]},
     }
-    ratios = _ratios(told)["holdfast-sqlite"]["restate"]
+    ratios = _ratios(measured)["holdfast-sqlite"]["restate"]
     assert ratios["A"] == {"median": 7.5, "low": 5.0, "high": 10.0}
     assert ratios["C"]["median"] == 4.0
     assert "E" not in ratios
@@ -43,7 +44,7 @@ def test_a_ratio_is_taken_within_a_round() -> None:
 
 @pytest.mark.timeout(240)
 def test_it_measures_and_draws(tmp_path: Path) -> None:
-    """From one command to figures and a chart."""
+    """One command gives figures and a chart."""
     command = [
         sys.executable,
         str(ROOT / "bench" / "compare.py"),
@@ -69,7 +70,7 @@ def test_it_measures_and_draws(tmp_path: Path) -> None:
 
 
 async def test_a_ratio_is_taken_within_each_round() -> None:
-    """A machine that becomes slower and slower changes no ratio of two that take turns."""
+    """A machine that becomes slower and slower does not change the ratio of two measurements that take turns."""
     speeds = (1000 * 0.8**n for n in count())
 
     async def one() -> float:

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md says what is there."""
+"""CONTRIBUTING.md names what exists."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def test_it_names_the_folders_of_tests_that_exist() -> None:
-    """Each folder has a row, and no row names one that is gone."""
+    """Each folder has a row, and each row has a folder."""
     table = PAGE.partition("| folder | claims about |\n|---|---|\n")[2].partition("\n\n")[0]
     named = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
     folders = {path.parent.name for path in (ROOT / "tests").glob("*/*.py")}
@@ -16,7 +16,7 @@ def test_it_names_the_folders_of_tests_that_exist() -> None:
 
 
 def test_it_names_targets_of_make_and_files_that_exist() -> None:
-    """Commands that a newcomer types, files that they open."""
+    """It names commands that a newcomer types, and files that they open."""
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"`make (\w+)", PAGE)) <= targets
     for name in re.findall(r"`((?:tests|docs|examples)/[\w/]*[\w.]*)`", PAGE):

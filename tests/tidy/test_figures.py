@@ -1,4 +1,4 @@
-"""`make figures`: what is there is written down, what is not is said."""
+"""`make figures` writes down each part's figures, or why there are none."""
 
 import json
 import subprocess
@@ -12,17 +12,17 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_part_that_is_missing_is_said_so() -> None:
-    """No figure is better than a wrong one, and the rest goes on."""
-    told = measured(Part("x", [sys.executable, "-m", "tests.nowhere"], "tests.nowhere"))
-    assert told["missing"] == "there is no tests.nowhere here"
-    assert "figures" not in told
+    """No figure is better than a wrong one, and the other parts go on."""
+    result = measured(Part("x", [sys.executable, "-m", "tests.nowhere"], "tests.nowhere"))
+    assert result["missing"] == "there is no tests.nowhere here"
+    assert "figures" not in result
 
 
 def test_a_part_that_fails_is_said_so() -> None:
     """What it printed is kept."""
-    told = measured(Part("x", [sys.executable, "-c", "print('{}'); raise SystemExit(3)"], "json"))
-    assert (told["exit"], told["figures"]) == (3, {})
-    assert told["failed"].startswith("exit code 3")
+    result = measured(Part("x", [sys.executable, "-c", "print('{}'); raise SystemExit(3)"], "json"))
+    assert (result["exit"], result["figures"]) == (3, {})
+    assert result["failed"].startswith("exit code 3")
     assert "no JSON" in measured(Part("x", [sys.executable, "-c", "print('oops')"], "json"))["failed"]
 
 
@@ -33,7 +33,7 @@ def test_files_of_tests_are_collected() -> None:
 
 
 def test_what_tests_print_is_read(tmp_path: Path) -> None:
-    """How many passed, and how much a search of a model saw."""
+    """The figures say how many tests passed, and how much the search of a model visited."""
     out = "claims {'a': 1}: 15000 states, 31000 moves, 7 ends, 2.1 s\n.\n3 passed, 1 skipped in 2.20s\n"
     assert passed(out, tmp_path) == {"passed": 3, "skipped": 1}
     assert searched(out, tmp_path) == [
@@ -42,7 +42,8 @@ def test_what_tests_print_is_read(tmp_path: Path) -> None:
 
 
 def test_the_whole_is_one_document(tmp_path: Path) -> None:
-    """With the seed and the machine, and each part with its commit; what is not measured again stays."""
+    """The document has the seed and the machine, and each part has its commit. A part that is not measured again stays
+    as it was."""
     out = tmp_path / "figures.json"
     out.write_text('{"parts": {"mutants": {"commit": "", "changed": false, "at": ""}}}')
     command = [

@@ -13,7 +13,7 @@ NAMED = sorted(set(re.findall(r"`(tests/[^`\s]+)`", PAGE)))
 
 @pytest.mark.parametrize("named", NAMED)
 def test_a_named_test_exists(named: str) -> None:
-    """The file or folder is there, and the function is in it."""
+    """The file or folder exists, and the function is in it."""
     path, _, name = named.partition("::")
     assert (ROOT / path).exists()
     if name:
@@ -24,7 +24,7 @@ def test_a_named_test_exists(named: str) -> None:
 
 
 def test_every_guarantee_is_there() -> None:
-    """G1 to G8, each with a test or the reason why there is none."""
+    """There is a section for each of G1 to G8, with a test or the reason why there is none."""
     sections = dict(re.findall(r"^### (G\d) [^\n]*\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
     assert list(sections) == [f"G{n}" for n in range(1, 9)]
     for name, text in sections.items():

@@ -1,4 +1,4 @@
-"""The test server itself: every test that says `pg_url` or `store_url` relies on these claims."""
+"""The test server itself: every test that uses `pg_url` or `store_url` relies on these claims."""
 
 import asyncpg
 import pytest
@@ -7,7 +7,8 @@ from tests import postgres
 
 
 async def test_a_test_gets_an_empty_postgres(pg_url: str) -> None:
-    """`pg_url` names a database without tables, on a server that does not wait for the disk: it is never cut off from power."""
+    """`pg_url` names a database without tables. Its server does not wait for the disk, because it never has to survive
+    a power cut."""
     connection = await asyncpg.connect(pg_url)
     try:
         tables = await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")
@@ -20,7 +21,7 @@ async def test_a_test_gets_an_empty_postgres(pg_url: str) -> None:
 
 
 def test_a_server_of_ones_own_is_durable_and_goes_when_its_folder_is_let_go() -> None:
-    """It flushes commits to disk, as measuring needs it; leaving the block stops it and removes its folder."""
+    """It flushes commits to disk, as measurements need it. Leaving the block stops it and removes its folder."""
     if postgres.given_server() is not None:
         pytest.skip("the server is not ours to stop")
     with postgres.postgres_server() as server:

@@ -1,4 +1,4 @@
-"""The reference names what there is."""
+"""The reference lists what exists."""
 
 import inspect
 import re
@@ -18,8 +18,8 @@ PAGE = (ROOT / "docs/reference/python.md").read_text()
 SETTINGS = (ROOT / "docs/reference/configuration.md").read_text()
 
 
-def told(call: str) -> list[str]:
-    """The parameters of a call as the page writes it: `@step(name=, retry=)`."""
+def listed_parameters(call: str) -> list[str]:
+    """Return the parameters of a call as the page writes it: `@step(name=, retry=)`."""
     (found,) = set(re.findall(rf"`{re.escape(call)}\(([^)`]*=[^`]*)\)`", PAGE))
     return re.findall(r"(\w+)=", found)
 
@@ -38,16 +38,23 @@ def told(call: str) -> list[str]:
     ],
 )
 def test_every_parameter_is_listed(call: str, declared: object, inner: set[str]) -> None:
-    """And none that does not exist."""
+    """The page lists no parameter that does not exist."""
     assert callable(declared)
-    assert sorted(told(call)) == sorted(set(inspect.signature(declared).parameters) - inner)
+    assert sorted(listed_parameters(call)) == sorted(set(inspect.signature(declared).parameters) - inner)
 
 
 def test_every_public_name_is_listed() -> None:
-    """Of the package, and what a handle and a Holdfast can do."""
+    """The page lists the public names of the package, and what a handle and a Holdfast can do."""
     for name in holdfast.__all__:
         assert re.search(rf"\b{name}\b", PAGE), name
-    rarely = {"rows", "node", "caller", "store", "start_raw", "send_signal"}  # for the command line
+    rarely = {
+        "rows",
+        "node",
+        "caller",
+        "store",
+        "start_raw",
+        "send_signal",
+    }  # only the command line uses these
     for kind, word in ((Run, "run"), (Holdfast, "hf")):
         for name in {name for name in vars(kind) if not name.startswith("_")} - rarely:
             assert f"{word}.{name}" in PAGE, f"{word}.{name}"
@@ -55,14 +62,15 @@ def test_every_public_name_is_listed() -> None:
 
 @pytest.mark.parametrize("kind", [RunInfo, StepInfo, AttemptInfo])
 def test_every_attribute_of_what_is_read_is_listed(kind: type) -> None:
-    """And none that does not exist."""
+    """The page lists no attribute that does not exist."""
     row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{kind.__name__}` |"))
     listed = set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", row))) - {kind.__name__}
     assert listed == {name for name in vars(kind) if not name.startswith("_")}
 
 
 def test_every_environment_variable_is_listed() -> None:
-    """That a user may set. HOLDFAST_POOL is how a pool tells its agents whose they are."""
+    """The page lists the variables that a user may set. A pool sets HOLDFAST_POOL for its agents, so it is not
+    listed."""
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     for name in sorted(set(re.findall(r"\"(HOLDFAST_[A-Z]+)\"", source)) - {"HOLDFAST_POOL"}):
         assert f"`{name}`" in SETTINGS, name

@@ -1,4 +1,4 @@
-"""The wheel that `pip install holdfast` would take gives the same command, in an environment of its own."""
+"""The wheel that `pip install holdfast` would install gives the same command, in a virtual environment of its own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(*words: str | Path, cwd: Path) -> str:
 
 
 def test_a_wheel_in_a_clean_environment_gives_the_command(tmp_path: Path) -> None:
-    """Built, installed without any development tool, it runs a workflow to its end."""
+    """The wheel is built, and installed without any development tool. It runs a workflow to its end."""
     run(UV, "build", "--quiet", "--wheel", "--out-dir", tmp_path, cwd=ROOT)
     (wheel,) = tmp_path.glob("holdfast-*.whl")
     run(UV, "venv", "--quiet", "--python", sys.executable, tmp_path / "clean", cwd=tmp_path)
@@ -45,8 +45,8 @@ def test_a_wheel_in_a_clean_environment_gives_the_command(tmp_path: Path) -> Non
     run(UV, "pip", "install", "--quiet", "--python", python, wheel, cwd=tmp_path)
     (tmp_path / "app.py").write_text(APP)
     holdfast = tmp_path / "clean" / "bin" / "holdfast"
-    told = json.loads(run(holdfast, "run", "app.py:twice", "--input", "[3]", "--json", cwd=tmp_path))
-    assert (told["state"], told["output"]) == ("succeeded", 12)
+    ended = json.loads(run(holdfast, "run", "app.py:twice", "--input", "[3]", "--json", cwd=tmp_path))
+    assert (ended["state"], ended["output"]) == ("succeeded", 12)
 
 
 LINKS = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -58,13 +58,13 @@ def metadata(wheel: Path) -> Message:
         return email.message_from_bytes(packed.read(name))
 
 
-def links(told: Message) -> list[str]:
-    text = re.sub(r"^```.*?^```$", "", str(told.get_payload()), flags=re.MULTILINE | re.DOTALL)
+def links(package: Message) -> list[str]:
+    text = re.sub(r"^```.*?^```$", "", str(package.get_payload()), flags=re.MULTILINE | re.DOTALL)
     return LINKS.findall(text)
 
 
 def test_the_package_index_shows_no_link_that_leads_nowhere(tmp_path: Path) -> None:
-    """Links into the repository are absolute when its address is known, and words while it is not."""
+    """Links into the repository are absolute when its address is known, and plain text while it is not."""
     settings = (ROOT / "pyproject.toml").read_text()
     known = tomllib.loads(settings)["tool"]["hatch"]["metadata"]["hooks"]["custom"]["repository"]
     for name in ("README.md", "LICENSE", "hatch_build.py"):
@@ -75,15 +75,15 @@ def test_the_package_index_shows_no_link_that_leads_nowhere(tmp_path: Path) -> N
         (tmp_path / "pyproject.toml").write_text(changed)
         run(UV, "build", "--quiet", "--wheel", "--out-dir", tmp_path / "dist", cwd=tmp_path)
         (wheel,) = (tmp_path / "dist").glob("holdfast-*.whl")
-        told = metadata(wheel)
-        assert told["Author"]
-        assert told["Description-Content-Type"] == "text/markdown"
-        assert "## Documentation" in str(told.get_payload())
-        found = links(told)
+        package = metadata(wheel)
+        assert package["Author"]
+        assert package["Description-Content-Type"] == "text/markdown"
+        assert "## Documentation" in str(package.get_payload())
+        found = links(package)
         assert all("://" in link for link in found), found
         inside = [link.partition(f"{address}/")[2] for link in found if address and link.startswith(address)]
         for link in inside:
             kind, version, path = link.split("/", 2)
-            assert (kind, version) in {("blob", f"v{told['Version']}"), ("raw", f"v{told['Version']}")}
+            assert (kind, version) in {("blob", f"v{package['Version']}"), ("raw", f"v{package['Version']}")}
             assert (ROOT / path).exists(), link
-        assert bool(inside) == bool(address) == bool(told.get_all("Project-URL"))
+        assert bool(inside) == bool(address) == bool(package.get_all("Project-URL"))

@@ -1,4 +1,4 @@
-"""One word, one meaning: the glossary says which words are used, and which are not."""
+"""One word, one meaning: the glossary says which words we use, and which we do not."""
 
 import re
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ EXCUSED = {
     ("worker", "tests/roles/test_client.py"): "a role that does not exist",
     ("worker", "docs/frameworks.md"): "what gunicorn and Celery call their processes",
 }
-"""Word, and the path of a file or a part of a line; and why."""
+"""Each exception is a word, and a file's path or a part of a line, with the reason."""
 
 
 def _cells(text: str) -> Iterator[str]:
-    """The first cell of every row of the tables in a text."""
+    """Yield the first cell of every row of the tables in a text."""
     for line in text.splitlines():
         if line.startswith("|") and not line.startswith("|---"):
             yield line.split("|")[1].strip()
@@ -38,14 +38,14 @@ def _words(text: str) -> list[str]:
 
 
 def _pattern(word: str) -> re.Pattern[str]:
-    """A word in all its forms; with up to three other words inside, where it is more than one."""
+    """Return a pattern for a word in all its forms. Between the parts of a phrase it allows up to three other words."""
     first, *rest = word.split()
     stem = first.removesuffix("e") + r"\w{0,3}"
     return re.compile(r"\b" + r"(?: [\w'`]+){0,3} ".join([stem, *rest]) + r"\b", re.IGNORECASE)
 
 
 def _spoken(line: str) -> str:
-    """A line of code as the words it is made of: `take_back` and `TakeBack` are two of them."""
+    """Return a line of code as the words it is made of: `take_back` and `TakeBack` are two words each."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", line)
 
 
@@ -73,13 +73,13 @@ def test_the_glossary_is_read() -> None:
 
 
 def test_a_word_stands_once() -> None:
-    """A word with two lines has two meanings."""
+    """A word with two lines would have two meanings."""
     assert sorted(set(IN_USE)) == sorted(IN_USE)
 
 
 @pytest.mark.parametrize("word", RETIRED)
 def test_a_retired_word_is_gone(word: str) -> None:
-    """Not in a name, a comment, a message or a page."""
+    """The word does not occur in a name, a comment, a message or a page."""
     pattern = _pattern(word)
     lines = [
         (f"{file.relative_to(ROOT)}:{number}: {line.strip()}", _spoken(line))

@@ -1,6 +1,6 @@
-"""For those who test workflows: simulated time, processes that die when told to, and the real product between them.
+"""A kit for testing workflows: simulated time, processes that die on demand, and the real product between them.
 
-The fixture `sim` is a `Sim`; with another test framework, `with Sim() as sim:` is the same.
+The pytest fixture `sim` is a `Sim`. With another test framework, `with Sim() as sim:` does the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PLACES = {"NotEnded": "crashes"} | dict.fromkeys(("Boundary", "Finding", "Repor
 
 
 def __getattr__(name: str) -> Any:
-    """Whoever only wants the virtual loop or the world does not load the rest."""
+    """Load each module when it is first needed, so that code that only needs the virtual loop does not load the rest."""
     if name not in __all__:
         raise AttributeError(f"module 'holdfast.testing' has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415  see above

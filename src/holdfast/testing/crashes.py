@@ -1,9 +1,10 @@
-"""Every boundary of a workflow, one after the other: what happens when the process dies there, and another goes on?
+"""Explores a workflow: lets its process die at every boundary in turn, and looks at what happens then.
 
-A boundary is before and after every execution of a step, and before and after every commit. First the workflow runs
-undisturbed, which says what boundaries there are; then it runs once for each of them, from the beginning, and dies there.
-The same again with each step made to fail in turn, which is when undos run. What was recorded when nobody died is replayed,
-here and in other interpreters. Whatever could not be tried is told, with the reason. Everything is a function of the seed.
+There is a boundary before and after every execution of a step, and before and after every commit. First the workflow
+runs undisturbed, to find out which boundaries there are. Then it runs once for each of them, from the beginning: its
+process dies there, and another one goes on. Then the same with each step made to fail in turn, so that undos run. The
+histories of the runs in which no process died are replayed, here and in other interpreters. The report names whatever
+could not be tried, with the reason. The same seed gives the same report.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from holdfast.errors import HoldfastError, RunError, Stop, WrongState
 from holdfast.lifecycle import RUN_ENDED
 from holdfast.model import NewSignal, RunState
 from holdfast.testing import interpreters
-from holdfast.testing.interpreters import Elsewhere, NotReplayed
+from holdfast.testing.interpreters import NotReplayed, ReplayResult
 from holdfast.testing.judge import (
     OPEN,
     RUN_ID,
@@ -39,7 +40,7 @@ from holdfast.testing.parts import Part, named
 from holdfast.testing.points import Mark, Points, State, is_same
 from holdfast.testing.replays import History, differs
 from holdfast.testing.report import REPLAYED, Boundary, Finding, Report, Untried
-from holdfast.testing.stage import Doing, Stage
+from holdfast.testing.stage import Stage, StageAttempt
 from holdfast.testing.stand_ins import Play, StandIn, execute, mentions_key
 from holdfast.testing.world import Past, Process
 from holdfast.workflow import registry
@@ -48,11 +49,11 @@ from holdfast.workflow.step import Step
 from holdfast.workflow.workflow import Workflow
 
 LASTS_S = 2.0
-"""With a seed other than 0, a step that is pretended lasts up to this long, so that parallel ones end in another order."""
-HEARD_S = 1.0
-"""A step during which its run is cancelled lasts this much longer: enough for the cancel to be heard."""
+"""With a seed other than 0, steps with a stand-in last up to this long, so that parallel ones end in another order."""
+CANCEL_S = 1.0
+"""A step during which its run is cancelled lasts this much longer, so that the cancel takes effect meanwhile."""
 INTERPRETERS = 8
-"""Two texts in a set have the same order under every second hash seed: so many leave one chance in 256 to see nothing."""
+"""Two texts in a set have the same order under every second hash seed. So 8 of them miss a difference once in 256."""
 
 
 class NotEnded(RunError):
@@ -60,50 +61,51 @@ class NotEnded(RunError):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What counts, and how much is tried."""
+    """What counts as an effect, and how much is tried."""
 
     seed: int = 0
     boundary: int | None = None
-    """Only this one; 0: none, only replays."""
+    """Try only this boundary; 0 tries only the replays."""
     failures: bool = True
     """Also make each step fail in turn, and die at every boundary of the undoing."""
     trust_keys: bool = True
-    """A step that hands on `here.key` had one effect, however often it ran: whoever got the key knows it."""
+    """Count one effect for a step that reads `here.key`, however often it ran: whoever gets the key recognizes it."""
     idempotent: frozenset[str] = frozenset()
     """Names of steps that may run twice."""
     final: frozenset[str] = frozenset()
     """Names of steps that nothing undoes, and nothing has to."""
     unreached: frozenset[str] = frozenset()
-    """Names of steps, workflows and signals that need not come up."""
+    """Names of steps, workflows and signals that the runs need not reach."""
     pretend: bool = False
-    """Execute no step that has no stand-in: make up its result from its type."""
+    """Do not execute a step that has no stand-in: make up its result from its type."""
     boundaries_max: int = 10_000
     interpreters: int = INTERPRETERS
     """In how many other interpreters histories are replayed."""
     stop: Callable[[], bool] | None = None
-    """Asked before each boundary: is it enough?"""
+    """Called before each boundary. If it returns True, no further boundary is tried."""
     tried: Callable[[int, str], None] | None = None
-    """Told after each boundary, how many were tried, and what is being tried now."""
+    """Called after each boundary, with the number of boundaries tried so far and what is being tried now."""
     whole: bool = False
-    """Run each boundary from the very beginning, also where what led to it is known. Slower, and the same."""
+    """Run the workflow from the beginning for each boundary, also where the state before it is known. This is slower,
+    and must find the same."""
 
 
 class Words(NamedTuple):
-    """How a person moves what stands still, in a test or at the command line."""
+    """Phrases that advise a person what to do next, in a test or at the command line."""
 
-    said: Callable[[str, Sequence[str]], str]
-    """Say something, by an option, of steps."""
+    option: Callable[[str, Sequence[str]], str]
+    """Returns how to set an option, such as `final`, for steps, workflows or signals of these names."""
     signal: str
-    """Send a signal."""
+    """How to send a signal."""
     more: str
-    """Let more boundaries be tried."""
+    """How to try more boundaries."""
     fewer: str
-    """Do without other interpreters."""
+    """How to do without other interpreters."""
     values: str
-    """Let steps return something else."""
+    """How to let steps return something else."""
     in_a_test: bool = False
-    """Values are chosen, maybe so that the run fails; and what the test changed in its process, other interpreters do not
-    know of."""
+    """True in a test. A test may choose values that make the run fail, and other interpreters do not know what it
+    changed in its own process."""
 
 
 IN_A_TEST = Words(
@@ -117,7 +119,7 @@ IN_A_TEST = Words(
 
 
 class Scenario(NamedTuple):
-    """Which step fails, and from which attempt on; or during which the run is cancelled."""
+    """Which step fails, and from which attempt on; or during which step the run is cancelled."""
 
     key: str | None = None
     attempt: int = 1
@@ -132,11 +134,11 @@ class Scenario(NamedTuple):
 UNDISTURBED = Scenario()
 
 executing: ContextVar[Execution | None] = ContextVar("holdfast.execution", default=None)
-"""What the code that runs now belongs to, in an exploration."""
+"""In an exploration, the execution that the code which runs now belongs to."""
 
 
 class Explored(NamedTuple):
-    """One run of the workflow, with what it came by."""
+    """One run of the workflow, with the boundaries it passed."""
 
     ended: RunOutcomes
     points: Points
@@ -160,18 +162,18 @@ class Explorer:
         self.workflow, self.raw, self.settings = workflow.using(id=RUN_ID), raw, settings
         self.stand_ins, self.signals = dict(stand_ins), signals
         self.report = Report(workflow.name, replay)
-        self._counting = Counting(settings.trust_keys, settings.idempotent, settings.final, words.said)
+        self._counting = Counting(settings.trust_keys, settings.idempotent, settings.final, words.option)
         self._number = 0
         self._left = 0
         self._phase = ""
         self._reached: set[str] = set()
-        """Names of all that came up in any run: steps that began, workflows that ran, signals that arrived."""
+        """Names of the steps that began, the workflows that ran and the signals that arrived, in any run."""
         self._undone: set[str] = set()
-        """Names of the undos that ran when nobody died."""
+        """Names of the undos that ran in runs in which no process died."""
         self._missed: list[Boundary] = []
-        """Those that a run did not come by again."""
+        """Boundaries that a run should have passed again, and did not."""
         self._kept: list[tuple[Scenario, History]] = []
-        """What was recorded when nobody died, to be replayed."""
+        """Histories of the runs in which no process died, to be replayed."""
 
     # --- all of it ----------------------------------------------------------------------------------------------------
 
@@ -190,14 +192,13 @@ class Explorer:
         if clean.awaits:
             raise NotEnded(f"{self.workflow.name} does not end: {self._waits(clean)}.")
         if clean.why:
-            self._try(
-                UNDISTURBED, None, None, clean
-            )  # it may be held, because its code decides otherwise after a wait
+            # The run may be held, because its code decided otherwise after a wait.
+            self._try(UNDISTURBED, None, None, clean)
             return
         if clean.row.state is not RunState.SUCCEEDED:
             error = clean.row.error
-            told = f": {codec.describe_error(error)}" if error else ""
-            self.report.undisturbed = f"{clean.row.state}{told}"
+            reason = f": {codec.describe_error(error)}" if error else ""
+            self.report.undisturbed = f"{clean.row.state}{reason}"
             self._try(UNDISTURBED, None, None, clean)
         self._replay(UNDISTURBED, clean)
         self._at_each(UNDISTURBED, undisturbed, 1)
@@ -206,7 +207,7 @@ class Explorer:
             for number, (effect, step) in enumerate(calls.items(), 1):
                 self._phase = f"{short(step.name)} fails, {number} of {len(calls)}"
                 if self._enough():
-                    self._left += 1  # and more: nobody has counted them
+                    self._left += 1  # there are more, but they have not been counted
                 else:
                     self._with_failure(effect, step, undisturbed)
             for effect, step in calls.items():
@@ -215,11 +216,11 @@ class Explorer:
                     self._explore_variant(Scenario(effect, name=short(step.name), cancels=True))
         if self._wants(0):
             self._replay_elsewhere()
-        self._tell_untried()
+        self._report_untried()
 
     def _with_failure(self, effect: str, step: Step[Any, Any], undisturbed: Explored) -> None:
-        """This call fails: at once, with a crash at every boundary from there on; and after a crash that left its outcome
-        unknown."""
+        """Try what happens when this call fails: at once, with a crash at every boundary from there on; and after a
+        crash that left its outcome unknown."""
         self._explore_variant(Scenario(effect, 1, short(step.name)))
         after = f"after {shown(effect)}"
         for n, name in enumerate(undisturbed.points.passed, 1):
@@ -228,7 +229,7 @@ class Explorer:
                 break
 
     def _explore_variant(self, variant: Scenario) -> None:
-        """What is made to happen, first with nobody dying, then with a crash at every boundary from there on."""
+        """Run this scenario, first without a crash, then with a crash at every boundary from its step on."""
         if not self._wants(self._number + 1) and not self._wants(0):
             return
         explored = self._run(variant, None)
@@ -244,7 +245,7 @@ class Explorer:
         self._at_each(variant, explored, first)
 
     def _at_each(self, variant: Scenario, explored: Explored, first: int) -> None:
-        """Die at each boundary of this run. Where a crash leaves the same behind as before, it is not done again."""
+        """Die at each boundary of this run. Where a crash leaves the same behind as an earlier one, use its outcome."""
         known: dict[State, RunOutcomes] = {}
         points = explored.points
         for n in range(first, len(points.passed) + 1):
@@ -254,7 +255,7 @@ class Explorer:
                 known[state] = ended
 
     def _wants(self, number: int) -> bool:
-        """May this boundary, or one after it, be wanted? 0 is the replays."""
+        """True if the settings want this boundary, or one after it. 0 stands for the replays."""
         wanted = self.settings.boundary
         return wanted is None or (wanted == 0 if number == 0 else wanted >= number)
 
@@ -273,8 +274,11 @@ class Explorer:
         known: RunOutcomes | None = None,
         explored: Explored | None = None,
     ) -> RunOutcomes | None:
-        """What happens at one boundary; `known` is what happened where a crash left the same behind, `explored` the run that
-        came by this boundary alive."""
+        """Try one boundary, and return how the run ended; None if the boundary was not tried.
+
+        `known` is how the run ended where a crash left the same behind. `explored` is the run that passed this boundary
+        alive.
+        """
         settings = self.settings
         self._number += 1
         if settings.boundary is not None and settings.boundary != self._number:
@@ -317,7 +321,7 @@ class Explorer:
         return not self.settings.whole and self.settings.boundary is None
 
     def _run(self, variant: Scenario, die_at: int | None) -> Explored:
-        """From the beginning, with a crash at this boundary."""
+        """Run the workflow from the beginning, with a crash at this boundary."""
         points = Points(die_at)
         plays = {name: stand_in.play() for name, stand_in in self.stand_ins.items()}
         ended = self._play(variant, points, plays, [])
@@ -326,7 +330,7 @@ class Explorer:
         return Explored(ended, points)
 
     def _go_on(self, variant: Scenario, explored: Explored, n: int) -> RunOutcomes | None:
-        """After a crash at this boundary, from what it left behind; None when that is not known."""
+        """Go on from what a crash at this boundary leaves behind; return None when that is not known."""
         found = explored.points.past(n)
         if found is None:
             return None
@@ -344,16 +348,16 @@ class Explorer:
         past: Past | None = None,
         begun: Mark | None = None,
     ) -> RunOutcomes:
-        async def perform(doing: Doing) -> Any:
-            return await self._perform(doing, variant, points, plays, executions, stage)
+        async def perform(attempt: StageAttempt) -> Any:
+            return await self._perform(attempt, variant, points, plays, executions, stage)
 
-        opened, told = (0, 0) if begun is None else (begun.opened, begun.told)
+        opened, sent = (0, 0) if begun is None else (begun.opened, begun.sent)
         stage = Stage(self.settings.seed, perform, faults=points, past=past, opened=opened)
         points.clock = lambda: stage.loop.now
         points.mark = lambda: Mark(
             tuple(stage.world.alive),
             stage.opened,
-            told,
+            sent,
             len(executions),
             {name: play.taken for name, play in plays.items()},
         )
@@ -363,13 +367,13 @@ class Explorer:
         stage.check = points.check
         stage.world.committed = _both(stage.world.committed, points.committed)  # type: ignore[method-assign]
         try:
-            if told == 0:
+            if sent == 0:
                 stage.start(self.workflow, self.raw)
-                told = 1
-            for number, (name, payload) in list(enumerate(self.signals, 1))[told - 1 :]:
-                with suppress(WrongState):  # it ended before it could hear of it
+                sent = 1
+            for number, (name, payload) in list(enumerate(self.signals, 1))[sent - 1 :]:
+                with suppress(WrongState):  # the run ended before the signal was sent
                     stage.send(NewSignal(RUN_ID, name, f"simulated-{number}", payload))
-                told += 1
+                sent += 1
             why = self._to_the_end(stage)
             histories = {run.id: History(run, *stage.history(run.id)) for run in stage.runs()}
         finally:
@@ -380,13 +384,14 @@ class Explorer:
         return RunOutcomes(histories, executions, why, open_signals(histories) if why else [])
 
     def _to_the_end(self, stage: Stage) -> str:
-        """Let the run end, and all that belong to it, and time pass as they need; what it waits for when it does not."""
+        """Let time pass until the run and all that belong to it have ended. Return what it waits for if it does not
+        end."""
         while True:
-            look = stage.settle(stage.now)
+            look = stage.run_until_idle(stage.now)
             if self.signals and self._send_to_children(stage):
                 continue
             ended = stage.run(RUN_ID).state in RUN_ENDED | {RunState.STUCK}
-            if ended and not stage.goes_on():
+            if ended and not stage.has_active_run():
                 return ""
             due = min((at for at in (look.back_off, look.timer) if at is not None), default=None)
             if look.busy or due is None:
@@ -394,7 +399,7 @@ class Explorer:
             stage.advance(due - stage.now)
 
     def _send_to_children(self, stage: Stage) -> bool:
-        """A run that others started is sent the signals, too, as soon as it waits for one."""
+        """Send the signals to child runs that wait for them, too. Return whether any was sent."""
         sent = False
         for run in stage.runs():
             if run.id == RUN_ID or run.state not in OPEN:
@@ -411,50 +416,50 @@ class Explorer:
 
     async def _perform(
         self,
-        doing: Doing,
+        attempt: StageAttempt,
         variant: Scenario,
         points: Points,
         plays: dict[str, Play],
         executions: list[Execution],
         stage: Stage,
     ) -> Any:
-        step, here = doing.step.origin, doing.here
+        step, here = attempt.step.origin, attempt.here
         name = shown(here.effect)
         self._reached.add(step.name)
         play = plays.get(step.name)
         if play is None and self.settings.pretend:
             play = plays[step.name] = self._made_up(step, points)
         if play is not None and self.settings.seed:
-            await doing.process.environment.sleep(self._lasts(doing))
+            await attempt.process.environment.sleep(self._lasts(attempt))
         if points.dies(f"before {name}"):
-            stage.world.kill(doing.process)
+            stage.world.kill(attempt.process)
             await stage.world.for_ever()
         chosen = variant.key == here.effect
         if chosen and not variant.cancels and here.attempt >= variant.attempt:
             points.say(f"{name} fails, attempt {here.attempt}")
-            raise Stop("made to fail, to see what becomes of the run")
+            raise Stop("the simulation made this step fail")
         execution = Execution(step, here.effect, here.undone, points.ledger)
         executing.set(execution)
-        here.hands_on = False
+        here.reads_key = False
         runs_code = play is None or play.runs_code
         if runs_code:
             points.begins()
         try:
             if play is None:
-                value = await execute(doing.step.fn, doing.args, doing.kwargs)
+                value = await execute(attempt.step.fn, attempt.args, attempt.kwargs)
             else:
-                value = await play.perform(doing.args, doing.kwargs)
+                value = await play.perform(attempt.args, attempt.kwargs)
         finally:
             points.ends(ran=runs_code)
-        execution.hands_on = here.hands_on or (not runs_code and mentions_key(step.fn))
+        execution.reads_key = here.reads_key or (not runs_code and mentions_key(step.fn))
         executions.append(execution)
         points.say(f"{name} executed, attempt {here.attempt}")
         if chosen and variant.cancels and here.attempt == 1:
             points.say("the run is cancelled")
-            await doing.process.run(RUN_ID).cancel()
-            await doing.process.environment.sleep(HEARD_S)
+            await attempt.process.run(RUN_ID).cancel()
+            await attempt.process.environment.sleep(CANCEL_S)
         if points.dies(f"after {name}, before its result is recorded"):
-            stage.world.kill(doing.process)
+            stage.world.kill(attempt.process)
             await stage.world.for_ever()
         return value
 
@@ -467,10 +472,11 @@ class Explorer:
                 raise
         return self.stand_ins[step.name].play()
 
-    def _lasts(self, doing: Doing) -> float:
-        dice = Random(f"{self.settings.seed}/{doing.here.effect}/{doing.here.attempt}")  # noqa: S311  the seed's own dice
-        most = min(LASTS_S, (doing.step.timeout_s or 2 * LASTS_S) / 2)
-        return dice.random() * most
+    def _lasts(self, attempt: StageAttempt) -> float:
+        here = attempt.here
+        random = Random(f"{self.settings.seed}/{here.effect}/{here.attempt}")  # noqa: S311  reproducible from the seed
+        most = min(LASTS_S, (attempt.step.timeout_s or 2 * LASTS_S) / 2)
+        return random.random() * most
 
     # --- replays ------------------------------------------------------------------------------------------------------
 
@@ -479,7 +485,7 @@ class Explorer:
         return range(1, self.settings.interpreters + 1)
 
     def _replay(self, variant: Scenario, ended: RunOutcomes) -> None:
-        """The same history must lead to the same decisions, here and now."""
+        """Replay in this process: the same history must lead to the same decisions."""
         if not self._wants(0):
             return
         for history in ended.histories.values():
@@ -496,44 +502,44 @@ class Explorer:
     def _found(self, variant: Scenario, history: History, when: str, how: str) -> None:
         boundary = variant.boundary(0, self.settings.seed, when)
         why = (
-            f"{how}. Its code must decide by its input and by what was recorded alone: sort what has no order, like a set; "
-            "clocks, dice, environment and whatever outlives the run belong in a step"
+            f"{how}. A workflow's code must decide only by its input and by what was recorded. Sort what has no order, "
+            "like a set. Read clocks, random numbers, the environment and whatever outlives the run in a step"
         )
         self.report.findings.append(Finding(REPLAYED, history.run.workflow, history.run.id, boundary, 1, why))
 
     def _replay_elsewhere(self) -> None:
-        """And in other interpreters, where texts have other hashes."""
+        """Replay in other interpreters, where texts have other hashes."""
         if not self.settings.interpreters or self.report.replayed_otherwise:
             return
         self._phase = "replayed in other interpreters"
         workflows = self._workflows
         names = dict.fromkeys((one.run.workflow, one.run.version) for _, one in self._kept)
         what = "replays in other interpreters, under other hash seeds"
-        heard: list[Elsewhere] = []
+        results: list[ReplayResult] = []
         try:
             for each in interpreters.replay(
                 [workflows[name] for name in names],
                 [history for _, history in self._kept],
                 self._hash_seeds,
             ):
-                heard.append(each)
+                results.append(each)
                 if self.settings.tried is not None:
                     self.settings.tried(len(self.report.boundaries), self._phase)
         except NotReplayed as error:
             self._untried(what, f"{error}; {self.words.fewer}")
             return
-        self.report.interpreters = len(heard)
-        differ = [each for each in heard if each.difference is not None]
+        self.report.interpreters = len(results)
+        differ = [each for each in results if each.difference is not None]
         if not differ:
             return
-        told = {(each.difference.history, each.difference.how) for each in differ if each.difference}
+        differences = {(each.difference.history, each.difference.how) for each in differ if each.difference}
         first = differ[0]
         assert first.difference is not None
         when = first.difference.when or f"replayed in another process (PYTHONHASHSEED={first.hash_seed})"
         variant, history = self._kept[first.difference.history]
-        if len(differ) == len(heard) > 1 and len(told) == 1 and self.words.in_a_test:
-            # Not the hash seed: all others agree. What a test changed in this process is unknown in them.
-            why = f"in all of them {first.difference.how}: is it changed by the test? {self.words.fewer}"
+        if len(differ) == len(results) > 1 and len(differences) == 1 and self.words.in_a_test:
+            # The others all agree, so it is not the hash seed. They do not know what a test changed in this process.
+            why = f"in all of them {first.difference.how}: does the test change this? {self.words.fewer}"
             self._untried(what, why)
             return
         self._found(variant, history, when, first.difference.how)
@@ -541,14 +547,14 @@ class Explorer:
     # --- what was not tried -------------------------------------------------------------------------------------------
 
     def _untried(self, what: str, why: str) -> None:
-        told = Untried(what, why)
-        if told not in self.report.untried:
-            self.report.untried.append(told)
+        untried = Untried(what, why)
+        if untried not in self.report.untried:
+            self.report.untried.append(untried)
 
     def _waits(self, ended: RunOutcomes) -> str:
         return f"{ended.why} In a simulation: {self.words.signal}"
 
-    def _tell_untried(self) -> None:
+    def _report_untried(self) -> None:
         settings = self.settings
         if self._left:
             self.report.left = self._left
@@ -558,32 +564,32 @@ class Explorer:
             what = f"{len(self._missed)} boundaries, from boundary {first.number} on"
             self._untried(
                 what if len(self._missed) > 1 else f"boundary {first.number}",
-                f"a run that should have died {first.crash} did not come by: it is not the same every time. "
-                "Stub the steps that give other results when they are executed again",
+                f"a run that should have died {first.crash} did not get there: it is not the same every time. "
+                "Stub the steps that return something else when they are executed again",
             )
         if settings.boundary is not None or not settings.failures:
-            return  # not all was asked for
+            return  # the caller did not want everything to be tried
         missing = [part for part in self._parts(self.workflow, set()) if part.name not in settings.unreached]
         for kind, word in ((Step, "step"), (Workflow, "workflow"), (Signal, "signal")):
             self._untried_parts(word, [short(part.name) for part in missing if isinstance(part, kind)])
         if not self.words.in_a_test and self.report.undisturbed:
             self._untried(
-                "the way to success", f"undisturbed, it ends {self.report.undisturbed}: {self.words.values}"
+                "a run that succeeds", f"undisturbed, it ends {self.report.undisturbed}: {self.words.values}"
             )
 
     def _untried_parts(self, kind: str, names: list[str]) -> None:
         if not names:
             return
         never = "came" if kind == "signal" else "ran"
-        move = self.words.signal if kind == "signal" else self.words.values
-        meant = self.words.said("unreached", names)
+        advice = self.words.signal if kind == "signal" else self.words.values
+        intended = self.words.option("unreached", names)
         self._untried(
             f"the {kind}{'s' if len(names) > 1 else ''} {', '.join(names)}, which never {never}",
-            f"{move}; if that is meant, say so: {meant}",
+            f"{advice}; if that is intended, say so: {intended}",
         )
 
     def _parts(self, workflow: Workflow[Any, Any], seen: set[str]) -> Iterator[Part]:
-        """What the workflow names, with the undos of what ran, and did not come up in any run."""
+        """Yield what the workflow names and no run reached, and the undos, which no run reached, of steps that ran."""
         for part in named(workflow.fn):
             if part.name in seen:
                 continue
@@ -600,16 +606,16 @@ class Explorer:
 
 
 def _both(first: Callable[..., None], second: Callable[..., None]) -> Callable[..., None]:
-    def told(process: Process, verb: str, asked: dict[str, Any]) -> None:
+    def committed(process: Process, verb: str, asked: dict[str, Any]) -> None:
         first(process, verb, asked)
         second(verb, asked)
 
-    return told
+    return committed
 
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """That processes die is what is meant here: nobody needs to read of it."""
+    """Log nothing: here processes die on purpose."""
     log = logging.getLogger("holdfast")
     before = log.level
     log.setLevel(logging.CRITICAL + 1)
@@ -620,17 +626,18 @@ def _silence() -> Iterator[None]:
 
 
 def known_part(name: str) -> str:
-    """The full name of a step or workflow of this name, or of this last part of a name; else it is a signal's."""
+    """Return the full name of the step or workflow with this name, or this last part of a name. Otherwise it is a
+    signal's name, which is returned as it is."""
     names = [*registry.steps, *(full for full, _ in registry.workflows)]
     return next((full for full in names if name in {full, short(full)}), name)
 
 
 def known_step(name: str) -> Step[Any, Any]:
-    """The step of this name, or of this last part of a name."""
+    """Return the step with this name, or this last part of a name."""
     found = [step for full, step in registry.steps.items() if name in {full, short(full)}]
     if len(found) != 1:
         known = ", ".join(sorted(registry.steps)) or "none"
         raise HoldfastError(
-            f"{'no' if not found else 'more than one'} step is called {name!r}; known: {known}"
+            f"{'no' if not found else 'more than one'} step is called {name!r}; these are known: {known}"
         )
     return found[0]

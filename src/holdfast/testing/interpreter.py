@@ -1,8 +1,8 @@
 """The other side of `interpreters.py`: a process that imports the author's code and replays histories with it.
 
-It is an interpreter of its own, with a hash seed of its own, and may be treated badly: its clock is put forward, its dice are
-loaded, its environment is turned inside out, each while histories are replayed. Whoever decides by any of these decides
-otherwise then. It talks to the process that started it, and leaves with it.
+It has its own hash seed. On request it also replays the histories with its clock put forward, with chosen random
+numbers, on another host, and with environment variables that are set or missing the other way round. Code that decides
+by any of these decides otherwise then. The process answers the one that started it, and ends together with it.
 """
 
 # ruff: noqa: TID251  clocks and dice are named here to be tampered with
@@ -33,32 +33,33 @@ from holdfast.workflow import registry
 
 DAY_S = 86_400.0
 AHEAD_S = (397.5 * DAY_S + 431.5, 402.2 * DAY_S + 431.5, 401.75 * DAY_S + 431.5)
-"""How far the clock is put forward: another year, month, date and minute each time; one of them makes a working day a free one
-and one makes a morning an afternoon, whatever it is now."""
+"""How far the clock is put forward. Each changes the year, month, date and minute. Whatever the time is now, one of
+them turns a working day into a free day, and one turns a morning into an afternoon."""
 LOW, HIGH = 152_872, 119_191
-"""Seeds whose first throws of `random.random()` are below 0.02, and above 0.98."""
+"""Seeds with which the first numbers of `random.random()` are below 0.02, and above 0.98."""
 SCATTER_MAX = 200
-"""Objects of each size that are made and kept before a replay, so that what follows lies elsewhere in memory."""
+"""At most how many objects of each size are made and kept before a replay, so that later objects get other
+addresses."""
 
 serving = False
 """Whether this process is such an interpreter."""
 
 
 class Module(msgspec.Struct, frozen=True):
-    """Where code is."""
+    """A module that has the author's code: its name, and its file."""
 
     name: str
     file: str
 
 
 class ReplayRequest(msgspec.Struct):
-    """Replay these histories with the code of these modules."""
+    """Asks for a replay of these histories with the code of these modules."""
 
     path: list[str]
     modules: list[Module]
     histories: list[History]
     badly: bool
-    """Also with another clock, other dice, another environment."""
+    """Replay also with another clock, other random numbers and another environment."""
 
 
 class Difference(msgspec.Struct):
@@ -68,7 +69,7 @@ class Difference(msgspec.Struct):
     when: str
     how: str
     seeded: bool = False
-    """Nothing was done to this interpreter, but that it is another one."""
+    """True if nothing was changed for this replay, except that it ran in another interpreter."""
 
 
 class Reply(msgspec.Struct):
@@ -78,15 +79,15 @@ class Reply(msgspec.Struct):
 
 
 def answer(request: ReplayRequest) -> Reply:
-    """Load the code, and replay until something differs."""
+    """Load the code, replay until something differs, and return the difference."""
     sys.path[:] = [*request.path, *(entry for entry in sys.path if entry not in request.path)]
     for module in request.modules:
         try:
             _load(module)
-        except BaseException as error:  # noqa: BLE001  whatever an import does, SystemExit included: it is told
+        except BaseException as error:  # noqa: BLE001  the answer reports it, even a SystemExit
             return Reply(trouble=f"{module.file} cannot be imported there: {type(error).__name__}: {error}")
     kept: list[object] = []
-    for when, circumstances in _circumstances() if request.badly else _another():
+    for when, circumstances in _circumstances() if request.badly else _unchanged():
         kept += _scattered()
         with circumstances:
             for number, history in enumerate(request.histories):
@@ -94,8 +95,8 @@ def answer(request: ReplayRequest) -> Reply:
                     how = differs(history, registry.workflows)
                 except Unloaded as error:
                     return Reply(
-                        trouble=f"importing {request.modules[0].file} does not define {error}: it is made by other code, "
-                        "or inside of a function"
+                        trouble=f"importing {request.modules[0].file} does not define {error}: "
+                        "it is defined by other code, or inside a function"
                     )
                 if how:
                     return Reply([Difference(number, when, how, seeded=not when)])
@@ -103,7 +104,8 @@ def answer(request: ReplayRequest) -> Reply:
 
 
 def _load(module: Module) -> None:
-    """Import a module as it was imported there; where its name leads elsewhere, its file under that name."""
+    """Import a module by its name. If the name leads to another file here, import the module's own file under that
+    name."""
     if module.name in sys.modules:
         return
     try:
@@ -122,15 +124,15 @@ def _load(module: Module) -> None:
 
 
 def _scattered() -> list[object]:
-    """What lies where in memory is another thing after this."""
-    dice = random.SystemRandom()
-    return [bytes(size) for size in range(0, 480, 16) for _ in range(dice.randrange(SCATTER_MAX))]
+    """Return objects that fill random parts of memory, so that later objects get other addresses."""
+    system_random = random.SystemRandom()
+    return [bytes(size) for size in range(0, 480, 16) for _ in range(system_random.randrange(SCATTER_MAX))]
 
 
 # --- circumstances ------------------------------------------------------------------------------------------------------
 
 
-def _another() -> Iterator[tuple[str, Any]]:
+def _unchanged() -> Iterator[tuple[str, Any]]:
     yield "", nullcontext()
 
 
@@ -138,16 +140,16 @@ def _circumstances() -> Iterator[tuple[str, Any]]:
     yield "", nullcontext()
     yield "replayed for the second time in one process", nullcontext()
     for ahead_s in AHEAD_S:
-        yield "replayed while the clock is ahead", _later(ahead_s)
-    yield "replayed with low random numbers", _dice(LOW)
-    yield "replayed with high random numbers", _dice(HIGH)
-    yield "replayed on another host", _elsewhere()
-    yield "replayed with other environment variables", _turned()
+        yield "replayed while the clock is ahead", _clock_ahead(ahead_s)
+    yield "replayed with low random numbers", _random_seed(LOW)
+    yield "replayed with high random numbers", _random_seed(HIGH)
+    yield "replayed on another host", _another_host()
+    yield "replayed with other environment variables", _inverted_environment()
 
 
 @contextmanager
-def _later(ahead_s: float) -> Iterator[None]:
-    """All clocks are ahead, also for those who took the function by its name before."""
+def _clock_ahead(ahead_s: float) -> Iterator[None]:
+    """Put all clocks forward, also for modules that imported a clock's function by its name before."""
     now, now_ns = time.time, time.time_ns
     local, utc, words, text = time.localtime, time.gmtime, time.strftime, time.ctime
 
@@ -187,7 +189,7 @@ def _later(ahead_s: float) -> Iterator[None]:
 
 
 @contextmanager
-def _dice(seed: int) -> Iterator[None]:
+def _random_seed(seed: int) -> Iterator[None]:
     before = random.getstate()
     random.seed(seed)
     try:
@@ -197,7 +199,7 @@ def _dice(seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def _elsewhere() -> Iterator[None]:
+def _another_host() -> Iterator[None]:
     name = "another-host"
     with _replaced(
         [(socket.gethostname, lambda: name), (platform.node, lambda: name), (os.getpid, lambda: 4_000_001)]
@@ -205,8 +207,8 @@ def _elsewhere() -> Iterator[None]:
         yield
 
 
-class _Turned(type(os.environ)):  # type: ignore[misc]  # the class has no public name
-    """What is set is not, and what is not set is."""
+class _InvertedEnvironment(type(os.environ)):  # type: ignore[misc]  # the class has no public name
+    """Environment variables the other way round: those that are set are missing, and the others are "1"."""
 
     def __getitem__(self, key: str) -> str:
         try:
@@ -217,9 +219,9 @@ class _Turned(type(os.environ)):  # type: ignore[misc]  # the class has no publi
 
 
 @contextmanager
-def _turned() -> Iterator[None]:
+def _inverted_environment() -> Iterator[None]:
     kind = type(os.environ)
-    os.environ.__class__ = _Turned
+    os.environ.__class__ = _InvertedEnvironment
     try:
         yield
     finally:
@@ -228,7 +230,8 @@ def _turned() -> Iterator[None]:
 
 @contextmanager
 def _replaced(changed: list[tuple[Any, Any]]) -> Iterator[None]:
-    """Whoever has one of these by a name of its module gets the other one."""
+    """Replace each of these objects by another one in all modules that have a name for it, except Holdfast's and
+    asyncio's."""
     others = {id(old): new for old, new in changed}
     found = [
         (module, name, value)
@@ -248,7 +251,8 @@ def _replaced(changed: list[tuple[Any, Any]]) -> Iterator[None]:
 
 @contextmanager
 def _attribute(kind: type, name: str, value: Any) -> Iterator[None]:
-    """Give a type that is made of C another attribute; where Python does not let itself be tricked so, leave it."""
+    """Change an attribute of a type that is written in C. Where Python gives no access to the type's members, do
+    nothing."""
     members = next(iter(gc.get_referents(kind.__dict__)), None)
     if not isinstance(members, dict):
         yield
@@ -263,17 +267,17 @@ def _attribute(kind: type, name: str, value: Any) -> Iterator[None]:
         ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
 
 
-# --- talking --------------------------------------------------------------------------------------------------------------
+# --- requests and replies ---------------------------------------------------------------------------------------------
 
 
 def serve(descriptor: int) -> None:
-    """Answer what comes by standard input, until it closes: then whoever asked is gone."""
+    """Answer the requests that come by standard input until it closes, which means that the asking process is gone."""
     global serving  # noqa: PLW0603  there is one process
     serving = True
-    asked = sys.stdin.buffer
+    requests = sys.stdin.buffer
     with os.fdopen(descriptor, "wb") as out:
-        while size := asked.read(4):
-            raw = asked.read(int.from_bytes(size, "big"))
+        while size := requests.read(4):
+            raw = requests.read(int.from_bytes(size, "big"))
             out.write(framed(answer(msgspec.msgpack.decode(raw, type=ReplayRequest))))
             out.flush()
 

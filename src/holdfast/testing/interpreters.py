@@ -1,9 +1,9 @@
-"""Other interpreters, which replay what was recorded here: each has another hash seed, so that whoever goes through a set of
-texts goes another way there.
+"""Other interpreters, which replay what was recorded here. Each has another hash seed, so that a loop over a set of
+texts takes another order there.
 
-They are started when first needed, work beside the exploration, and are kept for the next one: an interpreter takes longer to
-start than most workflows to replay. What each imports is the author's module, never a test's stubs: to replay, no step is
-executed.
+They are started when first needed, work beside the exploration, and are kept for the next one: an interpreter takes
+longer to start than most workflows take to replay. Each imports the author's module, and never a test's stubs: a replay
+executes no step.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from holdfast.testing.replays import History
 from holdfast.workflow.workflow import Workflow
 
 ANSWER_S = 60.0
-"""An import that takes longer waits for something that will not come."""
+"""How long to wait for an answer. An import that takes longer waits for something that will not come."""
 BOOT = "import sys; sys.path[:] = sys.argv[2:]; from holdfast.testing.interpreter import serve; serve(int(sys.argv[1]))"
 
 
 class NotReplayed(HoldfastError):
-    """Nothing could be replayed elsewhere, and why."""
+    """Nothing could be replayed in another interpreter. The message says why."""
 
 
-class Elsewhere(NamedTuple):
-    """What one other interpreter had to say."""
+class ReplayResult(NamedTuple):
+    """What one other interpreter found."""
 
     hash_seed: int
     difference: Difference | None
@@ -46,8 +46,9 @@ def replay(
     workflows: Iterable[Workflow[Any, Any]],
     histories: Sequence[History],
     hash_seeds: Sequence[int],
-) -> Iterator[Elsewhere]:
-    """Let an interpreter of each hash seed replay them all, two at a time. Raises NotReplayed when it cannot be done."""
+) -> Iterator[ReplayResult]:
+    """Let an interpreter with each hash seed replay all the histories, two interpreters at a time. Raises NotReplayed
+    when that is impossible."""
     modules = list(dict.fromkeys(_module(workflow) for workflow in workflows))
     asked: list[_Interpreter] = []
     for number, hash_seed in enumerate(hash_seeds):
@@ -61,7 +62,7 @@ def replay(
 
 
 def warm_up(hash_seeds: Sequence[int]) -> None:
-    """Start the first ones: they will be needed."""
+    """Start the first two interpreters, which will be needed soon."""
     for hash_seed in hash_seeds[:2]:
         _one(hash_seed, ())
 
@@ -89,7 +90,7 @@ class _Interpreter:
             self._process = subprocess.Popen(  # noqa: S603  our own program
                 python("-c", BOOT, str(outer), *module_path()),
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,  # what the author's module prints has been seen once
+                stdout=subprocess.DEVNULL,  # what the author's module prints was printed here already
                 stderr=subprocess.DEVNULL,
                 pass_fds=[outer],
                 env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
@@ -100,10 +101,10 @@ class _Interpreter:
             raise NotReplayed(f"no other interpreter could be started: {error}") from error
         finally:
             os.close(outer)
-        self._said = inner
+        self._answers = inner
 
     def fits(self, modules: Iterable[Module]) -> bool:
-        """Is it alive and idle, and has it not imported something else under these names?"""
+        """True if it is alive and idle, and has not imported other files under these names."""
         return (
             self.owner == os.getpid()
             and not self._asked
@@ -115,11 +116,11 @@ class _Interpreter:
         self.loaded |= {one.name: _stamp(one) for one in request.modules}
         self._asked = True
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it died: there will be no answer
+        with suppress(BrokenPipeError):  # it died, and `answer` will notice
             self._process.stdin.write(framed(request))
             self._process.stdin.flush()
 
-    def answer(self) -> Elsewhere:
+    def answer(self) -> ReplayResult:
         try:
             raw = self._read(int.from_bytes(self._read(4), "big"))
         except NotReplayed:
@@ -130,20 +131,20 @@ class _Interpreter:
         if answer.trouble:
             self.close()
             raise NotReplayed(answer.trouble)
-        return Elsewhere(self.hash_seed, answer.differences[0] if answer.differences else None)
+        return ReplayResult(self.hash_seed, answer.differences[0] if answer.differences else None)
 
     def _read(self, size: int) -> bytes:
         found = b""
-        said = select.poll()
-        said.register(self._said, select.POLLIN)
+        poll = select.poll()
+        poll.register(self._answers, select.POLLIN)
         while len(found) < size:
-            if not said.poll(ANSWER_S * 1000):
+            if not poll.poll(ANSWER_S * 1000):
                 raise NotReplayed(
                     f"another interpreter, which imports the same code, did not answer within {ANSWER_S:g} s"
                 )
-            part = os.read(self._said, size - len(found))
+            part = os.read(self._answers, size - len(found))
             if not part:
-                raise NotReplayed("another interpreter, which imports the same code, died of it")
+                raise NotReplayed("another interpreter, which imports the same code, died while it did so")
             found += part
         return found
 
@@ -154,16 +155,18 @@ class _Interpreter:
         self._process.kill()
         with suppress(OSError):
             self._process.communicate()
-        os.close(self._said)
+        os.close(self._answers)
 
 
 _kept: dict[int, _Interpreter] = {}
-"""By hash seed: those that were started."""
+"""The interpreters that were started, by hash seed."""
 
 
 def _one(hash_seed: int, modules: Iterable[Module]) -> _Interpreter:
     if interpreter.serving:
-        raise SystemExit("it simulates when it is imported: guard that with if __name__ == '__main__'")
+        raise SystemExit(
+            "it starts a simulation when it is imported: guard that with if __name__ == '__main__'"
+        )
     one = _kept.get(hash_seed)
     if one is not None and not one.fits(modules):
         one.close()

@@ -1,4 +1,4 @@
-"""What is wrong with one run of an exploration? Pure: how it ended in, findings out."""
+"""Finds what is wrong with one run of an exploration. Pure: it takes how the run ended, and yields findings."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ Rows: TypeAlias = dict[str, StepRow]
 
 
 class Execution:
-    """One execution of a step that came to its end."""
+    """One execution of a step."""
 
-    __slots__ = ("effect", "hands_on", "ledger", "step", "told", "undone")
+    __slots__ = ("counted", "effect", "ledger", "reads_key", "step", "undone")
 
     def __init__(self, step: Step[Any, Any], effect: str, undone: str | None, ledger: set[str]) -> None:
         self.step, self.effect, self.undone, self.ledger = step, effect, undone, ledger
-        self.hands_on = False
-        self.told: list[str | None] = []
-        """What the test itself counted as effects."""
+        self.reads_key = False
+        self.counted: list[str | None] = []
+        """The keys of the effects that the test counted itself, by `sim.effect`."""
 
 
 class RunOutcomes(NamedTuple):
-    """How one run of an exploration came out, with all that belong to it."""
+    """How one run of an exploration ended, with all runs that belong to it."""
 
     histories: dict[str, History]
     """By run id."""
     executions: list[Execution]
+    """Those that came to their end. One that raised counts as one without an effect."""
     why: str
-    """What it waits for, when it did not end."""
+    """What the run waits for; empty if it has ended."""
     awaits: list[str]
-    """Names of the signals it waits for then."""
+    """If it has not ended, the names of the signals it waits for."""
 
     @property
     def row(self) -> RunRow:
@@ -53,22 +54,23 @@ class RunOutcomes(NamedTuple):
 
 
 class Counting(NamedTuple):
-    """What counts as an effect."""
+    """The rules for what counts as an effect."""
 
     trust_keys: bool
     idempotent: frozenset[str]
     final: frozenset[str]
-    said: Callable[[str, Sequence[str]], str]
-    """How a person says of steps that they may run twice, or that they are final."""
+    option: Callable[[str, Sequence[str]], str]
+    """Returns how a person declares that steps may run twice (`idempotent`), or that nothing has to undo them
+    (`final`)."""
 
     def times(self, executions: list[Execution]) -> int:
-        """How often the effect of one call happened."""
-        told = [key for execution in executions for key in execution.told]
-        if told:
-            return len({key for key in told if key is not None}) + told.count(None)
+        """Return how often the effect of one call happened."""
+        counted = [key for execution in executions for key in execution.counted]
+        if counted:
+            return len({key for key in counted if key is not None}) + counted.count(None)
         if executions[0].step.name in self.idempotent:
             return 1
-        if self.trust_keys and all(execution.hands_on for execution in executions):
+        if self.trust_keys and all(execution.reads_key for execution in executions):
             return 1
         return len(executions)
 
@@ -76,7 +78,7 @@ class Counting(NamedTuple):
 def judge(
     ended: RunOutcomes, clean: RunOutcomes | None, boundary: Boundary, counting: Counting
 ) -> Iterator[Finding]:
-    """What went wrong at this boundary; `clean` is the same run when nobody dies."""
+    """Yield what went wrong at this boundary. `clean` is how the same run ends when no process dies."""
     for effect, executions in by_effect(ended.executions).items():
         times = counting.times(executions)
         if times > 1:
@@ -100,19 +102,20 @@ def short(name: str) -> str:
 
 
 def shown(effect: str) -> str:
-    """A step as the run's own code knows it."""
+    """Return the key that the explored run's code knows the step by; a child run's id stands before its steps' keys."""
     run_id, _, key = effect.partition("::")
     return key if run_id == RUN_ID else f"{run_id.removeprefix(f'{RUN_ID}/')}::{key}"
 
 
 def _why_twice(executions: list[Execution], counting: Counting) -> str:
     step = executions[0].step
-    if executions[0].told:
-        return "so it says itself, by sim.effect()"
+    if executions[0].counted:
+        return "it reported the effects itself, by sim.effect()"
     key = "here.undoes or here.key" if isinstance(step, Undo) else "here.key"
+    idempotent = counting.option("idempotent", [short(step.name)])
     return (
-        f"it does not hand on {key}: pass that to the service that does the work, which then knows that it was asked before; "
-        f"if twice does no harm, say so: {counting.said('idempotent', [short(step.name)])}"
+        f"it does not pass on {key}: pass it to the service that does the work, which then knows that it was asked "
+        f"before; if running twice does no harm, say so: {idempotent}"
     )
 
 
@@ -122,11 +125,11 @@ def _why_twice(executions: list[Execution], counting: Counting) -> str:
 def _left_behind(
     ended: RunOutcomes, clean: RunOutcomes | None, boundary: Boundary, counting: Counting
 ) -> Iterator[Finding]:
-    """Effects that should have been taken back, and were not."""
+    """Yield the effects that should have been undone, and were not."""
     if ended.why or ended.row.state is RunState.STUCK:
         return
     undone = _undone(ended)
-    undone_there = _undone(clean) if clean is not None and _went_the_same_way(ended, clean) else frozenset()
+    undone_there = _undone(clean) if clean is not None and _had_the_same_steps(ended, clean) else frozenset()
     by_hand = any(row.kind is StepKind.UNDO for row in ended.rows.values())
     for effect, executions in by_effect(ended.executions).items():
         step = executions[0].step
@@ -134,15 +137,16 @@ def _left_behind(
             continue
         if step.name in counting.final or isinstance(step, Undo):
             continue
-        if not _is_void(effect, ended.histories) and effect not in undone_there:
+        if not _must_be_undone(effect, ended.histories) and effect not in undone_there:
             continue
         if step.undone_by is not None:
             why = f"it has an undo, {short(step.undone_by.name)}, which did not run"
-        elif by_hand or not any(execution.hands_on or execution.told for execution in executions):
-            continue  # nobody can tell whether it changed anything
+        elif by_hand or not any(execution.reads_key or execution.counted for execution in executions):
+            continue  # it is unknown whether it changed anything
         else:
             name = short(step.name)
-            why = f"it has no undo: declare one with @{name}.undo; if nothing has to undo it, say so: {counting.said('final', [name])}"
+            final = counting.option("final", [name])
+            why = f"it has no undo: declare one with @{name}.undo; if nothing has to undo it, say so: {final}"
         yield Finding(NOT_UNDONE, step.name, effect, boundary, 1, why)
 
 
@@ -150,17 +154,18 @@ def _undone(ended: RunOutcomes) -> frozenset[str]:
     return frozenset(each.undone for each in ended.executions if each.undone is not None)
 
 
-def _went_the_same_way(ended: RunOutcomes, clean: RunOutcomes) -> bool:
-    """The same steps with the same outcomes: then a saga that was taken back there is taken back here."""
-    return _way(ended) == _way(clean)
+def _had_the_same_steps(ended: RunOutcomes, clean: RunOutcomes) -> bool:
+    """True if both had the same steps with the same outcomes. Then a saga that was undone in one is undone in the
+    other."""
+    return _step_states(ended) == _step_states(clean)
 
 
-def _way(ended: RunOutcomes) -> dict[str, StepState]:
+def _step_states(ended: RunOutcomes) -> dict[str, StepState]:
     return {effect: row.state for effect, row in ended.rows.items() if not row.key.startswith(UNDO_PREFIX)}
 
 
-def _is_void(effect: str, histories: Mapping[str, History]) -> bool:
-    """Did the run that asked for it, or one above that, not succeed, and does no point of no return keep it?"""
+def _must_be_undone(effect: str, histories: Mapping[str, History]) -> bool:
+    """True if the run that asked for it, or one above that, failed, and no `keep()` between them protects it."""
     run_id, _, key = effect.partition("::")
     n = next((row.n for row in histories[run_id].steps if row.key == key), 0)
     at: str | None = run_id
@@ -178,16 +183,19 @@ def _is_void(effect: str, histories: Mapping[str, History]) -> bool:
 
 
 def _otherwise(ended: RunOutcomes, clean: RunOutcomes | None) -> tuple[str, str]:
-    """Did the crash keep the run from ending, or make it fail? What came of it, and why that is wrong.
+    """If the crash kept the run from ending, or made it fail, return how it ended and why that is wrong.
 
-    After a crash results may come in another order, and a wait may be over before them: that may lead to another end, and it
-    is the workflow's own decision. A step that fails when it is executed again is not.
+    After a crash results may come in another order, or after a timeout. That may lead to another end, which is the
+    workflow's own decision. A step that fails when it is executed again is not the workflow's decision.
     """
     if ended.awaits:
-        return "", ""  # nobody promised that signal: this is what was not tried
+        return "", ""  # the test promised no such signal: the explorer reports this as not tried
     if ended.why:
         alone = clean is not None and bool(clean.why)
-        return f"did not end: {ended.why}", "nothing was done to it" if alone else "undisturbed, it does"
+        return (
+            f"did not end: {ended.why}",
+            "this happens without a crash, too" if alone else "without a crash, it ends",
+        )
     if clean is None or _kind(ended.row) == _kind(clean.row) or ended.row.state is RunState.SUCCEEDED:
         return "", ""
     words = f"ended {ended.row.state} with {_value(ended.row)}"
@@ -200,14 +208,14 @@ def _otherwise(ended: RunOutcomes, clean: RunOutcomes | None) -> tuple[str, str]
         if was is None or row.state is not StepState.FAILED or row.digest != was.digest:
             continue
         if was.state is StepState.SUCCEEDED:
-            error = codec.describe_error(row.error) if row.error else "without a word"
+            error = codec.describe_error(row.error) if row.error else "no error is recorded"
             again = f"{shown(effect)} succeeds there, and failed here when it was executed again: {error}"
             return words, f"{undisturbed}; {again}"
     return "", ""
 
 
 def open_signals(histories: Mapping[str, History]) -> list[str]:
-    """Names of the signals that runs wait for and nothing else can end the wait."""
+    """Return the names of the signals that open runs wait for."""
     return sorted(
         {
             row.name
@@ -220,7 +228,7 @@ def open_signals(histories: Mapping[str, History]) -> list[str]:
 
 
 def _kind(run: RunRow) -> str:
-    """A run that fails is undone if anything may have happened, which is for the crash to say."""
+    """Return the run's state, or `failed` for `undone`: whether there is anything to undo depends on the crash."""
     return RunState.FAILED if run.state is RunState.UNDONE else run.state
 
 

@@ -1,13 +1,14 @@
-"""An asyncio event loop whose time is a number. Nothing is waited for: when nobody is ready, time jumps to the next timer.
+"""An asyncio event loop whose time is a number. It never waits: when no callback is ready, time jumps to the next
+timer.
 
     loop = VirtualLoop()
     loop.run_until_complete(main())         # asyncio.sleep(86_400) takes no time
     loop.run_for(60)                        # let a minute pass
 
-Order is first come, first served, so a run is the same every time; chance is the business of those who are called.
-`PROCESS` says which simulated process a piece of code belongs to: every callback carries the context it was made in, and the
-loop asks that process before it runs one. A process that was killed runs nothing more, not even its `finally`s; one that is
-paused finds all it missed when it goes on.
+Callbacks run in the order in which they become ready, and the loop draws no random numbers, so a simulation can be
+repeated. `PROCESS` says which simulated process a piece of code belongs to. Every callback has the context it was made
+in, and the loop looks at that process before it runs the callback. No code of a killed process runs any more, not even
+a `finally`. For a paused process the loop keeps the callbacks, and runs them when the process goes on.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ T = TypeVar("T")
 
 
 class Schedulable(Protocol):
-    """What the loop asks of a simulated process."""
+    """What the loop needs to know of a simulated process."""
 
     dead: bool
     missed: deque[Handle] | None
-    """Not None while it is paused: what it will do when it goes on."""
+    """While the process is paused, the callbacks that will run when it goes on; None while it is not paused."""
 
 
 PROCESS: ContextVar[Schedulable | None] = ContextVar("holdfast.process", default=None)
 
 
 class Deadlock(Exception):
-    """Somebody waits, and nothing will ever happen again."""
+    """Some code waits, and there is no callback and no timer left that could end the wait."""
 
 
 class Handle:
-    """A callback to come. The same interface as asyncio's own."""
+    """A scheduled callback, with the interface of asyncio's own handles."""
 
     __slots__ = ("args", "callback", "context", "dropped", "due")
 
@@ -65,33 +66,35 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.now = 0.0
         self.ready: deque[Handle] = deque()
         self.errors: list[BaseException] = []
-        """Raised by callbacks: nobody else would hear of them."""
+        """What callbacks raised. Whoever runs the loop looks at it: no one else would notice."""
         self.stopped = False
         self.callbacks = 0
-        """How many were run: a measure of what a simulation costs."""
+        """How many callbacks have run. It measures what a simulation costs."""
         self._timers: list[tuple[float, int, Handle]] = []
         self._made = 0
         self._tasks: list[asyncio.Task[Any]] = []
-        """All there ever were: one that was collected in between would run its `finally`s at a moment of its own."""
+        """All tasks there ever were. One that was garbage-collected early would run its `finally`s at an unpredictable
+        moment."""
 
-    # --- what the loop is told --------------------------------------------------------------------------------------
+    # --- running ----------------------------------------------------------------------------------------------------
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
-        """Until it is done, however long that takes. Deadlock when it never will be."""
+        """Run until this is done, and return its result. Raises Deadlock when it can never be done."""
         awaited: Any = future
         task: asyncio.Future[T] = asyncio.ensure_future(awaited, loop=self)
         if not self.run(until=task.done):
-            raise Deadlock(f"nothing is left to do, and {task!r} is not done")
+            raise Deadlock(f"{task!r} is not done, and no callback or timer is left that could end it")
         return task.result()
 
     def run_for(self, seconds: float) -> None:
-        """Let so much time pass, and do what comes due in it."""
+        """Let this much time pass, and run what comes due in it."""
         end = self.now + seconds
         self.run(until=lambda: False, end=end)
         self.now = max(self.now, end)
 
     def run(self, *, until: Callable[[], bool], end: float = float("inf")) -> bool:
-        """Run until `until()`, at most to the time `end`, or until `stop()`; whether `until()` was reached."""
+        """Run until `until()` is true, at most to the time `end`, or until `stop()`. Return whether `until()` became
+        true."""
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         self.stopped = False
@@ -106,7 +109,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.stopped = True
 
     def _once(self, end: float) -> bool:
-        """Run one callback, or let time pass until there is one; False when there is none before `end`."""
+        """Let time pass until a callback is ready, and run it. Return False if none is ready by `end`."""
         ready, timers = self.ready, self._timers
         while not ready:
             if not timers or timers[0][0] > end:
@@ -130,7 +133,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             handle.context.run(handle.callback, *handle.args)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # noqa: BLE001  whatever a callback raises is told at the end
+        except BaseException as error:  # noqa: BLE001  one callback's error must not end the loop
             self.errors.append(error)
         return True
 
@@ -174,11 +177,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """There are no threads: it is called here and now."""
+        """Call the function at once, because a simulation has no threads."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
-        except BaseException as error:  # noqa: BLE001  it belongs to whoever waits for the call
+        except BaseException as error:  # noqa: BLE001  the future's waiter gets it
             future.set_exception(error)
         return future
 
@@ -189,7 +192,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return False
 
     def close(self) -> None:
-        """Close the code that is still suspended. What it does on its way out comes to nothing."""
+        """Close the coroutines that are still suspended. Whatever their `finally`s schedule never runs."""
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:
@@ -207,10 +210,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def get_debug(self) -> bool:
         return False
 
-    def hear(self, context: dict[str, Any]) -> None:
-        """Tasks of processes that were killed are never finished: that is meant."""
-
-    call_exception_handler = hear
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Do nothing: what asyncio would report here are mostly tasks of killed processes, which are never finished."""
 
     async def shutdown_asyncgens(self) -> None: ...
 

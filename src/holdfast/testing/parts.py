@@ -1,4 +1,5 @@
-"""What a workflow's code names: its steps, the workflows it calls, the signals it waits for. Read from the byte code, not run."""
+"""Finds what a workflow's code names: its steps, the workflows it calls, the signals it waits for. It reads the byte
+code and runs nothing."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from holdfast.workflow.step import Step
 from holdfast.workflow.workflow import Workflow
 
 FOLLOWED_MAX = 3
-"""How deep a function's own functions are looked into."""
+"""How many calls deep the functions that a function calls are followed."""
 
 Part = Step[Any, Any] | Workflow[Any, Any] | Signal[Any]
 
 
 def named(fn: Callable[..., Any]) -> list[Part]:
-    """The parts that this function and the functions it names lead to, in the order of the code."""
+    """Return the parts that this function and the functions it calls name, in the order of the code."""
     found: dict[int, Part] = {}
     for part in _parts(fn, 0, set()):
         found.setdefault(id(part), part)
@@ -44,7 +45,7 @@ def _parts(fn: Callable[..., Any], followed: int, seen: set[CodeType]) -> Iterat
 
 
 def _loads(code: CodeType, names: dict[str, Any]) -> Iterator[tuple[Any, str]]:
-    """Every object that is named, with the attribute that is taken of it, if any."""
+    """Yield every object that the code loads, with the attribute that it reads of it, if any."""
     local: dict[str, Any] = {}
     here: Any = None
     module: ModuleType | None = None
@@ -75,24 +76,24 @@ def _loads(code: CodeType, names: dict[str, Any]) -> Iterator[tuple[Any, str]]:
 
 
 def _is_authored(fn: FunctionType) -> bool:
-    """Neither Python's nor ours: those know no step of the author's."""
+    """True if it is neither Python's function nor ours. Those name none of the author's steps."""
     top = (fn.__module__ or "").partition(".")[0]
     return top != "holdfast" and top not in sys.stdlib_module_names
 
 
 def enclosed(fn: FunctionType) -> dict[str, Any]:
-    """What the function sees of the functions around it."""
+    """Return the variables of the surrounding functions that this function uses, with their values."""
     found = {}
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         try:
             found[name] = cell.cell_contents
         except ValueError:
-            pass  # defined further down
+            pass  # the variable has no value yet: it is defined further down
     return found
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:
-    """The code, and that of all functions written inside of it."""
+    """Yield the code, and that of all functions written inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

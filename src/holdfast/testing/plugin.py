@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `sim`. The only module of Holdfast that knows pytest."""
+"""The pytest plugin, with the fixture `sim`. No other module of Holdfast imports pytest."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from holdfast.testing.sim import Sim
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("holdfast").addoption(
-        "--sim-seed", type=int, default=0, metavar="N", help="the seed of the fixture `sim`: 0"
+        "--sim-seed", type=int, default=0, metavar="N", help="the seed of the fixture `sim` (default: 0)"
     )
 
 
 @pytest.fixture
 def sim(request: pytest.FixtureRequest) -> Iterator[Sim]:
-    """A Holdfast of its own for this test: in memory, in one thread, in virtual time."""
+    """Holdfast for this test alone: in memory, in one thread, in virtual time."""
     with Sim(request.config.getoption("--sim-seed")) as made:
         yield made

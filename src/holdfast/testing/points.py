@@ -1,4 +1,4 @@
-"""The boundaries that a run passes, by number and in words: the process dies at the chosen one."""
+"""Numbers and describes the boundaries that a run passes, and lets the process die at the chosen one."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from holdfast.testing.world import Fate, Faults, Past, Process, Rows
 
 CRASHABLE = frozenset({"commit", "claim_runs", "claim_run", "claim_steps", "fire_timers", "answer_joins"})
 POINTS_MAX = 20_000
-"""A workflow that passes more has no end, or is too long to be explored."""
+"""A workflow that passes more boundaries than this never ends, or is too long to be explored."""
 
 State: TypeAlias = tuple[int, int, float]
-"""What a crash leaves behind: how much was committed, how much was done outside, and what time it is."""
+"""Stands for what a crash leaves behind: how many commits and how many possible effects outside there were, and the
+time."""
 
 
 class Mark(NamedTuple):
-    """What an exploration has to know to go on at a boundary, besides the store."""
+    """What an exploration needs besides the store's rows to go on from a boundary."""
 
     nodes: tuple[str, ...]
     opened: int
     """How many processes there have been."""
-    told: int
-    """How much the run was told: that it starts, and its signals."""
+    sent: int
+    """How much has been sent to the run: 0 before its start, 1 after it, and 1 more for each signal."""
     executions: int
     taken: dict[str, int]
-    """Of each stand-in, how many outcomes were taken."""
+    """For each stand-in, how many of its outcomes have been used."""
 
 
 _VERBS = {
@@ -41,19 +42,20 @@ _VERBS = {
 
 
 class Points(Faults):
-    """Counts the boundaries that are passed; the process dies at the chosen one."""
+    """Counts the boundaries that a run passes, and kills the process at the chosen one."""
 
     def __init__(self, die_at: int | None) -> None:
         self.die_at = die_at
         self.passed: list[str] = []
         self.states: list[State] = []
-        """Of each boundary, what a crash would leave behind. Where that is the same, so is all that follows."""
+        """For each boundary, what a crash would leave behind. Where that is the same, all that follows is the same."""
         self.marks: list[Mark | None] = []
-        """Of each boundary, what else there was; None where a step's own code had run, which nobody can bring back."""
+        """For each boundary, its mark. It is None after a step's own code has run, because nothing can restore what
+        that did."""
         self.rows: list[Rows] = []
-        """The store after each commit, from before the first one on."""
+        """The store's rows before the first commit, and after each one."""
         self.died_at: str | None = None
-        """The boundary at which the process died, in words that were known then."""
+        """The boundary at which the process died, as it was called at that moment."""
         self.trace: list[str] = []
         self.trouble: HoldfastError | None = None
         """Why the exploration cannot go on."""
@@ -63,35 +65,36 @@ class Points(Faults):
         self.clock: Callable[[], float] = lambda: 0.0
         self.mark: Callable[[], Mark | None] = lambda: None
         self.look: Callable[[], Rows] | None = None
-        """Where the store's rows are to be had, if they are to be kept."""
+        """Reads the store's rows. None if they need not be kept."""
         self._commits = 0
-        self._deeds = 0
+        self._possible_effects = 0
         self._under_way = 0
         self._last_commit = 0
 
     def past(self, n: int) -> tuple[Past, Mark] | None:
-        """What is left when the process dies at the n-th boundary, if it is known."""
+        """Return what is left when the process dies at the n-th boundary; None if that is not known."""
         (commits, _, now), mark = self.states[n - 1], self.marks[n - 1]
         return None if mark is None else (Past(self.rows[commits], now, mark.nodes), mark)
 
-    # --- what is told ---------------------------------------------------------------------------------------------------
+    # --- what an exploration calls ----------------------------------------------------------------------------------
 
     def begins(self) -> None:
-        """Code of a step runs from here on: what it does, and when, nobody can tell."""
+        """Note that a step's own code begins to run. From here on it is unknown what has happened outside, and when."""
         self._under_way += 1
         self.look = None
 
     def ends(self, *, ran: bool) -> None:
-        """An execution is over; `ran`: it was code, not a value that stands in for it."""
+        """Note that an execution is over. `ran` says whether it was the step's own code, and not a value that stands
+        in."""
         self._under_way -= ran
-        self._deeds += 1
+        self._possible_effects += 1
 
     def dies(self, name: str, *, after: int = 0) -> bool:
-        """Pass a boundary; does the process die here? `after` a commit that is about to happen, the store has it."""
+        """Pass a boundary, and return whether the process dies here. `after=1` for a boundary after the next commit."""
         if self._under_way:
-            self._deeds += 1
+            self._possible_effects += 1  # the code may have done something since the last boundary
         self.passed.append(name)
-        self.states.append((self._commits + after, self._deeds, self.clock()))
+        self.states.append((self._commits + after, self._possible_effects, self.clock()))
         self.marks.append(None if self.look is None else self.mark())
         here = len(self.passed) == self.die_at
         if here:
@@ -103,7 +106,9 @@ class Points(Faults):
         if self.trouble is not None:
             raise self.trouble
         if len(self.passed) > POINTS_MAX:
-            raise HoldfastError(f"the run passes more than {POINTS_MAX:,} boundaries: give it less to do")
+            raise HoldfastError(
+                f"the run passes more than {POINTS_MAX:,} boundaries, too many to explore: give it less to do"
+            )
 
     def say(self, words: str) -> None:
         self.trace.append(f"{self.clock():10.3f} s  {words}")
@@ -125,7 +130,7 @@ class Points(Faults):
         self._commits += 1
         if self.look is not None:
             last, now = self.rows[-1], self.look()
-            # What did not change is kept once: most of it never does.
+            # Tables that did not change are kept only once: most of them never change.
             self.rows.append(
                 {table: last[table] if last[table] == rows else rows for table, rows in now.items()}
             )
@@ -137,20 +142,20 @@ class Points(Faults):
         self.say(f"commit: {words.removeprefix('the commit that ').removeprefix('the commit of ')}")
 
     def _describe(self, ops: Sequence[Any]) -> str:
-        said: list[str] = []
+        phrases: list[str] = []
         for op in ops:
             if isinstance(op, Hop):
                 self.keys.update({(op.run_id, step.n): step.key for step in op.issued})
-                said.append(self._hop(op))
+                phrases.append(self._hop(op))
             elif isinstance(op, Outcome):
-                said.append(f"of {self._key(op.run_id, op.n)}'s result")
+                phrases.append(f"of {self._key(op.run_id, op.n)}'s result")
             elif isinstance(op, RetryStep):
-                said.append(f"that lets {self._key(op.run_id, op.n)} be tried again")
+                phrases.append(f"that lets {self._key(op.run_id, op.n)} be tried again")
             elif isinstance(op, HandBack):
-                said.append(f"that hands {self._key(op.run_id, op.n)} back")
+                phrases.append(f"that hands {self._key(op.run_id, op.n)} back")
             elif isinstance(op, Start):
-                said.append("that starts the run")
-        return f"the commit {' and '.join(dict.fromkeys(said)) or 'of a checkpoint'}"
+                phrases.append("that starts the run")
+        return f"the commit {' and '.join(dict.fromkeys(phrases)) or 'of a checkpoint'}"
 
     def _hop(self, hop: Hop) -> str:
         ends = [self._key(hop.run_id, outcome.n) for outcome in hop.outcomes]
@@ -179,7 +184,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def is_same(died_at: str | None, name: str) -> bool:
-    """Did the process die at the boundary of this name? Of a commit it is not known then what it will be of."""
+    """True if the process died at the boundary of this name. A commit gets its own name only after it was made, so a
+    process that died at one did so at "a commit"."""
     if died_at in {"before a commit", "after a commit"}:
         return name.startswith(f"{died_at.partition(' ')[0]} the commit ")
     return died_at == name

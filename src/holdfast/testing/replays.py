@@ -1,8 +1,9 @@
-"""Does a workflow's code decide the same again on the same history? Pure: the rows of a run that has ended in, the difference out.
+"""Finds out whether a workflow's code decides the same again on the same history. Pure: it takes the rows of a run that
+has ended, and returns the difference.
 
-Results may come in another order after a crash, and another order may lead elsewhere; that is the author's business. But the
-same results in the same order must lead to the same steps and the same end, in whatever process the code runs: this is all
-that a replay has.
+After a crash results may come in another order, and with another order the code may decide otherwise; that is up to the
+author. But the same results in the same order must lead to the same steps and the same end, in whatever process the
+code runs: a replay has nothing else to go by.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Workflows = Mapping[tuple[str, str], Workflow[Any, Any]]
 
 
 class History(msgspec.Struct):
-    """All that is recorded of one run."""
+    """The rows of one run, its steps and its signals."""
 
     run: RunRow
     steps: list[StepRow]
@@ -32,16 +33,16 @@ class History(msgspec.Struct):
 
 
 class Unloaded(Exception):
-    """The run's workflow is not known here."""
+    """The run's workflow is not loaded in this process."""
 
 
 def differs(history: History, workflows: Workflows) -> str:
-    """How the code that is loaded here decides otherwise than the run did, in words; nothing when it does not."""
+    """Return in words how the code that is loaded here decides otherwise than the run did; empty if it does not."""
     run = history.run
     delivered = [row for row in history.signals if row.delivered_seq]
     decided = history.steps or delivered or run.state is RunState.SUCCEEDED
     if run.state not in RUN_ENDED or not decided:
-        return ""  # nothing to compare with: its code has not ended, or never ran
+        return ""  # there is nothing to compare with: its code has not ended, or never ran
     workflow = workflows.get((run.workflow, run.version))
     if workflow is None:
         raise Unloaded(run.workflow)
@@ -70,9 +71,7 @@ def _difference(run: RunRow, turn: Turn, left: list[StepRow]) -> str:
         new = turn.issued[0]
         return f"it asks for {described(new.kind, new.name, new.input)} as step {new.key!r}, which was never asked for"
     for row in left:
-        if not row.key.startswith(
-            UNDO_PREFIX
-        ):  # a run that takes itself back has no code to ask for its undos
+        if not row.key.startswith(UNDO_PREFIX):  # the code does not ask for its undos
             return (
                 f"it does not ask for step {row.key!r}, which was {described(row.kind, row.name, row.input)}"
             )
@@ -80,13 +79,13 @@ def _difference(run: RunRow, turn: Turn, left: list[StepRow]) -> str:
     if finish is None:
         return f"it does not end, and ended {run.state}"
     if run.state is not RunState.SUCCEEDED:
-        # A child that succeeded is undone with its parent: its code knows nothing of that.
+        # A child that succeeded is undone with its parent. Its own code has no part in that.
         if finish.how == "succeeded" and run.parent_id is None:
             return f"it succeeds with {_shown(finish.output)}, and ended {run.state}"
         return ""
     if finish.how != "succeeded":
-        told = f": {codec.describe_error(finish.error)}" if finish.error else ""
-        return f"it fails{told}, and had succeeded with {_shown(run.output)}"
+        reason = f": {codec.describe_error(finish.error)}" if finish.error else ""
+        return f"it fails{reason}, and had succeeded with {_shown(run.output)}"
     if finish.output != run.output:
         return f"its result is {_shown(finish.output)}, and was {_shown(run.output)}"
     return ""

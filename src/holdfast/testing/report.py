@@ -1,4 +1,4 @@
-"""What an exploration found, as values and in plain words."""
+"""What an exploration found, as values and as text."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ class Boundary(NamedTuple):
     """One place where something went wrong on purpose."""
 
     number: int
-    """Counted from 1; the same at every exploration with the same seed. 0: nothing dies, a history is replayed."""
+    """Counted from 1, and the same in every exploration with the same seed. 0: no process dies, a history is
+    replayed."""
     seed: int
     crash: str | None
-    """Where the process died, None when it lived; of a replay, under which circumstances."""
+    """Where the process died, or None if it did not. For a replay: under which circumstances."""
     failing: str | None
     """The step that was made to fail."""
     cancelled: str | None = None
@@ -26,7 +27,7 @@ class Boundary(NamedTuple):
 
     @property
     def what(self) -> str:
-        """What was made to happen, besides the crash."""
+        """What was made to happen besides the crash, in words; empty if nothing was."""
         if self.cancelled:
             return f"the run is cancelled during {self.cancelled}"
         return f"{self.failing} fails" if self.failing else ""
@@ -44,20 +45,20 @@ class Finding(NamedTuple):
 
     kind: str
     step: str
-    """The step's name; for a run that ended otherwise, the workflow's."""
+    """The step's name. For a run that ended otherwise or was replayed otherwise, the workflow's name."""
     key: str
     boundary: Boundary
     times: int
     why: str
-    """What is the case, and the next move."""
+    """What is the case, and what to do next."""
 
 
 class Untried(NamedTuple):
-    """What belongs to the workflow, and did not come up."""
+    """Something that was not tried."""
 
     what: str
     why: str
-    """The reason, and the next move."""
+    """The reason, and what to do next."""
 
 
 class Report:
@@ -66,27 +67,28 @@ class Report:
     def __init__(self, workflow: str, replay: str = "") -> None:
         self.workflow = workflow
         self._replay = replay
-        """How a person replays one boundary, up to its number."""
+        """The command that tries one boundary again, without its number."""
         self.undisturbed = ""
-        """How the run ends when nothing goes wrong on purpose, if it does not succeed."""
+        """How the run ends when nothing goes wrong on purpose; empty if it succeeds."""
         self.boundaries: list[Boundary] = []
-        """Those that were tried."""
+        """The boundaries that were tried."""
         self.findings: list[Finding] = []
         self.untried: list[Untried] = []
         """What was not tried, and why."""
         self.left = 0
-        """Boundaries that were not tried because a limit was reached, as far as they are known."""
+        """At least how many boundaries were not tried because a limit was reached."""
         self.interpreters = 0
         """In how many other interpreters the histories were replayed."""
         self.trace: list[str] = []
-        """When only one boundary was tried: what happened, in order."""
+        """What happened, in order, if only one boundary was tried."""
         self._effects: dict[str, set[int]] = {}
 
     def count(self, step: str, effects: int) -> None:
         self._effects.setdefault(step, set()).add(effects)
 
     def effects(self, step: Step[Any, Any]) -> set[int]:
-        """How often the effect of a call of this step happened, over all crashes: {1} is once, whatever dies."""
+        """Return how often the effect of one call of this step happened, over all crashes. {1} means once, at every
+        crash."""
         return set(self._effects.get(step.name, set()))
 
     @property
@@ -96,12 +98,12 @@ class Report:
 
     @property
     def not_undone(self) -> list[Finding]:
-        """Effects that outlived a run that did not succeed."""
+        """Effects of runs that did not succeed, which nothing undid."""
         return [finding for finding in self.findings if finding.kind == NOT_UNDONE]
 
     @property
     def ended_otherwise(self) -> list[Finding]:
-        """Runs that did not end as they do when nothing dies."""
+        """Runs that did not end as they do when no process dies."""
         return [finding for finding in self.findings if finding.kind == OTHERWISE]
 
     @property
@@ -111,11 +113,11 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Nothing was found, and all was tried."""
+        """True if nothing was found and everything was tried."""
         return not self.findings and not self.untried
 
     def add(self, other: Report) -> None:
-        """Take in what another seed found."""
+        """Add another report, of another seed, to this one."""
         self.undisturbed = self.undisturbed or other.undisturbed
         self.boundaries += other.boundaries
         self.findings += other.findings
@@ -127,13 +129,13 @@ class Report:
             self._effects.setdefault(step, set()).update(counts)
 
     def replay(self, boundary: Boundary) -> str:
-        """The line that tries only this boundary again, and tells what happens."""
+        """Return the line that tries only this boundary again, and shows what happens there."""
         if self._replay:
             return f"{self._replay} --boundary {boundary.number} --seed {boundary.seed}"
         return f"sim.using(boundary={boundary.number}, seed={boundary.seed}).crash_everywhere(…)"
 
     def __str__(self) -> str:
-        return "\n".join([*self._told(), self._sum()])
+        return "\n".join([*self._lines(), self._sum()])
 
     __repr__ = __str__
 
@@ -144,7 +146,7 @@ class Report:
         left = f"{found}, but not all was tried" if self.untried else ""
         return f"{tried} of {self.workflow} tried{left}{ends}"
 
-    def _told(self) -> Iterator[str]:
+    def _lines(self) -> Iterator[str]:
         for (kind, step), found in self._grouped().items():
             first = min(found, key=lambda finding: (finding.boundary.seed, finding.boundary.number))
             yield f"{_short(step)} {_happened(kind, max(finding.times for finding in found), first)}"

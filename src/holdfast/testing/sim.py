@@ -1,4 +1,4 @@
-"""The fixture `sim`: one test's own Holdfast, in memory, in one thread, in virtual time.
+"""The fixture `sim`: Holdfast for one test, in memory, in one thread, in virtual time.
 
 def test_order(sim: Sim) -> None:
     sim.stub(charge, Charge("c1", 300))
@@ -23,7 +23,7 @@ from holdfast.store.operations import Close
 from holdfast.testing.crashes import Explorer, NotEnded, Settings, executing
 from holdfast.testing.parts import Part
 from holdfast.testing.report import Report
-from holdfast.testing.stage import Doing, Stage
+from holdfast.testing.stage import Stage, StageAttempt
 from holdfast.testing.stand_ins import Play, StandIn, execute
 from holdfast.workflow.here import here_var
 from holdfast.workflow.options import UNSET, Unset
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Call(NamedTuple):
-    """One execution of a step, as it was asked for."""
+    """One execution of a step, with its arguments."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -47,7 +47,7 @@ class Call(NamedTuple):
 
 
 class Killed(BaseException):
-    """Ends a step whose process was killed from inside of it. Nobody hears of it."""
+    """Ends the code of a step that killed its own process. No one catches it."""
 
 
 class SimRun(Generic[R]):
@@ -60,10 +60,10 @@ class SimRun(Generic[R]):
         return f"<run {self.id}>"
 
     def result(self) -> R:
-        """The workflow's result; raises RunFailed, or a subclass, when the run ended otherwise, and NotEnded, with what it
-        waits for, when it has not."""
+        """Return the workflow's result. Raises RunFailed, or a subclass, when the run did not succeed, and NotEnded,
+        with what the run waits for, when it has not ended."""
         stage = self._sim.stage
-        stage.settle()
+        stage.run_until_idle()
         row = stage.run(self.id)
         if row.state not in RUN_ENDED and row.state is not RunState.STUCK:
             self._not_ended()
@@ -74,19 +74,19 @@ class SimRun(Generic[R]):
 
     @property
     def state(self) -> RunState:
-        """The run's state, when everything has happened that can without time passing."""
-        self._sim.stage.settle()
+        """The run's state, after it went on until it has to wait."""
+        self._sim.stage.run_until_idle()
         return RunState(self._sim.stage.run(self.id).state)
 
     def why(self) -> str:
-        """One sentence: what the run waits for, and what would move it."""
-        self._sim.stage.settle()
+        """Return a sentence that says what the run waits for, and what would let it go on."""
+        self._sim.stage.run_until_idle()
         return self._sim.stage.why(self.id)
 
     @property
     def published(self) -> dict[str, Any]:
         """What the workflow made visible with `publish`."""
-        self._sim.stage.settle()
+        self._sim.stage.run_until_idle()
         raw = self._sim.stage.run(self.id).published
         return msgspec.json.decode(raw) if raw else {}
 
@@ -105,7 +105,7 @@ class SimRun(Generic[R]):
 
 
 class Sim:
-    """A Holdfast of one's own for a test. What it does is a function of the test and the seed."""
+    """Holdfast for one test. What it does depends only on the test and the seed."""
 
     def __init__(self, seed: int = 0) -> None:
         self._settings = Settings(seed=seed)
@@ -117,7 +117,7 @@ class Sim:
 
     @property
     def stage(self) -> Stage:
-        """The world behind it: see `holdfast.testing.stage`."""
+        """The simulated world that the test runs in: see `holdfast.testing.stage`."""
         if self._stage is None:
             self._stage = Stage(self._settings.seed, self._perform)
         return self._stage
@@ -140,53 +140,56 @@ class Sim:
         step: Step[..., R],
         *outcomes: R | BaseException | type[BaseException] | Callable[..., R] | Callable[..., Awaitable[R]],
     ) -> None:
-        """What this step does instead of executing: a value to return, an exception to raise, or a function to call with the
-        step's arguments. Of several, each execution takes the next, and the last one stays. None at all: a value made up
-        from the declared type."""
+        """Replace a step's code: by a value to return, an exception to raise, or a function to call with the step's
+        arguments.
+
+        With several outcomes, each execution takes the next one, and the last one stays. With none, the step returns a
+        value that is made up from its declared type.
+        """
         stand_in = StandIn(step.origin, outcomes)
         self._stand_ins[step.origin.name] = stand_in
         self._plays[step.origin.name] = stand_in.play()
 
     def calls(self, step: Step[Any, Any]) -> list[Call]:
-        """The executions of this step so far, oldest first."""
+        """Return the executions of this step so far, oldest first."""
         return list(self._calls.get(step.origin.name, ()))
 
-    async def _perform(self, doing: Doing) -> Any:
-        name = doing.step.origin.name
+    async def _perform(self, attempt: StageAttempt) -> Any:
+        name = attempt.step.origin.name
         self._calls.setdefault(name, []).append(
-            Call(doing.args, doing.kwargs, doing.here.attempt, doing.here.effect)
+            Call(attempt.args, attempt.kwargs, attempt.here.attempt, attempt.here.effect)
         )
         play = self._plays.get(name)
         if play is None:
-            return await execute(doing.step.fn, doing.args, doing.kwargs)
-        return await play.perform(doing.args, doing.kwargs)
+            return await execute(attempt.step.fn, attempt.args, attempt.kwargs)
+        return await play.perform(attempt.args, attempt.kwargs)
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> SimRun[R]:
-        """Start a run, and let it come as far as it can without time passing."""
+        """Start a run, and let it go on until it has to wait."""
         raw, _ = workflow.shape.checked(args, kwargs)
         run = SimRun(self, self.stage.start(workflow, raw), workflow)
-        self.stage.settle()
+        self.stage.run_until_idle()
         return run
 
     def send(self, run: SimRun[Any], signal: Signal[T], value: T, key: str | None = None) -> None:
-        """Send a signal to a run, and let the run go on. Sent twice with the same `key`, it arrives once."""
+        """Send a signal to a run, and let the run go on. If you send it twice with the same `key`, it arrives once."""
         payload = signal.encode(value)
         self.stage.send(NewSignal(run.id, signal.name, key or self.stage.new_id(), payload))
-        self.stage.settle()
+        self.stage.run_until_idle()
 
     def cancel(self, run: SimRun[Any]) -> None:
-        """Ask a run to cancel itself, and let it."""
+        """Ask a run to cancel itself, and let it go on."""
         self.stage.ask(lambda process: process.run(run.id).cancel())
-        self.stage.settle()
+        self.stage.run_until_idle()
 
     def kill_agent(self) -> None:
-        """kill -9 of the process that executes the steps. Another one goes on. Called in a stub, that is where it dies."""
+        """Kill the process that executes the steps, as kill -9 does; another one goes on. A stub can call this, too."""
         self.stage.kill()
         if here_var.get() is not None:
             raise Killed
-        self.stage.settle()
+        self.stage.run_until_idle()
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -195,17 +198,20 @@ class Sim:
         return datetime.fromtimestamp(self.stage.now, UTC)
 
     def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
-        """Let time pass: what comes due happens at its time. It takes no real time."""
+        """Let virtual time pass. What comes due happens at its time."""
         total = seconds + 60 * minutes + 3600 * hours + 86_400 * days
         if not total > 0:
-            raise HoldfastError(f"advance(): a time above 0, not {total:g} s")
+            raise HoldfastError(f"advance() needs a time above 0, not {total:g} s")
         self.stage.advance(total)
 
     # --- crashes ------------------------------------------------------------------------------------------------------
 
     def crash_everywhere(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Report:
-        """Run the workflow once for each of its boundaries, and let the process die there: before and after every execution of
-        a step and every commit. What is stubbed stays so; time passes as the workflow needs it."""
+        """Run the workflow once for each of its boundaries, let the process die there, and report what went wrong.
+
+        There is a boundary before and after every execution of a step and every commit. Stubs stay in place. Time
+        passes as the workflow needs it.
+        """
         raw, _ = workflow.shape.checked(args, kwargs)
         self.stage.demand_no_loop()
         return Explorer(
@@ -213,17 +219,20 @@ class Sim:
         ).explore()
 
     def will_send(self, signal: Signal[T], value: T) -> None:
-        """For `crash_everywhere`: every run is sent this, in the order of these calls."""
+        """Let `crash_everywhere` send this signal to every run. It sends several in the order of these calls."""
         self._promised.append((signal.name, signal.encode(value)))
 
     def effect(self, key: str | None = None) -> bool:
-        """Say, in a step or stub, that it changes something outside now. Then this is what is counted, not the execution; two
-        with the same key are one. True the first time."""
+        """Count an effect, from the code of a step or a stub. Return True the first time that it has this key.
+
+        For this execution `crash_everywhere` then counts these effects, and not the execution. Two effects with the
+        same key count as one.
+        """
         execution = executing.get()
         if execution is None:
             return True
         new = key is None or key not in execution.ledger
-        execution.told.append(key)
+        execution.counted.append(key)
         if key is not None:
             execution.ledger.add(key)
         return new
@@ -241,12 +250,14 @@ class Sim:
         boundaries_max: int | Unset = UNSET,
         interpreters: int | Unset = UNSET,
     ) -> Sim:
-        """The same with other settings for `crash_everywhere`: `sim.using(failures=False).crash_everywhere(order, …)`.
+        """Return the same `Sim` with other settings for `crash_everywhere`:
+        `sim.using(failures=False).crash_everywhere(order, …)`.
 
-        `failures`: also make each step fail in turn. `trust_keys`: a step that reads `here.key` had one effect, however often
-        it ran. `idempotent`: steps that may run twice. `final`: steps that nothing has to undo. `unreached`: steps,
-        workflows and signals that need not come up. `interpreters`: in how many others histories are replayed, each with
-        another hash seed. `boundary`: only this one; 0 is the replays alone.
+        `failures`: also make each step fail in turn. `trust_keys`: a step that reads `here.key` had one effect, however
+        often it ran. `idempotent`: steps that may run twice. `final`: steps that nothing has to undo. `unreached`:
+        steps, workflows and signals that the runs need not reach. `interpreters`: in how many other interpreters
+        histories are replayed, each with another hash seed. `boundary`: try only this boundary; 0 tries only the
+        replays.
         """
         given: dict[str, Any] = {
             "seed": seed,

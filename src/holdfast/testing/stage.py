@@ -1,8 +1,10 @@
-"""A world for one test: one process at a time, which is replaced when it dies, and a clock that is moved by hand.
+"""A world for one test: one process at a time, which another one replaces when it dies, and a clock that the test
+moves.
 
-The process hosts all roles. Its agent does not execute steps itself: it asks `perform`, which may pretend. Time passes by
-itself while something can be done; a wait of a workflow is passed by `advance`. For a long wait the process is closed
-and another one opened afterwards, as it would be over a weekend, so that every sleep is a replay, too.
+The process hosts all roles. Its agent does not execute steps itself: it calls `perform`, which may pretend to. Time
+passes by itself while there is something to do. When a workflow waits, the test moves the clock with `advance`. For a
+long wait the stage closes the process and opens another one afterwards, as it would be over a weekend. So every long
+sleep tests replay, too.
 """
 
 from __future__ import annotations
@@ -38,28 +40,29 @@ T = TypeVar("T")
 CALM = Config(
     heart=False, lease_s=60, renew_s=20, leader_lease_s=15, sweep_s=3, poll_s=5, watch_s=60, beat_s=10
 )
-"""Virtual seconds cost real time for every look at the store in them: here they are rarer than in production."""
+"""Each time a process polls the store it costs real time. So the intervals here are longer than in production."""
 SKIP_S = 3.0
-"""A longer wait is jumped over, with no process there."""
+"""For a wait that is longer than this, the stage closes the process and sets the clock forward."""
 STILL_S = 7200.0
-"""When nothing was written for so long, whatever is going on will not end by itself."""
+"""When nothing was written for this long, whatever is still going on will not end by itself."""
 EDGE_S = 0.001
-"""What comes due this soon after the end of a wait belongs to it: so far from the epoch, seconds have seven digits."""
+"""`advance` also does what comes due this soon after its end: a time of day as a float has only seven decimal
+places."""
 PAGE = 1000
 ACTIVE = (str(RunState.PENDING), str(RunState.RUNNING), str(RunState.UNDOING))
 ABOUT_NODES = frozenset({"register", "renew", "lead", "resign", "retire", "reconcile", "lane"})
-"""Writes that say nothing of a run."""
+"""Writes that do not change any run."""
 
 
-class Watched(Attempting):
-    """One attempt, that notices when its key is handed on."""
+class WatchedAttempt(Attempting):
+    """One attempt, which notices when the step's code reads its key."""
 
-    __slots__ = ("_key", "_undoes", "hands_on")
+    __slots__ = ("_key", "_undoes", "reads_key")
 
-    hands_on: bool
+    reads_key: bool
 
     @classmethod
-    def of(cls, at: Attempting) -> Watched:
+    def of(cls, at: Attempting) -> WatchedAttempt:
         made = cls(
             run_id=at.run_id,
             key=at.key,
@@ -71,12 +74,12 @@ class Watched(Attempting):
             loop=at.loop,
             undoes=at.undoes,
         )
-        made.hands_on = False
+        made.reads_key = False
         return made
 
     @property
     def key(self) -> str:
-        self.hands_on = True
+        self.reads_key = True
         return self._key
 
     @key.setter
@@ -85,7 +88,7 @@ class Watched(Attempting):
 
     @property
     def undoes(self) -> str | None:
-        self.hands_on = True
+        self.reads_key = True
         return self._undoes
 
     @undoes.setter
@@ -94,25 +97,26 @@ class Watched(Attempting):
 
     @property
     def effect(self) -> str:
-        """The key, for those who only look."""
+        """The key. Reading it here does not count as the step's code reading it."""
         return self._key
 
     @property
     def undone(self) -> str | None:
+        """The key of the step that this one undoes. Reading it here does not count either."""
         return self._undoes
 
 
-class Doing(NamedTuple):
-    """One attempt that is to be performed."""
+class StageAttempt(NamedTuple):
+    """One attempt that `perform` executes, or pretends to."""
 
     process: Process
     step: AuthoredStep[Any, Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    here: Watched
+    here: WatchedAttempt
 
 
-Perform = Callable[[Doing], Awaitable[Any]]
+Perform = Callable[[StageAttempt], Awaitable[Any]]
 
 
 class _AllClaims(Claimer):
@@ -121,14 +125,14 @@ class _AllClaims(Claimer):
 
 
 class _LoopExecutor(Executor):
-    """There are no threads and no other processes."""
+    """Executes every step in the event loop: a simulation has no threads and no other processes."""
 
     def begin(self, assignment: Assignment) -> None:
         assignment.task = asyncio.get_running_loop().create_task(self._in_loop(assignment))
 
 
 class PretendingAgent(Agent):
-    """Takes and reports steps like any agent; what they do is somebody else's business."""
+    """An agent that claims and reports steps like any other, and calls `perform` in place of each step's code."""
 
     claims_type = _AllClaims
     executor_type = _LoopExecutor
@@ -141,14 +145,14 @@ class PretendingAgent(Agent):
         step = assignment.step
 
         async def pretend(*args: Any, **kwargs: Any) -> Any:
-            assert isinstance(assignment.here, Watched)
-            return await self.perform(Doing(self.process, step, args, kwargs, assignment.here))
+            assert isinstance(assignment.here, WatchedAttempt)
+            return await self.perform(StageAttempt(self.process, step, args, kwargs, assignment.here))
 
         assignment.step = step.using()
         assignment.step.fn = cast("FunctionType", pretend)
         super()._begin(assignment, checkpoint, is_barred=is_barred)
         if assignment.here is not None:
-            assignment.here = Watched.of(assignment.here)
+            assignment.here = WatchedAttempt.of(assignment.here)
 
 
 class _StageNode(Node):
@@ -180,16 +184,16 @@ class _StageWorld(World):
 
 
 class Activity(NamedTuple):
-    """What is going on, over all runs. Times are the store's."""
+    """What is going on, over all runs. Times are by the store's clock."""
 
     busy: bool = False
-    """Something can be done now."""
+    """Whether there is something to do now."""
     back_off: float | None = None
-    """When the next step is to be tried again."""
+    """When a step is next ready to be tried again."""
     timer: float | None = None
-    """When the next wait of a workflow ends."""
+    """When a workflow's next wait ends."""
     deadline: float | None = None
-    """When the next run is out of time."""
+    """When the next run reaches its deadline."""
 
 
 class Stage:
@@ -207,14 +211,16 @@ class Stage:
         self.perform = perform
         self.process: Process | None = None
         self.opened = opened
-        """How many processes there have been, those of the past included: dice go by their numbers."""
+        """How many processes there have been, including those of the past. A process's random numbers depend on its
+        number."""
         observer = self.world.process("observer", roles=())
         self.store = Store(SharedDatabase(self.world, observer))
         self._see(self.store.open())
         self._looked: tuple[int, float, Activity] | None = None
         self._changes, self._changed_at = 0, self.loop.now
         self.check: Callable[[], None] = lambda: None
-        """Called now and then while time passes: whoever drives the stage may raise here what went wrong inside."""
+        """Called now and then while time passes. The stage's user can raise here an error that occurred inside a
+        step."""
 
     @property
     def now(self) -> float:
@@ -224,19 +230,19 @@ class Stage:
         if self.process is not None:
             outside.leave(self.process)
             self.world.kill(self.process)
-            _bury(self.process)
+            _abandon_runs(self.process)
         for task in asyncio.all_tasks(self.loop):
             _forget(task)
         self.world.close()
 
     # --- the process ------------------------------------------------------------------------------------------------
 
-    def _go_on(self) -> Process:
-        """The process; another one when it died."""
+    def _living_process(self) -> Process:
+        """Return the process, after opening another one if it died."""
         while self.process is None or self.process.dead:
             if self.process is not None:
                 outside.leave(self.process)
-                _bury(self.process)
+                _abandon_runs(self.process)
             self.opened += 1
             made = _StageProcess(self.world, f"node-{self.opened}")
             made.perform = self.perform
@@ -244,12 +250,12 @@ class Stage:
             self.process = made
             opening = self._until_done(made, made.open())
             if opening.done() and not made.dead:
-                opening.result()  # what keeps it from opening keeps the next one, too
+                opening.result()  # raises what kept it from opening: the next one would meet that, too
             outside.enter(made)
         return self.process
 
     def _until_done(self, process: Process, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run the process's own work to its end, or to the death of the process."""
+        """Run this as the process's own work until it is done or the process dies."""
         task = process.run_task(work)
         self.loop.run(until=lambda: task.done() or process.dead)
         if not task.done():
@@ -257,16 +263,17 @@ class Stage:
         return task
 
     def ask(self, make: Callable[[Process], Coroutine[Any, Any, T]]) -> T:
-        """Let the process do something; when it dies meanwhile, the next one does it again."""
+        """Let the process do something, and return the result. If the process dies meanwhile, the next one does it
+        again."""
         self.demand_no_loop()
         while True:
-            process = self._go_on()
+            process = self._living_process()
             task = self._until_done(process, make(process))
             if task.done():
                 return task.result()
 
     def _see(self, work: Coroutine[Any, Any, T]) -> T:
-        """Look at the store, as nobody's code."""
+        """Read from the store, outside of every simulated process."""
         return self.loop.run_until_complete(work)
 
     def kill(self) -> None:
@@ -274,7 +281,7 @@ class Stage:
             self.world.kill(self.process)
 
     def _leave(self) -> None:
-        """The process goes, in good order."""
+        """Close the process in good order."""
         process = self.process
         if process is not None and not process.dead:
             self._until_done(process, process.close())
@@ -283,17 +290,22 @@ class Stage:
     def demand_no_loop(self) -> None:
         if asyncio._get_running_loop() is not None:
             raise HoldfastError(
-                "a simulation runs a loop of its own: write the test as `def`, and call it from no step"
+                "a simulation runs its own event loop, and one is running already: "
+                "write the test as `def`, and do not call the simulation from a step"
             )
 
     # --- time -------------------------------------------------------------------------------------------------------
 
-    def settle(self, end: float = math.inf) -> Activity:
-        """Let everything happen that can, back-offs included, until only a wait of a workflow is left; at most to `end`."""
+    def run_until_idle(self, end: float = math.inf) -> Activity:
+        """Run until nothing is left but workflows that wait, and return what is going on then.
+
+        Steps that back off are tried again, unless that is after `end`. Work that writes nothing for `STILL_S` is not
+        waited for: then the activity that this returns is still busy.
+        """
         self.demand_no_loop()
         while True:
             self.check()
-            process = self._go_on()
+            process = self._living_process()
             self.loop.run(until=lambda process=process: not self.loop.ready or process.dead)  # type: ignore[misc]
             if process.dead:
                 continue
@@ -306,31 +318,34 @@ class Stage:
             elif look.back_off is None or look.back_off > end:
                 return look
             else:
-                self._pass(_earliest(look) or look.back_off)  # a wait that ends before is not late for it
+                self._pass(
+                    _earliest(look) or look.back_off
+                )  # a workflow's wait may end before the back-off does
 
     def advance(self, seconds: float) -> None:
-        """Let so much time pass, and do what comes due in it."""
+        """Let this much time pass, and do what comes due in it."""
         end = self.now + seconds
-        while (due := _earliest(self.settle(end))) is not None and due <= end + EDGE_S:
+        while (due := _earliest(self.run_until_idle(end))) is not None and due <= end + EDGE_S:
             self._pass(due)
         self._pass(end)
-        self.settle(end)
+        self.run_until_idle(end)
 
     def _pass(self, until: float) -> None:
+        """Let time pass until this time of the store's clock."""
         target = until - EPOCH
         while EPOCH + target < until:
-            target += 1e-7  # what is due at `until` must be due then
+            target += 1e-7  # rounding must not end before `until`: what is due then would not happen
         if target - self.loop.now > SKIP_S:
             self._leave()
             self.loop.now = max(self.loop.now, target)
         elif target > self.loop.now:
-            process = self._go_on()
+            process = self._living_process()
             self.loop.run(until=lambda: process.dead, end=target)
             if not process.dead:
                 self.loop.now = max(self.loop.now, target)
 
     def _look(self) -> Activity:
-        """What is going on; read again only when something was written or came due."""
+        """Return what is going on. Read the store again only when something was written or came due."""
         if self._changes != self.world.changes:
             self._changes, self._changed_at = self.world.changes, self.loop.now
         if self._looked is not None:
@@ -345,12 +360,12 @@ class Stage:
     # --- runs -------------------------------------------------------------------------------------------------------
 
     def start(self, workflow: Workflow[Any, Any], raw: bytes) -> str:
-        """Start a run. It is one run, however often the process dies meanwhile."""
+        """Start a run and return its id. Only one run starts, however often the process dies meanwhile."""
         named = workflow if workflow.id is not None else workflow.using(id=self.new_id())
         return self.ask(lambda process: process.start_raw(named, raw)).id
 
     def send(self, signal: NewSignal) -> None:
-        """Send a signal. Sent again under its key, it arrives once."""
+        """Send a signal. If the process dies, it is sent again under the same key, so it arrives once."""
         self.ask(lambda process: process.send_signal(signal.run_id, signal.name, signal.payload, signal.key))
 
     def new_id(self) -> str:
@@ -367,11 +382,11 @@ class Stage:
     def runs(self) -> list[RunRow]:
         found = self._see(self.store.reads.runs(RunFilter(limit=PAGE)))
         if len(found) == PAGE:
-            raise HoldfastError(f"there are {PAGE:,} runs or more: give it less to do")
+            raise HoldfastError(f"there are {PAGE:,} runs or more, too many for a simulation: start fewer")
         return found
 
-    def goes_on(self) -> bool:
-        """Is there a run that has not ended?"""
+    def has_active_run(self) -> bool:
+        """True if there is a run that is pending, running or undoing."""
         return bool(self._see(self.store.reads.runs(RunFilter(states=ACTIVE, limit=1))))
 
     def why(self, run_id: str) -> str:
@@ -380,16 +395,16 @@ class Stage:
         return explain(self._see(gather(self.store, self.run(run_id), steps, attempts, DEFAULT)))
 
 
-def _bury(process: Process) -> None:
-    """The code of its runs leaves memory."""
+def _abandon_runs(process: Process) -> None:
+    """Remove the code of the process's runs from memory."""
     caller = process._caller
     if isinstance(caller, Node) and caller.scheduler is not None:
         caller.scheduler.abandon()
 
 
 def _forget(task: asyncio.Task[Any]) -> None:
-    """What a process left behind when it was killed goes, and says nothing."""
-    task._log_destroy_pending = False  # type: ignore[attr-defined]  # the only switch asyncio has
+    """Close a task that a killed process left behind, without the warning that asyncio would log."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio has no other switch for it
     with suppress(BaseException):
         task.get_coro().close()
 
@@ -424,7 +439,7 @@ async def _look_at(store: Store, now: float) -> Activity:
                 (deadlines if step.key == DEADLINE else timers).append(step.ready_at)
             elif step.kind is not StepKind.UNDO:
                 waits = True
-        busy |= not waits  # it has been decided that it goes on, or ends
+        busy |= not waits  # a run that waits for nothing is about to go on, or to end
         busy |= any(signal.delivered_seq is None for signal in await store.reads.signals(run.id))
     busy |= any(at <= now for at in (*ready, *timers, *deadlines))
     return Activity(busy, min(ready, default=None), min(timers, default=None), min(deadlines, default=None))

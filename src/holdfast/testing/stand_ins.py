@@ -1,4 +1,5 @@
-"""What stands in for a step: values, exceptions and functions that a test gives, or a value made up from the declared type."""
+"""Stand-ins for steps: values, exceptions and functions that a test gives, or a value made up from the declared
+type."""
 
 from __future__ import annotations
 
@@ -21,25 +22,24 @@ from holdfast.workflow.step import Step
 from holdfast.workflow.workflow import Workflow
 
 DEPTH_MAX = 6
-"""A type that holds itself is not followed further than this."""
+"""How many levels deep a value is made up, for types that contain themselves."""
 
 
 class StandIn:
-    """What a step does instead: one outcome for each execution, the last one for all further ones."""
+    """What a step does instead of executing: one outcome for each execution, and the last one for all further ones."""
 
     def __init__(self, step: Step[Any, Any], outcomes: Sequence[Any]) -> None:
         self.step = step
         self.outcomes = list(outcomes) if outcomes else [made_up(step)]
         self.calls = [_is_call(outcome) for outcome in self.outcomes]
-        """Which of them are functions."""
+        """For each outcome, whether it is a function."""
         for outcome, is_call in zip(self.outcomes, self.calls, strict=True):
             if not is_call and not _is_error(outcome):
-                step.shape.encode_result(
-                    outcome
-                )  # one that does not fit is an error of the test, here and now
+                # Raises at once, in the test, if the value is not of the step's result type.
+                step.shape.encode_result(outcome)
 
     def play(self, taken: int = 0) -> Play:
-        """From the first outcome on, or after so many have been taken."""
+        """Begin a use of this stand-in, after `taken` of its outcomes."""
         return Play(self, taken)
 
 
@@ -52,7 +52,7 @@ class Play:
 
     @property
     def runs_code(self) -> bool:
-        """Whether the next outcome is a function, which may look at `here`."""
+        """True if the next outcome is a function, which may read `here`."""
         return self._stand_in.calls[self._at]
 
     @property
@@ -71,7 +71,7 @@ class Play:
 
 
 async def execute(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a function, `def` or `async def`."""
+    """Call a function, which may be a `def` or an `async def`, and return its result."""
     value = fn(*args, **kwargs)
     if inspect.isawaitable(value):
         return await value
@@ -92,17 +92,19 @@ def _is_call(outcome: Any) -> bool:
 
 
 def made_up(step: Step[Any, Any]) -> Any:
-    """A value of the type that the step says it returns."""
+    """Return a value of the type that the step declares as its result."""
     result = step.shape.result
     try:
         plain = _plain(described.type_info(result.form.type), step.name.rsplit(".", 1)[-1], 0)
         return result.decode(msgspec.json.encode(plain))
     except (HoldfastError, LookupError) as error:
-        raise HoldfastError(f"no value can be made up for {step.name}: {error}: give one") from None
+        raise HoldfastError(
+            f"no value can be made up for the result of {step.name}, because {error}: give one"
+        ) from None
 
 
 def made_up_input(workflow: Workflow[Any, Any]) -> tuple[bytes, bool]:
-    """Arguments for a run, and whether any had to be made up: those without a default."""
+    """Return arguments for a run, and whether any had to be made up. Those with a default are left to it."""
     shape = workflow.shape
     plain = {
         field.encode_name: _plain(described.type_info(field.type), field.name, 0)
@@ -167,13 +169,13 @@ def _plain(kind: described.Type, name: str, depth: int) -> Any:  # noqa: PLR0911
 
 
 def _entry(kind: described.DictType, name: str, depth: int) -> dict[Any, Any]:
-    """One entry, so that whoever goes through them comes by."""
+    """Return a dict with one entry, so that a loop over it runs once."""
     key = _plain(kind.key_type, name, depth + 1)
     return {name if key is None else str(key): _plain(kind.value_type, name, depth + 1)}
 
 
 def _first(kinds: Sequence[described.Type], name: str, depth: int) -> Any:
-    """Of a union: something rather than nothing, unless it goes deeper and deeper."""
+    """Return a value of the union's first type that is not None; None if it may be None and nests too deep."""
     some = [kind for kind in kinds if not isinstance(kind, described.NoneType)]
     if depth >= DEPTH_MAX and len(some) < len(kinds):
         return None
@@ -210,12 +212,12 @@ def _custom(kind: type, name: str, depth: int) -> Any:
     raise LookupError(f"{kind.__name__} is not known")
 
 
-# --- does a step hand on its key? -------------------------------------------------------------------------------------
+# --- does a step pass on its key? -------------------------------------------------------------------------------------
 
 
 @cache
 def mentions_key(fn: Callable[..., Any]) -> bool:
-    """Does the function's code, or that of the functions it names, read `here.key` or `here.undoes`?"""
+    """True if the function's code, or that of the functions it names, reads `here.key` or `here.undoes`."""
     return _mentions_key(fn, 0, set())
 
 

@@ -1,22 +1,23 @@
 """A simulated world: processes that share one real SQLite in memory, one clock, one thread and one seed.
 
     world = World(seed=7)
-    one = world.process("one")                            # a Holdfast; roles=, labels= as there
-    world.run(one.open())                                 # runs `one`'s code as its own, to the end
+    one = world.process("one")                            # a Holdfast; takes roles= and labels= as Holdfast does
+    world.run(one.open())                                 # runs this to its end, as code of the process `one`
     run = world.run(one.start(order.using(id="a"), 42))
     world.loop.run_for(0.1)
-    world.kill(one)                                       # kill -9: nothing of it runs any more, not even a `finally`
-    two = world.process("two"); world.run(two.open())     # notices that `one` is gone, and goes on
+    world.kill(one)                                       # kill -9: no code of it runs any more, not even a `finally`
+    two = world.process("two"); world.run(two.open())     # notices that `one` is gone, and goes on with its run
     receipt = world.run(two.run(run.id).result())
 
-Processes are `Holdfast`s with a store object each, so each can be killed (`kill`), stopped for a while (`pause`) or cut off
-alone. What goes wrong at the seam between a process and the store is decided by a `Faults` object; the one here lets
-nothing go wrong. Every wish of a process passes `reach` (before it gets to the store), then for a write `fate` (is it
-committed, and does its caller hear of it?), then `answer`. `world.committed` is called after every commit, with the process,
-the store's verb and its arguments. A wish is one transaction, as it is between processes; nothing else runs inside of it.
+Each process is a `Holdfast` with its own store object. So each one can be killed (`kill`), stopped for a while
+(`pause`) or cut off from the store without the others. A `Faults` object decides what goes wrong between a process and
+the store; the one here lets nothing go wrong. Every call to the store passes `reach` (before it gets to the store),
+then for a write `fate` (is it committed, and does its caller get the answer?), then `answer`. `world.committed` is
+called after every commit, with the process, the store's verb and its arguments. A call is one transaction, as it is
+between real processes; no other code runs inside it.
 
-Clocks: `world.store_now()` is the store's, which leases and timers go by, and `step_clock` moves it. Each process has a
-monotonic clock and an idea of the time of day of its own (`skew_s`, `rate`).
+Clocks: `world.store_now()` is the store's clock, which leases and timers go by; `step_clock` moves it. Each process has
+its own monotonic clock and its own time of day (`skew_s`, `rate`).
 """
 
 from __future__ import annotations
@@ -50,48 +51,49 @@ EPOCH = 1_800_000_000.0
 MEMORY = "sqlite://:memory:"
 
 Rows: TypeAlias = dict[str, list[tuple[Any, ...]]]
-"""By table."""
+"""The rows of each table."""
 
 
 class Fate(Enum):
-    """What becomes of a write."""
+    """What happens to a write."""
 
     COMMITTED = "committed"
     LOST = "lost"
-    """It never happened, and its caller hears that the store is away."""
+    """It is rolled back, and its caller gets the error that the store is away."""
     FULL = "full"
-    """It never happened: the disk is full."""
+    """It is rolled back, and its caller gets the error that the disk is full."""
     UNANSWERED = "unanswered"
-    """It happened, and its caller hears that the store is away."""
+    """It is committed, and its caller gets the error that the store did not answer."""
     DIES_BEFORE = "dies before"
     """The process is killed before the commit."""
     DIES_AFTER = "dies after"
-    """The process is killed after the commit, before it hears of it."""
+    """The process is killed after the commit, before it gets the answer."""
 
 
 class Faults:
-    """What goes wrong between a process and the store. Here: nothing. `verb` is the store's method that asks."""
+    """Decides what goes wrong between a process and the store: here, nothing. `verb` is the store's method."""
 
     async def reach(self, process: Process, verb: str, writes: bool) -> None:
-        """Before a wish gets to the store: wait (late), raise StoreUnreachable (lost), or kill."""
+        """Called before a call gets to the store. It may wait, raise StoreUnreachable (the call is lost), or kill."""
 
     def fate(self, process: Process, verb: str) -> Fate:
+        """Return what happens to a write that is about to be committed."""
         return Fate.COMMITTED
 
     async def answer(self, process: Process, verb: str, writes: bool) -> None:
-        """Before its caller hears the answer, which by now may be old."""
+        """Called before the caller gets the answer. If it waits, the answer is out of date when it arrives."""
 
     def bells(self, source: Process, target: Process, bell: Bell) -> list[float]:
-        """After how many seconds a doorbell is heard, once for each. Empty: it is lost."""
+        """Return after how many seconds the target hears the bell, once for each number. If empty, the bell is lost."""
         return [0.0]
 
 
 class VirtualEnvironment(Environment):
-    """Time, chance and identity of one simulated process."""
+    """The clocks, the random numbers and the identity of one simulated process."""
 
     def __init__(self, world: World, name: str, *, skew_s: float = 0.0, rate: float = 1.0) -> None:
         self._loop = world.loop
-        self.random = Random(f"{world.seed}/{name}")  # noqa: S311  the seed's own dice
+        self.random = Random(f"{world.seed}/{name}")  # noqa: S311  reproducible from the seed
         self.host, self.pid = name, 0
         self.skew_s, self.rate = skew_s, rate
         self._begun = EPOCH / 1000 + self.random.random() * 1000
@@ -123,7 +125,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 class _StoreEnvironment(VirtualEnvironment):
-    """The same, with the store's clock."""
+    """An environment whose time of day is the store's clock."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, f"{name}/store")
@@ -134,8 +136,8 @@ class _StoreEnvironment(VirtualEnvironment):
 
 
 class SharedDatabase(SqliteDatabase):
-    """One process's way to the database that all of them share. All of the dialect is the product's own; only the seam is
-    simulated."""
+    """One process's access to the database that all processes share. It uses the product's own SQLite dialect; only
+    what happens between the process and the database is simulated."""
 
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(MEMORY, _StoreEnvironment(world, process.name), process.config)
@@ -158,7 +160,7 @@ class SharedDatabase(SqliteDatabase):
     async def look(
         self, call: StoreCall, read: Callable[[Session], Awaitable[T]], *, patiently: bool = False
     ) -> T:
-        """What is read may be old when its reader hears of it."""
+        """Read. The answer may be out of date when the reader gets it."""
         await self.world.faults.reach(self.process, call.verb, False)
         with explained(self.what):
             found = await read(self._session(self._connection()))
@@ -168,7 +170,7 @@ class SharedDatabase(SqliteDatabase):
     async def write(
         self, call: StoreCall, act: Callable[[Session], Awaitable[T]], *, is_single: bool = False
     ) -> T:
-        """Begun, done and committed with nothing else in between."""
+        """Begin, do and commit a transaction. No other code runs in between."""
         world, process = self.world, self.process
         await world.faults.reach(process, call.verb, True)
         connection = self._connection()
@@ -230,7 +232,7 @@ class SharedDatabase(SqliteDatabase):
 
 
 class _SharedProcesses:
-    """Who is alive: the kernel of the simulated host knows."""
+    """Knows which nodes are alive, as the kernel does for the processes of one host."""
 
     are_visible = True
 
@@ -241,8 +243,8 @@ class _SharedProcesses:
         self._world.alive[node] = self._process
 
     def is_gone(self, node: str) -> bool:
-        holder = self._world.alive.get(node)
-        return holder is not None and holder.dead and not holder.vanished
+        process = self._world.alive.get(node)
+        return process is not None and process.dead and not process.vanished
 
     def let_go(self, node: str) -> None:
         self._world.alive.pop(node, None)
@@ -267,7 +269,7 @@ class Process(Holdfast):
         self.roles = tuple(roles)
         self.dead = False
         self.vanished = False
-        """Killed together with its host: nobody sees that it is gone, only that it does not renew."""
+        """True if it was killed together with its host. Then others only notice that it does not renew its lease."""
         self.missed: deque[Handle] | None = None
         self.context: Context = copy_context()
         self.context.run(PROCESS.set, self)
@@ -279,24 +281,24 @@ class Process(Holdfast):
         return self
 
     def run_task(self, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin something as this process's own code. It dies with it."""
+        """Start a task as code of this process. When the process is killed, the task stops."""
         return self.world.loop.create_task(coro, context=self.context.copy())
 
 
 class Gone(NamedTuple):
-    """A process of a world's past: all that is known of it is that it died."""
+    """A dead process of a world's past."""
 
     dead: bool = True
     vanished: bool = False
 
 
 class Past(NamedTuple):
-    """What is left of a world when all its processes have died: another one may begin with it."""
+    """What is left of a world when all its processes have died. Another world can begin with it."""
 
     rows: Rows
     now: float
     nodes: tuple[str, ...]
-    """Ids of the processes that are no more."""
+    """The ids of the nodes that are gone."""
 
 
 class World:
@@ -310,8 +312,8 @@ class World:
     ) -> None:
         self.seed, self.config = seed, config
         self.faults = faults or Faults()
-        self.loop = VirtualLoop()  # type: ignore[abstract]  # what touches the outside is not there
-        self.random = Random(f"{seed}/world")  # noqa: S311  the seed's own dice
+        self.loop = VirtualLoop()  # type: ignore[abstract]  # it has no methods for sockets, processes and signals
+        self.random = Random(f"{seed}/world")  # noqa: S311  reproducible from the seed
         self.processes: list[Process] = []
         self.listeners: list[tuple[Process, Callable[[Bell], None]]] = []
         self.alive: dict[str, Process | Gone] = {}
@@ -330,19 +332,19 @@ class World:
         return EPOCH + self.loop.now + self._clock_s
 
     def step_clock(self, seconds: float) -> None:
-        """Somebody corrects the store's clock."""
+        """Move the store's clock, as an administrator does who corrects it."""
         self._clock_s += seconds
 
     # --- processes --------------------------------------------------------------------------------------------------
 
     def process(self, name: str, **settings: Any) -> Process:
-        """A new process, not opened yet. Names are for people; they need not be unique, but dice go by them."""
+        """Return a new process that is not opened yet. Its name need not be unique; its random numbers depend on it."""
         made = Process(self, name, **settings)
         self.processes.append(made)
         return made
 
     def run(self, coro: Coroutine[Any, Any, T], process: Process | None = None) -> T:
-        """Run to the end as this process's code; of a bound method, as its own process's."""
+        """Run this to its end as code of `process`. Without one, a method runs as code of the process it belongs to."""
         frame = getattr(coro, "cr_frame", None)
         owner = process or (frame.f_locals.get("self") if frame is not None else None)
         if not isinstance(owner, Process):
@@ -352,12 +354,12 @@ class World:
         return self.loop.run_until_complete(coro)
 
     def kill(self, process: Process, *, vanish: bool = False) -> None:
-        """kill -9. With `vanish` its whole host is gone, so that only its lease tells."""
+        """Kill the process, as kill -9 does. With `vanish` its host is gone, too, so that only its lease shows it."""
         process.dead, process.vanished, process.missed = True, vanish, None
         self.listeners = [entry for entry in self.listeners if entry[0] is not process]
 
     def pause(self, process: Process, seconds: float) -> None:
-        """SIGSTOP, and after so long SIGCONT."""
+        """Stop the process, as SIGSTOP does, and let it go on after this long, as SIGCONT does."""
         if not process.dead and process.missed is None:
             process.missed = deque()
             self.loop.call_later(seconds, self.resume, process, context=Context())
@@ -374,19 +376,19 @@ class World:
     # --- what an observer overrides -----------------------------------------------------------------------------------
 
     def committed(self, process: Process, verb: str, asked: dict[str, Any]) -> None:
-        """After every commit that changed something."""
+        """Called after every commit that changed something."""
 
     def rolled_back(self) -> None:
-        """After every transaction that changed nothing."""
+        """Called after every transaction that was rolled back."""
 
     def rows(self) -> Rows:
-        """The whole content of the store: with it, another world may begin."""
+        """Return the whole content of the store. Another world can begin with it."""
         return _read(self.connection)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Forget everybody. The database goes to the next world, empty."""
+        """End all processes, and keep the database for the next world, which empties it."""
         for process in self.processes:
             process.dead = True
             caller = process._caller
@@ -405,7 +407,7 @@ class World:
 
 
 class _WorldTime(Environment):
-    """The time of the world that a database in memory is in."""
+    """The environment of a database in memory: its time is that of the world that uses it."""
 
     world: World | None = None
 
@@ -414,7 +416,7 @@ class _WorldTime(Environment):
 
 
 class _Memory(NamedTuple):
-    """A database in memory."""
+    """A database in memory, with its clock."""
 
     connection: Any
     clock: Clock
@@ -422,7 +424,8 @@ class _Memory(NamedTuple):
 
 
 _spare: list[_Memory] = []
-"""Emptying a database is ten times as fast as making one, and its statements are prepared already."""
+"""A database that no world uses. Emptying one is ten times as fast as making one, and its statements are prepared
+already."""
 
 
 def _take_memory() -> _Memory:
@@ -445,11 +448,11 @@ def _give_memory(memory: _Memory) -> None:
 
 
 _columns: dict[str, str] = {}
-"""By table: those that are not computed. The schema is the same in all worlds."""
+"""By table, its columns that are not computed. The schema is the same in all worlds."""
 
 
 def _tables(connection: Any) -> dict[str, str]:
-    """All that change in a world's life."""
+    """Return the tables that change while a world runs, with their columns."""
     if _columns:
         return _columns
     found: dict[str, list[str]] = {}

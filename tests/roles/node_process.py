@@ -1,4 +1,5 @@
-"""A node in a process of its own: `python -m tests.roles.worker URL ROLES LEASE_S [STALL_S [DRAIN_S]]`. Prints `up` when it is."""
+"""A node in a process of its own: `python -m tests.roles.node_process URL ROLES LEASE_S [STALL_S [DRAIN_S]]`. It prints
+`up` when the node has joined."""
 
 from __future__ import annotations
 
