@@ -739,6 +739,35 @@ class TestInterrupting:
         plan.succeed("undo:book#2")
         assert plan.asked == [["undo:book"]]
 
+    def test_a_cancel_after_the_code_returned_still_cancels_the_run(self) -> None:
+        """Only a task that the code left behind in a saga is being undone then. The run has not ended, so it can be
+        cancelled, and does not end as succeeded with everything it did."""
+
+        @workflow
+        async def flow() -> str:
+            async def side() -> None:
+                async with saga():
+                    await book("a")
+                    await book("b")
+
+            await book("main")
+            task = asyncio.create_task(side())
+            await look("x")
+            del task
+            return "done"
+
+        run = UndoRecorder(flow).begin()
+        run.succeed("book", "M")
+        run.succeed("side/book", "A")
+        run.start("side/book#2")
+        run.succeed("look", "")
+        assert run.finish is None
+        run.cancel()
+        while run.finish is None:
+            run.succeed(min(run.open))
+        assert (run.finish.how, run.finish.ending) == ("undoing", "cancelled")
+        assert ["undo:book"] in run.undone().all()
+
 
 class TestChildren:
     def test_a_child_the_code_gave_up_is_asked_to_cancel_and_its_row_waits(self) -> None:
