@@ -67,6 +67,8 @@ SCHEMA_LOCK_S = 20.0
 """How long to wait for another process that has this lock. A migration takes less than a second, unless tables are
 large."""
 SCHEMA_LOCK_LOOK_S = 0.1
+STARTING_LOOK_S = 0.1
+"""How often to ask a server that is starting up."""
 
 T = TypeVar("T")
 
@@ -207,8 +209,7 @@ class PostgresDatabase(Database):
                 reset=_leave_as_is,
                 connect=cast("Any", self._connect_pooled),
             )
-            async with pool.acquire() as connection:
-                version = connection.get_server_version()
+            version = await self._version_of(pool)
         except AWAY as error:
             if pool is not None:
                 pool.terminate()
@@ -222,6 +223,19 @@ class PostgresDatabase(Database):
             raise StoreUnsupported(
                 f"the server is PostgreSQL {version.major}: Holdfast needs {OLDEST_SERVER} or newer"
             )
+
+    async def _version_of(self, pool: asyncpg.Pool[Any]) -> asyncpg.ServerVersion:
+        """Return the server's version. A server that says it is starting up is waited for, but not for long."""
+        monotonic = self.environment.monotonic
+        begun = monotonic()
+        while True:
+            try:
+                async with pool.acquire() as connection:
+                    return connection.get_server_version()
+            except asyncpg.CannotConnectNowError:
+                if monotonic() - begun > self.config.start_s:
+                    raise
+            await self.environment.sleep(STARTING_LOOK_S)
 
     async def _connect_pooled(self, url: str, **options: Any) -> asyncpg.Connection[Any]:
         """Connect for the pool, which passes what it needs in `options`."""

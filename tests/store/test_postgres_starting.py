@@ -1,0 +1,35 @@
+"""A server that is starting up is waited for, and one that goes on starting up is named."""
+
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+
+from holdfast.config import DEFAULT
+from holdfast.environment import Environment
+from holdfast.errors import StoreUnreachable
+from holdfast.store.postgres.database import PostgresDatabase
+from tests.store.refusing_server import RefusingServer, opened
+
+STARTING = ("57P03", "the database system is starting up")
+
+
+async def test_a_server_that_is_starting_up_is_waited_for(pg_url: str) -> None:
+    """A process that starts together with its database, or while that restarts, works a moment later."""
+    there = urlsplit(pg_url)
+    async with opened(RefusingServer(*STARTING, 3, there.hostname or "", there.port or 0)) as server:
+        url = there._replace(netloc=f"postgres@127.0.0.1:{server.port}").geturl()
+        store = PostgresDatabase(url, Environment(), DEFAULT)
+        await store.open()
+        assert server.refused == 3
+        await store.close()
+
+
+async def test_a_server_that_does_not_get_ready_is_named() -> None:
+    """The error comes after `start_s`, and says what the server said."""
+    config = msgspec.structs.replace(DEFAULT, start_s=0.3)
+    async with opened(RefusingServer(*STARTING)) as server:
+        store = PostgresDatabase(server.url, Environment(), config)
+        with pytest.raises(StoreUnreachable, match="starting up"):
+            await store.open()
+        assert server.refused > 1
