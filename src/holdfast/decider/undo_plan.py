@@ -48,7 +48,7 @@ class Family(msgspec.Struct):
     children: Mapping[int, Family] = {}
 
 
-class _Fate(Enum):
+class _UndoState(Enum):
     PENDING = "pending"
     ISSUED = "issued"
     DONE = "done"
@@ -62,7 +62,6 @@ class _Leaf:
     __slots__ = (
         "after_stop",
         "error",
-        "fate",
         "gave_up_seq",
         "input",
         "key",
@@ -71,6 +70,7 @@ class _Leaf:
         "part",
         "rows",
         "span",
+        "state",
         "step",
         "tries",
         "undo",
@@ -84,15 +84,15 @@ class _Leaf:
         self.rows: set[int] = set()
         """n of the undo's rows, one for each try."""
         self.tries = 0
-        self.fate = _Fate.PENDING
+        self.state = _UndoState.PENDING
         self.gave_up_seq = 0
         self.error: str | None = None
 
     @property
     def resolved(self) -> bool:
-        return self.fate in (_Fate.DONE, _Fate.SKIPPED, _Fate.GAVE_UP)
+        return self.state in (_UndoState.DONE, _UndoState.SKIPPED, _UndoState.GAVE_UP)
 
-    def is_meant(self, n: int | None) -> bool:
+    def is_meant_by(self, n: int | None) -> bool:
         """Does an operator who says `n` mean this? An undo's row, the step undone, or the child it belongs to."""
         return (
             n is None or n in self.rows or n == (self.own_n if self.part.parent is None else self.part.top_n)
@@ -154,7 +154,7 @@ class _Part:
                 yield member
 
 
-class _Word(msgspec.Struct):
+class _Instruction(msgspec.Struct):
     """What an operator says to a run that takes itself back."""
 
     act: str
@@ -204,12 +204,14 @@ class Undoing:
 
     def replay(self, steps: Sequence[StepRow], signals: Sequence[SignalRow]) -> None:
         """Plan from the rows."""
-        words = [
-            (signal.delivered_seq, word)
+        instructions = [
+            (signal.delivered_seq, instruction)
             for signal in signals
-            if signal.delivered_seq and signal.name == UNDO and (word := _word(signal.payload)) is not None
+            if signal.delivered_seq
+            and signal.name == UNDO
+            and (instruction := _parsed(signal.payload)) is not None
         ]
-        words.sort(key=lambda said: said[0])
+        instructions.sort(key=lambda said: said[0])
         self.last_n = max((step.n for step in steps), default=self.last_n)
         self.seq = max(
             [step.delivered_seq or 0 for step in steps] + [signal.delivered_seq or 0 for signal in signals],
@@ -223,17 +225,17 @@ class Undoing:
                 continue
             if row.kind is StepKind.CALL and row.key.startswith(UNDO_PREFIX):
                 key, number = undone_key(row.key)
-                self._tried(row, by_key.get(key), number)
+                self._recall_try(row, by_key.get(key), number)
             elif row.kind is StepKind.CHILD:
-                self._child_waits(row)
+                self._recall_child(row)
             elif row.state not in STEP_ENDED:
                 if row.kind is StepKind.UNDO:
                     self._idle.add(row.n)
                 else:
                     self._stale.append(row.n)
         for leaf in self._leaves:
-            self._steered(leaf, words)
-        self._undone = sum(leaf.fate in (_Fate.DONE, _Fate.SKIPPED) for leaf in self._leaves)
+            self._apply(leaf, instructions)
+        self._undone = sum(leaf.state in (_UndoState.DONE, _UndoState.SKIPPED) for leaf in self._leaves)
         self._root.restart()
 
     def deliver(self, outcome: Outcome, *, whole: bool = False) -> int:
@@ -246,10 +248,10 @@ class Undoing:
         leaf, part = self._issued.pop(n, None), self._live.get(n)
         if leaf is not None:
             if state is StepState.SUCCEEDED:
-                self._resolve(leaf, _Fate.DONE)
+                self._resolve(leaf, _UndoState.DONE)
             else:
                 leaf.error = outcome.error
-                self._resolve(leaf, _Fate.GAVE_UP)
+                self._resolve(leaf, _UndoState.GAVE_UP)
         elif part is not None:
             if state is StepState.SUCCEEDED:
                 self.needs_reload = True  # what it did is in its own rows
@@ -262,19 +264,21 @@ class Undoing:
     def deliver_signal(self, name: str, payload: bytes, at: float) -> int:
         """Take in what an operator says. Another cancel, or a signal that the code would have waited for, changes nothing."""
         self.seq += 1
-        word = _word(payload) if name == UNDO else None
-        if word is None or self.done:
+        instruction = _parsed(payload) if name == UNDO else None
+        if instruction is None or self.done:
             return self.seq
-        match word.act:
+        match instruction.act:
             case "retry":
                 for leaf in self._leaves:
-                    if leaf.fate is _Fate.GAVE_UP and leaf.is_meant(word.n):
-                        leaf.fate, leaf.error = _Fate.PENDING, None
+                    if leaf.state is _UndoState.GAVE_UP and leaf.is_meant_by(instruction.n):
+                        leaf.state, leaf.error = _UndoState.PENDING, None
                 self._missing.clear()
                 self._root.restart()
             case "skip":
                 for leaf in self._leaves:
-                    if leaf.is_meant(word.n) and (word.n is not None or leaf.fate is _Fate.GAVE_UP):
+                    if leaf.is_meant_by(instruction.n) and (
+                        instruction.n is not None or leaf.state is _UndoState.GAVE_UP
+                    ):
                         self._skip(leaf)
             case "abandon":
                 self._abandoned = True
@@ -286,7 +290,7 @@ class Undoing:
 
     def left(self) -> list[tuple[str, str, bytes]]:
         """(key of the step, name of its undo, the undo's input) of what is not undone yet."""
-        return [(leaf.key, leaf.undo, leaf.input) for leaf in self._leaves if not _is_resolved(leaf)]
+        return [(leaf.key, leaf.undo, leaf.input) for leaf in self._leaves if not _is_undone(leaf)]
 
     def take(self) -> Turn:
         """The undos whose turn has come, or the end. Raises UndoMissing or Unreadable when only other code than that which is
@@ -368,7 +372,12 @@ class Undoing:
             leaf = _Leaf(row, key, part, undo=row.name, span=instant(row.after_seq, row.n))
             leaf.needs = None if lane is None else lane.needs
             return leaf
-        if row.kind is not StepKind.CALL or lane is None or lane.undo is None or not _may_be(row, lane.undo):
+        if (
+            row.kind is not StepKind.CALL
+            or lane is None
+            or lane.undo is None
+            or not _may_have_happened(row, lane.undo)
+        ):
             return None
         span = span_of(row.after_seq, row.n, row.delivered_seq)
         leaf = _Leaf(row, key, part, undo=lane.undo.removesuffix("!"), span=span)
@@ -377,7 +386,7 @@ class Undoing:
         leaf.after_stop = row.state is StepState.CANCELLED
         return leaf
 
-    def _tried(self, row: StepRow, leaf: _Leaf | None, number: int) -> None:
+    def _recall_try(self, row: StepRow, leaf: _Leaf | None, number: int) -> None:
         """One try to undo something. They come in their order: what the last one says is how far it is."""
         open_ = row.delivered_seq is None
         if open_:
@@ -388,37 +397,41 @@ class Undoing:
         leaf.tries, leaf.error = max(leaf.tries, number), None
         if open_:
             self._issued[row.n] = leaf
-            leaf.fate = _Fate.ISSUED
+            leaf.state = _UndoState.ISSUED
         elif row.state is StepState.SUCCEEDED:
-            leaf.fate = _Fate.DONE
+            leaf.state = _UndoState.DONE
         elif row.delivered_seq == 0:
-            leaf.fate = _Fate.PENDING  # it was given up: another try
+            leaf.state = _UndoState.PENDING  # it was given up: another try
         else:
-            leaf.fate, leaf.error, leaf.gave_up_seq = _Fate.GAVE_UP, row.error, row.delivered_seq or 0
+            leaf.state, leaf.error, leaf.gave_up_seq = _UndoState.GAVE_UP, row.error, row.delivered_seq or 0
 
-    def _child_waits(self, row: StepRow) -> None:
+    def _recall_child(self, row: StepRow) -> None:
         if row.n in self._live:
             self.waiting[row.n] = Wait(row.key, row.kind, row.name, n=row.n)
         elif row.delivered_seq is None and row.state not in STEP_ENDED:
             self._idle.add(row.n)
 
-    def _steered(self, leaf: _Leaf, words: Sequence[tuple[int, _Word]]) -> None:
+    def _apply(self, leaf: _Leaf, instructions: Sequence[tuple[int, _Instruction]]) -> None:
         """What operators have said of it since."""
-        for seq, word in words:
-            if not leaf.is_meant(word.n):
+        for seq, instruction in instructions:
+            if not leaf.is_meant_by(instruction.n):
                 continue
-            gave_up = leaf.fate is _Fate.GAVE_UP and seq > leaf.gave_up_seq
-            if word.act == "skip" and (gave_up or word.n is not None) and leaf.fate is not _Fate.DONE:
-                leaf.fate = _Fate.SKIPPED
-            elif word.act == "retry" and gave_up:
-                leaf.fate, leaf.error = _Fate.PENDING, None
+            gave_up = leaf.state is _UndoState.GAVE_UP and seq > leaf.gave_up_seq
+            if (
+                instruction.act == "skip"
+                and (gave_up or instruction.n is not None)
+                and leaf.state is not _UndoState.DONE
+            ):
+                leaf.state = _UndoState.SKIPPED
+            elif instruction.act == "retry" and gave_up:
+                leaf.state, leaf.error = _UndoState.PENDING, None
 
     # Going on.
 
     def _issue(self) -> list[Issue]:
         issued: list[Issue] = []
         for leaf in self._root.ready():
-            if leaf.fate is not _Fate.PENDING:
+            if leaf.state is not _UndoState.PENDING:
                 continue
             step = self._find(leaf.undo)
             if step is None:
@@ -435,7 +448,7 @@ class Undoing:
             self.last_n = n = self.last_n + 1
             leaf.tries += 1
             leaf.rows.add(n)
-            leaf.fate = _Fate.ISSUED
+            leaf.state = _UndoState.ISSUED
             issue = Issue(n, undo_key(leaf.key, leaf.tries), StepKind.CALL, leaf.undo, leaf.input)
             issue.digest = codec.digest(leaf.input)
             issue.step, issue.after_seq, issue.after_stop = step, self.seq, leaf.after_stop
@@ -445,28 +458,28 @@ class Undoing:
             self.waiting[n] = Wait(issue.key, issue.kind, issue.name, n=n)
         return issued
 
-    def _resolve(self, leaf: _Leaf, fate: _Fate) -> None:
-        if fate is not _Fate.GAVE_UP:
+    def _resolve(self, leaf: _Leaf, state: _UndoState) -> None:
+        if state is not _UndoState.GAVE_UP:
             self._undone += 1
         was_open = not leaf.resolved
-        leaf.fate = fate
+        leaf.state = state
         if was_open:
             leaf.part.resolve(leaf)
 
     def _skip(self, leaf: _Leaf) -> None:
-        if leaf.fate in (_Fate.DONE, _Fate.SKIPPED):
+        if leaf.state in (_UndoState.DONE, _UndoState.SKIPPED):
             return
         for n in leaf.rows & self._issued.keys():
             del self._issued[n], self.waiting[n]
             self._dropped.append(n)
         self._missing = [missing for missing in self._missing if missing[0] is not leaf]
-        self._resolve(leaf, _Fate.SKIPPED)
+        self._resolve(leaf, _UndoState.SKIPPED)
 
     def _finish(self) -> Finish | None:
         """How the run ends, once nothing is left to wait for."""
         if not self._root.resolved:
             return None
-        stuck = [leaf for leaf in self._leaves if leaf.fate is _Fate.GAVE_UP]
+        stuck = [leaf for leaf in self._leaves if leaf.state is _UndoState.GAVE_UP]
         if stuck:
             undos = [(leaf.undo, leaf.key, leaf.error) for leaf in stuck]
             return Finish("stuck", error=codec.gave_up_error(undos, self.run.error))
@@ -477,14 +490,14 @@ class Undoing:
 
     def _error(self) -> str | None:
         """What ended the code, with what was taken back of its own steps: for whoever retries the run."""
-        resolved = [leaf.own_n for leaf in self._leaves if leaf.part is self._root and _is_resolved(leaf)]
+        resolved = [leaf.own_n for leaf in self._leaves if leaf.part is self._root and _is_undone(leaf)]
         return codec.with_undone(self.run.error, resolved)
 
     def _revoked(self) -> tuple[Revoked, ...]:
         """The runs below of which something was taken back: of each, itself or through a child of its own."""
         found: dict[str, tuple[RunRow, list[int]]] = {}
         for leaf in self._leaves:
-            if not _is_resolved(leaf):
+            if not _is_undone(leaf):
                 continue
             part = leaf.part
             while part.parent is not None:
@@ -509,7 +522,7 @@ class Undoing:
         return said
 
 
-def _may_be(row: StepRow, undo: str) -> bool:
+def _may_have_happened(row: StepRow, undo: str) -> bool:
     """May this call have had an effect? Not if it never began, nor if all its attempts ended in errors of their own."""
     if row.state is StepState.SUCCEEDED:
         return True
@@ -520,15 +533,15 @@ def _may_be(row: StepRow, undo: str) -> bool:
     return row.state is StepState.CANCELLED
 
 
-def _is_resolved(leaf: _Leaf) -> bool:
-    return leaf.fate in (_Fate.DONE, _Fate.SKIPPED)
+def _is_undone(leaf: _Leaf) -> bool:
+    return leaf.state in (_UndoState.DONE, _UndoState.SKIPPED)
 
 
-def _word(payload: bytes) -> _Word | None:
+def _parsed(payload: bytes) -> _Instruction | None:
     try:
-        return _read.decode(payload)
+        return _decoder.decode(payload)
     except msgspec.MsgspecError:
         return None
 
 
-_read = msgspec.json.Decoder(_Word)
+_decoder = msgspec.json.Decoder(_Instruction)
