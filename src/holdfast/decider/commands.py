@@ -45,8 +45,8 @@ class Issue(msgspec.Struct, gc=False):
     ready_at: float | None = None
     child: ChildRun | None = None
     after_stop: bool = False
-    """This is the undo of a step that was given up and may still run. It begins a moment later, so that an agent can stop
-    the step first."""
+    """This is the undo of a step that was given up and may still run. It begins a moment later, so that an agent can
+    stop the step first."""
     effect: str | None = None
     """The step's `here.key`, if it comes from an earlier run."""
 

@@ -2,8 +2,8 @@
 
 The decider runs the workflow on a loop of its own and turns what the code waits for into commands. The owner of the run
 delivers outcomes one at a time and records their order. After each delivery the code runs until nothing is ready. With
-the same input and the same deliveries, the decider does the same again: that is all that a replay needs. It has no lock,
-writes nothing and reads no clock.
+the same input and the same deliveries, the decider does the same again: that is all that a replay needs. It has no
+lock, writes nothing and reads no clock.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Decider:
     """The code of one run. Between two deliveries it is at rest."""
 
     needs_reload = False
-    """Always false: all that the code needs is delivered to it. An `Undoing` may have to be made again from the rows."""
+    """Always false: all that the code needs is delivered to it."""
 
     # There are slots because an ordinary instance gets slow beyond 30 attributes.
     __slots__ = (
@@ -129,7 +129,7 @@ class Decider:
         self._deadline: Wait | None = None
         self.last_n = base_n
         root = "" if generation == 1 else f"@{generation}"
-        self._loop = RunLoop(self, begun_at, root)  # type: ignore[abstract]  # its other methods are added by a loop: they all refuse
+        self._loop = RunLoop(self, begun_at, root)  # type: ignore[abstract]  # loop.py adds the others
         self._main: asyncio.Task[Any] | None = None
         self._interruption: Interruption | None = None
         self._finish: Finish | None = None
@@ -151,7 +151,7 @@ class Decider:
         self._asked_undoable = 0
         self._kept_undoable = 0
         self._saga_effects: dict[str, Effect] = {}
-        """Calls in sagas that have an undo, by their key."""
+        """What may have to be undone in sagas, by its key."""
         self._by_hand: list[Wait] = []
         self._abandoned: set[int] = set()
         """n of children that the code no longer waits for and that have not ended. What they did may need undoing."""
@@ -164,8 +164,8 @@ class Decider:
     # What the owner of the run calls.
 
     def begin(self, *, whole: bool = False) -> None:
-        """Run the code of a fresh run until nothing is ready. `whole` means that other code may have recorded the input, so it
-        must be read without loss."""
+        """Run the code of a fresh run until nothing is ready. `whole` means that other code may have recorded the
+        input, so it must be read without loss."""
         if self.deadline is not None:
             timer = Timer(self.deadline, self._expire, (), self._loop)
             timer.wait = None
@@ -180,8 +180,8 @@ class Decider:
         self._run()
 
     def replay(self, steps: Sequence[StepRow], signals: Sequence[SignalRow]) -> None:
-        """Begin, and deliver again what was delivered, in the recorded order. A run without steps has not committed its first
-        turn, so it only begins."""
+        """Begin, and deliver again what was delivered, in the recorded order. A run without steps has not committed its
+        first turn, so it only begins."""
         if not steps and not signals and not self._heritage:
             self.begin(whole=True)
             return
@@ -189,7 +189,7 @@ class Decider:
         self._heritage.recall(steps)
         self._mailbox.recall(steps, is_retry=bool(self._heritage))
         self.last_n = max((step.n for step in steps), default=self.last_n)
-        # The limit may be smaller now than when these inputs were recorded. They must still pass it.
+        # The limit may be smaller now than when these inputs were recorded, and a replay must accept them.
         self.payload_max = max(self.payload_max, *(len(step.input or b"") for step in steps), 0)
         self._replaying = self._loop.quiet = True
         self.begin(whole=True)
@@ -207,8 +207,8 @@ class Decider:
         self._check_at_rest()
 
     def deliver(self, outcome: Outcome, *, whole: bool = False) -> int:
-        """Give one outcome to the code, run the code on, and return the outcome's number in the history. `whole` means that
-        another process may have written it with other code, so it must be read without loss."""
+        """Give one outcome to the code, run the code on, and return the outcome's number in the history. `whole` means
+        that another process may have written it with other code, so it must be read without loss."""
         self.seq += 1
         loop, n = self._loop, outcome.n
         loop.now = max(loop.now, outcome.at)
@@ -226,9 +226,9 @@ class Decider:
         return self.seq
 
     def deliver_signal(self, name: str, payload: bytes, at: float, set_aside: str | None = None) -> int:
-        """Give one signal to the code, run the code on, and return the signal's number in the history. `at` is the recorded
-        `sent_at`. `set_aside` is the recorded reason why no wait took the signal; then no wait takes it now. `$cancel`
-        cancels the run's main task."""
+        """Give one signal to the code, run the code on, and return the signal's number in the history. `at` is the
+        recorded `sent_at`. `set_aside` is the recorded reason why no wait took the signal; then no wait takes it now.
+        `$cancel` cancels the run's main task."""
         self.seq += 1
         self._loop.now = max(self._loop.now, at)
         if name == CANCEL:
@@ -378,7 +378,8 @@ class Decider:
             self._cancelled.append(wait.n)
 
     def _abandon(self, wait: Wait) -> None:
-        """Ask a child to cancel itself. Its step stays open until the child has ended, because what it did may need undoing."""
+        """Ask a child to cancel itself. Its step stays open until the child has ended, because what it did may need
+        undoing."""
         self._abandoned.add(wait.n)
         if not self._replaying:
             self._cancelled.append(wait.n)
@@ -462,7 +463,8 @@ class Decider:
         self._undo_left_to_run = True
 
     def stick(self, error: BaseException) -> None:
-        """Note that a saga cannot undo its part. The code ends here, whatever it does, and the run goes on as an `Undoing`."""
+        """Note that a saga cannot undo its part. The code ends here, whatever it does, and the run goes on as an
+        `Undoing`."""
         if self._saga_failure is None:
             self._saga_failure = failed(error)
             self._check_every_turn()
@@ -494,8 +496,8 @@ class Decider:
         return self._loop.now
 
     def random(self) -> chance.Random:
-        """Return the random generator of the current task. Each task has its own, so that what one task draws does not depend on
-        how tasks take turns."""
+        """Return the random generator of the current task. Each task has its own, so that what one task draws does not
+        depend on how tasks take turns."""
         path = self._loop.branch().path
         dice = self._dice.get(path)
         if dice is None:
@@ -605,8 +607,8 @@ class Decider:
         if self._interruption is None:
             self._interruption = interruption
         if self._main is not None and not self._main.cancel():
-            # The code has returned, and only tasks that it left behind in a saga are still undoing. The run has not ended
-            # yet, so the interruption decides how it ends.
+            # The code has returned, and only tasks that it left behind in a saga are still undoing. The run has not
+            # ended yet, so the interruption decides how it ends.
             self._undo_left_to_run = True
 
     # Running and ending.
@@ -631,7 +633,7 @@ class Decider:
             self._check_at_rest()  # usually, a fresh run asked for one more thing, and there is nothing to check
 
     def _check_at_rest(self) -> None:
-        """Check the code when it is at rest: it may have drifted, have ended, or wait for something that can never come."""
+        """Check whether the code, now at rest, has drifted, has ended, or waits for something that can never come."""
         if self._given_up_before and self._drift is None:
             self._drift = self._waits_for_given_up()
         if self._recorded is not None and self._drift is None:
@@ -658,8 +660,8 @@ class Decider:
         return any(wait is not self._deadline for wait in self.waiting.values())
 
     def _waits_for_given_up(self) -> Drift | None:
-        """Return a drift if the code waits for a step that it once gave up. Such a step is never delivered, so the code would
-        wait for ever."""
+        """Return a drift if the code waits for a step that it once gave up. Such a step is never delivered, so the code
+        would wait for ever."""
         waits, self._given_up_before = self._given_up_before, []
         for wait in waits:
             if wait.n in self.waiting and wait is not self._deadline:
@@ -667,14 +669,14 @@ class Decider:
         return None
 
     def _is_open(self, step: StepRow) -> bool:
-        """True if the run was waiting for this step when it was last recorded. A retry also takes over ended steps whose outcomes
-        are still to be delivered; those do not count."""
+        """True if the run was waiting for this step when it was last recorded. A retry also takes over ended steps
+        whose outcomes are still to be delivered; those do not count."""
         return step.delivered_seq is None and not (self._heritage and step.state in STEP_ENDED)
 
     def _fails_now(self) -> Drift | None:
-        """Return a drift if the code fails where the recorded run waits for something. With the code that recorded it, the run
-        would go on waiting, so the code has changed. (A retry does not wait for anything yet, and may fail again where the
-        run before failed.)"""
+        """Return a drift if the code fails where the recorded run waits for something. With the code that recorded it,
+        the run would go on waiting, so the code has changed. (A retry does not wait for anything yet, and may fail
+        again where the run before failed.)"""
         finish = self._finish
         if finish is None or finish.error is None or self._interruption is not None:
             return None
@@ -694,8 +696,8 @@ class Decider:
         self._end(finish)
 
     def _still_undoes_sagas(self, main: asyncio.Task[Any]) -> bool:
-        """Cancel the tasks that the code left behind in a saga, so that they undo its part before the run ends. True while they
-        are still undoing."""
+        """Cancel the tasks that the code left behind in a saga, so that they undo its part before the run ends. True
+        while they are still undoing."""
         if not self._left_tasks_cancelled:
             self._left_tasks_cancelled = True
             for task in self._loop.tasks:

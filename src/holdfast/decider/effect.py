@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 DONE = "$done"
 """The member of an undo's input that contains the result of the step it undoes. No parameter can have this name."""
 KEY = "$key"
-"""The member that contains the `here.key` of the step it undoes. Without a result, a remote service knows the effect only
-by this key."""
+"""The member that contains the `here.key` of the step it undoes. Without a result, a remote service knows the effect
+only by this key."""
 
 
 def undo_input(input: bytes | None, output: bytes | None, effect: str) -> bytes:
-    """Return the input of an undo. It is the input of the step it undoes with two more members: the step's result, or null,
-    and the step's `here.key`."""
+    """Return the input of an undo. It is the input of the step it undoes with two more members: the step's result, or
+    null, and the step's `here.key`."""
     added = b'{"' + DONE.encode() + b'":' + (output or b"null") + b',"' + KEY.encode() + b'":'
     members = (input or b"{}").strip()[1:-1].strip()
     return added + msgspec.json.encode(effect) + (b"," + members if members else b"") + b"}"
@@ -58,8 +58,8 @@ scope_var: ContextVar[Scope | None] = ContextVar("holdfast.saga", default=None)
 
 
 def open_scope() -> Scope | None:
-    """Return the innermost open saga around the code that runs now. A task may outlive the saga it was started in; then the
-    next saga outside counts."""
+    """Return the innermost open saga around the code that runs now. A task may outlive the saga it was started in; then
+    the next saga outside counts."""
     scope = scope_var.get()
     while scope is not None and scope.closed:
         scope = scope.parent
@@ -103,7 +103,8 @@ class Effect:
 
     @property
     def may_have_happened(self) -> bool:
-        """True if the call may have done something. It has not if all its attempts ended in an error of their own."""
+        """True if the call may have done something. It has not if all its attempts ended in an error of their own, unless
+        the step declares `undo_failed`."""
         if self.by_hand or self.state in (StepState.SUCCEEDED, StepState.CANCELLED):
             return True
         return self.state is StepState.FAILED and (self.unsure or self.undo_failed)

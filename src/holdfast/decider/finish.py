@@ -61,9 +61,9 @@ def failed(error: BaseException) -> Finish:
 def steps_that_raised(error: BaseException | None) -> list[int]:
     """Return n of the steps whose outcomes this exception comes from. There are none if the code raised it by itself.
 
-    If the code caught an exception and raised another one instead, the first is the cause or context of the second, so the
-    search goes on there. It stops at what a step raised: the context of that is only what the code was handling when the
-    outcome came.
+    If the code caught an exception and raised another one instead, the first is the cause or context of the second, so
+    the search goes on there. It stops at what a step raised: the context of that is only what the code was handling
+    when the outcome came.
     """
     found: set[int] = set()
     seen: set[int] = set()
@@ -93,8 +93,8 @@ def _origins(error: BaseException) -> tuple[set[int], Sequence[BaseException | N
 
 
 def _timers_that_raised(error: BaseException) -> Iterator[int]:
-    """Yield n of the timers that raised this TimeoutError. asyncio does not say which timer it was, so look into the frames of
-    its functions."""
+    """Yield n of the timers that raised this TimeoutError. asyncio does not say which timer it was, so look into the
+    frames of its functions."""
     if isinstance(error, TimeoutError):
         for frame, _ in traceback.walk_tb(error.__traceback__):
             name = _TIMERS.get(frame.f_code)
@@ -121,8 +121,8 @@ def stalled(main: asyncio.Task[Any]) -> WorkflowError:
 
 
 def _continuation(error: BaseException) -> ContinueAsNew | None:
-    """Return the ContinueAsNew that this exception is or contains. Raised in the body of a TaskGroup, it arrives in a group of
-    one."""
+    """Return the ContinueAsNew that this exception is or contains. Raised in the body of a TaskGroup, it arrives in a
+    group of one."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error if isinstance(error, ContinueAsNew) else None

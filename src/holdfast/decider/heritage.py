@@ -20,8 +20,8 @@ class Heritage:
         self.by_key = {entry.key: entry for entry in inherited}
         first = self.by_key.get("")
         self.identity = run_id if first is None or first.effect is None else first.effect
-        """The id of the first run in a chain of retries. Random numbers and the keys of sent signals are derived from it, so that
-        they stay the same."""
+        """The id of the first run in a chain of retries. Random numbers and the keys of sent signals are derived from
+        it, so that they stay the same."""
         self.resumed_at = resumed_at
         """When the run goes on. New timers of a retry count from this time."""
         self._effects: dict[str, str] = {}
@@ -38,7 +38,8 @@ class Heritage:
         return self._effects.get(key) or effect_key(self._run_id, key)
 
     def take_over(self, wait: Wait) -> None:
-        """Give a new step what the run before left for it: the `here.key` of a call, or the run that a child goes on from."""
+        """Give a new step what the run before left for it: the `here.key` of a call, or the run that a child goes on
+        from."""
         entry, issue = self.by_key.get(wait.key), wait.issue
         if entry is None or issue is None:
             return

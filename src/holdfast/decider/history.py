@@ -1,4 +1,4 @@
-"""What a run recorded: its steps by key and its deliveries in their order. And how to find that the code has changed."""
+"""What a run recorded: its steps by key, its deliveries in their order. And how to see that the code has changed."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Recorded:
 def timeline(
     steps: Sequence[StepRow], signals: Sequence[SignalRow]
 ) -> Iterator[tuple[int, StepRow | SignalRow]]:
-    """Return everything that was delivered, in its recorded order. Signal waits are left out, because the signal that ended
-    each is there."""
+    """Return everything that was delivered, in its recorded order. Signal waits are left out, because the signal that
+    ended each is there."""
     events: list[tuple[int, StepRow | SignalRow]] = [
         (step.delivered_seq, step)
         for step in steps
@@ -73,8 +73,8 @@ def _number(event: tuple[int, StepRow | SignalRow]) -> int:
 
 
 def drift(recorded: StepRow, issue: Issue) -> Drift | None:
-    """Return the drift if the code no longer asks for what was recorded under this key. A timer may have another time: the
-    recorded one counts."""
+    """Return the drift if the code no longer asks for what was recorded under this key. A timer may have another time:
+    the recorded one counts."""
     if recorded.kind is issue.kind:
         if issue.kind is StepKind.TIMER:
             return None
@@ -88,7 +88,7 @@ def drift(recorded: StepRow, issue: Issue) -> Drift | None:
 
 
 def _is_same_input(recorded: StepRow, issue: Issue) -> bool:
-    """True if both inputs are the same, or are the same once this code's defaults have filled in what was not recorded."""
+    """True if both inputs are the same, once this code's defaults have filled in what was not recorded."""
     if recorded.digest is None or recorded.digest == issue.digest:
         return True
     shape = issue.shape
@@ -101,12 +101,12 @@ def _is_same_input(recorded: StepRow, issue: Issue) -> bool:
 
 
 def unreadable(key: str, kind: str, what: str, raw: bytes, problem: Exception) -> Unreadable:
-    """Return the error for something recorded that the code cannot read whole. It has the recorded text and the problem."""
+    """Return the error for something recorded that the code cannot read whole, with the recorded text and the problem."""
     return Unreadable(key, kind, what, shown(raw), str(problem))
 
 
 def hold_note(why: str, error: Exception, **more: str | int) -> str:
-    """Return the note in a held run's row: why it is held. For a drift it also has what is recorded and what the code asks."""
+    """Return the note in a held run's row: why it is held. For a drift it also has both sides."""
     if isinstance(error, Drift):
         more |= {"key": error.key, "recorded": error.recorded, "asked": error.asked}
     return json.dumps({"why": why, "message": str(error), **more})

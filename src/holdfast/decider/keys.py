@@ -51,14 +51,14 @@ class Branch:
             return self.prefix + label
         if ":" in label:
             raise WorkflowError(
-                f"the key {self.prefix + label!r} is used twice in this run: an explicit key must be unique among the calls "
-                "of its step in one task"
+                f"the key {self.prefix + label!r} is used twice in this run: an explicit key must be unique "
+                "among the calls of its step in one task"
             )
         return f"{self.prefix}{label}#{k}"
 
     def renamed(self, child: Branch, label: str, to: str) -> Branch:
-        """Return the child's branch under another label. If the branch was used already, or another branch with its label came
-        later, return it unchanged."""
+        """Return the child's branch under another label. If the branch was used already, or another branch with its
+        label came later, return it unchanged."""
         k = self.counts[label]
         last = self.prefix + label if k == 1 else f"{self.prefix}{label}#{k}"
         if child.used or child.counts or child.path != last:

@@ -48,8 +48,8 @@ _log = logging.getLogger("holdfast.workflow")
 
 
 def leaf(function: Callable[..., object]) -> None:
-    """Note that each coroutine of this function waits for one thing. A task that only wraps such a coroutine adds no level
-    to the key of that thing.
+    """Note that each coroutine of this function waits for one thing. A task that only wraps such a coroutine adds no
+    level to the key of that thing.
 
     The coroutine's `__qualname__` is the label of the key.
     """
@@ -121,8 +121,8 @@ class SoonHandle(msgspec.Struct, eq=False, gc=False):
 
 
 class RunTask(asyncio.Task[Any]):
-    """A task that knows its place in the tree. Its hash is its number, so that a set of tasks has the same order at every
-    replay."""
+    """A task that knows its place in the tree. Its hash is its number, so that a set of tasks has the same order at
+    every replay."""
 
     __slots__ = ("branch", "label", "number", "parent")
 
@@ -145,7 +145,7 @@ class RunTask(asyncio.Task[Any]):
         return self.number
 
     def set_name(self, value: object) -> None:
-        """Rename the task, and its branch with it. Before 3.13, `create_task(…, name=…)` names the task only after it was made."""
+        """Rename the task, and its branch with it. Before 3.13, `create_task(…, name=…)` names the task after making it."""
         if self.parent is not None and ":" not in self.label and current_task() is not self:
             self.branch = self.parent.renamed(self.branch, self.label, word(str(value)))
             self.parent = None
@@ -327,7 +327,7 @@ class RunLoop(asyncio.AbstractEventLoop):
             self._make(generator.aclose(), "aclose")
 
     def close(self) -> None:
-        """Drop everything. Suspended code gets GeneratorExit. If it tries to wait again, that raises GeneratorExit once more."""
+        """Drop everything. Suspended code gets GeneratorExit, and gets it again whenever it tries to wait."""
         if self.closing:
             return
         self.closing = True
@@ -355,7 +355,7 @@ class RunLoop(asyncio.AbstractEventLoop):
             _set_running_loop(outer)
 
     def log_failure(self, context: dict[str, Any]) -> None:
-        """Log a failure that no code waited for. A replay and a loop that is closing log nothing, so that it is logged once."""
+        """Log a failure that no code waited for. A replay logs nothing, so that the failure is logged once."""
         if not self.closing and not self.quiet:
             error = context.get("exception")
             reason = "" if error is None else f": {type(error).__name__}: {message_of(error)}"
@@ -394,7 +394,7 @@ def _close(coro: Any) -> None:
             coro.close()
         except RuntimeError:
             continue
-        except BaseException:  # noqa: BLE001, S110  an author's `finally` failed as the run leaves memory: nothing it does then counts
+        except BaseException:  # noqa: BLE001, S110  an author's `finally` failed, but the run leaves memory
             pass
         return
 

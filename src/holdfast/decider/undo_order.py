@@ -30,7 +30,7 @@ def span_of(after_seq: int, n: int, delivered_seq: int | None) -> Span:
 
 
 def instant(after_seq: int, n: int) -> Span:
-    """Return the span of something that was complete when it was asked for. It comes after what was asked for earlier."""
+    """Return the span of something that was complete when it was asked for. It comes after earlier requests."""
     return Span((after_seq, n), (after_seq, n + 0.5))
 
 
@@ -48,8 +48,8 @@ class Reverse(Generic[T]):
         self._resolved: set[T] = set()
 
     def ready(self) -> list[T]:
-        """Return the items that do not have to wait for another unresolved item, newest completion first. Each item is returned
-        only once."""
+        """Return the items that do not have to wait for another unresolved item, newest completion first. Each item is
+        returned only once."""
         asked, completed, resolved = self._asked, self._completed, self._resolved
         while asked and asked[-1][2] in resolved:
             asked.pop()
@@ -61,7 +61,7 @@ class Reverse(Generic[T]):
         return next_items
 
     def resolve(self, item: T) -> None:
-        """Note that this item is undone or skipped, or that its undo gave up. Items that waited for it may come next."""
+        """Note that this item is undone or skipped, or that its undo gave up. Others need not wait for it."""
         self._resolved.add(item)
 
 
