@@ -129,7 +129,7 @@ class Decider:
         self._deadline: Wait | None = None
         self.last_n = base_n
         root = "" if generation == 1 else f"@{generation}"
-        self._loop = RunLoop(self, begun_at, root)  # type: ignore[abstract]  # loop.py adds the others
+        self._loop = RunLoop(self, begun_at, root)  # type: ignore[abstract]  # loop.py sets its other methods
         self._main: asyncio.Task[Any] | None = None
         self._interruption: Interruption | None = None
         self._finish: Finish | None = None

@@ -103,8 +103,8 @@ class Effect:
 
     @property
     def may_have_happened(self) -> bool:
-        """True if the call may have done something. It has not if all its attempts ended in an error of their own, unless
-        the step declares `undo_failed`."""
+        """True if the call may have done something. It has not if all its attempts ended in an error of their own,
+        unless the step declares `undo_failed`."""
         if self.by_hand or self.state in (StepState.SUCCEEDED, StepState.CANCELLED):
             return True
         return self.state is StepState.FAILED and (self.unsure or self.undo_failed)

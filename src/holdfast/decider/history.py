@@ -101,7 +101,7 @@ def _is_same_input(recorded: StepRow, issue: Issue) -> bool:
 
 
 def unreadable(key: str, kind: str, what: str, raw: bytes, problem: Exception) -> Unreadable:
-    """Return the error for something recorded that the code cannot read whole, with the recorded text and the problem."""
+    """Return the error for something recorded that the code cannot read whole. It has both sides."""
     return Unreadable(key, kind, what, shown(raw), str(problem))
 
 

@@ -145,7 +145,8 @@ class RunTask(asyncio.Task[Any]):
         return self.number
 
     def set_name(self, value: object) -> None:
-        """Rename the task, and its branch with it. Before 3.13, `create_task(…, name=…)` names the task after making it."""
+        """Rename the task, and its branch with it. Before 3.13, `create_task(…, name=…)` names the task after making
+        it."""
         if self.parent is not None and ":" not in self.label and current_task() is not self:
             self.branch = self.parent.renamed(self.branch, self.label, word(str(value)))
             self.parent = None
@@ -311,12 +312,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         for task in self.tasks:
             if task.done() and task._log_traceback:
                 error = task.exception()
-                self.log_failure(
-                    {
-                        "message": f"task {task.get_name()} failed, and nothing waited for it",
-                        "exception": error,
-                    }
-                )
+                message = f"task {task.get_name()} failed, and nothing waited for it"
+                self.log_failure({"message": message, "exception": error})
 
     def forget_done(self) -> None:
         self.tasks = [task for task in self.tasks if not task.done()]
@@ -337,9 +334,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         if tasks:
             self._close_tasks(tasks)
             self.ready.clear()
-        del (
-            self.host
-        )  # the host refers to this loop: without the cycle, a run that leaves memory is freed at once
+        # The host refers to this loop. Without this cycle, a run that leaves memory is freed at once.
+        del self.host
 
     def _close_tasks(self, tasks: list[RunTask]) -> None:
         outer = _get_running_loop()
@@ -394,7 +390,7 @@ def _close(coro: Any) -> None:
             coro.close()
         except RuntimeError:
             continue
-        except BaseException:  # noqa: BLE001, S110  an author's `finally` failed, but the run leaves memory
+        except BaseException:  # noqa: BLE001, S110  an author's `finally` failed, but the run is leaving memory anyway
             pass
         return
 

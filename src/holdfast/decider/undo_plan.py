@@ -520,9 +520,8 @@ class Undoing:
         done, total = self._undone, len(self._leaves)
         if not total:
             return None
-        progress = msgspec.json.encode(
-            {"fraction": done / total, "note": f"{done} of {total} undone"}
-        ).decode()
+        note = f"{done} of {total} undone"
+        progress = msgspec.json.encode({"fraction": done / total, "note": note}).decode()
         if progress == self._progress:
             return None
         self._progress = progress
