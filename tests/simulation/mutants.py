@@ -375,13 +375,13 @@ def undo_out_of_order(stack: ExitStack) -> None:
 
 @mutant("every effect is undone", within=30)
 def undo_is_missing(stack: ExitStack) -> None:
-    real = undo_plan._may_be
-    code(stack, undo_plan, "_may_be", lambda row, undo: real(row, undo) and row.n % 2 == 1)
+    real = undo_plan._may_have_happened
+    code(stack, undo_plan, "_may_have_happened", lambda row, undo: real(row, undo) and row.n % 2 == 1)
 
 
 @mutant("an effect that nobody is sure of is undone", within=300)
 def unsure_effects_stay(stack: ExitStack) -> None:
-    code(stack, undo_plan, "_may_be", lambda row, undo: row.state is StepState.SUCCEEDED)
+    code(stack, undo_plan, "_may_have_happened", lambda row, undo: row.state is StepState.SUCCEEDED)
 
 
 @mutant("a saga takes its part back", within=100)
@@ -562,13 +562,13 @@ def handled_failures_cut_off(stack: ExitStack) -> None:
     "a step that may have had its effect keeps its key when its run is retried", within=150, part="retries"
 )
 def retries_forget_keys(stack: ExitStack) -> None:
-    real = Heritage.claim
+    real = Heritage.take_over
 
-    def claim(self: Any, op: Any) -> None:
-        if op.issue is None or op.issue.child is not None:
-            real(self, op)
+    def take_over(self: Any, wait: Any) -> None:
+        if wait.issue is None or wait.issue.child is not None:
+            real(self, wait)
 
-    code(stack, Heritage, "claim", claim)
+    code(stack, Heritage, "take_over", take_over)
 
 
 @mutant("a child that a retry keeps belongs to it", within=60, part="retries")

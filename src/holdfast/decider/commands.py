@@ -1,4 +1,4 @@
-"""What workflow code asked for, as values. A `Turn` is everything it did in answer to one or more deliveries."""
+"""What workflow code asked for, as values. A `Turn` is everything the code did after one or more deliveries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ChildRun(msgspec.Struct, frozen=True):
-    """The run a `child` step waits for, as the parent's code asks for it."""
+    """The run that a `child` step waits for, as the parent's code asks for it."""
 
     workflow: Workflow[Any, Any]
     id: str
@@ -26,11 +26,11 @@ class ChildRun(msgspec.Struct, frozen=True):
     tags: dict[str, str]
     joins: bool = False
     retry_of: str | None = None
-    """The run it goes on from, when its parent is a retry."""
+    """The earlier run that this child goes on from, if its parent is a retry."""
 
 
 class Issue(msgspec.Struct, gc=False):
-    """A step to be written. `arguments` is the decoded input, for an agent in the same process."""
+    """A new step to be written. `arguments` is the decoded input, for an agent in the same process."""
 
     n: int
     key: str
@@ -41,46 +41,47 @@ class Issue(msgspec.Struct, gc=False):
     step: Step[Any, Any] | None = None
     arguments: Any = None
     after_seq: int = 0
-    """How much of the history had been delivered when the code asked for it."""
+    """The number of the last delivery before the code asked for this step."""
     ready_at: float | None = None
     child: ChildRun | None = None
     after_stop: bool = False
-    """The undo of a step that was given up while it may still run: to begin a moment later than at once."""
+    """This is the undo of a step that was given up and may still run. It begins a moment later, so that an agent can
+    stop the step first."""
     effect: str | None = None
-    """Its `here.key`, if that is an earlier run's."""
+    """The step's `here.key`, if it comes from an earlier run."""
 
     @property
     def shape(self) -> Shape | None:
-        """How its input is written and read; None for what has no input."""
+        """How the input is written and read. None if the step has no input."""
         if self.child is not None:
             return self.child.workflow.shape
         return None if self.step is None else self.step.shape
 
 
 class Wait(msgspec.Struct, eq=False):
-    """One thing the code waits for. `n` is 0 until `take()` numbers it."""
+    """One thing that the code waits for. `n` is 0 until `take()` numbers it."""
 
     key: str
     kind: StepKind
     name: str
     future: asyncio.Future[Any] = None  # type: ignore[assignment]  # a timer has none
     result: Payload | None = None
-    """How what it waits for is read. None: nobody reads it."""
+    """How the result or the signal's value is read. None if nobody reads it."""
     issue: Issue | None = None
     n: int = 0
     ready_at: float | None = None
     timer: Timer | None = None
     joins: bool = False
-    """The child of this step may turn out to be another's run, which ends without telling anybody."""
+    """This step may have joined a run that is not its child. The end of such a run is not reported to this step."""
     known: bool = False
-    """Its end is already recorded: whatever the code does with it now needs no writing."""
+    """The end of this wait is already recorded, so nothing is written when the code gives it up."""
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """The end of this generation of the run. `input` is the next generation's, when it continues as new.
+    """How this generation of the run ends. If it continues as new, `input` is the input of the next generation.
 
-    `undoing` is no end yet: the code has ended as `ending` says, and what it did is to be taken back by an `Undoing`,
-    which says `undone`, `stuck`, or what `ending` said.
+    `undoing` is not an end yet: the code has ended as `ending` says, and now an `Undoing` undoes what it did. The
+    `Undoing` finishes with `undone`, with `stuck`, or with what `ending` says.
     """
 
     how: Literal["succeeded", "failed", "cancelled", "continued", "undoing", "undone", "stuck"]
@@ -88,13 +89,13 @@ class Finish(msgspec.Struct, frozen=True):
     error: str | None = None
     input: bytes | None = None
     unread: tuple[int, ...] = ()
-    """Numbers of delivered signals that no wait consumed: a next generation must find them undelivered again."""
+    """The numbers of delivered signals that no wait took. They become undelivered again for the next generation."""
     ending: Literal["failed", "cancelled"] | None = None
-    """With `undoing`: how the code ended."""
+    """How the code ended. Only set with `undoing`."""
     steps: tuple[int, ...] = ()
-    """n of the steps that ended the code."""
+    """n of the steps whose failures ended the code."""
     revoked: tuple[Revoked, ...] = ()
-    """Children that had succeeded, and of which something was taken back."""
+    """Child runs that had succeeded, and of which this run undid something."""
 
 
 class Turn(msgspec.Struct, gc=False):
@@ -102,16 +103,16 @@ class Turn(msgspec.Struct, gc=False):
 
     issued: list[Issue]
     dropped: list[int]
-    """Recorded steps the code no longer waits for: to be cancelled, `delivered_seq = 0`."""
+    """n of recorded steps that the code no longer waits for. They are cancelled, with `delivered_seq = 0`."""
     cancelled: list[int]
-    """n of steps whose child runs are to be asked to cancel themselves."""
+    """n of steps whose child runs are asked to cancel themselves."""
     ended: list[tuple[int, int, bytes]]
-    """Satisfied signal waits: their n, the number of the signal that satisfied them, what of it they read."""
+    """Signal waits that got their signal: n of the wait, the signal's number, and what the wait read of it."""
     sends: list[NewSignal]
     progress: str | None
     published: dict[str, bytes] | None
     finish: Finish | None
     kept_n: int | None = None
-    """Steps up to this one are kept from now on: the code passed a point of no return."""
+    """The code passed a point of no return: the steps up to this n are never undone."""
     set_aside: list[tuple[int, str]] = []
-    """Signals that fit none of the waits for them: their number, and why. No wait takes them any more."""
+    """Signals that none of the waits for them could read: their number and the reason. No wait takes them later."""

@@ -1,9 +1,9 @@
 """One run's code, driven by its history.
 
-The decider runs the workflow on a loop of its own and turns what the code waits for into commands. Outcomes are delivered
-one at a time, in an order that the owner of the run records; each is followed by running the code until nothing is
-ready. Given the same input and the same deliveries it does the same, which is all that replay needs. It holds no lock,
-writes nothing and knows no clock.
+The decider runs the workflow on a loop of its own and turns what the code waits for into commands. The owner of the run
+delivers outcomes one at a time and records their order. After each delivery the code runs until nothing is ready. With
+the same input and the same deliveries, the decider does the same again: that is all that a replay needs. It has no
+lock, writes nothing and reads no clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.codec import digest
 from holdfast.config import DEFAULT
 from holdfast.decider.commands import ChildRun, Finish, Issue, Turn, Wait
 from holdfast.decider.effect import Effect, open_scope
-from holdfast.decider.finish import Why, failed, finish_of, interrupted, stalled
+from holdfast.decider.finish import Interruption, failed, finish_of, interrupted, stalled
 from holdfast.decider.heritage import Heritage
 from holdfast.decider.history import Recorded, described, drift, timeline, unreadable
 from holdfast.decider.loop import Runaway, RunLoop, Timer
@@ -51,47 +51,47 @@ _CALL, _TIMER, _SIGNAL, _CHILD = StepKind.CALL, StepKind.TIMER, StepKind.SIGNAL,
 _UNDO = StepKind.UNDO
 _SUCCEEDED, _FAILED = StepState.SUCCEEDED, StepState.FAILED
 _KEEP = Wait("", _UNDO, "keep")
-"""Stands among what was asked for where the code passed a point of no return."""
+"""Marks the place in `Decider._new` where the code passed a point of no return."""
 
 
 class Decider:
-    """The code of one run, between two deliveries."""
+    """The code of one run. Between two deliveries it is at rest."""
 
     needs_reload = False
-    """Never: what the code needs is delivered to it."""
+    """Always false: all that the code needs is delivered to it."""
 
-    # Slots, because beyond 30 attributes an ordinary instance gets slow.
+    # There are slots because an ordinary instance gets slow beyond 30 attributes.
     __slots__ = (
         "_abandoned",
         "_asked_undoable",
         "_by_hand",
         "_cancelled",
-        "_changed",
         "_deadline",
         "_dice",
         "_drift",
         "_dropped",
         "_finish",
-        "_forced",
-        "_ghosts",
+        "_given_up_before",
         "_heritage",
         "_input",
+        "_interruption",
         "_kept_undoable",
+        "_left_tasks_cancelled",
         "_loop",
         "_mailbox",
         "_main",
         "_new",
-        "_passed_over",
+        "_newly_published",
         "_progress",
         "_published",
         "_recorded",
         "_replaying",
+        "_saga_effects",
+        "_saga_failure",
         "_sagas",
         "_sends",
+        "_undo_left_to_run",
         "_undoable",
-        "_unwinding",
-        "_watched",
-        "_why",
         "deadline",
         "done",
         "generation",
@@ -117,7 +117,7 @@ class Decider:
         resumed_at: float = 0.0,
         payload_max: int = DEFAULT.payload_max_bytes,
     ) -> None:
-        """`inherited` is what the retry of a run takes over from it, and `resumed_at` is when it goes on."""
+        """`inherited` is what this run takes over from the run that it retries, and `resumed_at` is when it goes on."""
         self.workflow = workflow
         self.payload_max = payload_max
         self.run_id = run_id
@@ -129,9 +129,9 @@ class Decider:
         self._deadline: Wait | None = None
         self.last_n = base_n
         root = "" if generation == 1 else f"@{generation}"
-        self._loop = RunLoop(self, begun_at, root)  # type: ignore[abstract]  # its other methods refuse, all alike
+        self._loop = RunLoop(self, begun_at, root)  # type: ignore[abstract]  # loop.py sets its other methods
         self._main: asyncio.Task[Any] | None = None
-        self._why: Why | None = None
+        self._interruption: Interruption | None = None
         self._finish: Finish | None = None
         self._new: list[Wait] = []
         self._dropped: list[int] = []
@@ -139,55 +139,57 @@ class Decider:
         self._sends: list[NewSignal] = []
         self._progress: str | None = None
         self._published: dict[str, bytes] = {}
-        self._changed: dict[str, bytes] = {}
+        self._newly_published: dict[str, bytes] = {}
         self._mailbox = Mailbox(self.waiting)
         self._recorded: Recorded | None = None
-        self._ghosts: list[Wait] = []
+        self._given_up_before: list[Wait] = []
         self._replaying = False
         self._drift: Drift | None = None
         self._dice: dict[str, chance.Random] = {}
         self._undoable = False
-        """Something the code asked for may have to be undone if the run fails."""
+        """If the run fails, something that the code asked for may have to be undone."""
         self._asked_undoable = 0
         self._kept_undoable = 0
-        self._watched: dict[str, Effect] = {}
-        """What was asked for in sagas, by its key."""
+        self._saga_effects: dict[str, Effect] = {}
+        """What may have to be undone in sagas, by its key."""
         self._by_hand: list[Wait] = []
         self._abandoned: set[int] = set()
-        """n of children that the code no longer waits for, and that have not ended: what they did may need undoing."""
+        """n of children that the code no longer waits for and that have not ended. What they did may need undoing."""
         self._sagas = 0
-        self._unwinding = False
-        self._passed_over = False
-        self._forced: Finish | None = None
+        self._left_tasks_cancelled = False
+        self._undo_left_to_run = False
+        self._saga_failure: Finish | None = None
         self._heritage = Heritage(run_id, inherited, resumed_at)
 
     # What the owner of the run calls.
 
     def begin(self, *, whole: bool = False) -> None:
-        """Run the code of a fresh run until nothing is ready. `whole`: other code may have recorded its input."""
+        """Run the code of a fresh run until nothing is ready. `whole` means that other code may have recorded the
+        input, so it must be read without loss."""
         if self.deadline is not None:
             timer = Timer(self.deadline, self._expire, (), self._loop)
-            timer.op = None
+            timer.wait = None
             self._deadline = self._open_timer(self._loop.root.prefix + DEADLINE, "deadline", timer)
         shape = self.workflow.shape
         try:
-            bound = shape.decode_whole(self._input) if whole else shape.decode(self._input)
+            arguments = shape.decode_whole(self._input) if whole else shape.decode(self._input)
         except HoldfastError as wrong:
             raise unreadable("", "input", "the run's input", self._input, wrong) from None
-        main = shape.call(self.workflow.fn, bound)
-        self._main = self._loop.create_main(main)
+        coroutine = shape.call(self.workflow.fn, arguments)
+        self._main = self._loop.create_main(coroutine)
         self._run()
 
     def replay(self, steps: Sequence[StepRow], signals: Sequence[SignalRow]) -> None:
-        """Begin, and deliver again what was delivered, in its order. A run without steps never committed its first turn."""
+        """Begin, and deliver again what was delivered, in the recorded order. A run without steps has not committed its
+        first turn, so it only begins."""
         if not steps and not signals and not self._heritage:
             self.begin(whole=True)
             return
         self._recorded = Recorded(steps)
-        self._heritage.learn(steps)
+        self._heritage.recall(steps)
         self._mailbox.recall(steps, is_retry=bool(self._heritage))
         self.last_n = max((step.n for step in steps), default=self.last_n)
-        # What is recorded was not too large when it was written, whatever the limit is now.
+        # The limit may be smaller now than when these inputs were recorded, and a replay must accept them.
         self.payload_max = max(self.payload_max, *(len(step.input or b"") for step in steps), 0)
         self._replaying = self._loop.quiet = True
         self.begin(whole=True)
@@ -201,86 +203,86 @@ class Decider:
                 self.deliver_signal(event.name, event.payload, event.sent_at, event.set_aside)
         self._replaying = self._loop.quiet = False
         if self._drift is None and any(self._is_open(step) for step in steps):
-            self._drift = self._broken()
-        self._come_to_rest()
+            self._drift = self._fails_now()
+        self._check_at_rest()
 
     def deliver(self, outcome: Outcome, *, whole: bool = False) -> int:
-        """Hand one outcome to the code and run it on; its place in the history. `whole`: other code than this process's may have
-        written it."""
+        """Give one outcome to the code, run the code on, and return the outcome's number in the history. `whole` means
+        that another process may have written it with other code, so it must be read without loss."""
         self.seq += 1
         loop, n = self._loop, outcome.n
         loop.now = max(loop.now, outcome.at)
-        op = self.waiting.pop(n, None)
-        if op is None:
+        wait = self.waiting.pop(n, None)
+        if wait is None:
             self._abandoned.discard(n)
             if n in self._dropped:
-                self._dropped.remove(
-                    n
-                )  # given up in this very turn: it has ended, there is nothing to cancel
+                # The code gave the step up in this very turn. It has ended, so there is nothing to cancel.
+                self._dropped.remove(n)
             elif self._recorded is not None:
                 self._recorded.keep(outcome)
             return self.seq
-        self._resolve(op, outcome, whole=whole or self._replaying)
+        self._resolve(wait, outcome, whole=whole or self._replaying)
         self._run()
         return self.seq
 
     def deliver_signal(self, name: str, payload: bytes, at: float, set_aside: str | None = None) -> int:
-        """Hand one signal to the code and run it on. `at` is its recorded `sent_at`; with `set_aside`, the reason why no wait
-        took it, none takes it now. `$cancel` cancels the run's main task."""
+        """Give one signal to the code, run the code on, and return the signal's number in the history. `at` is the
+        recorded `sent_at`. `set_aside` is the recorded reason why no wait took the signal; then no wait takes it now.
+        `$cancel` cancels the run's main task."""
         self.seq += 1
         self._loop.now = max(self._loop.now, at)
         if name == CANCEL:
             self._cancel("cancel")
-        elif (changed := self._mailbox.deliver(self.seq, name, payload, set_aside)) is not None:
-            self._diverge(changed)
+        elif (found := self._mailbox.deliver(self.seq, name, payload, set_aside)) is not None:
+            self._stop_for_drift(found)
         self._run()
         return self.seq
 
     def expects(self, n: int) -> bool:
-        """Is the outcome of this step still to be delivered?"""
+        """True if the outcome of this step is still to be delivered."""
         if n in self.waiting or n in self._abandoned:
             return True
-        return self._recorded is not None and self._recorded.unasked(n)
+        return self._recorded is not None and self._recorded.is_unasked(n)
 
     @property
     def inherited(self) -> list[Inherited]:
-        """What a next generation takes over as well."""
+        """What this run took over from the run that it retries. The next generation takes it over as well."""
         return list(self._heritage.by_key.values())
 
     def effect_key(self, key: str) -> str:
-        """The `here.key` of the step with this key."""
+        """Return the `here.key` of the step with this key."""
         return self._heritage.effect_key(key)
 
     def unasked(self) -> list[StepRow]:
-        """What is recorded and the code has not asked for: it came to a rest elsewhere, or passed it over."""
+        """Return the recorded steps that the code has not asked for: it does not reach them yet, or left them out."""
         return [] if self._recorded is None else list(self._recorded.by_key.values())
 
     def take(self) -> Turn:
-        """Everything the code did since the last take. New steps get their number here, for ever."""
+        """Return everything the code did since the last call. New steps get their final number here."""
         issued: list[Issue] = []
         kept_n: int | None = None
         n, mailbox = self.last_n, self._mailbox
-        for op in self._new:
-            issue = op.issue
+        for wait in self._new:
+            issue = wait.issue
             if issue is None:
-                if op is _KEEP:
+                if wait is _KEEP:
                     kept_n = n
-                continue  # given up by the code before anybody heard of it
+                continue  # the code gave it up before it was issued
             n += 1
-            op.issue = None
-            op.n = issue.n = n
+            wait.issue = None
+            wait.n = issue.n = n
             issued.append(issue)
-            if op.timer is not None or not op.future.done():
-                self.waiting[n] = op
+            if wait.timer is not None or not wait.future.done():
+                self.waiting[n] = wait
         self.last_n = n
         turn = Turn(
             issued,
             self._dropped,
             self._cancelled,
-            [(op.n, seq, payload) for op, seq, payload in mailbox.answered] if mailbox.answered else [],
+            [(wait.n, seq, payload) for wait, seq, payload in mailbox.answered] if mailbox.answered else [],
             self._sends,
             self._progress,
-            self._changed or None,
+            self._newly_published or None,
             self._finish,
             kept_n,
             mailbox.set_aside,
@@ -289,19 +291,19 @@ class Decider:
         mailbox.answered.clear()
         self._dropped, self._cancelled, self._sends, mailbox.set_aside = [], [], [], []
         self._progress, self._finish = None, None
-        if self._changed:
-            self._changed = {}
+        if self._newly_published:
+            self._newly_published = {}
         return turn
 
     def close(self) -> None:
-        """Leave memory. Suspended code is closed; what it does on its way out is not recorded."""
+        """Leave memory. This closes suspended code; what the code does then is not recorded."""
         self.done = True
         self._loop.close()
         self.waiting.clear()
         self._new.clear()
         self._main = None
 
-    # What workflow code calls, through the words in `workflow/`.
+    # What workflow code calls, through the functions in `workflow/`.
 
     def call(self, step: AuthoredStep[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Wait:
         """Ask for a step."""
@@ -311,14 +313,14 @@ class Decider:
         key = loop.branch().name(step.label)
         name = step.name
         issue = Issue(0, key, _CALL, name, raw, digest(raw), step, arguments, self.seq)
-        op = Wait(key, _CALL, name, Future(loop=loop), shape.result, issue)
+        wait = Wait(key, _CALL, name, Future(loop=loop), shape.result, issue)
         undo = step.origin.undone_by
         if undo is not None:
-            self._may_undo(op, undo, raw, undo_failed=step.undo_failed)
-        if self._recorded is None:  # a fresh run, as most are: `_ask` would find nothing
-            self._new.append(op)
-            return op
-        return self._ask(op)
+            self._note_undoable(wait, undo, raw, undo_failed=step.undo_failed)
+        if self._recorded is None:  # most runs are fresh: `_ask` would find nothing recorded
+            self._new.append(wait)
+            return wait
+        return self._ask(wait)
 
     def child(self, workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Wait:
         """Ask for a run of another workflow."""
@@ -336,56 +338,57 @@ class Decider:
         )
         issue = Issue(0, key, _CHILD, workflow.name, raw, digest(raw), None, arguments, self.seq, None, child)
         self._undoable = True
-        op = Wait(key, _CHILD, workflow.name, Future(loop=loop), shape.result, issue)
-        op.joins = workflow.joins
-        return self._ask(op)
+        wait = Wait(key, _CHILD, workflow.name, Future(loop=loop), shape.result, issue)
+        wait.joins = workflow.joins
+        return self._ask(wait)
 
     def wait_signal(self, signal: AuthoredSignal[Any]) -> Wait:
         """Ask for the next signal of this name."""
         name, loop = signal.name, self._loop
         key = loop.branch().name(signal.label)
-        op = Wait(key, _SIGNAL, name, Future(loop=loop), signal.payload, Issue(0, key, _SIGNAL, name))
-        self._ask(op)
-        if not op.known:  # else it took its signal, or the code gave it up
-            self._mailbox.wait(op)
-        return op
+        wait = Wait(key, _SIGNAL, name, Future(loop=loop), signal.payload, Issue(0, key, _SIGNAL, name))
+        self._ask(wait)
+        if not wait.known:  # a known wait took its signal before, or the code gave it up
+            self._mailbox.wait(wait)
+        return wait
 
     def start_timer(self, label: str, timer: Timer) -> None:
-        """Ask for a timer: the loop's `call_at`."""
+        """Ask for a timer. The loop's `call_at` does this."""
         self._open_timer(self._loop.branch().name(label), label, timer)
 
-    def drop(self, op: Wait) -> None:
-        """The code gave up waiting."""
-        if op.timer is None and op.future.done() and not op.future.cancelled():
-            return  # it was answered, and the task that waited for it was cancelled in the same turn
-        if op.n == 0:
-            op.issue = None
-        elif self.waiting.pop(op.n, None) is not None:
-            if op.kind is _CHILD:
-                self._abandon(op)
-            elif not op.known:
-                self._give_up(op)
-            if op.key in self._watched:
-                self._watched[op.key].state = StepState.CANCELLED
-        if op.kind is _SIGNAL:
-            self._mailbox.forget(op)
+    def drop(self, wait: Wait) -> None:
+        """Note that the code no longer waits for this."""
+        if wait.timer is None and wait.future.done() and not wait.future.cancelled():
+            return  # its outcome came, and the task that waited for it was cancelled in the same turn
+        if wait.n == 0:
+            wait.issue = None
+        elif self.waiting.pop(wait.n, None) is not None:
+            if wait.kind is _CHILD:
+                self._abandon(wait)
+            elif not wait.known:
+                self._give_up(wait)
+            if wait.key in self._saga_effects:
+                self._saga_effects[wait.key].state = StepState.CANCELLED
+        if wait.kind is _SIGNAL:
+            self._mailbox.forget(wait)
 
-    def _give_up(self, op: Wait) -> None:
-        self._dropped.append(op.n)
-        if op.kind is _CHILD:
-            self._cancelled.append(op.n)
+    def _give_up(self, wait: Wait) -> None:
+        self._dropped.append(wait.n)
+        if wait.kind is _CHILD:
+            self._cancelled.append(wait.n)
 
-    def _abandon(self, op: Wait) -> None:
-        """A child is asked to cancel itself. Its row waits until it has ended: what it did may need undoing."""
-        self._abandoned.add(op.n)
+    def _abandon(self, wait: Wait) -> None:
+        """Ask a child to cancel itself. Its step stays open until the child has ended, because what it did may need
+        undoing."""
+        self._abandoned.add(wait.n)
         if not self._replaying:
-            self._cancelled.append(op.n)
+            self._cancelled.append(wait.n)
 
-    # Taking back.
+    # Undoing.
 
-    def _may_undo(
+    def _note_undoable(
         self,
-        op: Wait,
+        wait: Wait,
         undo: AuthoredStep[Any, Any],
         raw: bytes,
         *,
@@ -396,35 +399,35 @@ class Decider:
         self._asked_undoable += 1
         scope = open_scope() if self._sagas else None
         if scope is not None:
-            effect = Effect(op, undo, raw, self, undo_failed=undo_failed, by_hand=by_hand)
+            effect = Effect(wait, undo, raw, self, undo_failed=undo_failed, by_hand=by_hand)
             effect.index = self._asked_undoable
             scope.effects.append(effect)
-            self._watched[effect.key] = effect
+            self._saga_effects[effect.key] = effect
 
     def register_undo(
         self, step: AuthoredStep[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Ask for a step to be called if the run has to be taken back."""
+        """Ask for a step to be called if the run has to be undone."""
         raw, arguments = step.shape.checked(args, kwargs, self.payload_max)
         if self.done:
             return
         loop = self._loop
         key = loop.branch().name(step.label)
         issue = Issue(0, key, _UNDO, step.name, raw, digest(raw), step, arguments, self.seq)
-        op = Wait(key, _UNDO, step.name, Future(loop=loop), None, issue)
-        op.future.set_result(None)
-        self._by_hand.append(op)
-        self._may_undo(op, step, raw, by_hand=True)
-        self._watch()
-        self._ask(op)
-        self.waiting.pop(op.n, None)
+        wait = Wait(key, _UNDO, step.name, Future(loop=loop), None, issue)
+        wait.future.set_result(None)
+        self._by_hand.append(wait)
+        self._note_undoable(wait, step, raw, by_hand=True)
+        self._check_every_turn()
+        self._ask(wait)
+        self.waiting.pop(wait.n, None)
 
     def keep(self) -> None:
-        """Nothing that was asked for so far is undone."""
+        """Pass a point of no return: nothing that was asked for so far is undone later."""
         if not self.done:
             self._undoable = False
             self._kept_undoable = self._asked_undoable
-            if self._new or not self._replaying:  # a replay that asks for something anew is that of a retry
+            if self._new or not self._replaying:  # only the replay of a retry asks for something new
                 self._new.append(_KEEP)
 
     def is_kept(self, effect: Effect) -> bool:
@@ -437,14 +440,14 @@ class Decider:
         self._sagas -= 1
 
     def undo(self, effect: Effect) -> Wait:
-        """Ask for the undo of an effect: a step like any other."""
+        """Ask for the undo of an effect. It is a step like any other."""
         step, raw = effect.undo, effect.undo_input()
         arguments = None
         try:
             arguments = step.shape.decode_whole(raw)
         except HoldfastError as wrong:
             what = f"what {step.name} gets to undo step {effect.key!r}"
-            self._diverge(unreadable(effect.key, "input", what, raw, wrong))
+            self._stop_for_drift(unreadable(effect.key, "input", what, raw, wrong))
         key = undo_key(effect.key)
         issue = Issue(0, key, _CALL, step.name, raw, digest(raw), step, arguments, self.seq)
         issue.after_stop = effect.after_stop
@@ -452,30 +455,31 @@ class Decider:
 
     @property
     def ending(self) -> bool:
-        """Is the run about to end, whatever its code does?"""
-        return self.done or self._why is not None or self._forced is not None
+        """True if the run is about to end, whatever its code does."""
+        return self.done or self._interruption is not None or self._saga_failure is not None
 
-    def pass_over(self) -> None:
-        """A saga leaves its part to the run, which takes itself back."""
-        self._passed_over = True
+    def leave_undo_to_run(self) -> None:
+        """Note that a saga does not undo its part, because the whole run is undone."""
+        self._undo_left_to_run = True
 
     def stick(self, error: BaseException) -> None:
-        """A saga cannot take its part back: the run ends here, whatever its code does, and goes on as an `Undoing`."""
-        if self._forced is None:
-            self._forced = failed(error)
-            self._watch()
+        """Note that a saga cannot undo its part. The code ends here, whatever it does, and the run goes on as an
+        `Undoing`."""
+        if self._saga_failure is None:
+            self._saga_failure = failed(error)
+            self._check_every_turn()
 
-    def _watch(self) -> None:
-        """From here on the code is looked at after every delivery, as that of a replayed run is."""
+    def _check_every_turn(self) -> None:
+        """From now on, check the code after every delivery, as if the run had been replayed."""
         if self._recorded is None:
             self._recorded = Recorded()
 
     def send(self, run_id: str, name: str, payload: bytes, key: str | None) -> None:
         """Send a signal to another run, in the commit of this turn."""
-        place = self._loop.branch().name(f"{name}.send")
+        path = self._loop.branch().name(f"{name}.send")
         if not self._replaying:
             self._sends.append(
-                NewSignal(run_id, name, f"{self._heritage.identity}/{place}" if key is None else key, payload)
+                NewSignal(run_id, name, f"{self._heritage.identity}/{path}" if key is None else key, payload)
             )
 
     def set_progress(self, fraction: float, note: str) -> None:
@@ -486,13 +490,14 @@ class Decider:
         if self._published.get(key) != value:
             self._published[key] = value
             if not self._replaying:
-                self._changed[key] = value
+                self._newly_published[key] = value
 
     def now(self) -> float:
         return self._loop.now
 
     def random(self) -> chance.Random:
-        """Each task has dice of its own: what one draws does not depend on how tasks take turns."""
+        """Return the random generator of the current task. Each task has its own, so that what one task draws does not
+        depend on how tasks take turns."""
         path = self._loop.branch().path
         dice = self._dice.get(path)
         if dice is None:
@@ -501,108 +506,110 @@ class Decider:
         return dice
 
     def is_main(self) -> bool:
-        """Is the workflow function itself running, not a task it started?"""
+        """True if the workflow function itself is running, not a task that it started."""
         return self._main is not None and asyncio.current_task(self._loop) is self._main
 
-    # Asking.
+    # Asking for steps.
 
     def _open_timer(self, key: str, name: str, timer: Timer) -> Wait:
         at = timer.when()
         if self._replaying and self._heritage and not key.endswith(DEADLINE):
-            # Its time begins now, not when the run before ended.
+            # The timer counts from now, not from when the run before ended.
             at += max(0.0, self._heritage.resumed_at - self._loop.now)
-        at = round(at, 6)  # as it is recorded: a replay must not see another time
+        at = round(at, 6)  # as the store records it, so that a replay sees the same time
         issue = Issue(0, key, _TIMER, name, None, None, None, None, self.seq, at)
-        op = timer.op = Wait(key, _TIMER, name, issue=issue, ready_at=at, timer=timer)
-        return self._ask(op)
+        wait = timer.wait = Wait(key, _TIMER, name, issue=issue, ready_at=at, timer=timer)
+        return self._ask(wait)
 
-    def _ask(self, op: Wait) -> Wait:
-        found = self._recorded.ask(op.key) if self._recorded is not None else None
+    def _ask(self, wait: Wait) -> Wait:
+        found = self._recorded.ask(wait.key) if self._recorded is not None else None
         if found is None:
             if self._heritage:
-                self._heritage.claim(op)
-            self._new.append(op)
-            return op
+                self._heritage.take_over(wait)
+            self._new.append(wait)
+            return wait
         recorded, outcome = found
-        issue, op.issue = op.issue, None
+        issue, wait.issue = wait.issue, None
         assert issue is not None
-        changed = drift(recorded, issue)
-        if changed is not None:
-            self._diverge(changed)
-            return op
-        op.n = recorded.n
-        op.known = recorded.delivered_seq is not None
-        if op.kind is _TIMER:
-            op.ready_at = recorded.ready_at
+        drifted = drift(recorded, issue)
+        if drifted is not None:
+            self._stop_for_drift(drifted)
+            return wait
+        wait.n = recorded.n
+        wait.known = recorded.delivered_seq is not None
+        if wait.kind is _TIMER:
+            wait.ready_at = recorded.ready_at
         if recorded.delivered_seq == 0:
-            self._ghosts.append(op)
+            self._given_up_before.append(wait)
         if outcome is not None:
-            self._resolve(op, outcome, whole=True)
-        elif op.kind is _SIGNAL and recorded.delivered_seq:
-            changed = self._mailbox.wait_again(op, recorded, self.seq)
-            if changed is not None:
-                self._diverge(changed)
+            self._resolve(wait, outcome, whole=True)
+        elif wait.kind is _SIGNAL and recorded.delivered_seq:
+            drifted = self._mailbox.wait_again(wait, recorded, self.seq)
+            if drifted is not None:
+                self._stop_for_drift(drifted)
         else:
-            self.waiting[op.n] = op
-        return op
+            self.waiting[wait.n] = wait
+        return wait
 
-    def _diverge(self, changed: Drift) -> None:
-        """The code has changed: stop it where it is. Nothing it did since is kept."""
+    def _stop_for_drift(self, drifted: Drift) -> None:
+        """Stop the code where it is, because it has changed. Nothing that it did in this turn is kept."""
         if self._drift is None:
-            self._drift = changed
-        self._watch()
+            self._drift = drifted
+        self._check_every_turn()
         self._loop.ready.clear()
 
-    # Answering.
+    # Delivering outcomes.
 
-    def _resolve(self, op: Wait, outcome: Outcome, *, whole: bool) -> None:
-        if op.timer is not None:
-            if op.ready_at is not None and op.ready_at > self._loop.now:
-                self._loop.now = op.ready_at
-            timer, op.timer.op = op.timer, None
+    def _resolve(self, wait: Wait, outcome: Outcome, *, whole: bool) -> None:
+        if wait.timer is not None:
+            if wait.ready_at is not None and wait.ready_at > self._loop.now:
+                self._loop.now = wait.ready_at
+            timer, wait.timer.wait = wait.timer, None
             self._loop.ready.append(timer)
-            timer._holdfast_step = op.n
-            around = getattr(timer._callback, "__self__", None)
-            if type(around) is asyncio.Timeout:
-                setattr(around, codec.STEP, op.n)
+            timer._holdfast_step = wait.n
+            timeout = getattr(timer._callback, "__self__", None)
+            if type(timeout) is asyncio.Timeout:
+                setattr(timeout, codec.STEP, wait.n)
             return
-        future = op.future
+        future = wait.future
         if future.done():
             return
         state, error = outcome.state, outcome.error
         if state is _SUCCEEDED:
             raw = outcome.output if outcome.output is not None else b"null"
-            if self._watched and op.key in self._watched:
-                self._watched[op.key].succeeded(raw)
-            result = op.result
-            if result is None:  # what an undo returns is recorded; nobody waits for it
+            if self._saga_effects and wait.key in self._saga_effects:
+                self._saga_effects[wait.key].succeeded(raw)
+            result = wait.result
+            if result is None:  # what an undo returns is recorded, but no code reads it
                 future.set_result(None)
                 return
             try:
                 future.set_result(result.decode_whole(raw) if whole else result.decode(raw))
             except HoldfastError as wrong:
-                self._diverge(unreadable(op.key, "result", f"the result of step {op.key!r}", raw, wrong))
+                self._stop_for_drift(
+                    unreadable(wait.key, "result", f"the result of step {wait.key!r}", raw, wrong)
+                )
             return
-        if op.key in self._watched:
-            self._watched[op.key].failed(state, error)
+        if wait.key in self._saga_effects:
+            self._saga_effects[wait.key].failed(state, error)
         if state is _FAILED and error is not None:
             raised = codec.decode_error(error)
         else:
-            why = f": {codec.describe_error(error)}" if error else ""
-            raised = StepFailed(f"step {op.key!r} was {state}{why}", step=op.name)
-        raised.__dict__[codec.STEP] = op.n
+            reason = f": {codec.describe_error(error)}" if error else ""
+            raised = StepFailed(f"step {wait.key!r} was {state}{reason}", step=wait.name)
+        raised.__dict__[codec.STEP] = wait.n
         future.set_exception(raised)
 
     def _expire(self) -> None:
         self._cancel("deadline")
 
-    def _cancel(self, why: Why) -> None:
-        if self._why is None:
-            self._why = why
+    def _cancel(self, interruption: Interruption) -> None:
+        if self._interruption is None:
+            self._interruption = interruption
         if self._main is not None and not self._main.cancel():
-            # The code has returned, and only tasks that it left behind in a saga are being undone. The run has not ended yet, so it
-            # ends as it was told to.
-            self._passed_over = True
+            # The code has returned, and only tasks that it left behind in a saga are still undoing. The run has not
+            # ended yet, so the interruption decides how it ends.
+            self._undo_left_to_run = True
 
     # Running and ending.
 
@@ -618,56 +625,60 @@ class Decider:
             self._end(failed(error))
             return
         if self._replaying:
-            if self._forced is not None:
-                self._end(self._forced)
+            if self._saga_failure is not None:
+                self._end(self._saga_failure)
             elif main.done():
                 self._conclude(main)
         elif self._recorded is not None or main.done() or not self._new or self._new[-1].issue is None:
-            self._come_to_rest()  # else a fresh run asked for one more thing, as it usually does
+            self._check_at_rest()  # usually, a fresh run asked for one more thing, and there is nothing to check
 
-    def _come_to_rest(self) -> None:
-        """The code is at rest: has it drifted, ended, or is it waiting for something that can never come?"""
-        if self._ghosts and self._drift is None:
-            self._drift = self._haunted()
+    def _check_at_rest(self) -> None:
+        """Check whether the code, now at rest, has drifted, has ended, or waits for something that can never come."""
+        if self._given_up_before and self._drift is None:
+            self._drift = self._waits_for_given_up()
         if self._recorded is not None and self._drift is None:
             self._drift = self._mailbox.drift(self._recorded, self._new)
         if self._drift is not None:
             raise self._drift
         if self.done:
             return
-        if self._forced is not None:
-            self._end(self._forced)
+        if self._saga_failure is not None:
+            self._end(self._saga_failure)
             return
         main = self._main
         assert main is not None
         if main.done():
             self._conclude(main)
-        elif len(self.waiting) <= 1 and not self._has_hope():
+        elif len(self.waiting) <= 1 and not self._can_go_on():
             self._end(failed(stalled(main)))
 
-    def _has_hope(self) -> bool:
-        for op in self._new:
-            if op.issue is not None and op.kind is not _UNDO and op is not self._deadline:
+    def _can_go_on(self) -> bool:
+        """True if something other than the deadline can still wake the code."""
+        for wait in self._new:
+            if wait.issue is not None and wait.kind is not _UNDO and wait is not self._deadline:
                 return True
-        return any(op is not self._deadline for op in self.waiting.values())
+        return any(wait is not self._deadline for wait in self.waiting.values())
 
-    def _haunted(self) -> Drift | None:
-        """A step that the code once gave up is never delivered: waiting for it now would be for ever."""
-        ghosts, self._ghosts = self._ghosts, []
-        for op in ghosts:
-            if op.n in self.waiting and op is not self._deadline:
-                return Drift(op.key, "a wait that was given up", described(op.kind, op.name, None))
+    def _waits_for_given_up(self) -> Drift | None:
+        """Return a drift if the code waits for a step that it once gave up. Such a step is never delivered, so the code
+        would wait for ever."""
+        waits, self._given_up_before = self._given_up_before, []
+        for wait in waits:
+            if wait.n in self.waiting and wait is not self._deadline:
+                return Drift(wait.key, "a wait that was given up", described(wait.kind, wait.name, None))
         return None
 
     def _is_open(self, step: StepRow) -> bool:
-        """Does the run wait for it, or for hearing of it? What a retry takes over may still be to be delivered."""
+        """True if the run was waiting for this step when it was last recorded. A retry also takes over ended steps
+        whose outcomes are still to be delivered; those do not count."""
         return step.delivered_seq is None and not (self._heritage and step.state in STEP_ENDED)
 
-    def _broken(self) -> Drift | None:
-        """With the code that recorded it, a run that waits for something goes on waiting: if it fails instead, the code has
-        changed. (A retried run waits for nothing yet: it may fail again where it failed.)"""
+    def _fails_now(self) -> Drift | None:
+        """Return a drift if the code fails where the recorded run waits for something. With the code that recorded it,
+        the run would go on waiting, so the code has changed. (A retry does not wait for anything yet, and may fail
+        again where the run before failed.)"""
         finish = self._finish
-        if finish is None or finish.error is None or self._why is not None:
+        if finish is None or finish.error is None or self._interruption is not None:
             return None
         if "failed" not in (finish.how, finish.ending):
             return None
@@ -676,18 +687,19 @@ class Decider:
         return Drift("", "a run that goes on", asked, message=message, kind="fails")
 
     def _conclude(self, main: asyncio.Task[Any]) -> None:
-        finish = finish_of(self.workflow, main, self._why, self._mailbox.unread(), self.payload_max)
+        finish = finish_of(self.workflow, main, self._interruption, self._mailbox.unread(), self.payload_max)
         if finish.how in ("succeeded", "continued"):
-            if self._sagas and self._unwinds(main):
+            if self._sagas and self._still_undoes_sagas(main):
                 return
-            if self._passed_over and self._why is not None:
-                finish = interrupted(self._why)
+            if self._undo_left_to_run and self._interruption is not None:
+                finish = interrupted(self._interruption)
         self._end(finish)
 
-    def _unwinds(self, main: asyncio.Task[Any]) -> bool:
-        """Tasks that the code left behind in a saga are cancelled, and take its part back, before the run ends."""
-        if not self._unwinding:
-            self._unwinding = True
+    def _still_undoes_sagas(self, main: asyncio.Task[Any]) -> bool:
+        """Cancel the tasks that the code left behind in a saga, so that they undo its part before the run ends. True
+        while they are still undoing."""
+        if not self._left_tasks_cancelled:
+            self._left_tasks_cancelled = True
             for task in self._loop.tasks:
                 if not task.done() and task is not main:
                     task.cancel()
@@ -695,12 +707,12 @@ class Decider:
                 self._loop.run()
             except Runaway:
                 return False
-        return self._sagas > 0 and self._has_hope()
+        return self._sagas > 0 and self._can_go_on()
 
     def _end(self, finish: Finish) -> None:
-        """Cancel what the code left behind, and give up everything it still waits for."""
+        """End the code: cancel the tasks it left behind, and give up everything it still waits for."""
         self.done = True
-        undoing = finish.how in ("failed", "cancelled") and (self._undoable or finish is self._forced)
+        undoing = finish.how in ("failed", "cancelled") and (self._undoable or finish is self._saga_failure)
         error = finish.error
         if error is not None:
             error = codec.ended_by(error, self.seq, finish.steps)
@@ -710,38 +722,40 @@ class Decider:
         elif error is not None:
             finish = msgspec.structs.replace(finish, error=error)
         self._finish = finish
-        self._loop.report_unheard()
-        left = [task for task in self._loop.tasks if not task.done()]
-        if left:
-            for task in left:
+        self._loop.log_failed_tasks()
+        open_tasks = [task for task in self._loop.tasks if not task.done()]
+        if open_tasks:
+            for task in open_tasks:
                 task.cancel()
             try:
                 self._loop.run()
             except Runaway:
-                pass  # it has ended already
-        for op in self._new:
-            if op.issue is not None and (
-                op.timer is not None or not op.future.done() or (op.kind is _UNDO and not undoing)
+                pass  # the run has ended already
+        for wait in self._new:
+            if wait.issue is not None and (
+                wait.timer is not None or not wait.future.done() or (wait.kind is _UNDO and not undoing)
             ):
-                op.issue = None
-        for op in self.waiting.values():
-            if op.known:
+                wait.issue = None
+        for wait in self.waiting.values():
+            if wait.known:
                 continue
-            if not (undoing and _outlives(op.kind, op.key)):
-                self._give_up(op)
-            elif op.kind is _CHILD:
-                self._cancelled.append(op.n)
+            if not (undoing and _outlives(wait.kind, wait.key)):
+                self._give_up(wait)
+            elif wait.kind is _CHILD:
+                self._cancelled.append(wait.n)
         self.waiting.clear()
         if not undoing:
             self._dropped += sorted(self._abandoned)
-            self._dropped += [op.n for op in self._by_hand if op.n and not op.known]
+            self._dropped += [wait.n for wait in self._by_hand if wait.n and not wait.known]
         self._abandoned.clear()
         if self._recorded is not None:
             self._dropped += [
-                row.n for row in self._recorded.left() if not (undoing and _outlives(row.kind, row.key))
+                row.n
+                for row in self._recorded.open_and_unasked()
+                if not (undoing and _outlives(row.kind, row.key))
             ]
 
 
 def _outlives(kind: StepKind, key: str) -> bool:
-    """Does a row stay as it is when the code ends and the run takes itself back?"""
+    """True if a step stays as it is when the code ends and the run undoes itself."""
     return kind in (_CHILD, _UNDO) or key.startswith(UNDO_PREFIX)

@@ -1,4 +1,4 @@
-"""What a call in a saga may have done, and how an undo is written down: its key and its input."""
+"""What a call in a saga may have done, and the input of its undo."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ if TYPE_CHECKING:
     from holdfast.workflow.step import Step
 
 DONE = "$done"
-"""The member of an undo's input that holds the result of what it undoes; no parameter can have this name."""
+"""The member of an undo's input that contains the result of the step it undoes. No parameter can have this name."""
 KEY = "$key"
-"""And the one that holds the `here.key` of what it undoes: by that a remote service knows it, when the result does not."""
+"""The member that contains the `here.key` of the step it undoes. Without a result, a remote service knows the effect
+only by this key."""
 
 
 def undo_input(input: bytes | None, output: bytes | None, effect: str) -> bytes:
-    """The input of an undo: that of the step it undoes, and as two more members its result, or null, and its `here.key`."""
-    own = b'{"' + DONE.encode() + b'":' + (output or b"null") + b',"' + KEY.encode() + b'":'
+    """Return the input of an undo. It is the input of the step it undoes with two more members: the step's result, or
+    null, and the step's `here.key`."""
+    added = b'{"' + DONE.encode() + b'":' + (output or b"null") + b',"' + KEY.encode() + b'":'
     members = (input or b"{}").strip()[1:-1].strip()
-    return own + msgspec.json.encode(effect) + (b"," + members if members else b"") + b"}"
+    return added + msgspec.json.encode(effect) + (b"," + members if members else b"") + b"}"
 
 
-class _Undone(msgspec.Struct):
+class _UndoInput(msgspec.Struct):
     effect: str | None = msgspec.field(name=KEY, default=None)
 
 
 def undone_effect(key: str, input: bytes | None) -> str | None:
-    """Of an undo: the `here.key` of the step it undoes. None for any other step."""
+    """Return the `here.key` of the step that this undo undoes. None if the step is not an undo."""
     if input is None or not key.startswith(UNDO_PREFIX):
         return None
-    return msgspec.json.decode(input, type=_Undone).effect
+    return msgspec.json.decode(input, type=_UndoInput).effect
 
 
 class Scope:
-    """What was asked for in one saga so far."""
+    """What the code has asked for in one saga so far."""
 
     __slots__ = ("closed", "effects", "parent")
 
@@ -52,11 +54,12 @@ class Scope:
 
 
 scope_var: ContextVar[Scope | None] = ContextVar("holdfast.saga", default=None)
-"""A context variable: what a task that was started in a saga asks for belongs to that saga."""
+"""This is a context variable so that what a task asks for belongs to the saga in which the task was started."""
 
 
 def open_scope() -> Scope | None:
-    """The innermost saga around the code that runs now. A task may outlive the one it was started in."""
+    """Return the innermost open saga around the code that runs now. A task may outlive the saga it was started in; then
+    the next saga outside counts."""
     scope = scope_var.get()
     while scope is not None and scope.closed:
         scope = scope.parent
@@ -64,16 +67,16 @@ def open_scope() -> Scope | None:
 
 
 class Effect:
-    """What one call, asked for in a saga, may have done. Its place in the history decides when it is taken back."""
+    """What one call in a saga may have done. Its place in the history decides when it is undone."""
 
     __slots__ = (
-        "_host", "after_seq", "by_hand", "delivered_seq", "index", "input", "key", "op", "output", "state", "undo",
-        "undo_failed", "unsure",
+        "_host", "after_seq", "by_hand", "delivered_seq", "index", "input", "key", "output", "state", "undo",
+        "undo_failed", "unsure", "wait",
     )  # fmt: skip
 
     def __init__(
         self,
-        op: Wait,
+        wait: Wait,
         undo: Step[Any, Any],
         input: bytes,
         host: Decider,
@@ -81,17 +84,17 @@ class Effect:
         undo_failed: bool = False,
         by_hand: bool = False,
     ) -> None:
-        self.op, self.undo, self.key, self.input, self._host = op, undo, op.key, input, host
+        self.wait, self.undo, self.key, self.input, self._host = wait, undo, wait.key, input, host
         self.undo_failed, self.by_hand = undo_failed, by_hand
         self.after_seq, self.index = host.seq, 0
         self.delivered_seq: int | None = None
         self.output: bytes | None = None
         self.state: StepState | None = None
-        """How the call ended; None while it has not, or was never issued; `cancelled` when the code gave it up."""
+        """How the call ended. None if it has not ended or was never issued, `cancelled` if the code gave it up."""
         self.unsure = False
 
     def succeeded(self, raw: bytes) -> None:
-        """`raw` is the result as it was recorded."""
+        """Note that the call succeeded. `raw` is the result as it was recorded."""
         self.state, self.output, self.delivered_seq = StepState.SUCCEEDED, raw, self._host.seq
 
     def failed(self, state: StepState, error: str | None) -> None:
@@ -99,8 +102,9 @@ class Effect:
         self.unsure = codec.is_unsure(0, error)
 
     @property
-    def may_be(self) -> bool:
-        """May the call have done something? One whose attempts all ended in an error of their own has not."""
+    def may_have_happened(self) -> bool:
+        """True if the call may have done something. It has not if all its attempts ended in an error of their own,
+        unless the step declares `undo_failed`."""
         if self.by_hand or self.state in (StepState.SUCCEEDED, StepState.CANCELLED):
             return True
         return self.state is StepState.FAILED and (self.unsure or self.undo_failed)
@@ -112,9 +116,8 @@ class Effect:
     @property
     def span(self) -> Span:
         if self.by_hand or self.delivered_seq == self.after_seq:
-            return instant(
-                self.after_seq, self.index
-            )  # in a retry, what is asked for may have ended long ago
+            # In a retry, a step may have ended before the code asks for it.
+            return instant(self.after_seq, self.index)
         return span_of(self.after_seq, self.index, self.delivered_seq)
 
     def undo_input(self) -> bytes:

@@ -1,4 +1,4 @@
-"""How a run's main task ended, as the `Finish` to be written."""
+"""The `Finish` of a run whose main task has ended or was interrupted."""
 
 from __future__ import annotations
 
@@ -15,82 +15,86 @@ from holdfast.errors import ContinueAsNew, HoldfastError, RunTimeout, WorkflowEr
 if TYPE_CHECKING:
     from holdfast.workflow.workflow import Workflow
 
-Why: TypeAlias = Literal["cancel", "deadline"]
-"""What asked the run to end before its code did."""
+Interruption: TypeAlias = Literal["cancel", "deadline"]
+"""What made the run end before its code did."""
 
 
 def finish_of(
     workflow: Workflow[Any, Any],
     main: asyncio.Task[Any],
-    why: Why | None,
+    interruption: Interruption | None,
     unread: tuple[int, ...],
     payload_max: int,
 ) -> Finish:
+    """Return how a run ends whose main task is done."""
     error: BaseException | None
     if not main.cancelled():
         error = main.exception()
         error = error if error is None else codec.safe_to_inspect(error)
-    elif why is not None:
-        return interrupted(why)
+    elif interruption is not None:
+        return interrupted(interruption)
     else:
         error = WorkflowError("the workflow cancelled itself: let it return or raise instead")
     try:
         if error is None:
             return Finish("succeeded", output=workflow.shape.encode_result(main.result(), payload_max))
-        again = _continuation(error)
-        if again is not None:
-            raw, _ = workflow.shape.checked(again.arguments, again.keywords, payload_max)
+        continuation = _continuation(error)
+        if continuation is not None:
+            raw, _ = workflow.shape.checked(continuation.arguments, continuation.keywords, payload_max)
             return Finish("continued", input=raw, unread=unread)
     except HoldfastError as wrong:
         error = wrong
     return failed(error)
 
 
-def interrupted(why: Why) -> Finish:
-    if why == "cancel":
+def interrupted(interruption: Interruption) -> Finish:
+    """Return how a run ends that was cancelled or reached its deadline."""
+    if interruption == "cancel":
         return Finish("cancelled", error=codec.encode_error(asyncio.CancelledError("the run was cancelled")))
     return failed(RunTimeout("the run did not end before its deadline"))
 
 
 def failed(error: BaseException) -> Finish:
-    return Finish("failed", error=codec.encode_error(error), steps=tuple(steps_behind(error)))
+    return Finish("failed", error=codec.encode_error(error), steps=tuple(steps_that_raised(error)))
 
 
-def steps_behind(error: BaseException | None) -> list[int]:
-    """n of the steps whose outcomes this exception comes from; none, if the code raised it by itself.
+def steps_that_raised(error: BaseException | None) -> list[int]:
+    """Return n of the steps whose outcomes this exception comes from. There are none if the code raised it by itself.
 
-    An exception that the code caught, and answered with another one, is that one's cause or context. What a step raised is
-    not looked behind: its context is what was being handled when it came.
+    If the code caught an exception and raised another one instead, the first is the cause or context of the second, so
+    the search goes on there. It stops at what a step raised: the context of that is only what the code was handling
+    when the outcome came.
     """
     found: set[int] = set()
     seen: set[int] = set()
-    left = [error]
-    while left:
-        one = left.pop()
-        if one is None or id(one) in seen:
+    to_visit = [error]
+    while to_visit:
+        visited = to_visit.pop()
+        if visited is None or id(visited) in seen:
             continue
-        seen.add(id(one))
+        seen.add(id(visited))
         try:
-            behind, more = _behind(one)
-        except Exception:  # noqa: BLE001, S112  an author's class may raise at every question: it tells of no step
+            steps, others = _origins(visited)
+        except Exception:  # noqa: BLE001, S112  an author's class may raise at any access: then it names no step
             continue
-        found |= behind
-        left += more
+        found |= steps
+        to_visit += others
     return sorted(found)
 
 
-def _behind(error: BaseException) -> tuple[set[int], Sequence[BaseException | None]]:
-    """The steps that this exception itself comes from, and the exceptions to look at next."""
+def _origins(error: BaseException) -> tuple[set[int], Sequence[BaseException | None]]:
+    """Return the steps that this exception itself comes from, and the exceptions to look at next."""
     n = error.__dict__.get(STEP)
     if n is not None:
         return {n}, ()
     if isinstance(error, BaseExceptionGroup):
         return set(), error.exceptions
-    return set(_timers_behind(error)), (error.__cause__ or error.__context__,)
+    return set(_timers_that_raised(error)), (error.__cause__ or error.__context__,)
 
 
-def _timers_behind(error: BaseException) -> Iterator[int]:
-    """asyncio does not say which timer a TimeoutError came from; the frame that raised it knows."""
+def _timers_that_raised(error: BaseException) -> Iterator[int]:
+    """Yield n of the timers that raised this TimeoutError. asyncio does not say which timer it was, so look into the
+    frames of its functions."""
     if isinstance(error, TimeoutError):
         for frame, _ in traceback.walk_tb(error.__traceback__):
             name = _TIMERS.get(frame.f_code)
@@ -100,11 +104,11 @@ def _timers_behind(error: BaseException) -> Iterator[int]:
 
 
 _TIMERS = {asyncio.Timeout.__aexit__.__code__: "self", asyncio.wait_for.__code__: "timeout_handle"}
-"""Functions of asyncio that raise TimeoutError, and what they call the timer."""
+"""Functions of asyncio that raise TimeoutError, and the name of the local variable that leads to the timer."""
 
 
 def stalled(main: asyncio.Task[Any]) -> WorkflowError:
-    """The main task waits, and nothing the run asked for can wake it."""
+    """Return the error of a run whose main task waits although nothing the run asked for can wake it."""
     coro: Any = main.get_coro()
     while getattr(coro, "cr_await", None) is not None and hasattr(coro.cr_await, "cr_frame"):
         coro = coro.cr_await
@@ -117,7 +121,8 @@ def stalled(main: asyncio.Task[Any]) -> WorkflowError:
 
 
 def _continuation(error: BaseException) -> ContinueAsNew | None:
-    """`continue_as_new` raised in the body of a TaskGroup arrives in a group of one."""
+    """Return the ContinueAsNew that this exception is or contains. Raised in the body of a TaskGroup, it arrives in a
+    group of one."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error if isinstance(error, ContinueAsNew) else None

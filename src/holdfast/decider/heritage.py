@@ -11,37 +11,39 @@ from holdfast.model import Inherited, StepKind, StepRow, effect_key
 
 
 class Heritage:
-    """Of a run that is no retry: nothing but its own id."""
+    """What one run takes over. A run that is not a retry has nothing here but its own id."""
 
     __slots__ = ("_effects", "_run_id", "by_key", "identity", "resumed_at")
 
     def __init__(self, run_id: str, inherited: Sequence[Inherited], resumed_at: float) -> None:
         self._run_id = run_id
-        self.by_key = {one.key: one for one in inherited}
+        self.by_key = {entry.key: entry for entry in inherited}
         first = self.by_key.get("")
         self.identity = run_id if first is None or first.effect is None else first.effect
-        """Whose dice the code throws, and in whose name it sends: those of the first run of a chain of retries."""
+        """The id of the first run in a chain of retries. Random numbers and the keys of sent signals are derived from
+        it, so that they stay the same."""
         self.resumed_at = resumed_at
-        """When the run goes on."""
+        """When the run goes on. New timers of a retry count from this time."""
         self._effects: dict[str, str] = {}
 
     def __bool__(self) -> bool:
         return bool(self.by_key)
 
-    def learn(self, steps: Iterable[StepRow]) -> None:
-        """Steps whose `here.key` is an earlier run's."""
+    def recall(self, steps: Iterable[StepRow]) -> None:
+        """Remember which recorded steps have a `here.key` from an earlier run."""
         self._effects = {step.key: step.effect for step in steps if step.effect is not None}
 
     def effect_key(self, key: str) -> str:
-        """The `here.key` of the step with this key."""
+        """Return the `here.key` of the step with this key."""
         return self._effects.get(key) or effect_key(self._run_id, key)
 
-    def claim(self, op: Wait) -> None:
-        """The code asks for something new: the run before may have begun it."""
-        known, issue = self.by_key.get(op.key), op.issue
-        if known is None or issue is None:
+    def take_over(self, wait: Wait) -> None:
+        """Give a new step what the run before left for it: the `here.key` of a call, or the run that a child goes on
+        from."""
+        entry, issue = self.by_key.get(wait.key), wait.issue
+        if entry is None or issue is None:
             return
-        if op.kind is StepKind.CALL and known.effect is not None:
-            self._effects[op.key] = issue.effect = known.effect
-        elif issue.child is not None and known.child is not None:
-            issue.child = msgspec.structs.replace(issue.child, retry_of=known.child)
+        if wait.kind is StepKind.CALL and entry.effect is not None:
+            self._effects[wait.key] = issue.effect = entry.effect
+        elif issue.child is not None and entry.child is not None:
+            issue.child = msgspec.structs.replace(issue.child, retry_of=entry.child)

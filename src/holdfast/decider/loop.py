@@ -1,8 +1,8 @@
 """A deterministic event loop: first in, first out, no I/O, no threads, no clock.
 
-Everything in asyncio that only needs a loop works on it unchanged. Timers become durable steps of the run; its time is the
-time of the last outcome delivered. It never waits: `run()` returns when nothing is ready. It may run inside a callback of
-another loop, because the running loop is swapped for the time of a turn.
+Everything in asyncio that only needs a loop works on it unchanged. Timers become durable steps of the run. The time on
+this loop is the time of the last outcome delivered. The loop never waits: `run()` returns when nothing is ready. It can
+run inside a callback of another loop, because `run()` replaces the running loop while it works.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast.codec import message_of
 from holdfast.decider.keys import Branch, word
-from holdfast.decider.stdlib import TIMER_LABELS, given, is_wait_for, maker
+from holdfast.decider.stdlib import TIMER_LABELS, coroutines_given, is_wait_for, made_by
 from holdfast.errors import NotInStep, WorkflowError
 from holdfast.interrupt import by_signal
 
@@ -39,16 +39,17 @@ Ts = TypeVarTuple("Ts")
 Coro = Coroutine[Any, Any, T] | Generator[Any, Any, T]
 
 TURN_MAX_CALLBACKS = 1_000_000
-"""A turn is microseconds of work; a million callbacks are a loop that never ends."""
+"""A turn is microseconds of work. Code that runs a million callbacks in one turn is in an endless loop."""
 LATEST = 253_402_300_799.0
-"""The last second of the year 9999: `asyncio.sleep(inf)` is a timer that never comes, not an error."""
+"""The last second of the year 9999. With this limit, `asyncio.sleep(inf)` is a timer that never fires, not an error."""
 
 _leaves: dict[int, object] = {}
 _log = logging.getLogger("holdfast.workflow")
 
 
 def leaf(function: Callable[..., object]) -> None:
-    """Coroutines of this function wait for one thing: a task that only wraps one adds no level to its key.
+    """Note that each coroutine of this function waits for one thing. A task that only wraps such a coroutine adds no
+    level to the key of that thing.
 
     The coroutine's `__qualname__` is the label of the key.
     """
@@ -56,7 +57,7 @@ def leaf(function: Callable[..., object]) -> None:
     _leaves[id(code)] = code
 
 
-leaf(asyncio.sleep)  # noqa: TID251  named, not called
+leaf(asyncio.sleep)  # noqa: TID251  it is only passed on, not called
 
 
 class Runaway(WorkflowError):
@@ -64,10 +65,10 @@ class Runaway(WorkflowError):
 
 
 class Host(Protocol):
-    """What the loop, and the words authors use, need of the decider they run in."""
+    """What the loop, and the functions that authors call, need from the decider they run in."""
 
     def start_timer(self, label: str, timer: Timer) -> None: ...
-    def drop(self, op: Wait) -> None: ...
+    def drop(self, wait: Wait) -> None: ...
     def call(self, step: Step[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Wait: ...
     def child(self, workflow: Workflow[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Wait: ...
     def wait_signal(self, signal: Signal[Any]) -> Wait: ...
@@ -80,7 +81,7 @@ class Host(Protocol):
     def keep(self) -> None: ...
     def enter_saga(self) -> None: ...
     def leave_saga(self) -> None: ...
-    def pass_over(self) -> None: ...
+    def leave_undo_to_run(self) -> None: ...
     def is_kept(self, effect: Effect) -> bool: ...
     def undo(self, effect: Effect) -> Wait: ...
     def stick(self, error: BaseException) -> None: ...
@@ -94,9 +95,9 @@ class Host(Protocol):
 class Timer(asyncio.TimerHandle):
     """A timer of the standard library that knows its durable step, if it has one."""
 
-    __slots__ = ("_holdfast_step", "op")
+    __slots__ = ("_holdfast_step", "wait")
 
-    op: Wait | None
+    wait: Wait | None
     _holdfast_step: int
     _callback: Callable[..., object]
     _args: tuple[Any, ...]
@@ -104,8 +105,8 @@ class Timer(asyncio.TimerHandle):
     _scheduled: bool
 
 
-class Soon(msgspec.Struct, eq=False, gc=False):
-    """An `asyncio.Handle` in all but name, at a third of its price: there is one for every step delivered."""
+class SoonHandle(msgspec.Struct, eq=False, gc=False):
+    """A handle that works like `asyncio.Handle` and costs a third of it. Each delivered step needs one."""
 
     _callback: Callable[..., object]
     _args: tuple[Any, ...]
@@ -120,7 +121,8 @@ class Soon(msgspec.Struct, eq=False, gc=False):
 
 
 class RunTask(asyncio.Task[Any]):
-    """A task that knows its place in the tree. Its hash is its number, so that a set of tasks has the same order at every replay."""
+    """A task that knows its place in the tree. Its hash is its number, so that a set of tasks has the same order at
+    every replay."""
 
     __slots__ = ("branch", "label", "number", "parent")
 
@@ -143,7 +145,8 @@ class RunTask(asyncio.Task[Any]):
         return self.number
 
     def set_name(self, value: object) -> None:
-        """Before 3.13, `create_task(…, name=…)` names the task only after it was made: the branch follows."""
+        """Rename the task, and its branch with it. Before 3.13, `create_task(…, name=…)` names the task after making
+        it."""
         if self.parent is not None and ":" not in self.label and current_task() is not self:
             self.branch = self.parent.renamed(self.branch, self.label, word(str(value)))
             self.parent = None
@@ -157,16 +160,16 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.host = host
         self.now = now
         self.root = Branch(root)
-        self.ready: deque[Soon | Timer] = deque()
+        self.ready: deque[SoonHandle | Timer] = deque()
         self.tasks: list[RunTask] = []
         self.closing = False
         self.quiet = False
         self.tasks_made = 0
         self._compact_at = 64
-        self._made: dict[int, RunTask] = {}
+        self._made_ahead: dict[int, RunTask] = {}
 
     def run(self) -> None:
-        """Run what is ready, and what becomes ready by that, until nothing is."""
+        """Run callbacks until nothing is ready."""
         outer = _get_running_loop()
         hooks = sys.get_asyncgen_hooks()
         _set_running_loop(self)
@@ -181,10 +184,10 @@ class RunLoop(asyncio.AbstractEventLoop):
                     continue
                 try:
                     handle._context.run(handle._callback, *handle._args)
-                except BaseException as error:  # what the code raised has become its task's outcome
+                except BaseException as error:  # if a task's code raised it, it is the task's outcome already
                     if by_signal(error):
-                        raise  # it was meant for the process, and nothing of this turn is committed
-                    self.hear({"message": "a callback failed", "exception": error})
+                        raise  # it is meant for the process, and nothing of this turn is committed
+                    self.log_failure({"message": "a callback failed", "exception": error})
             if ready:
                 ready.clear()
                 raise Runaway(
@@ -196,16 +199,16 @@ class RunLoop(asyncio.AbstractEventLoop):
             _set_running_loop(outer)
 
     def branch(self) -> Branch:
-        """Where in the tree the code is now."""
+        """Return where in the tree the code is now."""
         task = current_task(self)
         return task.branch if type(task) is RunTask else self.root
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = Soon(callback, args, contextvars.copy_context() if context is None else context)
+        handle = SoonHandle(callback, args, contextvars.copy_context() if context is None else context)
         self.ready.append(handle)
-        return handle  # type: ignore[return-value]  # one in all but name
+        return handle  # type: ignore[return-value]  # it works like one
 
     def call_later(
         self,
@@ -228,7 +231,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         if math.isnan(when):
             raise ValueError("a delay must be a number, not NaN")
         timer = Timer(min(when, LATEST), callback, args, self, context)
-        timer.op = None
+        timer.wait = None
         timer._scheduled = True
         if when <= self.now:
             self.ready.append(timer)
@@ -237,10 +240,10 @@ class RunLoop(asyncio.AbstractEventLoop):
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        op = getattr(handle, "op", None)
-        if op is not None and not self.closing:
-            handle.op = None  # type: ignore[attr-defined]  # a Timer: only call_at makes handles
-            self.host.drop(op)
+        wait = getattr(handle, "wait", None)
+        if wait is not None and not self.closing:
+            handle.wait = None  # type: ignore[attr-defined]  # a Timer: only call_at makes handles
+            self.host.drop(wait)
 
     def time(self) -> float:
         return self.now
@@ -260,18 +263,18 @@ class RunLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[T]:
         if self.closing:
             raise GeneratorExit
-        if self._made:
-            made = self._made.pop(id(coro), None)
+        if self._made_ahead:
+            made = self._made_ahead.pop(id(coro), None)
             if made is not None:
                 return made
-        frame = maker(sys._getframe(1))
+        frame = made_by(sys._getframe(1))
         if frame is None:
             return self._make(coro, name, context)
         if is_wait_for(frame):
-            return self._make(coro, name, context, apart=False)
-        for sibling in given(frame):
-            self._made[id(sibling)] = self._make(sibling)
-        return self._made.pop(id(coro), None) or self._make(coro)
+            return self._make(coro, name, context, own_branch=False)
+        for sibling in coroutines_given(frame):
+            self._made_ahead[id(sibling)] = self._make(sibling)
+        return self._made_ahead.pop(id(coro), None) or self._make(coro)
 
     def _make(
         self,
@@ -279,17 +282,17 @@ class RunLoop(asyncio.AbstractEventLoop):
         name: object = None,
         context: contextvars.Context | None = None,
         *,
-        apart: bool = True,
+        own_branch: bool = True,
     ) -> RunTask:
         parent = self.branch()
-        own = id(getattr(coro, "cr_code", None)) in _leaves
-        if apart or own:
-            label = getattr(coro, "__qualname__" if own else "__name__", "task")
+        wraps_one_call = id(getattr(coro, "cr_code", None)) in _leaves
+        if own_branch or wraps_one_call:
+            label = getattr(coro, "__qualname__" if wraps_one_call else "__name__", "task")
             if name is not None and ":" not in label:
                 label = word(str(name))
-            branch = Branch(parent.component(label), own=own)
-            known = None if name is not None else parent
-            task = RunTask(coro, self, branch, label=label, parent=known, context=context)
+            branch = Branch(parent.component(label), wraps_one_call=wraps_one_call)
+            renames_in = None if name is not None else parent
+            task = RunTask(coro, self, branch, label=label, parent=renames_in, context=context)
         else:
             task = RunTask(coro, self, parent, context=context)
         self.tasks.append(task)
@@ -299,60 +302,62 @@ class RunLoop(asyncio.AbstractEventLoop):
         return task
 
     def create_main(self, coro: Coroutine[Any, Any, Any]) -> RunTask:
-        """The workflow's own task: it is the root of the tree."""
+        """Make the task of the workflow function. It is the root of the tree."""
         task = RunTask(coro, self, self.root)
         self.tasks.append(task)
         return task
 
-    def report_unheard(self) -> None:
-        """The run has ended: say which of its tasks failed without anybody asking."""
+    def log_failed_tasks(self) -> None:
+        """Log which tasks failed without the code noticing. Called when the run has ended."""
         for task in self.tasks:
             if task.done() and task._log_traceback:
                 error = task.exception()
-                self.hear({"message": f"task {task.get_name()} failed unheard", "exception": error})
+                message = f"task {task.get_name()} failed, and nothing waited for it"
+                self.log_failure({"message": message, "exception": error})
 
     def forget_done(self) -> None:
         self.tasks = [task for task in self.tasks if not task.done()]
 
     def _end_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
-        """An abandoned async generator runs its `finally` on this loop."""
+        """Run the `finally` of an abandoned async generator on this loop."""
         if not self.closing:
             self._make(generator.aclose(), "aclose")
 
     def close(self) -> None:
-        """Drop everything. Suspended code sees GeneratorExit, and any attempt to wait again raises it once more."""
+        """Drop everything. Suspended code gets GeneratorExit, and gets it again whenever it tries to wait."""
         if self.closing:
             return
         self.closing = True
         self.ready.clear()
         self.forget_done()
-        left, self.tasks = self.tasks, []
-        if left:
-            self._close_tasks(left)
+        tasks, self.tasks = self.tasks, []
+        if tasks:
+            self._close_tasks(tasks)
             self.ready.clear()
-        del self.host  # it refers back to this loop: without it, a run that has left memory is freed at once
+        # The host refers to this loop. Without this cycle, a run that leaves memory is freed at once.
+        del self.host
 
-    def _close_tasks(self, left: list[RunTask]) -> None:
+    def _close_tasks(self, tasks: list[RunTask]) -> None:
         outer = _get_running_loop()
         hooks = sys.get_asyncgen_hooks()
         _set_running_loop(self)
         sys.set_asyncgen_hooks(None, None)
         try:
-            for task in left:
+            for task in tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]  # the only switch asyncio has
                 _close(task.get_coro())
         finally:
             sys.set_asyncgen_hooks(*hooks)
             _set_running_loop(outer)
 
-    def hear(self, context: dict[str, Any]) -> None:
-        """A background task failed and nobody asked. Said once, by the run that lives: not by a replay or a closing."""
+    def log_failure(self, context: dict[str, Any]) -> None:
+        """Log a failure that no code waited for. A replay logs nothing, so that the failure is logged once."""
         if not self.closing and not self.quiet:
             error = context.get("exception")
-            told = "" if error is None else f": {type(error).__name__}: {message_of(error)}"
-            _log.warning("in a workflow: %s%s", context.get("message"), told)
+            reason = "" if error is None else f": {type(error).__name__}: {message_of(error)}"
+            _log.warning("in a workflow: %s%s", context.get("message"), reason)
 
-    call_exception_handler = default_exception_handler = hear
+    call_exception_handler = default_exception_handler = log_failure
 
     def get_debug(self) -> bool:
         return False
@@ -370,13 +375,13 @@ class RunLoop(asyncio.AbstractEventLoop):
 
 
 def running() -> RunLoop | None:
-    """The loop of the run whose workflow code is executing now, if any."""
+    """Return the loop of the run whose workflow code is executing now, if any."""
     loop = _get_running_loop()
     return loop if type(loop) is RunLoop else None
 
 
 def _begin_generator(generator: AsyncGenerator[Any, Any]) -> None:
-    """Async generators of workflow code are not the outer loop's."""
+    """Do nothing, so that the outer loop does not take care of async generators of workflow code."""
 
 
 def _close(coro: Any) -> None:
@@ -385,7 +390,7 @@ def _close(coro: Any) -> None:
             coro.close()
         except RuntimeError:
             continue
-        except BaseException:  # noqa: BLE001, S110  an author's `finally` failed while the run leaves memory: nobody to tell
+        except BaseException:  # noqa: BLE001, S110  an author's `finally` failed, but the run is leaving memory anyway
             pass
         return
 

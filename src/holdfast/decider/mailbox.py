@@ -1,7 +1,7 @@
 """The signals of one run: those that nobody has read yet, and the waits that nobody has answered yet.
 
-A signal goes to the first wait for its name that can read it. A signal that waits are there for, but none of them can read,
-is set aside with the reason. A signal without a wait stays unread until the code waits for it.
+A signal goes to the first wait for its name that can read it. A signal that waits are there for, but none of them can
+read, is set aside with the reason. A signal without a wait stays unread until the code waits for it.
 
 Which wait took which signal is recorded. A replay does not decide it again: `recall` takes over what the rows say.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Mailbox:
-    """Gives signals to waits."""
+    """The part of a decider that gives signals to waits."""
 
     __slots__ = ("_readers", "_recorded_waits", "_taken", "_unread", "_waiting", "answered", "set_aside")
 
@@ -48,7 +48,8 @@ class Mailbox:
         self._recorded_waits = [] if is_retry else waits
 
     def deliver(self, seq: int, name: str, payload: bytes, set_aside: str | None) -> Drift | None:
-        """Give a signal to the wait that takes it. A signal that was set aside when it was first delivered is given to no wait."""
+        """Give a signal to the wait that takes it. A signal that was set aside when it was first delivered is given to
+        no wait."""
         if seq in self._taken:
             taken = self._taken.pop(seq)
             return None if taken is None else self._take_again(*taken)
@@ -57,7 +58,8 @@ class Mailbox:
         return None
 
     def wait(self, wait: Wait) -> None:
-        """A wait that is new in the history reads the oldest unread signal that it can read, or else waits for the next one."""
+        """Let a wait that is new in the history read the oldest unread signal that it can read. Without one, it waits
+        for the next."""
         unread = self._unread.get(wait.name)
         while unread:
             seq, payload = unread.popleft()
@@ -68,7 +70,7 @@ class Mailbox:
         self._readers.setdefault(wait.name, deque()).append(wait)
 
     def wait_again(self, wait: Wait, recorded: StepRow, seq: int) -> Drift | None:
-        """The code asks for a recorded wait that took a signal. If that signal is in the past, the wait takes it now."""
+        """Ask again for a recorded wait that took a signal. If that signal is in the past, the wait takes it now."""
         assert recorded.delivered_seq
         read = recorded.output or b"null"
         if recorded.delivered_seq <= seq:
@@ -78,20 +80,21 @@ class Mailbox:
         return None
 
     def forget(self, wait: Wait) -> None:
-        """The code no longer waits."""
+        """Forget a wait that the code has given up."""
         readers = self._readers.get(wait.name)
         if readers and wait in readers:
             readers.remove(wait)
 
     def unread(self) -> tuple[int, ...]:
-        """The numbers of the signals that the next generation of the run gets. They include what was set aside in this turn: that is
-        not recorded yet, so the next generation looks at it again."""
+        """Return the numbers of the signals that the next generation of the run gets. They include what was set aside
+        in this turn: that is not recorded yet, so the next generation looks at it again."""
         unread = [seq for signals in self._unread.values() for seq, _ in signals]
         return tuple(sorted(unread + [seq for seq, _ in self.set_aside]))
 
     def drift(self, recorded: Recorded, asked: Iterable[Wait]) -> Drift | None:
-        """The code waits for a signal that no recorded wait was for, and has not asked for a recorded wait: somebody renamed the
-        signal, and nobody sends the new name. Waits that have ended count only at the first look; later, the code has left them out."""
+        """Return a drift if the code waits for a signal that no recorded wait was for, and has not asked for a recorded
+        wait: then somebody renamed the signal, and nobody sends the new name. Waits that have ended count only at the
+        first check; later, the code has left them out."""
         if not self._recorded_waits:
             return None
         missing = [row for row in self._recorded_waits if row.key in recorded.by_key]
@@ -119,8 +122,8 @@ class Mailbox:
         self.set_aside.append((seq, problems[0]))
 
     def _answer(self, wait: Wait, seq: int, payload: bytes) -> str | None:
-        """End a wait by a signal; return the reason if the wait cannot read it. The value that the wait read is recorded, not the
-        bytes that were sent: a sender can send more than the code asks for."""
+        """End a wait by a signal. Return the reason if the wait cannot read it. The value that the wait read is
+        recorded, not the bytes that were sent: a sender can send more than the code asks for."""
         assert wait.result is not None
         try:
             value = wait.result.decode(payload)
@@ -133,7 +136,7 @@ class Mailbox:
         return None
 
     def _take_again(self, wait: Wait, read: bytes) -> Drift | None:
-        """A recorded wait takes the signal that it took before, and no other."""
+        """Let a recorded wait take the signal that it took before, and no other."""
         self._waiting.pop(wait.n, None)
         assert wait.result is not None
         if wait.future.done():

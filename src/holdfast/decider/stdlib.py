@@ -1,7 +1,7 @@
-"""What must be known about the standard library so that keys are the same on every version of Python and at every replay.
+"""What Holdfast must know about asyncio so that keys are the same on every version of Python and at every replay.
 
-Three things differ or depend on memory addresses: the names of timer callbacks, `wait_for` making a task of its own before
-3.12, and `as_completed` taking its coroutines from a set.
+Three things differ between versions or depend on memory addresses. Timer callbacks have different names. Before 3.12,
+`wait_for` makes a task of its own. `as_completed` takes its coroutines from a set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIMER_LABELS = {
     "_handle_timeout": "timeout",
     "_release_waiter": "timeout",
 }
-"""What set a timer, by its callback's name."""
+"""The label of a timer, by the name of its callback."""
 
 
 def _codes(*names: str) -> set[int]:
@@ -36,8 +36,8 @@ _iterator = getattr(tasks, "_AsCompletedIterator", None)  # since 3.13
 _AS_COMPLETED: CodeType = (asyncio.as_completed if _iterator is None else _iterator.__init__).__code__
 
 
-def maker(frame: FrameType) -> FrameType | None:
-    """Who makes a task by `ensure_future`: the frame of `wait_for` or `as_completed`, or None for all others."""
+def made_by(frame: FrameType) -> FrameType | None:
+    """Return the frame of `wait_for` or `as_completed` if one of them makes this task by `ensure_future`, else None."""
     if id(frame.f_code) not in _ENSURE:
         return None
     found: FrameType | None = frame
@@ -50,12 +50,13 @@ def is_wait_for(frame: FrameType) -> bool:
     return frame.f_code is _WAIT_FOR
 
 
-def given(frame: FrameType) -> Iterator[Coroutine[Any, Any, Any]]:
-    """The coroutines that were given to `as_completed`, in the author's order."""
+def coroutines_given(frame: FrameType) -> Iterator[Coroutine[Any, Any, Any]]:
+    """Yield the coroutines that were given to `as_completed`, in the author's order."""
     found = frame.f_locals.get("fs", frame.f_locals.get("aws"))
     if not isinstance(found, list | tuple):
         raise WorkflowError(
-            "asyncio.as_completed() would run these in another order at a replay: give it a list or tuple, or make the tasks first"
+            "asyncio.as_completed() would run these in another order at a replay: "
+            "give it a list or tuple, or make the tasks first"
         )
     for item in dict.fromkeys(found):
         if inspect.iscoroutine(item):

@@ -1,7 +1,7 @@
-"""The order of taking back: the reverse of completion, and together what overlapped.
+"""The order of undoing: what completed last is undone first, and what overlapped is undone side by side.
 
-B is taken back after A if B had completed before A was asked for: then A may depend on B. Two things of which neither
-had completed when the other was asked for overlapped, and are taken back side by side.
+If B had completed before A was asked for, A may depend on B. So A is undone first and then B. Two things overlapped if
+neither of them had completed when the other was asked for.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 T = TypeVar("T", bound=Hashable)
 
 Moment: TypeAlias = tuple[float, float]
-"""How much of the history had been delivered, and among what was asked for then, the how-manyth."""
+"""The number of the last delivery, and a position among what the code asked for after it."""
 
 NEVER: Moment = (math.inf, 0)
-"""Given up, or its outcome is not known: as if it completed after everything else."""
+"""The completion of what was given up, or whose outcome is not known: it counts as later than everything else."""
 
 
 class Span(NamedTuple):
@@ -25,42 +25,43 @@ class Span(NamedTuple):
 
 
 def span_of(after_seq: int, n: int, delivered_seq: int | None) -> Span:
-    """The place of a call. What was asked for in the very turn of its delivery came after it."""
+    """Return the span of a call. What the code asks for in answer to the call's outcome comes after the call."""
     return Span((after_seq, n), (delivered_seq, 0) if delivered_seq else NEVER)
 
 
 def instant(after_seq: int, n: int) -> Span:
-    """The place of something that was complete when it was asked for: later than what came before it in its turn."""
+    """Return the span of something that was complete when it was asked for. It comes after earlier requests."""
     return Span((after_seq, n), (after_seq, n + 0.5))
 
 
 class Reverse(Generic[T]):
-    """Hands out what may be taken back next. `n` items cost n log n in all, whatever their order."""
+    """Says which items may be undone next. `n` items cost n log n in all, whatever their order."""
 
     __slots__ = ("_asked", "_completed", "_resolved")
 
     def __init__(self, items: Iterable[tuple[Span, T]]) -> None:
-        found = list(items)
-        self._asked = sorted(((span.asked, i, item) for i, (span, item) in enumerate(found)), key=_first)
+        items = list(items)
+        self._asked = sorted(((span.asked, i, item) for i, (span, item) in enumerate(items)), key=_first)
         self._completed = sorted(
-            ((span.completed, span.asked, item) for span, item in found), key=lambda entry: entry[:2]
+            ((span.completed, span.asked, item) for span, item in items), key=lambda entry: entry[:2]
         )
         self._resolved: set[T] = set()
 
     def ready(self) -> list[T]:
-        """What nothing unresolved has to come before, newest completion first. Each item is handed out once."""
+        """Return the items that do not have to wait for another unresolved item, newest completion first. Each item is
+        returned only once."""
         asked, completed, resolved = self._asked, self._completed, self._resolved
         while asked and asked[-1][2] in resolved:
             asked.pop()
-        found: list[T] = []
+        next_items: list[T] = []
         while completed and asked and completed[-1][0] > asked[-1][0]:
             item = completed.pop()[2]
             if item not in resolved:
-                found.append(item)
-        return found
+                next_items.append(item)
+        return next_items
 
     def resolve(self, item: T) -> None:
-        """Taken back, skipped or given up: what waited for it may come."""
+        """Note that this item is undone or skipped, or that its undo gave up. Others need not wait for it."""
         self._resolved.add(item)
 
 

@@ -1,8 +1,8 @@
-"""A run that takes itself back, driven by its rows.
+"""A run that undoes itself, driven by its rows.
 
-No workflow code is replayed: what may have had an effect, what undoes it and in which order is all recorded. The plan is a
-pure function of the rows and of the operators' signals among them, so whoever takes the run up after a crash goes on
-with the same undos. It has the Decider's interface; the same scheduler drives both.
+No workflow code is replayed: the rows say what may have had an effect, what undoes it, and in which order. The plan is
+a pure function of the rows, which include the operators' signals. So whichever scheduler claims the run after a crash
+goes on with the same undos. `Undoing` has the interface of `Decider`, and the same scheduler drives both.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 
 class Family(msgspec.Struct):
-    """A child run with its steps, and its own children by the step that waits for each."""
+    """A child run with its steps, and its own children by n of the step that waits for each."""
 
     run: RunRow
     steps: Sequence[StepRow]
     children: Mapping[int, Family] = {}
 
 
-class _Fate(Enum):
+class _UndoState(Enum):
     PENDING = "pending"
     ISSUED = "issued"
     DONE = "done"
@@ -57,12 +57,11 @@ class _Fate(Enum):
 
 
 class _Leaf:
-    """One effect, and how far its undoing is."""
+    """One effect, and how far its undo is."""
 
     __slots__ = (
         "after_stop",
         "error",
-        "fate",
         "gave_up_seq",
         "input",
         "key",
@@ -71,6 +70,7 @@ class _Leaf:
         "part",
         "rows",
         "span",
+        "state",
         "step",
         "tries",
         "undo",
@@ -82,34 +82,35 @@ class _Leaf:
         self.needs: tuple[str, ...] | None = None
         self.after_stop = False
         self.rows: set[int] = set()
-        """n of the undo's rows, one for each try."""
+        """n of the undo's steps. There is one for each try."""
         self.tries = 0
-        self.fate = _Fate.PENDING
+        self.state = _UndoState.PENDING
         self.gave_up_seq = 0
         self.error: str | None = None
 
     @property
     def resolved(self) -> bool:
-        return self.fate in (_Fate.DONE, _Fate.SKIPPED, _Fate.GAVE_UP)
+        return self.state in (_UndoState.DONE, _UndoState.SKIPPED, _UndoState.GAVE_UP)
 
-    def is_meant(self, n: int | None) -> bool:
-        """Does an operator who says `n` mean this? An undo's row, the step undone, or the child it belongs to."""
+    def is_meant_by(self, n: int | None) -> bool:
+        """True if an operator who names step `n` means this effect. `n` can be a step of the undo, the step to be
+        undone, or the step that waits for the child in which the effect happened. None means every effect."""
         return (
             n is None or n in self.rows or n == (self.own_n if self.part.parent is None else self.part.top_n)
         )
 
 
 class _Part:
-    """The effects of one run, those of its children as parts in their place."""
+    """The effects of one run. The effects of each child are a part of their own, at the child's place."""
 
     __slots__ = ("_begun", "_left", "_order", "live", "members", "parent", "run", "span", "top_n")
 
     def __init__(self, run: RunRow, span: Span, parent: _Part | None = None, n: int = 0) -> None:
         self.run, self.span, self.parent = run, span, parent
         self.top_n: int = n if parent is None or parent.parent is None else parent.top_n
-        """n of the row, in the run that takes itself back, of the child this belongs to."""
+        """n of the child step, in the run that undoes itself, that this part belongs to."""
         self.live = False
-        """The child has not ended yet: what it did, and whether it takes it back itself, is still open."""
+        """The child has not ended yet. Nobody knows yet what it did and whether it undoes that itself."""
         self.members: list[_Leaf | _Part] = []
         self._begun: list[_Part] = []
         self._left = 0
@@ -120,7 +121,7 @@ class _Part:
         return not self.live and self._left == 0
 
     def restart(self) -> None:
-        """Order what is not resolved."""
+        """Put what is not resolved in order again."""
         for member in self.members:
             if isinstance(member, _Part):
                 member.restart()
@@ -154,15 +155,15 @@ class _Part:
                 yield member
 
 
-class _Word(msgspec.Struct):
-    """What an operator says to a run that takes itself back."""
+class _Instruction(msgspec.Struct):
+    """What an operator wants a run that undoes itself to do."""
 
     act: str
     n: int | None = None
 
 
 class Undoing:
-    """A run that takes itself back, between two deliveries."""
+    """A run that undoes itself. Between two deliveries it is at rest."""
 
     deadline: float | None = None
 
@@ -178,7 +179,7 @@ class Undoing:
         self.seq = 0
         self.done = False
         self.needs_reload = False
-        """The rows say more than this plan knows: once its turn is committed, make another from them."""
+        """The rows say more than this plan knows. After this turn, another plan must be made from them."""
         self.waiting: dict[int, Wait] = {}
         self.last_n = run.base_n
         self._lanes, self._find = lanes, find
@@ -189,11 +190,11 @@ class Undoing:
         self._issued: dict[int, _Leaf] = {}
         self._live: dict[int, _Part] = {}
         self._missing: list[tuple[_Leaf, WorkflowError]] = []
-        """What the code that is loaded cannot undo, and why."""
+        """What the loaded code cannot undo, and why."""
         self._idle: set[int] = set()
-        """n of rows that wait for nothing and end with the run: undos added by hand, children that are kept, joined runs."""
+        """n of steps that nobody waits for and that end with the run: registered undos, kept children, joined runs."""
         self._stale: list[int] = []
-        """n of rows that were never given up, because no code was there to do it."""
+        """n of steps that are still open because the run was cancelled without its code, which would end them."""
         self._dropped: list[int] = []
         self._to_cancel: list[int] = []
         self._abandoned = False
@@ -203,13 +204,15 @@ class Undoing:
     # What the owner of the run calls.
 
     def replay(self, steps: Sequence[StepRow], signals: Sequence[SignalRow]) -> None:
-        """Plan from the rows."""
-        words = [
-            (signal.delivered_seq, word)
+        """Make the plan from the rows."""
+        instructions = [
+            (signal.delivered_seq, instruction)
             for signal in signals
-            if signal.delivered_seq and signal.name == UNDO and (word := _word(signal.payload)) is not None
+            if signal.delivered_seq
+            and signal.name == UNDO
+            and (instruction := _parsed(signal.payload)) is not None
         ]
-        words.sort(key=lambda said: said[0])
+        instructions.sort(key=lambda entry: entry[0])
         self.last_n = max((step.n for step in steps), default=self.last_n)
         self.seq = max(
             [step.delivered_seq or 0 for step in steps] + [signal.delivered_seq or 0 for signal in signals],
@@ -223,21 +226,22 @@ class Undoing:
                 continue
             if row.kind is StepKind.CALL and row.key.startswith(UNDO_PREFIX):
                 key, number = undone_key(row.key)
-                self._tried(row, by_key.get(key), number)
+                self._recall_try(row, by_key.get(key), number)
             elif row.kind is StepKind.CHILD:
-                self._child_waits(row)
+                self._recall_child(row)
             elif row.state not in STEP_ENDED:
                 if row.kind is StepKind.UNDO:
                     self._idle.add(row.n)
                 else:
                     self._stale.append(row.n)
         for leaf in self._leaves:
-            self._steered(leaf, words)
-        self._undone = sum(leaf.fate in (_Fate.DONE, _Fate.SKIPPED) for leaf in self._leaves)
+            self._apply(leaf, instructions)
+        self._undone = sum(leaf.state in (_UndoState.DONE, _UndoState.SKIPPED) for leaf in self._leaves)
         self._root.restart()
 
     def deliver(self, outcome: Outcome, *, whole: bool = False) -> int:
-        """Take in how an undo or a child ended. What it returned, nobody reads here."""
+        """Note how an undo or a child ended, and return the outcome's number in the history. Nobody reads the result,
+        so `whole` changes nothing."""
         n, state = outcome.n, outcome.state
         self.seq += 1
         self._idle.discard(n)
@@ -246,51 +250,54 @@ class Undoing:
         leaf, part = self._issued.pop(n, None), self._live.get(n)
         if leaf is not None:
             if state is StepState.SUCCEEDED:
-                self._resolve(leaf, _Fate.DONE)
+                self._resolve(leaf, _UndoState.DONE)
             else:
                 leaf.error = outcome.error
-                self._resolve(leaf, _Fate.GAVE_UP)
+                self._resolve(leaf, _UndoState.GAVE_UP)
         elif part is not None:
             if state is StepState.SUCCEEDED:
-                self.needs_reload = True  # what it did is in its own rows
+                self.needs_reload = True  # what the child did is in its own rows
             else:
                 del self._live[n]
-                part.live = False  # it took care of itself
+                part.live = False  # the child has undone itself
                 part.resolve_parent()
         return self.seq
 
     def deliver_signal(self, name: str, payload: bytes, at: float) -> int:
-        """Take in what an operator says. Another cancel, or a signal that the code would have waited for, changes nothing."""
+        """Do what an operator asks for, and return the signal's number in the history. Another cancel, or a signal that
+        the code would have waited for, changes nothing."""
         self.seq += 1
-        word = _word(payload) if name == UNDO else None
-        if word is None or self.done:
+        instruction = _parsed(payload) if name == UNDO else None
+        if instruction is None or self.done:
             return self.seq
-        match word.act:
+        match instruction.act:
             case "retry":
                 for leaf in self._leaves:
-                    if leaf.fate is _Fate.GAVE_UP and leaf.is_meant(word.n):
-                        leaf.fate, leaf.error = _Fate.PENDING, None
+                    if leaf.state is _UndoState.GAVE_UP and leaf.is_meant_by(instruction.n):
+                        leaf.state, leaf.error = _UndoState.PENDING, None
                 self._missing.clear()
                 self._root.restart()
             case "skip":
                 for leaf in self._leaves:
-                    if leaf.is_meant(word.n) and (word.n is not None or leaf.fate is _Fate.GAVE_UP):
+                    if leaf.is_meant_by(instruction.n) and (
+                        instruction.n is not None or leaf.state is _UndoState.GAVE_UP
+                    ):
                         self._skip(leaf)
             case "abandon":
                 self._abandoned = True
         return self.seq
 
     def expects(self, n: int) -> bool:
-        """Is the outcome of this step still to be delivered?"""
+        """True if the outcome of this step is still to be delivered."""
         return n in self.waiting
 
     def left(self) -> list[tuple[str, str, bytes]]:
-        """(key of the step, name of its undo, the undo's input) of what is not undone yet."""
-        return [(leaf.key, leaf.undo, leaf.input) for leaf in self._leaves if not _is_resolved(leaf)]
+        """Return what is not undone yet: (key of the step, name of its undo, input of the undo)."""
+        return [(leaf.key, leaf.undo, leaf.input) for leaf in self._leaves if not _is_undone(leaf)]
 
     def take(self) -> Turn:
-        """The undos whose turn has come, or the end. Raises UndoMissing or Unreadable when only other code than that which is
-        loaded could go on."""
+        """Return the undos that come next, or the end of the run. Raise UndoMissing or Unreadable if the loaded code
+        cannot go on."""
         issued: list[Issue] = []
         finish: Finish | None = None
         if not self.done:
@@ -301,7 +308,7 @@ class Undoing:
             elif self._stale:
                 self._dropped += self._stale
                 self._stale = []
-                self.needs_reload = True  # an agent may have begun one of them since its row was read
+                self.needs_reload = True  # an agent may have begun one of these steps after its row was read
             elif not self.needs_reload:
                 issued = self._issue()
                 if self._missing and not self.waiting:
@@ -326,7 +333,7 @@ class Undoing:
     def _plan(
         self, part: _Part, prefix: str, run: RunRow, steps: Iterable[StepRow], children: Mapping[int, Family]
     ) -> None:
-        """Put the effects of one run into its part, newest completion first within it."""
+        """Put the effects of one run into its part. `restart` puts them in order."""
         undone = {
             undone_key(row.key)[0]
             for row in steps
@@ -340,14 +347,14 @@ class Undoing:
                 self._plan_child(part, prefix, row, children.get(row.n))
                 continue
             if row.key in undone and part.parent is not None:
-                continue  # the child undid it itself, in a saga of its own
+                continue  # the child undid this itself, in a saga
             leaf = self._leaf(row, prefix + row.key, part)
             if leaf is not None:
                 part.members.append(leaf)
 
     def _plan_child(self, part: _Part, prefix: str, row: StepRow, family: Family | None) -> None:
-        """A child that succeeded stands for its own effects. One that did not took care of itself. A run that was only joined
-        has another owner: nothing of it is undone here, nor waited for."""
+        """Plan what a child did. If the child succeeded, its effects are undone here. If it did not, it has undone
+        itself. A run that was only joined has another owner, so it is neither undone nor waited for here."""
         if family is None:
             return
         child = _Part(family.run, span_of(row.after_seq, row.n, row.delivered_seq), part, row.n)
@@ -362,13 +369,18 @@ class Undoing:
             self._plan(child, f"{prefix}{row.key}/", family.run, family.steps, family.children)
 
     def _leaf(self, row: StepRow, key: str, part: _Part) -> _Leaf | None:
-        """The effect a row may have had, if there is an undo for it."""
+        """Return the effect that a step may have had. None if it had none, or if there is no undo for it."""
         lane = self._lanes.get(row.lane)
         if row.kind is StepKind.UNDO:
             leaf = _Leaf(row, key, part, undo=row.name, span=instant(row.after_seq, row.n))
             leaf.needs = None if lane is None else lane.needs
             return leaf
-        if row.kind is not StepKind.CALL or lane is None or lane.undo is None or not _may_be(row, lane.undo):
+        if (
+            row.kind is not StepKind.CALL
+            or lane is None
+            or lane.undo is None
+            or not _may_have_happened(row, lane.undo)
+        ):
             return None
         span = span_of(row.after_seq, row.n, row.delivered_seq)
         leaf = _Leaf(row, key, part, undo=lane.undo.removesuffix("!"), span=span)
@@ -377,8 +389,8 @@ class Undoing:
         leaf.after_stop = row.state is StepState.CANCELLED
         return leaf
 
-    def _tried(self, row: StepRow, leaf: _Leaf | None, number: int) -> None:
-        """One try to undo something. They come in their order: what the last one says is how far it is."""
+    def _recall_try(self, row: StepRow, leaf: _Leaf | None, number: int) -> None:
+        """Note a recorded try to undo something. The tries come in their order, so the last one decides."""
         open_ = row.delivered_seq is None
         if open_:
             self.waiting[row.n] = Wait(row.key, row.kind, row.name, n=row.n)
@@ -388,37 +400,42 @@ class Undoing:
         leaf.tries, leaf.error = max(leaf.tries, number), None
         if open_:
             self._issued[row.n] = leaf
-            leaf.fate = _Fate.ISSUED
+            leaf.state = _UndoState.ISSUED
         elif row.state is StepState.SUCCEEDED:
-            leaf.fate = _Fate.DONE
+            leaf.state = _UndoState.DONE
         elif row.delivered_seq == 0:
-            leaf.fate = _Fate.PENDING  # it was given up: another try
+            leaf.state = _UndoState.PENDING  # this try was given up, so there is another one
         else:
-            leaf.fate, leaf.error, leaf.gave_up_seq = _Fate.GAVE_UP, row.error, row.delivered_seq or 0
+            leaf.state, leaf.error, leaf.gave_up_seq = _UndoState.GAVE_UP, row.error, row.delivered_seq or 0
 
-    def _child_waits(self, row: StepRow) -> None:
+    def _recall_child(self, row: StepRow) -> None:
+        """Wait for a child whose outcome is not delivered, unless it is kept or only joined."""
         if row.n in self._live:
             self.waiting[row.n] = Wait(row.key, row.kind, row.name, n=row.n)
         elif row.delivered_seq is None and row.state not in STEP_ENDED:
             self._idle.add(row.n)
 
-    def _steered(self, leaf: _Leaf, words: Sequence[tuple[int, _Word]]) -> None:
-        """What operators have said of it since."""
-        for seq, word in words:
-            if not leaf.is_meant(word.n):
+    def _apply(self, leaf: _Leaf, instructions: Sequence[tuple[int, _Instruction]]) -> None:
+        """Apply the recorded instructions of operators to one effect."""
+        for seq, instruction in instructions:
+            if not leaf.is_meant_by(instruction.n):
                 continue
-            gave_up = leaf.fate is _Fate.GAVE_UP and seq > leaf.gave_up_seq
-            if word.act == "skip" and (gave_up or word.n is not None) and leaf.fate is not _Fate.DONE:
-                leaf.fate = _Fate.SKIPPED
-            elif word.act == "retry" and gave_up:
-                leaf.fate, leaf.error = _Fate.PENDING, None
+            gave_up = leaf.state is _UndoState.GAVE_UP and seq > leaf.gave_up_seq
+            if (
+                instruction.act == "skip"
+                and (gave_up or instruction.n is not None)
+                and leaf.state is not _UndoState.DONE
+            ):
+                leaf.state = _UndoState.SKIPPED
+            elif instruction.act == "retry" and gave_up:
+                leaf.state, leaf.error = _UndoState.PENDING, None
 
-    # Going on.
+    # Issuing undos, and ending.
 
     def _issue(self) -> list[Issue]:
         issued: list[Issue] = []
         for leaf in self._root.ready():
-            if leaf.fate is not _Fate.PENDING:
+            if leaf.state is not _UndoState.PENDING:
                 continue
             step = self._find(leaf.undo)
             if step is None:
@@ -435,7 +452,7 @@ class Undoing:
             self.last_n = n = self.last_n + 1
             leaf.tries += 1
             leaf.rows.add(n)
-            leaf.fate = _Fate.ISSUED
+            leaf.state = _UndoState.ISSUED
             issue = Issue(n, undo_key(leaf.key, leaf.tries), StepKind.CALL, leaf.undo, leaf.input)
             issue.digest = codec.digest(leaf.input)
             issue.step, issue.after_seq, issue.after_stop = step, self.seq, leaf.after_stop
@@ -445,28 +462,28 @@ class Undoing:
             self.waiting[n] = Wait(issue.key, issue.kind, issue.name, n=n)
         return issued
 
-    def _resolve(self, leaf: _Leaf, fate: _Fate) -> None:
-        if fate is not _Fate.GAVE_UP:
+    def _resolve(self, leaf: _Leaf, state: _UndoState) -> None:
+        if state is not _UndoState.GAVE_UP:
             self._undone += 1
         was_open = not leaf.resolved
-        leaf.fate = fate
+        leaf.state = state
         if was_open:
             leaf.part.resolve(leaf)
 
     def _skip(self, leaf: _Leaf) -> None:
-        if leaf.fate in (_Fate.DONE, _Fate.SKIPPED):
+        if leaf.state in (_UndoState.DONE, _UndoState.SKIPPED):
             return
         for n in leaf.rows & self._issued.keys():
             del self._issued[n], self.waiting[n]
             self._dropped.append(n)
         self._missing = [missing for missing in self._missing if missing[0] is not leaf]
-        self._resolve(leaf, _Fate.SKIPPED)
+        self._resolve(leaf, _UndoState.SKIPPED)
 
     def _finish(self) -> Finish | None:
-        """How the run ends, once nothing is left to wait for."""
+        """Return how the run ends. None if something is not resolved yet."""
         if not self._root.resolved:
             return None
-        stuck = [leaf for leaf in self._leaves if leaf.fate is _Fate.GAVE_UP]
+        stuck = [leaf for leaf in self._leaves if leaf.state is _UndoState.GAVE_UP]
         if stuck:
             undos = [(leaf.undo, leaf.key, leaf.error) for leaf in stuck]
             return Finish("stuck", error=codec.gave_up_error(undos, self.run.error))
@@ -476,15 +493,16 @@ class Undoing:
         return Finish(how, error=self._error(), revoked=self._revoked())
 
     def _error(self) -> str | None:
-        """What ended the code, with what was taken back of its own steps: for whoever retries the run."""
-        resolved = [leaf.own_n for leaf in self._leaves if leaf.part is self._root and _is_resolved(leaf)]
-        return codec.with_undone(self.run.error, resolved)
+        """Return the error that ended the code, with n of the run's own steps that were undone. A retry of the run
+        needs them."""
+        undone = [leaf.own_n for leaf in self._leaves if leaf.part is self._root and _is_undone(leaf)]
+        return codec.with_undone(self.run.error, undone)
 
     def _revoked(self) -> tuple[Revoked, ...]:
-        """The runs below of which something was taken back: of each, itself or through a child of its own."""
+        """Return the child runs of which something was undone, in themselves or in a child of theirs."""
         found: dict[str, tuple[RunRow, list[int]]] = {}
         for leaf in self._leaves:
-            if not _is_resolved(leaf):
+            if not _is_undone(leaf):
                 continue
             part = leaf.part
             while part.parent is not None:
@@ -498,19 +516,21 @@ class Undoing:
         )
 
     def _progress_made(self) -> str | None:
-        """How far it is, when that has changed."""
-        done, of = self._undone, len(self._leaves)
-        if not of:
+        """Return the run's progress as JSON if it has changed, else None."""
+        done, total = self._undone, len(self._leaves)
+        if not total:
             return None
-        said = msgspec.json.encode({"fraction": done / of, "note": f"{done} of {of} undone"}).decode()
-        if said == self._progress:
+        note = f"{done} of {total} undone"
+        progress = msgspec.json.encode({"fraction": done / total, "note": note}).decode()
+        if progress == self._progress:
             return None
-        self._progress = said
-        return said
+        self._progress = progress
+        return progress
 
 
-def _may_be(row: StepRow, undo: str) -> bool:
-    """May this call have had an effect? Not if it never began, nor if all its attempts ended in errors of their own."""
+def _may_have_happened(row: StepRow, undo: str) -> bool:
+    """True if this call may have had an effect. It has none if it never began. Nor has it one if all its attempts
+    ended in errors of their own, unless `undo` ends with `!`: then the step declares `undo_failed`."""
     if row.state is StepState.SUCCEEDED:
         return True
     if row.attempt == 0:
@@ -520,15 +540,16 @@ def _may_be(row: StepRow, undo: str) -> bool:
     return row.state is StepState.CANCELLED
 
 
-def _is_resolved(leaf: _Leaf) -> bool:
-    return leaf.fate in (_Fate.DONE, _Fate.SKIPPED)
+def _is_undone(leaf: _Leaf) -> bool:
+    """True if the effect is undone, or an operator skipped its undo."""
+    return leaf.state in (_UndoState.DONE, _UndoState.SKIPPED)
 
 
-def _word(payload: bytes) -> _Word | None:
+def _parsed(payload: bytes) -> _Instruction | None:
     try:
-        return _read.decode(payload)
+        return _decoder.decode(payload)
     except msgspec.MsgspecError:
         return None
 
 
-_read = msgspec.json.Decoder(_Word)
+_decoder = msgspec.json.Decoder(_Instruction)

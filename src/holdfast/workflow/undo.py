@@ -149,7 +149,7 @@ class Saga:
                 if outer is not None:
                     outer.effects += scope.effects
             elif isinstance(error, asyncio.CancelledError) and host.ending:
-                host.pass_over()
+                host.leave_undo_to_run()
             else:
                 await _undo(host, scope.effects, error)
         finally:
@@ -179,10 +179,10 @@ async def _undo(host: Host, effects: list[Effect], error: BaseException) -> None
     loop = running()
     assert loop is not None
     for effect in effects:
-        if not effect.op.future.done():
-            host.drop(effect.op)
-            effect.op.future.cancel()
-    found = [effect for effect in effects if effect.may_be and not host.is_kept(effect)]
+        if not effect.wait.future.done():
+            host.drop(effect.wait)
+            effect.wait.future.cancel()
+    found = [effect for effect in effects if effect.may_have_happened and not host.is_kept(effect)]
     order = Reverse((effect.span, effect) for effect in found)
     ended: deque[tuple[Effect, asyncio.Future[Any]]] = deque()
     wake: asyncio.Future[None] | None = None
@@ -204,7 +204,7 @@ async def _undo(host: Host, effects: list[Effect], error: BaseException) -> None
             await wake
         except asyncio.CancelledError:
             if host.ending:
-                host.pass_over()
+                host.leave_undo_to_run()
                 raise
             cancelled = True
         while ended:
