@@ -65,8 +65,8 @@ class UndoMissing(WorkflowError):
 
     def __init__(self, undo: str, step: str) -> None:
         super().__init__(
-            f"the undo {undo!r} of step {step!r} is not loaded here: deploy the code that declares it and release the run, "
-            "or skip this undo"
+            f"the undo {undo!r} of step {step!r} is not loaded here: deploy the code that declares it and release the "
+            "run, or skip this undo"
         )
         self.undo, self.step = undo, step
 
