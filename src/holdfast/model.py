@@ -86,8 +86,8 @@ class Counted(Protocol):
 
 
 def spent(step: Counted) -> int:
-    """Return how many attempts count against the budget for the step's own errors, including one that runs now. SQL has
-    a fragment `spent` for the same."""
+    """Return how many attempts count against the budget for the step's own errors, including one that runs now. Both
+    dialects have the same as `spent`."""
     return step.attempt - step.losses - step.excused - step.timeouts - step.throttled
 
 
@@ -404,8 +404,8 @@ class LeaderLease(NamedTuple):
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """A number that stands for which agents can execute a step: the step's name, the labels that an agent must have,
-    the name of the step's undo, and its dependency."""
+    """A lane's row: what the steps of one lane have in common. That is the step's name, the labels that an agent must
+    have, the name of the step's undo, and the dependency."""
 
     id: int
     name: str
