@@ -54,8 +54,8 @@ def _class_names(given: object, field: str) -> tuple[str, ...]:
             names.append(ClassName(name_of(item)))
         else:
             raise errors.DefinitionError(
-                f"Retry({field}=…) takes exception classes, not {item!r}: write {field}=ConnectionError or a tuple of "
-                "classes"
+                f"Retry({field}=…) takes exception classes, not {item!r}: write {field}=ConnectionError or a tuple "
+                "of classes"
             )
     return tuple(names)
 
@@ -72,7 +72,7 @@ def _check_seconds(name: str, given: object, least: float) -> None:
 def _check_budget(name: str, given: object, least: int, means: str) -> None:
     if isinstance(given, bool) or not isinstance(given, int) or given < least:
         raise errors.DefinitionError(
-            f"Retry({name}={given!r}): it must be a whole number, at least {least}, which means {means}"
+            f"Retry({name}={given!r}): it must be a whole number, at least {least} ({least} means {means})"
         )
 
 
