@@ -79,10 +79,10 @@ def _check_budget(name: str, given: object, least: int, means: str) -> None:
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     """How often and when a failed step is tried again.
 
-    `attempts` includes the first one. `on` limits retrying to these exceptions. `never` lists exceptions that are not retried.
-    The n-th wait has the bound `delay * factor**(n-1)`, at most `max_delay`. With `jitter="full"`, the wait is drawn
-    from 0 to that bound, with `"equal"` from its upper half, and with `"none"` it is exactly the bound. `total` limits
-    the seconds from the step's issue to its last attempt.
+    `attempts` includes the first one. `on` limits retrying to these exceptions. `never` lists exceptions that are not
+    retried. The n-th wait has the bound `delay * factor**(n-1)`, at most `max_delay`. With `jitter="full"`, the wait is
+    drawn from 0 to that bound, with `"equal"` from its upper half, and with `"none"` it is exactly the bound. `total`
+    limits the seconds from the step's issue to its last attempt.
 
     Other classes of failure spend no attempt and have their own budgets:
 

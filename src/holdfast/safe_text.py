@@ -6,7 +6,7 @@ import re
 
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, which a terminal obeys; tab and new line are harmless
-    "\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # characters that turn or hide the text around them
+    "\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # these turn or hide the text around them
     "\ud800-\udfff"  # surrogates: halves of characters, which no stream can write
     "\U000e0000-\U000e0fff]"  # tags, and variation selectors that no emoji uses
 )
