@@ -1,4 +1,4 @@
-"""Who acts, for the journal."""
+"""Names who acts, for the journal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import getpass
 
 
 def actor() -> str:
-    """The user of this process."""
+    """Return the name of this process's user."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""Addresses of stores and channels as people may see them: without passwords, however an address is written."""
+"""Shows addresses of stores and channels without their passwords, however an address is written."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from urllib.parse import unquote_plus
 
 HIDDEN = "…"
 _USER = re.compile(r"^(?P<scheme>(?>(?:[^:/?#\s]*://+)?))(?P<user>[^:/?#@\s=]*):(?P<password>.*)@", re.DOTALL)
-"""The password goes on to the last @: whoever forgot to encode one may have any character in it."""
+"""The password goes up to the last @, because a password that nobody encoded may contain any character."""
 _SECRET = re.compile(r"pass|pwd|secret|token|credential|api_?key", re.IGNORECASE)
 _WORDS = re.compile(r"(?P<name>\w+)\s*=\s*(?:'(?:[^'\\]|\\.)*'|\S+)")
-"""libpq's other way to write an address: host=db password='a b'."""
+"""libpq has a second way to write an address: host=db password='a b'."""
 
 
 def shown_address(address: str) -> str:
-    """The address without what is secret in it. What cannot be told from a password is hidden with it."""
+    """Return the address without its secrets. It also hides what cannot be distinguished from a password."""
     head, mark, query = _USER.sub(rf"\g<scheme>\g<user>:{HIDDEN}@", address, count=1).partition("?")
     if not mark:
         return _WORDS.sub(_without_value, head)
@@ -31,10 +31,11 @@ def _without_value(found: re.Match[str]) -> str:
 
 
 def has_raw_password(address: str) -> bool:
-    """Whether characters that end a user and password, / ? #, stand inside of them: the rest would be taken for a host."""
+    """True if the user or the password contains a raw / ? or #. These characters end them, so a part of the password
+    would be read as the host."""
     _, _, rest = address.partition("://")
     place = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if "@" in place or "@" not in rest:
         return False
     port = place.rpartition(":")[2] if ":" in place.rpartition("]")[2] else "0"
-    return not all(one.isdecimal() or not one for one in port.split(",")) or "@" in rest.partition("?")[0]
+    return not all(part.isdecimal() or not part for part in port.split(",")) or "@" in rest.partition("?")[0]

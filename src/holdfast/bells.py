@@ -1,4 +1,4 @@
-"""The doorbells of one process: its own loops wake at once, other processes soon."""
+"""The bells of one process. They wake its own loops at once, and other processes soon."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.store.bell import Bell
 from holdfast.store.nodes import Nodes
 
 RING_EVERY_S = 0.005
-"""Doorbells to other processes are coalesced: at most one round this often."""
+"""Bells for other processes are collected, and rung at most once in this time."""
 
 
 class Bells:
@@ -41,7 +41,7 @@ class Bells:
         asyncio.get_running_loop().call_later(delay_s + 0.001, self._events[bell].set)
 
     async def listen(self, heard: Callable[[Bell], None]) -> None:
-        """From now on bells that other processes ring are heard here, by this process's loops and by `heard`."""
+        """Begin to listen. When another process rings a bell, wake this process's loops and call `heard`."""
 
         def hear(bell: Bell) -> None:
             self._events[bell].set()
@@ -54,7 +54,7 @@ class Bells:
             await self._unlisten()
 
     async def pass_on(self) -> None:
-        """Ring at other processes, for ever."""
+        """Pass this process's bells on to other processes, for ever."""
         while True:
             await self._ring_outside.wait()
             self._ring_outside.clear()

@@ -1,6 +1,8 @@
-"""When a breaker opens, is probed and closes. Pure: what is known and the time in, what follows out.
+"""When a breaker opens, probes and closes. These functions are pure: they get what is known and the time, and return
+what follows.
 
-An agent decides by `trips` whether to stop by itself; only the leader, by `decide`, changes what all agents keep to.
+An agent uses `trips` to decide whether to stop by itself. Only the leader, with `decide`, changes the breaker that all
+agents obey.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ BUGS: tuple[type[BaseException], ...] = (
     TypeError,
     errors.InvalidInput,
 )
-"""Errors that say that the code is wrong. They tell nothing of what it depends on, and must fail soon and loudly: a run
-parked behind a breaker because of a misspelt name would only hide it."""
+"""Errors that say that the code is wrong. They say nothing about the step's dependency, and must fail soon and visibly.
+If a misspelt name opened a breaker, the runs parked behind it would only hide the mistake."""
 
 
 class Sign(Enum):
-    """What the end of an attempt says of the step's dependency."""
+    """What the end of an attempt says about the step's dependency."""
 
     WELL = "well"
     TROUBLE = "trouble"
@@ -37,7 +39,7 @@ class Sign(Enum):
 
 
 def read_failure(retry: policy.Retry, error: BaseException, ending: Ending) -> Sign:
-    """What a failed attempt says. A dependency that answered is well, even if the answer was no, or later."""
+    """Return what a failed attempt says. A dependency that answered is well, even if it answered "no" or "later"."""
     if ending is Ending.TIMED_OUT:
         return Sign.TROUBLE
     if ending is not Ending.FAILED:
@@ -50,12 +52,12 @@ def read_failure(retry: policy.Retry, error: BaseException, ending: Ending) -> S
 
 
 def trips(ok: int, failed: int, config: Config) -> bool:
-    """Whether so many outcomes within the window are an outage."""
+    """True if these outcomes within the window mean an outage, so that a breaker opens."""
     return failed >= config.breaker_failures_min and fails(ok, failed, config)
 
 
 def fails(ok: int, failed: int, config: Config) -> bool:
-    """Whether so many of them are trouble that others should hear of it, few as they may be."""
+    """True if the share of failed attempts is that of an outage, however few attempts there are."""
     return failed >= (ok + failed) * config.breaker_rate
 
 
@@ -64,9 +66,9 @@ class BreakerLook(NamedTuple):
 
     breaker: Breaker
     in_flight: int
-    """Steps of it that began in this round and run."""
+    """How many of its steps run that began in this round."""
     waiting: bool
-    """Whether steps of it are ready and due."""
+    """True if any of its steps is ready and due."""
 
 
 class BreakerChange(NamedTuple):
@@ -79,18 +81,18 @@ class BreakerChange(NamedTuple):
 
     @property
     def journalled(self) -> bool:
-        """Every change of state; of the waves only the first."""
+        """True if the journal records this change: every change of state, but only the first of the waves."""
         return self.state is not BreakerState.PROBING or self.wave == 1
 
 
 class GiveBack(NamedTuple):
-    """So many probes of the wave were lost: others may begin."""
+    """Some probes of the wave were lost, so this many others may begin."""
 
     probes: int
 
 
 def decide(look: BreakerLook, now: float, config: Config) -> BreakerChange | GiveBack | None:
-    """What follows for a breaker; None: nothing now."""
+    """Return what the leader does with a breaker. None: nothing now."""
     row = look.breaker
     if row.forced:
         return None
@@ -116,17 +118,17 @@ def _probed(look: BreakerLook, now: float, config: Config) -> BreakerChange | Gi
     row = look.breaker
     taken, answered = row.wave - row.allowance, row.ok + row.failed
     whole = row.wave if look.waiting else taken
-    """How large the wave will be: when nothing waits, nothing is added to it."""
+    """How large the wave will be. When no step waits, no probe is added to it."""
     if row.failed and (
         row.failed >= whole * config.breaker_rate
         or (answered >= taken and row.failed >= taken * config.breaker_rate)
     ):
-        note = f"{row.failed} of {wording(answered, 'probe')} failed"
+        note = f"{row.failed} of {_counted(answered, 'probe')} failed"
         return BreakerChange(BreakerState.OPEN, 0, longer_s(row.open_s, config), note)
     if row.ok and row.ok > whole * (1 - config.breaker_rate):
         if not look.waiting or row.wave >= config.breaker_wave_max:
             return BreakerChange(
-                BreakerState.CLOSED, note=f"{row.ok} of {wording(answered, 'probe')} went well"
+                BreakerState.CLOSED, note=f"{row.ok} of {_counted(answered, 'probe')} went well"
             )
         if row.allowance <= 0:
             return BreakerChange(BreakerState.PROBING, row.wave * config.breaker_growth, row.open_s, row.note)
@@ -139,9 +141,9 @@ def _probed(look: BreakerLook, now: float, config: Config) -> BreakerChange | Gi
 
 
 def longer_s(open_s: float, config: Config) -> float:
-    """How long a breaker is open after a wave that failed, if it was so long before it."""
+    """Return how long a breaker stays open after a wave that failed, if it was open for `open_s` before that wave."""
     return min(max(open_s, config.breaker_open_s) * 2, config.breaker_open_max_s)
 
 
-def wording(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

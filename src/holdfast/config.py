@@ -7,170 +7,195 @@ import msgspec
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: float = 10.0
-    """A node that has not renewed for this long is dead. Longer than any pause worth surviving, short enough to wait."""
+    """How long a node keeps its lease without renewing it; after that it counts as dead. This is longer than any pause
+    that a node should survive, and short enough for others to wait for."""
     renew_s: float = 2.0
-    """Five chances to renew before the lease runs out."""
+    """How often a node renews its lease. It has five chances before the lease runs out."""
     heart: bool = True
-    """A process beside the node renews its lease, so that a step that blocks the event loop or holds the GIL does not lose it.
-    False: the event loop renews."""
+    """If True, a process beside the node renews its lease. So a step that blocks the event loop or keeps the GIL does
+    not cost the node its lease. If False, the event loop renews the lease."""
     stall_s: float = 60.0
-    """A node whose event loop has made no progress for this long is given up: its heart stops renewing. Longer than any
-    blocking call that is meant, shorter than anybody's patience."""
+    """When a node's event loop has made no progress for this long, its heart stops renewing the lease. This is longer
+    than any blocking call that somebody writes on purpose, and shorter than people want to wait."""
     connect_s: float = 5.0
-    """Connecting to one host of the database may take this long. When a URL names several, each has its turn."""
+    """How long connecting to one host of the database may take. When a URL names several hosts, each gets this long."""
     answer_s: float = 15.0
-    """A statement that the database has not answered by then is given up with its connection: something on the way swallows
-    it. Longer than a lease, so that somebody who holds a lock and stands still loses it first."""
+    """How long the database may take to answer a statement. After that the node gives up the statement and its
+    connection, because something between them may drop what they send. This is longer than a lease, so that a process
+    that has a lock and stands still loses the lock first."""
     start_s: float = 5.0
-    """Whoever starts a run is told after this long that the store does not take it. Longer than a short restart takes, far
-    shorter than somebody waits who can do something else."""
+    """How long `start` waits for a store that cannot be written before it raises. This is longer than a short restart
+    of the database, and far shorter than a caller that can do something else would wait."""
     leader_lease_s: float = 5.0
-    """Recovery may pause this long when the leader's host vanishes silently."""
+    """How long the leader keeps its lease without renewing it. Recovery may pause for this long when the leader's host
+    vanishes without a word."""
     sweep_s: float = 0.2
-    """How often the leader looks for what is lost. The heart of a killed process says so at once: this is how soon it is heard."""
+    """How often the leader looks for what is lost. The heart of a killed process writes its death into the store at
+    once, and the leader reads that within this time."""
     poll_s: float = 0.5
-    """Safety net under the doorbells: a lost one costs at most this, with jitter."""
+    """How often a node asks the store although no bell rang. A lost bell costs at most this time, with jitter."""
     runs_max: int = 1000
-    """Runs one scheduler keeps in memory. More only add memory: the group commit is full at a few hundred."""
+    """How many runs one scheduler keeps in memory. More would only cost memory: a few hundred runs already fill a group
+    commit."""
     park_after_s: float = 10.0
     """A run that waits longer than this leaves memory."""
     claim_max: int = 500
-    """Rows one claim may take, so that one node does not empty the queue."""
+    """How many rows one claim may take, so that one node does not empty the queue."""
     batch_max: int = 150
-    """Writes in one commit. While the database works on one batch this process computes the next: with several hundred
-    runs in flight, batches of this size keep both busy, and one batch of all of them would keep each waiting for the other."""
+    """How many writes go into one commit. While the database works on one batch, this process computes the next. With
+    several hundred runs in flight, batches of this size keep both busy; with one batch of all of them, each would wait
+    for the other."""
     steps_max: int = 1000
-    """`async def` steps an agent runs at once."""
+    """How many `async def` steps an agent runs at once."""
     threads_max: int = 32
-    """`def` steps an agent runs at once, each in a thread."""
+    """How many `def` steps an agent runs at once, each in a thread."""
     losses_max: int = 3
-    """How often a step may lose its agent before it is taken to be what kills them, and goes into quarantine."""
+    """How often a step may lose its agent. After one more loss it goes into quarantine, because it probably kills its
+    agents."""
     loss_back_off_s: float = 1.0
-    """Between a step's second loss of its agent and its next attempt; doubles with each. After the first there is no wait."""
+    """The wait between a step's second loss and its next attempt. It doubles with each further loss. After the first
+    loss there is no wait."""
     loss_back_off_max_s: float = 60.0
     """The longest wait after a loss."""
     suspect_losses: int = 2
-    """A step that lost its agent this often is a suspect: an agent begins one at a time, so that the one that kills agents
-    does not drag those that were beside it into quarantine."""
+    """A step that lost its agent this often is a suspect. An agent begins one suspect at a time, so that a step that
+    kills agents does not drag the steps beside it into quarantine."""
     suspect_s: float = 30.0
-    """A suspect that has run for this long keeps no other one waiting. Most that kill their agent do so sooner."""
+    """When a suspect has run for this long, its agent may begin the next one. Most steps that kill their agent do so
+    sooner."""
     timeout_grace_s: float = 2.0
-    """The Supervisor ends an overdue attempt this long after its agent should have."""
+    """The Supervisor ends an overdue attempt this long after its agent should have ended it."""
     breaker_failures_min: int = 20
-    """A breaker opens after so many failed attempts within its window, at least: fewer are bad luck, or one run's own."""
+    """A breaker opens only after this many failed attempts within its window. Fewer failures are bad luck, or the fault
+    of one run."""
     breaker_window_s: float = 10.0
-    """Outcomes older than this say nothing of a dependency any more."""
+    """Outcomes older than this no longer say anything about a dependency."""
     breaker_rate: float = 0.5
-    """The share of failed attempts at which a breaker opens, or a wave of probes has failed."""
+    """The share of failed attempts at which a breaker opens, or at which a wave of probes has failed."""
     breaker_wait_s: float = 0.3
-    """Between the first trouble told and the decision to open, so that agents for whom all is well can say so. An agent in
-    trouble has stopped by itself before that."""
+    """The wait between the first reported failure and the decision to open, so that agents for which the dependency
+    works can report that. An agent that sees many failures stops by itself before that."""
     breaker_open_s: float = 5.0
-    """The first wait before a dependency is tried again; doubles with every wave that fails."""
+    """The first wait before a dependency is tried again. It doubles with every wave of probes that fails."""
     breaker_open_max_s: float = 30.0
-    """The longest such wait: what healed is found out within this time, and a probe every half minute hurts nobody."""
+    """The longest such wait. A dependency that is well again is noticed within this time, and one probe every half
+    minute hurts nobody."""
     breaker_growth: int = 2
-    """Each wave of probes may be so many times as large as the one before that went well."""
+    """After a wave of probes that went well, the next wave may be this many times as large."""
     breaker_wave_max: int = 10_000
-    """After a wave of this size that went well the breaker closes, even if more is waiting."""
+    """After a wave of this size that went well, the breaker closes even if more steps wait."""
     breaker_tell_s: float = 0.05
-    """How soon an agent tells what became of its probes: some of them together."""
+    """How soon an agent reports how its probes ended. It waits this long so that it can report several together."""
     probe_lost_s: float = 1.0
-    """A probe that ended and of which nobody has told anything for this long is lost, and another may begin."""
+    """When a wave has probes that no longer run and that nobody reported, and nothing about the breaker was written for
+    this long, those probes count as lost and others may begin."""
     watch_s: float = 1.0
-    """How often the leader looks for something to alert about, and the outbox for something to tell."""
+    """How often the leader looks for something to alert about, and how often the outbox looks for alerts to send."""
     backlog_s: float = 60.0
-    """A step that is ready, or a run that is pending, and not taken up for this long is worth an alert."""
+    """A ready step or a pending run that nobody claims for this long is worth an alert."""
     alert_window_s: float = 3600.0
-    """Failures of one workflow or step, and losses on one host, within this time are one alert, told once and counted."""
+    """Failures of one workflow or step, and losses on one host, within this time are one alert. It is sent once and
+    counts them."""
     alert_tries_max: int = 10
-    """A delivery is tried this often before it is given up: with the back-off, for about an hour."""
+    """How often a delivery is tried before it is given up. With the back-off, this takes about an hour."""
     alert_back_off_s: float = 5.0
-    """Between the first two tries of a delivery; doubles with each."""
+    """The wait between the first two tries of a delivery. It doubles with each try."""
     alert_back_off_max_s: float = 900.0
     """The longest wait between two tries of a delivery."""
     alert_stale_s: float = 86_400.0
-    """An alert that nobody could tell for this long is not told any more: it is in the list."""
+    """An alert that could not be sent for this long is not sent any more. It stays in the list of alerts."""
     store_trouble_s: float = 30.0
-    """The store must be away this long before it is worth an alert: a restart or failover is shorter."""
+    """How long the store must be away before this is worth an alert. A restart or a failover is shorter."""
     keep_days: float | None = None
-    """Ended runs older than this are removed, with all that belongs to them. None: kept until `holdfast prune`."""
+    """Ended runs older than this are removed, with everything that belongs to them. None keeps them until somebody runs
+    `holdfast prune`."""
     keep_failed_days: float | None = None
-    """The same for runs that did not succeed, which people may want to look at for longer. None: as `keep_days`."""
+    """The same for runs that did not succeed, which people may want to look at for longer. None means: like
+    `keep_days`."""
     keep_nodes_days: float = 7.0
-    """Processes that left are remembered for this long, so that `why` can say who was the last that could do a step."""
+    """Nodes that left are remembered for this long, so that `why` can name the last one that could execute a step."""
     keep_journal_days: float = 90.0
-    """Journal rows that belong to no run are kept for this long. Those of a run go with it."""
+    """Journal rows that belong to no run are kept for this long. Those of a run are removed with the run."""
     keep_workflows_days: float = 90.0
-    """What code declared is kept for this long after a node last started with it, and while one that has it lives."""
+    """A declaration of a workflow is kept for this long after a node last started with it, and as long as a node that
+    has it is alive."""
     prune_rows_max: int = 500
-    """Rows one transaction of pruning removes: a few milliseconds of the store's time."""
+    """How many rows one transaction of pruning removes. This takes the store a few milliseconds."""
     prune_share_s: float = 0.05
-    """Time that pruning may take in one pass of the leader, so that recovery never waits for it."""
+    """How much time pruning may take in one pass of the leader, so that recovery never waits for it."""
     prune_every_s: float = 60.0
     """How often the leader looks for old runs when the last look found none."""
     learn_s: float = 1.0
-    """How often a node tells the store how long things took. Soon enough for what was learned to help the same hour's work."""
+    """How often a node writes into the store how long things took. This is soon enough to help the work of the same
+    hour."""
     learn_rows_max: int = 500
-    """Counts of durations in one such telling."""
+    """How many counts of durations one such write has."""
     durations_max: int = 10_000
-    """Of one step, about this many attempts are remembered: beyond, the counts are halved, so that old ones fade."""
+    """About how many attempts of one step are remembered. Above this the counts are halved, so that old attempts
+    fade."""
     durations_keep_days: float = 30.0
-    """What was not counted for this long is forgotten."""
+    """Counts to which nothing was added for this long are removed."""
     durations_rows_max: int = 100_000
-    """Counts that the store keeps in all. Beyond, those that were not touched for longest go."""
+    """How many counts the store keeps in all. Above this, those that were not changed for the longest time are
+    removed."""
     rests_per_s: float = 50.0
-    """Runs per second in which a scheduler notes its landmarks, to learn how long what is left takes."""
+    """In how many runs per second a scheduler notes the landmarks, to learn how long the rest of a run takes from
+    there."""
     straggler_samples: int = 30
-    """Attempts of a step that must be known before one can be called a straggler."""
+    """How many attempts of a step must be known before one can be called a straggler."""
     straggler_factor: float = 2.0
     """A straggler runs for more than this many times what 99 of 100 attempts took."""
     straggler_floor_s: float = 5.0
-    """And for more than this: a hiccup of a fast step is not worth a word."""
+    """A straggler also runs for more than this: a hiccup of a fast step is not worth an alert."""
     hedge_samples: int = 20
-    """Attempts of a step that must be known before it can get a twin."""
+    """How many attempts of a step must be known before it can get a twin."""
     hedge_factor: float = 1.5
     """A hedged step gets a twin when it runs for more than this many times what 95 of 100 attempts took."""
     hedge_floor_s: float = 0.1
-    """And for more than this: a twin costs about as much to begin."""
+    """The step must also have run for more than this, because beginning a twin takes about as long."""
     hedge_share: float = 0.04
-    """Twins per attempt of a step, at most: when everything is slow, twins would only add to it."""
+    """At most this many twins begin per attempt of a step. When everything is slow, more twins would only add to the
+    load."""
     drain_s: float = 30.0
     """On SIGTERM, running steps get this long to finish before they are handed back."""
     beat_s: float = 1.0
     """Progress is written at most this often, and cancellation is noticed at least this often."""
     stop_grace_s: float = 1.5
-    """What takes the place of a step that was stopped while it ran begins this much later: its undo, or the verdict of an
-    attempt whose twin was stopped. By then its agent, which looks every `beat_s` when no doorbell reaches it, has stopped it."""
+    """When a running step is stopped, what follows it begins this much later: its undo, or the verdict on an attempt
+    whose twin was stopped. By then the step's agent has stopped it, even if no bell reached that agent: it looks every
+    `beat_s`."""
     pool_look_s: float = 0.5
-    """How often a pool looks at its agents and at what waits for them; one that ends is seen at once."""
+    """How often a pool looks at its agents and at the steps that wait for them. It notices at once when an agent
+    ends."""
     pool_wait_s: float = 1.0
-    """A pool grows when a step that its agents could take waits longer than this: with a free place it is claimed in
-    milliseconds."""
+    """A pool grows when a step that its agents could execute waits longer than this. With a free place, an agent claims
+    a step within milliseconds."""
     pool_idle_s: float = 15.0
-    """A pool gives up one agent when the others would have done for this long. Longer than most gaps between bursts."""
+    """A pool gives up one agent when the others would have been enough for this long. This is longer than most gaps
+    between bursts."""
     pool_backlog_max: int = 1000
-    """Waiting steps a pool counts in each lane and priority: enough to know that it must grow."""
+    """How many waiting steps a pool counts in each lane and priority. This is enough to know that it must grow."""
     pool_live_s: float = 60.0
-    """An agent that is not at work so long after it was started is killed. Longer than large libraries take to load."""
+    """An agent that is not at work this long after its start is killed. This is longer than large libraries take to
+    load."""
     pool_steady_s: float = 30.0
-    """An agent that lived longer than this is replaced at once when it ends; one that lived shorter is a crash."""
+    """An agent that ends after it lived longer than this is replaced at once. An earlier end is a crash."""
     pool_back_off_s: float = 0.2
-    """Before the next start after a crash; doubles with each crash in `pool_window_s`."""
+    """The wait before the next start after a crash. It doubles with each crash in `pool_window_s`."""
     pool_window_s: float = 60.0
     """Crashes older than this are forgotten."""
     pool_crashes_max: int = 5
-    """More crashes than this in `pool_window_s` are worth an alert, and starts become rare."""
+    """More crashes than this in `pool_window_s` are worth an alert. Then the pool starts agents only rarely."""
     pool_slow_s: float = 30.0
-    """Between two starts while agents do not stay, and the longest wait after a crash."""
+    """The wait between two starts while agents keep crashing, and the longest wait after a crash."""
     code_look_s: float = 1.0
-    """How often a pool looks for changed code. It is taken up when it has been still for one look."""
+    """How often a pool looks for changed code. It loads a change when nothing has changed since the look before."""
     payload_max_bytes: int = 2 * 1024 * 1024
-    """An input, result, signal, checkpoint or published value may have so many bytes. A larger one belongs in a file or object
-    store, and its address in the payload."""
+    """How many bytes an input, result, signal, checkpoint or published value may have. Put a larger one into a file or
+    an object store, and its address into the payload."""
     replay_slice_steps: int = 2_000
-    """A scheduler that takes up runs of others claims no further one when it has so many steps to replay: the rest waits, or is
-    another's."""
+    """A scheduler that takes over runs of other nodes claims no more of them when it has this many steps to replay. The
+    other runs wait, or another scheduler claims them."""
 
 
 DEFAULT = Config()

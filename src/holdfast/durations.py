@@ -1,5 +1,5 @@
-"""What is learned from durations: names under which they are counted, what a node counted and has yet to tell the store,
-and what follows for a run that is under way. Pure but for the counting.
+"""What nodes learn from durations: the names under which durations are counted, the counts that a node has not written
+yet, and when a run will probably end. Everything but the counting is pure.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ from holdfast.model import Landmark, RunRow, RunState
 from holdfast.sketch import Sketch, bucket_of
 
 STEP = "step:"
-"""Begins the names of successful attempts' durations; the step's name follows."""
+"""The name for the durations of a step's successful attempts begins with this. The step's name follows."""
 REST = "rest:"
-"""Begins the names of what was left of a run when it came by a landmark; workflow and landmark follow."""
+"""The name for how long runs took from a landmark to their end begins with this. Workflow and landmark follow."""
 EXACT_BITS = 5
-"""Landmarks are told apart by so many leading bits of their place in the run: the first 31 steps one by one."""
+"""How many leading bits of a step's place in the run distinguish landmarks. So each of the first 31 steps is a
+landmark, and later ones share landmarks."""
 FULL = 500
-"""After so many attempts since the store was last told, only one in STRIDE is counted, with that weight."""
+"""After this many attempts since the last write to the store, only one in STRIDE is counted, with STRIDE as its
+weight."""
 STRIDE = 16
 KEPT_MAX = 5_000
-"""Counts a node keeps until the store has taken them. Beyond, new ones are not kept: it is statistics."""
+"""How many counts a node keeps until it writes them into the store. Above this it drops new ones, because they are only
+statistics."""
 ETA_SAMPLES = 5
-"""Fewer ended runs than this say nothing."""
+"""How many ended runs must be known before they can say when a run ends."""
 
 
 def step_name(step: str) -> str:
@@ -32,32 +35,32 @@ def step_name(step: str) -> str:
 
 
 def start_name(workflow: str) -> str:
-    """Of whole runs."""
+    """Return the name for the durations of whole runs."""
     return f"{REST}{workflow}:start"
 
 
 def mark_of(place: int) -> int:
-    """The landmark that a run's step number `place` belongs to."""
+    """Return the landmark to which step number `place` of a run belongs."""
     coarse = max(0, place.bit_length() - EXACT_BITS)
     return (place >> coarse) << coarse
 
 
 def rest_name(workflow: str, step: str, place: int) -> str:
-    """Of what was left when the run asked for this step."""
+    """Return the name for how long runs took to their end after they asked for this step."""
     return f"{REST}{workflow}:{step}@{mark_of(place)}"
 
 
 class DurationCounts:
-    """Counts that the store does not know yet."""
+    """The counts that this node has not written into the store yet."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, int], float] = {}
         self.fresh = 0
-        """Attempts counted since the store was last told."""
+        """How many durations were counted since counts were last taken for the store."""
 
     @property
     def stride(self) -> int:
-        """Count every so manyth attempt, with this weight."""
+        """An agent counts one attempt in this many, with this weight."""
         return 1 if self.fresh < FULL else STRIDE
 
     def add(self, name: str, seconds: float, weight: float = 1.0) -> None:
@@ -70,7 +73,7 @@ class DurationCounts:
         self.fresh += 1
 
     def take(self, limit: int) -> list[tuple[str, int, float]]:
-        """Up to so many counts, to be told to the store."""
+        """Remove and return up to `limit` counts (name, bucket, count), to be written into the store."""
         self.fresh = 0
         if len(self._counts) <= limit:
             counts, self._counts = self._counts, {}
@@ -80,7 +83,7 @@ class DurationCounts:
 
 
 def sketches(rows: Iterable[tuple[str, int, float]]) -> dict[str, Sketch]:
-    """Rows (name, bucket, count) as sketches by name."""
+    """Return sketches by name, made from rows (name, bucket, count)."""
     counts: defaultdict[str, dict[int, float]] = defaultdict(dict)
     for name, bucket, count in rows:
         counts[name][bucket] = counts[name].get(bucket, 0.0) + count
@@ -91,18 +94,18 @@ def sketches(rows: Iterable[tuple[str, int, float]]) -> dict[str, Sketch]:
 
 
 class Eta(msgspec.Struct, frozen=True):
-    """When a run will end, if it goes on like those before it."""
+    """When a run will end, if it goes on like the runs before it."""
 
     left_s: float
     """Half of the runs that came this far ended within this time."""
     most_s: float
-    """Nine of ten did."""
+    """Nine of ten of them ended within this time."""
     samples: int
-    """How many runs this was learned from. Old ones count less."""
+    """How many runs this was learned from. Old runs count less."""
 
 
 def eta_names(run: RunRow, mark: Landmark | None) -> list[str]:
-    """The sketches that say something about when this run ends, the most telling first."""
+    """Return the names of the sketches that say when this run ends, the most precise one first."""
     if run.state is not RunState.RUNNING:
         return []
     names = [] if mark is None else [rest_name(run.workflow, mark.name, mark.n - run.base_n)]
@@ -110,7 +113,8 @@ def eta_names(run: RunRow, mark: Landmark | None) -> list[str]:
 
 
 def eta(run: RunRow, mark: Landmark | None, known: Mapping[str, Sketch], now: float) -> Eta | None:
-    """What is left of a run at its newest landmark, less what has passed since; None when nothing tells."""
+    """Return when a run will end: the time that runs took from its newest landmark, less the time since then. None if
+    too few runs are known."""
     for name in eta_names(run, mark):
         sketch = known.get(name)
         if sketch is None or sketch.total < ETA_SAMPLES:

@@ -1,6 +1,6 @@
-"""Time, chance and identity, as arguments. The only place that asks the machine for them.
+"""Time, chance and identity. This is the only place that asks the machine for them.
 
-Roles get an `Environment`; a simulation hands them one whose clock and dice follow a seed.
+Roles get an `Environment` as an argument. A simulation gives them one whose clock and dice follow a seed.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from weakref import WeakSet
 T = TypeVar("T")
 
 THREAD_WAITS_S = 10.0
-"""How long a thread for blocking calls waits for the next one before it leaves."""
+"""How long a thread for blocking calls waits for the next call before it ends."""
 
 
 class Threads:
-    """Threads for calls that block, as many as there are calls at once.
+    """Threads for calls that block. There are as many threads as there are calls at once.
 
-    Instead of asyncio's executor, in which a program's own slow calls would keep commits waiting, and whose way there and
-    back takes twice as long: a quarter of a millisecond of a run that is alone.
+    This replaces asyncio's executor. There, a program's own slow calls would make commits wait, and the way to a thread
+    and back takes twice as long, which costs a run that is alone a quarter of a millisecond.
     """
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]]] = SimpleQueue()
         self._idle: list[None] = []
-        """One for each thread that waits and that no call counts on."""
+        """One entry for each thread that waits and to which no call is about to come."""
 
     def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -44,12 +44,11 @@ class Threads:
         except IndexError:
             try:
                 threading.Thread(target=self._work, name="holdfast-blocking", daemon=True).start()
-            except (
-                RuntimeError
-            ):  # no more threads, as while the interpreter ends: the loop waits for the call instead
+            except RuntimeError:
+                # There are no more threads, for example while the interpreter ends. So the event loop makes the call.
                 try:
                     done.set_result(call())
-                except Exception as raised:  # noqa: BLE001  it is raised where the call is awaited
+                except Exception as raised:  # noqa: BLE001  whoever awaits the call gets it
                     done.set_exception(raised)
                 return done
         self._calls.put((call, done))
@@ -60,24 +59,24 @@ class Threads:
             try:
                 call, done = self._calls.get(timeout=THREAD_WAITS_S)
             except Empty:
-                with suppress(IndexError):  # else a call counts on this thread, and is about to come
+                with suppress(IndexError):  # if no entry is left, a call is about to come to this thread
                     self._idle.pop()
                     return
                 continue
             result, error = None, None
             try:
                 result = call()
-            except BaseException as raised:  # noqa: BLE001  it is raised where the call is awaited
+            except BaseException as raised:  # noqa: BLE001  whoever awaits the call gets it
                 error = raised
             self._idle.append(None)
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, so nobody waits for the result
                 done.get_loop().call_soon_threadsafe(_finish, done, result, error)
-            del call, done, result, error  # kept until the next call otherwise
+            del call, done, result, error  # these variables would keep them alive until the next call
 
 
 def _finish(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if done.done():
-        return  # whoever waited was cancelled
+        return  # the task that waited was cancelled
     if error is None:
         done.set_result(result)
     else:
@@ -85,7 +84,7 @@ def _finish(done: asyncio.Future[Any], result: Any, error: BaseException | None)
 
 
 class Environment:
-    """The real world."""
+    """The real clock, dice and identity of this process."""
 
     def __init__(self) -> None:
         self.random = random.Random()  # noqa: S311  jitter and ids, not secrets
@@ -95,8 +94,8 @@ class Environment:
         _environments.add(self)
 
     def after_fork(self) -> None:
-        """In a process that was forked: without the threads of the other one, and with dice of its own. Two processes that
-        went on with the same dice would give the same ids to different things."""
+        """Give a forked process its own threads and dice. It does not have the threads of its parent. And two processes
+        with the same dice would give the same ids to different things."""
         if self.pid != os.getpid() and self.is_real:
             self.pid = os.getpid()
             self._threads = Threads()
@@ -104,33 +103,33 @@ class Environment:
 
     @property
     def is_real(self) -> bool:
-        """Whether time passes here as it does in other processes. A simulation brings a clock of its own."""
+        """True if time passes here as in other processes. A simulation has its own clock."""
         return type(self).monotonic is Environment.monotonic
 
     def memory_mb(self) -> float:
-        """What this process has in memory now; where that cannot be asked, the most it ever had."""
+        """Return how much memory this process uses now, or the most it ever used on a system that does not say it."""
         try:
-            with Path("/proc/self/statm").open(encoding="ascii") as told:
-                return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1_000_000
+            with Path("/proc/self/statm").open(encoding="ascii") as statm:
+                return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1_000_000
         except OSError:
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_000_000
 
     def now(self) -> float:
-        """Seconds since the epoch, as this host believes."""
+        """Return the seconds since the epoch by this host's clock."""
         return time.time()
 
     monotonic = staticmethod(time.monotonic)
-    """Seconds that only ever go forward."""
+    """A clock, in seconds, that never goes back."""
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
     def blocking(self, call: Callable[[], T]) -> Awaitable[T]:
-        """Run a call that blocks (an fsync, a file lock) without stopping the loop."""
+        """Run a call that blocks (an fsync, a file lock) without stopping the event loop."""
         return self._threads.run(call)
 
     def new_id(self) -> str:
-        """A UUIDv7: unique, and sorted by time."""
+        """Return a new UUIDv7: it is unique, and such ids sort by time."""
         ms = int(self.now() * 1000)
         value = (ms & 0xFFFFFFFFFFFF) << 80 | 0x7 << 76 | 0b10 << 62
         value |= self.random.getrandbits(12) << 64 | self.random.getrandbits(62)
@@ -150,16 +149,17 @@ os.register_at_fork(after_in_child=_on_fork)
 
 
 DRIFT = 1e-4
-"""How much faster than another a clock may go."""
+"""How much faster one clock may go than another."""
 SET_S = 1.0
-"""Clocks that are further apart than this do not drift: one of them was set."""
+"""If two clocks move apart by more than this, it is no drift: somebody set one of them."""
 
 
 class StoreClock:
-    """The store's clock, as this node can tell it between two answers: measured offset + monotonic clock.
+    """What a node knows of the store's clock between two answers: its monotonic clock plus a measured offset.
 
-    It is never ahead of the store's, because the store told its time before the answer came: what a node says has ended, ended
-    before the store begins what follows from it. It only ever moves forward, so that times in one run's history do not go back.
+    It is never ahead of the store's clock, because the store reads its clock before its answer arrives here. So when a
+    node records that something has ended, that time is before the store begins what follows from it. This clock never
+    goes back, so that times in one run's history do not go back either.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -169,11 +169,12 @@ class StoreClock:
         self._learned_at: float | None = None
 
     def learn(self, answered: float, store_now: float) -> None:
-        """`answered` on the monotonic clock, `store_now` on the store's. The quickest answer says most: later ones take back no
-        more than two clocks may drift apart, unless the store's was set."""
+        """Learn the offset from an answer that arrived at `answered` on the monotonic clock and said that the store's
+        clock was at `store_now`. The quickest answer is the most exact one. So a later answer lowers the offset by no
+        more than the two clocks may have drifted apart, unless the store's clock was set."""
         offset = store_now - answered
         if self._learned_at is None:
-            # What this host believed until now may be far ahead: it must not hold the clock up.
+            # Until now this clock followed the host's clock, which may be far ahead. It must not wait for that time.
             self._last = 0.0
         elif self._offset - offset < SET_S:
             drifted_s = DRIFT * max(0.0, answered - self._learned_at)
@@ -181,8 +182,9 @@ class StoreClock:
         self._offset, self._learned_at = offset, answered
 
     def now(self) -> float:
-        """In whole microseconds, as stores keep it: a run that is replayed must see the times that it saw."""
+        """Return the time in whole microseconds, as stores keep it, so that a replayed run sees the times that it saw
+        before."""
         at = int((self._monotonic() + self._offset) * 1e6) / 1e6
-        if at > self._last:  # noqa: PLR1730  three times as fast as max(), and asked for every step
+        if at > self._last:  # noqa: PLR1730  three times as fast as max(), and every step needs it
             self._last = at
         return self._last

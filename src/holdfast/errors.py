@@ -5,11 +5,12 @@
     │   ├── DefinitionError       a step, workflow or signal is declared wrongly
     │   ├── NotInStep             workflow code did what only a step may do
     │   ├── Drift                 the code no longer fits what the run recorded
-    │   │   └── Unreadable          and cannot read all of it: an InvalidInput, too
-    │   └── UndoMissing           a run takes itself back, and an undo it needs is not loaded
+    │   │   └── Unreadable          the code cannot read all of it; also an InvalidInput
+    │   └── UndoMissing           a run undoes its steps, and an undo it needs is not loaded
     ├── RunError                the caller: change the call, or look at the run
     │   ├── InvalidInput          a value does not fit its declared type
     │   ├── UnknownRun · UnknownWorkflow · UnknownSignal · Conflict · WrongState · NoTransaction
+    │   ├── RunTimeout            the run did not end before its deadline
     │   ├── StepFailed            a step gave up, and its own exception cannot be rebuilt here
     │   │   └── StepTimeout · StepLost
     │   └── RunFailed             what `run.result()` raises
@@ -18,17 +19,17 @@
     ├── NameTaken               the operator or the author: two applications publish one name on one store
     └── StoreError              the operator: mend the store
         ├── StoreUnreachable · StoreFull · StoreGone · SchemaMismatch · StoreUnsupported
-        └── LeaseLost             another node holds what this one wrote to
+        └── LeaseLost             another node has what this one wrote to
 
-`Stop` and `RetryIn` are raised by authors, inside steps. `ContinueAsNew` is a control signal: it derives from
-BaseException so that an author's `except Exception` cannot swallow it.
+Authors raise `Stop` and `RetryIn` inside steps. `ContinueAsNew` ends one generation of a run and begins the next. It
+derives from BaseException so that an author's `except Exception` does not catch it.
 """
 
 from __future__ import annotations
 
 
 class HoldfastError(Exception):
-    """Base of all errors of this library."""
+    """The base class of all errors of this library."""
 
 
 class WorkflowError(HoldfastError):
@@ -44,7 +45,7 @@ class NotInStep(WorkflowError):
 
 
 class Drift(WorkflowError):
-    """The code asks for something else than what the run recorded under the same key."""
+    """The code asks for something other than what the run recorded under the same key."""
 
     __recorded__ = ("key", "recorded", "asked", "kind")
 
@@ -58,20 +59,20 @@ class Drift(WorkflowError):
 
 
 class UndoMissing(WorkflowError):
-    """A run has to undo a step, and the code that does it is not loaded here."""
+    """A run has to undo a step, and the code of that undo is not loaded here."""
 
     __recorded__ = ("undo", "step")
 
     def __init__(self, undo: str, step: str) -> None:
         super().__init__(
-            f"the undo {undo!r} of step {step!r} is not loaded here: deploy the code that declares it and release the run, "
-            "or skip this undo"
+            f"the undo {undo!r} of step {step!r} is not loaded here: deploy the code that declares it and release the "
+            "run, or skip this undo"
         )
         self.undo, self.step = undo, step
 
 
 class RunError(HoldfastError):
-    """A call about a run cannot be done as asked."""
+    """Holdfast cannot do what a call about a run asks for."""
 
 
 class InvalidInput(RunError):
@@ -79,8 +80,8 @@ class InvalidInput(RunError):
 
 
 class Unreadable(Drift, InvalidInput):
-    """Something that was recorded cannot be read whole by the code that is loaded: a part of it would be lost or changed.
-    `kind` says what: an input, a result, a signal or a checkpoint."""
+    """The loaded code cannot read all of something that was recorded: it would lose or change a part of it. `kind` says
+    what was recorded: an input, a result, a signal or a checkpoint."""
 
     def __init__(self, key: str, kind: str, what: str, recorded: str, problem: str) -> None:
         message = f"{what} was recorded as {recorded}, and this code cannot read all of it: {problem}"
@@ -96,23 +97,24 @@ class UnknownWorkflow(RunError):
 
 
 class UnknownSignal(RunError):
-    """The run's workflow takes no signal of this name."""
+    """The run's workflow has no signal of this name."""
 
 
 class Conflict(RunError):
-    """A run with this id exists, and it was started with something else, or as no child of the one that asks for it."""
+    """A run with this id exists, but it was started with something else, or it is no child of the run that asks for
+    it."""
 
 
 class WrongState(RunError):
-    """The run is in a state in which this cannot be done."""
+    """This cannot be done in the state in which the run is."""
 
 
 class NoTransaction(RunError):
-    """A run is to be started within a transaction, and there is none."""
+    """The caller asks to start a run within its transaction, but no transaction is open."""
 
 
 class StepFailed(RunError):
-    """A step gave up. Raised in the workflow when the step's own exception cannot be rebuilt."""
+    """A step gave up. The workflow gets this error when the step's own exception cannot be rebuilt."""
 
     __recorded__ = ("error_type", "step")
 
@@ -122,15 +124,15 @@ class StepFailed(RunError):
 
 
 class StepTimeout(StepFailed, TimeoutError):
-    """An attempt did not complete in time, and no attempt is left."""
+    """An attempt did not complete in time, and the step has no attempt left."""
 
 
 class StepLost(StepFailed):
-    """The step's agents were lost more often than its budget allows."""
+    """The step lost its agent more often than its budget allows."""
 
 
 class RunFailed(RunError):
-    """The run ended without a result. `error_type` and `run_id` say which and of what kind."""
+    """The run ended without a result. `run_id` says which run, and `error_type` what kind of error ended it."""
 
     __recorded__ = ("run_id", "error_type")
 
@@ -144,11 +146,11 @@ class RunCancelled(RunFailed):
 
 
 class RunUndone(RunFailed):
-    """The run failed and took back what it had done."""
+    """The run failed and undid its steps."""
 
 
 class RunStuck(RunFailed):
-    """A person must look: see `holdfast why`."""
+    """The run cannot go on without a person. `holdfast why` says what to do."""
 
 
 class RunTimeout(RunError, TimeoutError):
@@ -156,11 +158,12 @@ class RunTimeout(RunError, TimeoutError):
 
 
 class InvalidSettings(HoldfastError):
-    """A settings file cannot be used. The message names the place."""
+    """A settings file or an environment variable cannot be used. The message names the place."""
 
 
 class NameTaken(HoldfastError):
-    """Another application has a step or workflow of this name on this store, and its code would be executed for ours."""
+    """Another application has a step or workflow of this name on this store. Its code could be executed instead of
+    ours."""
 
 
 class StoreError(HoldfastError):
@@ -168,10 +171,10 @@ class StoreError(HoldfastError):
 
 
 class StoreUnreachable(StoreError):
-    """No connection to the store."""
+    """There is no connection to the store."""
 
     maybe_done = True
-    """What was asked may have been done all the same: its answer was lost. False: it was not done."""
+    """True if the store may have done what was asked and only the answer was lost. False if it was not done."""
 
 
 class StoreFull(StoreError):
@@ -179,11 +182,12 @@ class StoreFull(StoreError):
 
 
 class StoreGone(StoreError):
-    """The store's file was deleted or replaced while it was in use. What is written to it is seen by nobody: nodes stop."""
+    """The store's file was deleted or replaced while it was in use. Nobody would see what is written to it, so nodes
+    stop."""
 
 
 class StoreUnsupported(StoreError):
-    """The URL, the server's version or the SQLite library is not one Holdfast can use."""
+    """Holdfast cannot use this URL, this version of the server or this SQLite library."""
 
 
 class SchemaMismatch(StoreError):
@@ -191,15 +195,15 @@ class SchemaMismatch(StoreError):
 
 
 class LeaseLost(StoreError):
-    """A write named a fence that is no longer current: somebody else holds the row."""
+    """A write named a fence that is no longer current, because somebody else has the row now."""
 
 
 class Stop(Exception):
-    """Raise in a step or workflow to fail at once: no retry."""
+    """Raise this in a step or workflow to fail at once, without a retry."""
 
 
 class RetryIn(Exception):
-    """Raise in a step to try again after `seconds`, as a server's Retry-After asks. It spends no attempt."""
+    """Raise this in a step to try again after `seconds`, as a server's Retry-After asks. It spends no attempt."""
 
     __recorded__ = ("seconds",)
 
@@ -209,7 +213,7 @@ class RetryIn(Exception):
 
 
 class ContinueAsNew(BaseException):
-    """Ends this generation of a run and begins the next with a new input and an empty history."""
+    """Ends this generation of a run and begins the next one with a new input and an empty history."""
 
     def __init__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         super().__init__("continue as new")

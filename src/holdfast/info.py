@@ -1,7 +1,7 @@
 """What a program sees of a run, its steps and their attempts: the store's rows with their payloads decoded.
 
-Payloads are plain JSON values here (a dict for a dataclass): `run.result()` of a handle that knows its workflow gives the declared
-type. Everything is decoded when it is asked for, so that listing many runs costs little.
+Payloads are plain JSON values here (a dict for a dataclass). `run.result()` of a handle that knows its workflow returns
+the declared type instead. A payload is decoded when it is asked for, so that listing many runs costs little.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Row = TypeVar("Row", bound=RunRow | StepRow | Attempt)
 
 
 class Progress(NamedTuple):
-    """How far a run or a step says it is."""
+    """How far a run or a step has come, as it says itself."""
 
     fraction: float | None
     """0 to 1."""
@@ -33,7 +33,7 @@ class _Info(Generic[Row]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Info) and type(other) is type(self) and other._row == self._row
 
-    __hash__ = None  # type: ignore[assignment]  # as of a list: what it says of a run is old soon
+    __hash__ = None  # type: ignore[assignment]  # not hashable, like a list: two reads of one run soon differ
 
 
 class RunInfo(_Info[RunRow]):
@@ -68,17 +68,17 @@ class RunInfo(_Info[RunRow]):
 
     @property
     def output(self) -> Any:
-        """The result, if it succeeded."""
+        """The result, if the run succeeded."""
         return _value(self._row.output)
 
     @property
     def error(self) -> Exception | None:
-        """Why it failed, or is stuck: the exception itself where it can be rebuilt here."""
+        """Why the run failed or is stuck: the exception itself where it can be rebuilt here."""
         return _error(self._row.note if self.state is RunState.STUCK else self._row.error)
 
     @property
     def note(self) -> str | None:
-        """Why it is held, or what an operator said."""
+        """Why the run is held, or what an operator said."""
         return None if self.state is RunState.STUCK else _note(self._row.note)
 
     @property
@@ -87,12 +87,12 @@ class RunInfo(_Info[RunRow]):
 
     @property
     def published(self) -> dict[str, Any]:
-        """What the workflow made visible with `publish`."""
+        """What the workflow showed with `publish`."""
         return _value(self._row.published) or {}
 
     @property
     def progress(self) -> Progress | None:
-        """What it said with `set_progress`."""
+        """What the workflow said with `set_progress`."""
         return _progress(self._row.progress)
 
     @property
@@ -105,17 +105,17 @@ class RunInfo(_Info[RunRow]):
 
     @property
     def parent_id(self) -> str | None:
-        """The run whose child it is."""
+        """The run whose child this run is."""
         return self._row.parent_id
 
     @property
     def retry_of(self) -> str | None:
-        """The run that was tried again by this one."""
+        """The run of which this run is the retry."""
         return self._row.retry_of
 
     @property
     def generation(self) -> int:
-        """1, and one more with each `continue_as_new`."""
+        """1 at first. Each `continue_as_new` adds one."""
         return self._row.generation
 
     @property
@@ -136,7 +136,7 @@ class RunInfo(_Info[RunRow]):
 
 
 class StepInfo(_Info[StepRow]):
-    """A step of a run: a call, a timer, a signal it waits for, or a child run."""
+    """A step of a run: a call, a timer, a signal that the run waits for, or a child run."""
 
     __slots__ = ()
 
@@ -145,12 +145,12 @@ class StepInfo(_Info[StepRow]):
 
     @property
     def n(self) -> int:
-        """Its place among the run's steps."""
+        """The step's place among the run's steps."""
         return self._row.n
 
     @property
     def key(self) -> str:
-        """Its name within the run."""
+        """The step's name within the run."""
         return self._row.key
 
     @property
@@ -168,22 +168,22 @@ class StepInfo(_Info[StepRow]):
 
     @property
     def quarantined(self) -> bool:
-        """It waits for a person."""
+        """True if the step waits for a person."""
         return self._row.quarantined
 
     @property
     def attempt(self) -> int:
-        """How many attempts were begun."""
+        """How many attempts began."""
         return self._row.attempt
 
     @property
     def spent(self) -> int:
-        """How many of them count against the attempts it may have."""
+        """How many of them count against the attempts that the step may have."""
         return self._row.spent
 
     @property
     def losses(self) -> int:
-        """How often its agent died under it."""
+        """How often the step's agent died during an attempt."""
         return self._row.losses
 
     @property
@@ -192,17 +192,18 @@ class StepInfo(_Info[StepRow]):
 
     @property
     def throttled(self) -> int:
-        """How often it raised `RetryIn`."""
+        """How often the step raised `RetryIn`."""
         return self._row.throttled
 
     @property
     def excused(self) -> int:
-        """How often it was handed back, or spent nothing because of an outage that was known."""
+        """How many attempts spent no budget: an agent handed the step back, its dependency was known to be down, or an
+        operator released it from quarantine."""
         return self._row.excused
 
     @property
     def agent(self) -> str | None:
-        """The node that executes it, or did last."""
+        """The node that executes the step, or executed it last."""
         return self._row.agent
 
     @property
@@ -212,27 +213,27 @@ class StepInfo(_Info[StepRow]):
 
     @property
     def output(self) -> Any:
-        """The result, if it succeeded."""
+        """The result, if the step succeeded."""
         return _value(self._row.output)
 
     @property
     def error(self) -> Exception | None:
-        """Why it failed, or why its last attempt did."""
+        """Why the step failed, or why its last attempt failed."""
         return _error(self._row.error)
 
     @property
     def progress(self) -> Progress | None:
-        """What it said with `here.beat`."""
+        """What the step said with `here.beat`."""
         return _progress(self._row.progress)
 
     @property
     def issued_at(self) -> datetime:
-        """When the workflow asked for it."""
+        """When the workflow asked for the step."""
         return _at(self._row.issued_at)
 
     @property
     def ready_at(self) -> datetime:
-        """It does not begin before: a timer's time, or the next attempt."""
+        """The time before which the step does not begin: when a timer fires, or when the next attempt may begin."""
         return _at(self._row.ready_at)
 
     @property
@@ -245,7 +246,7 @@ class StepInfo(_Info[StepRow]):
 
 
 class AttemptInfo(_Info[Attempt]):
-    """An attempt that did not become its step's outcome."""
+    """An attempt whose result did not become its step's outcome."""
 
     __slots__ = ()
 
@@ -259,7 +260,7 @@ class AttemptInfo(_Info[Attempt]):
 
     @property
     def attempt(self) -> int:
-        """1 for the first."""
+        """The number of the attempt: 1 for the first."""
         return self._row.attempt
 
     @property
@@ -292,7 +293,7 @@ class RunView(NamedTuple):
 
 
 def cursor(info: RunInfo) -> tuple[float, str]:
-    """Where the next page of a list of runs begins."""
+    """Return where the next page of a list of runs begins."""
     return info._row.created_at, info._row.id
 
 
@@ -301,12 +302,13 @@ def _value(raw: bytes | str | None) -> Any:
 
 
 def _note(note: str | None) -> str | None:
-    """A scheduler's note is JSON with a message, an operator's is what the operator said."""
+    """Return the words of a note. A scheduler's note is JSON with a message; an operator's note is what the operator
+    said."""
     try:
-        told = json.loads(note or "")
+        fields = json.loads(note or "")
     except ValueError:
         return note
-    return str(told.get("message", note)) if isinstance(told, dict) else note
+    return str(fields.get("message", note)) if isinstance(fields, dict) else note
 
 
 def _error(raw: str | None) -> Exception | None:
@@ -316,8 +318,8 @@ def _error(raw: str | None) -> Exception | None:
 def _progress(raw: str | None) -> Progress | None:
     if raw is None:
         return None
-    told = json.loads(raw)
-    return Progress(told.get("fraction"), str(told.get("note") or ""))
+    fields = json.loads(raw)
+    return Progress(fields.get("fraction"), str(fields.get("note") or ""))
 
 
 def _at(at: float) -> datetime:

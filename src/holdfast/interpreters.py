@@ -1,7 +1,7 @@
-"""Fresh interpreters beside this one: hearts, isolated steps, agents of a pool.
+"""Starts new Python interpreters beside this one: for hearts, isolated steps and the agents of a pool.
 
-They find the modules this process finds, and none that only lie in the folder they are started in (`-P`): whoever may write there
-must not get a `msgspec.py` of theirs executed.
+They find the modules that this process finds. With `-P` they find none that are only in the folder in which they start:
+somebody who may write there must not get a `msgspec.py` executed.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from pathlib import Path
 
 
 def python(*arguments: str) -> list[str]:
-    """The command that starts one."""
+    """Return the command that starts an interpreter with these arguments."""
     return [sys.executable, "-P", *arguments]
 
 
 def module_path() -> list[str]:
-    """Where this process finds its modules, for one that may work in another folder."""
+    """Return the folders where this process finds its modules, for a process that may work in another folder."""
     return [entry or str(Path.cwd()) for entry in sys.path]

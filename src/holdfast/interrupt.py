@@ -1,7 +1,7 @@
-"""Whether an exception came by a signal to the process, and not out of the code it interrupted.
+"""Finds out whether a signal to the process raised an exception, and not the code that it interrupted.
 
-`sys.exit()` and `raise KeyboardInterrupt` in a step are failures of that step. Ctrl-C, and a program's own handler that exits
-on SIGTERM, are meant for the process: they arrive as the same exceptions, in whatever code happens to run.
+`sys.exit()` and `raise KeyboardInterrupt` in a step are failures of that step. Ctrl-C, and a program's own handler that
+exits on SIGTERM, are meant for the process. They arrive as the same exceptions, in whatever code happens to run.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 
 def by_signal(error: BaseException) -> bool:
-    """Did a signal's handler raise it?"""
-    kind = type(error)  # not `isinstance`, which asks the exception itself, and that may lie
+    """True if the handler of a signal raised this exception."""
+    kind = type(error)  # not `isinstance`: it asks the exception's `__class__`, which may lie
     if not issubclass(kind, KeyboardInterrupt | SystemExit) or error.__traceback__ is None:
         return False
     handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
@@ -29,7 +29,7 @@ def by_signal(error: BaseException) -> bool:
     innermost = error.__traceback__
     while innermost.tb_next is not None:
         innermost = innermost.tb_next
-    # Python's own handler has no frame: the interrupted line raised it, and not by a `raise`.
+    # Python's own handler has no frame. Its exception seems to come from the interrupted line, but without a `raise`.
     raised = innermost.tb_frame.f_code.co_code[innermost.tb_lasti] == opmap["RAISE_VARARGS"]
     return issubclass(kind, KeyboardInterrupt) and _is_pythons_own() and not raised
 
@@ -37,8 +37,8 @@ def by_signal(error: BaseException) -> bool:
 def run_through(
     work: Coroutine[Any, Any, T], make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
 ) -> T:
-    """Run an event loop until this is done. A loop stops at SystemExit and KeyboardInterrupt, whichever task raised them; if that
-    was a task which a step started, it is the step's affair, and the loop goes on."""
+    """Run an event loop until `work` is done. An event loop stops at SystemExit and KeyboardInterrupt, whichever task
+    raised them. If a task that a step started raised them, that concerns only the step, and the loop goes on."""
     with asyncio.Runner(loop_factory=make_loop) as runner:
         main = runner.get_loop().create_task(work)
         while True:

@@ -1,11 +1,11 @@
-"""The states of runs and steps, and every change from one to another: who makes it, from where, to where, by which statement.
+"""The states of runs and steps, and every change from one state to another: who makes it, and by which statement.
 
-This is a specification. The roles do not ask it at run time: each statement has its own precondition in its WHERE. Tests compare
-it with what is written elsewhere and with what happens:
+This is a specification. The roles do not read it at run time: each statement has its precondition in its WHERE. Tests
+compare these tables with what is written elsewhere and with what happens:
 
-- every statement of both dialects that writes a state is in these tables, and nothing else is;
-- in the differential tests and in the simulation, no statement makes a change that its rows here do not have;
-- the diagrams in the documentation and the CHECK constraints of both dialects are these tables.
+- the tables name every statement of both dialects that writes a state, and no other statement;
+- in the differential tests and in the simulation, no statement makes a change that these tables do not list for it;
+- the diagrams in the documentation and the CHECK constraints of both dialects say the same as these tables.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Transition(NamedTuple):
     name: str
     by: frozenset[By]
     sources: frozenset[str]
-    """None: the row is new."""
+    """The states from which the change starts. Empty if the row is new."""
     target: str
     statements: frozenset[str]
-    """What makes this change in the store. A verb of `store.verbs`."""
+    """The statements that make this change in the store. Each one is a verb of `store.verbs`."""
 
 
 def _row(name: str, by: Iterable[By], sources: Iterable[str], target: str, statements: str) -> Transition:
@@ -45,7 +45,7 @@ RUN_TRANSITIONS = (
     _row("start", [By.CALLER, By.SCHEDULER], [], _R.PENDING, "start_runs"),
     _row("retry", [By.OPERATOR], [], _R.PENDING, "copy_run"),
     _row("begin", [By.SCHEDULER], [], _R.RUNNING, "begin_runs"),
-    # A run that ends in its first hop is never seen running.
+    # A run that ends in its first hop is recorded only once, when it has ended.
     _row("begin", [By.SCHEDULER], [], _R.SUCCEEDED, "begin_runs"),
     _row("begin", [By.SCHEDULER], [], _R.FAILED, "begin_runs"),
     _row("claim", [By.SCHEDULER], [_R.PENDING, _R.RUNNING], _R.RUNNING, "claim_run"),
@@ -77,7 +77,7 @@ RUN_TRANSITIONS = (
 STEP_TRANSITIONS = (
     _row("issue", [By.SCHEDULER], [], _S.READY, "issue_steps"),
     _row("issue", [By.SCHEDULER], [], _S.WAITING, "issue_steps"),
-    # Handed over to an agent of the same node, in the commit that issues it.
+    # The scheduler hands the step over to an agent of the same node, in the commit that issues it.
     _row("issue", [By.SCHEDULER], [], _S.RUNNING, "issue_steps"),
     _row("keep", [By.OPERATOR], [], _S.SUCCEEDED, "copy_steps"),
     _row("keep", [By.OPERATOR], [], _S.FAILED, "copy_steps"),
@@ -100,9 +100,9 @@ STEP_TRANSITIONS = (
 )
 
 RUN_ENDED = frozenset({_R.SUCCEEDED, _R.FAILED, _R.UNDONE, _R.CANCELLED})
-"""Terminal run states: absorbing, but for a child that succeeded and that its parent takes back. `stuck` is not one: a person
-moves it on."""
+"""The final states of a run. A run leaves them only if it is a child that succeeded and its parent undoes it. `stuck`
+is not final: a person moves the run on."""
 RUN_ACTIVE = frozenset({_R.RUNNING, _R.UNDOING})
-"""States in which a scheduler may own the run."""
+"""The states in which a scheduler may own the run."""
 STEP_ENDED = frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED})
 STEP_LIVE = frozenset({_S.WAITING, _S.READY, _S.RUNNING})

@@ -1,6 +1,6 @@
-"""The nouns: what a run, a step, an attempt and a node are, as values.
+"""The values that all parts share: runs, steps, attempts, nodes, breakers, alerts.
 
-Everything here is data. Times are seconds since the epoch as the store's clock tells them; payloads are JSON bytes.
+Everything here is data. Times are seconds since the epoch by the store's clock. Payloads are JSON bytes.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class StepKind(StrEnum):
     SIGNAL = "signal"
     CHILD = "child"
     UNDO = "undo"
-    """An undo added by hand: never executed by itself, it says what to call when the run is taken back."""
+    """An undo that workflow code added by hand. Nobody executes it: it says what to call when the run is undone."""
 
 
 class Ending(StrEnum):
-    """How an attempt ended that did not become the step's outcome."""
+    """How an attempt ended whose result did not become the step's outcome."""
 
     FAILED = "failed"
     TIMED_OUT = "timed out"
@@ -51,32 +51,33 @@ class Ending(StrEnum):
 
 
 class Failure(StrEnum):
-    """Why an attempt did not succeed. Each class has a budget and a back-off of its own."""
+    """The class of a failed attempt: why it did not succeed. Each class has its own budget and back-off."""
 
     APPLICATION = "application"
     """The step's code raised."""
     TIMEOUT = "timeout"
-    """It did not complete in time."""
+    """The attempt did not complete in time."""
     LOST = "lost"
-    """Its agent, or its own process, died under it."""
+    """The agent, or the step's own process, died during the attempt."""
     THROTTLED = "throttled"
-    """It was asked to come again later."""
+    """The step raised `RetryIn`, because somebody asked it to come again later."""
     POISON = "poison"
-    """It was lost more often than its budget allows: it is taken to be what kills them."""
+    """The step was lost more often than its budget allows, so it probably kills its agents."""
 
 
 class Counted(Protocol):
-    """What a step's row counts."""
+    """The counts in a step's row."""
 
     @property
     def attempt(self) -> int:
-        """Claims, whatever became of them."""
+        """How often the step was claimed, no matter how those attempts ended."""
 
     @property
     def losses(self) -> int: ...
     @property
     def excused(self) -> int:
-        """Handed back, or forgiven by an operator."""
+        """How many attempts spend no budget: an agent handed the step back, the dependency was known to be down, or an
+        operator released the step from quarantine."""
 
     @property
     def timeouts(self) -> int: ...
@@ -85,16 +86,18 @@ class Counted(Protocol):
 
 
 def spent(step: Counted) -> int:
-    """Attempts that count against the application's own budget, one that runs included. In SQL: `spent`."""
+    """Return how many attempts count against the budget for the step's own errors, including one that runs now. Both
+    dialects have the same as `spent`."""
     return step.attempt - step.losses - step.excused - step.timeouts - step.throttled
 
 
 NEVER = 253_402_300_799.0
-"""`ready_at` of a step in quarantine: the last second of the calendar, which both dialects and people can read."""
+"""`ready_at` of a step in quarantine. It is the last second of the calendar, which both dialects and people can
+read."""
 
 
 DEFAULT_NAMESPACE = "default"
-"""Whose a run is that was started for nobody in particular."""
+"""The namespace of a run whose caller names none."""
 
 
 class NewRun(msgspec.Struct, frozen=True):
@@ -112,9 +115,9 @@ class NewRun(msgspec.Struct, frozen=True):
     parent_id: str | None = None
     parent_n: int | None = None
     joins: bool = False
-    """Of a child: if a run with this id exists, wait for that one without owning it."""
+    """For a child: True if the parent waits for an existing run with this id, without owning it."""
     retry_of: str | None = None
-    """Of a child whose parent is a retry: the run that it goes on from."""
+    """For a child whose parent is a retry: the run from which this one goes on."""
 
 
 class RunRow(msgspec.Struct, frozen=True):
@@ -147,13 +150,13 @@ class RunRow(msgspec.Struct, frozen=True):
     started_at: float | None
     finished_at: float | None
     ending: str | None = None
-    """How the run ends when it has taken itself back: failed or cancelled."""
+    """How the run ends when it has undone its steps: failed or cancelled."""
     kept_n: int = 0
-    """Steps up to this one are kept, whatever comes: the point of no return."""
+    """The run never undoes steps up to this one: it has passed the point of no return."""
 
 
 class Revoked(msgspec.Struct, frozen=True):
-    """A child, or a child's child, that had succeeded and is taken back by the run above it."""
+    """A child, or a child's child, that had succeeded before the run above it began to undo it."""
 
     run_id: str
     parent_id: str
@@ -192,12 +195,12 @@ class StepRow(msgspec.Struct, frozen=True):
     started_at: float | None
     finished_at: float | None
     after_seq: int = 0
-    """How much of the history had been delivered when the code asked for it: what it may depend on."""
+    """How many outcomes of the history the code had got when it asked for this step. The step may depend on them."""
     timeouts: int = 0
     throttled: int = 0
     effect: str | None = None
-    """Its `here.key`, where that is not made of its run and key: an earlier run that this one is the retry of may have had
-    this effect."""
+    """The step's `here.key`, if that is not made of its own run and key. This run is a retry then, and an earlier run
+    may already have had this effect."""
 
     @property
     def effect_key(self) -> str:
@@ -205,7 +208,7 @@ class StepRow(msgspec.Struct, frozen=True):
 
     @property
     def outcome(self) -> Outcome:
-        """How it ended. Of a step that has ended."""
+        """How the step ended. Ask only for a step that has ended."""
         return Outcome(self.run_id, self.n, self.state, self.output, self.error, self.finished_at or 0.0)
 
     @property
@@ -214,15 +217,15 @@ class StepRow(msgspec.Struct, frozen=True):
 
     @property
     def quarantined(self) -> bool:
-        """It waits for a person, who releases, skips or fails it."""
+        """True if the step waits for a person to release, skip or fail it."""
         return self.state is StepState.READY and self.ready_at >= NEVER
 
 
 class Outcome(msgspec.Struct, gc=False):
-    """How a step ended. The same value from the agent that reports it, through the scheduler that delivers it to the run's code,
-    to the row that records it.
+    """How a step ended. The agent that reports it, the scheduler that delivers it to the run's code, and the row that
+    records it all have the same value.
 
-    `gc=False`: there are thousands of them at once, and they refer to payloads alone.
+    `gc=False`, because there are thousands of them at once, and they refer to nothing but payloads.
     """
 
     run_id: str
@@ -232,23 +235,24 @@ class Outcome(msgspec.Struct, gc=False):
     error: str | None
     at: float
     fence: int | None = None
-    """The fence its writer knew. None: somebody else has recorded it, and it only waits to be delivered."""
+    """The fence that its writer knew. None if somebody else has recorded it, and it only waits to be delivered."""
     seq: int | None = None
-    """Its place in the run's history, once it is delivered."""
+    """The place of the outcome in the run's history, once it is delivered."""
 
 
 class Inherited(msgspec.Struct, frozen=True):
-    """What a run takes over, for the step with this key, from the run that it is the retry of."""
+    """What a retry takes over from the run before it for the step with this key."""
 
     key: str
     effect: str | None = None
-    """The `here.key` under which an attempt may have had its effect. Of the empty key: the first run of the chain."""
+    """The `here.key` under which an attempt may have had its effect. With the empty key, this is the first run of the
+    chain of retries."""
     child: str | None = None
-    """The run that the step's child goes on from."""
+    """The run from which the step's child goes on."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """An attempt that did not become its step's outcome."""
+    """An attempt whose result did not become its step's outcome."""
 
     run_id: str
     n: int
@@ -261,21 +265,21 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Quarantined(msgspec.Struct, frozen=True):
-    """A step in quarantine. Steps with the same fingerprint came to it in the same way."""
+    """A step in quarantine. Steps with the same fingerprint failed in the same way."""
 
     run_id: str
     n: int
     fingerprint: str
     step: str
     error: str
-    """The class of the error, by its qualified name."""
+    """The qualified name of the error's class."""
     place: str
     """Where it happened: a line of the author's code, how the step's process died, or `agent lost`."""
     at: float
 
 
 class Poison(msgspec.Struct, frozen=True):
-    """What steps with one fingerprint have in common, and how many there are."""
+    """What the quarantined steps with one fingerprint have in common, and how many there are."""
 
     fingerprint: str
     step: str
@@ -286,30 +290,30 @@ class Poison(msgspec.Struct, frozen=True):
     since: float
     last_at: float
     example: str
-    """The run that is in it for longest."""
+    """The run whose step has been in quarantine for the longest time."""
 
 
 class TwinState(StrEnum):
     READY = "ready"
     RUNNING = "running"
     WON = "won"
-    """Its outcome is the step's."""
+    """The twin's outcome became the step's outcome."""
     OUTRUN = "outrun"
     """The step ended, or the twin's agent was lost."""
     FAILED = "failed"
     BARRED = "barred"
-    """The step failed before any twin of it began: none may begin any more."""
+    """The step failed before any twin of it began. No twin may begin any more."""
 
 
 class Twin(msgspec.Struct, frozen=True):
-    """A second execution of a step that takes too long, on another agent. It is no part of the run's history: only
-    its success is, as the step's own."""
+    """A second attempt of a step that takes too long, at another agent. It is no part of the run's history. If it
+    succeeds, its result is recorded as the step's own."""
 
     run_id: str
     n: int
     state: TwinState
     not_agent: str | None
-    """Who runs the step itself."""
+    """The agent that runs the step itself, which must not run the twin."""
     agent: str | None
     made_at: float
     started_at: float | None
@@ -317,7 +321,7 @@ class Twin(msgspec.Struct, frozen=True):
 
 
 class Landmark(msgspec.Struct, frozen=True):
-    """How far a run has come: the newest thing it asked for."""
+    """How far a run has come: the newest step that it asked for."""
 
     run_id: str
     n: int
@@ -326,7 +330,7 @@ class Landmark(msgspec.Struct, frozen=True):
 
 
 class SignalRow(msgspec.Struct, frozen=True):
-    """A signal's row. `delivered_seq` is its place in the run's history, once the run's owner has taken it in."""
+    """A signal's row. `delivered_seq` is its place in the run's history, once the run's owner has delivered it."""
 
     id: int
     run_id: str
@@ -336,11 +340,11 @@ class SignalRow(msgspec.Struct, frozen=True):
     delivered_seq: int | None
     sent_at: float
     set_aside: str | None = None
-    """Why no wait takes it: it does not fit what the code waits for."""
+    """Why no wait gets this signal: it does not fit what the code waits for."""
 
 
 class NewSignal(msgspec.Struct, frozen=True):
-    """A signal as it is sent. The same key again is the same signal."""
+    """A signal as somebody sends it. Sending the same key again is the same signal."""
 
     run_id: str
     name: str
@@ -349,7 +353,7 @@ class NewSignal(msgspec.Struct, frozen=True):
 
 
 class NodeRow(msgspec.Struct, frozen=True):
-    """One process start. `offers` is what it can serve: workflows, steps and labels, as JSON."""
+    """A node's row. `offers` is what the node can serve: workflows, steps and labels, as JSON."""
 
     id: str
     host: str
@@ -363,7 +367,7 @@ class NodeRow(msgspec.Struct, frozen=True):
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """What code says of one version of a workflow. Schemas are JSON texts."""
+    """What code declares about one version of a workflow. Schemas are JSON texts."""
 
     namespace: str
     name: str
@@ -371,21 +375,21 @@ class Declaration(msgspec.Struct, frozen=True):
     code: str
     """What a scheduler must have loaded, as nodes offer it: `billing.app.order@2`."""
     origin: str
-    """The application it comes from."""
+    """The application that the code comes from."""
     digest: str
-    """Tells this code from other code."""
+    """A digest of the code, which distinguishes it from other code."""
     input: str
-    """JSON Schema of the arguments, an object by name."""
+    """JSON Schema of the arguments: an object with a property for each name."""
     result: str
     signals: str
-    """What it takes, see `workflow/declaration.py`."""
+    """The signals that its runs take: see `TakenSignals` in `workflow/declaration.py`."""
     first_at: float = 0.0
     last_at: float = 0.0
-    """When a node last declared it, give or take an hour."""
+    """When a node last declared it, to within an hour."""
 
 
 class LeaderLease(NamedTuple):
-    """Who holds the leader's lease. At each takeover is noted how long nobody had been heard to lead."""
+    """Who has the leader's lease. Each takeover notes for how long the lease was not renewed."""
 
     node: str
     epoch: int
@@ -393,65 +397,68 @@ class LeaderLease(NamedTuple):
     since: float | None
     """When this epoch began."""
     vacant_s: float | None
-    """From the last sign of life of the leader before to the beginning of this epoch; None for the first ever."""
+    """Seconds from the previous leader's last renewal to the beginning of this epoch. None for the first leader
+    ever."""
     predecessor: str | None
-    """Who led before and did not resign."""
+    """The previous leader, if it did not resign."""
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """A distinct set of needs: the step's name and the labels an agent must have, and the name of the step's undo."""
+    """A lane's row: what the steps of one lane have in common. That is the step's name, the labels that an agent must
+    have, the name of the step's undo, and the dependency."""
 
     id: int
     name: str
     needs: tuple[str, ...]
     undo: str | None = None
-    """With a trailing `!` when attempts that failed are undone too."""
+    """The name of the step's undo. It ends with `!` if the undo is also for attempts that failed."""
     depends: str = ""
-    """What the step depends on: the name its breaker has. The step's own name unless declared."""
+    """What the step depends on, which is the name of its breaker. It is the step's own name if none is declared."""
 
 
 class BreakerState(StrEnum):
     CLOSED = "closed"
-    """Steps begin as they come."""
+    """All steps may begin."""
     OPEN = "open"
-    """None begins."""
+    """No step may begin."""
     PROBING = "probing"
-    """As many begin as the wave allows."""
+    """As many steps may begin as the wave allows."""
 
 
 class Breaker(msgspec.Struct, frozen=True):
-    """What is known of a dependency that had trouble."""
+    """A breaker's row: what is known about a dependency that had trouble."""
 
     name: str
     state: BreakerState
     round: int
-    """Raised by every change of state and every wave. What is told of an older one is not counted."""
+    """Every change of state and every wave raises this number. Reports about an older round are not counted."""
     ok: int
     failed: int
-    """Outcomes told since `window_at`: of the last seconds while closed, of this wave while probing."""
+    """Outcomes reported since `window_at`: those of the last seconds while closed, those of this wave while probing."""
     window_at: float
     told_at: float
-    """When an outcome was last told or a probe taken."""
+    """When an agent last reported an outcome or claimed a probe, or the breaker last changed."""
     wave: int
     allowance: int
-    """How many of the wave have not begun yet."""
+    """How many probes of the wave may still begin."""
     opened_at: float | None
     open_until: float | None
-    """None while open: by hand, until somebody says otherwise."""
+    """When an open breaker begins to probe. None while open: an operator opened it, and it stays open until an operator
+    changes that."""
     open_s: float
     trips: int
     """How often it has opened since it was last closed."""
     forced: bool
-    """An operator decided, and nobody else does until it is reset."""
+    """True if an operator decided the state. Nobody else changes it until it is reset."""
     actor: str | None
     note: str
-    """Why it is as it is."""
+    """Why the breaker is in this state."""
     error: str | None
-    """The last trouble that was told."""
+    """The last error that was reported."""
 
 
 class HoldScope(StrEnum):
-    """What an operator can hold besides a run."""
+    """What an operator can hold, besides a run."""
 
     WORKFLOW = "workflow"
     STEP = "step"
@@ -461,11 +468,11 @@ class HoldScope(StrEnum):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """An operator's stop: no step it covers begins."""
+    """An operator's stop. No step that it covers begins."""
 
     scope: HoldScope
     value: str
-    """The name that is held; of the scope all, nothing."""
+    """The name that is held. It is empty for the scope `all`."""
     actor: str
     note: str
     at: float
@@ -499,7 +506,7 @@ class AlertKind(StrEnum):
 
 
 class NewAlert(msgspec.Struct, frozen=True):
-    """Something a person should know. While an alert with the same key is open it is that alert, once more."""
+    """Something a person should know. While an alert with the same key is open, that alert counts this one, too."""
 
     kind: AlertKind
     level: Level
@@ -510,7 +517,7 @@ class NewAlert(msgspec.Struct, frozen=True):
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """An alert's row. Open until `cleared_at`; `sent_at` is when a channel first took it."""
+    """An alert's row. The alert is open until `cleared_at`. `sent_at` is when a channel first sent it."""
 
     id: int
     at: float
@@ -541,7 +548,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
-    """What the Supervisor or an operator did, and why."""
+    """A row of the journal: what the Supervisor or an operator did, and why."""
 
     id: int
     at: float
@@ -553,27 +560,29 @@ class JournalEntry(msgspec.Struct, frozen=True):
 
 
 CANCEL = "$cancel"
-"""Name of the signal that asks a run to cancel itself."""
+"""The name of the signal that asks a run to cancel itself."""
 UNDO = "$undo"
-"""Name of the signals that wake and steer a run that takes itself back."""
+"""The name of the signals that wake and steer a run that undoes its steps."""
 DEADLINE = "$deadline"
-"""Key of the timer that ends a run at its deadline."""
+"""The key of the timer that ends a run at its deadline."""
 UNDO_PREFIX = "undo:"
-"""Begins the key of every undo. No other key begins so."""
+"""The key of every undo begins with this, and no other key does."""
 
 
 def effect_key(run_id: str, key: str) -> str:
-    """`here.key`: the same for every attempt of a step, and for no other step. No run's id contains `::`."""
+    """Return `here.key`. It is the same for every attempt of a step, and no other step has it, because no run's id
+    contains `::`."""
     return f"{run_id}::{key}"
 
 
 def undo_key(key: str, number: int = 1) -> str:
-    """The key of the `number`-th try to undo the step with this key. No key begins with `#`, so no two are the same."""
+    """Return the key of the `number`-th try to undo the step with this key. No key of a step begins with `#`, so no two
+    of these are the same."""
     return f"{UNDO_PREFIX}{key}" if number == 1 else f"{UNDO_PREFIX}#{number}:{key}"
 
 
 def undone_key(key: str) -> tuple[str, int]:
-    """Of an undo's key: the key of the step it undoes, and the how-manyth try it is."""
+    """Return what an undo's key says: the key of the step it undoes, and the number of this try."""
     rest = key.removeprefix(UNDO_PREFIX)
     if rest.startswith("#"):
         number, _, rest = rest[1:].partition(":")

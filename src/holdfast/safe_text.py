@@ -1,24 +1,25 @@
-"""Text from elsewhere, made safe to look at: a run's note or an exception's message may come from anybody."""
+"""Makes text safe to look at. A run's note or an exception's message may come from anybody."""
 
 from __future__ import annotations
 
 import re
 
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # what a terminal obeys; tab and new line are what they seem
-    "\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # what turns or hides what is around it
-    "\ud800-\udfff"  # halves of characters, which no stream can write
-    "\U000e0000-\U000e0fff]"  # tags, and selectors that are no emoji's
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, which a terminal obeys; tab and new line are harmless
+    "\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # these turn or hide the text around them
+    "\ud800-\udfff"  # surrogates: halves of characters, which no stream can write
+    "\U000e0000-\U000e0fff]"  # tags, and variation selectors that no emoji uses
 )
 
 
 def visible(text: str) -> str:
-    """The text with every character that a terminal would obey, or that nobody can see, written as its number: `\\x1b`."""
+    """Return the text with every character that a terminal obeys or that nobody can see written as its number:
+    `\\x1b`."""
     return _UNSEEN.sub(_escaped, text)
 
 
 def visible_json(line: str) -> str:
-    """The same for a JSON document, which stays one: such characters can stand in its strings only."""
+    """Do the same to a JSON document. It stays valid, because such characters can only be in its strings."""
     return _UNSEEN.sub(lambda found: _escaped_json(ord(found[0])), line)
 
 

@@ -1,4 +1,5 @@
-"""The agent of a node, as its scheduler sees it: places, and leases to begin. Neither role knows of the other."""
+"""The agent of a node as the scheduler of the same node sees it. Through a seat, the scheduler reserves places and
+gives steps to the agent, and neither role knows the other."""
 
 from __future__ import annotations
 

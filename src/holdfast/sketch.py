@@ -1,7 +1,9 @@
-"""How long things take: quantiles of many durations, from counts in buckets that grow by a tenth each.
+"""How long things take: quantiles of many durations, from counts in buckets. Each bucket is a tenth wider than the one
+before it.
 
-A bucket's middle is within 5 % of every duration in it, from microseconds to years, in some dozens of buckets. Two
-sketches are merged by adding their counts, so every agent counts by itself and the store adds up.
+The middle of a bucket is within 5 % of every duration in it, from microseconds to years, and a step needs only some
+dozens of buckets. Adding their counts merges two sketches, so every agent counts by itself and the store adds the
+counts.
 """
 
 from __future__ import annotations
@@ -10,23 +12,23 @@ import math
 from collections.abc import Mapping
 
 GROWTH = 1.1
-"""Each bucket ends at this many times its beginning."""
+"""A bucket's end is this many times its beginning."""
 SHORTEST_S = 1e-6
 _PER_E = 1 / math.log(GROWTH)
 
 
 def bucket_of(seconds: float) -> int:
-    """The bucket a duration is counted in."""
+    """Return the bucket in which a duration is counted."""
     return math.floor(math.log(max(SHORTEST_S, seconds)) * _PER_E)
 
 
 def middle_of(bucket: int) -> float:
-    """The duration that stands for a bucket."""
+    """Return the duration that stands for a bucket."""
     return float(GROWTH ** (bucket + 0.5))
 
 
 class Sketch:
-    """Counts by bucket. They need not be whole: old ones are halved, sampled ones weigh more."""
+    """Counts by bucket. They need not be whole numbers, because old counts are halved and sampled ones weigh more."""
 
     __slots__ = ("_buckets", "total")
 
@@ -35,13 +37,13 @@ class Sketch:
         self.total = math.fsum(counts.values())
 
     def quantile(self, q: float) -> float | None:
-        """The duration that a share `q` of all stays below; None when nothing was counted."""
+        """Return the duration below which a share `q` of all durations stays. None if nothing was counted."""
         return _among(self._buckets, q)
 
     def left(self, elapsed_s: float, q: float = 0.5) -> float | None:
-        """How much longer it takes when it has taken `elapsed_s` already: quantile `q` of those that took longer. None
-        when none did."""
-        longer = [one for one in self._buckets if middle_of(one[0]) > elapsed_s]
+        """Return how much longer something takes that has taken `elapsed_s` already: quantile `q` of those that took
+        longer. None if none did."""
+        longer = [(bucket, count) for bucket, count in self._buckets if middle_of(bucket) > elapsed_s]
         took = _among(longer, q)
         return None if took is None else took - elapsed_s
 

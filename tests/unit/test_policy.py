@@ -184,10 +184,10 @@ def test_quarantine_instead_of_failing_is_opted_into(failure: Failure) -> None:
 def test_what_a_supervisor_must_know_stands_beside_the_step() -> None:
     """A Supervisor has none of the author's code. So budgets that the row does not show are recorded with the step, and
     nothing else."""
-    assert Retry(attempts=7, delay=9).told(timed=True) is None
-    assert Retry(on=ConnectionError).told(timed=False) is None
+    assert Retry(attempts=7, delay=9).for_supervisor(timed=True) is None
+    assert Retry(on=ConnectionError).for_supervisor(timed=False) is None
     for policy in (Retry(losses=1), Retry(quarantine=False), Retry(on=ConnectionError), Retry(timeouts=7)):
-        raw = policy.told(timed=True)
+        raw = policy.for_supervisor(timed=True)
         assert raw is not None
         assert policy_of(raw, policy.attempts) == policy
     assert policy_of(None, 7) == Retry(attempts=7)

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from holdfast.programs import MAIN, called, notebook, program_file
+from holdfast.programs import MAIN, module_name, notebook, program_file
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 
@@ -79,7 +79,7 @@ def module_of(fn: Callable[..., Any]) -> str:
     module: str | None = fn.__module__
     if module and module not in MAIN:
         return module
-    return called(inspect.unwrap(fn).__globals__)
+    return module_name(inspect.unwrap(fn).__globals__)
 
 
 def file_of(fn: Callable[..., Any]) -> str | None:

@@ -77,7 +77,7 @@ class Step(Generic[P, R]):
         self.name = options.name_of(self.place, name)
         self.retry = options.policy(retry, f"{self.name}: retry")
         self.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
-        self.retry_override = self.retry.told(timed=self.timeout_s is not None)
+        self.retry_override = self.retry.for_supervisor(timed=self.timeout_s is not None)
         """The policy that is recorded with the step: one that was given for a call, or the declared one if a
         Supervisor must know it. An agent has the code, and knows the declared one by itself."""
         self.needs = options.needs(needs, f"{self.name}: needs")
@@ -135,7 +135,7 @@ class Step(Generic[P, R]):
         if not isinstance(timeout, Unset):
             other.timeout_s = options.seconds(timeout, f"{self.name}: timeout")
             if other.retry_override is None:
-                other.retry_override = other.retry.told(timed=other.timeout_s is not None)
+                other.retry_override = other.retry.for_supervisor(timed=other.timeout_s is not None)
         if not isinstance(retry, Unset):
             other.retry = options.policy(retry, f"{self.name}: retry")
             other.retry_override = other.retry.encode()
