@@ -27,7 +27,7 @@ def check_endings(simulation: Simulation) -> Iterator[str]:
             continue  # its effects belong to the run that went on from it
         yield from failed_for_a_reason(run)
         if run.parent_id is None:
-            yield from result_is_foretold(simulation, run)
+            yield from result_is_as_expected(simulation, run)
             yield from sagas_are_undone(simulation, run)
         yield from cancels_are_heard(simulation, run)
         yield from G3_no_more_than_counted(simulation, run, steps[run.id])
@@ -49,22 +49,22 @@ def _doctor() -> str:
     return STATEMENTS[Verb.doctor]
 
 
-def result_is_foretold(simulation: Simulation, run: Run) -> Iterator[str]:
-    """A run that succeeded has the result that its plan foretells. One that must fail did not succeed."""
+def result_is_as_expected(simulation: Simulation, run: Run) -> Iterator[str]:
+    """A run that succeeded has the result that its plan demands. A run that must fail did not succeed."""
     root = simulation.root_of(run.id)
     if run.state != "succeeded" or root not in simulation.plans:
         return
     plan = simulation.plans[root]
     result = json.loads(json.loads(run.output or b"null"))
     try:
-        foretold = program.foretell(plan)
-    except program.Fails:
+        expected = program.expected_result(plan)
+    except program.MustFail:
         if any(f"{skipped}/".startswith(f"{run.id}/") for skipped, _ in simulation.checker.skipped):
             return  # an operator gave a result to the step that had to fail
         yield f"G2 run {run.id} succeeded and had to fail: {plan}"
         return
-    if not program.agrees(result, foretold):
-        yield f"G2 run {run.id} returned {result}, not {foretold}"
+    if not program.matches(result, expected):
+        yield f"G2 run {run.id} returned {result}, not {expected}"
 
 
 def sagas_are_undone(simulation: Simulation, run: Run) -> Iterator[str]:
@@ -82,7 +82,7 @@ def sagas_are_undone(simulation: Simulation, run: Run) -> Iterator[str]:
 
 def _undone_tags(plan: Any, *, inside: bool) -> list[int]:
     match plan:
-        case ["kid", *_] | ["again", *_]:
+        case ["child", *_] | ["again", *_]:
             return []
         case ["saga", part, fails]:
             return _undone_tags(part, inside=inside or fails)
