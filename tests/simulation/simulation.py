@@ -58,7 +58,7 @@ ROLES = ("scheduler", "agent", "supervisor")
 
 
 class Result:
-    """What one seed came to."""
+    """What one seed found, and how much it did."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -260,7 +260,7 @@ class Simulation(World):
             if other != key:
                 if self.book.effects[other] == DONE:
                     return other
-                self.sometimes("what was undone was done again by a retry")
+                self.sometimes("a retry did again what was undone")
         return None
 
     def undid(self, key: str, tag: int) -> None:
@@ -677,7 +677,9 @@ class Simulation(World):
         if not result.broken:
             self._judge()
         for change in sorted(states.forbidden, key=str):
-            self.broke("I15 {} changed a row of {} from {} to {}".format(*change))
+            self.broke(
+                "I15 {} changed a row of {} from {} to {}, which lifecycle.py does not allow".format(*change)
+            )
         result.virtual_s, result.callbacks = self.loop.now, self.loop.callbacks
         for run in self.checker.runs.values():
             result.runs[run.state] += 1
@@ -726,7 +728,7 @@ class Simulation(World):
             self._instant, self._instant_began_with = loop.now, loop.callbacks
         elif loop.callbacks - self._instant_began_with > CALLBACKS_AT_ONCE_MAX:
             self.broke(
-                f"time stands still at {loop.now:.3f}: {CALLBACKS_AT_ONCE_MAX} callbacks, and some loop goes on"
+                f"no time passes at {loop.now:.3f}: {CALLBACKS_AT_ONCE_MAX} callbacks ran, so some loop spins"
             )
         if self.checker.live or len(self.accepted) < len(self.plans):
             return False
@@ -834,7 +836,7 @@ def alone(*, newer: bool) -> Iterator[None]:
 
 
 @contextmanager
-def unhurried() -> Iterator[None]:
+def rare_garbage_collection() -> Iterator[None]:
     """Let Python collect garbage rarely: a seed makes little of it and lasts for milliseconds, and looking for it took
     an eighth of the time."""
     before = gc.get_threshold()
@@ -847,7 +849,7 @@ def unhurried() -> Iterator[None]:
 
 def simulate(seed: int, trace: Callable[[str], None] | None = None) -> Result:
     """Play one seed."""
-    with unhurried(), alone(newer=Parts(seed, faults_s=FAULTS_S).any):
+    with rare_garbage_collection(), alone(newer=Parts(seed, faults_s=FAULTS_S).any):
         simulation = Simulation(seed, trace)
         try:
             return simulation.play()
