@@ -966,7 +966,7 @@ def I25_whose_child(checker: Checker, commit: Commit) -> Broken:
             if run.state not in RUN_ENDED or (step[0] == "succeeded") != (run.state == "succeeded"):
                 yield f"{before.waiter_id} got the outcome {step[0]} of {run.id}, which is {run.state}"
             elif step[0] == "succeeded" and step[1] != run.output:
-                yield f"{before.waiter_id} got the result {step[1]!r} of {run.id}, which is {run.output!r}"
+                yield f"{before.waiter_id} got the result {step[1]!r} of {run.id}, whose result is {run.output!r}"
 
 
 def _continued(commit: Commit, run_id: str) -> bool:
